@@ -1,0 +1,85 @@
+// ExtentCache: which extents this node holds, on which tier, who uses them, and which goes
+// when room is needed. The only owner of resident extents: `stage` adds, `fetch` looks up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+#include "server/tier/extent_key.h"
+#include "server/tier/ram_arena.h"
+#include "server/tier/segment_store.h"
+
+namespace forebay::tier {
+
+enum class TierKind : std::uint8_t { kRam = 0, kSsd = 1 };
+
+// An extent held by this node. Immutable; a shared_ptr to it is a pin: memory and file stay
+// until the last reference is gone, whatever the cache decides meanwhile.
+struct ResidentExtent {
+  ExtentKey key;
+  TierKind tier = TierKind::kRam;
+  std::uint64_t image_bytes = 0;
+  ArenaBlock block;                        // kRam: the image
+  ExtentChecksums checksums;               // kRam; for kSsd see segment->checksums
+  std::shared_ptr<const Segment> segment;  // kSsd
+
+  const ExtentChecksums& sums() const { return segment ? segment->checksums : checksums; }
+};
+using ExtentRef = std::shared_ptr<const ResidentExtent>;
+
+// When an extent is needed next, as a number to compare (smaller is sooner, ~0 never). Asked
+// under the cache's lock; must not call back into it.
+using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
+
+// Thread-safe.
+class ExtentCache {
+ public:
+  struct Options {
+    // Eviction begins above `high` and ends below `low`, in permille of a tier's capacity.
+    std::uint32_t watermark_high_permille = 980;
+    std::uint32_t watermark_low_permille = 940;
+  };
+  // `arena` is borrowed; `store` may be null (no SSD tier).
+  static std::unique_ptr<ExtentCache> Create(RamArena& arena, SegmentStore* store,
+                                             const Options& options, NextUse next_use);
+  virtual ~ExtentCache() = default;
+
+  // The extent on its fastest tier, or null. Counts a hit or a miss of no tier.
+  virtual ExtentRef Find(const ExtentKey& key) = 0;
+  // Many at once under one lock; results[i] is Find(keys[i]).
+  virtual void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) = 0;
+
+  // Memory to read an extent into, evicting RAM extents by farthest next use where needed.
+  // kResourceExhausted where everything evictable is pinned or needed sooner than `next_use`.
+  virtual Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use) = 0;
+  // Publishes an extent in RAM. Replaces nothing: kAlreadyExists where it is resident in RAM.
+  virtual Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
+                                       ExtentChecksums checksums) = 0;
+  // Writes an extent to SSD (evicting there where needed) and publishes it; the RAM copy, if
+  // any, stays. kFailedPrecondition where there is no SSD tier or it has been retired.
+  virtual Status PublishSsd(io::IoQueue& queue, const ExtentKey& key,
+                            std::span<std::byte> image, const ExtentChecksums& checksums,
+                            std::uint64_t next_use) = 0;
+  // Drops the extent from a tier (both where unset). kNotFound. Pinned memory is freed later.
+  virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
+  // After a bad read: drops the SSD copy; after limits::kTierErrorsBeforeRetire within a minute
+  // of `now_ns` the SSD tier is retired (no more Puts; Finds skip it).
+  virtual void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) = 0;
+  // Keys resident on `tier`.
+  virtual std::vector<ExtentKey> Resident(TierKind tier) const = 0;
+
+  struct TierStats {
+    std::uint64_t capacity_bytes = 0, used_bytes = 0, extents = 0, evictions = 0, hits = 0;
+    std::uint64_t pinned_bytes = 0;  // RAM: held by references outside the cache
+    bool retired = false;
+  };
+  virtual TierStats stats(TierKind tier) const = 0;
+};
+
+}  // namespace forebay::tier

@@ -1,0 +1,48 @@
+// What an extent is called on a tier, and the checksums that travel with it.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/checksum.h"
+#include "proto/contract/ids.h"
+#include "server/catalog/catalog.h"
+
+namespace forebay::tier {
+
+// Names one extent of one data set as it was when it was read: `identity` covers the objects'
+// paths, sizes and mtimes and the range, so an extent of a changed object has another key.
+struct ExtentKey {
+  std::uint64_t dataset = 0;   // DatasetHash(name)
+  ExtentId extent;
+  std::uint64_t identity = 0;  // ExtentIdentity(...)
+  auto operator<=>(const ExtentKey&) const = default;
+};
+
+std::uint64_t DatasetHash(std::string_view name);
+// `objects` are the extent's objects in order.
+std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
+                             std::span<const catalog::ObjectInfo> objects);
+ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent);
+
+// The checksums taken when an extent's bytes first came off the GFS (design 7.1). Piece i is
+// the part of sample info.first_sample + i that lies in this extent.
+struct ExtentChecksums {
+  std::uint64_t image = 0;
+  std::vector<std::uint64_t> pieces;
+};
+
+// The identity under which a piece (or, with offset 0 and the image's length, the image
+// itself) is checksummed.
+ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset, std::uint64_t length);
+// Checksums of a whole image; one pass per piece and one over the image.
+ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte> image,
+                                 std::span<const catalog::Range> pieces);
+// kDataLoss naming extent and piece where `bytes` are not the piece's.
+Status VerifyPiece(const ExtentKey& key, const catalog::Range& piece, std::uint64_t expected,
+                   std::span<const std::byte> bytes);
+
+}  // namespace forebay::tier

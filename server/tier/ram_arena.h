@@ -1,0 +1,65 @@
+// RamArena: the `ram` tier's memory, cut into page-aligned blocks for extents. Regions are made
+// once, at start, so that every client can be told of all of them when it connects.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/tier/shared_region.h"
+
+namespace forebay::tier {
+
+class RamArena;
+
+// A block of the arena; given back on destruction. Move-only. The arena must outlive it.
+class ArenaBlock {
+ public:
+  ArenaBlock() = default;
+  ArenaBlock(ArenaBlock&& other) noexcept;
+  ArenaBlock& operator=(ArenaBlock&& other) noexcept;
+  ~ArenaBlock();
+
+  bool valid() const { return arena_ != nullptr; }
+  std::span<std::byte> bytes() const { return bytes_; }  // as asked for, without the padding
+  RegionId region() const { return region_; }
+  std::uint64_t region_offset() const { return region_offset_; }
+
+ private:
+  friend class RamArena;
+  RamArena* arena_ = nullptr;
+  RegionId region_;
+  std::uint64_t region_offset_ = 0;
+  std::span<std::byte> bytes_;
+};
+
+// Thread-safe. Allocation is best-fit over free page runs and coalesces on return.
+class RamArena {
+ public:
+  struct Options {
+    std::uint64_t capacity_bytes = 0;
+    std::uint64_t region_bytes = std::uint64_t{1} << 30;  // of one memfd
+    RegionId first_region;  // the ids of this arena's regions are first_region, +1, ...
+  };
+  static Result<std::unique_ptr<RamArena>> Create(const Options& options);
+  virtual ~RamArena() = default;
+
+  // kResourceExhausted where no free run is long enough; never blocks.
+  virtual Result<ArenaBlock> Allocate(std::uint64_t bytes) = 0;
+  virtual std::uint64_t capacity_bytes() const = 0;
+  virtual std::uint64_t used_bytes() const = 0;       // padding included
+  virtual std::uint64_t largest_free_bytes() const = 0;
+  virtual std::span<const SharedRegion> regions() const = 0;
+
+ protected:
+  friend class ArenaBlock;
+  virtual void Free(const ArenaBlock& block) = 0;
+  // For implementations to fill a block (ArenaBlock's members are theirs alone).
+  ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);
+};
+
+}  // namespace forebay::tier
