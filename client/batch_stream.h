@@ -1,0 +1,65 @@
+// BatchStream: one rank's view of a stream.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "client/batch.h"
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "proto/contract/tensor.h"
+
+namespace forebay {
+
+// Names any batch of the epoch: this rank's share of a step, or, with micro_size set, samples
+// [micro_index * micro_size, + micro_size) of the step's global batch.
+struct BatchName {
+  EpochId epoch;
+  StepId step;
+  std::uint32_t micro_size = 0;
+  std::uint32_t micro_index = 0;
+};
+
+// Measured since Open.
+struct StreamStats {
+  std::uint64_t batches = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t wait_ns = 0;         // time Next and Pull blocked
+  std::uint64_t first_batch_ns = 0;  // Open to the first batch
+  std::uint64_t reconnects = 0;
+};
+
+// Not thread-safe, except where said. The daemon keeps no delivery state: a batch whose arrival
+// is unknown (connection lost, daemon restarted) is asked for again by name; reconnecting is
+// done below this interface within bounded retries.
+class BatchStream {
+ public:
+  virtual ~BatchStream() = default;
+
+  // The next batch in order, prefetching behind it; nullopt after the last epoch. Errors are
+  // final for the stream, except kUnavailable and kDeadlineExceeded, which may be tried again.
+  // Blocks until a batch is there; kResourceExhausted instead of a deadlock where the caller
+  // holds every batch of the stream.
+  virtual Result<std::optional<Batch>> Next() = 0;
+
+  // A batch by name, outside Next's order; waits for it. Uses a credit while it is held.
+  virtual Result<Batch> Pull(const BatchName& name) = 0;
+
+  // Where a restart continues: after the last batch that Next handed out and the caller let go
+  // of or asked past. Store Batch::token() of the last *consumed* batch in checkpoints.
+  virtual PositionToken token() const = 0;
+
+  virtual std::span<const FieldSpec> fields() const = 0;
+  virtual std::uint64_t selected_count() const = 0;   // n of the order
+  virtual std::uint64_t steps_per_epoch() const = 0;
+  virtual std::uint64_t catalog_fingerprint() const = 0;
+  virtual StreamStats stats() const = 0;               // thread-safe
+
+  // Ends the stream: waits for the daemon's trailer and checks its counts and checksum against
+  // what arrived. kDataLoss where they differ. Batches still held stay readable.
+  virtual Status Finish() = 0;
+};
+
+}  // namespace forebay

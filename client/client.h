@@ -1,0 +1,78 @@
+// forebay::Client: the library's entry point. Connects to the daemon of this node (or starts a
+// private one) and opens streams of minibatches.
+//
+//   FOREBAY_ASSIGN(auto client, forebay::Client::Connect({}));
+//   FOREBAY_ASSIGN(auto stream, client->Open({.dataset = "fashion-mnist", .global_batch = 64}));
+//   for (;;) {
+//     FOREBAY_ASSIGN(std::optional<forebay::Batch> batch, stream->Next());
+//     if (!batch) break;                     // all epochs delivered
+//     Train(batch->Tensor("images"), batch->Tensor("labels"));
+//   }                                        // leaving scope gives the batch's memory back
+//   FOREBAY_TRY(stream->Finish());           // checks the daemon's trailer
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/batch_stream.h"
+#include "client/stream_options.h"
+#include "proto/contract/result.h"
+#include "proto/contract/tensor.h"
+
+namespace forebay {
+
+struct ClientOptions {
+  // "unix:/path/to/forebayd.sock". Empty: $FOREBAY_ADDRESS, and where that is unset embedded
+  // mode: the first client of this user and job on the node starts a private forebayd, later
+  // ones join it, and it stops when the last has gone.
+  std::string address;
+  std::string job_id;              // must equal the daemon's; empty: $FOREBAY_JOB_ID or any
+  std::string client_name;         // for logs and status; empty: program name and pid
+  bool shared_memory = true;       // false: payload comes inline over the socket
+  std::int64_t connect_timeout_ms = 10'000;
+  // Embedded mode only: the daemon's configuration file (docs/configuration.md), and its
+  // binary (empty: forebayd beside this program, then on $PATH).
+  std::string embedded_config;
+  std::string embedded_daemon;
+};
+
+struct FieldInfo {
+  FieldSpec spec;
+  std::vector<std::string> constant_names;  // class names of a constant field
+};
+
+struct DatasetInfo {
+  std::string name;
+  std::string format;
+  std::uint64_t catalog_fingerprint = 0;  // 0 while the daemon is still building the catalog
+  std::uint64_t sample_count = 0;
+  std::uint64_t total_bytes = 0;
+  std::vector<FieldInfo> fields;
+  std::uint64_t selected_count = 0;       // under the selection asked about
+  std::uint64_t selection_fingerprint = 0;
+};
+
+// A connection. Thread-safe; streams may outlive neither it nor each other's order matters.
+// Destruction closes the connection: the daemon takes back what its streams still held.
+class Client {
+ public:
+  // kUnavailable: no daemon there (the message names the address and the remedy);
+  // kFailedPrecondition: version or job mismatch, naming both sides; kPermissionDenied:
+  // another user's daemon; kDeadlineExceeded.
+  static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+  virtual ~Client() = default;
+
+  virtual const std::vector<std::string>& datasets() const = 0;
+  // kNotFound names the data sets there are.
+  virtual Result<DatasetInfo> Describe(const std::string& dataset,
+                                       const std::string& selection) = 0;
+  // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
+  // catalog has changed since the token was made, or ranks do not divide the global batch.
+  virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
+  // The daemon's address, to hand to other ranks.
+  virtual const std::string& address() const = 0;
+};
+
+}  // namespace forebay

@@ -1,0 +1,64 @@
+// StreamOptions: what a reader asks of a data set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "client/batch.h"
+#include "proto/contract/order.h"
+#include "proto/contract/order_token.h"
+#include "proto/contract/result.h"
+#include "proto/contract/wire_layout.h"
+
+namespace forebay {
+
+// Runs on the client's worker threads, once per sample, before the batch is handed over. `seed`
+// is TransformSeed(stream seed, epoch, sample id): the same on every rank count and after every
+// restart. Must be thread-safe. An error ends the stream with that error.
+struct TransformInput {
+  const Batch& batch;
+  std::uint32_t index = 0;       // of the sample within the batch
+  SampleId sample;
+  std::uint64_t seed = 0;
+  std::span<std::byte> output;   // `transform_bytes` bytes of this sample's place in the result
+};
+using Transform = std::function<Status(const TransformInput&)>;
+
+struct StreamOptions {
+  std::string dataset;
+  std::string stream_name = "train";  // ranks of one stream share it; another name, another order
+  std::string selection = "all";      // docs/order.md
+  std::uint32_t global_batch = 1;     // samples per step over all ranks
+  std::uint32_t ranks = 1;            // must divide global_batch
+  std::uint32_t rank = 0;
+  std::uint32_t epochs = 1;           // Next() ends after epoch first_epoch + epochs - 1
+
+  std::uint64_t seed = 0;
+  OrderMode mode = OrderMode::kGlobal;
+  std::uint64_t block_samples = 1024;  // mode kBlock: b
+  std::uint64_t window_runs = 16;      // mode kBlock: w
+  std::optional<OrderMode> epoch0_mode;  // a mode of its own for epoch 0 (stream in at GFS speed)
+  TailPolicy tail = TailPolicy::kDrop;
+
+  Delivery delivery = Delivery::kContiguous;
+  std::uint32_t prefetch_depth = 4;   // batches pulled ahead; at most limits::kCreditsMax - 1
+  bool wait_for_catalog = true;       // block in Open while the catalog is being built
+
+  // Resume: continue at this token, whatever the rank count it was made with.
+  std::optional<PositionToken> resume;
+
+  // Transform hook; its results are Batch::transformed(), sample_count x transform_bytes.
+  Transform transform;
+  std::uint64_t transform_bytes = 0;
+  std::uint32_t transform_threads = 1;
+
+  // Appends one line per consumed batch, for `forebay audit`. Empty: none.
+  std::string delivery_log;
+};
+
+}  // namespace forebay
