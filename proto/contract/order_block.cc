@@ -1,0 +1,127 @@
+#include "proto/contract/order_block.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "proto/contract/order_mix.h"
+
+namespace forebay {
+namespace {
+
+// Elements that the batched form handles together; bounds its use of the stack.
+constexpr std::size_t kChunk = 64;
+
+}  // namespace
+
+BlockOrder::Geometry::Geometry(const BlockOrderOptions& options)
+    : sample_count(options.sample_count),
+      run_samples(std::min(options.block_samples, options.sample_count)),
+      full_runs(sample_count / run_samples),
+      short_samples(sample_count % run_samples),
+      run_count(full_runs + (short_samples != 0 ? 1 : 0)),
+      window_runs(std::min(options.window_runs, run_count)),
+      gap_samples(short_samples != 0 ? run_samples - short_samples : 0),
+      short_slot(short_samples != 0 ? MulHigh64(options.short_run_key, run_count) : kNone),
+      short_window(short_samples != 0 ? short_slot / window_runs : kNone),
+      after_short(kNone) {
+  if (short_samples != 0 && (short_window + 1) * window_runs < run_count) {
+    after_short = (short_window + 1) * window_runs * run_samples - gap_samples;
+  }
+}
+
+BlockOrder::BlockOrder(const BlockOrderOptions& options)
+    : geometry_(options),
+      windows_key_(options.windows_key),
+      by_run_samples_(geometry_.run_samples),
+      by_window_runs_(geometry_.window_runs),
+      by_window_samples_(geometry_.window_runs * geometry_.run_samples),
+      runs_(geometry_.full_runs, options.runs_key) {}
+
+std::uint64_t BlockOrder::WindowSamples(std::uint64_t window) const {
+  const std::uint64_t first_slot = window * geometry_.window_runs;
+  const std::uint64_t slots =
+      std::min(geometry_.window_runs, geometry_.run_count - first_slot);
+  return slots * geometry_.run_samples -
+         (window == geometry_.short_window ? geometry_.gap_samples : 0);
+}
+
+KeyedPermutation BlockOrder::WindowPermutation(std::uint64_t window) const {
+  return KeyedPermutation(WindowSamples(window), Absorb64(windows_key_, window));
+}
+
+inline BlockOrder::Place BlockOrder::PlaceOf(std::uint64_t position) const {
+  const std::uint64_t gap = position >= geometry_.after_short ? geometry_.gap_samples : 0;
+  const auto [window, offset] = by_window_samples_.Divide(position + gap);
+  return {window, offset};
+}
+
+inline std::uint64_t BlockOrder::Unfold(std::uint64_t window, std::uint64_t offset) const {
+  const Geometry& g = geometry_;
+  const std::uint64_t first_slot = window * g.window_runs;
+  if (window == g.short_window) {
+    const std::uint64_t begin = (g.short_slot - first_slot) * g.run_samples;
+    // Behind the short run, count as if it were full.
+    if (offset >= begin + g.short_samples) offset += g.gap_samples;
+  }
+  return first_slot * g.run_samples + offset;
+}
+
+std::uint64_t BlockOrder::Forward(std::uint64_t position) const {
+  const Geometry& g = geometry_;
+  const Place place = PlaceOf(position);
+  const std::uint64_t offset = WindowPermutation(place.window).Forward(place.offset);
+  const auto [slot, in_run] = by_run_samples_.Divide(Unfold(place.window, offset));
+  if (slot == g.short_slot) return g.full_runs * g.run_samples + in_run;
+  return runs_.Forward(slot - (slot > g.short_slot ? 1 : 0)) * g.run_samples + in_run;
+}
+
+std::uint64_t BlockOrder::Inverse(std::uint64_t index) const {
+  const Geometry& g = geometry_;
+  const auto [run, in_run] = by_run_samples_.Divide(index);
+  std::uint64_t slot = g.short_slot;
+  if (run < g.full_runs) {
+    slot = runs_.Inverse(run);
+    if (slot >= g.short_slot) ++slot;
+  }
+  const auto [window, slot_in_window] = by_window_runs_.Divide(slot);
+  std::uint64_t offset = slot_in_window * g.run_samples + in_run;
+  if (window == g.short_window && slot > g.short_slot) offset -= g.gap_samples;
+  const std::uint64_t start = window * g.window_runs * g.run_samples -
+                              (window > g.short_window ? g.gap_samples : 0);
+  return start + WindowPermutation(window).Inverse(offset);
+}
+
+void BlockOrder::Forward(std::uint64_t first, std::span<std::uint64_t> indices) const {
+  const Geometry& g = geometry_;
+  std::array<std::uint64_t, kChunk> in_run;
+  std::size_t done = 0;
+  while (done < indices.size()) {
+    const Place place = PlaceOf(first + done);
+    const KeyedPermutation permutation = WindowPermutation(place.window);
+    std::uint64_t offset = place.offset;
+    while (done < indices.size() && offset < permutation.size()) {
+      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(
+          {kChunk, indices.size() - done, permutation.size() - offset}));
+      const std::span<std::uint64_t> chunk = indices.subspan(done, count);
+      for (std::uint64_t& value : chunk) value = offset++;
+      permutation.Forward(chunk);
+      std::uint64_t short_at = 0;  // one bit per element of the chunk
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto [slot, rest] = by_run_samples_.Divide(Unfold(place.window, chunk[i]));
+        in_run[i] = rest;
+        const bool is_short = slot == g.short_slot;
+        short_at |= static_cast<std::uint64_t>(is_short) << i;
+        chunk[i] = is_short ? 0 : slot - (slot > g.short_slot ? 1 : 0);
+      }
+      runs_.Forward(chunk);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint64_t run = (short_at >> i & 1) != 0 ? g.full_runs : chunk[i];
+        chunk[i] = run * g.run_samples + in_run[i];
+      }
+      done += count;
+    }
+  }
+}
+
+}  // namespace forebay

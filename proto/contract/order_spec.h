@@ -1,0 +1,89 @@
+// OrderSpec v1: the published description of a stream's order (docs/order.md). Two processes
+// that hold equal specs agree on every sample of every epoch; nothing else enters the order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+
+namespace forebay {
+
+inline constexpr std::uint16_t kOrderSpecVersion = 1;
+inline constexpr std::size_t kOrderSpecBytes = 72;
+
+// Persisted and sent by number; never renumber.
+enum class OrderMode : std::uint8_t {
+  kGlobal = 1,      // one permutation of all samples
+  kBlock = 2,       // runs of b indices, permuted; samples permuted within windows of w runs
+  kSequential = 3,  // position p is index p
+  kPartial = 4,     // reserved: Validate answers kUnimplemented
+  kWeighted = 5,    // reserved: Validate answers kUnimplemented
+};
+
+// What becomes of an epoch's last step when the global batch does not divide the samples.
+// In each policy every rank makes the same number of steps.
+enum class TailPolicy : std::uint8_t {
+  kDrop = 1,   // it is not made
+  kPad = 2,    // it is filled up from the start of the order; padded positions are flagged
+  kShort = 3,  // it is smaller; ranks may get unequal, even empty, slices of it
+};
+
+std::string_view OrderModeName(OrderMode mode);      // "global", "block", "sequential", ...
+std::string_view TailPolicyName(TailPolicy policy);  // "drop", "pad", "short"
+Result<OrderMode> ParseOrderMode(std::string_view name);
+Result<TailPolicy> ParseTailPolicy(std::string_view name);
+
+// How an epoch is ordered. `block_samples` (b) and `window_runs` (w) are in
+// [1, limits::kSampleCountMax] for kBlock and 0 for every other mode.
+struct OrderShape {
+  OrderMode mode = OrderMode::kGlobal;
+  std::uint64_t block_samples = 0;
+  std::uint64_t window_runs = 0;
+
+  bool operator==(const OrderShape&) const = default;
+};
+
+// The order of a stream, all epochs of it: Order(spec, epoch) is one epoch. A value type.
+struct OrderSpec {
+  std::uint64_t seed = 0;
+  std::uint64_t sample_count = 0;           // n, of the selection: [1, limits::kSampleCountMax]
+  std::uint64_t selection_fingerprint = 0;  // which samples; compared, never interpreted
+  TailPolicy tail = TailPolicy::kDrop;
+  OrderShape shape;
+  std::optional<OrderShape> first_epoch_shape;  // of epoch 0, where it differs
+
+  bool operator==(const OrderSpec&) const = default;
+
+  const OrderShape& ShapeOf(EpochId epoch) const {
+    return epoch == EpochId(0) && first_epoch_shape ? *first_epoch_shape : shape;
+  }
+
+  // Whether this is an OrderSpec v1. The message of an error begins with "OrderSpec." and the
+  // name of the field: kInvalidArgument (unknown number), kOutOfRange (bound, both named),
+  // kUnimplemented (reserved mode).
+  Status Validate() const;
+
+  // The published encoding: fixed length, little-endian, canonical (equal specs give equal
+  // bytes and the other way round). Requires a valid spec.
+  std::array<std::byte, kOrderSpecBytes> Encode() const;
+
+  // The inverse of Encode. Bytes are untrusted: kDataLoss for a wrong length,
+  // kInvalidArgument for a wrong magic or non-zero reserved bytes, kFailedPrecondition for
+  // another version (both are named), else as Validate.
+  static Result<OrderSpec> Parse(std::span<const std::byte> bytes);
+
+  // A hash of Encode(), for comparing and logging.
+  std::uint64_t Fingerprint() const;
+};
+
+// FoldWords(tag, bytes): the hash of docs/order.md, section 2, over little-endian 64-bit
+// words. bytes.size() is a multiple of 8.
+std::uint64_t FoldWords(std::uint64_t tag, std::span<const std::byte> bytes);
+
+}  // namespace forebay
