@@ -1,0 +1,38 @@
+#include "server/io/aligned_buffer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::io {
+
+Result<AlignedBuffer> AlignedBuffer::Create(std::size_t bytes) {
+  if (bytes == 0 || bytes > limits::kSlotBytesMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "aligned buffer of " + std::to_string(bytes) +
+                     " bytes: must be 1 to kSlotBytesMax=" +
+                     std::to_string(limits::kSlotBytesMax));
+  }
+  constexpr std::size_t kAlignment = limits::kIoAlignmentBytes;
+  const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, size);
+  if (memory == nullptr) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "no memory for an aligned buffer of " + std::to_string(size) + " bytes");
+  }
+  std::memset(memory, 0, size);
+  AlignedBuffer buffer;
+  buffer.data_ = static_cast<std::byte*>(memory);
+  buffer.size_ = size;
+  return buffer;
+}
+
+void AlignedBuffer::Reset() {
+  std::free(data_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+}  // namespace forebay::io

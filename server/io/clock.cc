@@ -1,0 +1,13 @@
+#include "server/io/clock.h"
+
+#include <chrono>
+
+namespace forebay::io {
+
+std::int64_t SteadyClock::NowNs() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace forebay::io

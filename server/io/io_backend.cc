@@ -1,0 +1,67 @@
+#include "server/io/io_backend.h"
+
+#include <string>
+
+#include "proto/contract/check.h"
+
+namespace forebay::io {
+namespace {
+
+// Submits one operation to an idle queue and returns its outcome.
+Result<std::uint64_t> RunAlone(IoQueue& queue, const Operation& operation) {
+  if (queue.in_flight() != 0) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "a whole transfer needs a queue of its own, and this one has " +
+                     std::to_string(queue.in_flight()) + " operations in flight");
+  }
+  FOREBAY_TRY(queue.Submit({&operation, 1}));
+  std::vector<Completion> completions;
+  while (completions.empty()) queue.Wait(1, completions);
+  FOREBAY_CHECK(completions.size() == 1 && completions[0].tag == operation.tag);
+  return std::move(completions[0].bytes);
+}
+
+std::string AtWanted(std::string_view what, std::uint64_t moved, std::uint64_t end) {
+  return std::string(what) + std::to_string(moved) + ", wanted " + std::to_string(end);
+}
+
+}  // namespace
+
+Status ReadFully(IoQueue& queue, File& file, std::uint64_t offset, std::span<std::byte> buffer) {
+  Operation operation;
+  operation.kind = OpKind::kRead;
+  operation.file = &file;
+  operation.offset = offset;
+  operation.buffer = buffer;
+  FOREBAY_ASSIGN(const std::uint64_t bytes, RunAlone(queue, operation));
+  if (bytes != buffer.size()) {
+    return Error(ErrorCode::kDataLoss,
+                 AtWanted("file ends at ", offset + bytes, offset + buffer.size()));
+  }
+  return {};
+}
+
+Status WriteFully(IoQueue& queue, File& file, std::uint64_t offset,
+                  std::span<const std::byte> data) {
+  Operation operation;
+  operation.kind = OpKind::kWrite;
+  operation.file = &file;
+  operation.offset = offset;
+  operation.data = data;
+  FOREBAY_ASSIGN(const std::uint64_t bytes, RunAlone(queue, operation));
+  if (bytes != data.size()) {
+    return Error(ErrorCode::kDataLoss,
+                 AtWanted("write stopped at ", offset + bytes, offset + data.size()));
+  }
+  return {};
+}
+
+Status DataSync(IoQueue& queue, File& file) {
+  Operation operation;
+  operation.kind = OpKind::kDataSync;
+  operation.file = &file;
+  FOREBAY_TRY(RunAlone(queue, operation));
+  return {};
+}
+
+}  // namespace forebay::io
