@@ -1,0 +1,62 @@
+#include "bench/gfs_emu/gfs_counters.h"
+
+#include <fstream>
+
+namespace forebay::bench {
+namespace {
+
+// Threads remembered; beyond it the memory starts anew.
+constexpr std::size_t kThreadsMax = 65'536;
+
+std::string ProgramOf(pid_t process_id) {
+  std::ifstream comm("/proc/" + std::to_string(process_id) + "/comm");
+  std::string program;
+  std::getline(comm, program);
+  return program;
+}
+
+}  // namespace
+
+pid_t GfsCounters::ProcessOf(pid_t thread_id) {
+  const auto known = process_of_thread_.find(thread_id);
+  if (known != process_of_thread_.end()) return known->second;
+  std::ifstream status("/proc/" + std::to_string(thread_id) + "/status");
+  pid_t process_id = 0;
+  for (std::string word; status >> word;) {
+    if (word == "Tgid:") {
+      status >> process_id;
+      break;
+    }
+  }
+  if (process_of_thread_.size() >= kThreadsMax) process_of_thread_.clear();
+  process_of_thread_[thread_id] = process_id;
+  return process_id;
+}
+
+void GfsCounters::Add(pid_t thread_id, std::uint64_t GfsCounts::*counter, std::uint64_t amount) {
+  const std::lock_guard lock(mutex_);
+  total_.*counter += amount;
+  const pid_t process_id = ProcessOf(thread_id);
+  const auto [client, added] = clients_.try_emplace(process_id);
+  if (added) client->second.program = ProgramOf(process_id);
+  client->second.counts.*counter += amount;
+}
+
+void GfsCounters::Reset() {
+  const std::lock_guard lock(mutex_);
+  total_ = {};
+  clients_.clear();
+  process_of_thread_.clear();
+}
+
+GfsCounts GfsCounters::total() const {
+  const std::lock_guard lock(mutex_);
+  return total_;
+}
+
+std::map<pid_t, GfsCounters::Client> GfsCounters::clients() const {
+  const std::lock_guard lock(mutex_);
+  return clients_;
+}
+
+}  // namespace forebay::bench

@@ -1,0 +1,183 @@
+#include "bench/gfs_emu/gfs_filesystem.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace forebay::bench {
+namespace {
+
+// What may be caught up on after an idle moment. Small against every measurement, large
+// against the wake-up delays of a busy machine.
+constexpr std::int64_t kBurstNs = 10'000'000;
+
+std::int64_t CostNs(double amount, double rate_per_s) {
+  return rate_per_s > 0 ? std::llround(amount / rate_per_s * 1e9) : 0;
+}
+
+nlohmann::json ToJson(const GfsCounts& counts) {
+  return {{"opens", counts.opens},       {"reads", counts.reads},
+          {"bytes", counts.bytes},       {"seeks", counts.seeks},
+          {"lookups", counts.lookups},   {"getattrs", counts.getattrs},
+          {"readdirs", counts.readdirs}, {"faults", counts.faults}};
+}
+
+std::uint64_t GfsCounts::*CounterOf(GfsFilesystem::Operation operation) {
+  switch (operation) {
+    case GfsFilesystem::Operation::kLookup: return &GfsCounts::lookups;
+    case GfsFilesystem::Operation::kGetattr: return &GfsCounts::getattrs;
+    case GfsFilesystem::Operation::kReaddir: return &GfsCounts::readdirs;
+  }
+  return &GfsCounts::lookups;
+}
+
+}  // namespace
+
+std::int64_t MonotonicNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+GfsFilesystem::GfsFilesystem(UniqueFd backing, const GfsProfile& profile)
+    : backing_(std::move(backing)), profile_(profile), disks_(kBurstNs), opens_(kBurstNs),
+      metadata_(kBurstNs) {
+  NumberOf(".");
+}
+
+std::uint64_t GfsFilesystem::NumberOf(const std::string& path) {
+  const std::lock_guard lock(objects_mutex_);
+  const auto [entry, added] = number_of_path_.try_emplace(path, objects_.size() + 1);
+  if (added) objects_.push_back(std::make_unique<Object>(path));
+  return entry->second;
+}
+
+GfsFilesystem::Object& GfsFilesystem::object(std::uint64_t number) {
+  const std::lock_guard lock(objects_mutex_);
+  return *objects_.at(number - 1);
+}
+
+std::int64_t GfsFilesystem::ChargeMetadata(pid_t thread_id, Operation operation) {
+  counters_.Add(thread_id, CounterOf(operation), 1);
+  if (profile_.metadata_per_s <= 0) return 0;
+  return metadata_.Reserve(MonotonicNs(), CostNs(1, profile_.metadata_per_s));
+}
+
+std::int64_t GfsFilesystem::ChargeOpen(pid_t thread_id, Object& object) {
+  counters_.Add(thread_id, &GfsCounts::opens, 1);
+  ++object.opens;
+  {
+    const std::lock_guard lock(object.mutex);
+    object.streams.OnOpen();
+  }
+  const std::int64_t now_ns = MonotonicNs();
+  const std::int64_t turn_ns =
+      profile_.opens_per_s > 0 ? opens_.Reserve(now_ns, CostNs(1, profile_.opens_per_s)) : now_ns;
+  return std::max(turn_ns, now_ns) + profile_.open_latency_ns;
+}
+
+std::int64_t GfsFilesystem::ChargeRead(pid_t thread_id, Object& object, const ReadRange& range) {
+  StreamTracker::Verdict verdict;
+  if (range.bytes > 0) {
+    const std::lock_guard lock(object.mutex);
+    verdict = object.streams.OnRead(range.offset, range.bytes);
+  }
+  object.bytes += range.bytes;
+  counters_.Add(thread_id, &GfsCounts::reads, 1);
+  counters_.Add(thread_id, &GfsCounts::bytes, range.bytes);
+  if (verdict.seek != verdict.refund) {
+    // A refund takes back the early piece's seek; unsigned wrap-around of a sum is exact.
+    counters_.Add(thread_id, &GfsCounts::seeks, verdict.seek ? 1 : ~std::uint64_t{0});
+  }
+  if (profile_.bandwidth_bytes_per_s <= 0) return 0;
+  std::int64_t cost_ns = CostNs(static_cast<double>(range.bytes), profile_.bandwidth_bytes_per_s);
+  if (verdict.seek) cost_ns += profile_.seek_ns;
+  if (verdict.refund) disks_.Refund(profile_.seek_ns);
+  return disks_.Reserve(MonotonicNs(), cost_ns);
+}
+
+std::optional<Fault> GfsFilesystem::TakeFault(pid_t thread_id, const Object& object) {
+  const std::optional<Fault> fault = faults_.OnRead(object.path);
+  if (fault) counters_.Add(thread_id, &GfsCounts::faults, 1);
+  return fault;
+}
+
+std::string GfsFilesystem::CountersJson() const {
+  nlohmann::json report;
+  report["profile"] = {{"name", profile_.name},
+                       {"bandwidth_bytes_per_s", profile_.bandwidth_bytes_per_s},
+                       {"seek_ns", profile_.seek_ns},
+                       {"opens_per_s", profile_.opens_per_s},
+                       {"open_latency_ns", profile_.open_latency_ns},
+                       {"metadata_per_s", profile_.metadata_per_s}};
+  report["total"] = ToJson(counters_.total());
+  report["clients"] = nlohmann::json::object();
+  for (const auto& [process_id, client] : counters_.clients()) {
+    nlohmann::json entry = ToJson(client.counts);
+    entry["program"] = client.program;
+    report["clients"][std::to_string(process_id)] = std::move(entry);
+  }
+  report["faults"] = nlohmann::json::array();
+  for (const FaultRule& rule : faults_.Snapshot()) {
+    report["faults"].push_back({{"kind", FaultKindName(rule.kind)},
+                                {"pattern", rule.pattern},
+                                {"seen_reads", rule.seen_reads},
+                                {"injected", rule.injected}});
+  }
+  std::uint64_t opened = 0;
+  std::uint64_t opens_max = 0;
+  {
+    const std::lock_guard lock(objects_mutex_);
+    for (const auto& object : objects_) {
+      const std::uint64_t opens = object->opens;
+      opened += opens > 0 ? 1 : 0;
+      opens_max = std::max(opens_max, opens);
+    }
+  }
+  report["objects"] = {{"opened", opened}, {"opens_max", opens_max}};
+  return report.dump(2) + "\n";
+}
+
+void GfsFilesystem::ResetCounters() {
+  counters_.Reset();
+  const std::lock_guard lock(objects_mutex_);
+  for (const auto& object : objects_) {
+    object->opens = 0;
+    object->bytes = 0;
+    const std::lock_guard object_lock(object->mutex);
+    object->streams.Reset();
+  }
+}
+
+Status GfsFilesystem::Control(std::string_view commands) {
+  while (!commands.empty()) {
+    const std::size_t end = std::min(commands.find('\n'), commands.size());
+    FOREBAY_TRY(ControlLine(commands.substr(0, end)));
+    commands.remove_prefix(std::min(end + 1, commands.size()));
+  }
+  return {};
+}
+
+Status GfsFilesystem::ControlLine(std::string_view line) {
+  constexpr std::string_view kFault = "fault ";
+  if (line.empty()) return {};
+  if (line == "reset") {
+    ResetCounters();
+    return {};
+  }
+  if (line == "clear") {
+    faults_.Clear();
+    return {};
+  }
+  if (line.starts_with(kFault)) {
+    FOREBAY_ASSIGN(FaultRule rule, FaultTable::Parse(line.substr(kFault.size())));
+    return faults_.Add(std::move(rule));
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               "control: unknown command \"" + std::string(line) + "\" (reset, clear, fault)");
+}
+
+}  // namespace forebay::bench

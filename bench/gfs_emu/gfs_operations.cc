@@ -1,0 +1,363 @@
+#include "bench/gfs_emu/gfs_operations.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/gfs_emu/gfs_filesystem.h"
+
+namespace forebay::bench {
+namespace {
+
+// The hidden folder's names, beneath which nothing is throttled.
+constexpr std::string_view kControlFolder = ".gfs_emu";
+constexpr std::string_view kCountersPath = ".gfs_emu/counters.json";
+constexpr std::string_view kControlPath = ".gfs_emu/control";
+
+// What an open file is: a backing file, or the text of the counters when it was opened.
+struct Handle {
+  UniqueFd fd;
+  std::string text;
+};
+
+// What an open directory lists.
+struct Listing {
+  struct Entry {
+    std::string name;
+    ino_t number = 0;
+    mode_t mode = 0;
+  };
+  std::vector<Entry> entries;
+};
+
+GfsFilesystem& FilesystemOf(fuse_req_t request) {
+  return *static_cast<GfsMount*>(fuse_req_userdata(request))->filesystem;
+}
+
+pid_t ThreadOf(fuse_req_t request) { return fuse_req_ctx(request)->pid; }
+
+bool IsControl(std::string_view path) {
+  return path == kControlFolder || path == kCountersPath || path == kControlPath;
+}
+
+// Sleeps to the deadline, in slices, so that a long stall does not outlive the session.
+void WaitUntil(fuse_req_t request, std::int64_t deadline_ns) {
+  constexpr std::int64_t kSliceNs = 50'000'000;
+  fuse_session* const session = static_cast<GfsMount*>(fuse_req_userdata(request))->session;
+  for (std::int64_t now_ns = MonotonicNs(); now_ns < deadline_ns; now_ns = MonotonicNs()) {
+    if (fuse_session_exited(session) != 0) return;
+    const std::int64_t until_ns = std::min(deadline_ns, now_ns + kSliceNs);
+    const timespec until{.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+  }
+}
+
+std::string ChildPath(const std::string& parent, const char* name) {
+  return parent == "." ? std::string(name) : parent + "/" + name;
+}
+
+// Attributes of a control file or of a backing object. Returns an errno, 0 for success.
+int StatPath(const GfsFilesystem& filesystem, const std::string& path, struct stat& attributes) {
+  if (IsControl(path)) {
+    attributes = {};
+    attributes.st_mode = path == kControlFolder ? S_IFDIR | 0555
+                         : path == kControlPath ? S_IFREG | 0644
+                                                : S_IFREG | 0444;
+    attributes.st_nlink = 1;
+    attributes.st_uid = getuid();
+    attributes.st_gid = getgid();
+    return 0;
+  }
+  if (fstatat(filesystem.backing_fd(), path.c_str(), &attributes, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno;
+  }
+  return 0;
+}
+
+void Init(void*, fuse_conn_info* connection) {
+  connection->max_read = kGfsReadBytesMax;
+  connection->max_write = kGfsReadBytesMax;  // libfuse derives the pages of a request from it
+  connection->max_readahead = 0;
+}
+
+void Lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  const std::string path = ChildPath(filesystem.object(parent).path, name);
+  if (!IsControl(path)) {
+    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
+                                                 GfsFilesystem::Operation::kLookup));
+  }
+  fuse_entry_param entry{};
+  if (const int error = StatPath(filesystem, path, entry.attr); error != 0) {
+    fuse_reply_err(request, error);
+    return;
+  }
+  entry.ino = filesystem.NumberOf(path);
+  fuse_reply_entry(request, &entry);
+}
+
+void Getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  const std::string& path = filesystem.object(number).path;
+  if (!IsControl(path)) {
+    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
+                                                 GfsFilesystem::Operation::kGetattr));
+  }
+  struct stat attributes{};
+  if (const int error = StatPath(filesystem, path, attributes); error != 0) {
+    fuse_reply_err(request, error);
+    return;
+  }
+  fuse_reply_attr(request, &attributes, 0);
+}
+
+// Truncating the control file is how a shell's ">" begins; everything else is read-only.
+void Setattr(fuse_req_t request, fuse_ino_t number, struct stat*, int to_set,
+             fuse_file_info* file) {
+  if (FilesystemOf(request).object(number).path != kControlPath ||
+      (to_set & ~FUSE_SET_ATTR_SIZE & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID)) != 0) {
+    fuse_reply_err(request, EROFS);
+    return;
+  }
+  Getattr(request, number, file);
+}
+
+void Readlink(fuse_req_t request, fuse_ino_t number) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  std::array<char, PATH_MAX> target{};
+  const ssize_t bytes = readlinkat(filesystem.backing_fd(), filesystem.object(number).path.c_str(),
+                                   target.data(), target.size() - 1);
+  if (bytes < 0) {
+    fuse_reply_err(request, errno);
+    return;
+  }
+  fuse_reply_readlink(request, target.data());
+}
+
+void Open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  GfsFilesystem::Object& object = filesystem.object(number);
+  const bool writes = (file->flags & O_ACCMODE) != O_RDONLY;
+  auto handle = std::make_unique<Handle>();
+  if (object.path == kCountersPath) handle->text = filesystem.CountersJson();
+  if (writes && object.path != kControlPath) {
+    fuse_reply_err(request, EROFS);
+    return;
+  }
+  if (!IsControl(object.path)) {
+    WaitUntil(request, filesystem.ChargeOpen(ThreadOf(request), object));
+    handle->fd = UniqueFd(openat(filesystem.backing_fd(), object.path.c_str(),
+                                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!handle->fd.valid()) {
+      fuse_reply_err(request, errno);
+      return;
+    }
+  }
+  file->direct_io = 1;
+  file->keep_cache = 0;
+  Handle* const opened = handle.release();
+  file->fh = reinterpret_cast<std::uint64_t>(opened);
+  // An interrupted open is never released by the kernel.
+  if (fuse_reply_open(request, file) == -ENOENT) handle.reset(opened);
+}
+
+Handle& HandleOf(const fuse_file_info* file) { return *reinterpret_cast<Handle*>(file->fh); }
+
+void Release(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {
+  const std::unique_ptr<Handle> handle(&HandleOf(file));
+  fuse_reply_err(request, 0);
+}
+
+void ReplyText(fuse_req_t request, const std::string& text, std::size_t size, off_t offset) {
+  const std::size_t begin = std::min(static_cast<std::size_t>(offset), text.size());
+  fuse_reply_buf(request, text.data() + begin, std::min(size, text.size() - begin));
+}
+
+// Reads up to `size` bytes; returns how many, or a negative errno.
+ssize_t ReadFully(int fd, char* buffer, std::size_t size, off_t offset) {
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t bytes = pread(fd, buffer + done, size - done,
+                                offset + static_cast<off_t>(done));
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return -errno;
+    if (bytes == 0) break;
+    done += static_cast<std::size_t>(bytes);
+  }
+  return static_cast<ssize_t>(done);
+}
+
+void Read(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
+          fuse_file_info* file) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  GfsFilesystem::Object& object = filesystem.object(number);
+  const Handle& handle = HandleOf(file);
+  if (IsControl(object.path)) {
+    ReplyText(request, handle.text, size, offset);
+    return;
+  }
+  thread_local std::vector<char> buffer;
+  buffer.resize(std::max<std::size_t>(size, kGfsReadBytesMax));
+  const ssize_t got = ReadFully(handle.fd.get(), buffer.data(), size, offset);
+  if (got < 0) {
+    fuse_reply_err(request, static_cast<int>(-got));
+    return;
+  }
+  auto bytes = static_cast<std::size_t>(got);
+  const pid_t thread_id = ThreadOf(request);
+  const std::optional<Fault> fault = filesystem.TakeFault(thread_id, object);
+  if (fault && fault->kind == FaultKind::kShort) bytes /= 2;
+  if (fault && fault->kind == FaultKind::kEio) bytes = 0;
+  WaitUntil(request, filesystem.ChargeRead(thread_id, object,
+                                           {.offset = static_cast<std::uint64_t>(offset),
+                                            .bytes = bytes}));
+  if (fault && fault->kind == FaultKind::kStall) {
+    WaitUntil(request, MonotonicNs() + fault->stall_ms * 1'000'000);
+  }
+  if (fault && fault->kind == FaultKind::kEio) {
+    fuse_reply_err(request, EIO);
+    return;
+  }
+  if (fault && fault->kind == FaultKind::kFlip && bytes > 0) {
+    buffer[bytes / 2] = static_cast<char>(buffer[bytes / 2] ^ 0x10);
+  }
+  fuse_reply_buf(request, buffer.data(), bytes);
+}
+
+void Write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t size, off_t,
+           fuse_file_info*) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  if (filesystem.object(number).path != kControlPath) {
+    fuse_reply_err(request, EROFS);
+    return;
+  }
+  if (!filesystem.Control({data, size})) {
+    fuse_reply_err(request, EINVAL);
+    return;
+  }
+  fuse_reply_write(request, size);
+}
+
+std::optional<Listing> ReadListing(const GfsFilesystem& filesystem, const std::string& path) {
+  UniqueFd fd(openat(filesystem.backing_fd(), path.c_str(),
+                     O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return std::nullopt;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(fdopendir(fd.get()), closedir);
+  if (directory == nullptr) return std::nullopt;
+  static_cast<void>(fd.Release());  // the DIR owns it now
+  Listing listing;
+  while (const dirent* entry = readdir(directory.get())) {
+    listing.entries.push_back({.name = entry->d_name,
+                               .number = entry->d_ino,
+                               .mode = static_cast<mode_t>(DTTOIF(entry->d_type))});
+  }
+  return listing;
+}
+
+void Opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  const std::string& path = filesystem.object(number).path;
+  auto listing = std::make_unique<Listing>();
+  if (!IsControl(path)) {
+    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
+                                                 GfsFilesystem::Operation::kReaddir));
+    std::optional<Listing> entries = ReadListing(filesystem, path);
+    if (!entries) {
+      fuse_reply_err(request, errno);
+      return;
+    }
+    *listing = std::move(*entries);
+  }
+  Listing* const opened = listing.release();
+  file->fh = reinterpret_cast<std::uint64_t>(opened);
+  if (fuse_reply_open(request, file) == -ENOENT) listing.reset(opened);
+}
+
+void Readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
+             fuse_file_info* file) {
+  GfsFilesystem& filesystem = FilesystemOf(request);
+  if (!IsControl(filesystem.object(number).path)) {
+    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
+                                                 GfsFilesystem::Operation::kReaddir));
+  }
+  const auto& entries = reinterpret_cast<const Listing*>(file->fh)->entries;
+  std::vector<char> buffer(size);
+  std::size_t used = 0;
+  for (std::size_t i = static_cast<std::size_t>(offset); i < entries.size(); ++i) {
+    struct stat attributes{};
+    attributes.st_ino = entries[i].number;
+    attributes.st_mode = entries[i].mode;
+    const std::size_t needed =
+        fuse_add_direntry(request, buffer.data() + used, size - used, entries[i].name.c_str(),
+                          &attributes, static_cast<off_t>(i + 1));
+    if (needed > size - used) break;
+    used += needed;
+  }
+  fuse_reply_buf(request, buffer.data(), used);
+}
+
+void Releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {
+  const std::unique_ptr<Listing> listing(reinterpret_cast<Listing*>(file->fh));
+  fuse_reply_err(request, 0);
+}
+
+void Statfs(fuse_req_t request, fuse_ino_t) {
+  struct statvfs attributes{};
+  if (fstatvfs(FilesystemOf(request).backing_fd(), &attributes) != 0) {
+    fuse_reply_err(request, errno);
+    return;
+  }
+  fuse_reply_statfs(request, &attributes);
+}
+
+void Mkdir(fuse_req_t request, fuse_ino_t, const char*, mode_t) { fuse_reply_err(request, EROFS); }
+void Unlink(fuse_req_t request, fuse_ino_t, const char*) { fuse_reply_err(request, EROFS); }
+void Create(fuse_req_t request, fuse_ino_t, const char*, mode_t, fuse_file_info*) {
+  fuse_reply_err(request, EROFS);
+}
+void Rename(fuse_req_t request, fuse_ino_t, const char*, fuse_ino_t, const char*, unsigned) {
+  fuse_reply_err(request, EROFS);
+}
+
+fuse_lowlevel_ops MakeOperations() {
+  fuse_lowlevel_ops operations{};
+  operations.init = Init;
+  operations.lookup = Lookup;
+  operations.getattr = Getattr;
+  operations.setattr = Setattr;
+  operations.readlink = Readlink;
+  operations.open = Open;
+  operations.release = Release;
+  operations.read = Read;
+  operations.write = Write;
+  operations.opendir = Opendir;
+  operations.readdir = Readdir;
+  operations.releasedir = Releasedir;
+  operations.statfs = Statfs;
+  operations.mkdir = Mkdir;
+  operations.unlink = Unlink;
+  operations.rmdir = Unlink;
+  operations.create = Create;
+  operations.rename = Rename;
+  return operations;
+}
+
+}  // namespace
+
+const fuse_lowlevel_ops& GfsOperations() {
+  static const fuse_lowlevel_ops operations = MakeOperations();
+  return operations;
+}
+
+}  // namespace forebay::bench
