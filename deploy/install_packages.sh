@@ -45,9 +45,11 @@ if $list_only; then
   printf '%s\n' "${wanted[@]}"
   exit 0
 fi
-command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   fail 3 "apt-get is missing: Forebay is built on Debian 12; elsewhere install by hand what
-packages: $0 --list ${groups[*]} prints"
+  $0 --list ${groups[*]}
+prints"
+fi
 
 # dpkg-query fails for names it never saw, which is an answer here, not an error.
 installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
@@ -63,9 +65,10 @@ fi
 
 as_root=()
 if [[ $(id -u) -ne 0 ]]; then
-  command -v sudo >/dev/null && sudo -n true 2>/dev/null ||
+  if ! command -v sudo >/dev/null || ! sudo -n true 2>/dev/null; then
     fail 3 "not root and no passwordless sudo; ask an administrator to run
   apt-get install --no-install-recommends ${missing[*]}"
+  fi
   as_root=(sudo -n)
 fi
 

@@ -1,0 +1,390 @@
+"""Each rule fires on a small tree that breaks it and is silent on one that does not.
+
+Method: write a few files into a temporary folder, run the checker on it, and compare the names
+of the rules that reported. A rule without a case here fails the last test.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import check_tree
+import text_rules
+
+HEADER = "#pragma once\n"
+LISTS = {"CMakeLists.txt": "# a.cc in a comment does not count\n"}
+
+
+def rules_reported(files):
+    """Runs the checker on `files`; README.md of each folder and the build lists are added."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in files.items():
+            full = root / path
+            full.parent.mkdir(parents=True, exist_ok=True)
+            full.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return {finding.rule for finding in check_tree.check(root)}
+
+
+def complete(files):
+    """Adds what a well-formed tree has, so that only the rule under test can fire."""
+    sources = [path for path in files if path.endswith((".cc", "_test.py"))]
+    added = dict(files)
+    for path in files:
+        folder = path.rpartition("/")[0]
+        if folder and path.endswith((".h", ".cc", ".py", ".sh", ".proto")):
+            added.setdefault(f"{folder}/README.md", "What belongs here.\n")
+    added.setdefault("CMakeLists.txt", "add_library(x\n  " + "\n  ".join(sources) + ")\n")
+    return added
+
+
+def code(path, text):
+    return {path: (HEADER if path.endswith(".h") else "") + text + "\n"}
+
+
+def body(count):
+    return "int F() {\n" + "  G();\n" * (count - 2) + "}"
+
+
+# rule -> (trees on which it fires, trees on which it does not)
+CASES = {
+    "room-include": (
+        [
+            code("server/io/a.cc", '#include "server/tier/ram_arena.h"'),
+            code("server/catalog/a.cc", '#include "server/tier/ram_arena.h"'),
+            code("server/peer/a.cc", '#include "server/stream/x.h"'),
+            code("server/stream/a.cc", '#include "server/peer/x.h"'),
+            code("server/daemon/a.cc", '#include "client/client.h"'),
+            code("client/a.cc", '#include "server/io/clock.h"'),
+            code("client/a.cc", "#include <server/io/clock.h>"),
+            code("compress/a.cc", '#include "server/io/clock.h"'),
+            code("proto/contract/a.cc", '#include "compress/codec.h"'),
+            code("trainer/core/a.cc", '#include "server/io/clock.h"'),
+            {**code("client/client.h", ""),
+             **code("trainer/core/a.cc", '#include "client/session.h"')},
+            code("trainer/core/a.cc", '#include "compress/codec.h"'),
+            code("server/io/a.cc", '#include "tests/faulty.h"'),
+            code("tests/e2e/a.cc", '#include "bench/harness/timer.h"'),
+        ],
+        [
+            code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
+            code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
+            code("server/io/a.cc", '// #include "server/tier/ram_arena.h"'),
+            code("client/cli/a.cc", '#include "client/client.h"\n#include "compress/codec.h"'),
+            {**code("client/client.h", '#include "client/batch.h"'), **code("client/batch.h", ""),
+             **code("trainer/core/a.cc", '#include "client/batch.h"')},
+            code("tests/e2e/a.cc", '#include "server/io/clock.h"\n#include "client/client.h"'),
+        ],
+    ),
+    "wire-include": (
+        [
+            code("server/fetch/a.cc", '#include "forebay/v1/data.pb.h"'),
+            code("server/io/a.h", "#include <grpcpp/grpcpp.h>"),
+            code("client/session.h", "#include <absl/strings/str_cat.h>"),
+            code("server/stream/a.h", "#include <absl/strings/str_cat.h>"),
+            code("trainer/core/a.cc", "#include <google/protobuf/message.h>"),
+        ],
+        [
+            code("server/stream/a.h", '#include "forebay/v1/data.grpc.pb.h"'),
+            code("server/peer/a.cc", "#include <absl/strings/str_cat.h>"),
+            code("client/a.cc", '#include "forebay/v1/data.pb.h"\n#include <grpcpp/grpcpp.h>'),
+            code("tests/e2e/a.cc", '#include "forebay/v1/data.pb.h"'),
+        ],
+    ),
+    "third-party-include": (
+        [
+            code("server/io/a.cc", "#include <torch/torch.h>"),
+            code("client/a.cc", "#include <torch/torch.h>"),
+            code("server/stage/a.cc", "#include <mpi.h>"),
+            code("server/tier/a.cc", "#include <liburing.h>"),
+            code("server/stage/a.cc", "#include <zstd.h>"),
+            code("server/io/a.cc", "#include <fuse3/fuse.h>"),
+        ],
+        [
+            code("trainer/core/a.cc", "#include <torch/torch.h>\n#include <mpi.h>"),
+            code("client/torch_dataset.h", "#include <torch/torch.h>"),
+            code("client/torch/dataset.h", "#include <torch/data.h>"),
+            code("server/io/a.cc", "#include <liburing.h>"),
+            code("bench/gfs_emu/a.cc", "#include <fuse3/fuse.h>"),
+        ],
+    ),
+    "pure-include": (
+        [
+            code("client/client.h", "#include <grpcpp/grpcpp.h>"),
+            code("client/client.h", '#include "forebay/v1/data.pb.h"'),
+            code("client/client.h", "#include <torch/torch.h>"),
+            {**code("client/client.h", '#include "client/batch.h"'),
+             **code("client/batch.h", "#include <absl/strings/str_cat.h>")},
+            code("proto/contract/a.cc", "#include <fmt/format.h>"),
+            code("proto/contract/a.h", "#include <liburing.h>"),
+        ],
+        [
+            code("client/client.h", '#include <vector>\n#include <tl/expected.hpp>\n'
+                                    '#include "client/batch.h"\n#include "proto/contract/ids.h"'),
+            code("client/session.h", "#include <fmt/format.h>\n#include <grpcpp/grpcpp.h>"),
+            code("proto/contract/a.cc", "#include <xxhash.h>\n#include <sys/mman.h>"),
+            code("proto/contract/a_test.cc", "#include <gtest/gtest.h>"),
+        ],
+    ),
+    "path-include": (
+        [code("server/io/a.cc", '#include "clock.h"'), code("server/io/a.cc", '#include "../x.h"')],
+        [code("server/io/a.cc", '#include "server/io/clock.h"\n#include <clock.h>')],
+    ),
+    "test-include": (
+        [code("server/io/a.cc", "#include <gmock/gmock.h>")],
+        [
+            code("server/io/a_test.cc", "#include <gmock/gmock.h>"),
+            code("server/io/backend_test_suite.h", "#include <gtest/gtest.h>"),
+            code("tests/e2e/a.cc", "#include <gtest/gtest.h>"),
+        ],
+    ),
+    "library-shuffle": (
+        [code("tests/a.cc", "std::shuffle(a, b, c);"),
+         code("server/io/a.cc", "std::ranges::shuffle(a, b);"),
+         code("server/io/a.cc", "std::random_shuffle(a, b);")],
+        [code("server/io/a.cc", "order.Shuffle(a);  // not std::shuffle"),
+         code("server/io/a.cc", 'Say("std::shuffle");')],
+    ),
+    "library-hash": (
+        [code("server/plan/a.cc", "auto h = std::hash<int>{}(3);")],
+        [code("server/plan/a.h", "template <> struct std::hash<Id> { };"),
+         code("trainer/a.cc", "auto h = std::hash<int>{}(3);")],
+    ),
+    "library-distribution": (
+        [code("server/plan/a.cc", "std::uniform_int_distribution<int> d(0, 3);")],
+        [code("bench/a.cc", "std::normal_distribution<double> d;"),
+         code("server/plan/a_test.cc", "std::uniform_int_distribution<int> d(0, 3);")],
+    ),
+    "global-random": (
+        [code("server/io/a.cc", "int x = rand();"), code("server/io/a.cc", "std::rand();"),
+         code("server/io/a.cc", "std::random_device seed;")],
+        [code("server/io/a.cc", "int x = operand(3) + random.rand();")],
+    ),
+    "coroutine": (
+        [code("server/io/a.cc", "co_await x;"), code("server/io/a.cc", "co_return;")],
+        [code("server/io/a.cc", "int co_awaited = 1;  // co_await")],
+    ),
+    "ranges-views": (
+        [code("server/io/a.cc", "for (auto x : v | std::views::reverse) {}"),
+         code("server/io/a.cc", "auto x = std::ranges::views::iota(0);")],
+        [code("server/io/a.cc", "std::ranges::sort(views);"),
+         code("server/io/a.cc", "delivery::views::Count();")],
+    ),
+    "std-format": (
+        [code("server/io/a.cc", 'std::format("{}", 1);'),
+         code("server/io/a.cc", 'std::print("{}", 1);')],
+        [code("server/io/a.cc", 'fmt::format("{}", 1);')],
+    ),
+    "std-expected": (
+        [code("server/io/a.h", "std::expected<int, int> F();")],
+        [code("server/io/a.h", "tl::expected<int, int> F();")],
+    ),
+    "source-location": (
+        [code("server/io/a.h", "void F(std::source_location where);")],
+        [code("server/io/a.h", "void F(Location where);")],
+    ),
+    "sleep-in-test": (
+        [code("server/io/a_test.cc", "std::this_thread::sleep_for(1s);"),
+         code("tests/e2e/a.cc", "usleep(3);"), code("tests/e2e/a.cc", "::sleep(3);")],
+        [code("server/io/a.cc", "clock.sleep_for(1s);"),
+         code("server/io/a_test.cc", "clock.sleep(3);")],
+    ),
+    "new-expression": (
+        [code("server/io/a.cc", "auto* x = new Thing(3);"),
+         code("server/io/a.cc", "std::unique_ptr<Thing> x;\nauto* y = new Thing(3);")],
+        [code("server/io/a.cc", "auto x = std::make_unique<Thing>(3);  // a new one"),
+         code("server/io/a.cc", "std::unique_ptr<Thing> x(new Thing(3));"),
+         code("server/io/a.cc", "return std::unique_ptr<Thing>(\n    new Thing(3));"),
+         code("server/io/a.cc", "new (place) Thing(3);"),
+         code("server/io/a.cc", "int new_size = 3;")],
+    ),
+    "delete-expression": (
+        [code("server/io/a.cc", "delete x;"), code("server/io/a.cc", "delete[] x;")],
+        [code("server/io/a.h", "A(const A&) = delete;\nA& operator=(A&) =delete;"),
+         code("server/io/a.h", "void operator delete(void* p);")],
+    ),
+    "detached-thread": (
+        [code("server/io/a.cc", "std::thread(F).detach();")],
+        [code("server/io/a.cc", "tensor.detach_from(graph);")],
+    ),
+    "assert-macro": (
+        [code("server/io/a.cc", "assert(x > 0);")],
+        [code("server/io/a.cc", "static_assert(sizeof(int) == 4);\nFOREBAY_CHECK(x > 0);")],
+    ),
+    "banned-header": (
+        [code("server/io/a.cc", "#include <coroutine>"),
+         code("server/io/a.h", "#include <cassert>")],
+        [code("server/io/a.cc", "#include <concepts>\n#include <fmt/format.h>")],
+    ),
+    "long-line": (
+        [code("server/io/a.cc", "//" + "x" * 99), {"deploy/run.sh": "#" * 101}],
+        [code("server/io/a.cc", "//" + "x" * 98), {"docs/page.md": "x" * 300}],
+    ),
+    "long-function": (
+        [
+            code("server/io/a.cc", body(71)),
+            code("server/io/a.cc", "namespace x {\nclass A final : public B<int> {\n" + body(71)
+                 + "\n};\n}"),
+            code("server/io/a.cc", "A::A(int x)\n    : x_{x},\n      y_{x} {\n"
+                 + "  G();\n" * 71 + "}"),
+            code("server/io/a_test.cc", "TEST(Suite, Fact) {\n" + "  {\n  }\n" * 35 + "}"),
+            code("tests/fuzz/a.cc", 'extern "C" ' + body(71)),
+            code("tests/e2e/a.py", "def f():\n" + "    g()\n" * 70),
+        ],
+        [
+            code("server/io/a.cc", body(70)),
+            code("server/io/a.cc", "class A {\n" + "int x() { return 1; }\n" * 80 + "};"),
+            code("server/io/a.cc", "constexpr Row kTable[] = {\n" + "  {1, 2},\n" * 80 + "};"),
+            code("server/io/a.cc", "struct alignas(64) A {\n" + "  int x;\n" * 80 + "};"),
+            code("server/io/a.cc", 'extern "C" {\n' + "int F();\n" * 80 + "}"),
+            code("tests/e2e/a.py", "def f():\n" + "    g()\n" * 69),
+        ],
+    ),
+    "pragma-once": (
+        [{"server/io/a.h": "int F();\n"}],
+        [{"server/io/a.h": "// Why.\n#pragma once\nint F();\n"}],
+    ),
+    "fixme": (
+        [code("server/io/a.cc", "// FIX" + "ME: later"), {"docs/page.md": "HA" + "CK\n"}],
+        [code("server/io/a.cc", "// Fixes what the hacker did.")],
+    ),
+    "todo": (
+        [code("server/io/a.cc", "// TO" + "DO: later"), code("server/io/a.cc", "// TO" + "DO(me)")],
+        [code("server/io/a.cc", "// TO" + "DO(perf, #12): one pass")],
+    ),
+    "skipped-test": (
+        [
+            code("server/io/a_test.cc", "TEST(Suite, DISABLED_Fact) {}"),
+            code("server/io/a_test.cc", "GTEST_SKIP();"),
+            code("tests/e2e/some_test.py", "@unittest.skip\ndef f(): pass"),
+            code("tests/e2e/some_test.py", "self.skipTest()"),
+        ],
+        [
+            code("server/io/a_test.cc", "// #12: forgets.\nTEST(Suite, DISABLED_Fact) {}"),
+            code("server/io/a_test.cc", 'GTEST_SKIP() << "io_uring is forbidden here";'),
+            code("tests/e2e/some_test.py", '@unittest.skip("no FUSE here")\ndef f(): pass'),
+        ],
+    ),
+    "non-ascii": (
+        [code("server/io/a.cc", "// \u00e9"), code("tests/e2e/a.py", "# \u2192")],
+        [code("server/io/a.cc", r'Say("\u2192");'), {"README.md": "\u2192\n"}],
+    ),
+    "machine-path": (
+        [code("server/io/a.cc", 'Open("/tmp/x");'), code("tests/a.cc", 'Open("/work' + '/data");'),
+         {"docs/page.md": "see /root" + "/notes\n"}],
+        [code("tests/e2e/a.cc", 'Open("/tmp/x");'), code("server/io/a.cc", 'Open("/var/tmp/x");'),
+         {"docs/page.md": "see framework/data and ./work/x\n"}],
+    ),
+    "registry-host": (
+        [{"deploy/run.sh": "curl https://py" + "pi.org/x\n"}],
+        [{"deploy/run.sh": "apt-get install fio  # see debian.org\n"}],
+    ),
+    "file-name": (
+        [code("server/io/RamArena.h", ""), code("server/io/a.cpp", ""),
+         code("server/io/a-b.cc", "")],
+        [code("server/io/ram_arena.h", ""), code("client/python/__init__.py", "")],
+    ),
+    "vague-name": (
+        [code("server/io/io_utils.h", ""), code("server/common/a.h", ""),
+         code("tests/helper.py", "")],
+        [code("server/io/utility_curve.h", ""), code("server/io/commonwealth.h", "")],
+    ),
+    "unique-name": (
+        [{**code("server/io/a.h", ""), **code("client/a.h", "")}],
+        [{**code("server/io/a.h", ""), **code("server/io/a.cc", "")}],
+    ),
+    "unlisted-source": (
+        [
+            {**code("server/io/a.cc", ""), **LISTS},
+            {**code("server/io/aa.cc", ""), "CMakeLists.txt": "add_library(x a.cc)\n"},
+            {**code("server/io/a.cc", ""), **LISTS,
+             "client/CMakeLists.txt": "add_library(x a.cc)\n"},
+            {**code("tests/e2e/a_test.py", ""), **LISTS},
+        ],
+        [
+            {**code("server/io/a.cc", ""), "server/io/CMakeLists.txt": "add_library(x a.cc)\n"},
+            {**code("server/io/a.cc", ""), "server/CMakeLists.txt": "add_library(x io/a.cc)\n"},
+            {**code("server/io/a_test.cc", ""),
+             "server/io/CMakeLists.txt": "foreach(t a_test)\n  add_executable(${t} ${t}.cc)\n"},
+        ],
+    ),
+    "large-file": (
+        [{"docs/plot.svg": b"x" * (256 * 1024 + 1)}],
+        [{"docs/plot.svg": b"x" * (256 * 1024)}],
+    ),
+    "readme-missing": (
+        [{"server/io/a.h": HEADER}, {"deploy/run.sh": "exit 0\n"}],
+        [{"docs/page.md": "x\n"}, {".ci/start.sh": "exit 0\n"}],
+    ),
+    "readme-length": (
+        [{"server/README.md": "x\n" * 81}],
+        [{"server/README.md": "x\n" * 80, "README.md": "x\n" * 81}],
+    ),
+    "allowlist": (
+        [
+            {"tests/tidy/allowlist.txt": "long-line server/io/a.cc -- it is a long table\n"},
+            {**code("server/io/a.cc", "delete x;"),
+             "tests/tidy/allowlist.txt": "delete-expression server/io/a.cc\n"},
+        ],
+        [
+            {**code("server/io/a.cc", "delete x;"), "tests/tidy/allowlist.txt":
+             "# why not\ndelete-expression server/io/a.cc -- gRPC's reactors own themselves\n"},
+        ],
+    ),
+}
+
+
+class CheckTree(unittest.TestCase):
+    def test_fires_on_what_breaks_the_rule(self):
+        for rule, (firing, _) in CASES.items():
+            for files in firing:
+                tree = files if rule == "readme-missing" else complete(files)
+                with self.subTest(rule=rule, files=files):
+                    self.assertIn(rule, rules_reported(tree))
+
+    def test_is_silent_on_what_keeps_the_rule(self):
+        for rule, (_, silent) in CASES.items():
+            for files in silent:
+                with self.subTest(rule=rule, files=files):
+                    self.assertEqual(set(), rules_reported(complete(files)) & {rule})
+
+    def test_silent_trees_of_include_rules_break_no_other_rule(self):
+        for rule in ("room-include", "wire-include", "third-party-include"):
+            for files in CASES[rule][1]:
+                with self.subTest(rule=rule, files=files):
+                    self.assertEqual(set(), rules_reported(complete(files)))
+
+    def test_allowlist_silences_only_the_named_file_and_text(self):
+        files = {**code("server/io/a.cc", "delete x;"), **code("server/io/b.cc", "delete x;")}
+        files["tests/tidy/allowlist.txt"] = "delete-expression server/io/a.cc -- for this test\n"
+        self.assertEqual({"delete-expression"}, rules_reported(complete(files)))
+        files = code("server/io/a.cc", "delete x;")
+        files["tests/tidy/allowlist.txt"] = "delete-expression server/io/a.cc zzz -- no such text\n"
+        self.assertEqual({"delete-expression", "allowlist"}, rules_reported(complete(files)))
+
+    def test_reports_the_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "server/io/a.cc")
+            path.parent.mkdir(parents=True)
+            path.write_text("/* two\n lines */ int x;\n\nco_await y;\n")
+            found = [f for f in check_tree.check(folder) if f.rule == "coroutine"]
+            self.assertEqual([4], [finding.line for finding in found])
+
+    def test_build_folders_are_not_read(self):
+        self.assertEqual(set(), rules_reported({"build/dev/a.cc": "co_await x;\n"}))
+
+    def test_every_rule_has_a_case(self):
+        names = {entry[0] for entry in text_rules.BANNED_CODE}
+        here = pathlib.Path(__file__).resolve().parent
+        for module in ("include_rules.py", "text_rules.py", "layout_rules.py"):
+            names |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', (here / module).read_text()))
+        names |= {"fixme", "todo", "allowlist"}
+        self.assertEqual(set(), names ^ set(CASES))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+"""Who may include whom: the table of the house plan, as data, and the rules that read it."""
+
+import re
+
+from source_tree import Finding
+
+SERVER_ROOMS = ["io", "catalog", "tier", "plan", "stage", "fetch", "peer", "stream", "daemon"]
+# Rooms that may include wire code (forebay/v1, gRPC, protobuf, absl).
+WIRE_ROOMS = {"server/stream", "server/peer", "server/daemon"}
+# Nobody but these includes everything, and nobody includes these.
+OUTER_ROOMS = {"tests", "bench", "deploy"}
+
+
+def _allowed_rooms():
+    """Room -> rooms it may include. Arrows run one way, so each room sees those before it."""
+    allowed = {"proto/contract": {"proto/contract"}}
+    allowed["compress"] = {"proto/contract", "compress"}
+    seen = set(allowed["compress"])
+    for name in SERVER_ROOMS:
+        room = f"server/{name}"
+        seen.add(room)
+        allowed[room] = set(seen)
+    # peer and stream stand side by side: each implements or uses what fetch declares.
+    allowed["server/stream"].discard("server/peer")
+    allowed["client"] = {"proto/contract", "compress", "client"}
+    allowed["trainer"] = {"proto/contract", "client", "trainer"}
+    return allowed
+
+
+ALLOWED_ROOMS = _allowed_rooms()
+
+# (what an include starts with, rooms that may, remedy). Tests and benchmarks always may.
+THIRD_PARTY = [
+    (r"(torch|ATen|c10|caffe2)/", {"trainer"}, "LibTorch belongs in trainer/ and the header-only "
+     "torch adaptor of client/"),
+    (r"mpi\.h$", {"trainer", "server/peer"}, "MPI belongs in trainer/ and server/peer"),
+    (r"liburing", {"server/io"}, "io_uring stays behind server/io's interface"),
+    (r"zstd", {"compress"}, "zstd stays behind compress/'s interface"),
+    (r"fuse", set(), "FUSE belongs to the emulated GFS in bench/"),
+]
+WIRE_HEADER = re.compile(r"(forebay/v1/|grpc/|grpcpp/|grpc\+\+/|google/protobuf/)")
+ABSL_HEADER = re.compile(r"absl/")
+TEST_HEADER = re.compile(r"(gtest|gmock|benchmark)/")
+# What proto/contract and the client's public headers may show besides the standard library.
+PURE_ANGLE = re.compile(r"[a-z0-9_]+$|tl/expected\.hpp$|xxhash\.h$|[a-z0-9_]+\.h$|"
+                        r"(sys|linux|net|netinet|arpa)/[a-z0-9_]+\.h$")
+NOT_PURE = re.compile(r"(liburing|zstd\w*|mpi|archive|archive_entry|fuse\w*|lz4|curl|pthread)\.h$")
+
+_INCLUDE = re.compile(r"(?m)^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]")
+
+
+def room_of(path):
+    """The room a path lies in, or None for what lies in no room."""
+    parts = path.split("/")
+    if parts[0] == "server" and len(parts) > 2:
+        return f"server/{parts[1]}"
+    if parts[:2] == ["proto", "contract"]:
+        return "proto/contract"
+    if parts[0] in {"compress", "client", "trainer"} | OUTER_ROOMS and len(parts) > 1:
+        return parts[0]
+    return None
+
+
+def is_torch_adaptor(file):
+    return room_of(file.path) == "client" and "torch" in file.path.split("/", 1)[1]
+
+
+def public_client_headers(tree):
+    """client/client.h and every header of client/ that it shows, directly or not."""
+    public, waiting = set(), ["client/client.h"]
+    while waiting:
+        path = waiting.pop()
+        if path in public or path not in tree.by_path:
+            continue
+        public.add(path)
+        for _, header in _INCLUDE.findall(tree.by_path[path].uncommented):
+            if room_of(header) == "client":
+                waiting.append(header)
+    return public
+
+
+def _third_party(file, room, header):
+    if WIRE_HEADER.match(header) and room not in WIRE_ROOMS | {"client"}:
+        return "wire-include", ("generated wire code is seen only in server/stream, server/peer, "
+                                "server/daemon and inside the client")
+    if ABSL_HEADER.match(header) and not (
+            file.suffix == ".cc" and room in WIRE_ROOMS | {"client"}):
+        return "wire-include", "absl stays inside the .cc files that talk to gRPC"
+    if TEST_HEADER.match(header) and not file.is_test and "test" not in file.path:
+        return "test-include", "test doubles and gtest stay out of production targets"
+    for pattern, rooms, remedy in THIRD_PARTY:
+        if re.match(pattern, header) and room not in rooms:
+            if "torch" in pattern and is_torch_adaptor(file):
+                continue
+            return "third-party-include", remedy
+    return None
+
+
+def _purity(file, room, quote, header, public):
+    if file.path in public or room == "proto/contract" and not file.is_test:
+        if quote == "<" and (NOT_PURE.match(header) or not PURE_ANGLE.match(header)) or (
+                WIRE_HEADER.match(header)):
+            where = "client.h and what it includes show" if file.path in public else (
+                "proto/contract uses")
+            return "pure-include", f"{where} only the standard library, tl::expected and xxHash"
+    return None
+
+
+def _rooms(file, room, header, public):
+    target = room_of(header)
+    if target in OUTER_ROOMS and target != room:
+        return "room-include", f"nobody includes {target}/"
+    if room in OUTER_ROOMS or target is None:
+        return None
+    if target not in ALLOWED_ROOMS[room]:
+        return "room-include", f"{room} must not include {target} (arrows run one way)"
+    if room == "trainer" and target == "client" and header not in public:
+        if "torch" not in header:
+            return "room-include", "the trainer sees only client/'s public headers"
+    return None
+
+
+def include_rules(tree):
+    public = public_client_headers(tree)
+    for file in tree.files:
+        room = room_of(file.path)
+        if not file.is_cpp or room is None:
+            continue
+        for match in _INCLUDE.finditer(file.uncommented):
+            quote, header = match.groups()
+            line = file.line_of(match.start(1))
+            checks = [_rooms(file, room, header, public)]
+            if room not in OUTER_ROOMS:
+                checks += [_third_party(file, room, header),
+                           _purity(file, room, quote, header, public)]
+            if quote == '"' and room_of(header) is None and not WIRE_HEADER.match(header):
+                checks.append(("path-include", "quoted includes are qualified from the root"))
+            for rule, message in filter(None, checks):
+                yield Finding(file.path, line, rule, f"<{header}>: {message}")

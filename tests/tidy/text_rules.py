@@ -1,0 +1,208 @@
+"""Rules about what the text of a file says: banned words, sizes, leftovers."""
+
+import ast
+import re
+
+from source_tree import Finding, cpp_functions
+
+COLUMNS_MAX = 100
+FUNCTION_LINES_MAX = 70
+
+# Code in which another compiler or library must give the same answer.
+AGREED_FOLDERS = ("proto/contract", "compress", "server/plan", "server/catalog", "server/tier",
+                  "server/stage", "server/fetch", "server/peer", "server/stream", "client")
+
+
+_OWNED_AT_ONCE = re.compile(r"unique_ptr\s*<[^;{}]*>\s*\w*\s*[({]\s*$")
+
+
+def _anywhere(file):
+    return True
+
+
+def _agreed(file):
+    return file.path.startswith(AGREED_FOLDERS) and not file.is_test
+
+
+def _in_tests(file):
+    return file.is_test
+
+
+def _in_product(file):
+    return not file.is_test
+
+
+# (rule, pattern, where, remedy); matched against code without comments and literals.
+BANNED_CODE = [
+    ("library-shuffle", r"\bstd::(ranges::)?(shuffle|random_shuffle|sample)\b", _anywhere,
+     "its order differs between libraries; use proto/contract's order function"),
+    ("library-hash", r"(?<!struct )\bstd::hash\s*<", _agreed,
+     "differs between libraries; use proto/contract/checksum.h"),
+    ("library-distribution", r"\bstd::\w+_distribution\b", _agreed,
+     "differs between libraries; derive the number with integer arithmetic"),
+    ("global-random", r"(?<![\w.>:])(?:std::|::)?s?rand\s*\(|\bstd::random_device\b", _in_product,
+     "inject a seeded generator from main"),
+    ("coroutine", r"\bco_(await|yield|return)\b", _anywhere,
+     "g++ 12 miscompiles coroutines; use threads and explicit state machines"),
+    ("ranges-views", r"\b(std::|ranges::)+views::|\bnamespace\s+views\b", _anywhere,
+     "clang 14 cannot compile them; use std::ranges algorithms or a loop"),
+    ("std-format", r"\bstd::(v?format(_to(_n)?)?|print(ln)?)\b", _anywhere, "use fmt"),
+    ("std-expected", r"\bstd::(un)?expected\b", _anywhere, "use forebay::Result"),
+    ("source-location", r"\bsource_location\b", _anywhere,
+     "clang 14 lacks it; name the place in the message"),
+    ("sleep-in-test", r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(|(?<![\w.>])(::)?sleep\s*\(",
+     _in_tests, "wait on what should happen, or crank an injected clock"),
+    ("new-expression", r"(?<!operator )\bnew\b(?!\s*\()", _anywhere,
+     "use std::make_unique, a container, or unique_ptr(new T) where T's constructor is private"),
+    ("delete-expression", r"(?<!operator )(?<!=)(?<!= )\bdelete\b", _anywhere,
+     "use std::unique_ptr"),
+    ("detached-thread", r"(\.|->)detach\s*\(\s*\)", _anywhere,
+     "keep a std::jthread and join it at shutdown"),
+    ("assert-macro", r"\bassert\s*\(", _anywhere,
+     "use FOREBAY_CHECK (invariants stay on) or a Result (bytes from outside)"),
+]
+BANNED_HEADERS = {
+    "coroutine": "coroutines are not used",
+    "format": "use fmt",
+    "expected": "use forebay::Result",
+    "source_location": "clang 14 lacks it",
+    "cassert": "use FOREBAY_CHECK",
+}
+
+
+def banned_code(tree):
+    for file in tree.files:
+        if not file.is_cpp:
+            continue
+        for rule, pattern, applies, remedy in BANNED_CODE:
+            if not applies(file):
+                continue
+            for match in re.finditer(pattern, file.code):
+                if rule == "new-expression" and _OWNED_AT_ONCE.search(
+                        file.code, max(0, match.start() - 200), match.start()):
+                    continue
+                word = " ".join(match.group(0).split())
+                yield Finding(file.path, file.line_of(match.start()), rule, f"`{word}`: {remedy}")
+        for match in re.finditer(r"(?m)^\s*#\s*include\s*<(\w+)>", file.uncommented):
+            if match.group(1) in BANNED_HEADERS:
+                yield Finding(file.path, file.line_of(match.start(1)), "banned-header",
+                              f"<{match.group(1)}>: {BANNED_HEADERS[match.group(1)]}")
+
+
+def long_lines(tree):
+    for file in tree.files:
+        if not file.is_source:
+            continue
+        for number, line in enumerate(file.lines, start=1):
+            if len(line) > COLUMNS_MAX:
+                yield Finding(file.path, number, "long-line",
+                              f"{len(line)} columns, at most {COLUMNS_MAX}")
+
+
+def _python_functions(file):
+    try:
+        module = ast.parse(file.text)
+    except SyntaxError as error:
+        yield error.lineno or 1, FUNCTION_LINES_MAX + 1, f"unreadable Python: {error.msg}"
+        return
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.end_lineno - node.lineno + 1, node.name
+
+
+def long_functions(tree):
+    for file in tree.files:
+        if file.is_cpp:
+            functions = cpp_functions(file)
+        elif file.suffix == ".py":
+            functions = _python_functions(file)
+        else:
+            continue
+        for line, count, name in functions:
+            if count > FUNCTION_LINES_MAX:
+                short = name if len(name) <= 60 else "..." + name[-57:]
+                yield Finding(file.path, line, "long-function",
+                              f"`{short}` has {count} lines, at most {FUNCTION_LINES_MAX}")
+
+
+def header_guards(tree):
+    for file in tree.files:
+        if file.suffix == ".h" and not re.search(r"(?m)^#pragma once\s*$", file.text):
+            yield Finding(file.path, 1, "pragma-once", "a header starts with #pragma once")
+
+
+def leftovers(tree):
+    for file in tree.files:
+        if not (file.is_source or file.suffix == ".md") or file.folder == "tests/tidy":
+            continue
+        for number, line in enumerate(file.lines, start=1):
+            if re.search(r"\b(FIXME|XXX|HACK)\b", line):
+                yield Finding(file.path, number, "fixme", "fix it now, or file it and use TODO")
+            for match in re.finditer(r"\bTODO\b(\([a-z-]+, #\d+\))?", line):
+                if not match.group(1):
+                    yield Finding(file.path, number, "todo", "write TODO(kind, #issue)")
+
+
+# (pattern, how to give the reason)
+_SKIPS = [
+    (r"\bDISABLED_\w+", None),
+    (r"\bGTEST_SKIP\s*\(\s*\)(?!\s*<<)", "stream the reason into GTEST_SKIP()"),
+    (r"@unittest\.skip(?:\s*\(\s*\))?\s*$", "give the reason as its argument"),
+    (r"\bskipTest\s*\(\s*\)", "give the reason as its argument"),
+    (r"\bDISABLED\s+(TRUE|ON|1)\b", None),
+]
+
+
+def skipped_tests(tree):
+    for file in tree.files:
+        if not file.is_source or file.folder == "tests/tidy":
+            continue
+        for pattern, remedy in _SKIPS:
+            for match in re.finditer(pattern, file.code, re.MULTILINE):
+                number = file.line_of(match.start())
+                near = " ".join(file.lines[max(0, number - 2):number])
+                if remedy is None and re.search(r"#\d+", near):
+                    continue
+                yield Finding(file.path, number, "skipped-test",
+                              remedy or "name the issue (#12) in a comment above")
+
+
+def non_ascii(tree):
+    for file in tree.files:
+        if not file.is_source or file.raw.isascii():
+            continue
+        for number, line in enumerate(file.lines, start=1):
+            if not line.isascii():
+                yield Finding(file.path, number, "non-ascii", "sources are ASCII; escape it")
+
+
+_MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(work|root)/")
+_SCRATCH_PATH = re.compile(r"(?<![\w.$}/-])/tmp/")
+_SCRATCH_ALLOWED = ("tests/", "deploy/", "bench/", "docs/")
+_REGISTRY = re.compile(
+    r"\b((deb|snapshot|security|ftp)\.debian\.org|pypi\.org|pythonhosted\.org|npmjs\.org|"
+    r"crates\.io|proxy\.golang\.org|repo1?\.maven\.org|anaconda\.org|huggingface\.co|"
+    r"download\.pytorch\.org|ghcr\.io|docker\.io|quay\.io)\b")
+
+
+def foreign_places(tree):
+    """Paths and hosts of one machine in files that go to every machine."""
+    for file in tree.files:
+        if file.folder == "tests/tidy" or file.size_bytes > FILE_BYTES_READ_MAX:
+            continue
+        scratch_allowed = file.path.startswith(_SCRATCH_ALLOWED) or file.is_test
+        for number, line in enumerate(file.lines, start=1):
+            if "/" not in line and "." not in line:
+                continue
+            if _MACHINE_PATH.search(line) or (
+                    not scratch_allowed and file.is_source and _SCRATCH_PATH.search(line)):
+                yield Finding(file.path, number, "machine-path",
+                              "take the place from configuration or the environment")
+            if _REGISTRY.search(line):
+                yield Finding(file.path, number, "registry-host",
+                              "name the package, not the host; clients know theirs")
+
+
+FILE_BYTES_READ_MAX = 1 << 20
+TEXT_RULES = [banned_code, long_lines, long_functions, header_guards, leftovers, skipped_tests,
+              non_ascii, foreign_places]
