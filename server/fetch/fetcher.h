@@ -1,0 +1,50 @@
+// Fetcher: "bring me these extents". RAM and SSD answer at once; what is missing is asked of its
+// owner, or staged. One read per extent is under way at a time, whoever asks (single flight).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/fetch/peer_source.h"
+#include "server/stage/stager.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::fetch {
+
+// Thread-safe; everything passed in is borrowed.
+class Fetcher {
+ public:
+  Fetcher(tier::ExtentCache& cache, stage::Stager& stager, PeerSource& peers)
+      : cache_(cache), stager_(stager), peers_(peers) {}
+
+  // The extents, where every one of them is resident now; the references pin them.
+  bool TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents,
+                  std::vector<tier::ExtentRef>& refs);
+
+  // Makes every extent resident, then calls `done` once (from this call where they are), with
+  // the references, in order, or the first error. Extents pinned by the partial result stay
+  // pinned until `done`, so that a set that fits is always obtained.
+  using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
+  void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Done done);
+
+  // After a read of `ref` returned wrong bytes: drops that copy, so that the next Acquire
+  // fetches the extent anew.
+  void ReportBad(const tier::ExtentRef& ref, std::int64_t now_ns);
+
+ private:
+  struct Request;
+  void Bring(const std::shared_ptr<Request>& request, std::size_t index);
+  void Arrived(const std::shared_ptr<Request>& request, std::size_t index,
+               const Status& status);
+
+  tier::ExtentCache& cache_;
+  stage::Stager& stager_;
+  PeerSource& peers_;
+};
+
+}  // namespace forebay::fetch

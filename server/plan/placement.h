@@ -1,0 +1,37 @@
+// Placement: which tier each extent goes to when the whole data set is staged on this node.
+// Today a greedy fill in staging order; the optimising solver of a later issue replaces the
+// body, not the interface.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace forebay::plan {
+
+enum class Home : std::uint8_t {
+  kRam = 0,
+  kSsd = 1,
+  kTransient = 2,  // fits nowhere: read from the GFS when needed, kept while there is room
+};
+
+struct Room {
+  std::uint64_t ram_bytes = 0;  // free for extents, staging reserve already taken off
+  std::uint64_t ssd_bytes = 0;
+};
+
+// Page-rounded bytes that an image of `image_bytes` takes on a tier.
+std::uint64_t FootprintBytes(std::uint64_t image_bytes);
+
+// Decides one extent after another, as their sizes become known.
+class Placer {
+ public:
+  explicit Placer(const Room& room) : room_(room) {}
+  Home Place(std::uint64_t image_bytes);
+  const Room& left() const { return room_; }
+
+ private:
+  Room room_;
+};
+
+}  // namespace forebay::plan

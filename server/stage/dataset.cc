@@ -1,0 +1,221 @@
+#include "server/stage/dataset.h"
+
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::stage {
+
+std::string_view DatasetStateName(DatasetState state) {
+  switch (state) {
+    case DatasetState::kIdle: return "idle";
+    case DatasetState::kCataloguing: return "cataloguing";
+    case DatasetState::kStaging: return "staging";
+    case DatasetState::kStaged: return "staged";
+    case DatasetState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+Dataset::Dataset(DatasetOptions options, io::IoBackend& backend,
+                 std::unique_ptr<io::Directory> root)
+    : options_(std::move(options)),
+      hash_(tier::DatasetHash(options_.source.name)),
+      backend_(backend),
+      root_(std::move(root)) {}
+
+std::shared_ptr<const catalog::Catalog> Dataset::catalog() const {
+  std::lock_guard lock(mutex_);
+  return catalog_;
+}
+
+void Dataset::WhenCatalogued(Waiter waiter) {
+  Status outcome;
+  {
+    std::lock_guard lock(mutex_);
+    if (!catalog_ && progress_.state != DatasetState::kFailed) {
+      catalog_waiters_.push_back(std::move(waiter));
+      return;
+    }
+    if (!catalog_) outcome = *first_error_;
+  }
+  waiter(outcome);
+}
+
+DatasetProgress Dataset::progress() const {
+  std::lock_guard lock(mutex_);
+  return progress_;
+}
+
+std::uint64_t Dataset::transient_bytes() const {
+  std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < homes_.size(); ++i) {
+    if (homes_[i] != plan::Home::kTransient) continue;
+    bytes += catalog_->extent(ExtentId(static_cast<std::uint32_t>(i))).bytes;
+  }
+  return bytes;
+}
+
+Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t bytes_max) {
+  FOREBAY_ASSIGN(const auto file, root_->Open(path, io::OpenMode::kRead));
+  FOREBAY_ASSIGN(const io::FileInfo info, file->Info());
+  if (info.bytes > bytes_max) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "file '" + std::string(path) + "' has " + std::to_string(info.bytes) +
+                     " bytes, at most " + std::to_string(bytes_max) + " are read");
+  }
+  FOREBAY_ASSIGN(const auto queue, backend_.CreateQueue({.depth = 1}));
+  std::string text(info.bytes, '\0');
+  FOREBAY_TRY(io::ReadFully(*queue, *file, 0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+bool Dataset::BeginCataloguing(std::int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  if (progress_.state != DatasetState::kIdle && progress_.state != DatasetState::kFailed) {
+    return false;
+  }
+  started_ns_ = now_ns;
+  first_error_.reset();
+  progress_.error.clear();
+  progress_.state = DatasetState::kCataloguing;
+  return true;
+}
+
+void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
+                         const std::vector<bool>& resident, std::vector<plan::Home> homes) {
+  FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
+  std::vector<tier::ExtentKey> keys;
+  keys.reserve(resident.size());
+  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+    keys.push_back(tier::KeyOf(*catalog, ExtentId(i)));
+  }
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    // A second staging of a data set that failed keeps its catalog: readers hold references to
+    // the keys. Only an unchanged one is accepted.
+    if (catalog_) FOREBAY_CHECK(catalog_->fingerprint() == catalog->fingerprint());
+    if (!catalog_) {
+      keys_ = std::move(keys);
+      catalog_ = std::move(catalog);
+      progress_.total_bytes = catalog_->total_bytes();
+    }
+    homes_ = std::move(homes);
+    extents_.resize(resident.size(), ExtentState::kAbsent);
+    next_ = 0;
+    for (std::size_t i = 0; i < resident.size(); ++i) {
+      // A load that a reader's demand started before this pass ends by itself.
+      if (extents_[i] == ExtentState::kLoading) continue;
+      extents_[i] = resident[i] ? ExtentState::kResident : ExtentState::kAbsent;
+    }
+    progress_.state = DatasetState::kStaging;
+    waiters.swap(catalog_waiters_);
+  }
+  for (const Waiter& waiter : waiters) waiter(Status());
+}
+
+void Dataset::Fail(const Error& error) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    progress_.state = DatasetState::kFailed;
+    progress_.error = error.ToString();
+    first_error_ = error;
+    waiters.swap(catalog_waiters_);
+  }
+  for (const Waiter& waiter : waiters) waiter(error);
+}
+
+void Dataset::AbandonCatalogWaiters(const Error& error) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    waiters.swap(catalog_waiters_);
+  }
+  for (const Waiter& waiter : waiters) waiter(error);
+}
+
+plan::Home Dataset::home(ExtentId extent) const {
+  std::lock_guard lock(mutex_);
+  return homes_[extent.value()];
+}
+
+bool Dataset::Claim(ExtentId extent, bool again) {
+  std::lock_guard lock(mutex_);
+  ExtentState& state = extents_[extent.value()];
+  if (state == ExtentState::kLoading) return false;
+  if (state == ExtentState::kResident && !again) return false;
+  state = ExtentState::kLoading;
+  ++loading_;
+  return true;
+}
+
+std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
+  std::lock_guard lock(mutex_);
+  if (progress_.state != DatasetState::kStaging) return std::nullopt;
+  while (next_ < extents_.size()) {
+    const std::uint32_t candidate = next_++;
+    if (extents_[candidate] == ExtentState::kAbsent &&
+        homes_[candidate] != plan::Home::kTransient) {
+      extents_[candidate] = ExtentState::kLoading;
+      ++loading_;
+      return ExtentId(candidate);
+    }
+  }
+  FinishLocked(now_ns);
+  return std::nullopt;
+}
+
+void Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
+  std::vector<Waiter> waiters;
+  {
+    std::lock_guard lock(mutex_);
+    ExtentState& state = extents_[extent.value()];
+    FOREBAY_CHECK(state == ExtentState::kLoading);
+    state = status.has_value() ? ExtentState::kResident : ExtentState::kFailed;
+    if (!status.has_value() && !first_error_) first_error_ = status.error();
+    --loading_;
+    if (auto found = waiters_.find(extent); found != waiters_.end()) {
+      waiters = std::move(found->second);
+      waiters_.erase(found);
+    }
+    FinishLocked(now_ns);
+  }
+  for (const Waiter& waiter : waiters) waiter(status);
+}
+
+void Dataset::FinishLocked(std::int64_t now_ns) {
+  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0) return;
+  progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);
+  if (first_error_) {
+    progress_.state = DatasetState::kFailed;
+    progress_.error = first_error_->ToString();
+  } else {
+    progress_.state = DatasetState::kStaged;
+  }
+}
+
+bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
+  std::lock_guard lock(mutex_);
+  if (extents_[extent.value()] != ExtentState::kLoading) return false;
+  waiters_[extent].push_back(std::move(waiter));
+  return true;
+}
+
+void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
+                       std::uint64_t stats) {
+  std::lock_guard lock(mutex_);
+  progress_.gfs_opens += opens;
+  progress_.gfs_reads += reads;
+  progress_.gfs_bytes += bytes;
+  progress_.gfs_stats += stats;
+}
+
+void Dataset::CountStaged(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  progress_.staged_bytes += bytes;
+}
+
+}  // namespace forebay::stage

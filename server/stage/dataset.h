@@ -1,0 +1,126 @@
+// Dataset: one configured data set as this daemon knows it: its catalog once there is one, what
+// has become of each extent, and who waits for it. The table through which `stage` (which
+// fills it) and `fetch` (which waits on it) meet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/catalog/dataset_source.h"
+#include "server/io/io_backend.h"
+#include "server/plan/placement.h"
+#include "server/tier/extent_key.h"
+
+namespace forebay::stage {
+
+// What configuration says about one data set.
+struct DatasetOptions {
+  catalog::DatasetSource source;
+  std::string root_path;                      // absolute; everything is opened beneath it
+  std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
+  bool stage_at_start = true;
+  bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
+};
+
+enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
+std::string_view DatasetStateName(DatasetState state);
+
+// Called once, with the outcome, from a stager thread or from the caller's own.
+using Waiter = std::function<void(const Status&)>;
+
+struct DatasetProgress {
+  DatasetState state = DatasetState::kIdle;
+  std::string error;
+  std::uint64_t total_bytes = 0;   // of all extents; 0 while unknown
+  std::uint64_t staged_bytes = 0;  // resident, or found resident
+  std::uint64_t gfs_bytes = 0;     // read from the GFS
+  std::uint64_t gfs_opens = 0;
+  std::uint64_t gfs_reads = 0;
+  std::uint64_t gfs_stats = 0;
+  std::uint64_t staging_ms = 0;
+};
+
+// Thread-safe.
+class Dataset {
+ public:
+  Dataset(DatasetOptions options, io::IoBackend& backend, std::unique_ptr<io::Directory> root);
+
+  const std::string& name() const { return options_.source.name; }
+  const DatasetOptions& options() const { return options_; }
+  std::uint64_t hash() const { return hash_; }
+  io::Directory& root() { return *root_; }
+
+  // Null until the catalog is known.
+  std::shared_ptr<const catalog::Catalog> catalog() const;
+  // Calls `waiter` as soon as the catalog is known or has failed; at once where it is.
+  void WhenCatalogued(Waiter waiter);
+  DatasetProgress progress() const;
+  // Bytes of extents that fit on no tier.
+  std::uint64_t transient_bytes() const;
+  // A small file beneath the root (a split list), whole. Not counted as sample bytes.
+  Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
+  // The key of an extent; the catalog must be known.
+  const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
+
+  // --- for the stager -----------------------------------------------------------------------
+  enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
+
+  // Starts over from kIdle or kFailed; false where work is under way or done.
+  bool BeginCataloguing(std::int64_t now_ns);
+  // Publishes the catalog, where each extent belongs, and which are here already.
+  void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
+                  const std::vector<bool>& resident, std::vector<plan::Home> homes);
+  void Fail(const Error& error);
+  // At shutdown: whoever still waits for the catalog is told `error`.
+  void AbandonCatalogWaiters(const Error& error);
+  plan::Home home(ExtentId extent) const;
+
+  // Claims an extent for loading: true where it was absent (or failed), and the caller must
+  // load it and report. `again` also claims one that is believed resident but was evicted.
+  bool Claim(ExtentId extent, bool again);
+  // The next extent in staging order that nobody has claimed, claimed; nullopt where none is.
+  std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
+  // Outcome of a claimed load; wakes its waiters.
+  void Report(ExtentId extent, const Status& status, std::int64_t now_ns);
+  // Calls `waiter` once the extent has been loaded or failed. False, without keeping it, where
+  // no load is under way.
+  bool AddWaiter(ExtentId extent, Waiter waiter);
+
+  void CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
+                std::uint64_t stats);
+  void CountStaged(std::uint64_t bytes);
+
+ private:
+  // Settles the first pass once every extent has been claimed and no load is under way.
+  void FinishLocked(std::int64_t now_ns);
+
+  const DatasetOptions options_;
+  const std::uint64_t hash_;
+  io::IoBackend& backend_;
+  const std::unique_ptr<io::Directory> root_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<const catalog::Catalog> catalog_;
+  std::vector<tier::ExtentKey> keys_;  // immutable once catalog_ is set
+  std::vector<ExtentState> extents_;
+  std::vector<plan::Home> homes_;
+  std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;
+  std::vector<Waiter> catalog_waiters_;
+  DatasetProgress progress_;
+  std::uint32_t next_ = 0;      // staging order: everything before it has been claimed once
+  std::uint64_t loading_ = 0;    // extents in state kLoading
+  std::int64_t started_ns_ = 0;
+  std::optional<Error> first_error_;
+};
+
+}  // namespace forebay::stage

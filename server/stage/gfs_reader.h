@@ -1,0 +1,68 @@
+// GfsReader: reads a data set's objects as the catalog describes them, in large requests, each
+// object opened once while it is being read. An object that is not what the catalog says is an
+// error that names it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::stage {
+
+// Thread-safe; each caller brings its own queue.
+class GfsReader {
+ public:
+  explicit GfsReader(std::uint64_t request_bytes) : request_bytes_(request_bytes) {}
+
+  // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
+  // has another size or mtime; kDataLoss: it ended early, or the device failed.
+  Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
+                   ExtentId extent, std::span<std::byte> image);
+  // Closes what it holds open of `dataset`, once that is staged.
+  void CloseObjects(const Dataset& dataset);
+
+ private:
+  struct ObjectKey {
+    const Dataset* dataset;
+    ObjectId object;
+    bool operator==(const ObjectKey&) const = default;
+  };
+  struct ObjectKeyHash {
+    std::size_t operator()(const ObjectKey& key) const {
+      return IdHash()(key.object) ^ reinterpret_cast<std::uintptr_t>(key.dataset);
+    }
+  };
+  // One object, opened by whoever needs it first while the others wait.
+  struct OpenObject {
+    std::mutex mutex;
+    std::unique_ptr<io::File> file;
+  };
+
+  Result<std::shared_ptr<OpenObject>> OpenShared(Dataset& dataset,
+                                                 const catalog::Catalog& catalog,
+                                                 ObjectId object);
+  Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
+                   const catalog::ExtentInfo& info, std::span<std::byte> image);
+  Status ReadRun(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
+                 const catalog::ExtentInfo& info, std::span<std::byte> image);
+
+  const std::uint64_t request_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
+  std::deque<ObjectKey> oldest_;  // of open_, in the order of opening
+};
+
+// Opens an object and checks that it still is what was catalogued.
+Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
+                                                    const catalog::ObjectInfo& object);
+
+}  // namespace forebay::stage

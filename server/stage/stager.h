@@ -1,0 +1,103 @@
+// Stager: moves extents from the GFS to the tiers, each byte once, while readers already use
+// what has arrived. A reader's demand pulls a whole extent forward; it never starts a second
+// read of one that is under way.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/result.h"
+#include "server/io/clock.h"
+#include "server/io/io_backend.h"
+#include "server/plan/placement.h"
+#include "server/stage/dataset.h"
+#include "server/stage/gfs_reader.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::stage {
+
+struct StagerOptions {
+  std::uint32_t readers = 4;                         // threads; each reads one extent at a time
+  std::uint64_t request_bytes = 4 * limits::kMiB;    // of one GFS read
+  std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
+  std::uint64_t ram_reserve_bytes = 0;               // of the arena, kept for staging buffers
+  std::string catalog_path;                          // absolute; where catalogs are saved
+};
+
+// What the stager works with; everything is borrowed and must outlive it.
+struct StagerParts {
+  io::IoBackend& backend;
+  io::Directory* catalogs = nullptr;  // null: catalogs are not saved
+  tier::RamArena& arena;
+  tier::SegmentStore* store = nullptr;  // null: no SSD tier
+  tier::ExtentCache& cache;
+  io::Clock& clock;
+  tier::NextUse next_use;
+};
+
+// Thread-safe.
+class Stager {
+ public:
+  // Starts the reader threads.
+  static Result<std::unique_ptr<Stager>> Create(const StagerOptions& options, StagerParts parts);
+  // Stops them: what is being read is finished, what waits is cancelled.
+  ~Stager();
+
+  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). With
+  // `rebuild`, a saved catalog is ignored. No effect while that is under way or done.
+  void Stage(Dataset& dataset, bool rebuild = false);
+
+  // Makes `extent` resident and calls `waiter` once it is (or has failed); from this call where
+  // it already is. The catalog of `dataset` must be known.
+  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter);
+
+ private:
+  struct Job {
+    Dataset* dataset = nullptr;
+    std::optional<ExtentId> extent;  // unset: catalogue the data set
+    bool rebuild = false;
+  };
+
+  Stager(const StagerOptions& options, StagerParts parts);
+  void Run(io::IoQueue& queue);
+  std::optional<Job> NextJob();
+  void Perform(const Job& job, io::IoQueue& queue);
+
+  // Finds, builds or scans a catalog. The scan stages as it goes.
+  Status Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue);
+  void Save(Dataset& dataset, const catalog::Catalog& catalog);
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  Status Scan(Dataset& dataset, io::IoQueue& queue);
+
+  Status Load(Dataset& dataset, ExtentId extent, io::IoQueue& queue);
+  Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
+  Status Publish(Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
+                 tier::ArenaBlock block, tier::ExtentChecksums checksums, io::IoQueue& queue);
+  Result<tier::ArenaBlock> AllocateWithPatience(std::uint64_t bytes, std::uint64_t next_use);
+
+  const StagerOptions options_;
+  StagerParts parts_;
+  GfsReader gfs_;
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  bool stopping_ = false;
+  std::uint32_t cataloguing_ = 0;      // jobs of that kind under way
+  std::deque<Job> catalogue_jobs_;
+  std::deque<Job> demanded_;
+  std::vector<Dataset*> background_;   // data sets with extents nobody has claimed
+  plan::Placer placer_;                // guarded by mutex_
+
+  std::vector<std::unique_ptr<io::IoQueue>> queues_;
+  std::vector<std::jthread> threads_;  // last: joined before anything above goes
+};
+
+}  // namespace forebay::stage

@@ -1,0 +1,74 @@
+// TarScan: catalogues and stages a data set in one sequential pass. Requests are kept in flight
+// ahead of the scanner, across object boundaries; an extent is handed over as soon as the
+// scanner has cut it, from the very bytes that were scanned.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/catalog/dataset_source.h"
+#include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
+#include "server/tier/extent_key.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stage {
+
+// Single use; everything passed in is borrowed for its lifetime.
+class TarScan {
+ public:
+  struct Options {
+    std::uint64_t request_bytes = 0;
+    std::uint32_t depth = 1;
+  };
+  using Publish = std::function<Status(const tier::ExtentKey&, tier::ArenaBlock,
+                                       tier::ExtentChecksums)>;
+  using Allocate = std::function<Result<tier::ArenaBlock>(std::uint64_t)>;
+
+  TarScan(Dataset& dataset, tier::RamArena& arena, io::IoQueue& queue, const Options& options,
+          Publish publish, Allocate allocate);
+
+  // Reads every object once. What was published stays published also where it fails.
+  Result<std::shared_ptr<const catalog::Catalog>> Run();
+
+ private:
+  // A request of one object, in the order of the pass.
+  struct Chunk {
+    std::size_t object = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    bool done = false;
+    std::shared_ptr<io::File> file;
+    tier::ArenaBlock memory;
+    std::span<std::byte> bytes() const { return memory.bytes().first(length); }
+  };
+
+  Status IssueAhead();
+  Status AwaitFront();
+  Status FeedFront();
+  Status Emit(const catalog::ScanBuilder::CutExtent& cut);
+  void DropChunksBefore(std::uint64_t offset);
+
+  Dataset& dataset_;
+  io::IoQueue& queue_;
+  const Options options_;
+  const Publish publish_;
+  const Allocate allocate_;
+  std::unique_ptr<catalog::ScanBuilder> builder_;
+
+  std::size_t next_object_ = 0;      // of the next request
+  std::uint64_t next_offset_ = 0;
+  std::uint64_t issued_ = 0;         // sequence number of the next request
+  std::uint64_t first_ = 0;          // sequence number of pending_.front()
+  std::shared_ptr<io::File> file_;   // of next_object_
+  std::deque<Chunk> pending_;        // issued, not yet fed
+  std::vector<Chunk> fed_;           // of the current object, may still be part of an extent
+  std::vector<tier::ArenaBlock> spare_;
+  std::vector<io::Completion> completions_;
+};
+
+}  // namespace forebay::stage

@@ -1,0 +1,42 @@
+// AssembledBatch: a minibatch ready to be handed over, and what keeps its bytes in place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/contract/wire_layout.h"
+#include "server/stream/stream_spec.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stream {
+
+// One field of every sample; exactly one of the three forms is used.
+struct AssembledField {
+  bool is_tensor = false;
+  WireSpan tensor;                        // sample_count rows
+  std::vector<WireSpan> spans;            // per sample, or span_counts[i] for sample i
+  std::vector<std::uint32_t> span_counts; // empty: one each
+  std::vector<std::int64_t> constants;
+};
+
+// What a client holds while it uses a batch; giving it up frees the memory.
+struct BatchHold {
+  std::vector<tier::ExtentRef> extents;  // pinned by views
+  tier::ArenaBlock slot;
+};
+
+struct AssembledBatch {
+  BatchName name;
+  std::uint64_t first_position = 0;
+  std::uint32_t padded_count = 0;
+  std::vector<std::uint64_t> sample_ids;
+  std::vector<AssembledField> fields;
+  BatchHold hold;
+  std::uint64_t payload_bytes = 0;
+  std::uint32_t ram_samples = 0;     // served from RAM
+  std::uint32_t ssd_samples = 0;     // read from SSD
+  std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
+};
+
+}  // namespace forebay::stream

@@ -1,0 +1,69 @@
+// DataService: the gRPC face of streams (proto/forebay/v1/data.proto). Callback API: a slow
+// reader costs its own credits, never a thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "forebay/v1/data.grpc.pb.h"
+#include "proto/contract/result.h"
+#include "server/stage/dataset.h"
+#include "server/stream/stream_registry.h"
+
+namespace forebay::stream {
+
+grpc::Status ToGrpc(const Error& error);
+
+struct DataServiceOptions {
+  std::string job_id;
+  std::uint64_t generation = 0;
+};
+
+// What the daemon lends the service; must outlive it.
+struct DataServiceParts {
+  StreamRegistry& registry;
+  // The data set of that name, or null.
+  std::function<stage::Dataset*(const std::string&)> find_dataset;
+  std::function<std::vector<std::string>()> dataset_names;
+  // True for the session number of a connection that passed the handshake.
+  std::function<bool(std::uint64_t)> knows_session;
+  // Starts cataloguing and staging where nothing has yet.
+  std::function<void(stage::Dataset&)> ensure_staging;
+};
+
+// Thread-safe. After Drain, new streams are refused and open ones end with kUnavailable.
+class DataService final : public forebay::v1::Data::CallbackService {
+ public:
+  DataService(DataServiceOptions options, DataServiceParts parts);
+  ~DataService() override;
+
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
+                                  const v1::HelloRequest* request,
+                                  v1::HelloReply* reply) override;
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const v1::DescribeRequest* request,
+                                     v1::DescribeReply* reply) override;
+  grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
+      grpc::CallbackServerContext* context) override;
+
+  // Ends every stream; returns at once. The server's Shutdown waits for them.
+  void Drain();
+
+ private:
+  friend class StreamReactor;
+  void Joined(class StreamReactor* reactor);
+  void Left(class StreamReactor* reactor);
+
+  const DataServiceOptions options_;
+  DataServiceParts parts_;
+  std::mutex mutex_;
+  bool draining_ = false;
+  std::unordered_set<class StreamReactor*> reactors_;
+};
+
+}  // namespace forebay::stream

@@ -1,0 +1,57 @@
+// FutureUse: when an extent is needed next by any open stream, from the orders alone (design 6):
+// the inverse of a stream's order says at which position each sample of the extent stands.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "server/stream/stream_spec.h"
+#include "server/tier/extent_key.h"
+
+namespace forebay::stream {
+
+// What one stream will read. Thread-safe.
+class StreamFuture {
+ public:
+  explicit StreamFuture(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
+
+  // The reader has asked for this position of this epoch.
+  void Advance(EpochId epoch, std::uint64_t position);
+  // Steps until `extent` is needed (0: now or any moment), counting into the next epoch.
+  std::uint64_t StepsUntil(ExtentId extent);
+  const StreamSpec& spec() const { return *spec_; }
+
+ private:
+  // First and last position in an epoch of any sample of an extent; empty: none is selected.
+  struct Reach {
+    std::uint64_t first = ~std::uint64_t{0};
+    std::uint64_t last = 0;
+  };
+  Reach ReachOf(ExtentId extent, EpochId epoch);
+
+  const std::shared_ptr<const StreamSpec> spec_;
+  std::mutex mutex_;
+  EpochId epoch_;
+  std::uint64_t position_ = 0;
+  std::unordered_map<std::uint64_t, Reach> reaches_;  // of epoch_ and the one after it
+};
+
+// All open streams. Thread-safe.
+class FutureUse {
+ public:
+  void Add(std::shared_ptr<StreamFuture> future);
+  void Remove(const StreamFuture* future);
+  // The minimum over streams; ~0 - 1 where no stream will read it.
+  std::uint64_t NextUse(const tier::ExtentKey& key) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<StreamFuture>> futures_;
+};
+
+}  // namespace forebay::stream

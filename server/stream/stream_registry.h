@@ -1,0 +1,91 @@
+// StreamRegistry: all open streams of this daemon, what they agreed on, and the slot memory they
+// share.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/fetch/executor.h"
+#include "server/fetch/fetcher.h"
+#include "server/io/clock.h"
+#include "server/stream/batch_assembler.h"
+#include "server/stream/future_use.h"
+#include "server/stream/stream_session.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stream {
+
+struct RegistryOptions {
+  std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
+  std::uint32_t streams_max = limits::kClientsMax * limits::kStreamsPerClientMax;
+};
+
+// What streams work with; borrowed, must outlive the registry's sessions.
+struct RegistryParts {
+  fetch::Fetcher& fetcher;
+  fetch::Executor& executor;
+  tier::RamArena& slots;
+  FutureUse& future;
+  io::Clock& clock;
+};
+
+// What one open stream looks like from outside.
+struct StreamSummary {
+  std::string stream_name, dataset, client;
+  std::uint32_t rank = 0, ranks = 0, credits = 0;
+  SessionStats stats;
+};
+
+// Thread-safe.
+class StreamRegistry {
+ public:
+  StreamRegistry(const RegistryOptions& options, RegistryParts parts);
+  ~StreamRegistry();  // every session must have been closed
+
+  // Opens a stream. kFailedPrecondition where another rank has it open with other words (both
+  // are named); kResourceExhausted where its batches would not fit in what slot memory is left.
+  // The sink must live until Close().
+  Result<std::shared_ptr<StreamSession>> Open(StreamSpec spec, BatchSink* sink);
+
+  std::vector<StreamSummary> Summaries() const;
+  // Totals over all streams since the start, closed ones included.
+  SessionStats totals() const;
+  std::size_t open_count() const;
+  // Fails batches that have waited for slot memory longer than limits::kPullDeadlineMs. To be
+  // called about once a second.
+  void ExpireParked();
+
+ private:
+  friend class StreamSession;
+  // What ranks of one stream must agree on.
+  struct Group {
+    std::string selection;
+    OrderSpec order;
+    std::uint64_t global_batch = 0;
+    std::uint64_t ranks = 0;
+    std::uint32_t members = 0;
+  };
+  static std::string GroupName(const StreamSpec& spec);
+  void Closed(const StreamSession& session);
+  void Park(std::shared_ptr<StreamSession::Job> job);
+  void SlotsFreed();  // parked batches are tried again
+  std::unique_ptr<BatchAssembler> TakeAssembler();
+  void GiveAssembler(std::unique_ptr<BatchAssembler> assembler);
+
+  const RegistryOptions options_;
+  RegistryParts parts_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Group> groups_;
+  std::vector<StreamSession*> sessions_;
+  std::uint64_t reserved_bytes_ = 0;
+  SessionStats closed_totals_;
+  std::vector<std::shared_ptr<StreamSession::Job>> parked_;
+  std::vector<std::unique_ptr<BatchAssembler>> assemblers_;
+};
+
+}  // namespace forebay::stream

@@ -1,0 +1,209 @@
+#include "server/stream/stream_session.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/batch_digest.h"
+#include "proto/contract/limits.h"
+#include "server/stream/stream_job.h"
+#include "server/stream/stream_registry.h"
+
+namespace forebay::stream {
+
+// Wrong bytes from SSD are fetched anew this many times before the reader is told.
+constexpr int kRefetchMax = 3;
+
+StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
+                             BatchSink* sink, std::uint64_t reserved_bytes)
+    : registry_(registry),
+      spec_(spec),
+      future_(std::make_shared<StreamFuture>(std::move(spec))),
+      reserved_bytes_(reserved_bytes),
+      sink_(sink) {}
+
+StreamSession::~StreamSession() { Close(); }
+
+SessionStats StreamSession::stats() const {
+  std::lock_guard lock(mutex_);
+  SessionStats stats = stats_;
+  stats.held = static_cast<std::uint32_t>(held_.size());
+  return stats;
+}
+
+Status StreamSession::Pull(const PullRange& range) {
+  if (range.count == 0 || range.count > limits::kPullStepsMax) {
+    return Error(ErrorCode::kOutOfRange,
+                 fmt::format("a pull names 1 to {} steps, not {}", limits::kPullStepsMax,
+                             range.count));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (closed()) return {};
+    const std::size_t owed = under_way_ + held_.size();
+    if (range.count > spec_->credits - std::min<std::size_t>(spec_->credits, owed)) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("pulled {} batches with {} of {} credits in use", range.count,
+                               owed, spec_->credits));
+    }
+    under_way_ += range.count;
+  }
+  for (std::uint32_t i = 0; i < range.count; ++i) {
+    auto job = std::make_shared<Job>();
+    job->session = shared_from_this();
+    job->name = range.first;
+    job->name.step = StepId(range.first.step.value() + i);
+    job->started_ns = registry_.parts_.clock.NowNs();
+    Start(job);
+  }
+  return {};
+}
+
+void StreamSession::Start(const std::shared_ptr<Job>& job) {
+  registry_.parts_.executor.Post(
+      [this, job](io::IoQueue& queue) { Advance(job, queue); });
+}
+
+std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<const Order>& slot = orders_[epoch.value() % 2];
+  if (!slot || slot->epoch() != epoch) slot = std::make_shared<Order>(spec_->order, epoch);
+  return slot;
+}
+
+// Views of held batches pin extents; what they pin together is bounded (design 5).
+std::uint64_t StreamSession::PinBudget() const {
+  std::lock_guard lock(mutex_);
+  std::unordered_map<const tier::ResidentExtent*, std::uint64_t> pinned;
+  std::uint64_t total = 0;
+  for (const auto& [id, hold] : held_) {
+    for (const tier::ExtentRef& ref : hold.extents) {
+      if (pinned.emplace(ref.get(), ref->image_bytes).second) total += ref->image_bytes;
+    }
+  }
+  const std::uint64_t limit = registry_.options_.view_pin_bytes;
+  return limit - std::min(limit, total);
+}
+
+void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue) {
+  if (closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
+  std::unique_ptr<BatchAssembler> assembler = registry_.TakeAssembler();
+  const std::shared_ptr<const Order> order = OrderOf(job->name.epoch);
+  const Status planned = assembler->Plan(*spec_, *order, job->name);
+  if (!planned.has_value()) {
+    registry_.GiveAssembler(std::move(assembler));
+    return Finish(job, planned.error());
+  }
+  std::vector<tier::ExtentRef> refs = std::move(job->refs);
+  job->refs.clear();
+  if (refs.empty() &&
+      !registry_.parts_.fetcher.TryAcquire(*spec_->dataset, assembler->extents(), refs)) {
+    std::vector<ExtentId> extents(assembler->extents().begin(), assembler->extents().end());
+    registry_.GiveAssembler(std::move(assembler));
+    return AwaitExtents(job, std::move(extents));
+  }
+  AssembleLimits limits;
+  if (spec_->delivery == Delivery::kViews) limits.pin_bytes = PinBudget();
+  std::vector<tier::ExtentRef> bad;
+  Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
+                                                     registry_.parts_.slots, queue, bad);
+  registry_.GiveAssembler(std::move(assembler));
+  if (!batch.has_value() && !bad.empty() && job->refetches < kRefetchMax) {
+    ++job->refetches;
+    for (const tier::ExtentRef& ref : bad) {
+      registry_.parts_.fetcher.ReportBad(ref, registry_.parts_.clock.NowNs());
+    }
+    bad.clear();
+    return Start(job);
+  }
+  if (!batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted &&
+      registry_.parts_.slots.used_bytes() > 0) {
+    return registry_.Park(job);
+  }
+  Finish(job, std::move(batch));
+}
+
+void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
+                                 std::vector<ExtentId> extents) {
+  job->waited = true;
+  registry_.parts_.fetcher.Acquire(
+      *spec_->dataset, std::move(extents),
+      [this, job](Result<std::vector<tier::ExtentRef>> refs) {
+        if (!refs.has_value()) return Finish(job, refs.error());
+        job->refs = std::move(*refs);
+        Start(job);
+      });
+}
+
+void StreamSession::Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome) {
+  std::lock_guard sink_lock(sink_mutex_);
+  std::uint64_t id = 0;
+  std::span<const std::byte> slot;
+  {
+    std::lock_guard lock(mutex_);
+    --under_way_;
+    if (sink_ != nullptr && outcome.has_value()) {
+      id = next_id_++;
+      slot = outcome->hold.slot.bytes();
+      held_.emplace(id, std::move(outcome->hold));
+      CountLocked(*job, *outcome);
+    }
+  }
+  if (sink_ == nullptr) return;
+  if (!outcome.has_value()) return sink_->Fail(job->name, outcome.error());
+  future_->Advance(job->name.epoch, outcome->first_position);
+  sink_->Deliver(id, *outcome, slot);
+}
+
+void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
+  const std::uint64_t samples = batch.sample_ids.size();
+  ++stats_.batches;
+  stats_.samples += samples;
+  stats_.padded += batch.padded_count;
+  stats_.bytes += batch.payload_bytes;
+  stats_.ram_samples += batch.ram_samples;
+  stats_.ssd_samples += batch.ssd_samples;
+  stats_.waited_samples += job.waited ? samples : 0;
+  stats_.copied_views += batch.copied_views;
+  stats_.digest += BatchDigest({.epoch = batch.name.epoch,
+                                .step = batch.name.step,
+                                .micro_size = batch.name.micro_size,
+                                .micro_index = batch.name.micro_index,
+                                .rank = spec_->rank},
+                               std::as_bytes(std::span(batch.sample_ids)));
+}
+
+Status StreamSession::Release(std::span<const std::uint64_t> ids) {
+  std::vector<BatchHold> freed;  // destroyed after the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (const std::uint64_t id : ids) {
+      auto found = held_.find(id);
+      if (found == held_.end()) {
+        return Error(ErrorCode::kInvalidArgument,
+                     fmt::format("batch {} was released but is not held", id));
+      }
+      freed.push_back(std::move(found->second));
+      held_.erase(found);
+    }
+  }
+  freed.clear();
+  registry_.SlotsFreed();
+  return {};
+}
+
+void StreamSession::Close() {
+  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  std::unordered_map<std::uint64_t, BatchHold> freed;
+  {
+    std::lock_guard sink_lock(sink_mutex_);
+    sink_ = nullptr;
+    std::lock_guard lock(mutex_);
+    freed.swap(held_);
+  }
+  freed.clear();
+  registry_.Closed(*this);
+  registry_.SlotsFreed();
+}
+
+}  // namespace forebay::stream

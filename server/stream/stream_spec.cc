@@ -1,0 +1,150 @@
+#include "server/stream/stream_spec.h"
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::stream {
+namespace {
+
+Status CheckCounts(const StreamRequestSpec& request) {
+  if (request.credits == 0 || request.credits > limits::kCreditsMax) {
+    return Error(ErrorCode::kOutOfRange, fmt::format("credits must be between 1 and {}, not {}",
+                                                     limits::kCreditsMax, request.credits));
+  }
+  if (request.ranks == 0 || request.rank >= request.ranks) {
+    return Error(ErrorCode::kOutOfRange,
+                 fmt::format("rank {} of {} does not exist", request.rank, request.ranks));
+  }
+  if (request.delivery != static_cast<std::uint32_t>(Delivery::kContiguous) &&
+      request.delivery != static_cast<std::uint32_t>(Delivery::kViews)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("unknown delivery {}", request.delivery));
+  }
+  if (request.stream_name.empty() || request.stream_name.size() > limits::kNameBytesMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a stream's name has 1 to {} bytes", limits::kNameBytesMax));
+  }
+  if (request.global_batch / request.ranks > limits::kLocalBatchMax) {
+    return Error(ErrorCode::kOutOfRange,
+                 fmt::format("a rank's batch of {} samples exceeds kLocalBatchMax ({})",
+                             request.global_batch / request.ranks, limits::kLocalBatchMax));
+  }
+  return {};
+}
+
+Status CheckOrderFits(const StreamSpec& spec) {
+  if (spec.order.sample_count != spec.selection->size()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("the order is over {} samples, but selection '{}' has {}",
+                             spec.order.sample_count, spec.selection->spec(),
+                             spec.selection->size()));
+  }
+  if (spec.order.selection_fingerprint != spec.selection->fingerprint()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("the order is of selection {:016x}, but '{}' is {:016x}",
+                             spec.order.selection_fingerprint, spec.selection->spec(),
+                             spec.selection->fingerprint()));
+  }
+  return {};
+}
+
+// A global shuffle touches every extent all the time; beyond the tiers it would read the GFS at
+// random, which is what Forebay exists to prevent.
+Status CheckTiersHold(const StreamSpec& spec) {
+  const bool global = spec.order.shape.mode == OrderMode::kGlobal;
+  if (!global) return {};
+  const std::uint64_t homeless = spec.dataset->transient_bytes();
+  if (homeless == 0) return {};
+  return Error(
+      ErrorCode::kFailedPrecondition,
+      fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
+                  "none; raise tier.ram.capacity or tier.ssd.capacity, or use mode 'block'",
+                  spec.dataset->name(), homeless, spec.catalog->total_bytes()));
+}
+
+// The largest batch in bytes, or 0 where some field has no fixed size.
+Result<std::uint64_t> BatchBytesMax(const catalog::Catalog& catalog, std::uint64_t samples) {
+  std::uint64_t total = 0;
+  for (const FieldSpec& field : catalog.fields()) {
+    if (field.source == FieldSource::kConstant) continue;
+    if (!field.is_fixed()) return std::uint64_t{0};
+    FOREBAY_ASSIGN(const std::uint64_t bytes, field.BytesPerSample());
+    if (bytes != 0 && samples > (limits::kSlotBytesMax - total) / bytes) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("a batch of {} samples of field '{}' exceeds kSlotBytesMax ({})",
+                               samples, field.name, limits::kSlotBytesMax));
+    }
+    total += samples * bytes;
+  }
+  return total;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
+    stage::Dataset& dataset, const catalog::Catalog& catalog, const std::string& text) {
+  std::string list;
+  constexpr std::string_view kListPrefix = "list:";
+  if (text.rfind(kListPrefix, 0) == 0) {
+    const std::string split = text.substr(kListPrefix.size());
+    const auto found = dataset.options().splits.find(split);
+    if (found == dataset.options().splits.end()) {
+      return Error(ErrorCode::kNotFound,
+                   fmt::format("data set '{}' has no split '{}' (configure dataset.splits)",
+                               dataset.name(), split));
+    }
+    FOREBAY_ASSIGN(list, dataset.ReadSmall(found->second, limits::kIdListBytesMax));
+  }
+  return catalog::MakeSelection(text.empty() ? "all" : text, catalog.sample_count(), list);
+}
+
+Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpec& request) {
+  FOREBAY_TRY(CheckCounts(request));
+  std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  if (!catalog) {
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("data set '{}' has no catalog yet", dataset.name()));
+  }
+  if (request.catalog_fingerprint != 0 &&
+      request.catalog_fingerprint != catalog->fingerprint()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("data set '{}' has catalog {:016x}, the reader expects {:016x}: its "
+                             "objects have changed",
+                             dataset.name(), catalog->fingerprint(),
+                             request.catalog_fingerprint));
+  }
+  FOREBAY_ASSIGN(auto selection, ResolveSelection(dataset, *catalog, request.selection));
+  FOREBAY_ASSIGN(const OrderSpec order, OrderSpec::Parse(request.order_spec));
+  FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = order.sample_count,
+                                                        .global_batch = request.global_batch,
+                                                        .ranks = request.ranks,
+                                                        .tail = order.tail}));
+  StreamSpec spec{.dataset = &dataset,
+                  .catalog = std::move(catalog),
+                  .selection = std::move(selection),
+                  .order = order,
+                  .plan = plan,
+                  .stream_name = request.stream_name,
+                  .client = request.client,
+                  .rank = request.rank,
+                  .delivery = static_cast<Delivery>(request.delivery),
+                  .credits = request.credits,
+                  .inline_payload = request.inline_payload};
+  FOREBAY_TRY(CheckOrderFits(spec));
+  FOREBAY_TRY(CheckTiersHold(spec));
+  const std::uint64_t samples = request.global_batch / request.ranks;
+  FOREBAY_ASSIGN(spec.batch_bytes_max, BatchBytesMax(*spec.catalog, samples));
+  return spec;
+}
+
+Result<StepSlice> SliceOf(const StreamSpec& spec, const BatchName& name) {
+  if (name.micro_size == 0) return spec.plan.RankSlice(name.step, spec.rank);
+  if (name.micro_size > limits::kLocalBatchMax) {
+    return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
+  }
+  return spec.plan.MicroBatchSlice(
+      {.step = name.step, .index = name.micro_index, .samples = name.micro_size});
+}
+
+}  // namespace forebay::stream

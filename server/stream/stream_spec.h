@@ -1,0 +1,70 @@
+// StreamSpec: what a reader asked for when it opened its stream, checked and resolved.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/order.h"
+#include "proto/contract/order_steps.h"
+#include "proto/contract/result.h"
+#include "proto/contract/wire_layout.h"
+#include "server/catalog/catalog.h"
+#include "server/catalog/selection.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::stream {
+
+// The reader's words, as they came over the wire.
+struct StreamRequestSpec {
+  std::string dataset;
+  std::string stream_name;
+  std::string selection;
+  std::vector<std::byte> order_spec;
+  std::uint32_t global_batch = 0;
+  std::uint32_t ranks = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t delivery = 0;
+  std::uint32_t credits = 0;
+  std::uint64_t catalog_fingerprint = 0;
+  bool inline_payload = false;
+  std::string client;  // for status and logs
+};
+
+// Resolved and consistent. Immutable.
+struct StreamSpec {
+  stage::Dataset* dataset = nullptr;
+  std::shared_ptr<const catalog::Catalog> catalog;
+  std::shared_ptr<const catalog::Selection> selection;
+  OrderSpec order;
+  StepPlan plan;
+  std::string stream_name;
+  std::string client;
+  std::uint32_t rank = 0;
+  Delivery delivery = Delivery::kContiguous;
+  std::uint32_t credits = 0;
+  bool inline_payload = false;
+  // Bytes of the largest batch; 0 where fields are of variable size.
+  std::uint64_t batch_bytes_max = 0;
+};
+
+// Checks everything that can be said without looking at other streams. The catalog of `dataset`
+// must be known. Errors name both sides of a mismatch.
+Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpec& request);
+
+// The selection of that text over the data set, split files read beneath its root.
+Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
+    stage::Dataset& dataset, const catalog::Catalog& catalog, const std::string& text);
+
+// A batch's name: steps of this rank, or a micro-batch of the global batch.
+struct BatchName {
+  EpochId epoch;
+  StepId step;
+  std::uint32_t micro_size = 0;
+  std::uint32_t micro_index = 0;
+};
+Result<StepSlice> SliceOf(const StreamSpec& spec, const BatchName& name);
+
+}  // namespace forebay::stream
