@@ -2,13 +2,16 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "proto/contract/checksum.h"
 #include "proto/contract/ids.h"
+#include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
 
 namespace forebay::tier {
@@ -21,6 +24,18 @@ struct ExtentKey {
   std::uint64_t identity = 0;  // ExtentIdentity(...)
   auto operator<=>(const ExtentKey&) const = default;
 };
+
+// For unordered containers in memory; never part of anything that is stored or sent.
+struct ExtentKeyHash {
+  std::size_t operator()(const ExtentKey& key) const {
+    // `identity` is itself a hash; the extent keeps unit tests' small identities apart.
+    return static_cast<std::size_t>(key.identity ^ (key.dataset * 0x9E3779B97F4A7C15ULL) ^
+                                    (key.extent.value() * 0xC2B2AE3D27D4EB4FULL));
+  }
+};
+
+// "dataset-extent-identity" in hexadecimal, as in file names and messages.
+std::string KeyText(const ExtentKey& key);
 
 std::uint64_t DatasetHash(std::string_view name);
 // `objects` are the extent's objects in order.
@@ -38,7 +53,8 @@ struct ExtentChecksums {
 // The identity under which a piece (or, with offset 0 and the image's length, the image
 // itself) is checksummed.
 ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset, std::uint64_t length);
-// Checksums of a whole image; one pass per piece and one over the image.
+// Checksums of a whole image; one pass per piece and one over the image. Every piece must lie
+// within the image, as catalog::Catalog::Pieces promises.
 ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte> image,
                                  std::span<const catalog::Range> pieces);
 // kDataLoss naming extent and piece where `bytes` are not the piece's.

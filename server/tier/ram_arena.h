@@ -16,7 +16,9 @@ namespace forebay::tier {
 
 class RamArena;
 
-// A block of the arena; given back on destruction. Move-only. The arena must outlive it.
+// A block of the arena; given back on destruction, on any thread. Move-only. The arena must
+// outlive it (the arena's destructor checks that no block is left). Addresses, and offsets in
+// the region, are page-aligned, and the padding up to the next page belongs to the block.
 class ArenaBlock {
  public:
   ArenaBlock() = default;
@@ -37,11 +39,12 @@ class ArenaBlock {
   std::span<std::byte> bytes_;
 };
 
-// Thread-safe. Allocation is best-fit over free page runs and coalesces on return.
+// Thread-safe. Allocation is best-fit over free page runs and coalesces on return; a block
+// never crosses regions.
 class RamArena {
  public:
   struct Options {
-    std::uint64_t capacity_bytes = 0;
+    std::uint64_t capacity_bytes = 0;  // rounded down to whole pages of 4 KiB
     std::uint64_t region_bytes = std::uint64_t{1} << 30;  // of one memfd
     RegionId first_region;  // the ids of this arena's regions are first_region, +1, ...
   };

@@ -1,0 +1,94 @@
+#include "server/tier/extent_key.h"
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::tier {
+namespace {
+
+void AppendHex(std::uint64_t value, int digits, std::string& text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4) text += kHex[(value >> shift) & 0xF];
+}
+
+}  // namespace
+
+std::string KeyText(const ExtentKey& key) {
+  std::string text;
+  text.reserve(42);
+  AppendHex(key.dataset, 16, text);
+  text += '-';
+  AppendHex(key.extent.value(), 8, text);
+  text += '-';
+  AppendHex(key.identity, 16, text);
+  return text;
+}
+
+std::uint64_t DatasetHash(std::string_view name) {
+  return Checksum(std::as_bytes(std::span(name.data(), name.size())));
+}
+
+std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
+                             std::span<const catalog::ObjectInfo> objects) {
+  ByteWriter words;
+  words.Le(extent.part);
+  words.Le(extent.object_offset);
+  words.Le(extent.bytes);
+  words.Le(extent.sample_count);
+  words.Le(std::uint64_t{objects.size()});
+  for (const catalog::ObjectInfo& object : objects) {
+    words.String(object.path);
+    words.Le(object.bytes);
+    words.Le(static_cast<std::uint64_t>(object.mtime_ns));
+  }
+  return Checksum(words.bytes());
+}
+
+ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent) {
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  std::vector<catalog::ObjectInfo> objects;
+  objects.reserve(info.object_count);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
+  }
+  return {DatasetHash(catalog.name()), extent, ExtentIdentity(info, objects)};
+}
+
+ChecksumIdentity PieceIdentity(const ExtentKey& key, std::uint32_t offset,
+                               std::uint64_t length) {
+  // Offsets are 32-bit (limits.h), so extent and offset share a word without collision.
+  const std::uint64_t place = (std::uint64_t{key.extent.value()} << 32) | offset;
+  return {key.dataset, key.identity, place, length};
+}
+
+ExtentChecksums ComputeChecksums(const ExtentKey& key, std::span<const std::byte> image,
+                                 std::span<const catalog::Range> pieces) {
+  ExtentChecksums sums;
+  sums.image = Checksum(PieceIdentity(key, 0, image.size()), image);
+  sums.pieces.reserve(pieces.size());
+  for (const catalog::Range& piece : pieces) {
+    FOREBAY_CHECK(piece.offset <= image.size() && piece.length <= image.size() - piece.offset);
+    sums.pieces.push_back(Checksum(PieceIdentity(key, piece.offset, piece.length),
+                                   image.subspan(piece.offset, piece.length)));
+  }
+  return sums;
+}
+
+Status VerifyPiece(const ExtentKey& key, const catalog::Range& piece, std::uint64_t expected,
+                   std::span<const std::byte> bytes) {
+  // Once per sample, so a message is only built for a failure.
+  const auto fail = [&](const std::string& why) {
+    return Error(ErrorCode::kDataLoss, "piece of " + std::to_string(piece.length) +
+                                           " bytes at " + std::to_string(piece.offset) +
+                                           " of extent " + KeyText(key) + " " + why);
+  };
+  if (bytes.size() != piece.length) {
+    return fail("came as " + std::to_string(bytes.size()) + " bytes");
+  }
+  if (Checksum(PieceIdentity(key, piece.offset, piece.length), bytes) != expected) {
+    return fail("does not match its checksum");
+  }
+  return {};
+}
+
+}  // namespace forebay::tier

@@ -1,0 +1,56 @@
+// PageRuns: which pages of several regions are free. The allocator's logic without memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace forebay::tier {
+
+// Best fit: the shortest run that is long enough, of equals the one at the lowest address.
+// Neighbouring free runs of one region are always joined. O(log runs). Not thread-safe.
+class PageRuns {
+ public:
+  struct Run {
+    std::size_t region = 0;
+    std::uint64_t first_page = 0;
+    std::uint64_t pages = 0;
+  };
+
+  // Adds the next region (index 0, 1, ...), all of it free. `pages` is at least 1.
+  void AddRegion(std::uint64_t pages);
+  // Takes `pages` (at least 1) from the start of the best run; nullopt where none is long
+  // enough.
+  std::optional<Run> Take(std::uint64_t pages);
+  // Gives back a run that Take returned, whole. Giving back anything else is a bug and is
+  // found by a check.
+  void Give(const Run& run);
+
+  std::uint64_t free_pages() const { return free_pages_; }
+  std::uint64_t longest_run_pages() const;
+  std::size_t run_count() const { return by_length_.size(); }
+
+ private:
+  struct Longer {
+    bool operator()(const Run& a, const Run& b) const {
+      if (a.pages != b.pages) return a.pages < b.pages;
+      if (a.region != b.region) return a.region < b.region;
+      return a.first_page < b.first_page;
+    }
+  };
+  void Insert(const Run& run);
+  void Erase(const Run& run);
+
+  struct Region {
+    std::uint64_t pages = 0;
+    std::map<std::uint64_t, std::uint64_t> runs;  // first page -> pages
+  };
+  std::vector<Region> regions_;
+  std::set<Run, Longer> by_length_;
+  std::uint64_t free_pages_ = 0;
+};
+
+}  // namespace forebay::tier

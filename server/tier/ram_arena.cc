@@ -1,0 +1,141 @@
+#include "server/tier/ram_arena.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "server/tier/page_runs.h"
+
+namespace forebay::tier {
+namespace {
+
+constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
+
+class PageRunArena final : public RamArena {
+ public:
+  PageRunArena(RegionId first_region, std::uint64_t region_bytes, std::uint64_t capacity_bytes,
+               std::vector<SharedRegion> regions)
+      : first_region_(first_region),
+        capacity_bytes_(capacity_bytes),
+        regions_(std::move(regions)) {
+    std::uint64_t left = capacity_bytes;
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const std::uint64_t bytes = std::min(left, region_bytes);
+      runs_.AddRegion(bytes / kPageBytes);
+      left -= bytes;
+    }
+  }
+
+  // A block alive now would write into unmapped memory and call a dead arena.
+  ~PageRunArena() override { FOREBAY_CHECK(used_bytes() == 0); }
+
+  Result<ArenaBlock> Allocate(std::uint64_t bytes) override {
+    if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
+    if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
+    const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
+    std::lock_guard lock(mutex_);
+    const std::optional<PageRuns::Run> run = runs_.Take(pages);
+    if (!run) return Full(bytes, "fit in no free run");
+    const std::uint64_t offset = run->first_page * kPageBytes;
+    const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
+    return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
+  }
+
+  std::uint64_t capacity_bytes() const override { return capacity_bytes_; }
+  std::uint64_t used_bytes() const override {
+    std::lock_guard lock(mutex_);
+    return capacity_bytes_ - runs_.free_pages() * kPageBytes;
+  }
+  std::uint64_t largest_free_bytes() const override {
+    std::lock_guard lock(mutex_);
+    return runs_.longest_run_pages() * kPageBytes;
+  }
+  std::span<const SharedRegion> regions() const override { return regions_; }
+
+ protected:
+  void Free(const ArenaBlock& block) override {
+    const std::uint64_t pages = (block.bytes().size() + kPageBytes - 1) / kPageBytes;
+    std::lock_guard lock(mutex_);
+    runs_.Give({block.region().value() - first_region_.value(),
+                block.region_offset() / kPageBytes, pages});
+  }
+
+ private:
+  Error Full(std::uint64_t bytes, const char* why) const {
+    return Error(ErrorCode::kResourceExhausted,
+                 "ram arena of " + std::to_string(capacity_bytes_) + " bytes: " +
+                     std::to_string(bytes) + " bytes " + why);
+  }
+
+  const RegionId first_region_;
+  const std::uint64_t capacity_bytes_;
+  const std::vector<SharedRegion> regions_;
+  mutable std::mutex mutex_;
+  PageRuns runs_;  // guarded by mutex_
+};
+
+}  // namespace
+
+ArenaBlock::ArenaBlock(ArenaBlock&& other) noexcept
+    : arena_(std::exchange(other.arena_, nullptr)),
+      region_(other.region_),
+      region_offset_(other.region_offset_),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+ArenaBlock& ArenaBlock::operator=(ArenaBlock&& other) noexcept {
+  if (this != &other) {
+    if (arena_ != nullptr) arena_->Free(*this);
+    arena_ = std::exchange(other.arena_, nullptr);
+    region_ = other.region_;
+    region_offset_ = other.region_offset_;
+    bytes_ = std::exchange(other.bytes_, {});
+  }
+  return *this;
+}
+
+ArenaBlock::~ArenaBlock() {
+  if (arena_ != nullptr) arena_->Free(*this);
+}
+
+ArenaBlock RamArena::MakeBlock(RegionId region, std::uint64_t offset,
+                               std::span<std::byte> bytes) {
+  ArenaBlock block;
+  block.arena_ = this;
+  block.region_ = region;
+  block.region_offset_ = offset;
+  block.bytes_ = bytes;
+  return block;
+}
+
+Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {
+  const std::uint64_t capacity_bytes = options.capacity_bytes / kPageBytes * kPageBytes;
+  const std::uint64_t region_bytes = options.region_bytes / kPageBytes * kPageBytes;
+  if (capacity_bytes == 0 || region_bytes == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a ram arena needs a page at least: capacity_bytes=" +
+                     std::to_string(options.capacity_bytes) +
+                     ", region_bytes=" + std::to_string(options.region_bytes));
+  }
+  const std::uint64_t count = (capacity_bytes - 1) / region_bytes + 1;
+  if (count > limits::kRegionCountMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a ram arena of " + std::to_string(count) +
+                     " regions exceeds kRegionCountMax=" +
+                     std::to_string(limits::kRegionCountMax) + "; raise region_bytes");
+  }
+  std::vector<SharedRegion> regions;
+  regions.reserve(count);
+  for (std::uint64_t left = capacity_bytes; left > 0;) {
+    const std::uint64_t bytes = std::min(left, region_bytes);
+    FOREBAY_ASSIGN(SharedRegion region, SharedRegion::Create("forebay-ram", bytes));
+    regions.push_back(std::move(region));
+    left -= bytes;
+  }
+  return std::make_unique<PageRunArena>(options.first_region, region_bytes, capacity_bytes,
+                                        std::move(regions));
+}
+
+}  // namespace forebay::tier

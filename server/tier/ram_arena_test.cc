@@ -1,0 +1,258 @@
+#include "server/tier/ram_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/tier/page_runs.h"
+
+namespace forebay::tier {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kMiB = 1 << 20;
+
+std::unique_ptr<RamArena> Make(const RamArena::Options& options) {
+  Result<std::unique_ptr<RamArena>> arena = RamArena::Create(options);
+  if (!arena.has_value()) {
+    ADD_FAILURE() << arena.error().ToString();
+    std::abort();
+  }
+  return std::move(*arena);
+}
+
+ArenaBlock Take(RamArena& arena, std::uint64_t bytes) {
+  Result<ArenaBlock> block = arena.Allocate(bytes);
+  if (!block.has_value()) {
+    ADD_FAILURE() << block.error().ToString();
+    std::abort();
+  }
+  return std::move(*block);
+}
+
+TEST(RamArena, BlockLiesWhereItSays) {
+  const auto arena = Make({8 * kMiB, 2 * kMiB, RegionId(5)});
+  ASSERT_EQ(arena->regions().size(), 4U);
+  const ArenaBlock block = Take(*arena, 10'000);
+  EXPECT_TRUE(block.valid());
+  EXPECT_EQ(block.bytes().size(), 10'000U);
+  EXPECT_EQ(block.region(), RegionId(5));
+  EXPECT_EQ(block.region_offset() % kPage, 0U);
+  EXPECT_EQ(block.bytes().data(), arena->regions()[0].bytes().data() + block.region_offset());
+  EXPECT_EQ(arena->used_bytes(), 3 * kPage);
+}
+
+TEST(RamArena, DestructionGivesBackAndCoalesces) {
+  const auto arena = Make({2 * kMiB, 2 * kMiB, RegionId(0)});
+  {
+    std::vector<ArenaBlock> blocks;
+    for (int i = 0; i < 512; ++i) blocks.push_back(Take(*arena, 1));
+    EXPECT_EQ(arena->used_bytes(), 2 * kMiB);
+    EXPECT_EQ(arena->largest_free_bytes(), 0U);
+    EXPECT_EQ(arena->Allocate(1).error().code(), ErrorCode::kResourceExhausted);
+    for (std::size_t i = 0; i < blocks.size(); i += 2) blocks[i] = ArenaBlock();
+    EXPECT_EQ(arena->used_bytes(), kMiB);
+    EXPECT_EQ(arena->largest_free_bytes(), kPage);
+  }
+  EXPECT_EQ(arena->used_bytes(), 0U);
+  EXPECT_EQ(arena->largest_free_bytes(), 2 * kMiB);
+}
+
+TEST(RamArena, MoveKeepsOneOwner) {
+  const auto arena = Make({2 * kMiB, 2 * kMiB, RegionId(0)});
+  ArenaBlock first = Take(*arena, kPage);
+  ArenaBlock second(std::move(first));
+  EXPECT_FALSE(first.valid());  // NOLINT: a moved-from block is empty by contract
+  EXPECT_TRUE(second.valid());
+  second = Take(*arena, 2 * kPage);
+  EXPECT_EQ(arena->used_bytes(), 2 * kPage);
+  ArenaBlock& alias = second;
+  second = std::move(alias);
+  EXPECT_TRUE(second.valid());
+}
+
+TEST(RamArena, TakesTheShortestRunThatFits) {
+  const auto arena = Make({2 * kMiB, 2 * kMiB, RegionId(0)});
+  ArenaBlock a = Take(*arena, 10 * kPage);
+  const ArenaBlock wall1 = Take(*arena, kPage);
+  ArenaBlock b = Take(*arena, 4 * kPage);
+  const ArenaBlock wall2 = Take(*arena, kPage);
+  const std::uint64_t offset_b = b.region_offset();
+  a = ArenaBlock();
+  b = ArenaBlock();
+  const ArenaBlock small = Take(*arena, 3 * kPage);
+  EXPECT_EQ(small.region_offset(), offset_b);
+}
+
+TEST(RamArena, BlockMayFillARegionButNotCrossIt) {
+  const auto arena = Make({4 * kMiB, 2 * kMiB, RegionId(0)});
+  const ArenaBlock first = Take(*arena, 2 * kMiB);
+  const ArenaBlock second = Take(*arena, 2 * kMiB);
+  EXPECT_NE(first.region(), second.region());
+  EXPECT_EQ(arena->used_bytes(), arena->capacity_bytes());
+  const auto other = Make({4 * kMiB, 2 * kMiB, RegionId(0)});
+  EXPECT_EQ(other->Allocate(2 * kMiB + 1).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(RamArena, CapacityIsWholePagesAndExact) {
+  const auto arena = Make({3 * kPage + 100, kMiB, RegionId(0)});
+  EXPECT_EQ(arena->capacity_bytes(), 3 * kPage);
+  EXPECT_EQ(arena->regions()[0].bytes().size(), 2 * kMiB);
+  const ArenaBlock all = Take(*arena, 3 * kPage);
+  EXPECT_FALSE(arena->Allocate(1).has_value());
+}
+
+TEST(RamArena, RefusesNonsense) {
+  EXPECT_EQ(RamArena::Create({0, kMiB, RegionId(0)}).error().code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(RamArena::Create({kMiB, 0, RegionId(0)}).error().code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(RamArena::Create({5000 * kPage, kPage, RegionId(0)}).error().code(),
+            ErrorCode::kInvalidArgument);
+  const auto arena = Make({kMiB, kMiB, RegionId(0)});
+  EXPECT_EQ(arena->Allocate(0).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(arena->Allocate(~std::uint64_t{0}).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(RamArenaDeathTest, DiesBeforeItsBlocksDangle) {
+  EXPECT_DEATH(
+      {
+        ArenaBlock survivor;
+        auto arena = Make({kMiB, kMiB, RegionId(0)});
+        survivor = Take(*arena, 1);
+        arena.reset();
+      },
+      "CHECK failed");
+}
+
+TEST(RamArena, ThreadsShareItWithoutOverlap) {
+  const auto arena = Make({16 * kMiB, 4 * kMiB, RegionId(0)});
+  constexpr int kThreads = 4;
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&arena, t] {
+      std::mt19937_64 random(static_cast<std::uint64_t>(t));
+      std::vector<ArenaBlock> held;
+      for (int i = 0; i < 2000; ++i) {
+        if (held.size() > 20 || (!held.empty() && random() % 3 == 0)) {
+          const std::size_t which = random() % held.size();
+          for (const std::byte byte : held[which].bytes()) {
+            ASSERT_EQ(byte, static_cast<std::byte>(t + 1));
+          }
+          std::swap(held[which], held.back());
+          held.pop_back();
+          continue;
+        }
+        Result<ArenaBlock> block = arena->Allocate(1 + random() % (8 * kPage));
+        if (!block.has_value()) continue;
+        std::memset(block->bytes().data(), t + 1, block->bytes().size());
+        held.push_back(std::move(*block));
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(arena->used_bytes(), 0U);
+  EXPECT_EQ(arena->largest_free_bytes(), 4 * kMiB);
+}
+
+// The model: one flag a page, searched from the start.
+class PageModel {
+ public:
+  explicit PageModel(std::vector<std::uint64_t> regions) {
+    for (const std::uint64_t pages : regions) used_.emplace_back(pages, false);
+  }
+  struct Best {
+    std::size_t region = 0;
+    std::uint64_t first = 0, length = 0;
+  };
+  // The shortest run of at least `pages`; of equals the lowest.
+  std::optional<Best> Find(std::uint64_t pages) const {
+    std::optional<Best> best;
+    ForEachRun([&](const Best& run) {
+      if (run.length >= pages && (!best || run.length < best->length)) best = run;
+    });
+    return best;
+  }
+  template <typename Visit>
+  void ForEachRun(Visit visit) const {
+    for (std::size_t region = 0; region < used_.size(); ++region) {
+      const std::vector<bool>& pages = used_[region];
+      for (std::size_t i = 0; i < pages.size();) {
+        std::size_t end = i;
+        while (end < pages.size() && !pages[end]) ++end;
+        if (end > i) visit(Best{region, i, end - i});
+        i = std::max(end, i + 1);
+      }
+    }
+  }
+  void Set(const PageRuns::Run& run, bool used) {
+    for (std::uint64_t i = 0; i < run.pages; ++i) {
+      ASSERT_NE(used_[run.region][run.first_page + i], used);
+      used_[run.region][run.first_page + i] = used;
+    }
+  }
+
+ private:
+  std::vector<std::vector<bool>> used_;
+};
+
+TEST(PageRuns, AgreesWithAModelOfOneFlagPerPage) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const std::vector<std::uint64_t> regions = {64, 100, 1, 33};
+    PageRuns runs;
+    for (const std::uint64_t pages : regions) runs.AddRegion(pages);
+    PageModel model(regions);
+    std::vector<PageRuns::Run> held;
+    for (int step = 0; step < 1500; ++step) {
+      if (!held.empty() && random() % 2 == 0) {
+        std::swap(held[random() % held.size()], held.back());
+        runs.Give(held.back());
+        model.Set(held.back(), false);
+        held.pop_back();
+      } else {
+        const std::uint64_t pages = 1 + random() % (random() % 8 == 0 ? 64 : 9);
+        const auto expected = model.Find(pages);
+        const auto taken = runs.Take(pages);
+        ASSERT_EQ(taken.has_value(), expected.has_value());
+        if (taken) {
+          ASSERT_EQ(taken->region, expected->region);
+          ASSERT_EQ(taken->first_page, expected->first);
+          ASSERT_EQ(taken->pages, pages);
+          model.Set(*taken, true);
+          held.push_back(*taken);
+        }
+      }
+      std::uint64_t free_pages = 0, longest = 0, count = 0;
+      model.ForEachRun([&](const PageModel::Best& run) {
+        free_pages += run.length;
+        longest = std::max(longest, run.length);
+        ++count;
+      });
+      ASSERT_EQ(runs.free_pages(), free_pages);
+      ASSERT_EQ(runs.longest_run_pages(), longest);
+      ASSERT_EQ(runs.run_count(), count);  // equal only where neighbours are joined
+    }
+  }
+}
+
+TEST(PageRunsDeathTest, GivingBackTwiceIsFound) {
+  PageRuns runs;
+  runs.AddRegion(10);
+  const auto run = runs.Take(4);
+  ASSERT_TRUE(run.has_value());
+  runs.Give(*run);
+  EXPECT_DEATH(runs.Give(*run), "CHECK failed");
+  EXPECT_DEATH(runs.Give({0, 8, 3}), "CHECK failed");
+  EXPECT_DEATH(runs.Give({1, 0, 1}), "CHECK failed");
+}
+
+}  // namespace
+}  // namespace forebay::tier
