@@ -13,7 +13,7 @@ AGREED_FOLDERS = ("proto/contract", "compress", "server/plan", "server/catalog",
                   "server/stage", "server/fetch", "server/peer", "server/stream", "client")
 
 
-_OWNED_AT_ONCE = re.compile(r"unique_ptr\s*<[^;{}]*>\s*\w*\s*[({]\s*$")
+_OWNED_AT_ONCE = re.compile(r"(?:unique|shared)_ptr\s*<[^;{}]*>\s*\w*\s*[({]\s*$")
 
 
 def _anywhere(file):
@@ -53,7 +53,7 @@ BANNED_CODE = [
     ("sleep-in-test", r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(|(?<![\w.>])(::)?sleep\s*\(",
      _in_tests, "wait on what should happen, or crank an injected clock"),
     ("new-expression", r"(?<!operator )\bnew\b(?!\s*\()", _anywhere,
-     "use std::make_unique, a container, or unique_ptr(new T) where T's constructor is private"),
+     "use std::make_unique, a container, or unique_ptr<T>(new T) where T's constructor is private"),
     ("delete-expression", r"(?<!operator )(?<!=)(?<!= )\bdelete\b", _anywhere,
      "use std::unique_ptr"),
     ("detached-thread", r"(\.|->)detach\s*\(\s*\)", _anywhere,
