@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/io/aligned_buffer.h"
+#include "server/io/faulty_backend.h"
 #include "server/io/io_test_fixture.h"
 #include "server/io/memory_backend.h"
 #include "server/io/thread_backend.h"
@@ -25,6 +26,7 @@ using ::testing::HasSubstr;
 struct World {
   std::unique_ptr<TempFolder> folder;
   std::unique_ptr<IoBackend> inner;
+  std::unique_ptr<FaultInjector> injector;
   std::unique_ptr<IoBackend> backend;
   std::string root;
 };
@@ -63,6 +65,15 @@ World MemoryWorldOf(std::uint64_t completion_seed) {
 }
 World MemoryWorld() { return MemoryWorldOf(0); }
 World ShuffledMemoryWorld() { return MemoryWorldOf(7); }
+
+World FaultyOver(World world) {
+  world.injector = std::make_unique<FaultInjector>();
+  world.inner = std::move(world.backend);
+  world.backend = std::make_unique<FaultyBackend>(*world.inner, *world.injector);
+  return world;
+}
+World FaultyMemoryWorld() { return FaultyOver(MemoryWorld()); }
+World FaultyThreadWorld() { return FaultyOver(ThreadWorld()); }
 
 struct WorldKind {
   const char* name;
@@ -567,7 +578,9 @@ INSTANTIATE_TEST_SUITE_P(
                       WorldKind{"Threads", "threads", ThreadWorld, false},
                       WorldKind{"ThreadsComponentWise", "threads", ComponentWiseWorld, false},
                       WorldKind{"Memory", "memory", MemoryWorld, false},
-                      WorldKind{"MemoryShuffled", "memory", ShuffledMemoryWorld, false}),
+                      WorldKind{"MemoryShuffled", "memory", ShuffledMemoryWorld, false},
+                      WorldKind{"FaultyMemory", "faulty(memory)", FaultyMemoryWorld, false},
+                      WorldKind{"FaultyThreads", "faulty(threads)", FaultyThreadWorld, false}),
     [](const ::testing::TestParamInfo<WorldKind>& kind) { return kind.param.name; });
 
 }  // namespace

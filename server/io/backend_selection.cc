@@ -1,0 +1,25 @@
+#include "server/io/backend_selection.h"
+
+#include <utility>
+
+#include "server/io/thread_backend.h"
+#include "server/io/uring_backend.h"
+
+namespace forebay::io {
+
+Result<SelectedBackend> SelectBackend(BackendChoice choice) {
+  SelectedBackend selected;
+  if (choice != BackendChoice::kThreads) {
+    Result<std::unique_ptr<UringBackend>> uring = UringBackend::Create();
+    if (uring.has_value()) {
+      selected.backend = std::move(*uring);
+      return selected;
+    }
+    if (choice == BackendChoice::kIoUring) return std::move(uring.error());
+    selected.fallback_reason = std::move(uring.error());
+  }
+  FOREBAY_ASSIGN(selected.backend, ThreadBackend::Create());
+  return selected;
+}
+
+}  // namespace forebay::io
