@@ -86,7 +86,7 @@ void Order::Inverse(std::span<std::uint64_t> values) const {
   if (const auto* global = std::get_if<KeyedPermutation>(&engine_)) {
     global->Inverse(values);
   } else if (const auto* block = std::get_if<BlockOrder>(&engine_)) {
-    for (std::uint64_t& value : values) value = block->Inverse(value);
+    block->Inverse(values);
   }
 }
 

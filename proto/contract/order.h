@@ -36,7 +36,8 @@ class Order {
   // first + indices.size() is at most n.
   void Forward(Position first, std::span<std::uint64_t> indices) const;
 
-  // In place: values[i], an index, becomes its position.
+  // In place: values[i], an index, becomes its position. In mode kBlock fastest where
+  // neighbours in `values` are neighbours in the data set, as the samples of an extent are.
   void Inverse(std::span<std::uint64_t> values) const;
 
  private:

@@ -76,20 +76,62 @@ std::uint64_t BlockOrder::Forward(std::uint64_t position) const {
   return runs_.Forward(slot - (slot > g.short_slot ? 1 : 0)) * g.run_samples + in_run;
 }
 
-std::uint64_t BlockOrder::Inverse(std::uint64_t index) const {
+inline std::uint64_t BlockOrder::SlotOfRun(std::uint64_t run) const {
+  if (run == geometry_.full_runs) return geometry_.short_slot;
+  const std::uint64_t slot = runs_.Inverse(run);
+  return slot + (slot >= geometry_.short_slot ? 1 : 0);
+}
+
+inline BlockOrder::Place BlockOrder::PlaceInSlot(std::uint64_t slot, std::uint64_t in_run) const {
   const Geometry& g = geometry_;
-  const auto [run, in_run] = by_run_samples_.Divide(index);
-  std::uint64_t slot = g.short_slot;
-  if (run < g.full_runs) {
-    slot = runs_.Inverse(run);
-    if (slot >= g.short_slot) ++slot;
-  }
   const auto [window, slot_in_window] = by_window_runs_.Divide(slot);
-  std::uint64_t offset = slot_in_window * g.run_samples + in_run;
-  if (window == g.short_window && slot > g.short_slot) offset -= g.gap_samples;
-  const std::uint64_t start = window * g.window_runs * g.run_samples -
-                              (window > g.short_window ? g.gap_samples : 0);
-  return start + WindowPermutation(window).Inverse(offset);
+  const bool behind_short = window == g.short_window && slot > g.short_slot;
+  return {window, slot_in_window * g.run_samples + in_run - (behind_short ? g.gap_samples : 0)};
+}
+
+inline std::uint64_t BlockOrder::WindowStart(std::uint64_t window) const {
+  const Geometry& g = geometry_;
+  // kNone is above every window.
+  return window * g.window_runs * g.run_samples -
+         (window > g.short_window ? g.gap_samples : 0);
+}
+
+std::uint64_t BlockOrder::Inverse(std::uint64_t index) const {
+  const auto [run, in_run] = by_run_samples_.Divide(index);
+  const Place place = PlaceInSlot(SlotOfRun(run), in_run);
+  return WindowStart(place.window) + WindowPermutation(place.window).Inverse(place.offset);
+}
+
+void BlockOrder::Inverse(std::span<std::uint64_t> values) const {
+  std::uint64_t slot = kNone;
+  std::uint64_t slot_run = kNone;
+  const auto place_of = [&](std::uint64_t index) {
+    const auto [run, in_run] = by_run_samples_.Divide(index);
+    if (run != slot_run) slot = SlotOfRun(run);
+    slot_run = run;
+    return PlaceInSlot(slot, in_run);
+  };
+  std::size_t done = 0;
+  while (done < values.size()) {
+    const std::uint64_t window = place_of(values[done]).window;
+    const KeyedPermutation permutation = WindowPermutation(window);
+    const std::uint64_t start = WindowStart(window);
+    bool same_window = true;
+    while (same_window && done < values.size()) {
+      const std::span<std::uint64_t> chunk =
+          values.subspan(done, std::min(kChunk, values.size() - done));
+      std::size_t count = 0;
+      for (; count < chunk.size(); ++count) {
+        const Place place = place_of(chunk[count]);
+        same_window = place.window == window;
+        if (!same_window) break;
+        chunk[count] = place.offset;
+      }
+      permutation.Inverse(chunk.first(count));
+      for (std::uint64_t& value : chunk.first(count)) value += start;
+      done += count;
+    }
+  }
 }
 
 void BlockOrder::Forward(std::uint64_t first, std::span<std::uint64_t> indices) const {

@@ -33,6 +33,9 @@ class BlockOrder {
   // indices[i] = Forward(first + i). Much faster than one by one: a window's keys are
   // derived once per window.
   void Forward(std::uint64_t first, std::span<std::uint64_t> indices) const;
+  // In place: an index becomes its position. Much faster than one by one where neighbours in
+  // `values` are neighbours in the data set, as the samples of an extent are.
+  void Inverse(std::span<std::uint64_t> values) const;
 
  private:
   static constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
@@ -57,6 +60,9 @@ class BlockOrder {
   KeyedPermutation WindowPermutation(std::uint64_t window) const;
   std::uint64_t WindowSamples(std::uint64_t window) const;
   Place PlaceOf(std::uint64_t position) const;
+  std::uint64_t SlotOfRun(std::uint64_t run) const;
+  Place PlaceInSlot(std::uint64_t slot, std::uint64_t in_run) const;
+  std::uint64_t WindowStart(std::uint64_t window) const;
   // Turns an offset within a window, in the order of runs, into run slot * b + offset in the
   // run, as if the short run were full.
   std::uint64_t Unfold(std::uint64_t window, std::uint64_t offset) const;

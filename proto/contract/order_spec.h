@@ -56,7 +56,7 @@ struct OrderSpec {
   std::uint64_t selection_fingerprint = 0;  // which samples; compared, never interpreted
   TailPolicy tail = TailPolicy::kDrop;
   OrderShape shape;
-  std::optional<OrderShape> first_epoch_shape;  // of epoch 0, where it differs
+  std::optional<OrderShape> first_epoch_shape = std::nullopt;  // of epoch 0, if it differs
 
   bool operator==(const OrderSpec&) const = default;
 
