@@ -1,0 +1,73 @@
+// SaveCatalog and VerifyObjects (dataset_source.h): a catalog's life beside its data set.
+#include <algorithm>
+
+#include "server/catalog/dataset_source.h"
+#include "server/catalog/input_error.h"
+
+namespace forebay::catalog {
+namespace {
+
+Status WriteImage(const Catalog& catalog, io::IoBackend& backend, io::Directory& directory,
+                  const std::string& path) {
+  Result<std::unique_ptr<io::File>> file = directory.Open(path, io::OpenMode::kCreate);
+  if (!file.has_value() && file.error().code() == ErrorCode::kAlreadyExists) {
+    // What an interrupted save left behind; catalogs are saved by one daemon at a time.
+    FOREBAY_TRY(directory.Unlink(path));
+    file = directory.Open(path, io::OpenMode::kCreate);
+  }
+  if (!file.has_value()) return std::move(file).error();
+  FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue, backend.CreateQueue({.depth = 1}));
+  const std::span<const std::byte> image = catalog.image();
+  FOREBAY_TRY((*file)->Preallocate(image.size()));
+  for (std::size_t offset = 0; offset < image.size(); offset += limits::kIoRequestBytesMax) {
+    const std::size_t bytes =
+        std::min<std::size_t>(limits::kIoRequestBytesMax, image.size() - offset);
+    FOREBAY_TRY(io::WriteFully(*queue, **file, offset, image.subspan(offset, bytes)));
+  }
+  return io::DataSync(*queue, **file);
+}
+
+std::string Change(const io::FileInfo& now, const ObjectInfo& then) {
+  if (!now.is_regular) return "is no longer a regular file";
+  if (now.bytes != then.bytes) {
+    return "had " + std::to_string(then.bytes) + " bytes, has " + std::to_string(now.bytes);
+  }
+  if (now.mtime_ns != then.mtime_ns) {
+    return "was modified at " + std::to_string(then.mtime_ns) + " ns, now at " +
+           std::to_string(now.mtime_ns) + " ns";
+  }
+  return "";
+}
+
+}  // namespace
+
+Status VerifyObjects(const Catalog& catalog, io::Directory& root) {
+  for (std::uint32_t i = 0; i < catalog.object_count(); ++i) {
+    const ObjectInfo object = catalog.object(ObjectId(i));
+    const Result<io::FileInfo> now = root.Stat(object.path);
+    if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
+      return now.error().WithContext(Quoted(object.path));
+    }
+    const std::string change = now.has_value() ? Change(*now, object) : "is gone";
+    if (change.empty()) continue;
+    return Error(ErrorCode::kFailedPrecondition,
+                 Quoted(object.path) + " changed since the catalog of " +
+                     Quoted(catalog.name()) + " was built: it " + change);
+  }
+  return {};
+}
+
+Status SaveCatalog(const Catalog& catalog, io::IoBackend& backend, io::Directory& directory,
+                   const std::string& file_name) {
+  const std::string temporary = file_name + ".tmp";
+  const Status written = WriteImage(catalog, backend, directory, temporary);
+  if (!written.has_value()) {
+    // The write's error is what matters; a leftover is replaced by the next save.
+    (void)directory.Unlink(temporary).has_value();
+    return written.error().WithContext("save catalog " + Quoted(file_name));
+  }
+  FOREBAY_TRY(directory.Rename(temporary, file_name));
+  return directory.Sync("");
+}
+
+}  // namespace forebay::catalog
