@@ -1,0 +1,183 @@
+// plain_loop: the peer to beat. Opens, reads, closes and sums the files of a data set in a given
+// order, with nothing in between.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/peers/delivery_digest.h"
+#include "bench/peers/run_report.h"
+#include "bench/peers/sample_index.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::bench {
+namespace {
+
+struct Options {
+  std::string root;
+  std::string index;
+  std::string order;
+  std::uint32_t epochs = 1;
+  std::uint32_t threads = 1;
+  std::uint32_t batch = 1;
+  bool check = false;
+};
+
+// Reads a share of an epoch. One object per thread; the buffers are reused, so that a sample's
+// bytes are summed while they are warm, which favours this peer.
+class Reader {
+ public:
+  Reader(const SampleIndex& index, int root_fd, std::uint32_t batch)
+      : index_(index), root_fd_(root_fd), batch_(batch) {}
+
+  // Reads and sums `ids`, `batch` samples at a time.
+  Status Read(std::span<const std::uint64_t> ids, bool with_content) {
+    for (std::size_t at = 0; at < ids.size(); at += batch_) {
+      FOREBAY_TRY(ReadBatch(ids.subspan(at, std::min<std::size_t>(batch_, ids.size() - at)),
+                            with_content));
+    }
+    return {};
+  }
+
+  const DeliveryDigest& digest() const { return digest_; }
+
+ private:
+  Status ReadBatch(std::span<const std::uint64_t> ids, bool with_content) {
+    std::size_t used = 0;
+    for (const std::uint64_t id : ids) {
+      const SampleIndex::Place& place = index_.samples.at(id);
+      if (buffer_.size() < used + place.bytes) buffer_.resize(used + place.bytes);
+      FOREBAY_TRY(ReadSample(place, {buffer_.data() + used, place.bytes}));
+      used += place.bytes;
+    }
+    used = 0;
+    for (const std::uint64_t id : ids) {
+      const std::span<const std::byte> sample(buffer_.data() + used, index_.samples[id].bytes);
+      digest_.AddSum(id, sample.size(), ByteSum(sample));
+      if (with_content) digest_.AddContent(id, XXH3_64bits(sample.data(), sample.size()));
+      used += sample.size();
+    }
+    return {};
+  }
+
+  Status ReadSample(const SampleIndex::Place& place, std::span<std::byte> out) {
+    const std::string& path = index_.objects[place.object];
+    const UniqueFd fd(openat(root_fd_, path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd.valid()) return Error::FromErrno(errno, "open " + path);
+    std::size_t done = 0;
+    while (done < out.size()) {
+      const ssize_t bytes = pread(fd.get(), out.data() + done, out.size() - done,
+                                  static_cast<off_t>(place.offset + done));
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0) return Error::FromErrno(errno, "read " + path);
+      if (bytes == 0) return Error(ErrorCode::kDataLoss, path + " is too short");
+      done += static_cast<std::size_t>(bytes);
+    }
+    return {};
+  }
+
+  const SampleIndex& index_;
+  const int root_fd_;
+  const std::size_t batch_;
+  std::vector<std::byte> buffer_;
+  DeliveryDigest digest_;
+};
+
+struct Epoch {
+  const SampleIndex& index;
+  int root_fd;
+  std::span<const std::uint64_t> ids;
+  bool with_content;
+};
+
+// One epoch over all threads, each with an equal run of the order.
+Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
+  const double begin_cpu = CpuSeconds();
+  const double begin = NowSeconds();
+  std::vector<Reader> readers;
+  std::vector<std::optional<Error>> errors(options.threads);
+  readers.reserve(options.threads);
+  const std::size_t share = (epoch.ids.size() + options.threads - 1) / options.threads;
+  const auto read_share = [&](std::size_t thread) {
+    const std::size_t first = std::min(thread * share, epoch.ids.size());
+    const Status status = readers[thread].Read(
+        epoch.ids.subspan(first, std::min(share, epoch.ids.size() - first)), epoch.with_content);
+    if (!status) errors[thread] = status.error();
+  };
+  for (std::uint32_t i = 0; i < options.threads; ++i) {
+    readers.emplace_back(epoch.index, epoch.root_fd, options.batch);
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t i = 1; i < options.threads; ++i) threads.emplace_back(read_share, i);
+    read_share(0);
+  }
+  EpochReport report{.seconds = NowSeconds() - begin, .cpu_seconds = CpuSeconds() - begin_cpu};
+  for (std::uint32_t i = 0; i < options.threads; ++i) {
+    if (errors[i]) return *errors[i];
+    report.digest.Merge(readers[i].digest());
+  }
+  return report;
+}
+
+Result<RunReport> Measure(const Options& options) {
+  FOREBAY_ASSIGN(const SampleIndex index, SampleIndex::Load(options.index));
+  FOREBAY_ASSIGN(const std::vector<std::uint64_t> order, LoadOrder(options.order));
+  const std::size_t n = index.samples.size();
+  if (n == 0 || order.size() < n * options.epochs) {
+    return Error(ErrorCode::kInvalidArgument, "the order file is shorter than the epochs");
+  }
+  if (*std::ranges::max_element(order) >= n) {
+    return Error(ErrorCode::kOutOfRange, "the order file names a sample that is not there");
+  }
+  const UniqueFd root(open(options.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return Error::FromErrno(errno, "open " + options.root);
+  RunReport report{.contender = "plain_loop",
+                   .settings = "threads=" + std::to_string(options.threads) +
+                               " batch=" + std::to_string(options.batch)};
+  const std::span<const std::uint64_t> ids(order);
+  if (options.check) {
+    FOREBAY_ASSIGN(report.check, RunEpoch(options, {index, root.get(), ids.first(n), true}));
+  }
+  for (std::uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
+    FOREBAY_ASSIGN(EpochReport timed, RunEpoch(options, {index, root.get(),
+                                                         ids.subspan(epoch * n, n), false}));
+    report.epochs.push_back(timed);
+  }
+  return report;
+}
+
+int Run(int argc, char** argv) {
+  Options options;
+  CLI::App app("plain_loop: open, read, close and sum, in a given order");
+  app.add_option("--root", options.root, "The data set's folder")->required();
+  app.add_option("--index", options.index, "Where its samples lie")->required();
+  app.add_option("--order", options.order, "An order file")->required();
+  app.add_option("--epochs", options.epochs, "Timed epochs")->capture_default_str();
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 64))->capture_default_str();
+  app.add_option("--batch", options.batch, "Samples read before they are summed")
+      ->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
+  CLI11_PARSE(app, argc, argv);
+  const Result<RunReport> report = Measure(options);
+  if (!report) {
+    std::fprintf(stderr, "plain_loop: %s\n", report.error().ToString().c_str());
+    return EXIT_FAILURE;
+  }
+  std::printf("%s\n", ToJson(*report).c_str());
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Run(argc, argv); }

@@ -1,0 +1,74 @@
+#include "bench/peers/run_report.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace forebay::bench {
+namespace {
+
+nlohmann::json EpochJson(const EpochReport& epoch) {
+  return {{"seconds", epoch.seconds},
+          {"cpu_seconds", epoch.cpu_seconds},
+          {"samples", epoch.digest.samples},
+          {"bytes", epoch.digest.bytes},
+          {"byte_sum", fmt::format("{:016x}", epoch.digest.byte_sum)},
+          {"sums_digest", fmt::format("{:016x}", epoch.digest.sums)},
+          {"content_digest", fmt::format("{:016x}", epoch.digest.content)}};
+}
+
+}  // namespace
+
+std::string ToJson(const RunReport& report) {
+  nlohmann::json json = {{"contender", report.contender},
+                         {"settings", report.settings},
+                         {"check", nullptr},
+                         {"epochs", nlohmann::json::array()},
+                         {"waits",
+                          {{"first_ms", report.waits.first_ms},
+                           {"p50_ms", report.waits.p50_ms},
+                           {"p99_ms", report.waits.p99_ms},
+                           {"max_ms", report.waits.max_ms},
+                           {"total_ms", report.waits.total_ms}}}};
+  if (report.check.digest.samples > 0) json["check"] = EpochJson(report.check);
+  for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(EpochJson(epoch));
+  if (report.au >= 0) json["au"] = report.au;
+  return json.dump();
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double NowSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+WaitReport SummariseWaits(std::vector<double>& waits_ms) {
+  WaitReport report;
+  if (waits_ms.empty()) return report;
+  report.first_ms = waits_ms.front();
+  report.total_ms = std::accumulate(waits_ms.begin(), waits_ms.end(), 0.0);
+  std::ranges::sort(waits_ms);
+  const auto at = [&](double fraction) {
+    const auto index = static_cast<std::size_t>(fraction * static_cast<double>(waits_ms.size()));
+    return waits_ms[std::min(index, waits_ms.size() - 1)];
+  };
+  report.p50_ms = at(0.5);
+  report.p99_ms = at(0.99);
+  report.max_ms = waits_ms.back();
+  return report;
+}
+
+}  // namespace forebay::bench

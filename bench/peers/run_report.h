@@ -1,0 +1,47 @@
+// RunReport: the JSON that every contender of a benchmark prints on its last line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/peers/delivery_digest.h"
+
+namespace forebay::bench {
+
+// One timed epoch, or the untimed one before them.
+struct EpochReport {
+  double seconds = 0;
+  double cpu_seconds = 0;  // user and system time of this process
+  DeliveryDigest digest = {};
+};
+
+// Waits of one consumer for its batches, in milliseconds.
+struct WaitReport {
+  double first_ms = 0;
+  double p50_ms = 0;
+  double p99_ms = 0;
+  double max_ms = 0;
+  double total_ms = 0;
+};
+
+struct RunReport {
+  std::string contender;
+  std::string settings;
+  EpochReport check = {};                // untimed, with the content digest; samples 0: not run
+  std::vector<EpochReport> epochs = {};  // timed
+  WaitReport waits = {};
+  double au = -1;  // accelerator utilisation; negative: no accelerator emulated
+};
+
+// Hashes are hexadecimal strings: JSON numbers are not exact beyond 2^53.
+std::string ToJson(const RunReport& report);
+
+// User and system seconds of this process so far.
+double CpuSeconds();
+// CLOCK_MONOTONIC in seconds.
+double NowSeconds();
+// Percentiles of `waits_ms`; reorders it.
+WaitReport SummariseWaits(std::vector<double>& waits_ms);
+
+}  // namespace forebay::bench

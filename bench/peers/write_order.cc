@@ -1,0 +1,70 @@
+// write_order: the order of a stream as a file, so that peers read the same samples in the same
+// order as Forebay's consumer.
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "proto/contract/order.h"
+#include "proto/contract/order_spec.h"
+
+namespace forebay::bench {
+namespace {
+
+struct Options {
+  std::uint64_t samples = 0;
+  std::uint32_t epochs = 1;
+  std::uint64_t seed = 0;
+  std::string mode = "global";
+  std::uint64_t block_samples = 1024;
+  std::uint64_t window_runs = 16;
+  std::string output;
+};
+
+Status WriteOrder(const Options& options) {
+  OrderSpec spec;
+  spec.seed = options.seed;
+  spec.sample_count = options.samples;
+  FOREBAY_ASSIGN(spec.shape.mode, ParseOrderMode(options.mode));
+  if (spec.shape.mode == OrderMode::kBlock) {
+    spec.shape.block_samples = options.block_samples;
+    spec.shape.window_runs = options.window_runs;
+  }
+  FOREBAY_TRY(spec.Validate());
+  std::ofstream file(options.output, std::ios::binary);
+  std::vector<std::uint64_t> ids(options.samples);
+  for (std::uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
+    Order(spec, EpochId(epoch)).Forward(Position(0), ids);
+    file.write(reinterpret_cast<const char*>(ids.data()),
+               static_cast<std::streamsize>(ids.size() * sizeof(ids[0])));
+  }
+  file.close();
+  if (!file) return Error(ErrorCode::kUnknown, "cannot write " + options.output);
+  return {};
+}
+
+int Run(int argc, char** argv) {
+  Options options;
+  CLI::App app("write_order: writes the sample ids of a stream, epoch after epoch");
+  app.add_option("--samples", options.samples)->required()->check(CLI::PositiveNumber);
+  app.add_option("--epochs", options.epochs)->capture_default_str();
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--mode", options.mode)->capture_default_str();
+  app.add_option("--block-samples", options.block_samples)->capture_default_str();
+  app.add_option("--window-runs", options.window_runs)->capture_default_str();
+  app.add_option("--out", options.output)->required();
+  CLI11_PARSE(app, argc, argv);
+  if (const Status status = WriteOrder(options); !status) {
+    std::fprintf(stderr, "write_order: %s\n", status.error().ToString().c_str());
+    return EXIT_FAILURE;
+  }
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Run(argc, argv); }
