@@ -55,7 +55,7 @@ struct OrderSpec {
   std::uint64_t sample_count = 0;           // n, of the selection: [1, limits::kSampleCountMax]
   std::uint64_t selection_fingerprint = 0;  // which samples; compared, never interpreted
   TailPolicy tail = TailPolicy::kDrop;
-  OrderShape shape;
+  OrderShape shape = {};
   std::optional<OrderShape> first_epoch_shape = std::nullopt;  // of epoch 0, if it differs
 
   bool operator==(const OrderSpec&) const = default;

@@ -1,0 +1,124 @@
+// Order: start-up, forward and inverse, one by one and in batches. Goal of the order figure:
+// 20 million forward or inverse per second and core at the worst n <= 2^34, and a start-up
+// cost that does not depend on n.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "proto/contract/order.h"
+
+namespace forebay {
+namespace {
+
+constexpr std::uint64_t kBatchSamples = 4096;
+
+OrderSpec SpecOf(std::uint64_t sample_count, bool block) {
+  OrderSpec spec{.seed = 7, .sample_count = sample_count};
+  if (block) spec.shape = {OrderMode::kBlock, 256, 64};
+  return spec;
+}
+
+Order OrderOf(const benchmark::State& state) {
+  const auto sample_count = static_cast<std::uint64_t>(state.range(0));
+  return Order(SpecOf(sample_count, state.range(1) != 0), EpochId(1));
+}
+
+// A walk over all of [0, n) by a stride that keeps caches and predictors honest.
+class Walk {
+ public:
+  explicit Walk(std::uint64_t sample_count)
+      : sample_count_(sample_count), stride_(sample_count / 3 + 1) {}
+  std::uint64_t Next() {
+    at_ += stride_;
+    if (at_ >= sample_count_) at_ -= sample_count_;
+    return at_;
+  }
+
+ private:
+  std::uint64_t sample_count_;
+  std::uint64_t stride_;
+  std::uint64_t at_ = 0;
+};
+
+void BM_StartUp(benchmark::State& state) {
+  const auto sample_count = static_cast<std::uint64_t>(state.range(0));
+  const OrderSpec spec = SpecOf(sample_count, state.range(1) != 0);
+  std::uint32_t epoch = 0;
+  for (auto _ : state) {
+    const Order order(spec, EpochId(epoch++));
+    benchmark::DoNotOptimize(order.Forward(Position(0)));
+  }
+}
+
+void BM_Forward(benchmark::State& state) {
+  const Order order = OrderOf(state);
+  Walk walk(order.sample_count());
+  for (auto _ : state) benchmark::DoNotOptimize(order.Forward(Position(walk.Next())));
+  state.SetItemsProcessed(state.iterations());
+}
+
+void BM_ForwardDependent(benchmark::State& state) {
+  const Order order = OrderOf(state);
+  std::uint64_t at = 0;
+  for (auto _ : state) {
+    // The step keeps the walk off the short cycles of the permutation.
+    at = order.Forward(Position(at)) + 1;
+    if (at == order.sample_count()) at = 0;
+  }
+  benchmark::DoNotOptimize(at);
+  state.SetItemsProcessed(state.iterations());
+}
+
+void BM_Inverse(benchmark::State& state) {
+  const Order order = OrderOf(state);
+  Walk walk(order.sample_count());
+  for (auto _ : state) benchmark::DoNotOptimize(order.Inverse(walk.Next()));
+  state.SetItemsProcessed(state.iterations());
+}
+
+void BM_ForwardBatch(benchmark::State& state) {
+  const Order order = OrderOf(state);
+  std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
+  for (auto _ : state) {
+    order.Forward(Position(order.sample_count() - batch.size()), batch);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch.size()));
+}
+
+// The indices of one extent, as eviction asks for their next use.
+void BM_InverseBatch(benchmark::State& state) {
+  const Order order = OrderOf(state);
+  std::vector<std::uint64_t> batch(std::min(kBatchSamples, order.sample_count()));
+  for (auto _ : state) {
+    std::iota(batch.begin(), batch.end(), order.sample_count() - batch.size());
+    order.Inverse(batch);
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(batch.size()));
+}
+
+void Sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgNames({"n", "block"});
+  for (const std::int64_t block : {0, 1}) {
+    for (const std::int64_t sample_count :
+         {std::int64_t{5}, std::int64_t{17}, std::int64_t{33}, std::int64_t{512},
+          std::int64_t{513}, std::int64_t{60'000}, std::int64_t{1} << 30,
+          (std::int64_t{1} << 33) + 1, (std::int64_t{1} << 34) - 1, std::int64_t{1} << 40}) {
+      benchmark->Args({sample_count, block});
+    }
+  }
+}
+
+BENCHMARK(BM_StartUp)->Apply(Sizes);
+BENCHMARK(BM_Forward)->Apply(Sizes);
+BENCHMARK(BM_ForwardDependent)->Apply(Sizes);
+BENCHMARK(BM_Inverse)->Apply(Sizes);
+BENCHMARK(BM_ForwardBatch)->Apply(Sizes);
+BENCHMARK(BM_InverseBatch)->Apply(Sizes);
+
+}  // namespace
+}  // namespace forebay
