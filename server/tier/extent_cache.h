@@ -54,6 +54,8 @@ class ExtentCache {
   virtual ExtentRef Find(const ExtentKey& key) = 0;
   // Many at once under one lock; results[i] is Find(keys[i]).
   virtual void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) = 0;
+  // The copy on one tier, or null; not counted as a use. For verification.
+  virtual ExtentRef FindOn(const ExtentKey& key, TierKind tier) = 0;
 
   // Memory to read an extent into, evicting RAM extents by farthest next use where needed.
   // kResourceExhausted where everything evictable is pinned or needed sooner than `next_use`.

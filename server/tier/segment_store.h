@@ -17,6 +17,9 @@
 
 namespace forebay::tier {
 
+// Segments that a store keeps open for the next reader, beyond those that readers hold.
+inline constexpr std::size_t kSegmentsOpenMax = 128;
+
 // A published segment, open for direct reads. Shared by readers; the file stays readable until
 // the last of them lets go, also after Remove.
 struct Segment {
@@ -42,20 +45,29 @@ class SegmentStore {
   virtual ~SegmentStore() = default;
 
   // Stores an extent. `image` must be 4 KiB-aligned memory whose padding up to the next 4 KiB
-  // may be written. kResourceExhausted: the capacity or the device is full, nothing was left
-  // behind. kDataLoss / others: the device failed, nothing was published.
+  // may be written; `queue` must be idle and is the calling thread's own. kAlreadyExists: it
+  // is published, or just being written or removed. kResourceExhausted: the capacity or the
+  // device is full, nothing was left behind. kDataLoss / others: the device failed, nothing
+  // was published. Files that cannot be removed keep counting until a later Put removes them.
   virtual Status Put(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                      const ExtentChecksums& checksums) = 0;
   // The segment; kNotFound. kDataLoss where its footer or table is damaged (it is removed).
+  // Reads from the device unless the segment is still open; kSegmentsOpenMax stay open.
   virtual Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) = 0;
-  // Removes the record, then the file. kNotFound.
+  // Removes the record, then the file. kNotFound. After any other error the extent is no
+  // longer served either, and what is left of it goes with a later Put or Open.
   virtual Status Remove(const ExtentKey& key) = 0;
   virtual std::vector<ExtentKey> Keys() const = 0;  // published, by manifest order
   virtual std::uint64_t capacity_bytes() const = 0;
-  virtual std::uint64_t used_bytes() const = 0;
+  virtual std::uint64_t used_bytes() const = 0;  // of files: padding, tables, footers included
+  // What a Put of such an extent adds to used_bytes().
+  static std::uint64_t FileBytes(std::uint64_t image_bytes, std::size_t pieces);
   // What Open found damaged or left over.
   struct Recovery {
-    std::uint64_t segments = 0, dropped_records = 0, removed_files = 0;
+    std::uint64_t segments = 0;         // published, so still there
+    std::uint64_t dropped_records = 0;  // damaged, after damage, or without their file
+    std::uint64_t removed_files = 0;    // temps, and segments without a record
+    bool has_torn_tail = false;
   };
   virtual Recovery recovery() const = 0;
 };

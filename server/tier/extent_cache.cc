@@ -1,0 +1,432 @@
+#include "server/tier/extent_cache.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::tier {
+namespace {
+
+constexpr std::int64_t kErrorWindowNs = 60'000'000'000;
+constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
+
+std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
+  return bytes / 1000 * permille + bytes % 1000 * permille / 1000;
+}
+
+bool Fits(std::uint64_t used, std::uint64_t wanted, std::uint64_t limit) {
+  return used <= limit && wanted <= limit - used;
+}
+
+class TwoTierCache final : public ExtentCache {
+ public:
+  TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options, NextUse next_use);
+
+  ExtentRef Find(const ExtentKey& key) override;
+  void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) override;
+  ExtentRef FindOn(const ExtentKey& key, TierKind tier) override;
+  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use) override;
+  Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
+                               ExtentChecksums checksums) override;
+  Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
+                    const ExtentChecksums& checksums, std::uint64_t next_use) override;
+  Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
+  void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) override;
+  std::vector<ExtentKey> Resident(TierKind tier) const override;
+  TierStats stats(TierKind tier) const override;
+
+ private:
+  struct Entry {
+    ExtentRef ram;
+    bool is_on_ssd = false;
+    std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
+  };
+  struct Counters {
+    std::uint64_t hits = 0;
+    std::uint64_t evictions = 0;
+    std::uint64_t extents = 0;
+  };
+  struct Candidate {
+    std::uint64_t next_use = 0;
+    ExtentKey key;
+  };
+  using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
+
+  // What follows needs the lock, except where said.
+  ExtentRef FindResident(const ExtentKey& key, bool& must_open);
+  ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits);  // takes the lock itself
+  std::vector<Candidate> RamCandidates(std::uint64_t next_use) const;
+  std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const;
+  static void SortFarthestFirst(std::vector<Candidate>& candidates);
+  void DropRam(Index::iterator found);
+  bool DropSsd(Index::iterator found);
+  void EraseIfEmpty(Index::iterator found);
+  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
+  void CountDeviceOutcome(const Status& status);
+  Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
+
+  RamArena& arena_;
+  SegmentStore* const store_;
+  const Options options_;
+  const NextUse next_use_;
+
+  mutable std::mutex mutex_;  // guards what follows; never held during I/O
+  Index index_;
+  Counters counters_[2];
+  std::deque<std::int64_t> bad_segments_ns_;
+  int device_errors_in_a_row_ = 0;
+  bool is_ssd_retired_ = false;
+};
+
+TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
+                           NextUse next_use)
+    : arena_(arena), store_(store), options_(options), next_use_(std::move(next_use)) {
+  FOREBAY_CHECK(options.watermark_low_permille <= options.watermark_high_permille);
+  FOREBAY_CHECK(options.watermark_high_permille <= 1000);
+  if (store_ == nullptr) return;
+  for (const ExtentKey& key : store_->Keys()) {
+    index_[key].is_on_ssd = true;
+    ++counters(TierKind::kSsd).extents;
+  }
+}
+
+// The extent if it can be had without I/O. Sets `must_open` where it lies on SSD and no reader
+// holds it.
+ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
+  must_open = false;
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  const Entry& entry = found->second;
+  if (entry.ram) {
+    ++counters(TierKind::kRam).hits;
+    return entry.ram;
+  }
+  if (!entry.is_on_ssd || is_ssd_retired_) return nullptr;
+  ExtentRef held = entry.ssd.lock();
+  must_open = held == nullptr;
+  if (held) ++counters(TierKind::kSsd).hits;
+  return held;
+}
+
+// `hits` is what a success adds to the count.
+ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
+  const Result<std::shared_ptr<const Segment>> segment = store_->Get(key);
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(key);
+  if (!segment.has_value()) {
+    // The store has removed what it found damaged. What it could not open for want of a
+    // descriptor, say, stays resident, and this reader has a miss.
+    const ErrorCode code = segment.error().code();
+    const bool is_gone = code == ErrorCode::kDataLoss || code == ErrorCode::kNotFound ||
+                         code == ErrorCode::kFailedPrecondition;
+    if (code == ErrorCode::kDataLoss) CountDeviceOutcome(segment.error());
+    if (is_gone && found != index_.end() && DropSsd(found)) EraseIfEmpty(found);
+    return nullptr;
+  }
+  if (found == index_.end() || !found->second.is_on_ssd || is_ssd_retired_) return nullptr;
+  device_errors_in_a_row_ = 0;
+  counters(TierKind::kSsd).hits += hits;
+  Entry& entry = found->second;
+  if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;
+  auto extent = std::make_shared<ResidentExtent>();
+  extent->key = key;
+  extent->tier = TierKind::kSsd;
+  extent->image_bytes = (*segment)->image_bytes;
+  extent->segment = *segment;
+  entry.ssd = extent;
+  return extent;
+}
+
+ExtentRef TwoTierCache::Find(const ExtentKey& key) {
+  ExtentRef result;
+  Find({&key, 1}, {&result, 1});
+  return result;
+}
+
+void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) {
+  FOREBAY_CHECK(keys.size() == results.size());
+  std::vector<std::size_t> to_open;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      bool must_open = false;
+      results[i] = FindResident(keys[i], must_open);
+      if (must_open) to_open.push_back(i);
+    }
+  }
+  for (const std::size_t i : to_open) results[i] = OpenFromSsd(keys[i], 1);
+}
+
+ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    if (found == index_.end()) return nullptr;
+    const Entry& entry = found->second;
+    if (tier == TierKind::kRam) return entry.ram;
+    if (!entry.is_on_ssd || is_ssd_retired_) return nullptr;
+    if (ExtentRef held = entry.ssd.lock()) return held;
+  }
+  return OpenFromSsd(key, 0);
+}
+
+void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    return a.next_use != b.next_use ? a.next_use > b.next_use : a.key < b.key;
+  });
+}
+
+// RAM extents that nobody else holds and that are not needed sooner than `next_use`.
+std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(std::uint64_t next_use) const {
+  std::vector<Candidate> candidates;
+  for (const auto& [key, entry] : index_) {
+    if (!entry.ram || entry.ram.use_count() > 1) continue;
+    const std::uint64_t use = next_use_(key);
+    if (use >= next_use) candidates.push_back({use, key});
+  }
+  SortFarthestFirst(candidates);
+  return candidates;
+}
+
+std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t next_use) const {
+  std::vector<Candidate> candidates;
+  for (const auto& [key, entry] : index_) {
+    if (!entry.is_on_ssd || !entry.ssd.expired()) continue;
+    const std::uint64_t use = next_use_(key);
+    if (use >= next_use) candidates.push_back({use, key});
+  }
+  SortFarthestFirst(candidates);
+  return candidates;
+}
+
+// Forgets the RAM copy; the memory is free once the last reference is gone.
+void TwoTierCache::DropRam(Index::iterator found) {
+  found->second.ram.reset();
+  --counters(TierKind::kRam).extents;
+}
+
+// False where there was no SSD copy. The file is the caller's to remove, without the lock.
+bool TwoTierCache::DropSsd(Index::iterator found) {
+  if (!found->second.is_on_ssd) return false;
+  found->second.is_on_ssd = false;
+  found->second.ssd.reset();
+  --counters(TierKind::kSsd).extents;
+  return true;
+}
+
+void TwoTierCache::EraseIfEmpty(Index::iterator found) {
+  if (!found->second.ram && !found->second.is_on_ssd) index_.erase(found);
+}
+
+Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use) {
+  const std::uint64_t capacity = arena_.capacity_bytes();
+  if (bytes == 0 || bytes > capacity) return arena_.Allocate(bytes);
+  const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
+  const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
+  std::lock_guard lock(mutex_);
+  if (Fits(arena_.used_bytes(), wanted, high)) {
+    Result<ArenaBlock> block = arena_.Allocate(bytes);
+    if (block.has_value()) return block;
+  }
+  for (const Candidate& candidate : RamCandidates(next_use)) {
+    const bool has_run = arena_.largest_free_bytes() >= wanted;
+    // What is needed farther goes until there is room to spare. What is needed just as soon
+    // goes only where nothing else helps: trading like for like would read the GFS twice.
+    const bool is_farther = candidate.next_use > next_use;
+    if (has_run && (!is_farther || Fits(arena_.used_bytes(), wanted, low))) break;
+    const auto found = index_.find(candidate.key);
+    DropRam(found);
+    EraseIfEmpty(found);
+    ++counters(TierKind::kRam).evictions;
+  }
+  Result<ArenaBlock> block = arena_.Allocate(bytes);
+  if (block.has_value()) return block;
+  return block.error().WithContext("every other extent is in use or needed sooner");
+}
+
+Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock block,
+                                           ExtentChecksums checksums) {
+  FOREBAY_CHECK(block.valid());
+  auto extent = std::make_shared<ResidentExtent>();
+  extent->key = key;
+  extent->tier = TierKind::kRam;
+  extent->image_bytes = block.bytes().size();
+  extent->block = std::move(block);
+  extent->checksums = std::move(checksums);
+  std::lock_guard lock(mutex_);
+  Entry& entry = index_[key];
+  if (entry.ram) {
+    return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is in RAM already");
+  }
+  entry.ram = extent;
+  ++counters(TierKind::kRam).extents;
+  return ExtentRef(std::move(extent));
+}
+
+// A tier whose device fails again and again is retired: its errors would cost every reader a
+// timeout or a retry. Success ends the run.
+void TwoTierCache::CountDeviceOutcome(const Status& status) {
+  if (status.has_value()) {
+    device_errors_in_a_row_ = 0;
+  } else if (++device_errors_in_a_row_ >= limits::kTierErrorsBeforeRetire) {
+    is_ssd_retired_ = true;
+  }
+}
+
+Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use) {
+  const std::uint64_t capacity = store_->capacity_bytes();
+  const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
+  const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
+  if (file_bytes > capacity || Fits(store_->used_bytes(), file_bytes, high)) return {};
+  std::vector<Candidate> candidates;
+  {
+    std::lock_guard lock(mutex_);
+    candidates = SsdCandidates(next_use);
+  }
+  for (const Candidate& candidate : candidates) {
+    const std::uint64_t used = store_->used_bytes();
+    const bool is_farther = candidate.next_use > next_use;
+    if (Fits(used, file_bytes, is_farther ? low : capacity)) break;
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = index_.find(candidate.key);
+      const bool is_pinned = found != index_.end() && !found->second.ssd.expired();
+      if (found == index_.end() || is_pinned || !DropSsd(found)) continue;
+      EraseIfEmpty(found);
+      ++counters(TierKind::kSsd).evictions;
+    }
+    const Status removed = store_->Remove(candidate.key);
+    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+  }
+  return {};
+}
+
+Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
+                                std::span<std::byte> image, const ExtentChecksums& checksums,
+                                std::uint64_t next_use) {
+  if (store_ == nullptr) {
+    return Error(ErrorCode::kFailedPrecondition, "this node has no SSD tier");
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (is_ssd_retired_) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   "the SSD tier has been retired after repeated errors");
+    }
+    const auto found = index_.find(key);
+    if (found != index_.end() && found->second.is_on_ssd) {
+      return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
+    }
+  }
+  const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
+                                                           checksums.pieces.size());
+  Status status = MakeSsdRoom(file_bytes, next_use);
+  if (status.has_value()) status = store_->Put(queue, key, image, checksums);
+  std::lock_guard lock(mutex_);
+  if (!status.has_value()) {
+    // A full tier, or a caller's mistake, says nothing about the device.
+    const ErrorCode code = status.error().code();
+    const bool is_device = code == ErrorCode::kDataLoss || code == ErrorCode::kUnknown;
+    if (is_device) CountDeviceOutcome(status);
+    return status;
+  }
+  CountDeviceOutcome(status);
+  Entry& entry = index_[key];
+  entry.is_on_ssd = true;
+  ++counters(TierKind::kSsd).extents;
+  return {};
+}
+
+Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
+  ExtentRef dropped;  // freed without the lock
+  bool is_ssd_dropped = false;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    if (found != index_.end()) {
+      if (tier.value_or(TierKind::kRam) == TierKind::kRam && found->second.ram) {
+        dropped = found->second.ram;
+        DropRam(found);
+        ++counters(TierKind::kRam).evictions;
+      }
+      if (tier.value_or(TierKind::kSsd) == TierKind::kSsd && DropSsd(found)) {
+        is_ssd_dropped = true;
+        ++counters(TierKind::kSsd).evictions;
+      }
+      EraseIfEmpty(found);
+    }
+  }
+  if (!dropped && !is_ssd_dropped) {
+    return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not resident there");
+  }
+  if (!is_ssd_dropped) return {};
+  const Status removed = store_->Remove(key);
+  // A reader may have found it damaged, and the store removed it, in the meantime.
+  if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+  return {};
+}
+
+void TwoTierCache::ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    // Readers of one bad segment may all report it; it counts once.
+    if (found == index_.end() || !DropSsd(found)) return;
+    EraseIfEmpty(found);
+    bad_segments_ns_.push_back(now_ns);
+    while (now_ns - bad_segments_ns_.front() > kErrorWindowNs) bad_segments_ns_.pop_front();
+    if (bad_segments_ns_.size() >= limits::kTierErrorsBeforeRetire) is_ssd_retired_ = true;
+    // Beyond retirement nobody counts.
+    if (bad_segments_ns_.size() > limits::kTierErrorsBeforeRetire) bad_segments_ns_.pop_front();
+  }
+  // The cache serves it no longer, so a failure here costs space only, which the store counts.
+  static_cast<void>(store_->Remove(key));
+}
+
+std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
+  std::vector<ExtentKey> keys;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : index_) {
+      if (tier == TierKind::kRam ? entry.ram != nullptr : entry.is_on_ssd) keys.push_back(key);
+    }
+  }
+  std::ranges::sort(keys, [](const ExtentKey& a, const ExtentKey& b) { return a < b; });
+  return keys;
+}
+
+ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
+  TierStats stats;
+  std::lock_guard lock(mutex_);
+  const Counters& counted = counters_[static_cast<std::size_t>(tier)];
+  stats.extents = counted.extents;
+  stats.evictions = counted.evictions;
+  stats.hits = counted.hits;
+  if (tier == TierKind::kRam) {
+    stats.capacity_bytes = arena_.capacity_bytes();
+    stats.used_bytes = arena_.used_bytes();
+    for (const auto& [key, entry] : index_) {
+      if (entry.ram && entry.ram.use_count() > 1) stats.pinned_bytes += entry.ram->image_bytes;
+    }
+  } else if (store_ != nullptr) {
+    stats.capacity_bytes = store_->capacity_bytes();
+    stats.used_bytes = store_->used_bytes();
+    stats.retired = is_ssd_retired_;
+  }
+  return stats;
+}
+
+}  // namespace
+
+std::unique_ptr<ExtentCache> ExtentCache::Create(RamArena& arena, SegmentStore* store,
+                                                 const Options& options, NextUse next_use) {
+  return std::make_unique<TwoTierCache>(arena, store, options, std::move(next_use));
+}
+
+}  // namespace forebay::tier
