@@ -1,0 +1,69 @@
+// Feed: where the training loop's minibatches come from. forebay_feed.h is the real one; tests
+// bring synthetic ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "proto/contract/tensor.h"
+
+namespace forebay::train {
+
+// Borrowed elements of one field of a batch, row major, contiguous.
+struct FeedTensor {
+  const std::byte* data = nullptr;
+  std::uint64_t bytes = 0;
+  Dtype dtype = Dtype::kU8;
+  std::vector<std::uint64_t> shape;  // {samples, ...}
+};
+
+// This rank's share of one step. The tensors point into memory that `hold` keeps alive (and
+// that the daemon wants back): reset `hold` as soon as the bytes are consumed.
+struct FeedBatch {
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;          // within the epoch
+  std::uint32_t sample_count = 0;  // 0 where a short last step leaves this rank nothing
+  FeedTensor input;
+  FeedTensor target;
+  std::vector<std::byte> token;    // where a restart continues once this batch is consumed
+  std::shared_ptr<const void> hold;
+};
+
+// Not thread-safe.
+class Feed {
+ public:
+  virtual ~Feed() = default;
+
+  // The next batch in order; nullopt after the last epoch. Blocks until it is there.
+  virtual Result<std::optional<FeedBatch>> Next() = 0;
+  virtual std::uint64_t steps_per_epoch() const = 0;
+  virtual std::uint64_t sample_count() const = 0;  // of an epoch, over all ranks
+  // Ends the feed after the last batch; kDataLoss where what was delivered does not match what
+  // was sent.
+  virtual Status Finish() = 0;
+};
+
+// Where a training feed starts. An empty token: at the beginning.
+struct FeedPosition {
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+  std::vector<std::byte> token;
+};
+
+// Opens feeds. `epochs` counts from the position on and is at least 1.
+class FeedSource {
+ public:
+  virtual ~FeedSource() = default;
+  // Every rank gets equally many samples of each step; a last step that is short is not made.
+  virtual Result<std::unique_ptr<Feed>> OpenTraining(const FeedPosition& from,
+                                                     std::uint32_t epochs) = 0;
+  // Every sample once per epoch; the last step may be short, or empty on some ranks.
+  virtual Result<std::unique_ptr<Feed>> OpenValidation(std::uint32_t epochs) = 0;
+};
+
+}  // namespace forebay::train

@@ -1,0 +1,95 @@
+#include "trainer/core/forebay_feed.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "proto/contract/order_token.h"
+
+namespace forebay::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::byte> TokenAt(std::uint32_t epoch, std::uint64_t step) {
+  PositionToken token;
+  token.order.seed = 1;
+  token.order.sample_count = 60'000;
+  token.global_batch = 64;
+  token.next_epoch = EpochId(epoch);
+  token.next_step = StepId(step);
+  const auto bytes = token.Encode();
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(ForebayFeed, FreshRunAsksForTheConfiguredStream) {
+  TrainConfig config;
+  config.train.seed = 5;
+  config.data.order_mode = "block";
+  const auto options = TrainingStreamOptions(config, {});
+  ASSERT_TRUE(options.has_value()) << options.error().ToString();
+  EXPECT_EQ(options->dataset, "fashion-mnist-train");
+  EXPECT_EQ(options->global_batch, 64U);
+  EXPECT_EQ(options->seed, 5U);
+  EXPECT_EQ(options->mode, OrderMode::kBlock);
+  EXPECT_EQ(options->tail, TailPolicy::kDrop);
+  EXPECT_FALSE(options->resume.has_value());
+}
+
+TEST(ForebayFeed, TokenWithinAnEpochIsPassedOn) {
+  const auto options = TrainingStreamOptions({}, {2, 17, TokenAt(2, 17)});
+  ASSERT_TRUE(options.has_value()) << options.error().ToString();
+  ASSERT_TRUE(options->resume.has_value());
+  EXPECT_EQ(options->resume->next_epoch, EpochId(2));
+  EXPECT_EQ(options->resume->next_step, StepId(17));
+}
+
+TEST(ForebayFeed, TokenBehindAnEpochMovesToTheNext) {
+  const auto options = TrainingStreamOptions({}, {3, 0, TokenAt(2, 937)});
+  ASSERT_TRUE(options.has_value()) << options.error().ToString();
+  EXPECT_EQ(options->resume->next_epoch, EpochId(3));
+  EXPECT_EQ(options->resume->next_step, StepId(0));
+}
+
+TEST(ForebayFeed, TokenOfAnotherPlaceIsRefused) {
+  for (const FeedPosition& from : {FeedPosition{2, 18, TokenAt(2, 17)},
+                                   FeedPosition{4, 0, TokenAt(2, 937)},
+                                   FeedPosition{1, 17, TokenAt(2, 17)}}) {
+    const auto options = TrainingStreamOptions({}, from);
+    ASSERT_FALSE(options.has_value());
+    EXPECT_EQ(options.error().code(), ErrorCode::kFailedPrecondition);
+  }
+}
+
+TEST(ForebayFeed, DamagedTokenIsRefused) {
+  std::vector<std::byte> token = TokenAt(0, 1);
+  token[20] ^= std::byte{1};
+  EXPECT_FALSE(TrainingStreamOptions({}, {0, 1, token}).has_value());
+  token.resize(5);
+  EXPECT_FALSE(TrainingStreamOptions({}, {0, 1, token}).has_value());
+}
+
+TEST(ForebayFeed, ValidationCoversEverySampleOnAnyNumberOfRanks) {
+  TrainConfig config;
+  config.evaluation.evaluation_batch = 500;
+  const auto one = ValidationStreamOptions(config, 1);
+  ASSERT_TRUE(one.has_value());
+  EXPECT_EQ(one->dataset, "fashion-mnist-test");
+  EXPECT_EQ(one->tail, TailPolicy::kShort);
+  EXPECT_EQ(one->global_batch, 500U);
+  const auto three = ValidationStreamOptions(config, 3);
+  ASSERT_TRUE(three.has_value());
+  EXPECT_EQ(three->global_batch, 501U);
+}
+
+TEST(ForebayFeed, NoDaemonIsATypedError) {
+  TrainConfig config;
+  config.data.address = "unix:/nonexistent/forebayd.sock";
+  const auto source = ForebaySource::Connect(config, 0, 1);
+  ASSERT_FALSE(source.has_value());
+  EXPECT_THAT(source.error().message(), HasSubstr("/nonexistent/forebayd.sock"));
+}
+
+}  // namespace
+}  // namespace forebay::train

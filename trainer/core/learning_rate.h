@@ -1,0 +1,21 @@
+// The learning rate as a pure function of the step, so that a resumed run continues it exactly.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::train {
+
+struct LearningRateSchedule {
+  enum class Shape { kConstant, kCosine };
+  Shape shape = Shape::kCosine;
+  double peak = 0.05;
+  double last = 0.0;               // value after total_steps; kCosine only
+  std::uint64_t warmup_steps = 0;  // linear from peak / warmup_steps
+  std::uint64_t total_steps = 1;
+
+  // The rate of step `step` (0-based). Steps beyond total_steps keep the last value. Cosine
+  // decay: Loshchilov and Hutter, "SGDR", ICLR 2017, without restarts.
+  double At(std::uint64_t step) const;
+};
+
+}  // namespace forebay::train

@@ -1,0 +1,159 @@
+#include "trainer/core/run_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double Seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+double Percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double BestAccuracy(const RunReport& report) {
+  double best = 0;
+  for (const EvaluationFigures& figures : report.evaluations) {
+    best = std::max(best, figures.accuracy);
+  }
+  return best;
+}
+
+Json ToJson(const EvaluationFigures& figures) {
+  return {{"epoch", figures.epoch},
+          {"samples", figures.samples},
+          {"accuracy", figures.accuracy},
+          {"loss", figures.loss},
+          {"seconds", figures.seconds}};
+}
+
+}  // namespace
+
+double RunReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
+
+double RunReport::WarmStallPercent() const {
+  if (loop_ns <= first_wait_ns || wait_ns <= first_wait_ns) return 0;
+  return Percent(wait_ns - first_wait_ns, loop_ns - first_wait_ns);
+}
+
+double RunReport::SamplesPerSecond() const {
+  return train_ns == 0 ? 0 : static_cast<double>(samples) / Seconds(train_ns);
+}
+
+std::string ClosingTable(const RunReport& report) {
+  std::string table = report.completed ? "Training completed\n" : "Training stopped by a signal\n";
+  const auto row = [&table](std::string_view name, const std::string& value) {
+    table += fmt::format("  {:<28}{:>16}\n", name, value);
+  };
+  row("samples trained on", fmt::format("{}", report.samples));
+  row("training rate", fmt::format("{:.0f} samples/s", report.SamplesPerSecond()));
+  row("trainer stall", fmt::format("{:.2f} %", report.StallPercent()));
+  row("  after the first batch", fmt::format("{:.2f} %", report.WarmStallPercent()));
+  row("first batch", fmt::format("{:.1f} ms", Seconds(report.first_batch_ns) * 1e3));
+  row("training time", fmt::format("{:.1f} s", Seconds(report.loop_ns)));
+  row("last training loss", fmt::format("{:.4f}", report.last_loss));
+  if (!report.evaluations.empty()) {
+    const EvaluationFigures& last = report.evaluations.back();
+    row("test accuracy", fmt::format("{:.4f}", last.accuracy));
+    row("  samples evaluated", fmt::format("{}", last.samples));
+  }
+  row("ranks x threads", fmt::format("{} x {}", report.ranks, report.threads));
+  if (!report.checkpoint.empty()) table += "  checkpoint  " + report.checkpoint + "\n";
+  return table;
+}
+
+std::string SummaryJson(const RunReport& report) {
+  Json evaluations = Json::array();
+  for (const EvaluationFigures& figures : report.evaluations) {
+    evaluations.push_back(ToJson(figures));
+  }
+  Json summary = {
+      {"schema", "forebay-train-summary-1"},
+      {"status", report.completed ? "completed" : "stopped"},
+      {"samples", report.samples},
+      {"steps", report.steps},
+      {"first_global_step", report.first_global_step},
+      {"samples_per_s", report.SamplesPerSecond()},
+      {"stall_percent", report.StallPercent()},
+      {"warm_stall_percent", report.WarmStallPercent()},
+      {"first_batch_ms", Seconds(report.first_batch_ns) * 1e3},
+      {"loop_s", Seconds(report.loop_ns)},
+      {"train_s", Seconds(report.train_ns)},
+      {"wait_s", Seconds(report.wait_ns)},
+      {"last_loss", report.last_loss},
+      {"test_accuracy", nullptr},
+      {"best_test_accuracy", nullptr},
+      {"evaluations", std::move(evaluations)},
+      {"ranks", report.ranks},
+      {"threads", report.threads},
+      {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
+      {"checkpoint", report.checkpoint},
+  };
+  if (!report.evaluations.empty()) {
+    summary["test_accuracy"] = report.evaluations.back().accuracy;
+    summary["best_test_accuracy"] = BestAccuracy(report);
+  }
+  // Losses may be NaN in a summary of a failed run, and paths may be no UTF-8.
+  return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status WriteSummary(const std::string& path, const RunReport& report) {
+  const std::string text = SummaryJson(report);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(std::fopen(path.c_str(), "w"),
+                                                               &std::fclose);
+  if (output == nullptr) return Error::FromErrno(errno, path);
+  if (std::fwrite(text.data(), 1, text.size(), output.get()) != text.size() ||
+      std::fflush(output.get()) != 0) {
+    return Error::FromErrno(errno, path);
+  }
+  return {};
+}
+
+Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append) {
+  MetricsFile metrics;
+  if (path.empty()) return metrics;
+  metrics.path_ = path;
+  metrics.file_.reset(std::fopen(path.c_str(), append ? "a" : "w"));
+  if (metrics.file_ == nullptr) return Error::FromErrno(errno, path);
+  return metrics;
+}
+
+Status MetricsFile::Step(const StepFigures& figures) {
+  if (file_ == nullptr) return {};
+  return Line(Json({{"event", "step"},
+                    {"global_step", figures.global_step},
+                    {"epoch", figures.epoch},
+                    {"step", figures.step},
+                    {"loss", figures.loss},
+                    {"learning_rate", figures.learning_rate}})
+                  .dump());
+}
+
+Status MetricsFile::Evaluation(const EvaluationFigures& figures) {
+  if (file_ == nullptr) return {};
+  Json line = {{"event", "evaluation"}};
+  line.update(ToJson(figures));
+  return Line(line.dump());
+}
+
+Status MetricsFile::Resumed(std::uint64_t global_step) {
+  if (file_ == nullptr) return {};
+  return Line(Json({{"event", "resumed"}, {"global_step", global_step}}).dump());
+}
+
+Status MetricsFile::Line(const std::string& line) {
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fputc('\n', file_.get()) == EOF || std::fflush(file_.get()) != 0) {
+    return Error::FromErrno(errno, path_);
+  }
+  return {};
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,85 @@
+// RunReport: the figures of one training run, and the forms they are printed in: progress
+// lines, the loss curve as JSON lines, the closing table, the summary file.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+
+namespace forebay::train {
+
+struct EvaluationFigures {
+  std::uint32_t epoch = 0;
+  std::uint64_t samples = 0;
+  double accuracy = 0;  // 0 to 1
+  double loss = 0;
+  double seconds = 0;
+};
+
+struct RunReport {
+  bool completed = false;  // false: stopped by a signal
+  std::uint32_t ranks = 1;
+  std::uint32_t threads = 1;
+  std::string blas;
+  double blas_gflops = 0;
+  std::uint64_t first_global_step = 0;  // not 0: resumed
+  std::uint64_t steps = 0;              // of this run
+  std::uint64_t samples = 0;            // trained on in this run, over all ranks
+  double last_loss = 0;
+  std::uint64_t loop_ns = 0;            // the whole loop, evaluations and checkpoints included
+  std::uint64_t train_ns = 0;           // of it, training steps with their waits
+  std::uint64_t wait_ns = 0;            // of it, blocked in Feed::Next
+  std::uint64_t first_wait_ns = 0;      // of the waits, the one for the first batch
+  std::uint64_t first_batch_ns = 0;     // opening the feed to the first batch in hand
+  std::vector<EvaluationFigures> evaluations;
+  std::string checkpoint;               // the last one written; may be empty
+
+  // Blocked in Feed::Next as a part of the loop, in percent.
+  double StallPercent() const;
+  // The same without the wait for the first batch, which staging and connecting decide.
+  double WarmStallPercent() const;
+  double SamplesPerSecond() const;  // over train_ns
+};
+
+// The closing table, ending in a newline. Only what the trainer itself knows: bytes and hits
+// are the daemon's (`forebay status`).
+std::string ClosingTable(const RunReport& report);
+
+// The summary as a JSON object (schema forebay-train-summary-1).
+std::string SummaryJson(const RunReport& report);
+Status WriteSummary(const std::string& path, const RunReport& report);
+
+struct StepFigures {
+  std::uint64_t global_step = 0;
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+  double loss = 0;  // mean over the global batch
+  double learning_rate = 0;
+};
+
+// Appends JSON lines to a file, each complete when the call returns. Doubles are written so
+// that they read back bit for bit. Not thread-safe.
+class MetricsFile {
+ public:
+  // `path` empty: every call does nothing.
+  static Result<MetricsFile> Open(const std::string& path, bool append);
+
+  Status Step(const StepFigures& figures);
+  Status Evaluation(const EvaluationFigures& figures);
+  Status Resumed(std::uint64_t global_step);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  Status Line(const std::string& line);
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace forebay::train

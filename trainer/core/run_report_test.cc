@@ -1,0 +1,141 @@
+#include "trainer/core/run_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "trainer/core/stop_signal.h"
+#include "trainer/testing/temp_folder.h"
+
+namespace forebay::train {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+
+RunReport Sample() {
+  RunReport report;
+  report.completed = true;
+  report.samples = 1000;
+  report.steps = 10;
+  report.loop_ns = 10 * kSecond;
+  report.train_ns = 8 * kSecond;
+  report.wait_ns = 2 * kSecond;
+  report.first_wait_ns = 1 * kSecond;
+  report.first_batch_ns = 3 * kSecond / 2;
+  EvaluationFigures figures;
+  figures.samples = 100;
+  figures.accuracy = 0.95;
+  report.evaluations.push_back(figures);
+  figures.epoch = 1;
+  figures.accuracy = 0.9;
+  report.evaluations.push_back(figures);
+  return report;
+}
+
+TEST(RunReport, DerivesItsFigures) {
+  const RunReport report = Sample();
+  EXPECT_DOUBLE_EQ(report.StallPercent(), 20.0);
+  EXPECT_DOUBLE_EQ(report.WarmStallPercent(), 100.0 / 9);
+  EXPECT_DOUBLE_EQ(report.SamplesPerSecond(), 125.0);
+}
+
+TEST(RunReport, EmptyRunDividesByNothing) {
+  const RunReport report;
+  EXPECT_EQ(report.StallPercent(), 0);
+  EXPECT_EQ(report.WarmStallPercent(), 0);
+  EXPECT_EQ(report.SamplesPerSecond(), 0);
+  EXPECT_THAT(ClosingTable(report), HasSubstr("stopped by a signal"));
+}
+
+TEST(RunReport, TableHasTheTrainersFigures) {
+  const std::string table = ClosingTable(Sample());
+  for (const char* text : {"125 samples/s", "20.00 %", "1500.0 ms", "0.9000"}) {
+    EXPECT_THAT(table, HasSubstr(text));
+  }
+}
+
+TEST(RunReport, SummaryFileIsJson) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "summary.json";
+  ASSERT_TRUE(WriteSummary(path, Sample()).has_value());
+  std::ifstream file(path);
+  const Json summary = Json::parse(file);
+  EXPECT_EQ(summary["schema"], "forebay-train-summary-1");
+  EXPECT_EQ(summary["status"], "completed");
+  EXPECT_EQ(summary["stall_percent"], 20.0);
+  EXPECT_EQ(summary["test_accuracy"], 0.9);
+  EXPECT_EQ(summary["best_test_accuracy"], 0.95);
+  EXPECT_EQ(summary["evaluations"].size(), 2U);
+}
+
+TEST(RunReport, SummaryThatCannotBeWrittenIsAnError) {
+  EXPECT_FALSE(WriteSummary("/nonexistent/summary.json", Sample()).has_value());
+  EXPECT_FALSE(WriteSummary("/dev/full", Sample()).has_value());
+}
+
+TEST(MetricsFile, LossesReadBackBitForBit) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "metrics.jsonl";
+  StepFigures figures;
+  figures.loss = 0.1 + 0.2;
+  {
+    auto metrics = MetricsFile::Open(path, false);
+    ASSERT_TRUE(metrics.has_value());
+    ASSERT_TRUE(metrics->Step(figures).has_value());
+  }
+  auto metrics = MetricsFile::Open(path, true);
+  ASSERT_TRUE(metrics.has_value());
+  ASSERT_TRUE(metrics->Resumed(1).has_value());
+  ASSERT_TRUE(metrics->Evaluation({}).has_value());
+  std::ifstream file(path);
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(Json::parse(line)["loss"].get<double>(), figures.loss);
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(Json::parse(line)["event"], "resumed");
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(Json::parse(line)["event"], "evaluation");
+}
+
+TEST(MetricsFile, NoPathWritesNothing) {
+  auto metrics = MetricsFile::Open("", false);
+  ASSERT_TRUE(metrics.has_value());
+  EXPECT_TRUE(metrics->Step({}).has_value());
+  EXPECT_TRUE(metrics->Evaluation({}).has_value());
+}
+
+TEST(MetricsFile, FullDiskIsAnError) {
+  auto metrics = MetricsFile::Open("/dev/full", false);
+  ASSERT_TRUE(metrics.has_value());
+  EXPECT_FALSE(metrics->Step({}).has_value());
+  EXPECT_FALSE(MetricsFile::Open("/nonexistent/metrics.jsonl", false).has_value());
+}
+
+TEST(StopSignal, RemembersSigtermAndSigusr1) {
+  for (const int number : {SIGTERM, SIGUSR1, SIGINT}) {
+    const StopSignal stop;
+    EXPECT_FALSE(stop.requested());
+    ASSERT_EQ(::raise(number), 0);
+    EXPECT_TRUE(stop.requested());
+  }
+}
+
+TEST(StopSignalDeathTest, SecondSigtermEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        const StopSignal stop;
+        ::raise(SIGTERM);
+        ::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
+}  // namespace
+}  // namespace forebay::train

@@ -1,0 +1,39 @@
+// RunTraining: one run from configuration to report; what main adds is the choice of parts.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "proto/contract/result.h"
+#include "trainer/core/communicator.h"
+#include "trainer/core/engine.h"
+#include "trainer/core/feed.h"
+#include "trainer/core/run_report.h"
+#include "trainer/core/train_config.h"
+#include "trainer/core/training_loop.h"
+
+namespace forebay::train {
+
+struct RunParts {
+  Engine& engine;
+  Communicator& communicator;
+  FeedSource& feeds;
+  std::function<bool()> stop_requested;
+  std::function<std::uint64_t()> now_ns;
+  std::function<void(const std::string&)> print;
+};
+
+// kInvalidArgument where the number of ranks does not divide train.global_batch, naming both.
+Status CheckRanks(const TrainConfig& config, std::uint32_t ranks);
+
+LoopOptions LoopOptionsOf(const TrainConfig& config);
+
+// The checkpoint that checkpoint.resume names, the same on every rank; nullopt where the run
+// starts afresh (no resume, or `auto` without an intact checkpoint). Collective.
+Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const RunParts& parts);
+
+// Finds the checkpoint to resume, opens the feeds there, trains. Collective.
+Result<RunReport> RunTraining(const TrainConfig& config, const RunParts& parts);
+
+}  // namespace forebay::train

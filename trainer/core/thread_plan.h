@@ -1,0 +1,27 @@
+// How many threads LibTorch gets. Left alone it takes one, or, under a launcher, every core of
+// the node in every rank.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay::train {
+
+struct ThreadFacts {
+  std::uint32_t requested = 0;     // by configuration; 0: decide
+  std::uint32_t online_cores = 1;  // of the node
+  std::uint32_t allowed_cores = 1; // by this process's affinity mask
+  std::uint32_t local_ranks = 1;
+};
+
+// At least 1. A launcher that bound each rank to cores of its own has divided them already;
+// otherwise the ranks of a node share its allowed cores evenly.
+std::uint32_t PlanThreads(const ThreadFacts& facts);
+
+// The facts of this process.
+ThreadFacts MeasureThreadFacts(std::uint32_t requested, std::uint32_t local_ranks);
+
+// Sets $OMP_WAIT_POLICY to `policy` where it is unset and starts this program again, because
+// OpenMP reads it once, before main. Returns where there is nothing to do or exec fails.
+void ApplyWaitPolicy(const char* policy, char** argv);
+
+}  // namespace forebay::train

@@ -1,0 +1,250 @@
+#include "trainer/core/train_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <toml++/toml.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::train {
+namespace {
+
+constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
+
+Error BadValue(const ConfigKey& key, std::string_view value, std::string_view allowed) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} = {}: must be {}", key.name, value, allowed));
+}
+
+Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
+  const bool integral = std::holds_alternative<std::int64_t*>(key.slot);
+  // The negation also refuses NaN.
+  if (!(value >= key.minimum && value <= key.maximum)) {
+    return BadValue(key, text,
+                    fmt::format("{} from {} to {}", integral ? "an integer" : "a number",
+                                key.minimum, key.maximum));
+  }
+  if (integral) {
+    if (value != std::floor(value)) return BadValue(key, text, "an integer");
+    *std::get<std::int64_t*>(key.slot) = static_cast<std::int64_t>(value);
+  } else {
+    *std::get<double*>(key.slot) = value;
+  }
+  return {};
+}
+
+Status SetString(const ConfigKey& key, std::string_view text) {
+  if (text.size() > limits::kPathBytesMax) {
+    return BadValue(key, "<text>", fmt::format("at most {} bytes", limits::kPathBytesMax));
+  }
+  if (!key.choices.empty() && std::ranges::find(key.choices, text) == key.choices.end()) {
+    return BadValue(key, fmt::format("\"{}\"", text),
+                    fmt::format("one of {}", fmt::join(key.choices, ", ")));
+  }
+  *std::get<std::string*>(key.slot) = std::string(text);
+  return {};
+}
+
+Status SetText(const ConfigKey& key, std::string_view text) {
+  if (std::holds_alternative<std::string*>(key.slot)) return SetString(key, text);
+  if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
+    if (text != "true" && text != "false") return BadValue(key, text, "true or false");
+    **flag = text == "true";
+    return {};
+  }
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return BadValue(key, fmt::format("\"{}\"", text), "a number");
+  }
+  return SetNumber(key, value, text);
+}
+
+Status SetNode(const ConfigKey& key, const toml::node& node) {
+  if (std::holds_alternative<std::string*>(key.slot)) {
+    if (const auto* text = node.as_string()) return SetString(key, text->get());
+    return BadValue(key, "<value>", "a string");
+  }
+  if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
+    if (const auto* value = node.as_boolean()) {
+      **flag = value->get();
+      return {};
+    }
+    return BadValue(key, "<value>", "true or false");
+  }
+  if (const auto* value = node.as_integer()) {
+    return SetNumber(key, static_cast<double>(value->get()), fmt::format("{}", value->get()));
+  }
+  if (const auto* value = node.as_floating_point()) {
+    return SetNumber(key, value->get(), fmt::format("{}", value->get()));
+  }
+  return BadValue(key, "<value>", "a number");
+}
+
+Status ApplyTable(TrainConfig& config, const toml::table& document) {
+  const std::vector<ConfigKey> keys = ConfigKeys(config);
+  for (const auto& [section, node] : document) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{}: keys belong in a section", section.str()));
+    }
+    for (const auto& [leaf, value] : *table) {
+      const std::string name = fmt::format("{}.{}", section.str(), leaf.str());
+      const auto key = std::ranges::find(keys, name, &ConfigKey::name);
+      if (key == keys.end()) {
+        return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
+      }
+      FOREBAY_TRY(SetNode(*key, value));
+    }
+  }
+  return {};
+}
+
+std::string ValueText(const ConfigKey& key) {
+  if (auto* const* text = std::get_if<std::string*>(&key.slot)) {
+    std::string quoted = "\"";
+    for (const char c : **text) {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+    return quoted + "\"";
+  }
+  if (auto* const* number = std::get_if<std::int64_t*>(&key.slot)) {
+    return fmt::format("{}", **number);
+  }
+  if (auto* const* number = std::get_if<double*>(&key.slot)) return fmt::format("{}", **number);
+  return *std::get<bool*>(key.slot) ? "true" : "false";
+}
+
+}  // namespace
+
+std::string ConfigKey::Flag() const {
+  std::string flag = "--" + name.substr(name.find('.') + 1);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
+  auto& [data, model, train, evaluation, checkpoint, run] = config;
+  const double batch_max = limits::kGlobalBatchMax;
+  return {
+      {"data.address", &data.address,
+       "daemon, unix:/path; empty: $FOREBAY_ADDRESS, else a private daemon", 0, 0, {}},
+      {"data.embedded_config", &data.embedded_config, "configuration of a private daemon", 0, 0,
+       {}},
+      {"data.train_dataset", &data.train_dataset, "data set to train on", 0, 0, {}},
+      {"data.train_selection", &data.train_selection, "which of its samples", 0, 0, {}},
+      {"data.validation_dataset", &data.validation_dataset, "data set to evaluate on", 0, 0, {}},
+      {"data.validation_selection", &data.validation_selection, "which of its samples", 0, 0,
+       {}},
+      {"data.input_field", &data.input_field, "field of the images", 0, 0, {}},
+      {"data.target_field", &data.target_field, "field of the labels", 0, 0, {}},
+      {"data.order_mode", &data.order_mode, "order of the training samples", 0, 0,
+       {"global", "block", "sequential"}},
+      {"data.block_samples", &data.block_samples, "order_mode block: samples in a run", 1,
+       kUnbounded, {}},
+      {"data.window_runs", &data.window_runs, "order_mode block: runs in a window", 1,
+       kUnbounded, {}},
+      {"data.prefetch_depth", &data.prefetch_depth, "batches pulled ahead", 1,
+       limits::kCreditsMax - 1, {}},
+      {"data.delivery_log", &data.delivery_log, "log of consumed batches, one per rank", 0, 0,
+       {}},
+      {"model.architecture", &model.architecture, "network", 0, 0, {"lenet"}},
+      {"model.classes", &model.classes, "number of classes", 2, 1e6, {}},
+      {"model.channels", &model.channels, "channels of the first convolution", 1, 4096, {}},
+      {"model.hidden", &model.hidden, "width of the fully connected layer", 1, 65536, {}},
+      {"model.input_mean", &model.input_mean, "of the inputs, scaled to 0 to 1", -1e6, 1e6, {}},
+      {"model.input_stddev", &model.input_stddev, "of the inputs, scaled to 0 to 1", 1e-6, 1e6,
+       {}},
+      {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
+      {"train.global_batch", &train.global_batch, "samples per step over all ranks", 1,
+       batch_max, {}},
+      {"train.seed", &train.seed, "of the weights and the order", 0, kUnbounded, {}},
+      {"train.learning_rate", &train.learning_rate, "peak learning rate", 0, 1e3, {}},
+      {"train.schedule", &train.schedule, "after the warm-up", 0, 0, {"constant", "cosine"}},
+      {"train.warmup_steps", &train.warmup_steps, "steps of linear warm-up", 0, kUnbounded, {}},
+      {"train.final_learning_rate", &train.final_learning_rate, "where the cosine ends", 0, 1e3,
+       {}},
+      {"train.momentum", &train.momentum, "of SGD", 0, 1, {}},
+      {"train.weight_decay", &train.weight_decay, "L2 factor added to the gradient", 0, 1, {}},
+      {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
+       "epochs between evaluations; 0: never", 0, 1e6, {}},
+      {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
+       "samples per evaluation step over all ranks", 1, batch_max, {}},
+      {"checkpoint.checkpoint_dir", &checkpoint.checkpoint_dir,
+       "folder of checkpoints; empty: none are written", 0, 0, {}},
+      {"checkpoint.checkpoint_every_steps", &checkpoint.checkpoint_every_steps,
+       "0: at the end and on a stop signal only", 0, kUnbounded, {}},
+      {"checkpoint.checkpoints_kept", &checkpoint.checkpoints_kept, "older ones are removed", 1,
+       1e6, {}},
+      {"checkpoint.resume", &checkpoint.resume,
+       "a checkpoint file, or auto: the newest intact one of checkpoint_dir", 0, 0, {}},
+      {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
+       {"auto", "single", "mpi"}},
+      {"run.threads", &run.threads, "of LibTorch; 0: allowed cores / ranks on the node", 0, 1024,
+       {}},
+      {"run.wait_policy", &run.wait_policy,
+       "of idle OpenMP threads, unless $OMP_WAIT_POLICY is set; the daemon shares the cores", 0,
+       0, {"passive", "active"}},
+      {"run.force_slow_blas", &run.force_slow_blas, "train even on reference BLAS", 0, 0, {}},
+      {"run.log_every_steps", &run.log_every_steps, "steps between progress lines", 1, 1e9, {}},
+      {"run.metrics_file", &run.metrics_file, "JSON lines: loss curve, evaluations", 0, 0, {}},
+      {"run.summary_json", &run.summary_json, "where the closing figures go as JSON", 0, 0, {}},
+  };
+}
+
+Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text) {
+  for (const ConfigKey& key : ConfigKeys(config)) {
+    if (key.name == name) return SetText(key, text);
+  }
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
+}
+
+Status ApplyToml(TrainConfig& config, std::string_view document, std::string_view origin) {
+  try {
+    const toml::table table = toml::parse(document, origin);
+    Status applied = ApplyTable(config, table);
+    if (!applied.has_value()) return applied.error().WithContext(origin);
+    return {};
+  } catch (const toml::parse_error& error) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: line {}: {}", origin, error.source().begin.line,
+                             error.description()));
+  }
+}
+
+Status ApplyTomlFile(TrainConfig& config, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kNotFound, path + ": cannot be opened");
+  std::string document(static_cast<std::size_t>(limits::kConfigFileBytesMax) + 1, '\0');
+  file.read(document.data(), static_cast<std::streamsize>(document.size()));
+  document.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) return Error(ErrorCode::kDataLoss, path + ": cannot be read");
+  if (document.size() > limits::kConfigFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{}: larger than {} bytes (kConfigFileBytesMax)", path,
+                             limits::kConfigFileBytesMax));
+  }
+  return ApplyToml(config, document, path);
+}
+
+std::string ToToml(TrainConfig config) {
+  std::string text;
+  std::string section;
+  for (const ConfigKey& key : ConfigKeys(config)) {
+    const std::size_t dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("# {}\n{} = {}\n", key.help, key.name.substr(dot + 1), ValueText(key));
+  }
+  return text;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,122 @@
+// Configuration of forebay-train: one TOML file, every key of which is also a flag.
+//
+// Precedence: defaults < file (--config) < --set key=value < the key's own flag. A key
+// `train.learning_rate` has the flag --learning-rate; leaf names are unique over all sections.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "proto/contract/result.h"
+
+namespace forebay::train {
+
+struct DataConfig {
+  std::string address;  // "unix:/path"; empty: $FOREBAY_ADDRESS, then an embedded daemon
+  std::string embedded_config;
+  std::string train_dataset = "fashion-mnist-train";
+  std::string train_selection = "all";
+  std::string validation_dataset = "fashion-mnist-test";
+  std::string validation_selection = "all";
+  std::string input_field = "images";
+  std::string target_field = "labels";
+  std::string order_mode = "global";
+  std::int64_t block_samples = 1024;
+  std::int64_t window_runs = 16;
+  std::int64_t prefetch_depth = 4;
+  std::string delivery_log;  // of the training stream; the rank's number is appended
+};
+
+struct ModelConfig {
+  std::string architecture = "lenet";
+  std::int64_t classes = 10;
+  std::int64_t channels = 16;  // of the first convolution; the second has twice as many
+  std::int64_t hidden = 128;   // width of the fully connected layer
+  // Inputs are scaled to [0, 1], then standardised: the defaults are Fashion-MNIST's.
+  double input_mean = 0.2860;
+  double input_stddev = 0.3530;
+};
+
+struct OptimiserConfig {
+  std::int64_t epochs = 3;
+  std::int64_t global_batch = 64;
+  std::int64_t seed = 1;
+  double learning_rate = 0.05;  // the peak
+  std::string schedule = "cosine";
+  std::int64_t warmup_steps = 200;
+  double final_learning_rate = 0.0;  // where the cosine ends
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+};
+
+struct EvaluationConfig {
+  std::int64_t evaluate_every_epochs = 1;  // 0: never
+  std::int64_t evaluation_batch = 500;     // global, over all ranks
+};
+
+struct CheckpointConfig {
+  std::string checkpoint_dir;               // empty: no checkpoints
+  std::int64_t checkpoint_every_steps = 0;  // 0: only at the end and on a stop signal
+  std::int64_t checkpoints_kept = 3;
+  std::string resume;  // empty: start afresh; "auto": the newest intact one; or a file
+};
+
+struct RunConfig {
+  std::string communicator = "auto";
+  std::int64_t threads = 0;  // 0: allowed cores / ranks on this node
+  std::string wait_policy = "passive";
+  bool force_slow_blas = false;
+  std::int64_t log_every_steps = 100;
+  std::string metrics_file;  // JSON lines; appended to on --resume
+  std::string summary_json;
+};
+
+struct TrainConfig {
+  DataConfig data;
+  ModelConfig model;
+  OptimiserConfig train;
+  EvaluationConfig evaluation;
+  CheckpointConfig checkpoint;
+  RunConfig run;
+};
+
+// One key: where its value lives and which values it takes.
+struct ConfigKey {
+  using Slot = std::variant<std::string*, std::int64_t*, double*, bool*>;
+  std::string name;  // "section.leaf"
+  Slot slot;
+  std::string help;
+  double minimum = 0;                // numbers only
+  double maximum = 0;                // numbers only
+  std::vector<std::string> choices;  // strings only; empty: any
+
+  std::string Flag() const;  // "--learning-rate"
+};
+
+// The table of all keys, bound to `config`, which must outlive it.
+std::vector<ConfigKey> ConfigKeys(TrainConfig& config);
+
+// Sets one key from text. kInvalidArgument names the key, the value and what is allowed.
+Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text);
+
+// Reads a TOML document over `config`. Unknown sections and keys, wrong types and values out
+// of range are kInvalidArgument and name the key; `origin` (a path) leads every message.
+Status ApplyToml(TrainConfig& config, std::string_view document, std::string_view origin);
+Status ApplyTomlFile(TrainConfig& config, const std::string& path);
+
+// The configuration as a TOML document, each key below its help text.
+std::string ToToml(TrainConfig config);
+
+// What the command line asks for.
+struct CommandLine {
+  TrainConfig config;
+  std::string text;  // not empty: print this (help, version, configuration) and exit
+};
+
+// Parses argv (argv[0] is the program). Errors are kInvalidArgument and name flag or key.
+Result<CommandLine> ParseCommandLine(int argc, const char* const* argv);
+
+}  // namespace forebay::train

@@ -1,0 +1,95 @@
+// TrainingLoop: feed -> engine -> figures, with evaluations, checkpoints and orderly stops.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/core/checkpoint_folder.h"
+#include "trainer/core/communicator.h"
+#include "trainer/core/engine.h"
+#include "trainer/core/feed.h"
+#include "trainer/core/learning_rate.h"
+#include "trainer/core/run_report.h"
+
+namespace forebay::train {
+
+struct LoopOptions {
+  std::uint32_t epochs = 1;
+  std::uint32_t global_batch = 1;
+  std::uint64_t seed = 0;
+  LearningRateSchedule learning_rate;         // its total_steps are filled in by the loop
+  std::uint32_t evaluate_every_epochs = 1;    // 0: never; the last epoch counts always
+  std::uint64_t checkpoint_every_steps = 0;   // 0: at the end and when stopped
+  std::uint64_t log_every_steps = 100;
+};
+
+// What the loop is wired to. References outlive the loop.
+struct LoopParts {
+  Engine& engine;
+  Communicator& communicator;
+  MetricsFile& metrics;                        // of rank 0; of other ranks one without a file
+  Feed* training = nullptr;                    // nullptr: no epoch is left to train
+  Feed* validation = nullptr;                  // nullptr: no evaluation
+  CheckpointFolder* checkpoints = nullptr;     // rank 0's; nullptr: none are written
+  std::function<bool()> stop_requested;        // asked after every step
+  std::function<std::uint64_t()> now_ns;       // monotonic
+  std::function<void(const std::string&)> print;  // progress lines, without a newline
+  std::uint64_t opening_ns = 0;                // when opening the feeds began
+};
+
+// How many evaluations remain when training stands at the start of, or within, epoch `epoch`.
+std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch);
+
+// Every rank runs its own loop over its own feed; Run is collective. A stop signal on any rank
+// stops all ranks after the same step. Not thread-safe.
+class TrainingLoop {
+ public:
+  TrainingLoop(const LoopOptions& options, const LoopParts& parts);
+
+  // Puts model, optimiser and position where `checkpoint` stands. kFailedPrecondition where it
+  // belongs to another run (model, seed, global batch), naming both values.
+  Status Resume(const Checkpoint& checkpoint);
+
+  // Trains what is left, then ends the feeds. Errors are final. A periodic checkpoint that
+  // cannot be written is reported through `print` and training goes on; one at the end or on a
+  // stop signal is an error.
+  Result<RunReport> Run();
+
+ private:
+  struct StepEnd {
+    bool stop = false;
+    bool epoch_done = false;
+  };
+  struct ProgressWindow {
+    std::uint64_t steps = 0;
+    std::uint64_t wait_ns = 0;
+    std::uint64_t step_ns = 0;
+    double loss = 0;
+  };
+
+  bool leads() const { return parts_.communicator.rank() == 0; }
+  Result<FeedBatch> NextBatch();
+  Result<StepEnd> Step();
+  Status CheckBatch(const FeedBatch& batch) const;
+  void Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
+  bool EvaluationDue(std::uint32_t epoch) const;
+  Status Evaluate(std::uint32_t epoch);
+  Status Save();
+  Status FinishFeeds();
+
+  LoopOptions options_;
+  LoopParts parts_;
+  RunReport report_;
+  ProgressWindow window_;
+  std::uint64_t steps_per_epoch_ = 0;
+  std::uint64_t global_step_ = 0;
+  std::uint32_t epoch_ = 0;   // of the next step
+  std::uint64_t step_ = 0;    // the next step within the epoch
+  bool evaluation_pending_ = false;
+  std::vector<std::byte> token_;
+};
+
+}  // namespace forebay::train

@@ -1,0 +1,287 @@
+// The loop and RunTraining over feeds in memory and a scripted engine, without LibTorch.
+#include "trainer/core/training_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "trainer/core/run_training.h"
+#include "trainer/testing/run_fixture.h"
+#include "trainer/testing/scripted_engine.h"
+
+namespace forebay::train {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::RunFixture;
+using testing::ScriptedEngine;
+
+TEST(TrainingLoop, TrainsEveryEpochAndEvaluatesEverySampleOnce) {
+  RunFixture run;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_TRUE(report->completed);
+  EXPECT_EQ(report->steps, 30U);
+  EXPECT_EQ(report->samples, 960U);
+  ASSERT_EQ(report->evaluations.size(), 3U);
+  EXPECT_EQ(report->evaluations[2].epoch, 2U);
+  EXPECT_EQ(report->evaluations[2].samples, 70U);
+  EXPECT_EQ(run.probe.finished, 2U);
+  std::ranges::sort(run.probe.validated);
+  ASSERT_EQ(run.probe.validated.size(), 210U);
+  for (std::uint64_t i = 0; i < 210; ++i) EXPECT_EQ(run.probe.validated[i], i / 3);
+  EXPECT_EQ(run.LossCurve().size(), 30U);
+  EXPECT_THAT(report->checkpoint, HasSubstr("step-000000000030"));
+  EXPECT_THAT(run.printed, Contains(HasSubstr("epoch 3/3 test accuracy")));
+}
+
+TEST(TrainingLoop, StallIsTheTimeInsideNext) {
+  RunFixture run;
+  run.config.evaluation.evaluate_every_epochs = 0;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value());
+  // The clock ticks once per look: each step is one tick of waiting and one of work.
+  EXPECT_EQ(report->wait_ns, 30U * 1000);
+  EXPECT_EQ(report->train_ns, 60U * 1000);
+  EXPECT_EQ(report->first_wait_ns, 1000U);
+  EXPECT_TRUE(report->evaluations.empty());
+}
+
+// Wherever a run stops, the resumed one makes the same losses and sees the same samples.
+TEST(TrainingLoop, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
+  RunFixture whole;
+  ScriptedEngine whole_engine;
+  ASSERT_TRUE(whole.Run(whole_engine).has_value());
+  for (const std::uint64_t stop : {1U, 7U, 10U, 11U, 20U, 29U}) {
+    RunFixture run;
+    run.stop_after_steps = stop;
+    ScriptedEngine first_engine;
+    const auto first = run.Run(first_engine);
+    ASSERT_TRUE(first.has_value()) << first.error().ToString();
+    EXPECT_FALSE(first->completed);
+    EXPECT_EQ(first->steps, stop);
+    run.stop_after_steps = UINT64_MAX;
+    run.config.checkpoint.resume = "auto";
+    ScriptedEngine second_engine;
+    const auto second = run.Run(second_engine);
+    ASSERT_TRUE(second.has_value()) << second.error().ToString();
+    EXPECT_TRUE(second->completed);
+    EXPECT_EQ(second->first_global_step, stop);
+    EXPECT_EQ(run.LossCurve(), whole.LossCurve()) << stop;
+    EXPECT_EQ(run.probe.trained, whole.probe.trained) << stop;
+    // A stop right after an epoch leaves its evaluation to the next run: none is lost.
+    EXPECT_EQ(first->evaluations.size() + second->evaluations.size(), 3U) << stop;
+  }
+}
+
+TEST(TrainingLoop, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
+  RunFixture run;
+  run.stop_after_steps = 30;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  EXPECT_FALSE(stopped->completed);
+  EXPECT_EQ(stopped->evaluations.size(), 2U);
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = UINT64_MAX;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_TRUE(resumed->completed);
+  EXPECT_EQ(resumed->steps, 0U);
+  ASSERT_EQ(resumed->evaluations.size(), 1U);
+  EXPECT_EQ(resumed->evaluations[0].epoch, 2U);
+}
+
+TEST(TrainingLoop, CrashResumesFromTheLastPeriodicCheckpoint) {
+  RunFixture whole;
+  ScriptedEngine whole_engine;
+  ASSERT_TRUE(whole.Run(whole_engine).has_value());
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 4;
+  run.probe.fail_at_global_step = 14;
+  ScriptedEngine engine;
+  const auto crashed = run.Run(engine);
+  ASSERT_FALSE(crashed.has_value());
+  EXPECT_EQ(crashed.error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(run.probe.faults, 1U);
+  run.probe.fail_at_global_step.reset();
+  run.config.checkpoint.resume = "auto";
+  ScriptedEngine again;
+  const auto resumed = run.Run(again);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 12U);
+  EXPECT_EQ(run.LossCurve(), whole.LossCurve());
+}
+
+TEST(TrainingLoop, AutoWithoutACheckpointStartsAfresh) {
+  RunFixture run;
+  run.config.checkpoint.resume = "auto";
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->steps, 30U);
+  EXPECT_THAT(run.printed, Contains(HasSubstr("starting afresh")));
+}
+
+TEST(TrainingLoop, AutoPassesOverATornCheckpoint) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 5;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  std::filesystem::resize_file(stopped->checkpoint, 100);
+  run.stop_after_steps = UINT64_MAX;
+  run.config.checkpoint.resume = "auto";
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 10U);
+  EXPECT_THAT(run.printed, Contains(HasSubstr("passed over")));
+}
+
+TEST(TrainingLoop, NamedCheckpointMustLoad) {
+  RunFixture run;
+  run.config.checkpoint.resume = run.folder.path() / "none.safetensors";
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kNotFound);
+}
+
+TEST(TrainingLoop, EvaluationsAreCountedAlike) {
+  LoopOptions options;
+  options.epochs = 7;
+  options.evaluate_every_epochs = 3;  // after epochs 2, 5 and the last
+  EXPECT_EQ(EvaluationsLeft(options, 0), 3U);
+  EXPECT_EQ(EvaluationsLeft(options, 2), 3U);
+  EXPECT_EQ(EvaluationsLeft(options, 3), 2U);
+  EXPECT_EQ(EvaluationsLeft(options, 6), 1U);
+  EXPECT_EQ(EvaluationsLeft(options, 7), 0U);
+  options.evaluate_every_epochs = 0;
+  EXPECT_EQ(EvaluationsLeft(options, 0), 0U);
+  RunFixture run;
+  run.config.train.epochs = 5;
+  run.config.evaluation.evaluate_every_epochs = 2;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->evaluations.size(), 3U);
+}
+
+TEST(TrainingLoop, OtherSeedOrBatchThanTheCheckpointIsRefused) {
+  RunFixture run;
+  run.stop_after_steps = 7;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.checkpoint.resume = "auto";
+  run.config.train.seed = 99;
+  const auto other_seed = run.Run(engine);
+  ASSERT_FALSE(other_seed.has_value());
+  EXPECT_EQ(other_seed.error().code(), ErrorCode::kFailedPrecondition);
+  run.config.train.seed = 1;
+  run.config.train.global_batch = 16;
+  const auto other_batch = run.Run(engine);
+  ASSERT_FALSE(other_batch.has_value());
+  EXPECT_THAT(other_batch.error().message(), HasSubstr("train.global_batch is 32"));
+}
+
+TEST(TrainingLoop, BatchLargerThanTheTrainingSetNamesTheKey) {
+  RunFixture run;
+  run.config.train.global_batch = 512;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_THAT(report.error().message(), HasSubstr("train.global_batch"));
+}
+
+TEST(TrainingLoop, RanksMustDivideTheBatch) {
+  TrainConfig config;
+  EXPECT_TRUE(CheckRanks(config, 2).has_value());
+  const Status refused = CheckRanks(config, 3);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("train.global_batch = 64"));
+}
+
+TEST(TrainingLoop, SkippedStepIsDataLoss) {
+  RunFixture run;
+  run.probe.skip_at_global_step = 3;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(run.probe.faults, 1U);
+}
+
+TEST(TrainingLoop, MissingSampleIsDataLoss) {
+  RunFixture run;
+  run.probe.shrink_at_global_step = 3;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(run.probe.faults, 1U);
+}
+
+TEST(TrainingLoop, FeedThatNeverEndsIsDataLoss) {
+  RunFixture run;
+  run.probe.go_on_beyond_last_epoch = true;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(run.probe.faults, 1U);
+}
+
+TEST(TrainingLoop, LostValidationSampleIsDataLoss) {
+  RunFixture run;
+  run.probe.lose_validation_sample = true;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(report.error().message(), HasSubstr("69 of 70"));
+  EXPECT_EQ(run.probe.faults, 1U);
+}
+
+TEST(TrainingLoop, InfiniteLossEndsTheRun) {
+  RunFixture run;
+  ScriptedEngine engine;
+  engine.infinite_loss_at_step = 5;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_THAT(report.error().message(), HasSubstr("train.learning_rate"));
+  EXPECT_EQ(engine.faults, 1U);
+}
+
+TEST(TrainingLoop, PeriodicCheckpointThatFailsIsReportedTheLastOneIsAnError) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 10;
+  // Folders where the temporary files would go make their opening fail.
+  for (const char* step : {"000000000010", "000000000030"}) {
+    std::filesystem::create_directories(std::filesystem::path(
+        run.config.checkpoint.checkpoint_dir) /
+        (std::string("step-") + step + ".safetensors.tmp") / "kept");
+  }
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_THAT(report.error().message(), HasSubstr("step-000000000030"));
+  EXPECT_THAT(run.printed, Contains(HasSubstr("training goes on")));
+}
+
+TEST(TrainingLoop, FullDiskUnderTheMetricsEndsTheRun) {
+  RunFixture run;
+  run.config.run.metrics_file = "/dev/full";
+  ScriptedEngine engine;
+  EXPECT_FALSE(run.Run(engine).has_value());
+}
+
+}  // namespace
+}  // namespace forebay::train

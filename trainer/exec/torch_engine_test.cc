@@ -1,0 +1,198 @@
+#include "trainer/exec/torch_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "trainer/core/communicator_single.h"
+#include "trainer/testing/run_fixture.h"
+#include "trainer/testing/scripted_engine.h"
+
+namespace forebay::train {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::RunFixture;
+
+class TorchEngineTest : public ::testing::Test {
+ protected:
+  TorchEngineTest() {
+    run_.config.model.channels = 4;
+    run_.config.model.hidden = 16;
+    run_.config.train.learning_rate = 0.02;
+  }
+
+  std::unique_ptr<Engine> Build() {
+    auto engine = MakeTorchEngine(run_.config, run_.communicator);
+    EXPECT_TRUE(engine.has_value()) << engine.error().ToString();
+    return *std::move(engine);
+  }
+
+  // One batch of the first `samples` training images.
+  FeedBatch BatchOf(std::uint64_t samples) {
+    FeedBatch batch;
+    batch.sample_count = static_cast<std::uint32_t>(samples);
+    batch.input = {run_.training.images.data(), samples * testing::kImageBytes, Dtype::kU8,
+                   {samples, 28, 28}};
+    batch.target = {run_.training.labels.data(), samples, Dtype::kU8, {samples}};
+    batch.hold = std::make_shared<int>(0);
+    return batch;
+  }
+
+  RunFixture run_;
+};
+
+TEST_F(TorchEngineTest, LossFallsAndTheBarsAreLearnt) {
+  run_.config.train.epochs = 8;
+  const auto report = run_.Run(*Build());
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  const auto curve = run_.LossCurve();
+  EXPECT_GT(curve.at(0), 2.0);  // ln 10, for guessing
+  EXPECT_LT(report->last_loss, 0.5);
+  EXPECT_GT(report->evaluations.back().accuracy, 0.9);
+}
+
+TEST_F(TorchEngineTest, ResumeMidEpochIsBitIdentical) {
+  ASSERT_TRUE(run_.Run(*Build()).has_value());
+  const auto whole_curve = run_.LossCurve();
+  const auto newest = ReadCheckpoint(std::filesystem::path(run_.config.checkpoint.checkpoint_dir) /
+                                     "step-000000000030.safetensors");
+  ASSERT_TRUE(newest.has_value());
+
+  RunFixture resumed;
+  resumed.config.model = run_.config.model;
+  resumed.config.train = run_.config.train;
+  resumed.stop_after_steps = 14;
+  auto first = MakeTorchEngine(resumed.config, resumed.communicator);
+  const auto stopped = resumed.Run(**first);
+  ASSERT_TRUE(stopped.has_value()) << stopped.error().ToString();
+  ASSERT_FALSE(stopped->completed);
+  resumed.stop_after_steps = UINT64_MAX;
+  resumed.config.checkpoint.resume = "auto";
+  auto second = MakeTorchEngine(resumed.config, resumed.communicator);
+  const auto report = resumed.Run(**second);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->first_global_step, 14U);
+  EXPECT_EQ(resumed.LossCurve(), whole_curve);
+  const auto same = ReadCheckpoint(report->checkpoint);
+  ASSERT_TRUE(same.has_value());
+  EXPECT_EQ(EncodeCheckpoint(*same), EncodeCheckpoint(*newest));
+}
+
+TEST_F(TorchEngineTest, SeedDecidesTheWeights) {
+  Checkpoint first;
+  Checkpoint same;
+  Checkpoint other;
+  ASSERT_TRUE(Build()->Save(first).has_value());
+  ASSERT_TRUE(Build()->Save(same).has_value());
+  run_.config.train.seed = 2;
+  ASSERT_TRUE(Build()->Save(other).has_value());
+  EXPECT_EQ(EncodeCheckpoint(first), EncodeCheckpoint(same));
+  EXPECT_NE(EncodeCheckpoint(first), EncodeCheckpoint(other));
+}
+
+TEST_F(TorchEngineTest, CheckpointHoldsNamedWeightsAndMomentum) {
+  Checkpoint checkpoint;
+  ASSERT_TRUE(Build()->Save(checkpoint).has_value());
+  const CheckpointTensor* const weight = checkpoint.Find("conv1.weight");
+  ASSERT_NE(weight, nullptr);
+  EXPECT_EQ(weight->shape, (std::vector<std::uint64_t>{4, 1, 5, 5}));
+  EXPECT_NE(checkpoint.Find("conv1.weight/momentum"), nullptr);
+  EXPECT_EQ(checkpoint.optimiser_states, std::vector<std::string>{"momentum"});
+}
+
+TEST_F(TorchEngineTest, BatchIsGivenBackOnceConverted) {
+  const auto engine = Build();
+  FeedBatch batch = BatchOf(8);
+  const std::weak_ptr<const void> held = batch.hold;
+  ASSERT_TRUE(engine->TrainStep(batch, 0.01).has_value());
+  EXPECT_TRUE(held.expired());
+}
+
+TEST_F(TorchEngineTest, EmptyEvaluationBatchCountsNothing) {
+  FeedBatch batch = BatchOf(0);
+  const auto outcome = Build()->EvaluateStep(batch);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->samples, 0U);
+  EXPECT_EQ(outcome->loss_sum, 0);
+}
+
+TEST_F(TorchEngineTest, TrainingLeavesTheFeedsBytesAlone) {
+  const testing::SampleSet before = run_.training;
+  FeedBatch batch = BatchOf(8);
+  ASSERT_TRUE(Build()->TrainStep(batch, 0.01).has_value());
+  EXPECT_EQ(run_.training.images, before.images);
+  EXPECT_EQ(run_.training.labels, before.labels);
+}
+
+TEST_F(TorchEngineTest, CheckpointOfAnotherModelIsRefusedNamingBoth) {
+  Checkpoint checkpoint;
+  ASSERT_TRUE(Build()->Save(checkpoint).has_value());
+  run_.config.model.channels = 8;
+  const Status loaded = Build()->Load(checkpoint);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_EQ(loaded.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(loaded.error().message(), HasSubstr("channels=4"));
+  EXPECT_THAT(loaded.error().message(), HasSubstr("channels=8"));
+}
+
+TEST_F(TorchEngineTest, CheckpointWithoutAStateLeavesTheEngineAsItWas) {
+  const auto engine = Build();
+  FeedBatch batch = BatchOf(8);
+  Checkpoint checkpoint;
+  ASSERT_TRUE(engine->Save(checkpoint).has_value());
+  ASSERT_TRUE(engine->TrainStep(batch, 0.01).has_value());
+  Checkpoint before;
+  ASSERT_TRUE(engine->Save(before).has_value());
+  checkpoint.tensors.pop_back();
+  const Status loaded = engine->Load(checkpoint);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_THAT(loaded.error().message(), HasSubstr("/momentum"));
+  Checkpoint after;
+  ASSERT_TRUE(engine->Save(after).has_value());
+  EXPECT_EQ(EncodeCheckpoint(before), EncodeCheckpoint(after));
+}
+
+TEST_F(TorchEngineTest, ImagesOfAnotherShapeAreRefused) {
+  FeedBatch batch = BatchOf(8);
+  batch.input.shape = {8, 14, 28};
+  batch.input.bytes = 8 * 14 * 28;
+  const auto outcome = Build()->TrainStep(batch, 0.01);
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kFailedPrecondition);
+}
+
+TEST_F(TorchEngineTest, BytesThatDoNotFitTheShapeAreDataLoss) {
+  FeedBatch batch = BatchOf(8);
+  --batch.input.bytes;
+  const auto outcome = Build()->TrainStep(batch, 0.01);
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kDataLoss);
+}
+
+TEST_F(TorchEngineTest, LabelBeyondTheClassesIsAnErrorNotACrash) {
+  run_.training.labels[3] = std::byte{200};
+  FeedBatch batch = BatchOf(8);
+  const auto outcome = Build()->TrainStep(batch, 0.01);
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_THAT(outcome.error().message(), HasSubstr("training step"));
+}
+
+TEST_F(TorchEngineTest, OpaqueBytesAreRefused) {
+  FeedBatch batch = BatchOf(8);
+  batch.input.dtype = Dtype::kBytes;
+  const auto outcome = Build()->TrainStep(batch, 0.01);
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kUnimplemented);
+}
+
+TEST(TorchBlasProbe, FindsALibraryAndItsRate) {
+  const auto facts = MakeTorchBlasProbe()->Measure();
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  EXPECT_GT(facts->gemm_gflops, 0.0);
+}
+
+}  // namespace
+}  // namespace forebay::train

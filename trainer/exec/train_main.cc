@@ -1,0 +1,131 @@
+// forebay-train: wires configuration, communicator, BLAS check, engine and feed. Exit codes are
+// in the help text.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "proto/contract/result.h"
+#include "trainer/core/blas_check.h"
+#include "trainer/core/communicator_single.h"
+#include "trainer/core/forebay_feed.h"
+#include "trainer/core/run_training.h"
+#include "trainer/core/stop_signal.h"
+#include "trainer/core/thread_plan.h"
+#include "trainer/core/train_config.h"
+#include "trainer/exec/torch_engine.h"
+#ifdef FOREBAY_TRAINER_WITH_MPI
+#include "trainer/core/communicator_mpi.h"
+#endif
+
+namespace forebay::train {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitSlowBlas = 3;
+
+struct Outcome {
+  int exit_code = 0;
+};
+
+std::uint64_t NowNs() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+void PrintLine(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+int ReportError(const Error& error) {
+  std::fputs(("forebay-train: " + error.ToString() + "\n").c_str(), stderr);
+  return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+Result<std::unique_ptr<Communicator>> MakeCommunicator(const RunConfig& run) {
+#ifdef FOREBAY_TRAINER_WITH_MPI
+  if (run.communicator == "mpi" || (run.communicator == "auto" && LaunchedByMpi())) {
+    return MakeMpiCommunicator();
+  }
+#else
+  if (run.communicator == "mpi") {
+    return Error(ErrorCode::kInvalidArgument,
+                 "run.communicator = \"mpi\": this program was built without MPI");
+  }
+#endif
+  return std::unique_ptr<Communicator>(std::make_unique<SingleCommunicator>());
+}
+
+Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
+  FOREBAY_TRY(CheckRanks(config, communicator.size()));
+  const StopSignal stop;
+  const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
+      static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
+  FOREBAY_TRY(SetTorchThreads(threads));
+  const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
+  if (!blas.has_value()) {
+    ReportError(blas.error());
+    return Outcome{kExitSlowBlas};
+  }
+  const bool leads = communicator.rank() == 0;
+  if (leads) {
+    PrintLine(fmt::format("{} rank(s) x {} thread(s), BLAS {} ({:.0f} GFLOP/s)",
+                          communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
+    if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
+  }
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
+                 ForebaySource::Connect(config, communicator.rank(), communicator.size()));
+  FOREBAY_ASSIGN(RunReport report,
+                 RunTraining(config, {.engine = *engine,
+                                      .communicator = communicator,
+                                      .feeds = *source,
+                                      .stop_requested = [&stop] { return stop.requested(); },
+                                      .now_ns = NowNs,
+                                      .print = PrintLine}));
+  report.threads = threads;
+  report.blas = blas->name;
+  report.blas_gflops = blas->facts.gemm_gflops;
+  if (leads) {
+    std::fputs(("\n" + ClosingTable(report)).c_str(), stdout);
+    if (!config.run.summary_json.empty()) {
+      FOREBAY_TRY(WriteSummary(config.run.summary_json, report));
+    }
+  }
+  FOREBAY_TRY(communicator.Barrier());
+  if (report.completed) return Outcome{0};
+  if (config.checkpoint.checkpoint_dir.empty()) {
+    return Error(ErrorCode::kAborted,
+                 "stopped by a signal; nothing was saved, checkpoint.checkpoint_dir is empty");
+  }
+  return Outcome{kExitRequeue};
+}
+
+int Main(int argc, char** argv) {
+  const Result<CommandLine> line = ParseCommandLine(argc, argv);
+  if (!line.has_value()) return ReportError(line.error());
+  if (!line->text.empty()) {
+    std::fputs(line->text.c_str(), stdout);
+    return 0;
+  }
+  ApplyWaitPolicy(line->config.run.wait_policy.c_str(), argv);
+  const Result<std::unique_ptr<Communicator>> communicator = MakeCommunicator(line->config.run);
+  if (!communicator.has_value()) return ReportError(communicator.error());
+  const Result<Outcome> outcome = Train(line->config, **communicator);
+  const int exit_code = outcome.has_value() ? outcome->exit_code : ReportError(outcome.error());
+  // A rank that failed does not leave the others waiting in a collective call. Every rank that
+  // stops for a requeue does so by agreement.
+  if (exit_code != 0 && exit_code != kExitRequeue) (*communicator)->Abort(exit_code);
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace forebay::train
+
+int main(int argc, char** argv) { return forebay::train::Main(argc, argv); }

@@ -1,0 +1,77 @@
+// RunFixture: one training run over MemorySource with a clock and a stop signal in the test's
+// hands.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/core/communicator_single.h"
+#include "trainer/core/run_training.h"
+#include "trainer/testing/memory_feed.h"
+#include "trainer/testing/sample_set.h"
+#include "trainer/testing/temp_folder.h"
+
+namespace forebay::train::testing {
+
+struct RunFixture {
+  TempFolder folder;
+  SampleSet training = MakeBars(328, 1);    // ten steps of 32 and a tail of 8 that is dropped
+  SampleSet validation = MakeBars(70, 2);   // 32 + 32 + 6
+  TrainConfig config;
+  MemoryFeedProbe probe;
+  SingleCommunicator communicator;
+  std::vector<std::string> printed;
+  std::uint64_t clock_ns = 0;
+  // The run stops after this many steps, as if a signal had come.
+  std::uint64_t stop_after_steps = UINT64_MAX;
+  std::uint64_t steps_asked = 0;
+
+  RunFixture() {
+    config.train.epochs = 3;
+    config.train.global_batch = 32;
+    config.train.warmup_steps = 5;
+    config.evaluation.evaluation_batch = 32;
+    config.checkpoint.checkpoint_dir = folder.path() / "checkpoints";
+    config.run.metrics_file = folder.path() / "metrics.jsonl";
+  }
+
+  Result<RunReport> Run(Engine& engine) {
+    MemorySource source({.global_batch = static_cast<std::uint32_t>(config.train.global_batch),
+                         .validation_batch = 32,
+                         .seed = static_cast<std::uint64_t>(config.train.seed),
+                         .rank = 0,
+                         .ranks = 1},
+                        training, validation, probe);
+    steps_asked = 0;
+    return RunTraining(config,
+                       {.engine = engine,
+                        .communicator = communicator,
+                        .feeds = source,
+                        .stop_requested = [this] { return ++steps_asked >= stop_after_steps; },
+                        .now_ns = [this] { return clock_ns += 1000; },
+                        .print = [this](const std::string& line) { printed.push_back(line); }});
+  }
+
+  // Loss by global step, over all runs that wrote the metrics file; a step that was trained
+  // twice keeps its last loss.
+  std::map<std::uint64_t, double> LossCurve() const {
+    std::map<std::uint64_t, double> curve;
+    std::ifstream file(config.run.metrics_file);
+    for (std::string line; std::getline(file, line);) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      if (record["event"] == "step") {
+        curve[record["global_step"].get<std::uint64_t>()] = record["loss"].get<double>();
+      }
+    }
+    return curve;
+  }
+};
+
+}  // namespace forebay::train::testing

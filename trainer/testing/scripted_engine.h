@@ -1,0 +1,77 @@
+// ScriptedEngine: a model of one number, for testing the loop without LibTorch. Its loss
+// depends on every sample it ever saw and in which order, so that any slip shows.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "trainer/core/communicator.h"
+#include "trainer/core/engine.h"
+
+namespace forebay::train::testing {
+
+class ScriptedEngine final : public Engine {
+ public:
+  std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
+  std::uint64_t faults = 0;
+
+  Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
+    double mean = 0;
+    for (std::uint64_t i = 0; i < batch.input.bytes; ++i) {
+      mean += std::to_integer<int>(batch.input.data[i]) * (1.0 + static_cast<double>(i % 7));
+    }
+    mean /= static_cast<double>(batch.input.bytes) * 255.0;
+    batch.hold.reset();
+    BatchOutcome outcome;
+    outcome.samples = batch.sample_count;
+    outcome.loss_sum = std::abs(mean - state_) * batch.sample_count;
+    state_ += learning_rate * (mean - state_);
+    if (infinite_loss_at_step == steps_++) {
+      ++faults;
+      outcome.loss_sum = std::numeric_limits<double>::infinity();
+    }
+    return outcome;
+  }
+
+  Result<BatchOutcome> EvaluateStep(FeedBatch& batch) override {
+    BatchOutcome outcome;
+    outcome.samples = batch.sample_count;
+    for (std::uint64_t i = 0; i < batch.target.bytes; ++i) {
+      if (batch.target.data[i] == std::byte{0}) ++outcome.correct;
+    }
+    outcome.loss_sum = state_ * batch.sample_count;
+    batch.hold.reset();
+    return outcome;
+  }
+
+  Status Save(Checkpoint& checkpoint) const override {
+    checkpoint.model = "scripted";
+    checkpoint.optimiser = "none";
+    CheckpointTensor tensor;
+    tensor.name = "state";
+    tensor.dtype = "F64";
+    tensor.shape = {1};
+    tensor.bytes.resize(sizeof(state_));
+    std::memcpy(tensor.bytes.data(), &state_, sizeof(state_));
+    checkpoint.tensors = {tensor};
+    return {};
+  }
+
+  Status Load(const Checkpoint& checkpoint) override {
+    const CheckpointTensor* const tensor = checkpoint.Find("state");
+    if (tensor == nullptr || tensor->bytes.size() != sizeof(state_)) {
+      return Error(ErrorCode::kFailedPrecondition, "not a scripted checkpoint");
+    }
+    std::memcpy(&state_, tensor->bytes.data(), sizeof(state_));
+    return {};
+  }
+
+ private:
+  double state_ = 0;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace forebay::train::testing
