@@ -36,7 +36,8 @@ std::string ToJson(const RunReport& report) {
                            {"total_ms", report.waits.total_ms}}}};
   if (report.check.digest.samples > 0) json["check"] = EpochJson(report.check);
   for (const EpochReport& epoch : report.epochs) json["epochs"].push_back(EpochJson(epoch));
-  if (report.au >= 0) json["au"] = report.au;
+  if (!report.au.empty()) json["au"] = report.au;
+  if (!report.connects_ms.empty()) json["connects_ms"] = report.connects_ms;
   return json.dump();
 }
 

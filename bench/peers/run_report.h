@@ -31,7 +31,8 @@ struct RunReport {
   EpochReport check = {};                // untimed, with the content digest; samples 0: not run
   std::vector<EpochReport> epochs = {};  // timed
   WaitReport waits = {};
-  double au = -1;  // accelerator utilisation; negative: no accelerator emulated
+  std::vector<double> au = {};           // accelerator utilisation by epoch; empty: not emulated
+  std::vector<double> connects_ms = {};  // connect to first batch; empty: not measured
 };
 
 // Hashes are hexadecimal strings: JSON numbers are not exact beyond 2^53.

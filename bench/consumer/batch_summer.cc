@@ -1,0 +1,55 @@
+#include "bench/consumer/batch_summer.h"
+
+#include <xxhash.h>
+
+#include <memory>
+
+#include "bench/peers/byte_sum.h"
+
+namespace forebay::bench {
+namespace {
+
+using Pieces = std::span<const std::span<const std::byte>>;
+
+std::uint64_t SumOf(Pieces pieces) {
+  if (pieces.size() == 1) return ByteSum(pieces.front());
+  ByteSummer summer;
+  for (const auto& piece : pieces) summer.Add(piece);
+  return summer.Finish();
+}
+
+std::uint64_t HashOf(Pieces pieces) {
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                             XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  for (const auto& piece : pieces) XXH3_64bits_update(state.get(), piece.data(), piece.size());
+  return XXH3_64bits_digest(state.get());
+}
+
+}  // namespace
+
+Result<FieldId> PayloadField(std::span<const FieldSpec> fields) {
+  for (std::uint32_t i = 0; i < fields.size(); ++i) {
+    if (fields[i].source != FieldSource::kConstant) return FieldId(i);
+  }
+  return Error(ErrorCode::kNotFound, "the data set has no field with bytes");
+}
+
+Status AddBatch(const Batch& batch, FieldId field, bool with_content, DeliveryDigest& digest) {
+  const std::span<const SampleId> ids = batch.sample_ids();
+  const std::uint32_t fresh = batch.sample_count() - batch.padded_count();
+  for (std::uint32_t i = 0; i < fresh; ++i) {
+    const Pieces pieces = batch.Spans(field, i);
+    std::uint64_t bytes = 0;
+    for (const auto& piece : pieces) bytes += piece.size();
+    if (bytes == 0) {
+      return Error(ErrorCode::kDataLoss,
+                   "sample " + std::to_string(ids[i].value()) + " came without bytes");
+    }
+    digest.AddSum(ids[i].value(), bytes, SumOf(pieces));
+    if (with_content) digest.AddContent(ids[i].value(), HashOf(pieces));
+  }
+  return {};
+}
+
+}  // namespace forebay::bench

@@ -1,0 +1,208 @@
+// forebay_consume: a trainer that trains nothing. Streams minibatches through the public client
+// library, reads every byte of them and prints what that took.
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/consumer/batch_summer.h"
+#include "bench/consumer/consume_options.h"
+#include "bench/peers/run_report.h"
+#include "client/client.h"
+
+namespace forebay::bench {
+namespace {
+
+Result<StreamOptions> ToStreamOptions(const ConsumeOptions& options) {
+  StreamOptions stream;
+  stream.dataset = options.dataset;
+  stream.stream_name = options.stream_name;
+  stream.selection = options.selection;
+  stream.global_batch = options.global_batch;
+  stream.ranks = options.ranks;
+  stream.rank = options.rank;
+  stream.epochs = options.epochs;
+  stream.seed = options.seed;
+  FOREBAY_ASSIGN(stream.mode, ParseOrderMode(options.mode));
+  if (!options.epoch0_mode.empty()) {
+    FOREBAY_ASSIGN(stream.epoch0_mode, ParseOrderMode(options.epoch0_mode));
+  }
+  stream.block_samples = options.block_samples;
+  stream.window_runs = options.window_runs;
+  stream.prefetch_depth = options.prefetch_depth;
+  // Every sample of every epoch, so that digests can be compared.
+  stream.tail = TailPolicy::kShort;
+  stream.delivery = options.delivery == "views" ? Delivery::kViews : Delivery::kContiguous;
+  return stream;
+}
+
+// The accelerator's step: a sleep, as MLPerf Storage defines it.
+void Compute(double step_ms) {
+  if (step_ms <= 0) return;
+  const auto step_ns = static_cast<long>(step_ms * 1e6);
+  timespec step{.tv_sec = step_ns / 1'000'000'000, .tv_nsec = step_ns % 1'000'000'000};
+  clock_nanosleep(CLOCK_MONOTONIC, 0, &step, nullptr);
+}
+
+// Collects what the epochs of one stream took.
+class EpochMeter {
+ public:
+  EpochMeter(const ConsumeOptions& options, RunReport& report)
+      : options_(options), report_(report), begin_(NowSeconds()), begin_cpu_(CpuSeconds()) {}
+
+  // A batch of `epoch` has come after `wait_ms`. Closes the epoch before it.
+  void Begin(EpochId epoch, double wait_ms) {
+    waits_ms_.push_back(wait_ms);
+    if (epoch_ && *epoch_ != epoch) Close(wait_ms);
+    if (!epoch_) compute_begin_ = NowSeconds();
+    epoch_ = epoch;
+    ++steps_;
+  }
+  DeliveryDigest& digest() { return digest_; }
+
+  void End() {
+    if (epoch_) Close(0);
+    report_.waits = SummariseWaits(waits_ms_);
+  }
+
+ private:
+  // `wait_ms` at the end belongs to the next epoch.
+  void Close(double wait_ms) {
+    const double now = NowSeconds() - wait_ms * 1e-3;
+    const double cpu = CpuSeconds();
+    report_.epochs.push_back(
+        {.seconds = now - begin_, .cpu_seconds = cpu - begin_cpu_, .digest = digest_});
+    if (options_.step_ms > 0) {
+      const double compute_s = static_cast<double>(steps_) * options_.step_ms * 1e-3;
+      report_.au.push_back(compute_s / (now - compute_begin_));
+    }
+    digest_ = {};
+    steps_ = 0;
+    begin_ = compute_begin_ = now;
+    begin_cpu_ = cpu;
+  }
+
+  const ConsumeOptions& options_;
+  RunReport& report_;
+  std::optional<EpochId> epoch_;
+  DeliveryDigest digest_;
+  std::uint64_t steps_ = 0;
+  double begin_;
+  double begin_cpu_;
+  double compute_begin_ = 0;  // the first step's I/O is left out of the utilisation
+  std::vector<double> waits_ms_;
+};
+
+// Consumes all epochs of one stream into `report`.
+Status ConsumeStream(Client& client, const ConsumeOptions& options, bool with_content,
+                     RunReport& report) {
+  FOREBAY_ASSIGN(const StreamOptions stream_options, ToStreamOptions(options));
+  EpochMeter meter(options, report);
+  FOREBAY_ASSIGN(const std::unique_ptr<BatchStream> stream, client.Open(stream_options));
+  FOREBAY_ASSIGN(const FieldId field, PayloadField(stream->fields()));
+  for (;;) {
+    const double asked = NowSeconds();
+    FOREBAY_ASSIGN(std::optional<Batch> batch, stream->Next());
+    if (!batch) break;
+    meter.Begin(batch->epoch(), (NowSeconds() - asked) * 1e3);
+    FOREBAY_TRY(AddBatch(*batch, field, with_content, meter.digest()));
+    batch.reset();
+    Compute(options.step_ms);
+  }
+  meter.End();
+  return stream->Finish();
+}
+
+Result<std::unique_ptr<Client>> Connect(const ConsumeOptions& options) {
+  ClientOptions client;
+  client.address = options.address;
+  client.client_name = "forebay_consume";
+  return Client::Connect(client);
+}
+
+// Milliseconds from nothing to the first batch in hand.
+Result<double> FirstBatchMs(const ConsumeOptions& options) {
+  FOREBAY_ASSIGN(const StreamOptions stream_options, ToStreamOptions(options));
+  const double begin = NowSeconds();
+  FOREBAY_ASSIGN(const std::unique_ptr<Client> client, Connect(options));
+  FOREBAY_ASSIGN(const std::unique_ptr<BatchStream> stream, client->Open(stream_options));
+  FOREBAY_ASSIGN(const std::optional<Batch> batch, stream->Next());
+  if (!batch) return Error(ErrorCode::kOutOfRange, "the stream is empty");
+  return (NowSeconds() - begin) * 1e3;
+}
+
+Result<RunReport> Measure(ConsumeOptions options) {
+  RunReport report{.contender = "forebay",
+                   .settings = "delivery=" + options.delivery + " mode=" + options.mode +
+                               " batch=" + std::to_string(options.global_batch) +
+                               " ranks=" + std::to_string(options.ranks) +
+                               " prefetch=" + std::to_string(options.prefetch_depth)};
+  if (options.connects > 0) {
+    for (std::uint32_t i = 0; i < options.connects; ++i) {
+      FOREBAY_ASSIGN(const double first_ms, FirstBatchMs(options));
+      report.connects_ms.push_back(first_ms);
+    }
+    return report;
+  }
+  FOREBAY_ASSIGN(const std::unique_ptr<Client> client, Connect(options));
+  if (options.check) {
+    ConsumeOptions check = options;
+    check.epochs = 1;
+    check.step_ms = 0;
+    RunReport checked;
+    FOREBAY_TRY(ConsumeStream(*client, check, true, checked));
+    if (checked.epochs.empty()) return Error(ErrorCode::kOutOfRange, "the stream is empty");
+    report.check = checked.epochs.front();
+  }
+  FOREBAY_TRY(ConsumeStream(*client, options, false, report));
+  return report;
+}
+
+void AddOptions(CLI::App& app, ConsumeOptions& options) {
+  app.add_option("--socket", options.address, "The daemon's address: unix:/path");
+  app.add_option("--dataset", options.dataset)->required();
+  app.add_option("--delivery", options.delivery)
+      ->check(CLI::IsMember({"contiguous", "views"}))->capture_default_str();
+  app.add_option("--stream", options.stream_name)->capture_default_str();
+  app.add_option("--selection", options.selection)->capture_default_str();
+  app.add_option("--batch", options.global_batch, "Samples per step over all ranks")
+      ->capture_default_str();
+  app.add_option("--ranks", options.ranks)->capture_default_str();
+  app.add_option("--rank", options.rank)->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Timed epochs")->capture_default_str();
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_option("--mode", options.mode, "global, block, sequential")->capture_default_str();
+  app.add_option("--epoch0-mode", options.epoch0_mode, "Of epoch 0, where it differs");
+  app.add_option("--block-samples", options.block_samples)->capture_default_str();
+  app.add_option("--window-runs", options.window_runs)->capture_default_str();
+  app.add_option("--prefetch", options.prefetch_depth)->capture_default_str();
+  app.add_option("--step-ms", options.step_ms, "Compute time of an emulated accelerator");
+  app.add_option("--connects", options.connects,
+                 "Measure connect to first batch this often, and nothing else");
+  app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
+}
+
+int Run(int argc, char** argv) {
+  ConsumeOptions options;
+  CLI::App app("forebay_consume: streams minibatches and reads every byte of them");
+  AddOptions(app, options);
+  CLI11_PARSE(app, argc, argv);
+  const Result<RunReport> report = Measure(options);
+  if (!report) {
+    std::fprintf(stderr, "forebay_consume: %s\n", report.error().ToString().c_str());
+    return EXIT_FAILURE;
+  }
+  std::printf("%s\n", ToJson(*report).c_str());
+  return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace forebay::bench
+
+int main(int argc, char** argv) { return forebay::bench::Run(argc, argv); }

@@ -1,0 +1,62 @@
+"""bench/run.sh: runs a suite, prints its figures, says by the exit status whether all are met."""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+from harness import figures, machine, processes, report, spine
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+SUITES = {"spine": spine.Spine}
+
+
+def default_build():
+    for name in ("build/release", "build"):
+        if (REPOSITORY / name).is_dir():
+            return REPOSITORY / name
+    return None
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
+    parser.add_argument("suite", choices=sorted(SUITES))
+    parser.add_argument("--quick", action="store_true", help="smaller sets, fewer rounds")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                        help="also FILE with .md and -*.svg beside it")
+    parser.add_argument("--build", type=pathlib.Path, default=default_build(), metavar="DIR",
+                        help="build tree to take programs from; else they are found on PATH")
+    parser.add_argument("--data", type=pathlib.Path, metavar="DIR",
+                        default=pathlib.Path(os.environ.get(
+                            "FOREBAY_BENCH_DATA",
+                            os.path.join(tempfile.gettempdir(), "forebay-bench"))),
+                        help="where data sets are made and kept (10 GB; $FOREBAY_BENCH_DATA)")
+    parser.add_argument("--only", default="", metavar="ROW", help="rows whose name holds this")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    description = machine.describe()
+    sheet = figures.Sheet(echo=lambda line: print(line, flush=True))
+    suite = SUITES[options.suite](sheet, processes.Binaries(options.build), options.data,
+                                  options.quick)
+    if options.only and not any(options.only in name for name in suite.rows()):
+        print(f"no row holds \"{options.only}\"; rows: {', '.join(suite.rows())}",
+              file=sys.stderr)
+        return 2
+    print(f"machine: {description['cores']} x {description['processor']}, "
+          f"{description['memory']}, kernel {description['kernel']}", flush=True)
+    suite.run(options.only)
+    if options.json:
+        report.write(options.json.with_suffix(""),
+                     report.to_json(options.suite, options.quick, description, sheet.figures))
+    for figure in sheet.failed:
+        print(f"failed: {figure.line()}")
+    print(f"{len(sheet.figures) - len(sheet.failed)} of {len(sheet.figures)} figures hold")
+    return 1 if sheet.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

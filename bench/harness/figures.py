@@ -1,0 +1,119 @@
+"""Figures: what a suite measures, and whether it reaches its goal."""
+
+import dataclasses
+import statistics
+import typing
+
+
+@dataclasses.dataclass(frozen=True)
+class Goal:
+    """A bound on a figure. `at_least` or at most."""
+
+    bound: float
+    at_least: bool = True
+
+    def met(self, value):
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self):
+        return f"{'>=' if self.at_least else '<='} {self.bound:g}"
+
+
+@dataclasses.dataclass
+class Figure:
+    """One line of a report. `value` is None where it could not be measured: `note` says why,
+    and a figure with a goal then counts as missed. A figure without a goal informs only."""
+
+    id: str
+    unit: str
+    value: typing.Optional[float] = None
+    low: typing.Optional[float] = None
+    high: typing.Optional[float] = None
+    runs: int = 0
+    goal: typing.Optional[Goal] = None
+    settings: str = ""
+    note: str = ""
+
+    @property
+    def met(self):
+        """True, False, or None without a goal."""
+        if self.goal is None:
+            return None
+        return self.value is not None and self.goal.met(self.value)
+
+    @property
+    def failed(self):
+        return self.value is None or self.met is False
+
+    def line(self):
+        if self.value is None:
+            text = "not measured"
+        else:
+            text = f"{self.value:.4g} {self.unit}"
+            if self.runs > 1:
+                text += f" [{self.low:.4g} .. {self.high:.4g}, {self.runs} runs]"
+        verdict = {None: "", True: "  MET", False: "  MISSED"}[self.met]
+        goal = f"  goal {self.goal}" if self.goal else ""
+        note = f"  ({self.note})" if self.note else ""
+        return f"{self.id:<42} {text}{goal}{verdict}{note}"
+
+    def to_json(self):
+        return {
+            "id": self.id,
+            "value": self.value,
+            "unit": self.unit,
+            "spread": None if self.value is None else [self.low, self.high],
+            "runs": self.runs,
+            "goal": None if self.goal is None else str(self.goal),
+            "met": self.met,
+            "settings": self.settings,
+            "note": self.note,
+        }
+
+
+def from_runs(figure_id, unit, values, **fields):
+    """The median of several runs, with their range."""
+    return Figure(figure_id, unit, statistics.median(values), min(values), max(values),
+                  len(values), **fields)
+
+
+def missing(figure_id, unit, note, **fields):
+    return Figure(figure_id, unit, note=note, **fields)
+
+
+class Sheet:
+    """The figures of a suite, printed as they come."""
+
+    def __init__(self, echo=print):
+        self.figures = []
+        self.echo = echo
+
+    def add(self, figure):
+        if any(known.id == figure.id for known in self.figures):
+            raise ValueError(f"figure {figure.id} twice")
+        self.figures.append(figure)
+        self.echo(figure.line())
+
+    @property
+    def failed(self):
+        return [figure for figure in self.figures if figure.failed]
+
+
+def interleave(rounds, contenders):
+    """Runs every contender once per round, in turned order on odd rounds, so that no one always
+    runs first. `contenders`: name -> callable(round) -> result. Returns name -> results."""
+    results = {name: [] for name in contenders}
+    for number in range(rounds):
+        names = list(contenders)
+        if number % 2 == 1:
+            names.reverse()
+        for name in names:
+            results[name].append(contenders[name](number))
+    return results
+
+
+def ratios(numerators, denominators):
+    """Round by round."""
+    if len(numerators) != len(denominators):
+        raise ValueError("unequal numbers of runs")
+    return [a / b for a, b in zip(numerators, denominators)]

@@ -1,0 +1,145 @@
+"""The harness itself: goals, pairs, reports, configuration; no daemon, no peer."""
+
+import json
+import pathlib
+import tempfile
+import tomllib
+import unittest
+import xml.etree.ElementTree
+
+from harness import datasets, figures, machine, peers, processes, report, spine
+
+
+def run_report(sums="aa", content=None, seconds=2.0, size=100):
+    check = None if content is None else {"content_digest": content}
+    return {"contender": "test", "check": check, "daemon_cpu_seconds": 1.0,
+            "epochs": [{"seconds": seconds, "cpu_seconds": 3.0, "bytes": size,
+                        "sums_digest": sums}] * 2}
+
+
+class FiguresTest(unittest.TestCase):
+    def test_goals_look_in_both_directions(self):
+        self.assertTrue(figures.Goal(1.2).met(1.2))
+        self.assertFalse(figures.Goal(1.2).met(1.19))
+        self.assertTrue(figures.Goal(0, at_least=False).met(0))
+        self.assertFalse(figures.Goal(0, at_least=False).met(1))
+
+    def test_median_and_range(self):
+        figure = figures.from_runs("a.b", "x", [3.0, 1.0, 2.0], goal=figures.Goal(2))
+        self.assertEqual((figure.value, figure.low, figure.high, figure.runs), (2.0, 1.0, 3.0, 3))
+        self.assertTrue(figure.met)
+        self.assertIn("MET", figure.line())
+
+    def test_a_missing_peer_fails_even_without_a_goal(self):
+        self.assertTrue(figures.missing("a.b", "x", "no peer").failed)
+        figure = figures.missing("a.c", "x", "no peer", goal=figures.Goal(1))
+        self.assertIs(figure.met, False)
+        self.assertTrue(figure.failed)
+
+    def test_an_informing_figure_never_fails(self):
+        self.assertFalse(figures.from_runs("a.b", "x", [1.0]).failed)
+
+    def test_ids_are_unique(self):
+        sheet = figures.Sheet(echo=lambda line: None)
+        sheet.add(figures.from_runs("a.b", "x", [1.0]))
+        with self.assertRaises(ValueError):
+            sheet.add(figures.from_runs("a.b", "x", [1.0]))
+
+    def test_rounds_are_interleaved_and_turned(self):
+        seen = []
+        results = figures.interleave(3, {
+            "a": lambda number: seen.append(("a", number)) or number,
+            "b": lambda number: seen.append(("b", number)) or -number})
+        self.assertEqual(seen, [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)])
+        self.assertEqual(results, {"a": [0, 1, 2], "b": [0, -1, -2]})
+
+    def test_ratios_are_taken_round_by_round(self):
+        self.assertEqual(figures.ratios([2, 9], [1, 3]), [2, 3])
+        with self.assertRaises(ValueError):
+            figures.ratios([1], [1, 2])
+
+
+class LedgerTest(unittest.TestCase):
+    def test_accepts_equal_digests(self):
+        ledger = peers.Ledger()
+        ledger.check(run_report("aa", "cc"))
+        ledger.check(run_report("aa"))
+        ledger.check(run_report("aa", "cc"))
+
+    def test_refuses_other_samples(self):
+        ledger = peers.Ledger()
+        ledger.check(run_report("aa"))
+        with self.assertRaises(processes.RunFailed):
+            ledger.check(run_report("ab"))
+
+    def test_refuses_other_content(self):
+        ledger = peers.Ledger()
+        ledger.check(run_report("aa", "cc"))
+        with self.assertRaises(processes.RunFailed):
+            ledger.check(run_report("aa", "cd"))
+
+    def test_rates_and_costs(self):
+        self.assertEqual(peers.rate(run_report(seconds=2.0, size=100)), 50)
+        self.assertEqual(peers.cpu_per_byte(run_report(size=100)), 7.0 / 200)
+
+
+class ConfigTest(unittest.TestCase):
+    def test_is_toml(self):
+        text = processes.config_text(
+            {"daemon.socket": 'a "quoted" path', "tier.ram.capacity": "2GiB",
+             "stage.readers": 3, "tier.ssd.direct": True},
+            [{"name": "a", "shape": [28, 28]}, {"name": "b", "path": pathlib.Path("/x")}])
+        self.assertEqual(tomllib.loads(text), {
+            "daemon": {"socket": 'a "quoted" path'},
+            "tier": {"ram": {"capacity": "2GiB"}, "ssd": {"direct": True}},
+            "stage": {"readers": 3},
+            "dataset": [{"name": "a", "shape": [28, 28]}, {"name": "b", "path": "/x"}]})
+
+
+class ReportTest(unittest.TestCase):
+    def test_writes_json_markdown_and_wellformed_svg(self):
+        sheet = [figures.from_runs("s.a", "GB/s", [1.0, 2.0, 3.0]),
+                 figures.from_runs("s.b<c>", "GB/s", [2.0], goal=figures.Goal(3)),
+                 figures.missing("s.d", "x", "no peer | here", goal=figures.Goal(1))]
+        with tempfile.TemporaryDirectory() as folder:
+            stem = pathlib.Path(folder) / "out"
+            report.write(stem, report.to_json("s", True, machine.describe(), sheet))
+            loaded = json.loads(stem.with_suffix(".json").read_text("utf-8"))
+            self.assertEqual(loaded["failed"], ["s.b<c>", "s.d"])
+            self.assertEqual(loaded["figures"][0]["spread"], [1.0, 3.0])
+            svg = stem.with_name("out-GB_per_s.svg")
+            xml.etree.ElementTree.parse(svg)
+            self.assertIn(svg.name, stem.with_suffix(".md").read_text("utf-8"))
+
+    def test_an_empty_report_has_no_charts(self):
+        self.assertEqual(report.charts({"figures": []}), {})
+
+
+class SpineTest(unittest.TestCase):
+    def test_without_any_program_every_goal_is_missed(self):
+        sheet = figures.Sheet(echo=lambda line: None)
+        binaries = processes.Binaries(None)
+        binaries._search = lambda name: None
+        with tempfile.TemporaryDirectory() as folder:
+            suite = spine.Spine(sheet, binaries, folder, quick=True)
+            suite.run()
+            goals = {figure_id for _, table in suite.rows().values() for figure_id in table}
+        self.assertEqual({figure.id for figure in sheet.failed}, goals)
+        self.assertTrue(all("Missing" in figure.note for figure in sheet.failed))
+
+    def test_data_set_names_tell_them_apart(self):
+        names = {datasets.Spec("files", 10).name, datasets.Spec("tar", 10).name,
+                 datasets.Spec("files", 11).name, datasets.Spec("files", 10, seed=1).name}
+        self.assertEqual(len(names), 4)
+
+
+class MachineTest(unittest.TestCase):
+    def test_reads_the_cpu_clock_of_a_process(self):
+        import os
+        before = machine.process_cpu_seconds(os.getpid())
+        sum(range(200_000))
+        self.assertGreater(machine.process_cpu_seconds(os.getpid()), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+"""The peers, with pinned versions, as callables that answer a run report."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from harness import processes
+
+WEBDATASET_VERSION = "1.0.2"
+TORCH_CANDIDATES = (sys.executable, "/usr/bin/python3", "python3", "python3.11")
+PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers"
+
+
+class Peers:
+    def __init__(self, binaries, store_folder):
+        self.binaries = binaries
+        self.folder = pathlib.Path(store_folder)
+        self._torch_python = None
+        self._webdataset_python = None
+
+    def torch_python(self):
+        """A Python that can import torch and numpy."""
+        if self._torch_python is None:
+            for candidate in TORCH_CANDIDATES:
+                if shutil.which(candidate) and subprocess.run(
+                        [candidate, "-c", "import torch, numpy"], capture_output=True,
+                        check=False).returncode == 0:
+                    self._torch_python = candidate
+                    break
+            else:
+                raise processes.Missing("no Python with torch (Debian: python3-torch)")
+        return self._torch_python
+
+    def webdataset_python(self):
+        """A virtual environment over torch's Python with the pinned webdataset."""
+        if self._webdataset_python is not None:
+            return self._webdataset_python
+        folder = self.folder / f"venv-webdataset-{WEBDATASET_VERSION}"
+        python = folder / "bin" / "python"
+        check = [str(python), "-c", "import importlib.metadata as m, torch, webdataset; "
+                 f"assert m.version('webdataset') == '{WEBDATASET_VERSION}'"]
+        if not python.exists() or subprocess.run(check, capture_output=True,
+                                                 check=False).returncode != 0:
+            for command in (
+                    [self.torch_python(), "-m", "venv", "--clear", "--system-site-packages",
+                     str(folder)],
+                    [str(python), "-m", "pip", "install", "--quiet",
+                     f"webdataset=={WEBDATASET_VERSION}"]):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise processes.Missing("webdataset: " + done.stderr.strip()[-300:])
+        self._webdataset_python = str(python)
+        return self._webdataset_python
+
+    def plain_loop(self, root, dataset, order, threads=1, batch=1, epochs=1, check=False):
+        return processes.run_json(
+            [self.binaries.find("plain_loop"), "--root", root, "--index", dataset.index,
+             "--order", order, "--threads", threads, "--batch", batch, "--epochs", epochs]
+            + (["--check"] if check else []))
+
+    def torch_loader(self, root, dataset, order, workers, epochs=1, check=False, batch=64):
+        return processes.run_json(
+            [self.torch_python(), "-W", "ignore", PEERS / "torch_loader.py", "--root", root,
+             "--index", dataset.index, "--order", order, "--workers", workers, "--epochs",
+             epochs, "--batch", batch] + (["--check"] if check else []))
+
+    def webdataset_loader(self, root, workers, epochs=1, check=False, batch=64):
+        return processes.run_json(
+            [self.webdataset_python(), "-W", "ignore", PEERS / "webdataset_loader.py", "--root",
+             root, "--workers", workers, "--epochs", epochs, "--batch", batch]
+            + (["--check"] if check else []))
+
+    def fio_random_read(self, path, request_bytes, depth, seconds=4):
+        """Bytes per second of O_DIRECT random reads."""
+        if shutil.which("fio") is None:
+            raise processes.Missing("no program fio")
+        report = subprocess.run(
+            ["fio", "--name=peer", f"--filename={path}", "--rw=randread", "--readonly",
+             f"--bs={request_bytes}", f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1",
+             "--time_based", f"--runtime={seconds}", "--norandommap", "--output-format=json"],
+            capture_output=True, text=True, check=False)
+        if report.returncode != 0:
+            raise processes.RunFailed("fio: " + report.stderr.strip()[-300:])
+        import json
+        return float(json.loads(report.stdout)["jobs"][0]["read"]["bw_bytes"])
+
+
+def rate(report):
+    """Bytes per second over the timed epochs."""
+    return (sum(epoch["bytes"] for epoch in report["epochs"])
+            / sum(epoch["seconds"] for epoch in report["epochs"]))
+
+
+def cpu_per_byte(report):
+    """CPU seconds per byte of the contender, and of the daemon where there is one."""
+    cpu = sum(epoch["cpu_seconds"] for epoch in report["epochs"])
+    return ((cpu + report.get("daemon_cpu_seconds", 0.0))
+            / sum(epoch["bytes"] for epoch in report["epochs"]))
+
+
+class Ledger:
+    """Holds all contenders to the same samples: every epoch of every run must have the digest
+    of the first one seen, else the run does not count."""
+
+    def __init__(self):
+        self.sums = None
+        self.content = None
+
+    def check(self, report):
+        name = report["contender"]
+        for epoch in report["epochs"]:
+            self.sums = self.sums or epoch["sums_digest"]
+            if epoch["sums_digest"] != self.sums:
+                raise processes.RunFailed(f"{name} skipped, repeated or damaged samples")
+        if report.get("check"):
+            self.content = self.content or report["check"]["content_digest"]
+            if report["check"]["content_digest"] != self.content:
+                raise processes.RunFailed(f"{name} delivered other bytes")
+        return report

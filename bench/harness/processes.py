@@ -1,0 +1,215 @@
+"""Starts and ends what suites need: contenders, the daemon, the emulated GFS."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from harness import machine
+
+RUN_TIMEOUT_S = 900
+START_TIMEOUT_S = 20
+
+
+class Missing(Exception):
+    """A contender or tool is not there: the figures that need it fail, the suite goes on."""
+
+
+class RunFailed(Exception):
+    """A contender was there and failed."""
+
+
+class Binaries:
+    """Finds programs in a build tree first, then on PATH (installed)."""
+
+    def __init__(self, build):
+        self.build = pathlib.Path(build) if build else None
+        self._found = {}
+
+    def find(self, name):
+        if name not in self._found:
+            self._found[name] = self._search(name)
+        if self._found[name] is None:
+            raise Missing(f"no program {name}" + (f" in {self.build} or" if self.build else "")
+                          + " on PATH")
+        return self._found[name]
+
+    def _search(self, name):
+        if self.build and self.build.is_dir():
+            for path in sorted(self.build.rglob(name)):
+                if path.is_file() and os.access(path, os.X_OK):
+                    return str(path)
+        return shutil.which(name)
+
+
+def run_json(command, timeout_s=RUN_TIMEOUT_S, env=None):
+    """Runs a contender; the JSON on its last line of output."""
+    command = [str(word) for word in command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s,
+                              check=False, env=env)
+    except FileNotFoundError as error:
+        raise Missing(f"no program {command[0]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunFailed(f"{command[0]}: no end after {timeout_s} s") from error
+    if done.returncode != 0:
+        raise RunFailed(f"{pathlib.Path(command[0]).name}: exit {done.returncode}: "
+                        f"{done.stderr.strip()[-400:]}")
+    lines = done.stdout.strip().splitlines()
+    if not lines:
+        raise RunFailed(f"{command[0]}: no output")
+    return json.loads(lines[-1])
+
+
+def end_process(process, timeout_s=30):
+    """SIGTERM, then SIGKILL. Its exit status."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return process.returncode
+
+
+class Gfs:
+    """A mounted gfs_emu."""
+
+    def __init__(self, mount):
+        self.mount = mount
+
+    def counters(self):
+        return json.loads((self.mount / ".gfs_emu" / "counters.json").read_text("utf-8"))
+
+    def control(self, command):
+        (self.mount / ".gfs_emu" / "control").write_text(command + "\n", encoding="utf-8")
+
+    @staticmethod
+    def operations(counters):
+        total = counters["total"]
+        return sum(total[key] for key in ("opens", "reads", "lookups", "getattrs", "readdirs"))
+
+
+@contextlib.contextmanager
+def emulated_gfs(binaries, backing, preset):
+    program = binaries.find("gfs_emu")
+    with tempfile.TemporaryDirectory(prefix="gfs.") as folder:
+        mount = pathlib.Path(folder) / "mount"
+        mount.mkdir()
+        process = subprocess.Popen([program, str(backing), str(mount), "--preset", preset],
+                                   stdout=subprocess.PIPE, text=True)
+        try:
+            if process.stdout.readline().split()[:1] != ["ready"]:
+                raise Missing("gfs_emu cannot mount here (needs /dev/fuse)")
+            yield Gfs(mount)
+        finally:
+            end_process(process)
+            process.stdout.close()
+            if os.path.ismount(mount):
+                raise RunFailed(f"gfs_emu left {mount} mounted")
+
+
+def toml_value(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return json.dumps(str(value))  # a JSON string is a TOML basic string
+
+
+def config_text(keys, datasets):
+    """`keys`: "section.key" -> value, sections of any depth; `datasets`: list of tables."""
+    sections = {}
+    for name, value in keys.items():
+        section, key = name.rsplit(".", 1)
+        sections.setdefault(section, []).append(f"{key} = {toml_value(value)}")
+    lines = []
+    for section, entries in sections.items():
+        lines += [f"[{section}]", *entries, ""]
+    for table in datasets:
+        lines.append("[[dataset]]")
+        lines += [f"{key} = {toml_value(value)}" for key, value in table.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+class Daemon:
+    """A running forebayd. `address` is what clients take."""
+
+    def __init__(self, binaries, process, folder):
+        self.binaries = binaries
+        self.process = process
+        self.folder = folder
+        self.socket = folder / "forebayd.sock"
+        self.address = f"unix:{self.socket}"
+
+    def cpu_seconds(self):
+        return machine.process_cpu_seconds(self.process.pid)
+
+    def cli(self, *words):
+        """Runs the `forebay` CLI against this daemon; the JSON on its last line."""
+        env = dict(os.environ, FOREBAY_ADDRESS=self.address)
+        return run_json([self.binaries.find("forebay"), *words, "--json"], env=env)
+
+    def stage(self, dataset):
+        return self.cli("stage", dataset)
+
+    def consume(self, dataset, **options):
+        """Runs forebay_consume; adds the daemon's CPU time to its report."""
+        command = [self.binaries.find("forebay_consume"), "--socket", self.address,
+                   "--dataset", dataset]
+        for name, value in options.items():
+            flag = "--" + name.replace("_", "-")
+            if value is True:
+                command.append(flag)
+            elif value is not False and value is not None:
+                command += [flag, value]
+        before = self.cpu_seconds()
+        report = run_json(command)
+        report["daemon_cpu_seconds"] = self.cpu_seconds() - before
+        return report
+
+    def wait_for_socket(self, log_path):
+        """Until the daemon accepts connections. Polls: another process gives no event."""
+        import socket
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise RunFailed(f"forebayd ended at once: {log_path.read_text('utf-8')[-600:]}")
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(str(self.socket)) == 0:
+                    return
+            time.sleep(0.005)
+        raise RunFailed("forebayd opened no socket: " + log_path.read_text("utf-8")[-600:])
+
+
+@contextlib.contextmanager
+def daemon(binaries, keys, datasets):
+    """A fresh daemon in a folder of its own, ended and removed afterwards."""
+    program = binaries.find("forebayd")
+    with tempfile.TemporaryDirectory(prefix="fb.") as name:
+        folder = pathlib.Path(name)
+        all_keys = {"daemon.socket": str(folder / "forebayd.sock"), "daemon.log_level": "warn"}
+        all_keys.update(keys)
+        config = folder / "forebayd.toml"
+        config.write_text(config_text(all_keys, datasets), encoding="utf-8")
+        log_path = folder / "forebayd.log"
+        with log_path.open("w", encoding="utf-8") as log:
+            process = subprocess.Popen([program, "--config", str(config)], stdout=log,
+                                       stderr=subprocess.STDOUT)
+        running = Daemon(binaries, process, folder)
+        try:
+            running.wait_for_socket(log_path)
+            yield running
+        finally:
+            status = end_process(process)
+        if status not in (0, -signal.SIGTERM):
+            raise RunFailed(f"forebayd ended with {status}: {log_path.read_text('utf-8')[-600:]}")

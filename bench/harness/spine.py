@@ -1,0 +1,431 @@
+"""Suite `spine`: one node, streaming and staging, against plain loops, torch, WebDataset, fio."""
+
+import concurrent.futures
+import dataclasses
+import pathlib
+import statistics
+import tempfile
+import time
+
+from harness import datasets, figures, machine, peers, processes
+from harness.figures import Figure, Goal, from_runs, interleave, missing, ratios
+
+GIGA = 1e9
+BATCH = 64
+SEED = 20_177
+EXTENT_BYTES = 32 * 1024 * 1024  # the daemon's default
+GFS_PRESET = "tsubame3"
+GFS_BANDWIDTH = 600e6            # of that preset; the counters report it and are compared
+GFS_OPENS_PER_S = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much of everything. `FULL` is what figures in results/ are made with."""
+
+    pairs: int
+    samples: int            # of 114,660 bytes
+    small_samples: int      # of 4 KiB
+    small_files: int
+    epochs: int
+    peer_epochs: int
+    gfs_rounds: int
+    gfs_peer_samples: int   # torch reads the GFS at 36 MB/s: a part of the set will do
+    connects: int
+    accelerator: tuple      # (name, batch per rank, step ms, samples)
+
+
+FULL = Scale(pairs=9, samples=9_365, small_samples=262_144, small_files=16_384, epochs=6,
+             peer_epochs=2, gfs_rounds=9, gfs_peer_samples=2_048, connects=100,
+             accelerator=("A100", 400, 435.0, 40_032))
+QUICK = Scale(pairs=3, samples=2_048, small_samples=65_536, small_files=2_048, epochs=3,
+              peer_epochs=1, gfs_rounds=2, gfs_peer_samples=256, connects=30,
+              accelerator=("V100", 64, 195.0, 4_096))
+
+
+class Spine:
+    def __init__(self, sheet, binaries, data_folder, quick):
+        self.sheet = sheet
+        self.binaries = binaries
+        self.scale = QUICK if quick else FULL
+        self.data_folder = pathlib.Path(data_folder)
+        self.peers = peers.Peers(binaries, data_folder)
+        self._store = None
+
+    @property
+    def store(self):
+        if self._store is None:
+            self._store = datasets.Store(self.data_folder, self.binaries.find("make_dataset"),
+                                         self.binaries.find("write_order"))
+        return self._store
+
+    def rows(self):
+        """Row name -> (method, the ids of its figures with unit and goal)."""
+        return {
+            "stream": (self.stream, STREAM_GOALS),
+            "small": (self.small_samples, SMALL_GOALS),
+            "ssd": (self.ssd, SSD_GOALS),
+            "cold_tar": (self.cold_tar, COLD_TAR_GOALS),
+            "cold_files": (self.cold_files, COLD_FILES_GOALS),
+            "accelerator": (self.accelerator, ACCELERATOR_GOALS),
+            "first_batch": (self.first_batch, FIRST_BATCH_GOALS),
+        }
+
+    def run(self, only=""):
+        for name, (row, goals) in self.rows().items():
+            if only and only not in name:
+                continue
+            note = "the row ended without it"
+            try:
+                row()
+            except (processes.Missing, processes.RunFailed, OSError) as error:
+                note = f"{type(error).__name__}: {error}"
+            known = {figure.id for figure in self.sheet.figures}
+            for figure_id, (unit, goal) in goals.items():
+                if figure_id not in known:
+                    self.sheet.add(missing(figure_id, unit, note, goal=goal))
+
+    def add_goal(self, goals, figure_id, values, **fields):
+        unit, goal = goals[figure_id]
+        self.sheet.add(from_runs(figure_id, unit, values, goal=goal, **fields))
+
+    def add_optional(self, figure_id, unit, measure):
+        """An informing figure; its peer's absence is a figure too."""
+        try:
+            self.sheet.add(from_runs(figure_id, unit, measure()))
+        except (processes.Missing, processes.RunFailed) as error:
+            self.sheet.add(missing(figure_id, unit, str(error)))
+
+    # Warm RAM, 114,660-byte files.
+
+    def stream(self):
+        scale = self.scale
+        files = self.store.dataset(datasets.Spec("files", scale.samples))
+        tar = self.store.dataset(datasets.Spec("tar", scale.samples))
+        order = self.store.order(scale.samples, scale.epochs, SEED)
+        ledger = peers.Ledger()
+        plain = self._plain_contenders(files, order)
+        for contender in plain.values():
+            ledger.check(contender(0, check=True))
+        best_torch = self._best("spine.stream.torch", (0, 1, 2), lambda workers, check: (
+            self.peers.torch_loader(files.data, files, order, workers, scale.peer_epochs,
+                                    check, BATCH)), ledger)
+        best_webdataset = self._best("spine.stream.webdataset", (0, 1, 2), lambda workers, check: (
+            self.peers.webdataset_loader(tar.data, workers, scale.peer_epochs, check, BATCH)),
+            ledger)
+        with processes.daemon(self.binaries, self._ram_keys(files),
+                              [{"name": "bench", "path": files.data,
+                                "format": "image-folder"}]) as service:
+            service.stage("bench")
+            def forebay(delivery):
+                return lambda _round, check=False: service.consume(
+                    "bench", delivery=delivery, batch=BATCH, seed=SEED, epochs=scale.epochs,
+                    check=check)
+            contenders = {**plain, "contiguous": forebay("contiguous"), "views": forebay("views")}
+            for name in ("contiguous", "views"):
+                ledger.check(contenders[name](0, check=True))
+            if best_torch:
+                contenders["torch"] = best_torch
+            if best_webdataset:
+                contenders["webdataset"] = best_webdataset
+            results = interleave(scale.pairs, contenders)
+        for reports in results.values():
+            for report in reports:
+                ledger.check(report)
+        self._stream_figures(results)
+
+    def _plain_contenders(self, files, order):
+        def plain(threads, batch):
+            return lambda _round, check=False: self.peers.plain_loop(
+                files.data, files, order, threads, batch, self.scale.epochs, check)
+        return {"plain": plain(1, 1), "plain_batch": plain(1, BATCH), "plain_two": plain(2, 1)}
+
+    def _best(self, prefix, settings, run, ledger):
+        """Tries every setting, reports each; the best as a contender, or None where the peer
+        is missing."""
+        rates = {}
+        for setting in settings:
+            try:
+                ledger.check(run(setting, True))
+                values = [peers.rate(run(setting, False)) for _ in range(2)]
+            except (processes.Missing, processes.RunFailed) as error:
+                self.sheet.add(missing(f"{prefix}.workers_{setting}", "GB/s", str(error)))
+                continue
+            rates[setting] = statistics.median(values)
+            self.sheet.add(from_runs(f"{prefix}.workers_{setting}", "GB/s",
+                                     [value / GIGA for value in values]))
+        if not rates:
+            return None
+        best = max(rates, key=rates.get)
+        return lambda _round: run(best, False)
+
+    def _ram_keys(self, dataset):
+        return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}"}
+
+    def _stream_figures(self, results):
+        rates = {name: [peers.rate(report) for report in reports]
+                 for name, reports in results.items()}
+        for name, values in rates.items():
+            self.sheet.add(from_runs(f"spine.stream.{name}", "GB/s",
+                                     [value / GIGA for value in values],
+                                     settings=results[name][0]["settings"]))
+        for delivery, other in (("contiguous", "plain"), ("views", "plain"),
+                                ("contiguous", "torch"), ("contiguous", "webdataset")):
+            if other in rates:
+                self.add_goal(STREAM_GOALS, f"spine.stream.{delivery}_vs_{other}",
+                              ratios(rates[delivery], rates[other]))
+        costs = {name: [peers.cpu_per_byte(report) for report in results[name]]
+                 for name in ("plain", "contiguous", "views")}
+        self.sheet.add(from_runs("spine.cpu.plain", "s/GB",
+                                 [value * GIGA for value in costs["plain"]]))
+        for delivery in ("contiguous", "views"):
+            self.add_goal(STREAM_GOALS, f"spine.cpu.{delivery}_vs_plain",
+                          ratios(costs[delivery], costs["plain"]))
+
+    # Warm RAM, 4 KiB records.
+
+    def small_samples(self):
+        scale = self.scale
+        records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, 1))
+        ledger = peers.Ledger()
+        with processes.daemon(self.binaries, self._ram_keys(records),
+                              [self._raw_table("bench", records)]) as service:
+            service.stage("bench")
+            def forebay(delivery, batch):
+                return lambda _round, check=False: service.consume(
+                    "bench", delivery=delivery, batch=batch, seed=SEED, epochs=scale.epochs,
+                    check=check)
+            contenders = {f"{delivery}_batch_{batch}": forebay(delivery, batch)
+                          for delivery in ("contiguous", "views") for batch in (BATCH, 1024)}
+            for contender in contenders.values():
+                ledger.check(contender(0, check=True))
+            results = interleave(scale.pairs, contenders)
+        for name, reports in results.items():
+            values = [peers.rate(ledger.check(report)) / 4096 for report in reports]
+            if name.endswith(f"_batch_{BATCH}"):
+                delivery = name.split("_", maxsplit=1)[0]
+                self.add_goal(SMALL_GOALS, f"spine.small.{delivery}", values,
+                              settings=reports[0]["settings"])
+            else:
+                self.sheet.add(from_runs(f"spine.small.{name}", "samples/s", values,
+                                         settings=reports[0]["settings"]))
+
+    def _raw_table(self, name, dataset, **more):
+        return {"name": name, "path": dataset.data, "format": "raw", "dtype": "u8",
+                "shape": [dataset.spec.sample_bytes], **more}
+
+    # Warm SSD, page cache dropped before every run.
+
+    def ssd(self):
+        scale = self.scale
+        records = self.store.dataset(datasets.Spec("records", scale.samples, objects=4))
+        order_bytes = scale.samples * datasets.MEAN_SAMPLE_BYTES
+        # Reads start and end on pages: a sample of 114,660 bytes at any offset touches 29.
+        request_bytes = 29 * 4096
+        depth = 16
+        with tempfile.TemporaryDirectory(prefix="ssd.", dir=self.data_folder) as ssd:
+            keys = {"tier.ram.capacity": "64MiB", "tier.ssd.directory": ssd,
+                    "tier.ssd.capacity": str(2 * order_bytes + (256 << 20))}
+            with processes.daemon(self.binaries, keys,
+                                  [self._raw_table("bench", records)]) as service:
+                service.stage("bench")
+                segment = max((path for path in pathlib.Path(ssd).rglob("*") if path.is_file()),
+                              key=lambda path: path.stat().st_size, default=None)
+                if segment is None or segment.stat().st_size < request_bytes:
+                    raise processes.RunFailed("nothing was staged to the SSD tier")
+                ledger = peers.Ledger()
+                ledger.check(service.consume("bench", batch=BATCH, seed=SEED, check=True))
+                def forebay(_round):
+                    machine.drop_caches()
+                    return peers.rate(ledger.check(service.consume(
+                        "bench", batch=BATCH, seed=SEED, prefetch=8)))
+                def fio(_round):
+                    machine.drop_caches()
+                    return self.peers.fio_random_read(segment, request_bytes, depth)
+                results = interleave(scale.pairs, {"fio": fio, "forebay": forebay})
+        for name, values in results.items():
+            self.sheet.add(from_runs(f"spine.ssd.{name}", "GB/s",
+                                     [value / GIGA for value in values],
+                                     settings=f"request={request_bytes} depth={depth}"))
+        self.add_goal(SSD_GOALS, "spine.ssd.useful_vs_fio",
+                      ratios(results["forebay"], results["fio"]))
+
+    # Cold starts from the emulated GFS.
+
+    def _cold_start(self, dataset, table):
+        """One daemon, from nothing: epoch 1 and its GFS work, then two epochs and theirs."""
+        with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
+            machine.drop_caches()
+            gfs.control("reset")
+            table = {**table, "name": "bench", "path": gfs.mount, "stage_at_start": False}
+            with processes.daemon(self.binaries, self._ram_keys(dataset), [table]) as service:
+                first = service.consume("bench", batch=BATCH, seed=SEED, epochs=1)
+                after_first = gfs.counters()
+                later = service.consume("bench", batch=BATCH, seed=SEED, epochs=2)
+                after_all = gfs.counters()
+        return {
+            "reports": (first, later),
+            "first_s": first["epochs"][0]["seconds"],
+            "total_s": sum(epoch["seconds"] for report in (first, later)
+                           for epoch in report["epochs"]),
+            "later_operations": (processes.Gfs.operations(after_all)
+                                 - processes.Gfs.operations(after_first)),
+            "bytes": after_first["total"]["bytes"],
+            "opens": after_first["total"]["opens"],
+            "opens_max": after_first["objects"]["opens_max"],
+        }
+
+    def _torch_on_gfs(self, dataset, prefix):
+        """The seconds per byte of the best DataLoader on a cold GFS; each setting a figure."""
+        order = self.store.order(self.scale.gfs_peer_samples, 1, SEED)
+        costs = []
+        for workers in (0, 1, 2, 8):
+            try:
+                with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
+                    machine.drop_caches()
+                    report = self.peers.torch_loader(gfs.mount, dataset, order, workers)
+            except (processes.Missing, processes.RunFailed) as error:
+                self.sheet.add(missing(f"{prefix}.torch.workers_{workers}", "MB/s", str(error)))
+                continue
+            costs.append(1 / peers.rate(report))
+            self.sheet.add(from_runs(f"{prefix}.torch.workers_{workers}", "MB/s",
+                                     [peers.rate(report) / 1e6], settings=report["settings"]))
+        if not costs:
+            raise processes.Missing("no DataLoader ran")
+        return min(costs)
+
+    def cold_tar(self):
+        tar = self.store.dataset(datasets.Spec("tar", self.scale.samples))
+        stored = tar.stored_bytes()
+        torch_s = 3 * tar.spec.payload_bytes * self._torch_on_gfs(tar, "spine.cold_tar")
+        runs = [self._cold_start(tar, {"format": "tar"}) for _ in range(self.scale.gfs_rounds)]
+        self._check_all(runs)
+        roofline_s = max(stored / GFS_BANDWIDTH, tar.spec.objects / GFS_OPENS_PER_S)
+        self._cold_figures("spine.cold_tar", COLD_TAR_GOALS, runs, roofline_s, stored)
+        self.add_goal(COLD_TAR_GOALS, "spine.cold_tar.later_gfs_operations",
+                      [run["later_operations"] for run in runs])
+        self.add_goal(COLD_TAR_GOALS, "spine.cold_tar.vs_torch",
+                      [torch_s / run["total_s"] for run in runs],
+                      note="torch's three epochs are computed from one over part of the set")
+
+    def cold_files(self):
+        files = self.store.dataset(datasets.Spec("files", self.scale.small_files))
+        stored = files.stored_bytes()
+        torch_s = stored * self._torch_on_gfs(files, "spine.cold_files")
+        runs = [self._cold_start(files, {"format": "image-folder"})
+                for _ in range(max(1, self.scale.gfs_rounds // 3))]
+        self._check_all(runs)
+        roofline_s = max(stored / GFS_BANDWIDTH, self.scale.small_files / GFS_OPENS_PER_S)
+        self._cold_figures("spine.cold_files", COLD_FILES_GOALS, runs, roofline_s, stored)
+        self.add_goal(COLD_FILES_GOALS, "spine.cold_files.opens_per_file",
+                      [max(run["opens"] / self.scale.small_files, run["opens_max"])
+                       for run in runs])
+        self.sheet.add(from_runs("spine.cold_files.vs_torch_epoch1", "x",
+                                 [torch_s / run["first_s"] for run in runs]))
+
+    def _check_all(self, runs):
+        ledger = peers.Ledger()
+        for run in runs:
+            for report in run["reports"]:
+                ledger.check(report)
+
+    def _cold_figures(self, prefix, goals, runs, roofline_s, stored):
+        settings = f"preset={GFS_PRESET} roofline={roofline_s:.2f}s bytes={stored}"
+        self.sheet.add(from_runs(f"{prefix}.epoch1_s", "s", [run["first_s"] for run in runs]))
+        self.add_goal(goals, f"{prefix}.epoch1_of_roofline",
+                      [roofline_s / run["first_s"] for run in runs], settings=settings)
+        self.add_goal(goals, f"{prefix}.gfs_bytes_excess",
+                      [abs(run["bytes"] / stored - 1) for run in runs], settings=settings)
+
+    # An emulated accelerator fed cold, training and validation together.
+
+    def accelerator(self):
+        name, batch, step_ms, samples = self.scale.accelerator
+        spec = datasets.Spec("records", samples, objects=32)
+        records = self.store.dataset(spec)
+        ranks = 4
+        train = {"selection": "hash:0:0.95", "stream": "train", "batch": ranks * batch,
+                 "ranks": ranks, "step_ms": step_ms, "epochs": 3, "seed": SEED,
+                 "epoch0_mode": "block", "block_samples": 256, "window_runs": 8}
+        validation = {"selection": "hash:0.95:1", "stream": "validation", "batch": batch,
+                      "step_ms": step_ms, "epochs": 3, "seed": SEED, "epoch0_mode": "block"}
+        with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
+            machine.drop_caches()
+            table = self._raw_table("bench", records, stage_at_start=False)
+            table["path"] = gfs.mount
+            with processes.daemon(self.binaries, self._ram_keys(records), [table]) as service, \
+                    concurrent.futures.ThreadPoolExecutor(ranks + 1) as pool:
+                jobs = [pool.submit(service.consume, "bench", rank=rank, **train)
+                        for rank in range(ranks)]
+                validating = pool.submit(service.consume, "bench", **validation)
+                reports = [job.result() for job in jobs]
+                validating.result()
+        settings = f"{name}: batch={batch} step={step_ms}ms ranks={ranks} preset={GFS_PRESET}"
+        self.add_goal(ACCELERATOR_GOALS, "spine.accelerator.au_epoch0",
+                      [100 * report["au"][0] for report in reports], settings=settings)
+        self.add_goal(ACCELERATOR_GOALS, "spine.accelerator.au_later",
+                      [100 * value for report in reports for value in report["au"][1:]],
+                      settings=settings)
+
+    # Time to the first batch.
+
+    def first_batch(self):
+        files = self.store.dataset(datasets.Spec("files", self.scale.samples))
+        with processes.daemon(self.binaries, self._ram_keys(files),
+                              [{"name": "bench", "path": files.data,
+                                "format": "image-folder"}]) as service:
+            service.stage("bench")
+            connects = sorted(service.consume("bench", batch=BATCH,
+                                              connects=self.scale.connects)["connects_ms"])
+        p99 = connects[min(int(0.99 * len(connects)), len(connects) - 1)]
+        unit, goal = FIRST_BATCH_GOALS["spine.first_batch.staged_p99"]
+        self.sheet.add(Figure("spine.first_batch.staged_p99", unit, p99, connects[0],
+                              connects[-1], len(connects), goal))
+        records = self.store.dataset(datasets.Spec("records", self.scale.samples, objects=16))
+        two_extents_ms = 2e3 * (EXTENT_BYTES / GFS_BANDWIDTH + 1 / GFS_OPENS_PER_S)
+        colds = []
+        for _ in range(self.scale.pairs):
+            with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
+                table = self._raw_table("bench", records, stage_at_start=False)
+                table["path"] = gfs.mount
+                with processes.daemon(self.binaries, self._ram_keys(records),
+                                      [table]) as service:
+                    colds += service.consume("bench", batch=BATCH, mode="block", connects=1,
+                                             block_samples=64, window_runs=4)["connects_ms"]
+        self.add_goal(FIRST_BATCH_GOALS, "spine.first_batch.cold_block_vs_two_extents",
+                      [value / two_extents_ms for value in colds],
+                      settings=f"two extents: {two_extents_ms:.0f} ms")
+
+
+STREAM_GOALS = {
+    "spine.stream.contiguous_vs_plain": ("x", Goal(1.2)),
+    "spine.stream.views_vs_plain": ("x", Goal(2.5)),
+    "spine.stream.contiguous_vs_torch": ("x", Goal(4)),
+    "spine.stream.contiguous_vs_webdataset": ("x", Goal(8)),
+    "spine.cpu.contiguous_vs_plain": ("x", Goal(2.0, at_least=False)),
+    "spine.cpu.views_vs_plain": ("x", Goal(0.8, at_least=False)),
+}
+SMALL_GOALS = {
+    "spine.small.contiguous": ("samples/s", Goal(500_000)),
+    "spine.small.views": ("samples/s", Goal(1_000_000)),
+}
+SSD_GOALS = {"spine.ssd.useful_vs_fio": ("x", Goal(0.9))}
+COLD_TAR_GOALS = {
+    "spine.cold_tar.vs_torch": ("x", Goal(10)),
+    "spine.cold_tar.epoch1_of_roofline": ("x", Goal(0.85)),
+    "spine.cold_tar.later_gfs_operations": ("operations", Goal(0, at_least=False)),
+    "spine.cold_tar.gfs_bytes_excess": ("share", Goal(0, at_least=False)),
+}
+COLD_FILES_GOALS = {
+    "spine.cold_files.epoch1_of_roofline": ("x", Goal(0.85)),
+    "spine.cold_files.opens_per_file": ("opens", Goal(1, at_least=False)),
+    "spine.cold_files.gfs_bytes_excess": ("share", Goal(0, at_least=False)),
+}
+ACCELERATOR_GOALS = {
+    "spine.accelerator.au_epoch0": ("%", Goal(90)),
+    "spine.accelerator.au_later": ("%", Goal(99)),
+}
+FIRST_BATCH_GOALS = {
+    "spine.first_batch.staged_p99": ("ms", Goal(20, at_least=False)),
+    "spine.first_batch.cold_block_vs_two_extents": ("x", Goal(1, at_least=False)),
+}
