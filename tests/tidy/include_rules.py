@@ -87,7 +87,8 @@ def _third_party(file, room, header):
             file.suffix == ".cc" and room in WIRE_ROOMS | {"client"}):
         return "wire-include", "absl stays inside the .cc files that talk to gRPC"
     if TEST_HEADER.match(header) and not file.is_test and "test" not in file.path:
-        return "test-include", "test doubles and gtest stay out of production targets"
+        return "test-include", ("gtest stays out of production targets: *_test.cc, or a header "
+                                "in a testing/ folder or with `test` in its name")
     for pattern, rooms, remedy in THIRD_PARTY:
         if re.match(pattern, header) and room not in rooms:
             if "torch" in pattern and is_torch_adaptor(file):
