@@ -1,0 +1,60 @@
+// SampleRecords: what a scan remembers of the samples it has seen until the catalog is written,
+// packed (9 bytes per field, 3 and the key per sample), because the final width of a sample's
+// entry is known only when every field name has been seen.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace forebay::catalog {
+
+struct SampleField {
+  std::uint8_t field = 0;    // number in order of discovery
+  std::uint64_t offset = 0;  // in the object
+  std::uint64_t length = 0;
+};
+
+struct SampleRecord {
+  std::string key;
+  std::vector<SampleField> fields;
+};
+
+// The sample page and the key page of one extent.
+struct SamplePages {
+  std::vector<std::byte> entries;
+  std::vector<std::byte> keys;
+};
+
+// Hash of a key, for use within this process.
+std::uint64_t KeyHash(std::string_view key);
+
+// Append-only. Not thread-safe.
+class SampleRecords {
+ public:
+  // Returns the record's place. Offsets are stored relative to `extent_start`; the caller has
+  // checked that they fit 32 bits.
+  std::uint64_t Append(const SampleRecord& record, std::uint64_t extent_start);
+  std::string_view KeyAt(std::uint64_t place) const;
+
+  // Reads the records in order.
+  class Reader {
+   public:
+    explicit Reader(const SampleRecords& records) : records_(records) {}
+    // The pages of the next `sample_count` samples; field k goes to column final_numbers[k].
+    SamplePages ReadPages(std::uint32_t sample_count,
+                          std::span<const std::size_t> final_numbers);
+
+   private:
+    const SampleRecords& records_;
+    std::size_t at_ = 0;
+  };
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace forebay::catalog
