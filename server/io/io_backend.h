@@ -25,7 +25,7 @@ enum class OpenMode : std::uint8_t {
   kReadDirect,    // O_DIRECT; falls back to kRead where the file system refuses (see is_direct)
   kCreate,        // create, fails if it exists; write only
   kCreateDirect,  // as kCreate, O_DIRECT with the same fallback
-  kAppend,        // create if missing, write at the end
+  kAppend,        // create if missing, write at the end: offsets are ignored; one write at a time
 };
 
 struct FileInfo {
@@ -37,8 +37,8 @@ struct FileInfo {
 
 struct DirectoryEntry {
   std::string name;
-  bool is_directory = false;
-  bool is_regular = false;  // symlinks are resolved beneath the root; others are reported as neither
+  bool is_directory = false;  // of a symlink: its target's, where that lies beneath the root
+  bool is_regular = false;    // neither: a device, FIFO, socket, or a link that leads nowhere
 };
 
 // An open file. Thread-safe to use from several queues. Closed on destruction, which must come
@@ -50,14 +50,17 @@ class File {
   // True where transfers bypass the page cache: offset, length and address of every operation
   // must then be multiples of limits::kIoAlignmentBytes (a read may end past the end of file).
   virtual bool is_direct() const = 0;
-  // Reserves `bytes` on the device, so that a later write cannot fail for want of space.
+  // Reserves `bytes` on the device, so that a later write cannot fail for want of space. The
+  // file's size becomes at least `bytes`, and what was not written reads as zeros.
+  // kUnimplemented where the file system cannot.
   virtual Status Preallocate(std::uint64_t bytes) = 0;
   virtual Status Truncate(std::uint64_t bytes) = 0;
 };
 
 // A directory beneath which every path of this interface is resolved. Nothing outside is ever
 // opened: `..`, absolute paths and symlinks that leave it yield kPermissionDenied. Paths are
-// relative, '/'-separated, at most limits::kPathBytesMax. Thread-safe; calls block.
+// relative, '/'-separated, canonical (no empty and no "." component: kInvalidArgument), at most
+// limits::kPathBytesMax. Only regular files open. Thread-safe; calls block.
 class Directory {
  public:
   virtual ~Directory() = default;
@@ -93,7 +96,8 @@ struct Operation {
 struct Completion {
   std::uint64_t tag = 0;
   // Bytes transferred. A read is short only at the end of the file; a write is never short.
-  // Interrupted and partial transfers are resumed below this interface.
+  // Interrupted and partial transfers are resumed below this interface. A data sync moves 0; it
+  // covers the writes that had completed before it was submitted, and is never retried.
   Result<std::uint64_t> bytes = std::uint64_t{0};
 };
 
