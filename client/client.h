@@ -54,10 +54,11 @@ struct DatasetInfo {
   std::uint64_t selection_fingerprint = 0;
 };
 
-// A connection. Thread-safe; streams may outlive neither it nor each other's order matters.
-// Destruction closes the connection: the daemon takes back what its streams still held.
+// A connection. Thread-safe. Client, streams and batches may be destroyed in any order: the
+// connection closes when the last of them is gone, and the daemon takes back what they held.
 class Client {
  public:
+  // Blocks for connect_timeout_ms at most; the same time bounds later reconnects.
   // kUnavailable: no daemon there (the message names the address and the remedy);
   // kFailedPrecondition: version or job mismatch, naming both sides; kPermissionDenied:
   // another user's daemon; kDeadlineExceeded.

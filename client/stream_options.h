@@ -36,7 +36,8 @@ struct StreamOptions {
   std::uint32_t global_batch = 1;     // samples per step over all ranks
   std::uint32_t ranks = 1;            // must divide global_batch
   std::uint32_t rank = 0;
-  std::uint32_t epochs = 1;           // Next() ends after epoch first_epoch + epochs - 1
+  std::uint32_t first_epoch = 0;
+  std::uint32_t epochs = 1;  // Next() ends after epoch first_epoch + epochs - 1, resumed or not
 
   std::uint64_t seed = 0;
   OrderMode mode = OrderMode::kGlobal;
@@ -49,7 +50,8 @@ struct StreamOptions {
   std::uint32_t prefetch_depth = 4;   // batches pulled ahead; at most limits::kCreditsMax - 1
   bool wait_for_catalog = true;       // block in Open while the catalog is being built
 
-  // Resume: continue at this token, whatever the rank count it was made with.
+  // Resume: continue at this token, whatever the rank count it was made with. The options
+  // above are those of the run that made it; Open names the first one that is not.
   std::optional<PositionToken> resume;
 
   // Transform hook; its results are Batch::transformed(), sample_count x transform_bytes.
@@ -57,7 +59,8 @@ struct StreamOptions {
   std::uint64_t transform_bytes = 0;
   std::uint32_t transform_threads = 1;
 
-  // Appends one line per consumed batch, for `forebay audit`. Empty: none.
+  // Appends one line per batch handed over, for `forebay audit` (docs/delivery_log.md). Empty:
+  // none. One file per rank.
   std::string delivery_log;
 };
 

@@ -1,0 +1,165 @@
+#include "client/client.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include <grpcpp/client_context.h>
+
+#include "client/connection_source.h"
+#include "client/embedded_daemon.h"
+#include "client/remote_stream.h"
+#include "client/rpc_status.h"
+#include "client/stream_schema.h"
+#include "forebay/v1/data.grpc.pb.h"
+#include "proto/contract/limits.h"
+
+namespace forebay {
+namespace internal {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long Open waits for a catalog that is being built, in calls of kCallDeadlineMs each.
+constexpr int kCatalogWaitCallsMax = 24 * 3'600'000 / static_cast<int>(limits::kCallDeadlineMs);
+
+std::string EnvironmentOr(const char* name, std::string fallback) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::string(value) : std::move(fallback);
+}
+
+std::string DefaultClientName() {
+  return std::string(program_invocation_short_name) + "[" + std::to_string(::getpid()) + "]";
+}
+
+std::string Join(const std::vector<std::string>& names) {
+  std::string joined;
+  for (const std::string& name : names) joined += (joined.empty() ? "" : ", ") + name;
+  return joined.empty() ? "none" : joined;
+}
+
+class ConnectedClient final : public Client {
+ public:
+  ConnectedClient(std::shared_ptr<ConnectionSource> source, std::vector<std::string> datasets)
+      : source_(std::move(source)), datasets_(std::move(datasets)) {}
+
+  const std::vector<std::string>& datasets() const override { return datasets_; }
+  const std::string& address() const override { return source_->address(); }
+
+  Result<DatasetInfo> Describe(const std::string& dataset,
+                               const std::string& selection) override {
+    return DescribeOnce(dataset, selection, /*wait_for_catalog=*/false);
+  }
+
+  Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) override {
+    FOREBAY_ASSIGN(const DatasetInfo info, DescribeForOpen(options));
+    if (info.catalog_fingerprint == 0) {
+      return Error(ErrorCode::kUnavailable,
+                   "the catalog of '" + options.dataset + "' is still being built");
+    }
+    if (info.selected_count == 0) {
+      return Error(ErrorCode::kInvalidArgument, "selection '" + options.selection + "' of '" +
+                                                    options.dataset + "' has no samples");
+    }
+    return RemoteStream::Open(source_, options, info);
+  }
+
+ private:
+  Result<DatasetInfo> DescribeForOpen(const StreamOptions& options) {
+    for (int call = 1;; ++call) {
+      Result<DatasetInfo> info =
+          DescribeOnce(options.dataset, options.selection, options.wait_for_catalog);
+      const bool waiting = options.wait_for_catalog && call < kCatalogWaitCallsMax &&
+                           !info && info.error().code() == ErrorCode::kDeadlineExceeded;
+      if (!waiting) return info;
+    }
+  }
+
+  Result<DatasetInfo> DescribeOnce(const std::string& dataset, const std::string& selection,
+                                   bool wait_for_catalog) {
+    std::shared_ptr<const DaemonConnection> connection = source_->current();
+    Result<DatasetInfo> info = CallDescribe(*connection, dataset, selection, wait_for_catalog);
+    if (info || info.error().code() != ErrorCode::kUnavailable) return info;
+    // The daemon may have been restarted since the last call: once more on a new connection.
+    const auto deadline = std::chrono::steady_clock::now() +
+                          milliseconds(source_->options().connect_timeout_ms);
+    FOREBAY_ASSIGN(connection, source_->Replace(connection.get(), deadline));
+    return CallDescribe(*connection, dataset, selection, wait_for_catalog);
+  }
+
+  Result<DatasetInfo> CallDescribe(const DaemonConnection& connection, const std::string& dataset,
+                                   const std::string& selection, bool wait_for_catalog) const {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         milliseconds(limits::kCallDeadlineMs));
+    v1::DescribeRequest request;
+    request.set_dataset(dataset);
+    request.set_selection(selection);
+    request.set_wait_for_catalog(wait_for_catalog);
+    v1::DescribeReply reply;
+    const auto stub = v1::Data::NewStub(connection.channel());
+    const grpc::Status status = stub->Describe(&context, request, &reply);
+    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      return Error(ErrorCode::kNotFound, status.error_message() + " (data sets of this daemon: " +
+                                             Join(connection.datasets()) + ")");
+    }
+    FOREBAY_TRY(StatusFromRpc(status));
+    return ParseDescription(reply);
+  }
+
+  static Result<DatasetInfo> ParseDescription(const v1::DescribeReply& reply) {
+    FOREBAY_ASSIGN(StreamSchema schema, ParseSchema(reply.fields()));
+    DatasetInfo info = {.name = reply.dataset(),
+                        .format = reply.format(),
+                        .catalog_fingerprint = reply.catalog_fingerprint(),
+                        .sample_count = reply.sample_count(),
+                        .total_bytes = reply.total_bytes(),
+                        .fields = {},
+                        .selected_count = reply.selected_count(),
+                        .selection_fingerprint = reply.selection_fingerprint()};
+    for (std::size_t i = 0; i < schema.fields.size(); ++i) {
+      const auto& names = reply.fields(static_cast<int>(i)).constant_names();
+      info.fields.push_back({.spec = std::move(schema.fields[i]),
+                             .constant_names = {names.begin(), names.end()}});
+    }
+    return info;
+  }
+
+  std::shared_ptr<ConnectionSource> source_;
+  std::vector<std::string> datasets_;
+};
+
+}  // namespace
+}  // namespace internal
+
+Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
+  ClientOptions options = given;
+  if (options.address.empty()) options.address = internal::EnvironmentOr("FOREBAY_ADDRESS", "");
+  if (options.job_id.empty()) options.job_id = internal::EnvironmentOr("FOREBAY_JOB_ID", "");
+  if (options.client_name.empty()) options.client_name = internal::DefaultClientName();
+
+  std::shared_ptr<internal::EmbeddedDaemon> embedded;
+  std::string address = options.address;
+  if (address.empty()) {
+    FOREBAY_ASSIGN(embedded, internal::EmbeddedDaemon::StartOrJoin(
+                                 {.job_id = options.job_id,
+                                  .config = options.embedded_config,
+                                  .binary = options.embedded_daemon,
+                                  .directory = {},
+                                  .deadline = std::chrono::steady_clock::now() +
+                                              internal::milliseconds(
+                                                  options.connect_timeout_ms)}));
+    address = embedded->address();
+  }
+  auto source = std::make_shared<internal::ConnectionSource>(std::move(options),
+                                                             std::move(address), embedded);
+  FOREBAY_ASSIGN(auto connection, source->Connect());
+  return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
+      std::move(source), connection->datasets()));
+}
+
+}  // namespace forebay

@@ -1,0 +1,58 @@
+// ConnectionSource: the connection that a client's streams share, made anew when it breaks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/client.h"
+#include "client/daemon_connection.h"
+#include "client/embedded_daemon.h"
+#include "proto/contract/result.h"
+
+namespace forebay::internal {
+
+// Thread-safe. Shared by the client and its streams.
+class ConnectionSource {
+ public:
+  // `embedded` is empty where the daemon has an address of its own.
+  ConnectionSource(ClientOptions options, std::string address,
+                   std::shared_ptr<EmbeddedDaemon> embedded);
+
+  // The first connection. Tries once. Errors as Client::Connect.
+  Result<std::shared_ptr<const DaemonConnection>> Connect();
+
+  // A connection other than `broken`: the one that another stream has made meanwhile, or a new
+  // one. Tries again while nobody answers, with jittered backoff, until the deadline.
+  Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
+                                                          Deadline deadline);
+
+  std::shared_ptr<const DaemonConnection> current() const;
+  const std::string& address() const { return address_; }
+  const ClientOptions& options() const { return options_; }
+
+ private:
+  Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
+
+  const ClientOptions options_;
+  const std::string address_;
+  const std::shared_ptr<EmbeddedDaemon> embedded_;
+  std::mutex replacing_;  // one stream connects, the others wait for its result
+  mutable std::mutex mutex_;
+  std::shared_ptr<const DaemonConnection> current_;
+};
+
+// Pauses of a bounded, jittered exponential backoff: 5 ms, doubling up to 500 ms, each times a
+// random factor in [0.5, 1).
+class Backoff {
+ public:
+  explicit Backoff(std::uint64_t seed) : state_(seed | 1) {}
+  std::chrono::microseconds Next();
+
+ private:
+  std::uint64_t state_;
+  std::int64_t pause_us_ = 5'000;
+};
+
+}  // namespace forebay::internal

@@ -1,0 +1,234 @@
+#include "client/embedded_daemon.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr const char* kIdleExitSeconds = "2";
+constexpr milliseconds kLockRetry(10);
+constexpr std::string_view kReadyWord = "READY ";
+constexpr std::size_t kReadyLineBytesMax = 512;
+
+Result<UniqueFd> OpenDirectory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Error::FromErrno(errno, "creating " + path);
+  }
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return Error::FromErrno(errno, "opening " + path);
+  struct stat info = {};
+  if (::fstat(fd.get(), &info) != 0) return Error::FromErrno(errno, path);
+  if (info.st_uid != ::geteuid() || (info.st_mode & 0077) != 0) {
+    return Error(ErrorCode::kPermissionDenied,
+                 path + " must belong to this user and be closed to all others (mode 0700)");
+  }
+  return fd;
+}
+
+// An exclusive lock on a file that exists only while somebody holds or awaits it.
+class StartLock {
+ public:
+  static Result<StartLock> Take(const UniqueFd& directory, const std::string& name,
+                                Deadline deadline) {
+    for (;;) {
+      UniqueFd file(::openat(directory.get(), name.c_str(),
+                             O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+      if (!file.valid()) return Error::FromErrno(errno, "opening the lock " + name);
+      if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+        // The former holder may have removed the file between our open and our lock.
+        if (StillNamed(directory, name, file)) return StartLock(directory, name, std::move(file));
+        continue;
+      }
+      if (errno != EWOULDBLOCK && errno != EINTR) return Error::FromErrno(errno, "locking " + name);
+      if (steady_clock::now() + kLockRetry >= deadline) {
+        return Error(ErrorCode::kDeadlineExceeded,
+                     "another process is still starting this job's daemon (lock " + name + ")");
+      }
+      std::this_thread::sleep_for(kLockRetry);
+    }
+  }
+  StartLock(StartLock&&) noexcept = default;
+  ~StartLock() {
+    if (file_.valid()) ::unlinkat(directory_->get(), name_.c_str(), 0);
+  }
+
+ private:
+  StartLock(const UniqueFd& directory, std::string name, UniqueFd file)
+      : directory_(&directory), name_(std::move(name)), file_(std::move(file)) {}
+
+  static bool StillNamed(const UniqueFd& directory, const std::string& name,
+                         const UniqueFd& file) {
+    struct stat named = {};
+    struct stat opened = {};
+    return ::fstat(file.get(), &opened) == 0 &&
+           ::fstatat(directory.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+  }
+
+  const UniqueFd* directory_;
+  std::string name_;
+  UniqueFd file_;
+};
+
+std::string FindBinary(const std::string& given) {
+  if (!given.empty()) return given;
+  std::array<char, 4096> self;
+  const ssize_t length = ::readlink("/proc/self/exe", self.data(), self.size());
+  if (length > 0 && static_cast<std::size_t>(length) < self.size()) {
+    std::string beside(self.data(), static_cast<std::size_t>(length));
+    beside.replace(beside.rfind('/') + 1, std::string::npos, "forebayd");
+    if (::access(beside.c_str(), X_OK) == 0) return beside;
+  }
+  return "forebayd";
+}
+
+// Starts the daemon with the write end of a pipe as its --ready-fd.
+Result<pid_t> Spawn(const std::string& binary, const std::string& config,
+                    const std::string& address, const EmbeddedOptions& options,
+                    const UniqueFd& ready) {
+  constexpr int kReadyFd = 3;
+  std::vector<std::string> words = {binary,       "--config",
+                                    config,       "--listen",
+                                    address,      "--exit-when-idle-s",
+                                    kIdleExitSeconds, "--ready-fd",
+                                    std::to_string(kReadyFd)};
+  if (!options.job_id.empty()) {
+    words.emplace_back("--job-id");
+    words.push_back(options.job_id);
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_adddup2(&actions, ready.get(), kReadyFd);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, kReadyFd + 1);
+  // A session of its own: Ctrl-C ends the job's processes first, the daemon follows them.
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  pid_t pid = -1;
+  const int failed = ::posix_spawnp(&pid, binary.c_str(), &actions, &attributes,
+                                    arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&attributes);
+  if (failed != 0) {
+    return Error(failed == ENOENT ? ErrorCode::kNotFound : ErrorCode::kUnavailable,
+                 "starting '" + binary + "': " + std::strerror(failed) +
+                     "; set ClientOptions::embedded_daemon, or FOREBAY_ADDRESS to a running one",
+                 failed);
+  }
+  return pid;
+}
+
+// Reads the daemon's "READY unix:/path" line.
+Status AwaitReady(const UniqueFd& pipe, Deadline deadline) {
+  std::string line;
+  while (line.find('\n') == std::string::npos) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_clock::now()).count();
+    if (left <= 0) {
+      return Error(ErrorCode::kDeadlineExceeded, "the private forebayd did not become ready");
+    }
+    pollfd waited = {.fd = pipe.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&waited, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000))) <= 0) continue;
+    std::array<char, 128> part;
+    const ssize_t got = ::read(pipe.get(), part.data(), part.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0 || line.size() > kReadyLineBytesMax) {
+      return Error(ErrorCode::kUnavailable,
+                   "the private forebayd ended before it was ready; run it by hand with the same "
+                   "configuration to see why");
+    }
+    line.append(part.data(), static_cast<std::size_t>(got));
+  }
+  if (!line.starts_with(kReadyWord)) {
+    return Error(ErrorCode::kInternal, "the private forebayd's first words are not READY");
+  }
+  return {};
+}
+
+// Whether a daemon answers there, tried by a whole handshake.
+bool Answers(const std::string& path, Deadline deadline) {
+  const Deadline soon = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
+  return ShakeHands({.path = path, .shared_memory = false, .deadline = std::min(deadline, soon)})
+      .has_value();
+}
+
+Status CheckJobId(const std::string& job_id) {
+  const auto plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           c == '-' || c == '_' || c == '.';
+  };
+  if (job_id.size() <= 64 && std::all_of(job_id.begin(), job_id.end(), plain) &&
+      !job_id.starts_with('.')) {
+    return {};
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               "a job id has up to 64 letters, digits, '-', '_' and '.'; it names files");
+}
+
+}  // namespace
+
+std::string EmbeddedDirectory() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return std::string(runtime) + "/forebay";
+  return "/tmp/forebay-" + std::to_string(::geteuid());
+}
+
+Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
+    const EmbeddedOptions& options) {
+  FOREBAY_TRY(CheckJobId(options.job_id));
+  const std::string directory =
+      options.directory.empty() ? EmbeddedDirectory() : options.directory;
+  const std::string job = options.job_id.empty() ? "default" : options.job_id;
+  FOREBAY_ASSIGN(const UniqueFd opened, OpenDirectory(directory));
+  const std::string path = directory + "/" + job + ".sock";
+  std::shared_ptr<EmbeddedDaemon> daemon(new EmbeddedDaemon());
+  daemon->address_ = "unix:" + path;
+  FOREBAY_TRY(ParseUnixAddress(daemon->address_));
+
+  FOREBAY_ASSIGN(const StartLock lock,
+                 StartLock::Take(opened, job + ".lock", options.deadline));
+  if (Answers(path, options.deadline)) return daemon;
+  if (options.config.empty()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "no daemon runs for this job and no configuration for a private one is given: "
+                 "set FOREBAY_ADDRESS, or ClientOptions::embedded_config");
+  }
+  std::array<int, 2> ends;
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");
+  const UniqueFd ready(ends[0]);
+  UniqueFd theirs(ends[1]);
+  FOREBAY_ASSIGN(daemon->pid_, Spawn(FindBinary(options.binary), options.config,
+                                     daemon->address_, options, theirs));
+  theirs.Reset();
+  FOREBAY_TRY(AwaitReady(ready, options.deadline));
+  return daemon;
+}
+
+EmbeddedDaemon::~EmbeddedDaemon() {
+  if (pid_ > 0) ::waitpid(pid_, nullptr, WNOHANG);
+}
+
+}  // namespace forebay::internal

@@ -1,0 +1,307 @@
+#include "client/remote_stream.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A daemon that takes connections but ends every call is given up after as many rounds.
+constexpr int kReconnectsWithoutBatchMax = 8;
+
+OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info) {
+  const auto shape = [&](OrderMode mode) {
+    const bool block = mode == OrderMode::kBlock;
+    return OrderShape{.mode = mode,
+                      .block_samples = block ? options.block_samples : 0,
+                      .window_runs = block ? options.window_runs : 0};
+  };
+  OrderSpec order;
+  order.seed = options.seed;
+  order.sample_count = info.selected_count;
+  order.selection_fingerprint = info.selection_fingerprint;
+  order.tail = options.tail;
+  order.shape = shape(options.mode);
+  if (options.epoch0_mode) order.first_epoch_shape = shape(*options.epoch0_mode);
+  return order;
+}
+
+Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
+  FOREBAY_TRY(token.Validate());
+  const auto differs = [](const std::string& what, std::uint64_t then, std::uint64_t now) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "the position token was made with " + what + " " + std::to_string(then) +
+                     ", this stream has " + std::to_string(now));
+  };
+  if (token.catalog_fingerprint != fresh.catalog_fingerprint) {
+    return differs("catalog fingerprint", token.catalog_fingerprint, fresh.catalog_fingerprint);
+  }
+  if (token.global_batch != fresh.global_batch) {
+    return differs("global batch", token.global_batch, fresh.global_batch);
+  }
+  if (token.order.seed != fresh.order.seed) {
+    return differs("seed", token.order.seed, fresh.order.seed);
+  }
+  if (token.order.sample_count != fresh.order.sample_count) {
+    return differs("a selection of size", token.order.sample_count, fresh.order.sample_count);
+  }
+  if (token.order != fresh.order) {
+    return differs("order fingerprint", token.order.Fingerprint(), fresh.order.Fingerprint());
+  }
+  return {};
+}
+
+Status CheckOptions(const StreamOptions& options) {
+  if (options.rank >= options.ranks) {
+    return Error(ErrorCode::kInvalidArgument, "rank " + std::to_string(options.rank) +
+                                                  " of " + std::to_string(options.ranks) +
+                                                  " does not exist");
+  }
+  if (options.prefetch_depth >= limits::kCreditsMax) {
+    return Error(ErrorCode::kOutOfRange,
+                 "prefetch_depth " + std::to_string(options.prefetch_depth) +
+                     " exceeds kCreditsMax - 1 = " + std::to_string(limits::kCreditsMax - 1));
+  }
+  if (options.global_batch / options.ranks > limits::kLocalBatchMax) {
+    return Error(ErrorCode::kOutOfRange, "a rank's batch exceeds kLocalBatchMax");
+  }
+  if (options.epochs > std::numeric_limits<std::uint32_t>::max() - options.first_epoch) {
+    return Error(ErrorCode::kOutOfRange, "the last epoch exceeds 2^32 - 2");
+  }
+  if (options.transform && options.transform_bytes > limits::kSlotBytesMax /
+                                                         std::max(1U, options.global_batch)) {
+    return Error(ErrorCode::kOutOfRange, "the transform's output exceeds kSlotBytesMax a batch");
+  }
+  return {};
+}
+
+StepCursor CursorOf(const PositionToken& token, std::uint64_t steps) {
+  if (token.next_step.value() < steps) return {token.next_epoch, token.next_step};
+  return {EpochId(token.next_epoch.value() + 1), StepId(0)};
+}
+
+v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& begin,
+                           bool shared_memory) {
+  v1::OpenStream open;
+  open.set_dataset(options.dataset);
+  open.set_stream_name(options.stream_name);
+  open.set_selection(options.selection);
+  const auto spec = begin.order.Encode();
+  open.set_order_spec(spec.data(), spec.size());
+  open.set_global_batch(options.global_batch);
+  open.set_ranks(options.ranks);
+  open.set_rank(options.rank);
+  open.set_delivery(static_cast<std::uint32_t>(options.delivery));
+  open.set_credits(options.prefetch_depth + 1);
+  open.set_catalog_fingerprint(begin.catalog_fingerprint);
+  open.set_wait_for_catalog(options.wait_for_catalog);
+  open.set_inline_payload(!shared_memory);
+  return open;
+}
+
+Deadline PullDeadline() { return steady_clock::now() + milliseconds(limits::kPullDeadlineMs); }
+
+}  // namespace
+
+Result<std::unique_ptr<BatchStream>> RemoteStream::Open(std::shared_ptr<ConnectionSource> source,
+                                                        const StreamOptions& options,
+                                                        const DatasetInfo& info) {
+  FOREBAY_TRY(CheckOptions(options));
+  FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = info.selected_count,
+                                                        .global_batch = options.global_batch,
+                                                        .ranks = options.ranks,
+                                                        .tail = options.tail}));
+  PositionToken begin = {.catalog_fingerprint = info.catalog_fingerprint,
+                         .order = MakeOrder(options, info),
+                         .global_batch = options.global_batch,
+                         .next_epoch = EpochId(options.first_epoch),
+                         .next_step = StepId(0)};
+  FOREBAY_TRY(begin.order.Validate());
+  if (options.resume) {
+    FOREBAY_TRY(CheckToken(*options.resume, begin));
+    begin = *options.resume;
+  }
+  std::unique_ptr<RemoteStream> stream(new RemoteStream(std::move(source), options, begin, plan));
+  FOREBAY_TRY(stream->Start(options));
+  return std::unique_ptr<BatchStream>(std::move(stream));
+}
+
+RemoteStream::RemoteStream(std::shared_ptr<ConnectionSource> source,
+                           const StreamOptions& options, const PositionToken& begin,
+                           const StepPlan& plan)
+    : source_(std::move(source)),
+      begin_(begin),
+      plan_(plan),
+      opened_at_(steady_clock::now()),
+      before_last_(begin),
+      after_last_(begin) {
+  const StepCursor end = {EpochId(options.first_epoch + options.epochs), StepId(0)};
+  // An epoch without steps (fewer samples than a global batch, tail dropped) has no order.
+  const StepCursor first = plan.steps() == 0 ? end : CursorOf(begin, plan.steps());
+  core_ = StreamCore::Create(
+      {.open = OpenRequest(options, begin, source_->options().shared_memory),
+       .order = begin.order,
+       .plan = plan,
+       .range = {.steps_per_epoch = plan.steps(), .begin = first, .end = end},
+       .prefetch_depth = options.prefetch_depth});
+}
+
+RemoteStream::~RemoteStream() {
+  core_->Close();
+  transforms_.reset();
+}
+
+Status RemoteStream::Start(const StreamOptions& options) {
+  if (options.transform) {
+    StreamCore* core = core_.get();
+    transforms_ = std::make_unique<TransformPool>(TransformPool::Options{
+        .transform = options.transform,
+        .output_bytes = options.transform_bytes,
+        .threads = options.transform_threads,
+        .seed = options.seed,
+        .done = [core](const Batch::State* state, Status status) {
+          core->OnTransformed(state, std::move(status));
+        }});
+    core_->UseTransforms(transforms_.get());
+  }
+  if (!options.delivery_log.empty()) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const DeliveryLogHeader header = {
+        .dataset = options.dataset,
+        .stream = options.stream_name,
+        .selection = options.selection,
+        .order = begin_.order,
+        .catalog_fingerprint = begin_.catalog_fingerprint,
+        .global_batch = options.global_batch,
+        .ranks = options.ranks,
+        .rank = options.rank,
+        .epochs = options.epochs,
+        .first_epoch = begin_.next_epoch,
+        .first_step = begin_.next_step,
+        .opened_unix_ns = std::chrono::nanoseconds(now).count()};
+    FOREBAY_ASSIGN(log_, DeliveryLog::Open(options.delivery_log, header));
+  }
+  connection_ = source_->current();
+  Status attached =
+      core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
+  if (!attached && attached.error().retryable()) attached = Reconnect();
+  FOREBAY_TRY(attached);
+  schema_ = core_->schema();
+  return {};
+}
+
+Status RemoteStream::Reconnect() {
+  if (++reconnects_without_batch_ > kReconnectsWithoutBatchMax) {
+    return Error(ErrorCode::kUnavailable,
+                 "the daemon ends every call of this stream: " + core_->call_error().message());
+  }
+  const Deadline deadline =
+      steady_clock::now() + milliseconds(source_->options().connect_timeout_ms);
+  Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
+  for (;;) {
+    FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
+    Status attached = core_->Attach(connection_, deadline);
+    if (attached) {
+      std::lock_guard lock(stats_mutex_);
+      ++stats_.reconnects;
+      return attached;
+    }
+    if (!attached.error().retryable() || steady_clock::now() + backoff.Next() >= deadline) {
+      return attached;
+    }
+  }
+}
+
+void RemoteStream::Count(const Batch& batch, std::uint64_t wait_ns,
+                         std::uint64_t payload_bytes) {
+  reconnects_without_batch_ = 0;
+  std::lock_guard lock(stats_mutex_);
+  if (stats_.batches == 0) {
+    stats_.first_batch_ns = static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(steady_clock::now() - opened_at_).count());
+  }
+  stats_.batches += 1;
+  stats_.samples += batch.sample_count();
+  stats_.payload_bytes += payload_bytes;
+  stats_.wait_ns += wait_ns;
+}
+
+Result<std::optional<Batch>> RemoteStream::Next() {
+  const Deadline deadline = PullDeadline();
+  std::uint64_t wait_ns = 0;
+  for (;;) {
+    FOREBAY_ASSIGN(StreamCore::Outcome outcome, core_->WaitNext(deadline));
+    wait_ns += outcome.wait_ns;
+    if (outcome.waited == StreamCore::Waited::kCallEnded) {
+      FOREBAY_TRY(Reconnect());
+      continue;
+    }
+    before_last_ = after_last_;
+    if (outcome.waited == StreamCore::Waited::kEndOfOrder) {
+      last_.reset();
+      return std::optional<Batch>();
+    }
+    const std::uint64_t payload_bytes = outcome.state->payload_bytes;
+    Batch batch(std::move(outcome.state));
+    after_last_ = batch.token();
+    last_ = batch.hold();
+    Count(batch, wait_ns, payload_bytes);
+    if (log_) FOREBAY_TRY(log_->Append(batch));
+    return std::optional<Batch>(std::move(batch));
+  }
+}
+
+Result<Batch> RemoteStream::Pull(const BatchName& name) {
+  // The slice itself is checked when the batch arrives; here the name must exist.
+  if (name.micro_size == 0) {
+    FOREBAY_TRY(plan_.RankSlice(name.step, 0));
+  } else {
+    FOREBAY_TRY(plan_.MicroBatchSlice(
+        {.step = name.step, .index = name.micro_index, .samples = name.micro_size}));
+    if (name.micro_size > limits::kLocalBatchMax) {
+      return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
+    }
+  }
+  const Deadline deadline = PullDeadline();
+  std::uint64_t wait_ns = 0;
+  for (;;) {
+    FOREBAY_ASSIGN(StreamCore::Outcome outcome, core_->WaitNamed(name, deadline));
+    wait_ns += outcome.wait_ns;
+    if (outcome.waited == StreamCore::Waited::kCallEnded) {
+      FOREBAY_TRY(Reconnect());
+      continue;
+    }
+    const std::uint64_t payload_bytes = outcome.state->payload_bytes;
+    Batch batch(std::move(outcome.state));
+    Count(batch, wait_ns, payload_bytes);
+    if (log_) {
+      FOREBAY_TRY(log_->Append(batch, {.size = name.micro_size, .index = name.micro_index}));
+    }
+    return batch;
+  }
+}
+
+PositionToken RemoteStream::token() const {
+  return last_.expired() ? after_last_ : before_last_;
+}
+
+StreamStats RemoteStream::stats() const {
+  std::lock_guard lock(stats_mutex_);
+  return stats_;
+}
+
+Status RemoteStream::Finish() {
+  if (!finished_) finished_ = core_->Finish(PullDeadline());
+  return *finished_;
+}
+
+}  // namespace forebay::internal

@@ -1,0 +1,63 @@
+// RemoteStream: BatchStream over a daemon's data service.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client/batch_stream.h"
+#include "client/connection_source.h"
+#include "client/delivery_log.h"
+#include "client/stream_core.h"
+#include "client/stream_options.h"
+#include "client/transform_pool.h"
+
+namespace forebay::internal {
+
+class RemoteStream final : public BatchStream {
+ public:
+  // Opens the stream; the catalog has been described already, in `info`.
+  static Result<std::unique_ptr<BatchStream>> Open(std::shared_ptr<ConnectionSource> source,
+                                                   const StreamOptions& options,
+                                                   const DatasetInfo& info);
+  ~RemoteStream() override;
+
+  Result<std::optional<Batch>> Next() override;
+  Result<Batch> Pull(const BatchName& name) override;
+  PositionToken token() const override;
+  std::span<const FieldSpec> fields() const override { return schema_->fields; }
+  std::uint64_t selected_count() const override { return begin_.order.sample_count; }
+  std::uint64_t steps_per_epoch() const override { return plan_.steps(); }
+  std::uint64_t catalog_fingerprint() const override { return begin_.catalog_fingerprint; }
+  StreamStats stats() const override;
+  Status Finish() override;
+
+ private:
+  RemoteStream(std::shared_ptr<ConnectionSource> source, const StreamOptions& options,
+               const PositionToken& begin, const StepPlan& plan);
+  Status Start(const StreamOptions& options);
+  Status Reconnect();
+  void Count(const Batch& batch, std::uint64_t wait_ns, std::uint64_t payload_bytes);
+
+  std::shared_ptr<ConnectionSource> source_;
+  std::shared_ptr<const DaemonConnection> connection_;
+  PositionToken begin_;
+  StepPlan plan_;
+  std::shared_ptr<const StreamSchema> schema_;
+  std::chrono::steady_clock::time_point opened_at_;
+  std::shared_ptr<StreamCore> core_;
+  std::unique_ptr<TransformPool> transforms_;  // before core_ in destruction
+  std::optional<DeliveryLog> log_;
+  std::optional<Status> finished_;
+  int reconnects_without_batch_ = 0;
+
+  // The last batch of Next's order: token() moves past it when it has been let go of.
+  std::weak_ptr<const void> last_;
+  PositionToken before_last_;
+  PositionToken after_last_;
+
+  mutable std::mutex stats_mutex_;
+  StreamStats stats_;
+};
+
+}  // namespace forebay::internal

@@ -1,0 +1,406 @@
+// The caller's side of StreamCore; gRPC's side is in stream_core_replies.cc.
+#include "client/stream_core.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::internal {
+namespace {
+
+using Phase = PulledBatch::Phase;
+using std::chrono::steady_clock;
+
+std::string NameOf(const BatchName& name) {
+  std::string text = "epoch " + std::to_string(name.epoch.value()) + ", step " +
+                     std::to_string(name.step.value());
+  if (name.micro_size != 0) text += ", micro-batch " + std::to_string(name.micro_index);
+  return text;
+}
+
+Error Finished() {
+  return Error(ErrorCode::kFailedPrecondition, "the stream has been finished");
+}
+
+Error HoldsEverything(std::uint32_t credits) {
+  return Error(ErrorCode::kResourceExhausted,
+               "the caller holds all " + std::to_string(credits) +
+                   " batches of this stream: let go of one, or open it with a larger "
+                   "prefetch_depth");
+}
+
+Error TookTooLong(const BatchName& name) {
+  return Error(ErrorCode::kDeadlineExceeded,
+               "the batch of " + NameOf(name) + " did not arrive within kPullDeadlineMs");
+}
+
+// Whether asking once more, as the contract of Next allows, may help.
+bool MayBeAskedAgain(const Error& error) {
+  return error.retryable() || error.code() == ErrorCode::kDeadlineExceeded;
+}
+
+}  // namespace
+
+std::shared_ptr<StreamCore> StreamCore::Create(StreamSettings settings) {
+  return std::shared_ptr<StreamCore>(new StreamCore(std::move(settings)));
+}
+
+StreamCore::StreamCore(StreamSettings settings)
+    : settings_(std::move(settings)),
+      credits_(settings_.open.credits()),
+      window_(settings_.range),
+      assembly_(credits_) {}
+
+StreamCore::~StreamCore() {
+  std::unique_lock lock(mutex_);
+  closed_ = true;
+  if (call_ == nullptr || ended_) return;
+  call_->Cancel();
+  changed_.wait(lock, [this] { return ended_; });
+}
+
+void StreamCore::UseTransforms(TransformPool* pool) {
+  std::lock_guard lock(mutex_);
+  transforms_ = pool;
+}
+
+Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
+                          Deadline deadline) {
+  std::unique_ptr<StreamCall> former;
+  Discarded discarded;
+  std::unique_lock lock(mutex_);
+  FOREBAY_CHECK(ended_);
+  former = std::move(call_);
+  AskAgain(discarded);
+  assembly_.Clear();
+  releases_.clear();
+  ledger_ = {};
+  call_error_.reset();
+  trailer_.reset();
+  ++call_number_;
+  opened_ = finish_sent_ = writes_done_ = ended_ = false;
+  writable_ = write_out_ = true;
+  call_ = std::make_unique<StreamCall>(std::move(connection), *this);
+  *call_->request().mutable_open() = settings_.open;
+  call_->Start();
+
+  lock.unlock();
+  former.reset();
+  discarded.clear();
+  lock.lock();
+  const auto answered = [this] { return opened_ || ended_ || failure_.has_value(); };
+  if (!changed_.wait_until(lock, deadline, answered)) {
+    call_->Cancel();
+    changed_.wait(lock, [this] { return ended_; });
+    return Error(ErrorCode::kDeadlineExceeded, "the daemon did not open the stream in time");
+  }
+  if (failure_) return *failure_;
+  if (ended_) return *call_error_;
+  FillQueue();
+  SendIfDue();
+  return {};
+}
+
+Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
+  Discarded discarded;
+  std::unique_lock lock(mutex_);
+  Outcome outcome;
+  for (;;) {
+    if (failure_) return *failure_;
+    if (finishing_) return Finished();
+    std::deque<PulledBatch>& queue = window_.queue();
+    if (queue.empty() && window_.at_end()) {
+      outcome.waited = Waited::kEndOfOrder;
+      return outcome;
+    }
+    if (ended_) {
+      outcome.waited = Waited::kCallEnded;
+      return outcome;
+    }
+    if (queue.empty()) {
+      if (CreditsUsed() >= credits_) return HoldsEverything(credits_);
+      window_.AskNext();
+    }
+    FillQueue();
+    SendIfDue();
+    PulledBatch& front = queue.front();
+    if (front.phase == Phase::kReady) {
+      outcome.state = std::move(front.state);
+      window_.PopFront();
+      FillQueue();
+      SendIfDue();
+      return outcome;
+    }
+    if (front.phase == Phase::kFailed) {
+      Error error = *front.error;
+      if (!MayBeAskedAgain(error)) {
+        Fail(error);
+        return error;
+      }
+      if (front.state) discarded.push_back(std::move(front.state));
+      front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
+      return error;
+    }
+    const auto began = steady_clock::now();
+    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
+        !queue.empty() && queue.front().phase != Phase::kReady && !failure_ && !ended_) {
+      return TookTooLong(queue.front().name);
+    }
+    outcome.wait_ns += static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(steady_clock::now() - began).count());
+  }
+}
+
+Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
+                                             const BatchName& name, Deadline deadline) {
+  // Where prefetched batches have taken every credit, the one needed last makes room; Next
+  // asks for it again.
+  while (!failure_ && !ended_) {
+    if (CreditsUsed() < credits_) return window_.AskNamed(name);
+    if (window_.queue().empty()) return HoldsEverything(credits_);
+    const PulledBatch& last = window_.queue().back();
+    const bool under_way = last.phase == Phase::kTransforming ||
+                           (last.phase == Phase::kAsked && last.sent);
+    if (!under_way) {
+      const PulledBatch discarded = window_.TakeBack();
+      lock.unlock();
+      // `discarded` gives its credit back here, where the mutex is free.
+      const_cast<PulledBatch&>(discarded).state.reset();
+      lock.lock();
+    } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+      return TookTooLong(name);
+    }
+  }
+  return nullptr;
+}
+
+Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadline deadline) {
+  Outcome outcome;
+  std::unique_lock lock(mutex_);
+  if (finishing_) return Finished();
+  PulledBatch* batch = window_.FindNamed(name);
+  if (batch == nullptr) {
+    filling_paused_ = true;
+    Result<PulledBatch*> asked = AskForNamed(lock, name, deadline);
+    filling_paused_ = false;
+    if (!asked) return asked.error();
+    batch = *asked;
+  }
+  if (batch != nullptr) batch->abandoned = false;
+  const auto settled = [&] {
+    return failure_ || ended_ || batch->phase == Phase::kReady || batch->phase == Phase::kFailed;
+  };
+  const auto began = steady_clock::now();
+  SendIfDue();
+  if (batch != nullptr && !changed_.wait_until(lock, deadline, settled)) {
+    batch->abandoned = true;
+    return TookTooLong(name);
+  }
+  outcome.wait_ns = static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(steady_clock::now() - began).count());
+  if (failure_) return *failure_;
+  if (ended_) {
+    outcome.waited = Waited::kCallEnded;
+    return outcome;
+  }
+  PulledBatch taken = window_.TakeNamed(batch);
+  lock.unlock();
+  if (taken.phase == Phase::kFailed) return *taken.error;
+  outcome.state = std::move(taken.state);
+  return outcome;
+}
+
+Status StreamCore::Finish(Deadline deadline) {
+  Discarded discarded;
+  std::unique_lock lock(mutex_);
+  if (failure_) return *failure_;
+  finishing_ = true;
+  // What is under way still arrives and counts; the rest is not wanted any more.
+  while (!window_.queue().empty()) {
+    std::deque<PulledBatch>& queue = window_.queue();
+    const auto unwanted = std::find_if(queue.begin(), queue.end(), [](const PulledBatch& batch) {
+      return batch.phase != Phase::kAsked || !batch.sent;
+    });
+    if (unwanted == queue.end()) break;
+    discarded.push_back(window_.Remove(&*unwanted).state);
+  }
+  lock.unlock();
+  discarded.clear();
+  lock.lock();
+  SendIfDue();
+  const auto settled = [this] { return trailer_ || ended_ || failure_.has_value(); };
+  if (!changed_.wait_until(lock, deadline, settled)) {
+    return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
+  }
+  if (failure_) return *failure_;
+  if (!trailer_) {
+    return Error(ErrorCode::kDataLoss,
+                 "the stream ended without a trailer: " + call_error_->ToString());
+  }
+  return ledger_.Compare(*trailer_);
+}
+
+void StreamCore::Close() {
+  Discarded discarded;
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  transforms_ = nullptr;
+  for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
+  for (const auto& batch : window_.named()) discarded.push_back(std::move(batch->state));
+  window_.queue().clear();
+  window_.named().clear();
+}
+
+Error StreamCore::call_error() const {
+  std::lock_guard lock(mutex_);
+  return call_error_.value_or(Error(ErrorCode::kUnavailable, "the call has not ended"));
+}
+
+std::shared_ptr<const StreamSchema> StreamCore::schema() const {
+  std::lock_guard lock(mutex_);
+  return schema_;
+}
+
+void StreamCore::OnTransformed(const Batch::State* state, Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    PulledBatch* batch = window_.FindState(state);
+    // Not found: the batch was given up meanwhile (reconnect, finish).
+    if (batch == nullptr) return;
+    batch->phase = status ? Phase::kReady : Phase::kFailed;
+    if (!status) batch->error = std::move(status.error());
+  }
+  changed_.notify_all();
+}
+
+void StreamCore::TakeBack(const Batch::State* state) {
+  // States are created mutable by NewState; handing them out made them const.
+  std::unique_ptr<Batch::State> owned(const_cast<Batch::State*>(state));
+  std::lock_guard lock(mutex_);
+  --live_states_;
+  Recycle(std::move(owned));
+  FillQueue();
+  SendIfDue();
+  changed_.notify_all();
+}
+
+void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
+  const bool of_this_call = state->call_number == call_number_ && !ended_;
+  if (of_this_call && state->wire_id != 0) releases_.push_back(state->wire_id);
+  if (pool_.size() < credits_) pool_.push_back(std::move(state));
+}
+
+std::size_t StreamCore::CreditsUsed() const {
+  std::size_t used = live_states_;
+  for (const PulledBatch& batch : const_cast<PullWindow&>(window_).queue()) {
+    if (batch.state == nullptr) ++used;
+  }
+  for (const auto& batch : const_cast<PullWindow&>(window_).named()) {
+    if (batch->state == nullptr) ++used;
+  }
+  return used;
+}
+
+void StreamCore::FillQueue() {
+  if (closed_ || finishing_ || filling_paused_ || failure_ || !opened_) return;
+  while (window_.queue().size() < settings_.prefetch_depth && CreditsUsed() < credits_) {
+    if (window_.AskNext() == nullptr) return;
+  }
+}
+
+void StreamCore::AskAgain(Discarded& discarded) {
+  const auto again = [&](PulledBatch& batch) {
+    if (batch.state) discarded.push_back(std::move(batch.state));
+    batch.state = nullptr;
+    batch.phase = Phase::kAsked;
+    batch.sent = false;
+    batch.error.reset();
+  };
+  for (PulledBatch& batch : window_.queue()) again(batch);
+  auto& named = window_.named();
+  std::erase_if(named, [](const auto& batch) { return batch->abandoned; });
+  for (const auto& batch : named) again(*batch);
+}
+
+bool StreamCore::SendIsDue() const {
+  auto& window = const_cast<PullWindow&>(window_);
+  if (finishing_ && !finish_sent_) return true;
+  std::size_t unsent = 0;
+  std::size_t under_way = 0;
+  for (const PulledBatch& batch : window.queue()) {
+    if (batch.phase == Phase::kAsked) ++(batch.sent ? under_way : unsent);
+  }
+  for (const auto& batch : window.named()) {
+    if (batch->phase == Phase::kAsked && !batch->sent) return true;
+  }
+  if (under_way == 0) return unsent != 0 || !releases_.empty();
+  // Requests are coalesced while the caller has batches to work on.
+  const std::size_t worth_sending = (settings_.prefetch_depth + 1) / 2;
+  const bool starving = window.queue().front().phase == Phase::kAsked;
+  return unsent >= worth_sending || (starving && unsent != 0) ||
+         releases_.size() >= worth_sending;
+}
+
+void StreamCore::SendIfDue() {
+  if (!opened_ || !writable_ || write_out_ || writes_done_) return;
+  if (SendIsDue()) {
+    BuildRequest(call_->request());
+    write_out_ = true;
+    call_->Write();
+    return;
+  }
+  // After the trailer the call lives on only for the batches that are still held.
+  if (trailer_ && live_states_ == 0) {
+    writes_done_ = true;
+    call_->WritesDone();
+  }
+}
+
+void StreamCore::BuildRequest(v1::StreamRequest& request) {
+  request.Clear();
+  request.mutable_release()->Add(releases_.begin(), releases_.end());
+  releases_.clear();
+  AddPulls(request);
+  if (finishing_ && !finish_sent_) {
+    request.set_finish(true);
+    finish_sent_ = true;
+  }
+}
+
+void StreamCore::AddPulls(v1::StreamRequest& request) {
+  v1::Pull* pull = nullptr;
+  for (PulledBatch& batch : window_.queue()) {
+    if (batch.phase != Phase::kAsked || batch.sent) continue;
+    batch.sent = true;
+    const bool continues = pull != nullptr && pull->epoch() == batch.name.epoch.value() &&
+                           pull->first_step() + pull->step_count() == batch.name.step.value() &&
+                           pull->step_count() < limits::kPullStepsMax;
+    if (continues) {
+      pull->set_step_count(pull->step_count() + 1);
+      continue;
+    }
+    pull = request.add_pulls();
+    pull->set_epoch(batch.name.epoch.value());
+    pull->set_first_step(batch.name.step.value());
+    pull->set_step_count(1);
+  }
+  for (const auto& batch : window_.named()) {
+    if (batch->phase != Phase::kAsked || batch->sent) continue;
+    batch->sent = true;
+    v1::Pull* named = request.add_pulls();
+    named->set_epoch(batch->name.epoch.value());
+    named->set_first_step(batch->name.step.value());
+    named->set_step_count(1);
+    named->set_micro_size(batch->name.micro_size);
+    named->set_micro_index(batch->name.micro_index);
+  }
+}
+
+void StreamCore::Fail(Error error) {
+  if (!failure_) failure_ = std::move(error);
+}
+
+}  // namespace forebay::internal

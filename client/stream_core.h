@@ -1,0 +1,158 @@
+// StreamCore: the state machine of one stream, shared by the BatchStream and by every batch
+// that is still held. See client/README.md for the picture.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "client/batch_state.h"
+#include "client/batch_stream.h"
+#include "client/daemon_connection.h"
+#include "client/inline_assembly.h"
+#include "client/pull_window.h"
+#include "client/stream_call.h"
+#include "client/stream_ledger.h"
+#include "client/stream_schema.h"
+#include "client/transform_pool.h"
+#include "forebay/v1/data.pb.h"
+#include "proto/contract/order_spec.h"
+#include "proto/contract/order_steps.h"
+#include "proto/contract/result.h"
+
+namespace forebay::internal {
+
+// What a stream is, fixed when it is opened.
+struct StreamSettings {
+  v1::OpenStream open;  // the first request; its catalog_fingerprint is the expected one
+  OrderSpec order;
+  StepPlan plan;
+  PullWindow::Range range;
+  std::uint32_t prefetch_depth = 0;
+};
+
+// Two sides: the caller's threads (public methods) and gRPC's (the listener's), under one
+// mutex. gRPC's threads never own the core, so its destructor, which waits for the call to
+// end, and the channel's, which joins those threads, always run on a caller's thread.
+class StreamCore final : public std::enable_shared_from_this<StreamCore>,
+                         public StreamCallListener {
+ public:
+  static std::shared_ptr<StreamCore> Create(StreamSettings settings);
+  ~StreamCore() override;
+
+  // Batches that arrive from now on pass through `pool`, which must outlive Close().
+  void UseTransforms(TransformPool* pool);
+
+  // Opens the stream on a connection and asks again for what had not been handed out. The
+  // former call, if any, has ended. Blocks until the daemon has answered.
+  Status Attach(std::shared_ptr<const DaemonConnection> connection, Deadline deadline);
+
+  enum class Waited {
+    kReady,      // `state` is set
+    kEndOfOrder,
+    kCallEnded,  // reconnect, then wait again
+  };
+  struct Outcome {
+    Waited waited = Waited::kReady;
+    StatePtr state;
+    std::uint64_t wait_ns = 0;
+  };
+  // The next batch of the order. Errors as BatchStream::Next.
+  Result<Outcome> WaitNext(Deadline deadline);
+  // A named batch. Errors as BatchStream::Pull. The name has been checked.
+  Result<Outcome> WaitNamed(const BatchName& name, Deadline deadline);
+
+  // Sends finish and waits for the trailer. See BatchStream::Finish.
+  Status Finish(Deadline deadline);
+  // The stream's owner is gone: nothing is asked for any more. Held batches live on.
+  void Close();
+
+  // Why the call ended, for messages; meaningful after kCallEnded.
+  Error call_error() const;
+  std::shared_ptr<const StreamSchema> schema() const;
+  // Called by TransformPool's workers.
+  void OnTransformed(const Batch::State* state, Status status);
+
+ private:
+  struct Arrival {
+    std::unique_ptr<Batch::State> state;
+    std::uint64_t digest = 0;
+  };
+  // What must be destroyed after the mutex is released: the last owner of a batch comes back
+  // through TakeBack, which locks it.
+  using Discarded = std::vector<StatePtr>;
+  struct GiveBack;
+
+  explicit StreamCore(StreamSettings settings);
+
+  // StreamCallListener, on gRPC's threads.
+  bool OnReply(v1::StreamReply& reply) override;
+  void OnRepliesEnded() override;
+  void OnWritten() override;
+  void OnEnded(const grpc::Status& status) override;
+
+  Status CheckOpened(const v1::Opened& opened);
+  Status TakeReply(v1::StreamReply& reply);
+  Status TakeBatch(v1::Batch& message);
+  Status TakeChunk(const v1::InlineChunk& chunk);
+  Status Decode(const v1::Batch& message, std::unique_ptr<Batch::State> state);
+  Status TakeBatchError(const v1::BatchError& error);
+  Status TakeTrailer(const v1::Trailer& trailer);
+  std::unique_ptr<Batch::State> NewState();
+
+  // All below: mutex_ is held.
+  Status Place(Arrival arrival, Discarded& discarded);
+  Status CheckPlace(const Batch::State& state) const;
+  void Recycle(std::unique_ptr<Batch::State> state);
+  void TakeBack(const Batch::State* state);  // locks
+  std::size_t CreditsUsed() const;
+  void FillQueue();
+  void SendIfDue();
+  bool SendIsDue() const;
+  void BuildRequest(v1::StreamRequest& request);
+  void AddPulls(v1::StreamRequest& request);
+  void AskAgain(Discarded& discarded);
+  Result<PulledBatch*> AskForNamed(std::unique_lock<std::mutex>& lock, const BatchName& name,
+                                   Deadline deadline);
+  void Fail(Error error);
+
+  const StreamSettings settings_;
+  const std::uint32_t credits_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  PullWindow window_;
+  TransformPool* transforms_ = nullptr;
+  std::size_t live_states_ = 0;          // batches in the window or with the caller
+  bool filling_paused_ = false;          // while a named batch waits for a credit
+  bool closed_ = false;
+  bool finishing_ = false;
+  std::optional<Error> failure_;         // final
+
+  // Of the current call.
+  std::unique_ptr<StreamCall> call_;
+  std::uint64_t call_number_ = 0;
+  bool opened_ = false;
+  bool writable_ = false;
+  bool write_out_ = false;
+  bool finish_sent_ = false;
+  bool writes_done_ = false;
+  bool ended_ = true;
+  std::optional<Error> call_error_;
+  std::optional<v1::Trailer> trailer_;
+  StreamLedger ledger_;
+  std::vector<std::uint64_t> releases_;  // to send
+  std::vector<std::unique_ptr<Batch::State>> pool_;
+  std::shared_ptr<const StreamSchema> schema_;
+
+  // Touched only while replies are read, which is one at a time.
+  InlineAssembly assembly_;
+  std::vector<Arrival> arrivals_;
+};
+
+}  // namespace forebay::internal

@@ -1,0 +1,68 @@
+// FakeDaemon: a daemon in the test's own process, which may be told to misbehave.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <grpcpp/server.h>
+
+#include "client/testing/fake_data_service.h"
+#include "client/testing/fake_dataset.h"
+#include "client/testing/fake_faults.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::testing {
+
+struct FakeDaemonOptions {
+  std::uint64_t samples = 1000;
+  std::uint64_t image_bytes = 100;
+  std::uint64_t slot_bytes = 1 << 20;
+  std::uint32_t slots = 64;
+  std::string job_id = "job-1";
+  grpc::Service* admin = nullptr;  // borrowed; served beside the data service
+};
+
+// Listens on a socket in a temporary folder of its own until destroyed. Stop and Start stand
+// for a crash and a restart: connections break without a goodbye, and the next generation has
+// other memory.
+class FakeDaemon {
+ public:
+  explicit FakeDaemon(FakeDaemonOptions options = {});
+  ~FakeDaemon();
+
+  FakeFaults faults;
+  FakeCounters counters;
+
+  void Start();
+  void Stop();
+  std::string address() const { return "unix:" + path_; }
+  const std::string& folder() const { return folder_; }
+  FakeDataset& dataset() { return *dataset_; }
+
+ private:
+  void Listen();
+  void Serve(UniqueFd socket);
+  bool ShakeHands(const UniqueFd& socket);
+  bool SendRegions(const UniqueFd& socket);
+
+  FakeDaemonOptions options_;
+  std::string folder_;
+  std::string path_;
+  std::uint64_t generation_ = 100;
+  std::unique_ptr<FakeDataset> dataset_;
+  std::unique_ptr<FakeSlots> slots_;
+  std::unique_ptr<FakeDataService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  UniqueFd listener_;
+  UniqueFd wake_;
+  std::vector<UniqueFd> stalled_;
+  std::vector<UniqueFd> serving_;  // duplicates, to cut connections with
+  std::jthread acceptor_;
+};
+
+}  // namespace forebay::testing

@@ -1,0 +1,61 @@
+// FakeDataService: the data service over a FakeDataset, from memory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "client/testing/fake_dataset.h"
+#include "client/testing/fake_faults.h"
+#include "forebay/v1/data.grpc.pb.h"
+
+namespace forebay::testing {
+
+// Pieces of shared memory that contiguous batches are gathered into.
+class FakeSlots {
+ public:
+  static constexpr std::uint32_t kSlotRegion = 1;
+  FakeSlots(std::uint64_t slot_bytes, std::uint32_t count, bool sealed);
+
+  FakeRegion& region() { return region_; }
+  // The offset of a free slot; a broken invariant where none is left.
+  std::uint64_t Take();
+  void GiveBack(std::uint64_t offset);
+  std::uint64_t slot_bytes() const { return slot_bytes_; }
+
+ private:
+  std::uint64_t slot_bytes_;
+  FakeRegion region_;
+  std::mutex mutex_;
+  std::vector<std::uint64_t> free_;
+};
+
+struct FakeServiceState {
+  FakeDataset& dataset;
+  FakeSlots& slots;
+  FakeFaults& faults;
+  FakeCounters& counters;
+  std::string job_id;
+  std::uint64_t generation = 0;
+};
+
+class FakeDataService final : public v1::Data::CallbackService {
+ public:
+  explicit FakeDataService(FakeServiceState state) : state_(std::move(state)) {}
+
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
+                                  const v1::HelloRequest* request,
+                                  v1::HelloReply* reply) override;
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const v1::DescribeRequest* request,
+                                     v1::DescribeReply* reply) override;
+  grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  FakeServiceState state_;
+};
+
+}  // namespace forebay::testing

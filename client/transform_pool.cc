@@ -1,0 +1,112 @@
+#include "client/transform_pool.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "proto/contract/order.h"
+
+namespace forebay::internal {
+namespace {
+
+// Samples that a worker takes at a time: few enough to spread one batch over the workers,
+// enough that the counter is not the bottleneck.
+constexpr std::uint32_t kSamplesPerTurn = 4;
+
+}  // namespace
+
+TransformPool::TransformPool(Options options) : options_(std::move(options)) {
+  const std::uint32_t threads = std::max<std::uint32_t>(options_.threads, 1);
+  for (std::uint32_t i = 0; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+TransformPool::~TransformPool() {
+  std::deque<std::shared_ptr<Job>> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    dropped.swap(queue_);
+  }
+  wake_.notify_all();
+  workers_.clear();
+}
+
+void TransformPool::Submit(std::shared_ptr<const Batch::State> shared, Batch::State& state) {
+  state.transformed.resize(std::size_t{state.sample_count} * options_.output_bytes);
+  auto job = std::make_shared<Job>(Batch(std::move(shared)), state);
+  job->samples_left = state.sample_count;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    queue_.push_back(std::move(job));
+  }
+  wake_.notify_all();
+}
+
+void TransformPool::Work() {
+  for (;;) {
+    std::shared_ptr<Job> job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      job = queue_.front();
+      // The worker that finds nothing left to take retires the job.
+      if (job->next_sample.load() >= job->state.sample_count) {
+        queue_.pop_front();
+        if (job->state.sample_count != 0) continue;
+      }
+    }
+    if (job->state.sample_count == 0) {
+      FinishJob(*job);
+    } else {
+      RunJob(*job);
+    }
+  }
+}
+
+void TransformPool::RunJob(Job& job) {
+  const std::uint32_t count = job.state.sample_count;
+  for (;;) {
+    const std::uint32_t first = job.next_sample.fetch_add(kSamplesPerTurn);
+    if (first >= count) return;
+    const std::uint32_t turn = std::min(kSamplesPerTurn, count - first);
+    for (std::uint32_t sample = first; sample < first + turn; ++sample) {
+      Status status = RunSample(job, sample);
+      if (!status) {
+        std::lock_guard lock(job.mutex);
+        if (!job.error) job.error = std::move(status.error());
+      }
+    }
+    if (job.samples_left.fetch_sub(turn) == turn) FinishJob(job);
+  }
+}
+
+Status TransformPool::RunSample(const Job& job, std::uint32_t sample) const {
+  const SampleId id = job.state.sample_ids[sample];
+  const TransformInput input = {
+      .batch = job.batch,
+      .index = sample,
+      .sample = id,
+      .seed = TransformSeed(options_.seed, job.state.epoch, id),
+      .output = std::span(job.state.transformed)
+                    .subspan(std::size_t{sample} * options_.output_bytes, options_.output_bytes)};
+  try {
+    return options_.transform(input);
+  } catch (const std::exception& thrown) {
+    return Error(ErrorCode::kInternal, "the transform threw on sample " +
+                                           std::to_string(id.value()) + ": " + thrown.what());
+  }
+}
+
+void TransformPool::FinishJob(Job& job) {
+  Status status;
+  {
+    std::lock_guard lock(job.mutex);
+    if (job.error) status = *job.error;
+  }
+  options_.done(&job.state, std::move(status));
+}
+
+}  // namespace forebay::internal

@@ -1,0 +1,65 @@
+// TransformPool: runs the caller's transform hook over arriving batches.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "client/batch_state.h"
+#include "client/stream_options.h"
+#include "proto/contract/result.h"
+
+namespace forebay::internal {
+
+// Thread-safe. The queue is bounded by the stream's credits: each batch in it has taken one.
+// Destruction drops what has not begun, waits for what has, and joins the threads.
+class TransformPool {
+ public:
+  struct Options {
+    Transform transform;
+    std::uint64_t output_bytes = 0;  // per sample
+    std::uint32_t threads = 1;
+    std::uint64_t seed = 0;          // of the stream's order
+    // Called on a worker when a batch's last sample is done, with the first error if any.
+    std::function<void(const Batch::State*, Status)> done;
+  };
+  explicit TransformPool(Options options);
+  ~TransformPool();
+  TransformPool(const TransformPool&) = delete;
+  TransformPool& operator=(const TransformPool&) = delete;
+
+  // Queues a batch. `state` is the writable view of `shared`, which nobody else reads yet.
+  void Submit(std::shared_ptr<const Batch::State> shared, Batch::State& state);
+
+ private:
+  // Shared by the workers of one batch; each takes a range of samples at a time.
+  struct Job {
+    Batch batch;
+    Batch::State& state;
+    std::atomic<std::uint32_t> next_sample{0};
+    std::atomic<std::uint32_t> samples_left{0};
+    std::mutex mutex;
+    std::optional<Error> error;  // the first; guarded by mutex
+  };
+  void Work();
+  void RunJob(Job& job);
+  Status RunSample(const Job& job, std::uint32_t sample) const;
+  void FinishJob(Job& job);
+
+  Options options_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::shared_ptr<Job>> queue_;  // the front may still have samples to take
+  bool stopping_ = false;
+  std::vector<std::jthread> workers_;
+};
+
+}  // namespace forebay::internal
