@@ -143,7 +143,7 @@ Result<std::unique_ptr<ForebaySource>> ForebaySource::Connect(const TrainConfig&
 Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedPosition& from,
                                                           std::uint32_t epochs) {
   FOREBAY_ASSIGN(StreamOptions options, TrainingStreamOptions(config_, from));
-  options.epochs = epochs;
+  options.epochs = from.epoch + epochs;  // the stream counts from the run's first epoch
   if (!options.delivery_log.empty()) options.delivery_log += fmt::format(".{}", rank_);
   return Open(options);
 }

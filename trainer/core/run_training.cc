@@ -91,7 +91,7 @@ Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const Ru
   return std::optional<Checkpoint>(std::move(checkpoint));
 }
 
-Result<RunReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
+Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
   FOREBAY_TRY(CheckRanks(config, parts.communicator.size()));
   const bool leads = parts.communicator.rank() == 0;
   const LoopOptions options = LoopOptionsOf(config);

@@ -9,9 +9,9 @@
 #include "trainer/core/communicator.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
-#include "trainer/core/run_report.h"
 #include "trainer/core/train_config.h"
 #include "trainer/core/training_loop.h"
+#include "trainer/core/training_report.h"
 
 namespace forebay::train {
 
@@ -34,6 +34,6 @@ LoopOptions LoopOptionsOf(const TrainConfig& config);
 Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const RunParts& parts);
 
 // Finds the checkpoint to resume, opens the feeds there, trains. Collective.
-Result<RunReport> RunTraining(const TrainConfig& config, const RunParts& parts);
+Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts);
 
 }  // namespace forebay::train

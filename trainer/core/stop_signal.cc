@@ -21,16 +21,11 @@ StopSignal::StopSignal() {
   stop_requested.store(false);
   struct sigaction action = {};
   action.sa_handler = Remember;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;
   for (const int signal : kSignals) {
-    if (signal == SIGUSR1) {
-      // Batch systems may repeat the warning; only the default action of the others is wanted.
-      struct sigaction repeated = action;
-      repeated.sa_flags = SA_RESTART;
-      ::sigaction(signal, &repeated, nullptr);
-    } else {
-      ::sigaction(signal, &action, nullptr);
-    }
+    action.sa_flags = SA_RESTART;
+    // A batch system may repeat its warning; of the others the second is meant to end us.
+    if (signal != SIGUSR1) action.sa_flags |= static_cast<int>(SA_RESETHAND);
+    ::sigaction(signal, &action, nullptr);
   }
 }
 

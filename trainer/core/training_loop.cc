@@ -56,7 +56,7 @@ Status TrainingLoop::Resume(const Checkpoint& checkpoint) {
   return parts_.metrics.Resumed(global_step_);
 }
 
-Result<RunReport> TrainingLoop::Run() {
+Result<TrainingReport> TrainingLoop::Run() {
   if (parts_.training != nullptr && steps_per_epoch_ == 0) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("train.global_batch = {}: the training set has only {} samples",
@@ -222,9 +222,9 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   figures.accuracy = sums[1] / sums[2];
   figures.seconds = static_cast<double>(parts_.now_ns() - started) * 1e-9;
   if (leads()) {
-    parts_.print(fmt::format("epoch {}/{} test accuracy {:.4f}  loss {:.4f}  {} samples in {:.1f} s",
-                             epoch + 1, options_.epochs, figures.accuracy, figures.loss,
-                             figures.samples, figures.seconds));
+    parts_.print(fmt::format(
+        "epoch {}/{} test accuracy {:.4f}  loss {:.4f}  {} samples in {:.1f} s", epoch + 1,
+        options_.epochs, figures.accuracy, figures.loss, figures.samples, figures.seconds));
   }
   report_.evaluations.push_back(figures);
   return parts_.metrics.Evaluation(figures);

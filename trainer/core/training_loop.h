@@ -12,7 +12,7 @@
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/learning_rate.h"
-#include "trainer/core/run_report.h"
+#include "trainer/core/training_report.h"
 
 namespace forebay::train {
 
@@ -56,7 +56,7 @@ class TrainingLoop {
   // Trains what is left, then ends the feeds. Errors are final. A periodic checkpoint that
   // cannot be written is reported through `print` and training goes on; one at the end or on a
   // stop signal is an error.
-  Result<RunReport> Run();
+  Result<TrainingReport> Run();
 
  private:
   struct StepEnd {
@@ -82,7 +82,7 @@ class TrainingLoop {
 
   LoopOptions options_;
   LoopParts parts_;
-  RunReport report_;
+  TrainingReport report_;
   ProgressWindow window_;
   std::uint64_t steps_per_epoch_ = 0;
   std::uint64_t global_step_ = 0;

@@ -23,7 +23,7 @@ std::unique_ptr<Communicator>& World() {
 }
 
 struct Trained {
-  RunReport report;
+  TrainingReport report;
   Checkpoint weights;
 };
 

@@ -61,7 +61,7 @@ TEST(FashionMnist, ReachesNinetyPercentOnTheTestImages) {
        .validation_batch = 500,
        .seed = 1},
       *training, *validation, probe);
-  const Result<RunReport> report =
+  const Result<TrainingReport> report =
       RunTraining(config, {.engine = **engine,
                            .communicator = communicator,
                            .feeds = source,

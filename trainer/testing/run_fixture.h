@@ -42,7 +42,7 @@ struct RunFixture {
     config.run.metrics_file = folder.path() / "metrics.jsonl";
   }
 
-  Result<RunReport> Run(Engine& engine) {
+  Result<TrainingReport> Run(Engine& engine) {
     MemorySource source({.global_batch = static_cast<std::uint32_t>(config.train.global_batch),
                          .validation_batch = 32,
                          .seed = static_cast<std::uint64_t>(config.train.seed),

@@ -1,4 +1,4 @@
-// RunReport: the figures of one training run, and the forms they are printed in: progress
+// TrainingReport: the figures of one training run, and the forms they are printed in: progress
 // lines, the loss curve as JSON lines, the closing table, the summary file.
 #pragma once
 
@@ -20,7 +20,7 @@ struct EvaluationFigures {
   double seconds = 0;
 };
 
-struct RunReport {
+struct TrainingReport {
   bool completed = false;  // false: stopped by a signal
   std::uint32_t ranks = 1;
   std::uint32_t threads = 1;
@@ -47,11 +47,11 @@ struct RunReport {
 
 // The closing table, ending in a newline. Only what the trainer itself knows: bytes and hits
 // are the daemon's (`forebay status`).
-std::string ClosingTable(const RunReport& report);
+std::string ClosingTable(const TrainingReport& report);
 
 // The summary as a JSON object (schema forebay-train-summary-1).
-std::string SummaryJson(const RunReport& report);
-Status WriteSummary(const std::string& path, const RunReport& report);
+std::string SummaryJson(const TrainingReport& report);
+Status WriteSummary(const std::string& path, const TrainingReport& report);
 
 struct StepFigures {
   std::uint64_t global_step = 0;

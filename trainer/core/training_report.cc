@@ -1,4 +1,4 @@
-#include "trainer/core/run_report.h"
+#include "trainer/core/training_report.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double BestAccuracy(const RunReport& report) {
+double BestAccuracy(const TrainingReport& report) {
   double best = 0;
   for (const EvaluationFigures& figures : report.evaluations) {
     best = std::max(best, figures.accuracy);
@@ -36,18 +36,18 @@ Json ToJson(const EvaluationFigures& figures) {
 
 }  // namespace
 
-double RunReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
+double TrainingReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
 
-double RunReport::WarmStallPercent() const {
+double TrainingReport::WarmStallPercent() const {
   if (loop_ns <= first_wait_ns || wait_ns <= first_wait_ns) return 0;
   return Percent(wait_ns - first_wait_ns, loop_ns - first_wait_ns);
 }
 
-double RunReport::SamplesPerSecond() const {
+double TrainingReport::SamplesPerSecond() const {
   return train_ns == 0 ? 0 : static_cast<double>(samples) / Seconds(train_ns);
 }
 
-std::string ClosingTable(const RunReport& report) {
+std::string ClosingTable(const TrainingReport& report) {
   std::string table = report.completed ? "Training completed\n" : "Training stopped by a signal\n";
   const auto row = [&table](std::string_view name, const std::string& value) {
     table += fmt::format("  {:<28}{:>16}\n", name, value);
@@ -69,7 +69,7 @@ std::string ClosingTable(const RunReport& report) {
   return table;
 }
 
-std::string SummaryJson(const RunReport& report) {
+std::string SummaryJson(const TrainingReport& report) {
   Json evaluations = Json::array();
   for (const EvaluationFigures& figures : report.evaluations) {
     evaluations.push_back(ToJson(figures));
@@ -104,7 +104,7 @@ std::string SummaryJson(const RunReport& report) {
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-Status WriteSummary(const std::string& path, const RunReport& report) {
+Status WriteSummary(const std::string& path, const TrainingReport& report) {
   const std::string text = SummaryJson(report);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(std::fopen(path.c_str(), "w"),
                                                                &std::fclose);

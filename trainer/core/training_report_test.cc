@@ -1,4 +1,4 @@
-#include "trainer/core/run_report.h"
+#include "trainer/core/training_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 
-RunReport Sample() {
-  RunReport report;
+TrainingReport Sample() {
+  TrainingReport report;
   report.completed = true;
   report.samples = 1000;
   report.steps = 10;
@@ -39,29 +39,29 @@ RunReport Sample() {
   return report;
 }
 
-TEST(RunReport, DerivesItsFigures) {
-  const RunReport report = Sample();
+TEST(TrainingReport, DerivesItsFigures) {
+  const TrainingReport report = Sample();
   EXPECT_DOUBLE_EQ(report.StallPercent(), 20.0);
   EXPECT_DOUBLE_EQ(report.WarmStallPercent(), 100.0 / 9);
   EXPECT_DOUBLE_EQ(report.SamplesPerSecond(), 125.0);
 }
 
-TEST(RunReport, EmptyRunDividesByNothing) {
-  const RunReport report;
+TEST(TrainingReport, EmptyRunDividesByNothing) {
+  const TrainingReport report;
   EXPECT_EQ(report.StallPercent(), 0);
   EXPECT_EQ(report.WarmStallPercent(), 0);
   EXPECT_EQ(report.SamplesPerSecond(), 0);
   EXPECT_THAT(ClosingTable(report), HasSubstr("stopped by a signal"));
 }
 
-TEST(RunReport, TableHasTheTrainersFigures) {
+TEST(TrainingReport, TableHasTheTrainersFigures) {
   const std::string table = ClosingTable(Sample());
   for (const char* text : {"125 samples/s", "20.00 %", "1500.0 ms", "0.9000"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }
 
-TEST(RunReport, SummaryFileIsJson) {
+TEST(TrainingReport, SummaryFileIsJson) {
   const testing::TempFolder folder;
   const std::string path = folder.path() / "summary.json";
   ASSERT_TRUE(WriteSummary(path, Sample()).has_value());
@@ -75,7 +75,7 @@ TEST(RunReport, SummaryFileIsJson) {
   EXPECT_EQ(summary["evaluations"].size(), 2U);
 }
 
-TEST(RunReport, SummaryThatCannotBeWrittenIsAnError) {
+TEST(TrainingReport, SummaryThatCannotBeWrittenIsAnError) {
   EXPECT_FALSE(WriteSummary("/nonexistent/summary.json", Sample()).has_value());
   EXPECT_FALSE(WriteSummary("/dev/full", Sample()).has_value());
 }
