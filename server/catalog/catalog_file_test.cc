@@ -1,0 +1,111 @@
+// Saved catalogs: save, map, verify against the objects.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+
+#include "server/catalog/catalog_fixture.h"
+#include "server/io/thread_backend.h"
+
+namespace forebay::catalog {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CatalogFileTest : public CatalogFixture {
+ protected:
+  CatalogFileTest() {
+    AddFile("a/1", "one");
+    AddFile("a/2", "two");
+    path_ = std::filesystem::temp_directory_path() /
+            ("forebay_catalog_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(path_);
+  }
+  ~CatalogFileTest() override { std::filesystem::remove_all(path_); }
+
+  std::filesystem::path path_;
+};
+
+TEST_F(CatalogFileTest, SavedCatalogMapsBack) {
+  const auto catalog = Build();
+  ASSERT_TRUE(catalog.has_value());
+  const auto backend = io::ThreadBackend::Create();
+  ASSERT_TRUE(backend.has_value());
+  auto directory = (*backend)->OpenDirectory(path_.string());
+  ASSERT_TRUE(directory.has_value());
+  for (int round = 0; round < 2; ++round) {  // the second replaces the first
+    const Status saved = SaveCatalog(**catalog, **backend, **directory, "test.catalog");
+    ASSERT_TRUE(saved.has_value()) << saved.error().ToString();
+  }
+  const auto mapped = Catalog::Map((path_ / "test.catalog").string());
+  ASSERT_TRUE(mapped.has_value()) << mapped.error().ToString();
+  EXPECT_EQ((*mapped)->fingerprint(), (*catalog)->fingerprint());
+  EXPECT_EQ(FieldText(**mapped, SampleId(1), FieldId(0)), "two");
+  ExpectConsistent(**mapped);
+  EXPECT_TRUE(VerifyObjects(**mapped, *root_).has_value());
+  EXPECT_FALSE(std::filesystem::exists(path_ / "test.catalog.tmp"));
+}
+
+TEST_F(CatalogFileTest, SaveReplacesWhatAnInterruptedSaveLeft) {
+  AddFile("out/x.catalog.tmp", "torn");
+  auto directory = backend_.OpenDirectory("/data/out");
+  const auto catalog = Build();
+  ASSERT_TRUE(SaveCatalog(**catalog, backend_, **directory, "x.catalog").has_value());
+  EXPECT_EQ(FileText("out/x.catalog"), BytesText((*catalog)->image()));
+}
+
+TEST_F(CatalogFileTest, SavedCatalogSurvivesPowerLoss) {
+  ASSERT_TRUE(backend_.AddDirectory("/data/out").has_value());
+  const auto catalog = Build();
+  auto directory = backend_.OpenDirectory("/data/out");
+  ASSERT_TRUE(SaveCatalog(**catalog, backend_, **directory, "x.catalog").has_value());
+  backend_.Crash();
+  EXPECT_EQ(FileText("out/x.catalog"), BytesText((*catalog)->image()));
+}
+
+TEST_F(CatalogFileTest, FailedSaveLeavesNothing) {
+  ASSERT_TRUE(backend_.AddDirectory("/data/out").has_value());
+  const auto catalog = Build();
+  auto directory = backend_.OpenDirectory("/data/out");
+  backend_.SetCapacity(100);
+  const Status saved = SaveCatalog(**catalog, backend_, **directory, "x.catalog");
+  ASSERT_FALSE(saved.has_value());
+  EXPECT_THAT(saved.error().message(), HasSubstr("save catalog 'x.catalog'"));
+  EXPECT_TRUE((*directory)->List("")->empty());
+}
+
+TEST_F(CatalogFileTest, VerifyNamesTheChangedObject) {
+  const auto catalog = Build();
+  ASSERT_TRUE(VerifyObjects(**catalog, *root_).has_value());
+  AddFile("a/2", "two!");
+  EXPECT_THAT(VerifyObjects(**catalog, *root_).error().ToString(),
+              AllOf(HasSubstr("FAILED_PRECONDITION: 'a/2' changed"),
+                    HasSubstr("had 3 bytes, has 4")));
+  AddFile("a/2", "TWO");
+  EXPECT_THAT(VerifyObjects(**catalog, *root_).error().message(), HasSubstr("was modified at"));
+  ASSERT_TRUE(root_->Unlink("a/2").has_value());
+  EXPECT_THAT(VerifyObjects(**catalog, *root_).error().ToString(),
+              HasSubstr("FAILED_PRECONDITION: 'a/2' changed since the catalog of 'test' was "
+                        "built: it is gone"));
+  ASSERT_TRUE(root_->MakeDirectory("a/2").has_value());
+  EXPECT_THAT(VerifyObjects(**catalog, *root_).error().message(),
+              HasSubstr("no longer a regular file"));
+}
+
+TEST_F(CatalogFileTest, MapRefusesWhatIsNoCatalog) {
+  const std::string path = (path_ / "x").string();
+  EXPECT_THAT(Catalog::Map(path).error().ToString(),
+              AllOf(HasSubstr("NOT_FOUND"), HasSubstr(path)));
+  std::ofstream(path).close();
+  EXPECT_THAT(Catalog::Map(path).error().ToString(),
+              AllOf(HasSubstr("DATA_LOSS"), HasSubstr(path), HasSubstr("offset 0: truncated")));
+  std::ofstream(path) << std::string(4096, 'x');
+  EXPECT_THAT(Catalog::Map(path).error().message(), HasSubstr("wrong magic"));
+  EXPECT_THAT(Catalog::Map(path_.string()).error().message(), HasSubstr("not a regular file"));
+  std::filesystem::resize_file(path, limits::kCatalogFileBytesMax + 1);
+  EXPECT_THAT(Catalog::Map(path).error().message(), HasSubstr("kCatalogFileBytesMax"));
+}
+
+}  // namespace
+}  // namespace forebay::catalog

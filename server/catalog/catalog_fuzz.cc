@@ -1,0 +1,88 @@
+// Fuzz target: a catalog image, its checksums made right so that the tables behind them are
+// reached. Whatever opens must answer every question within bounds.
+#include <algorithm>
+#include <cstring>
+
+#include "proto/contract/checksum.h"
+#include "server/catalog/catalog.h"
+#include "server/catalog/catalog_format.h"
+
+namespace forebay::catalog {
+namespace {
+
+// Seals header and tables; pages with the hash that their extent row will be given.
+void Seal(std::vector<std::byte>& image) {
+  if (image.size() < kHeaderBytes) return;
+  auto header = LoadAt<HeaderRow>(image, 0);
+  header.magic = kCatalogMagic;
+  header.version = kCatalogVersion;
+  header.image_bytes = image.size();
+  const std::span<std::byte> bytes(image);
+  const auto in_bounds = [&](const SectionRow& row) {
+    return row.offset <= image.size() && row.bytes <= image.size() - row.offset;
+  };
+  const SectionRow& extents = header.sections[static_cast<std::size_t>(SectionKind::kExtents)];
+  const SectionRow& pages = header.sections[static_cast<std::size_t>(SectionKind::kPages)];
+  const std::uint64_t entry_bytes = header.field_count * kMemberFieldBytes;
+  for (std::uint64_t at = 0; in_bounds(extents) && in_bounds(pages) &&
+                             extents.bytes - at >= sizeof(ExtentRow) && at < extents.bytes;
+       at += sizeof(ExtentRow)) {
+    auto row = LoadAt<ExtentRow>(bytes, extents.offset + at);
+    const std::uint64_t want = row.starting_count * (row.object_count > 1 ? 8 : entry_bytes);
+    if (row.page_offset <= pages.bytes && want <= pages.bytes - row.page_offset) {
+      row.entries_hash = Checksum(bytes.subspan(pages.offset + row.page_offset, want));
+      std::memcpy(&image[extents.offset + at], &row, sizeof row);
+    }
+  }
+  for (std::size_t i = 0; i < kSectionCount; ++i) {
+    SectionRow& section = header.sections[i];
+    const bool is_hashed = i != static_cast<std::size_t>(SectionKind::kPages);
+    section.hash = is_hashed && in_bounds(section)
+                       ? Checksum(bytes.subspan(section.offset, section.bytes))
+                       : 0;
+  }
+  header.fingerprint = FingerprintOf(header);
+  header.hash = Checksum(RowBytes(header).first(kHeaderBytes - sizeof(header.hash)));
+  std::memcpy(image.data(), &header, sizeof header);
+}
+
+void Visit(const Catalog& catalog) {
+  constexpr std::uint64_t kVisitsMax = 64;
+  std::vector<FieldLocation> locations(catalog.fields().size());
+  for (std::uint64_t s = 0; s < std::min(kVisitsMax, catalog.sample_count()); ++s) {
+    for (const std::uint64_t sample : {s, catalog.sample_count() - 1 - s}) {
+      if (!catalog.Locate(SampleId(sample), locations).has_value()) continue;
+      for (const FieldLocation& location : locations) {
+        if (location.range.extent.value() >= catalog.extent_count()) __builtin_trap();
+      }
+      (void)catalog.SampleKey(SampleId(sample)).has_value();
+      (void)catalog.SampleRange(SampleId(sample), 0).has_value();
+    }
+  }
+  std::vector<Range> pieces;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(kVisitsMax, catalog.extent_count());
+       ++i) {
+    const ExtentId extent(static_cast<std::uint32_t>(i));
+    pieces.clear();
+    if (!catalog.Pieces(extent, pieces).has_value()) continue;
+    for (const Range& piece : pieces) {
+      if (piece.offset > catalog.extent(extent).bytes ||
+          piece.length > catalog.extent(extent).bytes - piece.offset) {
+        __builtin_trap();
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::catalog
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay::catalog;
+  const auto raw = std::as_bytes(std::span(data, size));
+  std::vector<std::byte> image(raw.begin(), raw.end());
+  Seal(image);
+  const auto catalog = Catalog::FromBytes(std::move(image));
+  if (catalog.has_value()) Visit(**catalog);
+  return 0;
+}
