@@ -1,0 +1,178 @@
+#include "server/tier/capacity.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::tier {
+namespace {
+
+struct Unit {
+  std::string_view name;  // lower case
+  std::uint64_t bytes;
+};
+constexpr std::uint64_t kKilo = 1000;
+constexpr std::array<Unit, 12> kUnits = {{
+    {"", 1}, {"b", 1},
+    {"kb", kKilo}, {"mb", kKilo * kKilo}, {"gb", kKilo * kKilo * kKilo},
+    {"tb", kKilo * kKilo * kKilo * kKilo}, {"pb", kKilo * kKilo * kKilo * kKilo * kKilo},
+    {"kib", limits::kKiB}, {"mib", limits::kMiB}, {"gib", limits::kGiB},
+    {"tib", limits::kGiB * 1024}, {"pib", limits::kGiB * 1024 * 1024},
+}};
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+Result<std::uint64_t> PercentOf(std::uint64_t percent, std::uint64_t whole_bytes) {
+  if (percent < 1 || percent > 100) {
+    return Error(ErrorCode::kInvalidArgument, "a percentage must be 1% to 100%");
+  }
+  if (whole_bytes == 0) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "what the percentage is of could not be found out; write bytes instead");
+  }
+  const std::uint64_t bytes = whole_bytes / 100 * percent + whole_bytes % 100 * percent / 100;
+  return std::max<std::uint64_t>(bytes, 1);
+}
+
+// The whole of a small text file; nullopt where it cannot be read.
+std::optional<std::string> ReadText(const std::string& path) {
+  constexpr std::size_t kTextBytesMax = 64 * 1024;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::string text(kTextBytesMax, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+// "max" (cgroup v2) and numbers beyond 64 bits are no limit.
+std::optional<std::uint64_t> ReadLimit(const std::string& path) {
+  const std::optional<std::string> text = ReadText(path);
+  if (!text) return std::nullopt;
+  std::uint64_t bytes = 0;
+  const auto parsed = std::from_chars(text->data(), text->data() + text->size(), bytes);
+  if (parsed.ec != std::errc() || parsed.ptr == text->data()) return std::nullopt;
+  return bytes;
+}
+
+std::optional<std::uint64_t> MachineBytes(const std::string& root) {
+  const std::optional<std::string> text = ReadText(root + "/proc/meminfo");
+  if (!text) return std::nullopt;
+  constexpr std::string_view kLabel = "MemTotal:";
+  const std::size_t at = text->find(kLabel);
+  if (at == std::string::npos) return std::nullopt;
+  std::istringstream words(text->substr(at + kLabel.size()));
+  std::uint64_t kib = 0;
+  if (!(words >> kib) || kib > ~std::uint64_t{0} / limits::kKiB) return std::nullopt;
+  return kib * limits::kKiB;
+}
+
+// A cgroup hierarchy that limits memory: where it is mounted, the file that holds a limit, and
+// the cgroup of this process in it.
+struct Hierarchy {
+  std::vector<std::string_view> mounts;
+  std::string_view limit_file;
+  std::string group;
+};
+
+// True where the comma-separated list names the memory controller.
+bool NamesMemory(std::string_view controllers) {
+  while (!controllers.empty()) {
+    const std::size_t comma = controllers.find(',');
+    if (controllers.substr(0, comma) == "memory") return true;
+    controllers = comma == std::string_view::npos ? std::string_view()
+                                                  : controllers.substr(comma + 1);
+  }
+  return false;
+}
+
+std::vector<Hierarchy> Hierarchies(const std::string& root) {
+  std::vector<Hierarchy> found;
+  std::istringstream lines(ReadText(root + "/proc/self/cgroup").value_or(""));
+  for (std::string line; std::getline(lines, line);) {  // "<number>:<controllers>:<group>"
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    if (controllers.empty()) {
+      found.push_back({{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, "memory.max", group});
+    } else if (NamesMemory(controllers)) {
+      found.push_back({{"/sys/fs/cgroup/memory"}, "memory.limit_in_bytes", group});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_bytes) {
+  const std::string_view trimmed = Trim(text);
+  const auto fail = [&](const std::string& why) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "capacity '" + std::string(text.substr(0, 64)) + "': " + why);
+  };
+  std::uint64_t number = 0;
+  const char* const end = trimmed.data() + trimmed.size();
+  const auto parsed = std::from_chars(trimmed.data(), end, number);
+  if (parsed.ec == std::errc::result_out_of_range) return fail("too large");
+  if (parsed.ec != std::errc()) return fail("expected a number such as 8GiB, 500MB or 25%");
+  const std::string unit = LowerCase(
+      Trim({parsed.ptr, static_cast<std::size_t>(end - parsed.ptr)}));
+  if (unit == "%") {
+    Result<std::uint64_t> bytes = PercentOf(number, whole_bytes);
+    if (bytes.has_value()) return bytes;
+    return bytes.error().WithContext("capacity '" + std::string(text.substr(0, 64)) + "'");
+  }
+  const auto* known = std::ranges::find(kUnits, unit, &Unit::name);
+  if (known == kUnits.end()) {
+    return fail("unknown unit; use a whole number with B, kB, MB, GB, TB, PB, KiB, MiB, GiB, "
+                "TiB, PiB or %");
+  }
+  if (number == 0) return fail("must be more than nothing");
+  if (number > ~std::uint64_t{0} / known->bytes) return fail("too large");
+  return number * known->bytes;
+}
+
+std::uint64_t MemoryLimitBytes(const std::string& root) {
+  std::optional<std::uint64_t> smallest = MachineBytes(root);
+  const auto take = [&smallest](std::optional<std::uint64_t> limit) {
+    if (limit && (!smallest || *limit < *smallest)) smallest = limit;
+  };
+  for (const Hierarchy& hierarchy : Hierarchies(root)) {
+    for (const std::string_view mount : hierarchy.mounts) {
+      // From the process's own group up to the mount. Inside a container the group's path may
+      // not exist beneath the mount, which then shows the container's own group at its top.
+      std::string group = hierarchy.group;
+      while (true) {
+        if (group == "/") group.clear();
+        take(ReadLimit(root + std::string(mount) + group + "/" +
+                       std::string(hierarchy.limit_file)));
+        if (group.empty()) break;
+        const std::size_t slash = group.rfind('/');
+        group.resize(slash == std::string::npos ? 0 : slash);
+      }
+    }
+  }
+  return smallest.value_or(0);
+}
+
+}  // namespace forebay::tier

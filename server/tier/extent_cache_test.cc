@@ -1,0 +1,341 @@
+#include "server/tier/extent_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "server/io/memory_backend.h"
+#include "server/tier/segment_format.h"
+#include "server/tier/tier_test_fixture.h"
+
+namespace forebay::tier {
+namespace {
+
+using testing::CodeOf;
+using testing::KeyOfNumber;
+using testing::MakeExtent;
+using testing::Take;
+using testing::TestExtent;
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
+class ExtentCacheTest : public ::testing::Test {
+ protected:
+  ExtentCacheTest() { Start(100, 100); }
+
+  // RAM in pages; SSD in extents of one page and one piece.
+  void Start(std::uint64_t ram_pages, std::uint64_t ssd_extents, bool has_ssd = true,
+             ExtentCache::Options options = {1000, 1000}) {
+    cache_.reset();
+    store_.reset();
+    arena_.reset();
+    arena_ = Take(RamArena::Create({ram_pages * kPage, 1 << 20, RegionId(0)}));
+    if (has_ssd) {
+      store_ = Take(SegmentStore::Open(backend_, *directory_,
+                                       {ssd_extents * SegmentStore::FileBytes(kPage, 1), true}));
+    }
+    cache_ = ExtentCache::Create(*arena_, store_.get(), options, [this](const ExtentKey& key) {
+      const auto found = next_use_.find(key.extent.value());
+      return found == next_use_.end() ? kNever : found->second;
+    });
+  }
+  // Extent `number`, needed next at `next_use`, brought to RAM.
+  Result<ExtentRef> Bring(std::uint32_t number, std::uint64_t next_use,
+                          std::uint64_t pages = 1) {
+    FOREBAY_ASSIGN(ArenaBlock block, cache_->AllocateRam(pages * kPage, next_use));
+    next_use_[number] = next_use;
+    const TestExtent extent = MakeExtent(number, pages * kPage);
+    std::ranges::copy(extent.memory.span(), block.bytes().begin());
+    return cache_->PublishRam(extent.key, std::move(block), extent.checksums);
+  }
+  // A one-page, one-piece extent on SSD.
+  Status Store(std::uint32_t number, std::uint64_t next_use) {
+    next_use_[number] = next_use;
+    TestExtent extent = MakeExtent(number, kPage);
+    extent.pieces = {{extent.key.extent, 0, kPage}};
+    extent.checksums = ComputeChecksums(extent.key, extent.image(), extent.pieces);
+    return cache_->PublishSsd(*queue_, extent.key, extent.image(), extent.checksums, next_use);
+  }
+  bool IsIn(std::uint32_t number, TierKind tier) {
+    return cache_->FindOn(KeyOfNumber(number), tier) != nullptr;
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<io::Directory> directory_ = Take(backend_.OpenDirectory("/"));
+  std::unique_ptr<io::IoQueue> queue_ = Take(backend_.CreateQueue({}));
+  std::map<std::uint32_t, std::uint64_t> next_use_;
+  std::unique_ptr<RamArena> arena_;
+  std::unique_ptr<SegmentStore> store_;
+  std::unique_ptr<ExtentCache> cache_;
+};
+
+TEST_F(ExtentCacheTest, PublishedExtentIsFoundWithItsBytes) {
+  const ExtentRef published = Take(Bring(1, 10));
+  const ExtentRef found = cache_->Find(KeyOfNumber(1));
+  EXPECT_EQ(found, published);
+  EXPECT_EQ(found->tier, TierKind::kRam);
+  const TestExtent extent = MakeExtent(1, kPage);
+  for (std::size_t i = 0; i < extent.pieces.size(); ++i) {
+    FOREBAY_EXPECT_OK(VerifyPiece(
+        found->key, extent.pieces[i], found->sums().pieces[i],
+        found->block.bytes().subspan(extent.pieces[i].offset, extent.pieces[i].length)));
+  }
+  EXPECT_EQ(cache_->Find(KeyOfNumber(2)), nullptr);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).hits, 1U);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).extents, 1U);
+}
+
+TEST_F(ExtentCacheTest, FastestTierAnswersAndTheSsdCopyStays) {
+  FOREBAY_EXPECT_OK(Store(1, 10));
+  EXPECT_EQ(cache_->Find(KeyOfNumber(1))->tier, TierKind::kSsd);
+  Take(Bring(1, 10));
+  EXPECT_EQ(cache_->Find(KeyOfNumber(1))->tier, TierKind::kRam);
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), TierKind::kRam));
+  const ExtentRef ssd = cache_->Find(KeyOfNumber(1));
+  ASSERT_NE(ssd, nullptr);
+  FOREBAY_EXPECT_OK(testing::VerifySegment(*queue_, *ssd->segment,
+                                           {{{ssd->key.extent, 0, kPage}}}));
+}
+
+TEST_F(ExtentCacheTest, BatchFindMixesTiersAndMisses) {
+  Take(Bring(1, 10));
+  FOREBAY_EXPECT_OK(Store(2, 10));
+  const std::vector<ExtentKey> keys = {KeyOfNumber(1), KeyOfNumber(3), KeyOfNumber(2),
+                                       KeyOfNumber(1)};
+  std::vector<ExtentRef> results(keys.size());
+  cache_->Find(keys, results);
+  EXPECT_EQ(results[0]->tier, TierKind::kRam);
+  EXPECT_EQ(results[1], nullptr);
+  EXPECT_EQ(results[2]->tier, TierKind::kSsd);
+  EXPECT_EQ(results[3], results[0]);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).hits, 2U);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).hits, 1U);
+  EXPECT_EQ(cache_->FindOn(KeyOfNumber(2), TierKind::kSsd), results[2]);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).hits, 1U);  // looking is not using
+}
+
+TEST_F(ExtentCacheTest, EvictsWhatIsNeededFarthest) {
+  Start(4, 0);
+  for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + (i * 3) % 4));  // 100 103 102 101
+  Take(Bring(10, 50));
+  EXPECT_FALSE(IsIn(1, TierKind::kRam));
+  Take(Bring(11, 50));
+  EXPECT_FALSE(IsIn(2, TierKind::kRam));
+  EXPECT_TRUE(IsIn(0, TierKind::kRam));
+  EXPECT_TRUE(IsIn(3, TierKind::kRam));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 2U);
+}
+
+TEST_F(ExtentCacheTest, RefusesRatherThanEvictWhatIsNeededSooner) {
+  Start(2, 0);
+  Take(Bring(1, 10));
+  Take(Bring(2, 11));
+  EXPECT_EQ(CodeOf(Bring(3, 12)), ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(IsIn(1, TierKind::kRam));
+  EXPECT_TRUE(IsIn(2, TierKind::kRam));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);
+}
+
+TEST_F(ExtentCacheTest, WatermarksLeaveRoomToSpare) {
+  Start(100, 0, true, {900, 700});
+  for (std::uint32_t i = 0; i < 90; ++i) Take(Bring(i, 1000 + i));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);
+  Take(Bring(200, 1));  // 91 pages would be above the high mark
+  EXPECT_EQ(cache_->stats(TierKind::kRam).used_bytes, 70 * kPage);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 21U);
+  EXPECT_TRUE(IsIn(68, TierKind::kRam));
+  EXPECT_FALSE(IsIn(69, TierKind::kRam));
+}
+
+TEST_F(ExtentCacheTest, WhatFitsIsNotTradedForItsEqual) {
+  Start(100, 0, true, {900, 700});
+  for (std::uint32_t i = 0; i < 100; ++i) Take(Bring(i, kNever));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);  // all of it is in use
+  Take(Bring(200, kNever));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 1U);
+}
+
+TEST_F(ExtentCacheTest, PinnedExtentsAreNotEvicted) {
+  Start(3, 0);
+  const ExtentRef pin = Take(Bring(1, 900));
+  Take(Bring(2, 800));
+  Take(Bring(3, 700));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).pinned_bytes, kPage);
+  Take(Bring(4, 1));
+  EXPECT_TRUE(IsIn(1, TierKind::kRam));
+  EXPECT_FALSE(IsIn(2, TierKind::kRam));
+}
+
+TEST_F(ExtentCacheTest, EverythingPinnedIsResourceExhausted) {
+  Start(2, 0);
+  const ExtentRef first = Take(Bring(1, 900));
+  ExtentRef second = Take(Bring(2, 900));
+  const auto block = cache_->AllocateRam(kPage, 1);
+  ASSERT_EQ(CodeOf(block), ErrorCode::kResourceExhausted);
+  second.reset();
+  EXPECT_TRUE(cache_->AllocateRam(kPage, 1).has_value());
+}
+
+TEST_F(ExtentCacheTest, EvictionMakesARunAmongFragments) {
+  Start(8, 0);
+  for (std::uint32_t i = 0; i < 8; ++i) Take(Bring(i, 100 + i % 2));  // odd ones are farther
+  Take(Bring(20, 1, 3));
+  EXPECT_TRUE(IsIn(20, TierKind::kRam));
+}
+
+TEST_F(ExtentCacheTest, EvictedMemoryStaysWithItsReader) {
+  Start(2, 0);
+  const ExtentRef reader = Take(Bring(1, 5));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  EXPECT_EQ(cache_->Find(KeyOfNumber(1)), nullptr);
+  EXPECT_EQ(reader->block.bytes()[7], MakeExtent(1, kPage).memory.span()[7]);
+  EXPECT_EQ(arena_->used_bytes(), kPage);
+  Take(Bring(1, 5));  // the same extent again, beside the old memory
+  EXPECT_EQ(arena_->used_bytes(), 2 * kPage);
+}
+
+TEST_F(ExtentCacheTest, SsdEvictsFarthestAndSparesPins) {
+  Start(10, 3);
+  FOREBAY_EXPECT_OK(Store(1, 900));
+  FOREBAY_EXPECT_OK(Store(2, 800));
+  FOREBAY_EXPECT_OK(Store(3, 700));
+  const ExtentRef pin = cache_->Find(KeyOfNumber(1));
+  FOREBAY_EXPECT_OK(Store(4, 10));
+  EXPECT_TRUE(IsIn(1, TierKind::kSsd));
+  EXPECT_FALSE(IsIn(2, TierKind::kSsd));
+  EXPECT_EQ(CodeOf(Store(5, 5000)), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).extents, 3U);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).evictions, 1U);
+  EXPECT_EQ(store_->Keys().size(), 3U);
+}
+
+TEST_F(ExtentCacheTest, RestartFindsWhatIsOnSsd) {
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  FOREBAY_EXPECT_OK(Store(2, 1));
+  Take(Bring(3, 1));
+  Start(100, 100);
+  EXPECT_EQ(cache_->Resident(TierKind::kRam).size(), 0U);
+  EXPECT_EQ(cache_->Resident(TierKind::kSsd).size(), 2U);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).extents, 2U);
+  EXPECT_EQ(cache_->Find(KeyOfNumber(2))->image_bytes, kPage);
+}
+
+TEST_F(ExtentCacheTest, DamagedFooterIsAMissAndTheExtentIsGone) {
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  FOREBAY_EXPECT_OK(
+      backend_.FlipBit("/" + SegmentName(KeyOfNumber(1)), (2 * kPage + 5) * 8));
+  EXPECT_EQ(cache_->Find(KeyOfNumber(1)), nullptr);
+  EXPECT_EQ(cache_->Resident(TierKind::kSsd).size(), 0U);
+  EXPECT_EQ(store_->used_bytes(), 0U);
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  EXPECT_TRUE(IsIn(1, TierKind::kSsd));
+}
+
+TEST_F(ExtentCacheTest, BadSegmentsWithinAMinuteRetireTheTier) {
+  for (std::uint32_t i = 0; i < 5; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
+  cache_->ReportBadSegment(KeyOfNumber(0), 0);
+  cache_->ReportBadSegment(KeyOfNumber(0), 1);  // gone already: counts once
+  cache_->ReportBadSegment(KeyOfNumber(1), 30 * kSecondNs);
+  cache_->ReportBadSegment(KeyOfNumber(2), 61 * kSecondNs);  // the first is too long ago
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_TRUE(IsIn(3, TierKind::kSsd));
+  EXPECT_FALSE(IsIn(2, TierKind::kSsd));
+  cache_->ReportBadSegment(KeyOfNumber(3), 62 * kSecondNs);
+  EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_EQ(cache_->Find(KeyOfNumber(4)), nullptr);
+  EXPECT_EQ(CodeOf(Store(9, 1)), ErrorCode::kFailedPrecondition);
+  Take(Bring(4, 1));  // RAM goes on
+}
+
+TEST_F(ExtentCacheTest, WithoutSsdThereIsRamOnly) {
+  Start(10, 0, false);
+  EXPECT_EQ(CodeOf(Store(1, 1)), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).capacity_bytes, 0U);
+  Take(Bring(1, 1));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+}
+
+TEST_F(ExtentCacheTest, EvictNamesTiers) {
+  EXPECT_EQ(CodeOf(cache_->Evict(KeyOfNumber(1), std::nullopt)), ErrorCode::kNotFound);
+  Take(Bring(1, 1));
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), TierKind::kSsd));
+  EXPECT_TRUE(IsIn(1, TierKind::kRam));
+  EXPECT_EQ(CodeOf(cache_->Evict(KeyOfNumber(1), TierKind::kSsd)), ErrorCode::kNotFound);
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  EXPECT_EQ(store_->Keys().size(), 0U);
+  EXPECT_EQ(arena_->used_bytes(), 0U);
+}
+
+TEST_F(ExtentCacheTest, PublishesNothingTwice) {
+  Take(Bring(1, 1));
+  EXPECT_EQ(CodeOf(Bring(1, 1)), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(arena_->used_bytes(), kPage);
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  EXPECT_EQ(CodeOf(Store(1, 1)), ErrorCode::kAlreadyExists);
+}
+
+TEST_F(ExtentCacheTest, ImpossibleAllocationsEvictNothing) {
+  Start(4, 0);
+  Take(Bring(1, 900));
+  EXPECT_EQ(CodeOf(cache_->AllocateRam(0, 1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(cache_->AllocateRam(5 * kPage, 1)), ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(IsIn(1, TierKind::kRam));
+}
+
+TEST_F(ExtentCacheTest, ThreadsBringFindAndEvictTogether) {
+  Start(24, 12);
+  for (std::uint32_t i = 0; i < 40; ++i) next_use_[i] = 100 + i;
+  std::vector<std::jthread> threads;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t] {
+      std::mt19937_64 random(t);
+      const auto queue = Take(backend_.CreateQueue({}));
+      std::vector<ExtentRef> pins;
+      for (int step = 0; step < 400; ++step) {
+        const auto number = static_cast<std::uint32_t>(random() % 40);
+        TestExtent extent = MakeExtent(number, kPage);
+        const ExtentRef found = cache_->Find(extent.key);
+        if (found && found->tier == TierKind::kRam) {
+          ASSERT_EQ(found->block.bytes()[99], extent.memory.span()[99]);
+        } else if (found) {
+          FOREBAY_EXPECT_OK(testing::VerifySegment(*queue, *found->segment, extent.pieces));
+        }
+        if (found) pins.push_back(found);
+        if (pins.size() > 3) pins.erase(pins.begin());
+        const std::uint64_t action = random() % 4;
+        if (action == 0) {
+          auto block = cache_->AllocateRam(kPage, 50);
+          if (!block.has_value()) continue;
+          std::ranges::copy(extent.memory.span(), block->bytes().begin());
+          const auto published =
+              cache_->PublishRam(extent.key, std::move(*block), extent.checksums);
+          EXPECT_TRUE(published.has_value() || CodeOf(published) == ErrorCode::kAlreadyExists);
+        } else if (action == 1) {
+          const Status stored =
+              cache_->PublishSsd(*queue, extent.key, extent.image(), extent.checksums, 50);
+          EXPECT_TRUE(stored.has_value() || CodeOf(stored) == ErrorCode::kAlreadyExists ||
+                      CodeOf(stored) == ErrorCode::kResourceExhausted);
+        } else if (action == 2 && step % 5 == 0) {
+          const Status evicted = cache_->Evict(extent.key, std::nullopt);
+          EXPECT_TRUE(evicted.has_value() || CodeOf(evicted) == ErrorCode::kNotFound);
+        }
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(cache_->Resident(TierKind::kRam).size() * kPage, arena_->used_bytes());
+  EXPECT_EQ(cache_->Resident(TierKind::kSsd).size(), store_->Keys().size());
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).extents, store_->Keys().size());
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+}
+
+}  // namespace
+}  // namespace forebay::tier
