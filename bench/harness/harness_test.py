@@ -7,7 +7,8 @@ import tomllib
 import unittest
 import xml.etree.ElementTree
 
-from harness import datasets, figures, machine, peers, processes, report, spine
+from harness import (datasets, figures, machine, peers, processes, programs, report,
+                     spine)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -131,6 +132,20 @@ class SpineTest(unittest.TestCase):
         names = {datasets.Spec("files", 10).name, datasets.Spec("tar", 10).name,
                  datasets.Spec("files", 11).name, datasets.Spec("files", 10, seed=1).name}
         self.assertEqual(len(names), 4)
+
+
+class OrderBenchmarkTest(unittest.TestCase):
+    def test_takes_medians_of_the_sizes_that_count(self):
+        def entry(name, rate, aggregate="median"):
+            return {"name": name, "run_type": "aggregate", "aggregate_name": aggregate,
+                    "items_per_second": rate, "real_time": 1e9 / rate}
+        found = programs.parse_order_benchmark({"benchmarks": [
+            entry("BM_Forward/n:17/block:0_median", 3e7),
+            entry("BM_Forward/n:17/block:0_mean", 1e7, "mean"),
+            entry("BM_Forward/n:17/block:1_median", 1e7),
+            entry("BM_Forward/n:1099511627776/block:0_median", 1e7)]})
+        self.assertEqual(list(found), [("Forward", 17)])
+        self.assertEqual(found["Forward", 17][0], 3e7)
 
 
 class MachineTest(unittest.TestCase):

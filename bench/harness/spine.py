@@ -7,15 +7,16 @@ import statistics
 import tempfile
 import time
 
-from harness import datasets, figures, machine, peers, processes
+from harness import datasets, machine, peers, processes, programs
 from harness.figures import Figure, Goal, from_runs, interleave, missing, ratios
 
 GIGA = 1e9
 BATCH = 64
 SEED = 20_177
 EXTENT_BYTES = 32 * 1024 * 1024  # the daemon's default
+SLOT_BYTES = 512 * 1024 * 1024
 GFS_PRESET = "tsubame3"
-GFS_BANDWIDTH = 600e6            # of that preset; the counters report it and are compared
+GFS_BANDWIDTH = 600e6            # of that preset, as are the opens
 GFS_OPENS_PER_S = 2000
 
 
@@ -47,6 +48,7 @@ class Spine:
     def __init__(self, sheet, binaries, data_folder, quick):
         self.sheet = sheet
         self.binaries = binaries
+        self.quick = quick
         self.scale = QUICK if quick else FULL
         self.data_folder = pathlib.Path(data_folder)
         self.peers = peers.Peers(binaries, data_folder)
@@ -61,7 +63,9 @@ class Spine:
 
     def rows(self):
         """Row name -> (method, the ids of its figures with unit and goal)."""
-        return {
+        rows = {
+            "order": (lambda: programs.order(self.sheet, self.binaries, self.scale.pairs),
+                      programs.ORDER_GOALS),
             "stream": (self.stream, STREAM_GOALS),
             "small": (self.small_samples, SMALL_GOALS),
             "ssd": (self.ssd, SSD_GOALS),
@@ -70,6 +74,10 @@ class Spine:
             "accelerator": (self.accelerator, ACCELERATOR_GOALS),
             "first_batch": (self.first_batch, FIRST_BATCH_GOALS),
         }
+        if not self.quick:
+            rows["quickstart"] = (lambda: programs.quickstart(self.sheet),
+                                  programs.QUICKSTART_GOALS)
+        return rows
 
     def run(self, only=""):
         for name, (row, goals) in self.rows().items():
@@ -88,13 +96,6 @@ class Spine:
     def add_goal(self, goals, figure_id, values, **fields):
         unit, goal = goals[figure_id]
         self.sheet.add(from_runs(figure_id, unit, values, goal=goal, **fields))
-
-    def add_optional(self, figure_id, unit, measure):
-        """An informing figure; its peer's absence is a figure too."""
-        try:
-            self.sheet.add(from_runs(figure_id, unit, measure()))
-        except (processes.Missing, processes.RunFailed) as error:
-            self.sheet.add(missing(figure_id, unit, str(error)))
 
     # Warm RAM, 114,660-byte files.
 
@@ -129,10 +130,16 @@ class Spine:
             if best_webdataset:
                 contenders["webdataset"] = best_webdataset
             results = interleave(scale.pairs, contenders)
+            peak_bytes = machine.process_peak_bytes(service.process.pid)
         for reports in results.values():
             for report in reports:
                 ledger.check(report)
         self._stream_figures(results)
+        limit_bytes = int(self._ram_keys(files)["tier.ram.capacity"]) + SLOT_BYTES
+        self.add_goal(STREAM_GOALS, "spine.memory.over_limits",
+                      [max(0, peak_bytes - limit_bytes) / 1e6],
+                      settings=f"limits={limit_bytes / 1e6:.0f} MB; peak resident size, shared "
+                      "memory included")
 
     def _plain_contenders(self, files, order):
         def plain(threads, batch):
@@ -160,7 +167,8 @@ class Spine:
         return lambda _round: run(best, False)
 
     def _ram_keys(self, dataset):
-        return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}"}
+        return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}",
+                "slots.capacity": str(SLOT_BYTES)}
 
     def _stream_figures(self, results):
         rates = {name: [peers.rate(report) for report in reports]
@@ -404,6 +412,7 @@ STREAM_GOALS = {
     "spine.stream.contiguous_vs_webdataset": ("x", Goal(8)),
     "spine.cpu.contiguous_vs_plain": ("x", Goal(2.0, at_least=False)),
     "spine.cpu.views_vs_plain": ("x", Goal(0.8, at_least=False)),
+    "spine.memory.over_limits": ("MB", Goal(100, at_least=False)),
 }
 SMALL_GOALS = {
     "spine.small.contiguous": ("samples/s", Goal(500_000)),
