@@ -49,12 +49,13 @@ mkdir -p "$place"
 place=$(cd "$place" && pwd)
 readonly place build_folder=$place/build gfs_folder=$place/gfs ssd_folder=$place/ssd
 readonly log_folder=$place/log
-mkdir -p "$gfs_folder" "$ssd_folder" "$log_folder"
+mkdir -p "$gfs_folder" "$ssd_folder" "$log_folder" "$place/state"
 
 # A Unix socket's path may have 107 bytes, so it does not lie in the (maybe deep) build folder.
 runtime_folder=$(mktemp -d "${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}/forebay.XXXXXX")
 readonly runtime_folder socket=$runtime_folder/forebayd.sock
 daemon_pid=
+export FOREBAY_JOB_ID=quickstart  # daemon and clients agree on it, whatever the caller's says
 
 # stop_daemon: SIGTERM drains; what has not gone after ten seconds is killed.
 stop_daemon() {
@@ -99,12 +100,12 @@ step_build() {
     fail "configuring failed; the whole log: $log_folder/configure.log"
   fi
   local program
-  for program in forebayd forebay_cli forebay-train; do
+  for program in forebayd forebay_cli forebay_train; do
     ninja -C "$build_folder" -t query "$program" >/dev/null 2>&1 ||
       fail "this tree does not build $program; see $log_folder/configure.log"
   done
   NINJA_STATUS='  [%f/%t] ' cmake --build "$build_folder" -j "$jobs" \
-    --target forebayd forebay_cli forebay-train
+    --target forebayd forebay_cli forebay_train
   cmake --install "$build_folder" --prefix "$place/install" --component programs >/dev/null
 }
 
@@ -129,26 +130,34 @@ write_daemon_config() {
   cat >"$runtime_folder/forebayd.toml" <<TOML
 [daemon]
 socket = "$socket"
-job_id = "quickstart"
+state_dir = "$place/state"
+job_id = "$FOREBAY_JOB_ID"
 
-[ram]
-capacity = "256 MiB"
+[tier.ram]
+capacity = "256MiB"
 
-[ssd]
-path = "$ssd_folder"
-capacity = "1 GiB"
+[tier.ssd]
+directory = "$ssd_folder"
+capacity = "1GiB"
+
+[slots]
+capacity = "64MiB"
 
 [[dataset]]
 name = "fashion-mnist-train"
+path = "$gfs_folder/fashion-mnist"
 format = "idx"
-root = "$gfs_folder/fashion-mnist"
-fields = { images = "train-images-idx3-ubyte", labels = "train-labels-idx1-ubyte" }
+files = ["images=train-images-idx3-ubyte", "labels=train-labels-idx1-ubyte"]
+stage_at_start = false
+persist = true
 
 [[dataset]]
 name = "fashion-mnist-test"
+path = "$gfs_folder/fashion-mnist"
 format = "idx"
-root = "$gfs_folder/fashion-mnist"
-fields = { images = "t10k-images-idx3-ubyte", labels = "t10k-labels-idx1-ubyte" }
+files = ["images=t10k-images-idx3-ubyte", "labels=t10k-labels-idx1-ubyte"]
+stage_at_start = false
+persist = true
 TOML
 }
 

@@ -50,7 +50,10 @@ to_log() {
   shift
   "$@" >"$log" 2>&1 </dev/null || status=$?
   if [[ $status -ne 0 && $status -ne 124 ]]; then
-    tail -n 80 "$log" | sed 's/^/  | /'
+    # A build goes on past a failure, so the reasons may lie far above the end.
+    grep -E '^FAILED: |: (fatal )?error: |: undefined reference|ERROR: |runtime error: ' "$log" |
+      head -n 40 | sed 's/^/  > /' || true
+    tail -n 60 "$log" | sed 's/^/  | /'
     say "the whole log: $log"
   fi
   return $status
@@ -66,7 +69,7 @@ stage_packages() {
 stage_build() {
   to_log configure cmake --preset ci || return
   grep -E '^-- (Skipping|Forebay:)' "$log_folder/configure.log" || true
-  to_log build cmake --build --preset ci -j "$jobs"
+  to_log build cmake --build --preset ci -j "$jobs" -- -k 0
 }
 
 # Runs for the time that is left; a stage cut short is reported, not failed.
@@ -78,7 +81,7 @@ stage_clang() {
     return 0
   fi
   to_log clang-build timeout "$seconds" bash -c \
-    "cmake --preset fuzz && cmake --build --preset fuzz -j $jobs" || status=$?
+    "cmake --preset fuzz && cmake --build --preset fuzz -j $jobs -- -k 0" || status=$?
   if [[ $status -eq 124 ]]; then
     say "clang: NOT FINISHED within $seconds s; raise FOREBAY_TEST_MINUTES"
     return 0
