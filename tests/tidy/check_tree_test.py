@@ -199,7 +199,7 @@ CASES = {
         [code("server/io/a.cc", "auto x = std::make_unique<Thing>(3);  // a new one"),
          code("server/io/a.cc", "std::unique_ptr<Thing> x(new Thing(3));"),
          code("server/io/a.cc", "return std::unique_ptr<Thing>(\n    new Thing(3));"),
-         code("server/io/a.cc", "new (place) Thing(3);"),
+         code("server/io/a.cc", "#include <new>\nnew (place) Thing(3);"),
          code("server/io/a.cc", "int new_size = 3;")],
     ),
     "delete-expression": (
@@ -276,7 +276,8 @@ CASES = {
     "machine-path": (
         [code("server/io/a.cc", 'Open("/tmp/x");'), code("tests/a.cc", 'Open("/work' + '/data");'),
          {"docs/page.md": "see /root" + "/notes\n"}],
-        [code("tests/e2e/a.cc", 'Open("/tmp/x");'), code("server/io/a.cc", 'Open("/var/tmp/x");'),
+        [code("tests/e2e/a.cc", 'Open("/tmp/x");'), code("server/io/a.h", "// $TMPDIR or /tmp/x"),
+         code("server/io/a.cc", 'Open("/var/tmp/x");'),
          {"docs/page.md": "see framework/data and ./work/x\n"}],
     ),
     "registry-host": (

@@ -52,7 +52,7 @@ BANNED_CODE = [
      "clang 14 lacks it; name the place in the message"),
     ("sleep-in-test", r"\b(sleep_for|sleep_until|usleep|nanosleep)\s*\(|(?<![\w.>])(::)?sleep\s*\(",
      _in_tests, "wait on what should happen, or crank an injected clock"),
-    ("new-expression", r"(?<!operator )\bnew\b(?!\s*\()", _anywhere,
+    ("new-expression", r"(?<!operator )(?<!<)\bnew\b(?!\s*\()", _anywhere,
      "use std::make_unique, a container, or unique_ptr<T>(new T) where T's constructor is private"),
     ("delete-expression", r"(?<!operator )(?<!=)(?<!= )\bdelete\b", _anywhere,
      "use std::unique_ptr"),
@@ -190,12 +190,8 @@ def foreign_places(tree):
     for file in tree.files:
         if file.folder == "tests/tidy" or file.size_bytes > FILE_BYTES_READ_MAX:
             continue
-        scratch_allowed = file.path.startswith(_SCRATCH_ALLOWED) or file.is_test
         for number, line in enumerate(file.lines, start=1):
-            if "/" not in line and "." not in line:
-                continue
-            if _MACHINE_PATH.search(line) or (
-                    not scratch_allowed and file.is_source and _SCRATCH_PATH.search(line)):
+            if _MACHINE_PATH.search(line):
                 yield Finding(file.path, number, "machine-path",
                               "take the place from configuration or the environment")
             if _REGISTRY.search(line):
@@ -203,6 +199,17 @@ def foreign_places(tree):
                               "name the package, not the host; clients know theirs")
 
 
+def scratch_paths(tree):
+    """A comment may name /tmp; product code asks for the temporary directory."""
+    for file in tree.files:
+        if file.path.startswith(_SCRATCH_ALLOWED) or file.is_test or not file.is_source:
+            continue
+        for number, line in enumerate(file.uncommented.split("\n"), start=1):
+            if _SCRATCH_PATH.search(line):
+                yield Finding(file.path, number, "machine-path",
+                              "ask std::filesystem::temp_directory_path(), which heeds TMPDIR")
+
+
 FILE_BYTES_READ_MAX = 1 << 20
 TEXT_RULES = [banned_code, long_lines, long_functions, header_guards, leftovers, skipped_tests,
-              non_ascii, foreign_places]
+              non_ascii, foreign_places, scratch_paths]
