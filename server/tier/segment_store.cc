@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kTransferBytes = limits::kMiB;
 constexpr std::size_t kTransfersInFlightMax = 8;
 // The manifest is compacted when it has more dead records than live ones, and at least these.
-constexpr std::uint64_t kDeadRecordsMin = 1024;
+constexpr std::uint64_t kDeadRecordsMin = 256;
 
 // Writes `bytes` at the start of `file`, several transfers at a time. The queue is idle before
 // and after, whatever happens.

@@ -1,0 +1,80 @@
+#include "server/tier/image_verifier.h"
+
+#include <algorithm>
+#include <string>
+
+namespace forebay::tier {
+
+Status ImageVerifier::CheckShape(const ExtentKey& key, std::uint64_t image_bytes,
+                                 const ExtentChecksums& checksums,
+                                 std::span<const catalog::Range> pieces) {
+  const auto fail = [&key](const char* why) {
+    return Error(ErrorCode::kDataLoss, "extent " + KeyText(key) + ": " + why);
+  };
+  if (pieces.empty()) return {};
+  if (pieces.size() != checksums.pieces.size()) {
+    return fail("its checksum table does not fit its catalog");
+  }
+  std::uint64_t end = 0;
+  for (const catalog::Range& piece : pieces) {
+    if (piece.offset < end || piece.offset > image_bytes ||
+        piece.length > image_bytes - piece.offset) {
+      return fail("its pieces overlap or leave the image");
+    }
+    end = piece.offset + piece.length;
+  }
+  return {};
+}
+
+ImageVerifier::ImageVerifier(const ExtentKey& key, std::uint64_t image_bytes,
+                             const ExtentChecksums& checksums,
+                             std::span<const catalog::Range> pieces)
+    : key_(key),
+      image_bytes_(image_bytes),
+      checksums_(checksums),
+      pieces_(pieces),
+      image_(PieceIdentity(key, 0, image_bytes)),
+      piece_(PieceIdentity(key, 0, 0)) {
+  if (!pieces_.empty()) piece_.Reset(PieceIdentity(key, pieces_[0].offset, pieces_[0].length));
+}
+
+Status ImageVerifier::EndPiece() {
+  if (piece_.Finish() != checksums_.pieces[next_piece_]) {
+    return Error(ErrorCode::kDataLoss,
+                 "extent " + KeyText(key_) + ": piece " + std::to_string(next_piece_) + " (" +
+                     std::to_string(pieces_[next_piece_].length) + " bytes at " +
+                     std::to_string(pieces_[next_piece_].offset) +
+                     ") does not match its checksum");
+  }
+  if (++next_piece_ < pieces_.size()) {
+    piece_.Reset(
+        PieceIdentity(key_, pieces_[next_piece_].offset, pieces_[next_piece_].length));
+  }
+  return {};
+}
+
+Status ImageVerifier::Feed(std::span<const std::byte> part) {
+  image_.Update(part);
+  const std::uint64_t part_end = offset_ + part.size();
+  while (next_piece_ < pieces_.size()) {
+    const catalog::Range& piece = pieces_[next_piece_];
+    const std::uint64_t piece_end = piece.offset + piece.length;
+    const std::uint64_t begin = std::max<std::uint64_t>(piece.offset, offset_);
+    const std::uint64_t end = std::min(piece_end, part_end);
+    if (begin < end) piece_.Update(part.subspan(begin - offset_, end - begin));
+    if (piece_end > part_end) break;
+    FOREBAY_TRY(EndPiece());
+  }
+  offset_ = part_end;
+  return {};
+}
+
+Status ImageVerifier::Finish() {
+  if (offset_ != image_bytes_ || image_.Finish() != checksums_.image) {
+    return Error(ErrorCode::kDataLoss,
+                 "extent " + KeyText(key_) + ": its image does not match its checksum");
+  }
+  return {};
+}
+
+}  // namespace forebay::tier

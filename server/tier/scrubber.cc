@@ -1,0 +1,141 @@
+#include "server/tier/scrubber.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "server/tier/image_verifier.h"
+#include "server/tier/segment_format.h"
+
+namespace forebay::tier {
+namespace {
+
+io::Operation ReadOf(const Segment& segment, std::uint64_t offset, io::AlignedBuffer& buffer) {
+  io::Operation read;
+  read.kind = io::OpKind::kRead;
+  read.file = segment.file.get();
+  read.offset = offset;
+  read.buffer = buffer.span().first(std::min<std::uint64_t>(
+      buffer.size(), SegmentShape::Padded(segment.image_bytes) - offset));
+  return read;
+}
+
+}  // namespace
+
+Scrubber::Scrubber(ExtentCache& cache, io::Clock& clock, PiecesOf pieces_of,
+                   const Options& options, io::AlignedBuffer first, io::AlignedBuffer second)
+    : cache_(&cache),
+      clock_(&clock),
+      pieces_of_(std::move(pieces_of)),
+      options_(options),
+      buffers_{std::move(first), std::move(second)},
+      not_before_ns_(clock.NowNs()) {}
+
+Result<Scrubber> Scrubber::Create(ExtentCache& cache, io::Clock& clock, PiecesOf pieces_of,
+                                  const Options& options) {
+  FOREBAY_ASSIGN(io::AlignedBuffer first, io::AlignedBuffer::Create(kScrubBytes));
+  FOREBAY_ASSIGN(io::AlignedBuffer second, io::AlignedBuffer::Create(kScrubBytes));
+  return Scrubber(cache, clock, std::move(pieces_of), options, std::move(first),
+                  std::move(second));
+}
+
+// Moves the earliest next start on by what the bytes cost. Time that passed unused is lost,
+// so that a pause is not followed by a burst.
+void Scrubber::Charge(std::uint64_t bytes) {
+  counts_.bytes += bytes;
+  if (options_.bytes_per_second == 0) return;
+  // An extent has at most 64 MiB, so this does not overflow.
+  const std::uint64_t cost_ns = bytes * 1'000'000'000 / options_.bytes_per_second;
+  not_before_ns_ =
+      std::max(not_before_ns_, clock_->NowNs()) + static_cast<std::int64_t>(cost_ns);
+}
+
+// One read is under way while the part before it is summed.
+Status Scrubber::ScrubSegment(const ResidentExtent& extent, io::IoQueue& queue,
+                              std::span<const catalog::Range> pieces) {
+  const Segment& segment = *extent.segment;
+  ImageVerifier verifier(extent.key, extent.image_bytes, segment.checksums, pieces);
+  std::vector<io::Completion> completions;
+  std::size_t current = 0;
+  io::Operation read = ReadOf(segment, 0, buffers_[current]);
+  FOREBAY_TRY(queue.Submit({&read, 1}));
+  for (std::uint64_t offset = 0; offset < extent.image_bytes; offset += kScrubBytes) {
+    const std::uint64_t wanted = std::min<std::uint64_t>(kScrubBytes,
+                                                         extent.image_bytes - offset);
+    completions.clear();
+    while (completions.empty()) queue.Wait(1, completions);
+    Status status;
+    if (!completions[0].bytes.has_value()) {
+      status = completions[0].bytes.error();
+    } else if (*completions[0].bytes < wanted) {
+      status = Error(ErrorCode::kDataLoss, "segment " + KeyText(extent.key) + " is too short");
+    }
+    FOREBAY_TRY(status);
+    const std::span<const std::byte> part = buffers_[current].span().first(wanted);
+    current ^= 1;
+    const bool has_more = extent.image_bytes - offset > kScrubBytes;
+    if (has_more) {
+      read = ReadOf(segment, offset + kScrubBytes, buffers_[current]);
+      FOREBAY_TRY(queue.Submit({&read, 1}));
+    }
+    status = verifier.Feed(part);
+    if (!status.has_value()) {
+      completions.clear();
+      while (has_more && completions.empty()) queue.Wait(1, completions);
+      return status;
+    }
+  }
+  return verifier.Finish();
+}
+
+Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
+  FOREBAY_CHECK(extent != nullptr);
+  if (queue.in_flight() != 0) {
+    return Error(ErrorCode::kFailedPrecondition, "a scrub needs an idle queue");
+  }
+  pieces_.clear();
+  if (pieces_of_ && !pieces_of_(extent->key, pieces_).has_value()) pieces_.clear();
+  Charge(extent->image_bytes);
+  ++counts_.extents;
+  Status status =
+      ImageVerifier::CheckShape(extent->key, extent->image_bytes, extent->sums(), pieces_);
+  if (status.has_value() && extent->segment) {
+    status = ScrubSegment(*extent, queue, pieces_);
+  } else if (status.has_value()) {
+    ImageVerifier verifier(extent->key, extent->image_bytes, extent->sums(), pieces_);
+    status = verifier.Feed(extent->block.bytes());
+    if (status.has_value()) status = verifier.Finish();
+  }
+  if (!status.has_value() && status.error().code() == ErrorCode::kDataLoss) {
+    ++counts_.bad_extents;
+  }
+  return status;
+}
+
+std::optional<Scrubber::Finding> Scrubber::ScrubNext(io::IoQueue& queue) {
+  // Twice through both tiers sees every extent from wherever the round stands.
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    for (const ExtentKey& key : cache_->Resident(next_tier_)) {
+      if (last_key_ && key <= *last_key_) continue;
+      last_key_ = key;
+      const ExtentRef extent = cache_->FindOn(key, next_tier_);
+      if (!extent) continue;  // evicted meanwhile
+      Finding finding = {key, next_tier_, ScrubExtent(extent, queue)};
+      if (!finding.status.has_value() &&
+          finding.status.error().code() == ErrorCode::kDataLoss) {
+        if (next_tier_ == TierKind::kSsd) {
+          cache_->ReportBadSegment(key, clock_->NowNs());
+        } else {
+          // It may have been evicted already, which is as good.
+          static_cast<void>(cache_->Evict(key, TierKind::kRam));
+        }
+      }
+      return finding;
+    }
+    last_key_.reset();
+    next_tier_ = next_tier_ == TierKind::kRam ? TierKind::kSsd : TierKind::kRam;
+  }
+  return std::nullopt;
+}
+
+}  // namespace forebay::tier
