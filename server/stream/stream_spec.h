@@ -60,8 +60,8 @@ Result<std::shared_ptr<const catalog::Selection>> ResolveSelection(
 
 // A batch's name: steps of this rank, or a micro-batch of the global batch.
 struct BatchName {
-  EpochId epoch;
-  StepId step;
+  EpochId epoch{};
+  StepId step{};
   std::uint32_t micro_size = 0;
   std::uint32_t micro_index = 0;
 };

@@ -1,0 +1,329 @@
+// A session serves exactly what its order says, byte for byte, on every tier and in both
+// deliveries, and owes its reader no more than its credits. Real rooms on the memory back end.
+#include "server/stream/stream_session.h"
+
+#include <algorithm>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/order.h"
+#include "server/io/fault_injector.h"
+#include "server/io/faulty_backend.h"
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::stream {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kRecordBytes = 1000;
+constexpr std::uint64_t kSamples = 512;
+
+class StreamSessionTest : public ::testing::Test {
+ protected:
+  StreamSessionTest() {
+    EXPECT_TRUE(backend_.AddDirectory("/ssd").has_value());
+    EXPECT_TRUE(backend_
+                    .AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
+                    .has_value());
+  }
+
+  void Start(const ServeOptions& options = {}) {
+    auto made = ServeFixture::Create(backend_, kRecordBytes, options);
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    serve_ = std::move(*made);
+    const Status staged = serve_->StageAll();
+    ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
+    sink_ = serve_->MakeSink();
+  }
+
+  std::shared_ptr<StreamSession> Open(const ServeFixture::Ask& ask = {}) {
+    auto session = serve_->Open(ask, *sink_);
+    EXPECT_TRUE(session.has_value()) << (session ? "" : session.error().ToString());
+    return session ? *session : nullptr;
+  }
+
+  // Pulls a whole epoch with as many credits as there are, releasing as it goes.
+  void PullEpoch(StreamSession& session, std::uint32_t epoch) {
+    const std::size_t before = sink_->batches().size();
+    for (std::uint64_t step = 0; step < session.spec().plan.steps(); ++step) {
+      ASSERT_TRUE(session.Pull({.first = {.epoch = EpochId(epoch), .step = StepId(step)}})
+                      .has_value());
+      ASSERT_TRUE(sink_->WaitFor(before + step + 1));
+      ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+      const std::uint64_t id = sink_->batches().back().id;
+      ASSERT_TRUE(session.Release({&id, 1}).has_value());
+    }
+  }
+
+  void ExpectRightBytes() {
+    for (const CollectingSink::Taken& batch : sink_->batches()) {
+      ASSERT_EQ(batch.payload.size(), batch.sample_ids.size());
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        ASSERT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kRecordBytes))
+            << "sample " << batch.sample_ids[i];
+      }
+    }
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<CollectingSink> sink_;
+  std::unique_ptr<ServeFixture> serve_;
+};
+
+TEST_F(StreamSessionTest, DeliversTheOrderExactlyOnceInBothDeliveries) {
+  Start();
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    sink_ = serve_->MakeSink();
+    auto session = Open({.delivery = delivery});
+    PullEpoch(*session, 3);
+    ExpectRightBytes();
+    const Order order(session->spec().order, EpochId(3));
+    std::set<std::uint64_t> seen;
+    for (const CollectingSink::Taken& batch : sink_->batches()) {
+      EXPECT_EQ(batch.views, delivery == Delivery::kViews);
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        EXPECT_EQ(batch.sample_ids[i],
+                  order.Forward(Position(batch.name.step.value() * 8 + i)));
+        EXPECT_TRUE(seen.insert(batch.sample_ids[i]).second);
+      }
+    }
+    EXPECT_EQ(seen.size(), kSamples);
+    session->Close();
+  }
+}
+
+TEST_F(StreamSessionTest, ServesTheSameBytesFromSsd) {
+  Start({.ram_bytes = 384 << 10, .ssd_bytes = 64 << 20});
+  ASSERT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 0u) << "nothing went to SSD";
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    sink_ = serve_->MakeSink();
+    auto session = Open({.delivery = delivery});
+    PullEpoch(*session, 0);
+    ExpectRightBytes();
+    EXPECT_EQ(sink_->batches().size(), kSamples / 8);
+    session->Close();
+  }
+  EXPECT_EQ(serve_->slots().used_bytes(), 0u) << "slot memory leaked";
+}
+
+TEST_F(StreamSessionTest, RanksShareTheGlobalOrder) {
+  Start();
+  auto first = Open({.batch = 16, .ranks = 2, .rank = 0});
+  auto second = Open({.batch = 16, .ranks = 2, .rank = 1});
+  ASSERT_TRUE(first->Pull({.first = {.step = StepId(5)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  ASSERT_TRUE(second->Pull({.first = {.step = StepId(5)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(2));
+  std::vector<std::uint64_t> together = sink_->batches()[0].sample_ids;
+  const auto rest = sink_->batches()[1].sample_ids;
+  together.insert(together.end(), rest.begin(), rest.end());
+  auto micro = Open({.batch = 16, .ranks = 2, .rank = 0});
+  ASSERT_TRUE(micro->Pull({.first = {.step = StepId(5), .micro_size = 16, .micro_index = 0}})
+                  .has_value());
+  ASSERT_TRUE(sink_->WaitFor(3));
+  EXPECT_EQ(sink_->batches()[2].sample_ids, together) << "a micro-batch is a slice of the step";
+  first->Close();
+  second->Close();
+  micro->Close();
+}
+
+TEST_F(StreamSessionTest, PadsTheTailAndFlagsIt) {
+  Start();
+  auto session = Open({.batch = 100, .tail = TailPolicy::kPad});
+  ASSERT_EQ(session->spec().plan.steps(), 6u);
+  ASSERT_TRUE(session->Pull({.first = {.step = StepId(5)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  EXPECT_EQ(sink_->batches()[0].sample_ids.size(), 100u);
+  EXPECT_EQ(sink_->batches()[0].padded, 88u);
+  ExpectRightBytes();
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, TheSameNameGivesTheSameBatchAgain) {
+  Start();
+  auto session = Open();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(session->Pull({.first = {.step = StepId(11)}}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(static_cast<std::size_t>(i) + 1));
+  }
+  EXPECT_EQ(sink_->batches()[0].sample_ids, sink_->batches()[1].sample_ids);
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, ViewsBeyondThePinLimitAreCopiedAndCounted) {
+  Start({.view_pin_bytes = 0});
+  auto session = Open({.delivery = Delivery::kViews});
+  PullEpoch(*session, 0);
+  ExpectRightBytes();
+  EXPECT_EQ(session->stats().copied_views, kSamples);
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, WhatIsHeldComesBackWhenTheReaderGoesAway) {
+  Start();
+  auto session = Open({.credits = 4});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 4}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(4));
+  EXPECT_EQ(session->stats().held, 4u);
+  EXPECT_GT(serve_->slots().used_bytes(), 0u);
+  session->Close();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0u);
+  EXPECT_EQ(serve_->registry().open_count(), 0u);
+}
+
+// --- every error branch -------------------------------------------------------------------
+
+TEST_F(StreamSessionTest, RefusesMorePullsThanCredits) {
+  Start();
+  auto session = Open({.credits = 2});
+  const Status pulled = session->Pull({.first = {}, .count = 3});
+  ASSERT_FALSE(pulled.has_value());
+  EXPECT_EQ(pulled.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(pulled.error().message(), HasSubstr("credits"));
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, RefusesPullsOfNoSteps) {
+  Start();
+  auto session = Open();
+  EXPECT_EQ(session->Pull({.first = {}, .count = 0}).error().code(), ErrorCode::kOutOfRange);
+  EXPECT_EQ(session->Pull({.first = {}, .count = 65}).error().code(), ErrorCode::kOutOfRange);
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, AStepThatDoesNotExistFailsAlone) {
+  Start();
+  auto session = Open();
+  ASSERT_TRUE(session->Pull({.first = {.step = StepId(1'000'000)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  ASSERT_EQ(sink_->errors().size(), 1u);
+  EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kOutOfRange);
+  ASSERT_TRUE(session->Pull({.first = {.step = StepId(0)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(2));
+  EXPECT_EQ(sink_->batches().size(), 1u) << "the stream goes on";
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, RefusesToReleaseWhatIsNotHeld) {
+  Start();
+  auto session = Open();
+  const std::uint64_t id = 99;
+  EXPECT_EQ(session->Release({&id, 1}).error().code(), ErrorCode::kInvalidArgument);
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, ARankWithAnotherOrderIsToldBothSides) {
+  Start();
+  auto session = Open({.ranks = 2, .rank = 0});
+  auto other = serve_->Open({.seed = 8, .ranks = 2, .rank = 1}, *sink_);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(other.error().message(), HasSubstr("data/train"));
+  auto elsewhere = serve_->Open({.name = "second", .seed = 8, .ranks = 2, .rank = 1}, *sink_);
+  ASSERT_TRUE(elsewhere.has_value()) << "another stream may have another order";
+  (*elsewhere)->Close();
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, RefusesStreamsThatSlotMemoryCannotHold) {
+  Start({.slot_bytes = 1 << 20});
+  auto session = serve_->Open({.batch = 512, .credits = 64}, *sink_);
+  ASSERT_FALSE(session.has_value());
+  EXPECT_EQ(session.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(session.error().message(), HasSubstr("slots.capacity"));
+}
+
+TEST_F(StreamSessionTest, RefusesAGlobalOrderBeyondTheTiersWithAdvice) {
+  Start({.ram_bytes = 256 << 10, .extent_bytes = 16 << 10});
+  auto session = serve_->Open({}, *sink_);
+  ASSERT_FALSE(session.has_value());
+  EXPECT_EQ(session.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(session.error().message(), HasSubstr("mode 'block'"));
+  auto block = serve_->Open({.mode = OrderMode::kBlock}, *sink_);
+  ASSERT_TRUE(block.has_value()) << block.error().ToString();
+  PullEpoch(**block, 0);
+  ExpectRightBytes();
+  (*block)->Close();
+}
+
+TEST_F(StreamSessionTest, RefusesWrongWordsByName) {
+  Start();
+  struct Case {
+    ServeFixture::Ask ask;
+    const char* part;
+  };
+  const Case cases[] = {
+      {{.batch = 0}, "global"},
+      {{.credits = 0}, "credits"},
+      {{.credits = 65}, "credits"},
+      {{.name = ""}, "name"},
+      {{.ranks = 3, .rank = 0}, ""},
+      {{.ranks = 2, .rank = 2}, "rank"},
+  };
+  for (const Case& wrong : cases) {
+    auto session = serve_->Open(wrong.ask, *sink_);
+    ASSERT_FALSE(session.has_value());
+    EXPECT_THAT(session.error().message(), HasSubstr(wrong.part));
+  }
+}
+
+TEST_F(StreamSessionTest, AForeignFingerprintNamesBothCatalogs) {
+  Start();
+  auto request = serve_->Request({});
+  ASSERT_TRUE(request.has_value());
+  request->catalog_fingerprint = 12345;
+  const auto spec = ResolveStream(serve_->dataset(), *request);
+  ASSERT_FALSE(spec.has_value());
+  EXPECT_EQ(spec.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(spec.error().message(), HasSubstr("0000000000003039"));
+}
+
+TEST_F(StreamSessionTest, AStalledReaderCostsItsOwnSlotsOnly) {
+  Start();
+  auto stalled = Open({.credits = 4, .name = "stalled"});
+  ASSERT_TRUE(stalled->Pull({.first = {}, .count = 4}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(4));
+  auto healthy_sink = serve_->MakeSink();
+  auto healthy = serve_->Open({.name = "healthy"}, *healthy_sink);
+  ASSERT_TRUE(healthy.has_value());
+  std::swap(sink_, healthy_sink);
+  PullEpoch(**healthy, 0);
+  EXPECT_EQ(sink_->batches().size(), kSamples / 8);
+  (*healthy)->Close();
+  stalled->Close();
+}
+
+TEST_F(StreamSessionTest, AFlippedBitOnSsdIsFetchedAnew) {
+  Start({.ram_bytes = 512 << 10, .ssd_bytes = 64 << 20});
+  auto session = Open();
+  auto directory = backend_.OpenDirectory("/ssd");
+  ASSERT_TRUE(directory.has_value());
+  std::size_t flipped = 0;
+  const auto flip_files = [&](const std::string& folder, auto&& self) -> void {
+    auto entries = (*directory)->List(folder);
+    ASSERT_TRUE(entries.has_value());
+    for (const io::DirectoryEntry& entry : *entries) {
+      const std::string path = folder.empty() ? entry.name : folder + "/" + entry.name;
+      if (entry.is_directory) {
+        self(path, self);
+      } else if (entry.name.find("manifest") == std::string::npos) {
+        ASSERT_TRUE(backend_.FlipBit("/ssd/" + path, 8 * 10'000 + 3).has_value());
+        ++flipped;
+      }
+    }
+  };
+  flip_files("", flip_files);
+  ASSERT_GT(flipped, 0u) << "no segment was there to damage";
+  const std::uint64_t read_before = serve_->dataset().progress().gfs_bytes;
+  PullEpoch(*session, 0);
+  ExpectRightBytes();
+  EXPECT_GT(serve_->dataset().progress().gfs_bytes, read_before)
+      << "the damage went unnoticed";
+  session->Close();
+}
+
+}  // namespace
+}  // namespace forebay::stream

@@ -1,0 +1,211 @@
+#include "server/stream/testing/serve_fixture.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::stream {
+
+std::string CollectingSink::Bytes(const WireSpan& span) const {
+  if (span.region >= regions_.size()) return {};
+  const std::span<std::byte> region = regions_[span.region];
+  FOREBAY_CHECK(span.offset <= region.size() && span.length <= region.size() - span.offset);
+  return {reinterpret_cast<const char*>(region.data() + span.offset), span.length};
+}
+
+void CollectingSink::Deliver(std::uint64_t id, const AssembledBatch& batch,
+                             std::span<const std::byte>) {
+  Taken taken;
+  taken.id = id;
+  taken.name = batch.name;
+  taken.sample_ids = batch.sample_ids;
+  taken.padded = batch.padded_count;
+  const AssembledField& field = batch.fields.front();
+  taken.views = !field.is_tensor;
+  if (field.is_tensor) {
+    const std::string rows = Bytes(field.tensor);
+    const std::size_t row = rows.size() / std::max<std::size_t>(1, batch.sample_ids.size());
+    for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+      taken.payload.push_back(rows.substr(i * row, row));
+    }
+  } else {
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+      const std::size_t count = field.span_counts.empty() ? 1 : field.span_counts[i];
+      std::string bytes;
+      for (std::size_t j = 0; j < count; ++j) bytes += Bytes(field.spans[next++]);
+      taken.payload.push_back(std::move(bytes));
+    }
+  }
+  std::lock_guard lock(mutex_);
+  batches_.push_back(std::move(taken));
+  came_.notify_all();
+}
+
+void CollectingSink::Fail(const BatchName&, const Error& error) {
+  std::lock_guard lock(mutex_);
+  errors_.push_back(error);
+  came_.notify_all();
+}
+
+bool CollectingSink::WaitFor(std::size_t count) {
+  std::unique_lock lock(mutex_);
+  return came_.wait_for(lock, std::chrono::seconds(20),
+                        [&] { return batches_.size() + errors_.size() >= count; });
+}
+
+std::vector<CollectingSink::Taken> CollectingSink::batches() const {
+  std::lock_guard lock(mutex_);
+  return batches_;
+}
+
+std::vector<Error> CollectingSink::errors() const {
+  std::lock_guard lock(mutex_);
+  return errors_;
+}
+
+std::string ServeFixture::RecordOf(std::uint64_t sample, std::size_t record_bytes) {
+  std::string record(record_bytes, '\0');
+  std::uint64_t state = sample * 0x9E3779B97F4A7C15ULL + 1;
+  for (std::size_t i = 0; i < record_bytes; ++i) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    record[i] = static_cast<char>(state & 0xFF);
+  }
+  std::memcpy(record.data(), &sample, std::min(record_bytes, sizeof(sample)));
+  return record;
+}
+
+std::vector<std::byte> ServeFixture::RecordFile(std::uint64_t count, std::size_t record_bytes) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(count * record_bytes);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::string record = RecordOf(i, record_bytes);
+    const auto raw = std::as_bytes(std::span(record.data(), record.size()));
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  }
+  return bytes;
+}
+
+Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backend,
+                                                           std::size_t record_bytes,
+                                                           const ServeOptions& options) {
+  std::unique_ptr<ServeFixture> made(new ServeFixture());
+  ServeFixture& self = *made;
+  FOREBAY_ASSIGN(self.arena_, tier::RamArena::Create({.capacity_bytes = options.ram_bytes,
+                                                      .region_bytes = 1 << 30,
+                                                      .first_region = RegionId(0)}));
+  FOREBAY_ASSIGN(self.slots_,
+                 tier::RamArena::Create({.capacity_bytes = options.slot_bytes,
+                                         .region_bytes = 1 << 30,
+                                         .first_region = RegionId(static_cast<std::uint32_t>(
+                                             self.arena_->regions().size()))}));
+  if (options.ssd_bytes > 0) {
+    FOREBAY_ASSIGN(self.ssd_directory_, backend.OpenDirectory("/ssd"));
+    FOREBAY_ASSIGN(self.store_, tier::SegmentStore::Open(
+                                    backend, *self.ssd_directory_,
+                                    {.capacity_bytes = options.ssd_bytes, .direct = true}));
+  }
+  auto next_use = [raw = made.get()](const tier::ExtentKey& key) {
+    return raw->future_.NextUse(key);
+  };
+  self.cache_ = tier::ExtentCache::Create(*self.arena_, self.store_.get(), {}, next_use);
+  FOREBAY_ASSIGN(auto root, backend.OpenDirectory("/gfs"));
+  stage::DatasetOptions dataset;
+  dataset.source.name = "data";
+  dataset.source.format = catalog::Format::kRaw;
+  dataset.source.files = {{.field = "x", .path = "data.bin"}};
+  dataset.source.raw_shape = {record_bytes};
+  dataset.source.extent_bytes = options.extent_bytes;
+  dataset.persist = options.persist;
+  self.dataset_ = std::make_unique<stage::Dataset>(dataset, backend, std::move(root));
+  stage::StagerOptions staging;
+  staging.readers = options.readers;
+  staging.request_bytes = 16 << 10;
+  staging.ram_reserve_bytes = options.ssd_bytes > 0 ? 2 * options.extent_bytes : 0;
+  FOREBAY_ASSIGN(self.stager_, stage::Stager::Create(staging, {.backend = backend,
+                                                               .catalogs = nullptr,
+                                                               .arena = *self.arena_,
+                                                               .store = self.store_.get(),
+                                                               .cache = *self.cache_,
+                                                               .clock = self.clock_,
+                                                               .next_use = next_use}));
+  self.fetcher_ = std::make_unique<fetch::Fetcher>(*self.cache_, *self.stager_, self.peers_);
+  FOREBAY_ASSIGN(self.executor_, fetch::ThreadExecutor::Create(backend, options.workers, 16));
+  self.registry_ = std::make_unique<StreamRegistry>(
+      RegistryOptions{.view_pin_bytes = options.view_pin_bytes},
+      RegistryParts{.fetcher = *self.fetcher_,
+                    .executor = *self.executor_,
+                    .slots = *self.slots_,
+                    .future = self.future_,
+                    .clock = self.clock_});
+  return made;
+}
+
+ServeFixture::~ServeFixture() {
+  stager_.reset();
+  executor_.reset();
+}
+
+Status ServeFixture::StageAll() {
+  stager_->Stage(*dataset_);
+  std::mutex mutex;
+  std::condition_variable told;
+  for (;;) {
+    const stage::DatasetProgress progress = dataset_->progress();
+    if (progress.state == stage::DatasetState::kStaged) return {};
+    if (progress.state == stage::DatasetState::kFailed) {
+      return Error(ErrorCode::kDataLoss, progress.error);
+    }
+    // Progress is polled, as an admin client polls it; nothing is decided by the pause.
+    std::unique_lock lock(mutex);
+    told.wait_for(lock, std::chrono::milliseconds(1));
+  }
+}
+
+Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
+  const auto catalog = dataset_->catalog();
+  if (!catalog) return Error(ErrorCode::kFailedPrecondition, "not catalogued");
+  FOREBAY_ASSIGN(const auto selection, ResolveSelection(*dataset_, *catalog, ask.selection));
+  OrderSpec order;
+  order.seed = ask.seed;
+  order.sample_count = selection->size();
+  order.selection_fingerprint = selection->fingerprint();
+  order.tail = ask.tail;
+  order.shape.mode = ask.mode;
+  if (ask.mode == OrderMode::kBlock) {
+    order.shape.block_samples = 16;
+    order.shape.window_runs = 4;
+  }
+  const auto encoded = order.Encode();
+  return StreamRequestSpec{.dataset = "data",
+                           .stream_name = ask.name,
+                           .selection = ask.selection,
+                           .order_spec = {encoded.begin(), encoded.end()},
+                           .global_batch = ask.batch,
+                           .ranks = ask.ranks,
+                           .rank = ask.rank,
+                           .delivery = static_cast<std::uint32_t>(ask.delivery),
+                           .credits = ask.credits,
+                           .catalog_fingerprint = 0,
+                           .inline_payload = false,
+                           .client = "test"};
+}
+
+Result<std::shared_ptr<StreamSession>> ServeFixture::Open(const Ask& ask, CollectingSink& sink) {
+  FOREBAY_ASSIGN(const StreamRequestSpec request, Request(ask));
+  FOREBAY_ASSIGN(StreamSpec spec, ResolveStream(*dataset_, request));
+  return registry_->Open(std::move(spec), &sink);
+}
+
+std::unique_ptr<CollectingSink> ServeFixture::MakeSink() const {
+  std::vector<std::span<std::byte>> regions;
+  for (const tier::SharedRegion& region : arena_->regions()) regions.push_back(region.bytes());
+  for (const tier::SharedRegion& region : slots_->regions()) regions.push_back(region.bytes());
+  return std::make_unique<CollectingSink>(std::move(regions));
+}
+
+}  // namespace forebay::stream

@@ -1,0 +1,132 @@
+// ServeFixture: a daemon's rooms from the GFS to a session's sink, without gRPC, on any I/O back
+// end. Part of forebay::stream_testing, never of a production target.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/order_spec.h"
+#include "server/fetch/executor.h"
+#include "server/fetch/fetcher.h"
+#include "server/io/clock.h"
+#include "server/io/memory_backend.h"
+#include "server/peer/single_node.h"
+#include "server/stage/stager.h"
+#include "server/stream/stream_registry.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/ram_arena.h"
+#include "server/tier/segment_store.h"
+
+namespace forebay::stream {
+
+// Keeps what a session says, with the payload copied out, so that a test can wait and compare.
+class CollectingSink final : public BatchSink {
+ public:
+  struct Taken {
+    std::uint64_t id = 0;
+    BatchName name;
+    std::vector<std::uint64_t> sample_ids;
+    std::uint32_t padded = 0;
+    std::vector<std::string> payload;  // per sample: field 0's bytes
+    bool views = false;
+  };
+  // `regions` translate spans to memory: arena regions, then slot regions.
+  explicit CollectingSink(std::vector<std::span<std::byte>> regions)
+      : regions_(std::move(regions)) {}
+
+  void Deliver(std::uint64_t id, const AssembledBatch& batch,
+               std::span<const std::byte> slot) override;
+  void Fail(const BatchName& name, const Error& error) override;
+
+  // Blocks until `count` batches and errors together have come; false after 20 seconds.
+  bool WaitFor(std::size_t count);
+  std::vector<Taken> batches() const;
+  std::vector<Error> errors() const;
+
+ private:
+  std::string Bytes(const WireSpan& span) const;
+
+  const std::vector<std::span<std::byte>> regions_;
+  mutable std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<Taken> batches_;
+  std::vector<Error> errors_;
+};
+
+struct ServeOptions {
+  std::uint64_t ram_bytes = 8 << 20;
+  std::uint64_t slot_bytes = 4 << 20;
+  std::uint64_t ssd_bytes = 0;          // 0: no SSD tier
+  std::uint64_t extent_bytes = 64 << 10;
+  std::uint32_t readers = 2;
+  std::uint32_t workers = 2;
+  bool persist = false;
+  std::uint64_t view_pin_bytes = ~std::uint64_t{0};
+};
+
+// One data set "data" of fixed records beneath /gfs on `gfs`; tiers beneath /ssd on the same
+// back end.
+class ServeFixture {
+ public:
+  // The record of sample i: `record_bytes` bytes that no other sample has.
+  static std::string RecordOf(std::uint64_t sample, std::size_t record_bytes);
+  // A file of `count` records, for the test to put at /gfs/data.bin.
+  static std::vector<std::byte> RecordFile(std::uint64_t count, std::size_t record_bytes);
+
+  // `backend` is borrowed. Everything up to the registry, or the first error.
+  static Result<std::unique_ptr<ServeFixture>> Create(io::IoBackend& backend,
+                                                      std::size_t record_bytes,
+                                                      const ServeOptions& options);
+  ~ServeFixture();
+
+  // Stages and waits until that has settled; the data set's error where it failed.
+  Status StageAll();
+  // A stream over all samples: global order, seed 7, one rank, drop tail, unless changed.
+  struct Ask {
+    std::uint32_t batch = 8;
+    Delivery delivery = Delivery::kContiguous;
+    std::uint32_t credits = 4;
+    std::string name = "train";
+    OrderMode mode = OrderMode::kGlobal;
+    std::uint64_t seed = 7;
+    std::uint32_t ranks = 1;
+    std::uint32_t rank = 0;
+    TailPolicy tail = TailPolicy::kDrop;
+    std::string selection = "all";
+  };
+  Result<std::shared_ptr<StreamSession>> Open(const Ask& ask, CollectingSink& sink);
+  Result<StreamRequestSpec> Request(const Ask& ask);
+  std::unique_ptr<CollectingSink> MakeSink() const;
+
+  stage::Dataset& dataset() { return *dataset_; }
+  tier::ExtentCache& cache() { return *cache_; }
+  tier::RamArena& slots() { return *slots_; }
+  tier::RamArena& arena() { return *arena_; }
+  StreamRegistry& registry() { return *registry_; }
+  stage::Stager& stager() { return *stager_; }
+
+ private:
+  ServeFixture() = default;
+
+  io::SteadyClock clock_;
+  std::unique_ptr<io::Directory> ssd_directory_;
+  std::unique_ptr<tier::RamArena> arena_;
+  std::unique_ptr<tier::RamArena> slots_;
+  std::unique_ptr<tier::SegmentStore> store_;
+  FutureUse future_;
+  std::unique_ptr<tier::ExtentCache> cache_;
+  std::unique_ptr<stage::Dataset> dataset_;
+  std::unique_ptr<stage::Stager> stager_;
+  peer::SingleNode peers_;
+  std::unique_ptr<fetch::Fetcher> fetcher_;
+  std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<StreamRegistry> registry_;
+};
+
+}  // namespace forebay::stream
