@@ -1,0 +1,254 @@
+#include "server/daemon/acceptor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::int64_t kNsPerMs = 1'000'000;
+
+// A session number nobody can guess: it is quoted by Hello, whatever the transport.
+std::uint64_t RandomSession() {
+  std::uint64_t value = 0;
+  while (value == 0) {
+    FOREBAY_CHECK(getrandom(&value, sizeof(value), 0) == sizeof(value));
+  }
+  return value;
+}
+
+bool SendAll(int fd, const void* data, std::size_t bytes) {
+  // Handshake messages are far smaller than a socket's buffer: a short send means trouble.
+  return send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
+}
+
+bool SendRegions(int fd, std::span<const SharedEntry> regions) {
+  std::vector<RegionEntry> entries;
+  std::vector<int> fds;
+  for (const SharedEntry& region : regions) {
+    entries.push_back(region.entry);
+    fds.push_back(region.fd);
+  }
+  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
+  iovec payload{entries.data(), entries.size() * sizeof(RegionEntry)};
+  msghdr message{};
+  message.msg_iov = &payload;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+  return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(payload.iov_len);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& options,
+                                                   std::vector<SharedEntry> regions,
+                                                   io::Clock& clock, HandOver hand_over) {
+  std::unique_ptr<Acceptor> acceptor(
+      new Acceptor(options, std::move(regions), clock, std::move(hand_over)));
+  FOREBAY_TRY(acceptor->Listen());
+  acceptor->thread_ = std::jthread([raw = acceptor.get()] { raw->Run(); });
+  return acceptor;
+}
+
+Acceptor::Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regions,
+                   io::Clock& clock, HandOver hand_over)
+    : options_(options),
+      regions_(std::move(regions)),
+      clock_(clock),
+      hand_over_(std::move(hand_over)) {}
+
+Acceptor::~Acceptor() {
+  stopping_ = true;
+  const std::uint64_t one = 1;
+  if (wake_fd_.valid()) (void)!write(wake_fd_.get(), &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  if (listen_fd_.valid()) unlink(options_.socket_path.c_str());
+}
+
+Status Acceptor::Listen() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (options_.socket_path.size() >= sizeof(address.sun_path)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "daemon.socket is longer than the " +
+                     std::to_string(sizeof(address.sun_path) - 1) +
+                     " bytes that a Unix socket's path may have: " + options_.socket_path);
+  }
+  std::memcpy(address.sun_path, options_.socket_path.data(), options_.socket_path.size());
+  wake_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!wake_fd_.valid() || !fd.valid()) return Error::FromErrno(errno, "creating a socket");
+  unlink(options_.socket_path.c_str());
+  // Nobody else may connect, not even between bind and chmod.
+  const mode_t before = umask(0177);
+  const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  const int bind_errno = errno;
+  umask(before);
+  if (bound != 0) return Error::FromErrno(bind_errno, "binding " + options_.socket_path);
+  if (listen(fd.get(), 128) != 0) {
+    return Error::FromErrno(errno, "listening on " + options_.socket_path);
+  }
+  listen_fd_ = std::move(fd);
+  return {};
+}
+
+bool Acceptor::KnowsSession(std::uint64_t session) const {
+  std::lock_guard lock(mutex_);
+  return sessions_.contains(session);
+}
+
+void Acceptor::StopAccepting() { accepting_ = false; }
+
+void Acceptor::Run() {
+  std::vector<pollfd> polled;
+  while (!stopping_) {
+    polled.clear();
+    polled.push_back({wake_fd_.get(), POLLIN, 0});
+    polled.push_back({listen_fd_.get(), static_cast<short>(accepting_ ? POLLIN : 0), 0});
+    for (const Connection& connection : open_) {
+      const short events = static_cast<short>(connection.handed_over ? POLLRDHUP : POLLIN);
+      polled.push_back({connection.fd.get(), events, 0});
+    }
+    if (poll(polled.data(), polled.size(), NextTimeoutMs()) < 0 && errno != EINTR) {
+      spdlog::error("the acceptor's poll failed: {}", std::strerror(errno));
+      return;
+    }
+    if (stopping_) return;
+    std::vector<Connection> kept;
+    for (std::size_t i = 0; i < open_.size(); ++i) {
+      Connection& connection = open_[i];
+      const short happened = polled[i + 2].revents;
+      bool keep = true;
+      if (connection.handed_over) {
+        keep = (happened & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
+      } else if (happened != 0) {
+        keep = Progress(connection);
+      }
+      if (keep) {
+        kept.push_back(std::move(connection));
+      } else if (connection.handed_over) {
+        std::lock_guard lock(mutex_);
+        sessions_.erase(connection.session);
+        --connections_;
+      }
+    }
+    open_ = std::move(kept);
+    DropExpired();
+    if ((polled[1].revents & POLLIN) != 0) AcceptAll();
+  }
+}
+
+void Acceptor::AcceptAll() {
+  for (;;) {
+    UniqueFd fd(accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) return;
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    if (!known || peer.uid != geteuid()) {
+      spdlog::warn("refused a connection of uid {}: this daemon serves uid {} alone",
+                   known ? static_cast<long>(peer.uid) : -1L, geteuid());
+      ++refused_;
+      continue;
+    }
+    if (open_.size() >= options_.connections_max) {
+      spdlog::warn("refused a connection: {} are open (kClientsMax)", open_.size());
+      ++refused_;
+      continue;
+    }
+    Connection connection;
+    connection.fd = std::move(fd);
+    connection.deadline_ns = clock_.NowNs() + limits::kHandshakeDeadlineMs * kNsPerMs;
+    open_.push_back(std::move(connection));
+  }
+}
+
+bool Acceptor::Progress(Connection& connection) {
+  auto* bytes = reinterpret_cast<std::byte*>(&connection.hello);
+  const ssize_t count = recv(connection.fd.get(), bytes + connection.received,
+                             sizeof(ClientHello) - connection.received, 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (count <= 0) return false;
+  connection.received += static_cast<std::size_t>(count);
+  return connection.received < sizeof(ClientHello) || Complete(connection);
+}
+
+bool Acceptor::Complete(Connection& connection) {
+  const ClientHello& hello = connection.hello;
+  ServerHello reply;
+  reply.generation = options_.generation;
+  if (hello.magic != kClientHelloMagic || hello.layout_version != kLayoutVersion) {
+    const bool alien = hello.magic != kClientHelloMagic;
+    reply.status = static_cast<std::uint32_t>(alien ? ErrorCode::kInvalidArgument
+                                                    : ErrorCode::kFailedPrecondition);
+    ++refused_;
+    (void)SendAll(connection.fd.get(), &reply, sizeof(reply));
+    return false;
+  }
+  const bool shared = (hello.flags & ClientHello::kWantsSharedMemory) != 0;
+  reply.session = connection.session = RandomSession();
+  reply.region_count = shared ? static_cast<std::uint32_t>(regions_.size()) : 0;
+  if (!SendAll(connection.fd.get(), &reply, sizeof(reply))) return false;
+  for (std::size_t sent = 0; sent < reply.region_count;) {
+    const std::size_t count =
+        std::min<std::size_t>(limits::kFdsPerMessageMax, reply.region_count - sent);
+    if (!SendRegions(connection.fd.get(), std::span(regions_).subspan(sent, count))) return false;
+    sent += count;
+  }
+  // The duplicate is only watched, so that the end of the connection is noticed here too.
+  UniqueFd watched(fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!watched.valid()) return false;
+  {
+    std::lock_guard lock(mutex_);
+    sessions_.insert(connection.session);
+  }
+  ++connections_;
+  hand_over_(std::exchange(connection.fd, std::move(watched)));
+  connection.handed_over = true;
+  return true;
+}
+
+int Acceptor::NextTimeoutMs() const {
+  std::int64_t soonest_ns = -1;
+  for (const Connection& connection : open_) {
+    if (connection.handed_over) continue;
+    if (soonest_ns < 0 || connection.deadline_ns < soonest_ns) {
+      soonest_ns = connection.deadline_ns;
+    }
+  }
+  if (soonest_ns < 0) return -1;
+  return static_cast<int>(std::max<std::int64_t>(0, (soonest_ns - clock_.NowNs()) / kNsPerMs) + 1);
+}
+
+void Acceptor::DropExpired() {
+  const std::int64_t now = clock_.NowNs();
+  std::erase_if(open_, [&](const Connection& connection) {
+    const bool expired = !connection.handed_over && connection.deadline_ns <= now;
+    if (expired) ++refused_;
+    return expired;
+  });
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,92 @@
+// Acceptor: takes connections on the daemon's Unix socket, checks who is there, passes the
+// shared regions, and hands the socket to gRPC. ("Local" gRPC credentials carry no uid, so we
+// accept ourselves; design 8.)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "proto/contract/unique_fd.h"
+#include "proto/contract/wire_layout.h"
+#include "server/io/clock.h"
+
+namespace forebay::daemon {
+
+// A region as a client is told of it. The fd is borrowed and must outlive the acceptor.
+struct SharedEntry {
+  RegionEntry entry;
+  int fd = -1;
+};
+
+struct AcceptorOptions {
+  std::string socket_path;       // absolute, at most 107 bytes; its directory must exist
+  std::uint64_t generation = 0;
+  std::uint32_t connections_max = 0;
+};
+
+// Owns the socket's path: removes it on destruction. Thread-safe.
+class Acceptor {
+ public:
+  // Called on the acceptor's thread with a socket that passed the handshake.
+  using HandOver = std::function<void(UniqueFd)>;
+
+  // Binds and starts the thread. A stale socket is removed: the caller holds the daemon's lease,
+  // so nobody can be behind it. kInvalidArgument: the path is too long.
+  static Result<std::unique_ptr<Acceptor>> Create(const AcceptorOptions& options,
+                                                  std::vector<SharedEntry> regions,
+                                                  io::Clock& clock, HandOver hand_over);
+  ~Acceptor();
+
+  bool KnowsSession(std::uint64_t session) const;
+  std::uint32_t connection_count() const { return connections_.load(); }
+  std::uint64_t refused_count() const { return refused_.load(); }
+  // Takes no more connections; those there stay.
+  void StopAccepting();
+
+ private:
+  // A connection in its handshake, or, once handed over, watched for its end.
+  struct Connection {
+    UniqueFd fd;
+    std::uint64_t session = 0;
+    std::int64_t deadline_ns = 0;
+    std::size_t received = 0;
+    ClientHello hello;
+    bool handed_over = false;
+  };
+
+  Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regions, io::Clock& clock,
+           HandOver hand_over);
+  Status Listen();
+  void Run();
+  void AcceptAll();
+  // False where the connection is to be dropped.
+  bool Progress(Connection& connection);
+  bool Complete(Connection& connection);
+  int NextTimeoutMs() const;
+  void DropExpired();
+
+  const AcceptorOptions options_;
+  const std::vector<SharedEntry> regions_;
+  io::Clock& clock_;
+  const HandOver hand_over_;
+  UniqueFd listen_fd_;
+  UniqueFd wake_fd_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> accepting_ = true;
+  std::atomic<std::uint32_t> connections_ = 0;
+  std::atomic<std::uint64_t> refused_ = 0;
+  std::vector<Connection> open_;  // the thread's own
+  mutable std::mutex mutex_;
+  std::unordered_set<std::uint64_t> sessions_;
+  std::jthread thread_;
+};
+
+}  // namespace forebay::daemon

@@ -1,0 +1,167 @@
+#include "server/daemon/admin_service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "server/daemon/verifier.h"
+#include "server/stream/data_service.h"
+#include "server/stream/stream_spec.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::uint32_t kResolveCountMax = 65'536;
+constexpr auto kProgressInterval = std::chrono::milliseconds(200);
+
+grpc::Status Unknown(const std::string& name) {
+  return {grpc::StatusCode::NOT_FOUND, fmt::format("no data set '{}' is configured", name)};
+}
+
+// Paces a progress stream. Nothing signals it: it only gives the time between two looks.
+class Pace {
+ public:
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    never_.wait_for(lock, kProgressInterval);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable never_;
+};
+
+bool IsSettled(const stage::Dataset& dataset) {
+  const stage::DatasetState state = dataset.progress().state;
+  return state == stage::DatasetState::kStaged || state == stage::DatasetState::kFailed;
+}
+
+template <typename Names>
+std::vector<std::string> ToVector(const Names& names) {
+  return {names.begin(), names.end()};
+}
+
+}  // namespace
+
+grpc::Status AdminService::Status(grpc::ServerContext*, const v1::StatusRequest*,
+                                  v1::StatusReply* reply) {
+  *reply = target_.StatusNow();
+  return grpc::Status::OK;
+}
+
+grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRequest* request,
+                                 grpc::ServerWriter<v1::StageProgress>* writer) {
+  std::string unknown;
+  std::vector<stage::Dataset*> datasets =
+      target_.FindDatasets(ToVector(request->datasets()), unknown);
+  if (!unknown.empty()) return Unknown(unknown);
+  for (stage::Dataset* dataset : datasets) target_.StageNow(*dataset, request->rebuild());
+  Pace pace;
+  while (!datasets.empty()) {
+    for (auto entry = datasets.begin(); entry != datasets.end();) {
+      const bool done = !request->wait() || IsSettled(**entry);
+      v1::StageProgress progress;
+      *progress.mutable_dataset() = target_.StatusOf(**entry);
+      progress.set_done(done);
+      if (!writer->Write(progress)) return grpc::Status::CANCELLED;
+      entry = done ? datasets.erase(entry) : entry + 1;
+    }
+    if (datasets.empty()) break;
+    if (target_.stopping()) {
+      return {grpc::StatusCode::UNAVAILABLE, "the daemon is shutting down"};
+    }
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
+    pace.Wait();
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status AdminService::Verify(grpc::ServerContext* context, const v1::VerifyRequest* request,
+                                  grpc::ServerWriter<v1::VerifyProgress>* writer) {
+  std::string unknown;
+  const std::vector<stage::Dataset*> datasets =
+      target_.FindDatasets(ToVector(request->datasets()), unknown);
+  if (!unknown.empty()) return Unknown(unknown);
+  Verifier verifier(target_.cache(), target_.backend(), target_.clock());
+  const forebay::Status verified =
+      verifier.Run(datasets, [&](const VerifyCounts& counts, std::vector<std::string> errors) {
+        v1::VerifyProgress progress;
+        progress.set_extents_total(counts.extents_total);
+        progress.set_extents_done(counts.extents_done);
+        progress.set_extents_bad(counts.extents_bad);
+        progress.set_bytes_done(counts.bytes_done);
+        progress.set_done(counts.done);
+        for (std::string& error : errors) progress.add_errors(std::move(error));
+        return writer->Write(progress) && !context->IsCancelled() && !target_.stopping();
+      });
+  return verified.has_value() ? grpc::Status::OK : stream::ToGrpc(verified.error());
+}
+
+grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+                                 v1::EvictReply* reply) {
+  std::string unknown;
+  const std::vector<stage::Dataset*> datasets =
+      target_.FindDatasets({request->dataset()}, unknown);
+  if (!unknown.empty()) return Unknown(unknown);
+  const std::string& tier = request->tier();
+  if (!tier.empty() && tier != "ram" && tier != "ssd") {
+    return {grpc::StatusCode::INVALID_ARGUMENT,
+            fmt::format("'{}' is no tier; say ram or ssd, or nothing for both", tier)};
+  }
+  const std::uint64_t hash = datasets.front()->hash();
+  tier::ExtentCache& cache = target_.cache();
+  for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+    const bool wanted = tier.empty() || (tier == "ram") == (kind == tier::TierKind::kRam);
+    if (!wanted) continue;
+    for (const tier::ExtentKey& key : cache.Resident(kind)) {
+      if (key.dataset != hash) continue;
+      const tier::ExtentRef extent = cache.Find(key);
+      if (!cache.Evict(key, kind).has_value()) continue;
+      reply->set_extents(reply->extents() + 1);
+      if (extent) reply->set_bytes(reply->bytes() + extent->image_bytes);
+    }
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status AdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*, v1::DrainReply*) {
+  target_.RequestDrain();
+  return grpc::Status::OK;
+}
+
+grpc::Status AdminService::ResolveSelection(grpc::ServerContext*,
+                                            const v1::ResolveRequest* request,
+                                            v1::ResolveReply* reply) {
+  std::string unknown;
+  const std::vector<stage::Dataset*> datasets =
+      target_.FindDatasets({request->dataset()}, unknown);
+  if (!unknown.empty()) return Unknown(unknown);
+  if (request->count() > kResolveCountMax) {
+    return {grpc::StatusCode::OUT_OF_RANGE,
+            fmt::format("at most {} ids are answered at once", kResolveCountMax)};
+  }
+  stage::Dataset& dataset = *datasets.front();
+  const auto catalog = dataset.catalog();
+  if (!catalog) {
+    return {grpc::StatusCode::FAILED_PRECONDITION,
+            fmt::format("data set '{}' has no catalog yet; stage it first", dataset.name())};
+  }
+  const auto selection = stream::ResolveSelection(dataset, *catalog, request->selection());
+  if (!selection.has_value()) return stream::ToGrpc(selection.error());
+  reply->set_selected_count((*selection)->size());
+  reply->set_selection_fingerprint((*selection)->fingerprint());
+  reply->set_catalog_fingerprint(catalog->fingerprint());
+  const std::uint64_t size = (*selection)->size();
+  const std::uint64_t first = std::min(request->first_index(), size);
+  const std::uint64_t count = std::min<std::uint64_t>(request->count(), size - first);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    reply->add_sample_ids((*selection)->At(first + i).value());
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,71 @@
+// Config: everything a site or a job can set, from one table of keys (config_keys.cc) that also
+// makes `forebayd --help`, the checks and docs/configuration.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::daemon {
+
+struct Config {
+  // [daemon]
+  std::string socket;
+  std::string state_dir;
+  std::string job_id;
+  std::string log_level;
+  std::uint64_t workers = 0;           // 0: half the processors, at least 1
+  std::string io_backend;              // auto, io_uring, threads
+  std::string metrics_listen;          // "host:port" on loopback; empty: off
+  std::uint64_t exit_when_idle_s = 0;  // 0: never
+  // [tier]
+  std::string ram_capacity;
+  std::string ssd_directory;
+  std::string ssd_capacity;
+  bool ssd_direct = true;
+  // [slots], [stream]
+  std::string slots_capacity;
+  std::string view_pin_capacity;
+  // [stage]
+  std::uint64_t stage_readers = 4;
+  std::string stage_request;
+  // [[dataset]]
+  std::vector<stage::DatasetOptions> datasets;
+};
+
+// One key of the table: how it is called, what it means, and how its text is taken.
+struct ConfigKey {
+  std::string_view name;           // "tier.ram.capacity"
+  std::string_view default_text;
+  std::string_view help;
+  std::function<Status(Config&, const std::string&)> set;
+};
+std::span<const ConfigKey> ConfigKeys();
+
+struct DatasetKey {
+  std::string_view name;           // "path", within [[dataset]]
+  std::string_view default_text;
+  std::string_view help;
+};
+std::span<const DatasetKey> DatasetKeys();
+
+// All keys at their defaults.
+Config DefaultConfig();
+// Sets one key by its full name. kInvalidArgument names the key and what is wrong with the value;
+// kNotFound: no such key (the nearest is named).
+Status SetConfigKey(Config& config, std::string_view name, const std::string& value);
+// Reads a TOML file over `config`. Errors name the file, the line and the key.
+Status LoadConfigFile(const std::string& path, Config& config);
+// What can only be checked once all is read: data-set names, paths, required keys.
+Status CheckConfig(const Config& config);
+// docs/configuration.md.
+std::string ConfigReference();
+
+}  // namespace forebay::daemon

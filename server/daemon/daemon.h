@@ -1,0 +1,107 @@
+// Daemon: the one place where rooms are wired together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <grpcpp/server.h>
+
+#include "proto/contract/result.h"
+#include "server/daemon/acceptor.h"
+#include "server/daemon/admin_service.h"
+#include "server/daemon/config.h"
+#include "server/daemon/lease.h"
+#include "server/daemon/metrics.h"
+#include "server/fetch/executor.h"
+#include "server/fetch/fetcher.h"
+#include "server/io/clock.h"
+#include "server/io/io_backend.h"
+#include "server/peer/single_node.h"
+#include "server/stage/stager.h"
+#include "server/stream/data_service.h"
+#include "server/stream/stream_registry.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/ram_arena.h"
+#include "server/tier/segment_store.h"
+
+namespace forebay::daemon {
+
+// A running daemon. Made by Start, ended by Stop (or destruction). One thread drives it.
+class Daemon final : public AdminTarget {
+ public:
+  // Takes the leases, opens tiers and data sets, starts staging and listening. Errors name the
+  // key or path. Nothing is left behind where it fails.
+  static Result<std::unique_ptr<Daemon>> Start(const Config& config);
+  ~Daemon() override;
+
+  const std::string& socket_path() const { return socket_path_; }
+  // Housekeeping, about once a second: parked batches, the idle clock. True where the daemon
+  // should stop by itself (asked to by Drain, or idle for longer than configured).
+  bool Tick();
+  // Stops admitting, ends streams, gives calls limits::kDrainDeadlineMs, and takes all down.
+  void Stop();
+
+  // AdminTarget.
+  v1::StatusReply StatusNow() override;
+  std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
+                                            std::string& unknown) override;
+  v1::DatasetStatus StatusOf(const stage::Dataset& dataset) override;
+  void StageNow(stage::Dataset& dataset, bool rebuild) override;
+  tier::ExtentCache& cache() override { return *cache_; }
+  io::IoBackend& backend() override { return *backend_; }
+  io::Clock& clock() override { return clock_; }
+  void RequestDrain() override { drain_requested_ = true; }
+  bool stopping() const override { return stopping_; }
+
+ private:
+  explicit Daemon(const Config& config);
+  Status Open();
+  Status OpenBackend();
+  Status OpenDirectories();
+  Status OpenMemory();
+  Status OpenSsd();
+  Status OpenDatasets();
+  Status OpenStreams();
+  Status OpenServer();
+  Status OpenMetrics();
+  stage::Dataset* FindDataset(const std::string& name);
+  std::vector<std::string> DatasetNames() const;
+
+  const Config config_;
+  io::SteadyClock clock_;
+  std::uint64_t generation_ = 0;
+  std::int64_t started_ns_ = 0;
+  std::int64_t idle_since_ns_ = 0;
+  std::string job_id_;
+  std::string socket_path_;
+  std::atomic<bool> drain_requested_ = false;
+  std::atomic<bool> stopping_ = false;
+  bool stopped_ = false;
+
+  // In the order of wiring; taken down in reverse.
+  std::vector<Lease> leases_;
+  std::unique_ptr<io::IoBackend> backend_;
+  std::unique_ptr<io::Directory> catalog_directory_;
+  std::unique_ptr<io::Directory> ssd_directory_;
+  std::unique_ptr<tier::RamArena> arena_;
+  std::unique_ptr<tier::RamArena> slots_;
+  std::unique_ptr<tier::SegmentStore> store_;
+  stream::FutureUse future_;
+  std::unique_ptr<tier::ExtentCache> cache_;
+  std::vector<std::unique_ptr<stage::Dataset>> datasets_;
+  std::unique_ptr<stage::Stager> stager_;
+  peer::SingleNode peers_;
+  std::unique_ptr<fetch::Fetcher> fetcher_;
+  std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<stream::StreamRegistry> registry_;
+  std::unique_ptr<stream::DataService> data_service_;
+  std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<MetricsEndpoint> metrics_;
+};
+
+}  // namespace forebay::daemon

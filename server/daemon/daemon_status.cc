@@ -1,0 +1,103 @@
+// What a daemon says of itself: for `forebay status` and the metrics endpoint alike.
+#include <unistd.h>
+
+#include "server/daemon/daemon.h"
+#include "server/daemon/version.h"
+
+namespace forebay::daemon {
+namespace {
+
+void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
+              v1::TierStatus& message) {
+  message.set_name(name);
+  message.set_capacity_bytes(stats.capacity_bytes);
+  message.set_used_bytes(stats.used_bytes);
+  message.set_extents(stats.extents);
+  message.set_evictions(stats.evictions);
+  message.set_pinned_bytes(stats.pinned_bytes);
+  message.set_retired(stats.retired);
+}
+
+}  // namespace
+
+v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
+  const stage::DatasetProgress progress = dataset.progress();
+  v1::DatasetStatus message;
+  message.set_name(dataset.name());
+  message.set_state(std::string(stage::DatasetStateName(progress.state)));
+  message.set_error(progress.error);
+  message.set_total_bytes(progress.total_bytes);
+  message.set_staged_bytes(progress.staged_bytes);
+  message.set_gfs_bytes(progress.gfs_bytes);
+  message.set_gfs_opens(progress.gfs_opens);
+  message.set_staging_ms(progress.staging_ms);
+  if (const auto catalog = dataset.catalog()) {
+    message.set_format(std::string(catalog::FormatName(catalog->format())));
+    message.set_catalog_fingerprint(catalog->fingerprint());
+    message.set_samples(catalog->sample_count());
+    message.set_objects(catalog->object_count());
+    message.set_extents(catalog->extent_count());
+    for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+      std::uint64_t bytes = 0;
+      for (const tier::ExtentKey& key : cache_->Resident(kind)) {
+        const bool ours = key.dataset == dataset.hash() &&
+                          key.extent.value() < catalog->extent_count();
+        if (ours) bytes += catalog->extent(key.extent).bytes;
+      }
+      kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
+    }
+  }
+  return message;
+}
+
+v1::StatusReply Daemon::StatusNow() {
+  v1::StatusReply reply;
+  reply.set_version(kVersion);
+  reply.set_job_id(job_id_);
+  reply.set_generation(generation_);
+  reply.set_uptime_ms(static_cast<std::uint64_t>((clock_.NowNs() - started_ns_) / 1'000'000));
+  reply.set_io_backend(std::string(backend_->name()));
+  reply.set_pid(getpid());
+  reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
+  reply.set_slot_bytes_capacity(slots_->capacity_bytes());
+  reply.set_slot_bytes_used(slots_->used_bytes());
+  reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes());
+  const stream::SessionStats totals = registry_->totals();
+  v1::TierStatus& ram = *reply.add_tiers();
+  FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
+  ram.set_hit_samples(totals.ram_samples);
+  if (store_) {
+    v1::TierStatus& ssd = *reply.add_tiers();
+    FillTier(cache_->stats(tier::TierKind::kSsd), "ssd", ssd);
+    ssd.set_hit_samples(totals.ssd_samples);
+  }
+  for (const auto& dataset : datasets_) {
+    *reply.add_datasets() = StatusOf(*dataset);
+    const stage::DatasetProgress progress = dataset->progress();
+    v1::GfsCounters& gfs = *reply.mutable_gfs();
+    gfs.set_opens(gfs.opens() + progress.gfs_opens);
+    gfs.set_reads(gfs.reads() + progress.gfs_reads);
+    gfs.set_bytes(gfs.bytes() + progress.gfs_bytes);
+    gfs.set_stats(gfs.stats() + progress.gfs_stats);
+  }
+  for (const stream::StreamSummary& summary : registry_->Summaries()) {
+    v1::StreamStatus& stream = *reply.add_streams();
+    stream.set_name(summary.stream_name);
+    stream.set_dataset(summary.dataset);
+    stream.set_client(summary.client);
+    stream.set_rank(summary.rank);
+    stream.set_ranks(summary.ranks);
+    stream.set_credits(summary.credits);
+    stream.set_batches(summary.stats.batches);
+    stream.set_samples(summary.stats.samples);
+    stream.set_bytes(summary.stats.bytes);
+    stream.set_held(summary.stats.held);
+    stream.set_copied_views(summary.stats.copied_views);
+    stream.set_hit_ram_samples(summary.stats.ram_samples);
+    stream.set_hit_ssd_samples(summary.stats.ssd_samples);
+    stream.set_gfs_wait_samples(summary.stats.waited_samples);
+  }
+  return reply;
+}
+
+}  // namespace forebay::daemon

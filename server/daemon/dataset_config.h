@@ -1,0 +1,22 @@
+// Reads one [[dataset]] table. Kept apart from config.h, so that the TOML library is seen by two
+// files only.
+#pragma once
+
+#include <toml++/toml.h>
+
+#include "proto/contract/result.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::daemon {
+
+// Errors name the key. Unknown keys are errors.
+Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table);
+
+// "4MiB", "512", "2GB": a byte count, within [min, max].
+struct ByteBounds {
+  std::uint64_t min = 0;
+  std::uint64_t max = ~std::uint64_t{0};
+};
+Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds);
+
+}  // namespace forebay::daemon

@@ -1,0 +1,87 @@
+#include "server/daemon/lease.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace forebay::daemon {
+namespace {
+
+Status EnsurePrivateDirectory(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path directory(path);
+  if (directory.has_parent_path()) {
+    std::filesystem::create_directories(directory.parent_path(), error);
+    if (error) return Error::FromErrno(error.value(), "making the parents of " + path);
+  }
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Error::FromErrno(errno, "making directory " + path);
+  }
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return Error::FromErrno(errno, "looking at " + path);
+  if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 0022) != 0) {
+    return Error(ErrorCode::kPermissionDenied,
+                 fmt::format("{} must be a directory of uid {} that nobody else can write to",
+                             path, geteuid()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Lease::~Lease() {
+  if (!fd_.valid()) return;
+  // Removed while the lock is still held: whoever opened the old file finds out (see Take).
+  unlink((directory_ + "/forebayd.lock").c_str());
+  rmdir(directory_.c_str());
+}
+
+Result<Lease> Lease::Take(const std::string& directory) {
+  constexpr int kAttemptsMax = 16;
+  const std::string path = directory + "/forebayd.lock";
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    FOREBAY_TRY(EnsurePrivateDirectory(directory));
+    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd.valid() && errno == ENOENT) continue;  // the last holder just removed the directory
+    if (!fd.valid()) return Error::FromErrno(errno, "opening " + path);
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      char holder[32] = {};
+      const ssize_t count = pread(fd.get(), holder, sizeof(holder) - 1, 0);
+      return Error(ErrorCode::kAlreadyExists,
+                   fmt::format("another forebayd (pid {}) uses {}",
+                               count > 0 ? std::atoi(holder) : 0, directory));
+    }
+    // A lock on a file that its last holder has unlinked meanwhile protects nothing.
+    struct stat held {};
+    struct stat named {};
+    const bool same = fstat(fd.get(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
+                      held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+    if (!same) continue;
+    const std::string pid = fmt::format("{}\n", getpid());
+    if (ftruncate(fd.get(), 0) != 0 ||
+        pwrite(fd.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+      return Error::FromErrno(errno, "writing " + path);
+    }
+    return Lease(std::move(fd), directory);
+  }
+  return Error(ErrorCode::kUnavailable, "daemons keep taking turns on " + directory);
+}
+
+std::string DefaultRuntimeDirectory(const std::string& job_id) {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime != '\0') {
+    return fmt::format("{}/forebay-{}", runtime, job_id);
+  }
+  const std::string temporary = std::filesystem::temp_directory_path().string();
+  return fmt::format("{}/forebay-{}-{}", temporary, geteuid(), job_id);
+}
+
+}  // namespace forebay::daemon

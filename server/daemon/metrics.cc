@@ -1,0 +1,168 @@
+#include "server/daemon/metrics.h"
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+namespace forebay::daemon {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct Label {
+  std::string name;
+  std::string value;
+};
+
+// Appends samples to families by name, so that each family appears once.
+class FamilyWriter {
+ public:
+  void Gauge(const char* name, const char* help, std::vector<Label> labels, double value) {
+    Metric(name, help, MetricType::Gauge, std::move(labels)).gauge.value = value;
+  }
+  void Counter(const char* name, const char* help, std::vector<Label> labels, double value) {
+    Metric(name, help, MetricType::Counter, std::move(labels)).counter.value = value;
+  }
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  ClientMetric& Metric(const char* name, const char* help, MetricType type,
+                       std::vector<Label> labels) {
+    MetricFamily* family = nullptr;
+    for (MetricFamily& candidate : families_) {
+      if (candidate.name == name) family = &candidate;
+    }
+    if (family == nullptr) {
+      families_.push_back({name, help, type, {}});
+      family = &families_.back();
+    }
+    ClientMetric& metric = family->metric.emplace_back();
+    for (Label& label : labels) metric.label.push_back({label.name, label.value});
+    return metric;
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+double Number(std::uint64_t value) { return static_cast<double>(value); }
+
+void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
+  for (const v1::TierStatus& tier : status.tiers()) {
+    const std::vector<Label> labels = {{"tier", tier.name()}};
+    out.Gauge("forebay_tier_capacity_bytes", "Configured room for extents.", labels,
+              Number(tier.capacity_bytes()));
+    out.Gauge("forebay_tier_used_bytes", "Taken by extents, padding included.", labels,
+              Number(tier.used_bytes()));
+    out.Gauge("forebay_tier_extents", "Extents held.", labels, Number(tier.extents()));
+    out.Gauge("forebay_tier_retired", "1 where the tier was given up after errors.", labels,
+              tier.retired() ? 1 : 0);
+    out.Counter("forebay_tier_evictions_total", "Extents evicted.", labels,
+                Number(tier.evictions()));
+    out.Counter("forebay_tier_hit_samples_total", "Samples served from this tier.", labels,
+                Number(tier.hit_samples()));
+  }
+}
+
+void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
+  for (const v1::DatasetStatus& dataset : status.datasets()) {
+    const std::vector<Label> labels = {{"dataset", dataset.name()}};
+    out.Gauge("forebay_dataset_bytes", "Size of the data set, 0 while unknown.", labels,
+              Number(dataset.total_bytes()));
+    out.Gauge("forebay_dataset_staged_bytes", "Bytes of it that are on the tiers.", labels,
+              Number(dataset.staged_bytes()));
+    out.Counter("forebay_dataset_gfs_read_bytes_total", "Bytes read from the GFS.", labels,
+                Number(dataset.gfs_bytes()));
+    out.Counter("forebay_dataset_gfs_opens_total", "Objects opened on the GFS.", labels,
+                Number(dataset.gfs_opens()));
+  }
+}
+
+void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
+  for (const v1::StreamStatus& stream : status.streams()) {
+    const std::vector<Label> labels = {{"stream", stream.name()},
+                                       {"dataset", stream.dataset()},
+                                       {"rank", std::to_string(stream.rank())}};
+    out.Counter("forebay_stream_batches_total", "Minibatches delivered.", labels,
+                Number(stream.batches()));
+    out.Counter("forebay_stream_samples_total", "Samples delivered.", labels,
+                Number(stream.samples()));
+    out.Counter("forebay_stream_bytes_total", "Payload bytes delivered.", labels,
+                Number(stream.bytes()));
+    out.Counter("forebay_stream_gfs_wait_samples_total", "Samples that waited for the GFS.",
+                labels, Number(stream.gfs_wait_samples()));
+  }
+}
+
+class StatusCollector final : public prometheus::Collectable {
+ public:
+  explicit StatusCollector(std::function<v1::StatusReply()> snapshot)
+      : snapshot_(std::move(snapshot)) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    const v1::StatusReply status = snapshot_();
+    FamilyWriter out;
+    out.Gauge("forebay_info", "1; labels say what runs.",
+              {{"version", status.version()},
+               {"job_id", status.job_id()},
+               {"io_backend", status.io_backend()}},
+              1);
+    out.Gauge("forebay_uptime_seconds", "Since the daemon started.", {},
+              Number(status.uptime_ms()) / 1000);
+    out.Gauge("forebay_clients", "Connections.", {}, status.clients());
+    out.Gauge("forebay_slot_used_bytes", "Slot memory in use.", {},
+              Number(status.slot_bytes_used()));
+    WriteTiers(status, out);
+    WriteDatasets(status, out);
+    WriteStreams(status, out);
+    return out.Take();
+  }
+
+ private:
+  const std::function<v1::StatusReply()> snapshot_;
+};
+
+}  // namespace
+
+struct MetricsEndpoint::Parts {
+  std::shared_ptr<StatusCollector> collector;
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+MetricsEndpoint::MetricsEndpoint(std::string address, std::unique_ptr<Parts> parts)
+    : address_(std::move(address)), parts_(std::move(parts)) {}
+
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    const std::string& listen, std::function<v1::StatusReply()> snapshot) {
+  const std::size_t colon = listen.rfind(':');
+  const std::string host = listen.substr(0, colon);
+  if (colon == std::string::npos || (host != "127.0.0.1" && host != "[::1]")) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("daemon.metrics_listen '{}' must be 127.0.0.1:PORT or [::1]:PORT: "
+                             "the endpoint is not authenticated",
+                             listen));
+  }
+  auto parts = std::make_unique<Parts>();
+  parts->collector = std::make_shared<StatusCollector>(std::move(snapshot));
+  try {
+    parts->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kUnavailable,
+                 fmt::format("daemon.metrics_listen '{}': {}", listen, error.what()));
+  }
+  parts->exposer->RegisterCollectable(parts->collector);
+  const std::vector<int> ports = parts->exposer->GetListeningPorts();
+  const int port = ports.empty() ? 0 : ports.front();
+  return std::unique_ptr<MetricsEndpoint>(
+      new MetricsEndpoint(fmt::format("{}:{}", host, port), std::move(parts)));
+}
+
+}  // namespace forebay::daemon
