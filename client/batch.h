@@ -21,7 +21,7 @@ struct TensorView {
   std::uint64_t bytes = 0;
   Dtype dtype = Dtype::kBytes;
   bool big_endian = false;
-  std::vector<std::uint64_t> shape;  // {samples, ...field shape}
+  std::vector<std::uint64_t> shape = {};  // {samples, ...field shape}
 };
 
 // A value handle. Copies share the batch; when the last copy is gone, the batch's memory goes

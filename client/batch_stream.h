@@ -15,8 +15,8 @@ namespace forebay {
 // Names any batch of the epoch: this rank's share of a step, or, with micro_size set, samples
 // [micro_index * micro_size, + micro_size) of the step's global batch.
 struct BatchName {
-  EpochId epoch;
-  StepId step;
+  EpochId epoch = {};
+  StepId step = {};
   std::uint32_t micro_size = 0;
   std::uint32_t micro_index = 0;
 };

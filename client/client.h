@@ -27,29 +27,29 @@ struct ClientOptions {
   // "unix:/path/to/forebayd.sock". Empty: $FOREBAY_ADDRESS, and where that is unset embedded
   // mode: the first client of this user and job on the node starts a private forebayd, later
   // ones join it, and it stops when the last has gone.
-  std::string address;
-  std::string job_id;              // must equal the daemon's; empty: $FOREBAY_JOB_ID or any
-  std::string client_name;         // for logs and status; empty: program name and pid
+  std::string address = {};
+  std::string job_id = {};       // must equal the daemon's; empty: $FOREBAY_JOB_ID or any
+  std::string client_name = {};  // for logs and status; empty: program name and pid
   bool shared_memory = true;       // false: payload comes inline over the socket
   std::int64_t connect_timeout_ms = 10'000;
   // Embedded mode only: the daemon's configuration file (docs/configuration.md), and its
   // binary (empty: forebayd beside this program, then on $PATH).
-  std::string embedded_config;
-  std::string embedded_daemon;
+  std::string embedded_config = {};
+  std::string embedded_daemon = {};
 };
 
 struct FieldInfo {
-  FieldSpec spec;
-  std::vector<std::string> constant_names;  // class names of a constant field
+  FieldSpec spec = {};
+  std::vector<std::string> constant_names = {};  // class names of a constant field
 };
 
 struct DatasetInfo {
-  std::string name;
-  std::string format;
+  std::string name = {};
+  std::string format = {};
   std::uint64_t catalog_fingerprint = 0;  // 0 while the daemon is still building the catalog
   std::uint64_t sample_count = 0;
   std::uint64_t total_bytes = 0;
-  std::vector<FieldInfo> fields;
+  std::vector<FieldInfo> fields = {};
   std::uint64_t selected_count = 0;       // under the selection asked about
   std::uint64_t selection_fingerprint = 0;
 };

@@ -23,8 +23,8 @@ struct DeliveryLogHeader {
   std::uint32_t ranks = 0;
   std::uint32_t rank = 0;
   std::uint32_t epochs = 0;
-  EpochId first_epoch;
-  StepId first_step;
+  EpochId first_epoch = {};
+  StepId first_step = {};
   std::int64_t opened_unix_ns = 0;
 };
 

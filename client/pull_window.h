@@ -20,8 +20,8 @@ using StatePtr = std::shared_ptr<const Batch::State>;
 
 // A place in (epoch, step) order.
 struct StepCursor {
-  EpochId epoch;
-  StepId step;
+  EpochId epoch = {};
+  StepId step = {};
 
   auto operator<=>(const StepCursor&) const = default;
 };

@@ -130,7 +130,8 @@ Status StreamCore::CheckPlace(const Batch::State& state) const {
                                             .samples = state.micro_size});
   if (!slice) return slice.error();
   const std::uint64_t end = slice->first + slice->count;
-  const std::uint64_t padded = end - std::max(slice->first, std::min(end, settings_.order.sample_count));
+  const std::uint64_t own_end = std::min(end, settings_.order.sample_count);
+  const std::uint64_t padded = end - std::max(slice->first, own_end);
   if (state.sample_count != slice->count || state.padded_count != padded ||
       (slice->count != 0 && state.first_position != slice->first)) {
     return Error(ErrorCode::kDataLoss,

@@ -23,14 +23,14 @@ namespace forebay {
 struct TransformInput {
   const Batch& batch;
   std::uint32_t index = 0;       // of the sample within the batch
-  SampleId sample;
+  SampleId sample = {};
   std::uint64_t seed = 0;
-  std::span<std::byte> output;   // `transform_bytes` bytes of this sample's place in the result
+  std::span<std::byte> output = {};  // this sample's `transform_bytes` bytes of the result
 };
 using Transform = std::function<Status(const TransformInput&)>;
 
 struct StreamOptions {
-  std::string dataset;
+  std::string dataset = {};
   std::string stream_name = "train";  // ranks of one stream share it; another name, another order
   std::string selection = "all";      // docs/order.md
   std::uint32_t global_batch = 1;     // samples per step over all ranks
@@ -43,7 +43,8 @@ struct StreamOptions {
   OrderMode mode = OrderMode::kGlobal;
   std::uint64_t block_samples = 1024;  // mode kBlock: b
   std::uint64_t window_runs = 16;      // mode kBlock: w
-  std::optional<OrderMode> epoch0_mode;  // a mode of its own for epoch 0 (stream in at GFS speed)
+  // A mode of its own for epoch 0, to stream in at GFS speed.
+  std::optional<OrderMode> epoch0_mode = {};
   TailPolicy tail = TailPolicy::kDrop;
 
   Delivery delivery = Delivery::kContiguous;
@@ -52,16 +53,16 @@ struct StreamOptions {
 
   // Resume: continue at this token, whatever the rank count it was made with. The options
   // above are those of the run that made it; Open names the first one that is not.
-  std::optional<PositionToken> resume;
+  std::optional<PositionToken> resume = {};
 
   // Transform hook; its results are Batch::transformed(), sample_count x transform_bytes.
-  Transform transform;
+  Transform transform = {};
   std::uint64_t transform_bytes = 0;
   std::uint32_t transform_threads = 1;
 
   // Appends one line per batch handed over, for `forebay audit` (docs/delivery_log.md). Empty:
   // none. One file per rank.
-  std::string delivery_log;
+  std::string delivery_log = {};
 };
 
 }  // namespace forebay

@@ -83,6 +83,7 @@ void FakeDaemon::Stop() {
   acceptor_.join();
   listener_.Reset();
   ::unlink(path_.c_str());
+  slots_->Freeze();
   for (const UniqueFd& socket : serving_) ::shutdown(socket.get(), SHUT_RDWR);
   serving_.clear();
   stalled_.clear();

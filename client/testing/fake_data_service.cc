@@ -338,10 +338,16 @@ std::uint64_t FakeSlots::Take() {
 
 void FakeSlots::GiveBack(std::uint64_t offset) {
   std::lock_guard lock(mutex_);
+  if (frozen_) return;
   // What a released slot holds must not matter to anybody.
   std::fill_n(region_.bytes().begin() + static_cast<std::ptrdiff_t>(offset),
               std::min<std::uint64_t>(slot_bytes_, 64), std::byte{0xDD});
   free_.push_back(offset);
+}
+
+void FakeSlots::Freeze() {
+  std::lock_guard lock(mutex_);
+  frozen_ = true;
 }
 
 grpc::ServerUnaryReactor* FakeDataService::Hello(grpc::CallbackServerContext* context,

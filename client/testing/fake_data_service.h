@@ -23,12 +23,15 @@ class FakeSlots {
   // The offset of a free slot; a broken invariant where none is left.
   std::uint64_t Take();
   void GiveBack(std::uint64_t offset);
+  // From now on nothing is written any more, as after a crash.
+  void Freeze();
   std::uint64_t slot_bytes() const { return slot_bytes_; }
 
  private:
   std::uint64_t slot_bytes_;
   FakeRegion region_;
   std::mutex mutex_;
+  bool frozen_ = false;
   std::vector<std::uint64_t> free_;
 };
 
