@@ -31,7 +31,7 @@ def parse(arguments):
                         default=pathlib.Path(os.environ.get(
                             "FOREBAY_BENCH_DATA",
                             os.path.join(tempfile.gettempdir(), "forebay-bench"))),
-                        help="where data sets are made and kept (10 GB; $FOREBAY_BENCH_DATA)")
+                        help="where data sets are made and kept (11 GB; $FOREBAY_BENCH_DATA)")
     parser.add_argument("--only", default="", metavar="ROW", help="rows whose name holds this")
     return parser.parse_args(arguments)
 

@@ -4,11 +4,11 @@ import contextlib
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 from harness import machine
 
@@ -177,18 +177,11 @@ class Daemon:
         report["daemon_cpu_seconds"] = self.cpu_seconds() - before
         return report
 
-    def wait_for_socket(self, log_path):
-        """Until the daemon accepts connections. Polls: another process gives no event."""
-        import socket
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise RunFailed(f"forebayd ended at once: {log_path.read_text('utf-8')[-600:]}")
-            with socket.socket(socket.AF_UNIX) as probe:
-                if probe.connect_ex(str(self.socket)) == 0:
-                    return
-            time.sleep(0.005)
-        raise RunFailed("forebayd opened no socket: " + log_path.read_text("utf-8")[-600:])
+    def wait_until_ready(self, ready_fd, log_path):
+        """Until the daemon says on `ready_fd` that clients may connect."""
+        readable, _, _ = select.select([ready_fd], [], [], START_TIMEOUT_S)
+        if not readable or not os.read(ready_fd, 4096).startswith(b"READY "):
+            raise RunFailed("forebayd did not get ready: " + log_path.read_text("utf-8")[-600:])
 
 
 @contextlib.contextmanager
@@ -202,14 +195,18 @@ def daemon(binaries, keys, datasets):
         config = folder / "forebayd.toml"
         config.write_text(config_text(all_keys, datasets), encoding="utf-8")
         log_path = folder / "forebayd.log"
+        ready_fd, child_fd = os.pipe()
         with log_path.open("w", encoding="utf-8") as log:
-            process = subprocess.Popen([program, "--config", str(config)], stdout=log,
-                                       stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                [program, "--config", str(config), "--ready-fd", str(child_fd)], stdout=log,
+                stderr=subprocess.STDOUT, pass_fds=[child_fd])
+        os.close(child_fd)
         running = Daemon(binaries, process, folder)
         try:
-            running.wait_for_socket(log_path)
+            running.wait_until_ready(ready_fd, log_path)
             yield running
         finally:
+            os.close(ready_fd)
             status = end_process(process)
         if status not in (0, -signal.SIGTERM):
             raise RunFailed(f"forebayd ended with {status}: {log_path.read_text('utf-8')[-600:]}")

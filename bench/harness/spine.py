@@ -194,7 +194,7 @@ class Spine:
 
     def small_samples(self):
         scale = self.scale
-        records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, 1))
+        records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, objects=1))
         ledger = peers.Ledger()
         with processes.daemon(self.binaries, self._ram_keys(records),
                               [self._raw_table("bench", records)]) as service:
@@ -226,7 +226,7 @@ class Spine:
 
     def ssd(self):
         scale = self.scale
-        records = self.store.dataset(datasets.Spec("records", scale.samples, objects=4))
+        records = self.store.dataset(datasets.Spec("records", scale.samples, objects=1))
         order_bytes = scale.samples * datasets.MEAN_SAMPLE_BYTES
         # Reads start and end on pages: a sample of 114,660 bytes at any offset touches 29.
         request_bytes = 29 * 4096
@@ -349,7 +349,7 @@ class Spine:
 
     def accelerator(self):
         name, batch, step_ms, samples = self.scale.accelerator
-        spec = datasets.Spec("records", samples, objects=32)
+        spec = datasets.Spec("records", samples, objects=1)
         records = self.store.dataset(spec)
         ranks = 4
         train = {"selection": "hash:0:0.95", "stream": "train", "batch": ranks * batch,
@@ -389,7 +389,7 @@ class Spine:
         unit, goal = FIRST_BATCH_GOALS["spine.first_batch.staged_p99"]
         self.sheet.add(Figure("spine.first_batch.staged_p99", unit, p99, connects[0],
                               connects[-1], len(connects), goal))
-        records = self.store.dataset(datasets.Spec("records", self.scale.samples, objects=16))
+        records = self.store.dataset(datasets.Spec("records", self.scale.samples, objects=1))
         two_extents_ms = 2e3 * (EXTENT_BYTES / GFS_BANDWIDTH + 1 / GFS_OPENS_PER_S)
         colds = []
         for _ in range(self.scale.pairs):
