@@ -1,4 +1,5 @@
-// Writes the seed corpora of the fuzz targets: catalog_fuzz_seeds FOLDER makes FOLDER/<target>/.
+// Writes the seed corpora of the fuzz targets, which are checked in: catalog_fuzz_seeds FOLDER
+// makes FOLDER/<target>/.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -45,7 +46,9 @@ void WriteCatalogs(SeedWriter& seeds) {
   for (const auto& [path, text] : files) {
     if (!backend.AddFile(path, TextBytes(text)).has_value()) return;
   }
-  DatasetSource source{.name = "seed", .extent_bytes = 1024};
+  DatasetSource source;
+  source.name = "seed";
+  source.extent_bytes = 1024;
   for (const char* path : {"/folder", "/idx"}) {
     auto root = backend.OpenDirectory(path);
     const auto catalog = BuildFromMetadata(backend, **root, source, nullptr);
@@ -64,9 +67,9 @@ void WriteTars(SeedWriter& seeds) {
   seeds.Write("tar_fuzz", TarFileText("a/1.jpg", "one") + TarFileText("a/1.cls", "7") +
                               TarEndText());
   seeds.Write("tar_fuzz", GnuLongNameText(std::string(120, 'g') + ".jpg") +
-                              TarFileText("s.jpg", "gnu") +
-                              PaxHeaderText(PaxRecordText("path", "p.jpg") +
-                                            PaxRecordText("size", "3")) +
+                              TarFileText("s.jpg", "gnu") + TarEndText());
+  seeds.Write("tar_fuzz", PaxHeaderText(PaxRecordText("path", "p.jpg") +
+                                        PaxRecordText("size", "3")) +
                               TarFileText("s.jpg", "pax") + TarEndText());
 }
 

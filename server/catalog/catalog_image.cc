@@ -14,6 +14,11 @@ namespace {
 // Bound of the sample index: 4 MiB, whatever the number of samples.
 constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
 
+// A mapped image beyond this size is given back to the page cache every so many walks: each
+// may map two 64 KiB stretches (Linux maps around a fault), so 2048 of them 256 MiB.
+constexpr std::uint64_t kResidentImageBytesMax = 256 * limits::kMiB;
+constexpr std::uint64_t kWalksBetweenDrops = 2048;
+
 constexpr unsigned kEntriesBit = 0;
 constexpr unsigned kKeysBit = 1;
 constexpr std::uint32_t kBitsPerExtent = 2;
@@ -64,6 +69,14 @@ void CatalogImage::BuildSampleIndex() {
   }
 }
 
+void CatalogImage::NoteWalk() const {
+  if (image().size() <= kResidentImageBytesMax) return;
+  if (walks_.fetch_add(1, std::memory_order_relaxed) % kWalksBetweenDrops ==
+      kWalksBetweenDrops - 1) {
+    bytes_.DropResidentPages();
+  }
+}
+
 std::uint32_t CatalogImage::PartOf(FieldId field) const {
   FOREBAY_CHECK(field.value() < tables_.fields.size());
   return tables_.fields[field.value()].part;
@@ -107,6 +120,7 @@ std::vector<std::string_view> CatalogImage::ConstantNames(FieldId field) const {
 }
 
 std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
+  NoteWalk();
   const std::uint64_t slot = sample >> index_shift_;
   std::uint32_t low = sample_index_[slot];
   std::uint32_t high =
@@ -335,6 +349,7 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
     FixedPieces(part, extent, row, pieces);
     return {};
   }
+  NoteWalk();
   // A continuation's sample is listed with the first extent of its chain.
   std::uint32_t head = extent.value();
   std::uint64_t image_begin = 0;  // of `extent`, from the start of the head's image

@@ -80,7 +80,7 @@ TEST_F(ImageFolderTest, ReadsTwoHundredClassDirectories) {
 
 TEST_F(ImageFolderTest, SpansExtentsWithFilesLargerThanOne) {
   AddFolder(2, 3, 90);
-  for (const std::size_t size : {100, 101, 199, 200, 201, 1000}) {
+  for (const std::size_t size : {100U, 101U, 199U, 200U, 201U, 1000U}) {
     const std::string name = "class1000/big" + std::to_string(size);
     expected_[name] = PatternText(size, size);
     AddFile(name, expected_[name]);

@@ -18,6 +18,26 @@ namespace {
 // An archive's first header and its first data block fit in one extent.
 constexpr std::uint64_t kTarExtentBytesMin = 2 * kTarBlockBytes;
 
+// A sample whose members are still coming, or that waits for its extent to be cut. Offsets
+// are within the archive.
+struct OpenSample {
+  SampleRecord record;
+  std::uint64_t start_offset = 0;   // of its first member, extension headers included
+  std::uint64_t header_offset = 0;  // of its first member's ustar header
+  std::uint64_t begin = 0;          // of its first data byte
+  std::uint64_t end = 0;            // after its last data byte
+};
+
+// For finding a key that comes back after another one.
+struct SeenKey {
+  std::uint64_t hash = 0;
+  std::uint64_t record_at = 0;
+  std::uint64_t offset = 0;
+  bool operator<(const SeenKey& other) const {
+    return std::pair(hash, offset) < std::pair(other.hash, other.offset);
+  }
+};
+
 class TarScanBuilder final : public ScanBuilder {
  public:
   TarScanBuilder(std::string name, std::uint64_t extent_bytes,
@@ -32,25 +52,6 @@ class TarScanBuilder final : public ScanBuilder {
   Result<std::shared_ptr<const Catalog>> Finish() override;
 
  private:
-  // A sample whose members are still coming, or that waits for its extent to be cut. Offsets
-  // are within the archive.
-  struct OpenSample {
-    SampleRecord record;
-    std::uint64_t start_offset = 0;   // of its first member, extension headers included
-    std::uint64_t header_offset = 0;  // of its first member's ustar header
-    std::uint64_t begin = 0;          // of its first data byte
-    std::uint64_t end = 0;            // after its last data byte
-  };
-  // For finding a key that comes back after another one.
-  struct SeenKey {
-    std::uint64_t hash = 0;
-    std::uint64_t record_at = 0;
-    std::uint64_t offset = 0;
-    bool operator<(const SeenKey& other) const {
-      return std::pair(hash, offset) < std::pair(other.hash, other.offset);
-    }
-  };
-
   void BeginObject();
   const PlannedObject& object() const { return objects_[object_]; }
   Error Refuse(std::uint64_t offset, const std::string& reason,

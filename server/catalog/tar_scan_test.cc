@@ -87,9 +87,9 @@ class TarScanTest : public TarScanFixture {
   // Scans `text` at several extent and feeding sizes, each of which must give `samples`.
   void ExpectScans(const std::string& text, const Samples& samples) {
     AddFile("a.tar", text);
-    for (const std::uint64_t extent_bytes : {1024, 1536, 4096, 20000, 1 << 20}) {
+    for (const std::uint64_t extent_bytes : {1024U, 1536U, 4096U, 20000U, 1U << 20}) {
       source_.extent_bytes = extent_bytes;
-      for (const std::size_t feed_bytes : {13, 512, 4096, 1 << 22}) {
+      for (const std::size_t feed_bytes : {13U, 512U, 4096U, 1U << 22}) {
         const auto catalog = Scan(feed_bytes);
         ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
         ExpectSamples(**catalog, samples);
@@ -154,7 +154,7 @@ TEST_F(TarScanTest, AgreesWithLibarchiveOnLongNames) {
 
 TEST_F(TarScanTest, SpansExtentsWithLargeSamples) {
   Members members = PairMembers(3, 500);
-  for (const std::size_t size : {511, 512, 513, 1024, 1535, 1536, 1537, 4096, 30000}) {
+  for (const std::size_t size : {511U, 512U, 513U, 1024U, 1535U, 1536U, 1537U, 4096U, 30000U}) {
     const std::string key = "big/" + std::to_string(size);
     members.emplace_back(key + ".a", PatternText(40, size));
     members.emplace_back(key + ".jpg", PatternText(size, size));
