@@ -12,7 +12,8 @@
 namespace forebay::stream {
 namespace {
 
-constexpr std::uint64_t kRowAlignment = 64;  // of a field within a slot: one cache line
+constexpr std::uint64_t kRowAlignment = 64;   // of a field within a slot: one cache line
+constexpr std::uint64_t kPackAlignment = 16;  // of a variable-size value within it
 
 std::uint64_t AlignUp(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
@@ -223,11 +224,7 @@ Status BatchAssembler::FillViews(const StreamSpec& spec, AssembledBatch& batch) 
   for (std::size_t field = 0; field < field_count_; ++field) {
     AssembledField& out = batch.fields[field];
     if (spec.catalog->fields()[field].source == FieldSource::kConstant) {
-      out.constants.resize(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        out.constants[i] =
-            static_cast<std::int64_t>(locations_[i * field_count_ + field].constant);
-      }
+      FillConstants(field, out);
       continue;
     }
     out.spans.reserve(count);
@@ -256,25 +253,30 @@ Status BatchAssembler::FillViews(const StreamSpec& spec, AssembledBatch& batch) 
   return {};
 }
 
-// Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
-// packed. One copy of every byte.
-Status BatchAssembler::FillContiguous(const StreamSpec& spec, tier::RamArena& slots,
-                                      AssembledBatch& batch) {
+void BatchAssembler::FillConstants(std::size_t field, AssembledField& out) const {
+  out.constants.resize(samples_.size());
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    out.constants[i] = static_cast<std::int64_t>(locations_[i * field_count_ + field].constant);
+  }
+}
+
+Result<BatchAssembler::SlotLayout> BatchAssembler::LayOut(const StreamSpec& spec) const {
   const std::size_t count = samples_.size();
   const std::span<const FieldSpec> fields = spec.catalog->fields();
-  std::vector<std::uint64_t> begins(field_count_, 0);
-  std::vector<std::uint64_t> row_bytes(field_count_, 0);
+  SlotLayout layout;
+  layout.begins.resize(field_count_);
+  layout.row_bytes.resize(field_count_);
   std::uint64_t total = 0;
   for (std::size_t field = 0; field < field_count_; ++field) {
     if (fields[field].source == FieldSource::kConstant) continue;
-    begins[field] = total = AlignUp(total, kRowAlignment);
+    layout.begins[field] = total = AlignUp(total, kRowAlignment);
     if (fields[field].is_fixed()) {
-      FOREBAY_ASSIGN(row_bytes[field], fields[field].BytesPerSample());
-      total += row_bytes[field] * count;
+      FOREBAY_ASSIGN(layout.row_bytes[field], fields[field].BytesPerSample());
+      total += layout.row_bytes[field] * count;
     } else {
       for (std::size_t i = 0; i < count; ++i) {
         const catalog::FieldLocation& location = locations_[i * field_count_ + field];
-        if (location.present) total += AlignUp(location.range.length, 16);
+        if (location.present) total += AlignUp(location.range.length, kPackAlignment);
       }
     }
     if (total > limits::kSlotBytesMax) {
@@ -283,48 +285,52 @@ Status BatchAssembler::FillContiguous(const StreamSpec& spec, tier::RamArena& sl
                                limits::kSlotBytesMax));
     }
   }
+  layout.total_bytes = total;
+  return layout;
+}
+
+// Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
+// packed. One copy of every byte.
+Status BatchAssembler::FillContiguous(const StreamSpec& spec, tier::RamArena& slots,
+                                      AssembledBatch& batch) {
+  FOREBAY_ASSIGN(const SlotLayout layout, LayOut(spec));
+  const std::span<const FieldSpec> fields = spec.catalog->fields();
   tier::ArenaBlock slot;
-  if (total > 0) {
-    FOREBAY_ASSIGN(slot, slots.Allocate(total));
+  if (layout.total_bytes > 0) {
+    FOREBAY_ASSIGN(slot, slots.Allocate(layout.total_bytes));
   }
   const std::uint32_t region = spec.inline_payload ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload ? 0 : slot.region_offset();
   for (std::size_t field = 0; field < field_count_; ++field) {
     AssembledField& out = batch.fields[field];
     if (fields[field].source == FieldSource::kConstant) {
-      out.constants.resize(count);
-      for (std::size_t i = 0; i < count; ++i) {
-        out.constants[i] =
-            static_cast<std::int64_t>(locations_[i * field_count_ + field].constant);
-      }
+      FillConstants(field, out);
       continue;
     }
+    const std::uint64_t row_bytes = layout.row_bytes[field];
+    std::uint64_t cursor = layout.begins[field];
     out.is_tensor = fields[field].is_fixed();
-    std::uint64_t cursor = begins[field];
     if (out.is_tensor) {
       out.tensor = {.region = region, .reserved = 0, .offset = base + cursor,
-                    .length = row_bytes[field] * count};
+                    .length = row_bytes * samples_.size()};
     }
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
       const std::uint64_t begin = cursor;
       ForEachRun(i, field, [&](const Piece& piece, std::uint64_t lead, std::uint64_t length) {
         std::memcpy(slot.bytes().data() + cursor, piece.bytes + lead, length);
         cursor += length;
       });
       batch.payload_bytes += cursor - begin;
+      if (out.is_tensor && cursor - begin == row_bytes) continue;
       if (out.is_tensor) {
-        if (cursor - begin != row_bytes[field]) {
-          return Error(ErrorCode::kDataLoss,
-                       fmt::format("sample {} has {} bytes of field '{}', which takes {}",
-                                   samples_[i], cursor - begin, fields[field].name,
-                                   row_bytes[field]));
-        }
-        continue;
+        return Error(ErrorCode::kDataLoss,
+                     fmt::format("sample {} has {} bytes of field '{}', which takes {}",
+                                 samples_[i], cursor - begin, fields[field].name, row_bytes));
       }
       const bool present = locations_[i * field_count_ + field].present;
       out.spans.push_back({.region = present ? region : kAbsentRegion, .reserved = 0,
                            .offset = present ? base + begin : 0, .length = cursor - begin});
-      cursor = begin + AlignUp(cursor - begin, 16);
+      cursor = begin + AlignUp(cursor - begin, kPackAlignment);
     }
   }
   batch.hold.slot = std::move(slot);  // scratch that SSD pieces came through goes back here

@@ -60,6 +60,14 @@ class BatchAssembler {
   template <typename Visit>
   void ForEachRun(std::size_t sample, std::size_t field, Visit&& visit) const;
   Status FillViews(const StreamSpec& spec, AssembledBatch& batch) const;
+  // Where each field begins in a slot, and the bytes of a row (0: variable).
+  struct SlotLayout {
+    std::vector<std::uint64_t> begins;
+    std::vector<std::uint64_t> row_bytes;
+    std::uint64_t total_bytes = 0;
+  };
+  Result<SlotLayout> LayOut(const StreamSpec& spec) const;
+  void FillConstants(std::size_t field, AssembledField& out) const;
   Status FillContiguous(const StreamSpec& spec, tier::RamArena& slots, AssembledBatch& batch);
 
   BatchName name_;
