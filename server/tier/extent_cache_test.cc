@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/io/faulty_backend.h"
 #include "server/io/memory_backend.h"
 #include "server/tier/segment_format.h"
 #include "server/tier/tier_test_fixture.h"
@@ -251,6 +252,42 @@ TEST_F(ExtentCacheTest, BadSegmentsWithinAMinuteRetireTheTier) {
   EXPECT_EQ(cache_->Find(KeyOfNumber(4)), nullptr);
   EXPECT_EQ(CodeOf(Store(9, 1)), ErrorCode::kFailedPrecondition);
   Take(Bring(4, 1));  // RAM goes on
+}
+
+TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) {
+  Start(100, 2);
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  FOREBAY_EXPECT_OK(Store(2, 1));
+  for (std::uint32_t i = 3; i < 9; ++i) {
+    EXPECT_EQ(CodeOf(Store(i, 5)), ErrorCode::kResourceExhausted);
+  }
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+
+  io::FaultInjector injector;
+  io::FaultyBackend faulty(backend_, injector);
+  const auto directory = Take(faulty.OpenDirectory("/"));
+  queue_ = Take(faulty.CreateQueue({}));
+  const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
+  cache_ = ExtentCache::Create(*arena_, store.get(), {}, [](const ExtentKey&) { return kNever; });
+  const auto fail_next_write = [&injector] {
+    injector.Arm({.kind = io::FaultKind::kEio, .call = io::IoCall::kWrite});
+  };
+  for (std::uint32_t i = 10; i < 12; ++i) {
+    fail_next_write();
+    EXPECT_EQ(CodeOf(Store(i, 1)), ErrorCode::kDataLoss);
+  }
+  injector.Disarm();
+  FOREBAY_EXPECT_OK(Store(20, 1));  // a success ends the run of failures
+  for (std::uint32_t i = 10; i < 13; ++i) {
+    EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+    fail_next_write();
+    EXPECT_EQ(CodeOf(Store(i, 1)), ErrorCode::kDataLoss);
+  }
+  EXPECT_EQ(injector.faults_injected(), 5U);
+  EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_EQ(cache_->Find(KeyOfNumber(20)), nullptr);
+  cache_.reset();
+  queue_.reset();
 }
 
 TEST_F(ExtentCacheTest, WithoutSsdThereIsRamOnly) {
