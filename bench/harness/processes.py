@@ -47,12 +47,12 @@ class Binaries:
         return shutil.which(name)
 
 
-def run_json(command, timeout_s=RUN_TIMEOUT_S, env=None):
+def run_json(command, timeout_s=RUN_TIMEOUT_S):
     """Runs a contender; the JSON on its last line of output."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s,
-                              check=False, env=env)
+                              check=False)
     except FileNotFoundError as error:
         raise Missing(f"no program {command[0]}") from error
     except subprocess.TimeoutExpired as error:
@@ -156,8 +156,8 @@ class Daemon:
 
     def cli(self, *words):
         """Runs the `forebay` CLI against this daemon; the JSON on its last line."""
-        env = dict(os.environ, FOREBAY_ADDRESS=self.address)
-        return run_json([self.binaries.find("forebay"), *words, "--json"], env=env)
+        return run_json([self.binaries.find("forebay"), "--address", self.address, "--json",
+                         *words])
 
     def stage(self, dataset):
         return self.cli("stage", dataset)
