@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/record_text.h"
 #include "server/catalog/tar_text.h"

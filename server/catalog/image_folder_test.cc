@@ -1,7 +1,7 @@
 // Catalogs of class directories.
 #include <gmock/gmock.h>
 
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 
 namespace forebay::catalog {
 namespace {

@@ -1,7 +1,7 @@
 // Catalogs of IDX, .npy and raw record files.
 #include <gmock/gmock.h>
 
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 #include "server/catalog/record_text.h"
 
 namespace forebay::catalog {

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 #include "server/catalog/record_text.h"
 
 namespace forebay::catalog {

@@ -114,7 +114,8 @@ TEST_F(TarMalformedTest, RefusesSizesThatLie) {
 
 TEST_F(TarMalformedTest, RefusesMalformedPaxRecords) {
   for (const std::string record :
-       {"x", "5", "12 path=a", "8 path=a\n", "11 path=a\n", "0 path=a\n", "-9 path=a\n", "99 path=a\n",
+       {"x", "5", "12 path=a", "8 path=a\n", "11 path=a\n", "0 path=a\n", "-9 path=a\n",
+        "99 path=a\n",
         "9 =path=\n", "9 pathhhh\n", "3 \n", " 9 path=a\n", "99999999999999999999 a=b\n",
         "11 size=1x\n"}) {
     EXPECT_THAT(ScanErrorOf(good_ + PaxHeaderText(record) + TarFileText("x.jpg", "x") +

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 
 namespace forebay::catalog {
 

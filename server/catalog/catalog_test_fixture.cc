@@ -1,4 +1,4 @@
-#include "server/catalog/catalog_fixture.h"
+#include "server/catalog/catalog_test_fixture.h"
 
 #include <algorithm>
 
