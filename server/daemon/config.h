@@ -34,7 +34,7 @@ struct Config {
   std::string slots_capacity;
   std::string view_pin_capacity;
   // [stage]
-  std::uint64_t stage_readers = 4;
+  std::uint64_t stage_readers = 8;
   std::string stage_request;
   // [[dataset]]
   std::vector<stage::DatasetOptions> datasets;

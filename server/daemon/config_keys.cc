@@ -109,7 +109,7 @@ std::vector<ConfigKey> MakeKeys() {
        "Extents that the views of one stream may pin: bytes or a share of tier.ram.capacity; "
        "samples of further extents are copied to slots, and counted.",
        Text(&Config::view_pin_capacity)},
-      {"stage.readers", "4", "Threads that read the GFS, one extent at a time each.",
+      {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);
          if (set.has_value() && config.stage_readers == 0) {

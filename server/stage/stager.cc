@@ -20,8 +20,10 @@ using tier::ExtentRef;
 namespace {
 
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
+  // Planned below the watermark at which the cache begins to evict: what has a home stays there.
   plan::Room room;
-  const std::uint64_t capacity = parts.arena.capacity_bytes();
+  const std::uint64_t capacity =
+      parts.arena.capacity_bytes() / 1000 * tier::ExtentCache::Options().watermark_low_permille;
   room.ram_bytes = capacity - std::min(capacity, options.ram_reserve_bytes);
   if (parts.store != nullptr) {
     room.ssd_bytes = parts.store->capacity_bytes() -
