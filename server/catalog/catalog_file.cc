@@ -3,6 +3,7 @@
 
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/input_error.h"
+#include "server/catalog/stat_many.h"
 
 namespace forebay::catalog {
 namespace {
@@ -42,17 +43,26 @@ std::string Change(const io::FileInfo& now, const ObjectInfo& then) {
 }  // namespace
 
 Status VerifyObjects(const Catalog& catalog, io::Directory& root) {
-  for (std::uint32_t i = 0; i < catalog.object_count(); ++i) {
-    const ObjectInfo object = catalog.object(ObjectId(i));
-    const Result<io::FileInfo> now = root.Stat(object.path);
-    if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
-      return now.error().WithContext(Quoted(object.path));
+  constexpr std::uint32_t kBatch = 65'536;  // paths held at once
+  for (std::uint32_t begin = 0; begin < catalog.object_count(); begin += kBatch) {
+    const std::uint32_t count = std::min(kBatch, catalog.object_count() - begin);
+    std::vector<std::string> paths;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      paths.emplace_back(catalog.object(ObjectId(begin + i)).path);
     }
-    const std::string change = now.has_value() ? Change(*now, object) : "is gone";
-    if (change.empty()) continue;
-    return Error(ErrorCode::kFailedPrecondition,
-                 Quoted(object.path) + " changed since the catalog of " +
-                     Quoted(catalog.name()) + " was built: it " + change);
+    const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const Result<io::FileInfo>& now = infos[i];
+      if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
+        return now.error().WithContext(Quoted(paths[i]));
+      }
+      const std::string change =
+          now.has_value() ? Change(*now, catalog.object(ObjectId(begin + i))) : "is gone";
+      if (change.empty()) continue;
+      return Error(ErrorCode::kFailedPrecondition,
+                   Quoted(paths[i]) + " changed since the catalog of " +
+                       Quoted(catalog.name()) + " was built: it " + change);
+    }
   }
   return {};
 }

@@ -4,11 +4,13 @@
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
+#include "server/catalog/stat_many.h"
 
 namespace forebay::catalog {
 namespace {
 
 constexpr std::size_t kDirectoryDepthMax = 16;  // beneath a class directory
+constexpr std::size_t kStatBatch = 65'536;      // paths held at once in a large directory
 
 void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
   const auto raw = std::as_bytes(std::span(&word, 1));
@@ -25,7 +27,8 @@ class ImageFolderBuilder {
 
  private:
   Status AddTree(const std::string& directory, std::size_t depth);
-  Status AddFile(const std::string& path);
+  Status AddFiles(std::vector<std::string>& paths);
+  Status AddFile(const std::string& path, const io::FileInfo& info);
   Status AddLargeFile(std::uint64_t bytes);
   Status CutRun();
   bool IsSample(std::string_view name) const;
@@ -81,8 +84,18 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
   return {};
 }
 
-Status ImageFolderBuilder::AddFile(const std::string& path) {
-  FOREBAY_ASSIGN(const io::FileInfo info, context_.root.Stat(path));
+// Adds files in order and forgets them.
+Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
+  const std::vector<Result<io::FileInfo>> infos = StatMany(context_.root, paths);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    FOREBAY_TRY(infos[i]);
+    FOREBAY_TRY(AddFile(paths[i], *infos[i]));
+  }
+  paths.clear();
+  return {};
+}
+
+Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& info) {
   if (!info.is_regular) return NotAFile(path);
   if (info.bytes == 0) {
     return InputError(ErrorCode::kInvalidArgument, path, 0,
@@ -119,17 +132,20 @@ Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t dep
                      std::to_string(kDirectoryDepthMax) + " (kDirectoryDepthMax)");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
+  std::vector<std::string> files;  // of this directory, not yet added
   for (const io::DirectoryEntry& entry : entries) {
     if (entry.name.starts_with('.')) continue;
     const std::string path = directory + "/" + entry.name;
     if (entry.is_directory) {
+      FOREBAY_TRY(AddFiles(files));  // samples are numbered in the order of names
       FOREBAY_TRY(AddTree(path, depth + 1));
     } else if (IsSample(entry.name)) {
       if (!entry.is_regular) return NotAFile(path);
-      FOREBAY_TRY(AddFile(path));
+      files.push_back(path);
+      if (files.size() == kStatBatch) FOREBAY_TRY(AddFiles(files));
     }
   }
-  return {};
+  return AddFiles(files);
 }
 
 Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {

@@ -1,0 +1,31 @@
+#include "server/catalog/stat_many.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+namespace forebay::catalog {
+namespace {
+
+constexpr std::size_t kThreadsMax = 8;
+constexpr std::size_t kPathsPerThreadMin = 32;  // fewer are not worth a thread
+
+}  // namespace
+
+std::vector<Result<io::FileInfo>> StatMany(io::Directory& root,
+                                           std::span<const std::string> paths) {
+  std::vector<Result<io::FileInfo>> results(paths.size(), io::FileInfo{});
+  std::atomic<std::size_t> next = 0;
+  auto work = [&] {
+    for (std::size_t i = next++; i < paths.size(); i = next++) results[i] = root.Stat(paths[i]);
+  };
+  const std::size_t threads =
+      std::clamp<std::size_t>(paths.size() / kPathsPerThreadMin, 1, kThreadsMax);
+  std::vector<std::jthread> helpers;
+  for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();  // joins
+  return results;
+}
+
+}  // namespace forebay::catalog
