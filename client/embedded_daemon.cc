@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,7 +32,7 @@ constexpr milliseconds kLockRetry(10);
 constexpr std::string_view kReadyWord = "READY ";
 constexpr std::size_t kReadyLineBytesMax = 512;
 
-Result<UniqueFd> OpenDirectory(const std::string& path) {
+Result<UniqueFd> OpenDirectory(const std::string& path) {  // made where missing
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error::FromErrno(errno, "creating " + path);
   }
@@ -48,46 +50,54 @@ Result<UniqueFd> OpenDirectory(const std::string& path) {
 // An exclusive lock on a file that exists only while somebody holds or awaits it.
 class StartLock {
  public:
-  static Result<StartLock> Take(const UniqueFd& directory, const std::string& name,
-                                Deadline deadline) {
+  static Result<StartLock> Take(const std::string& directory, Deadline deadline) {
     for (;;) {
-      UniqueFd file(::openat(directory.get(), name.c_str(),
+      FOREBAY_ASSIGN(UniqueFd opened, OpenDirectory(directory));
+      UniqueFd file(::openat(opened.get(), kLockName,
                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-      if (!file.valid()) return Error::FromErrno(errno, "opening the lock " + name);
-      if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
-        // The former holder may have removed the file between our open and our lock.
-        if (StillNamed(directory, name, file)) return StartLock(directory, name, std::move(file));
-        continue;
+      // ENOENT: a daemon that ended has just removed the directory.
+      if (!file.valid() && errno != ENOENT) {
+        return Error::FromErrno(errno, "opening the lock of " + directory);
       }
-      if (errno != EWOULDBLOCK && errno != EINTR) return Error::FromErrno(errno, "locking " + name);
+      if (file.valid() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) {
+        // The former holder may have removed the file between our open and our lock.
+        if (StillNamed(opened, file)) {
+          return StartLock(std::move(opened), std::move(file), directory);
+        }
+      } else if (file.valid() && errno != EWOULDBLOCK && errno != EINTR) {
+        return Error::FromErrno(errno, "locking " + directory);
+      }
       if (steady_clock::now() + kLockRetry >= deadline) {
         return Error(ErrorCode::kDeadlineExceeded,
-                     "another process is still starting this job's daemon (lock " + name + ")");
+                     "another process is still starting this job's daemon in " + directory);
       }
       std::this_thread::sleep_for(kLockRetry);
     }
   }
   StartLock(StartLock&&) noexcept = default;
   ~StartLock() {
-    if (file_.valid()) ::unlinkat(directory_->get(), name_.c_str(), 0);
+    if (!file_.valid()) return;
+    ::unlinkat(directory_.get(), kLockName, 0);
+    // Succeeds where no daemon was started; a running one keeps its directory.
+    ::rmdir(path_.c_str());
   }
 
  private:
-  StartLock(const UniqueFd& directory, std::string name, UniqueFd file)
-      : directory_(&directory), name_(std::move(name)), file_(std::move(file)) {}
+  static constexpr const char* kLockName = "client.lock";
+  StartLock(UniqueFd directory, UniqueFd file, std::string path)
+      : directory_(std::move(directory)), file_(std::move(file)), path_(std::move(path)) {}
 
-  static bool StillNamed(const UniqueFd& directory, const std::string& name,
-                         const UniqueFd& file) {
+  static bool StillNamed(const UniqueFd& directory, const UniqueFd& file) {
     struct stat named = {};
     struct stat opened = {};
     return ::fstat(file.get(), &opened) == 0 &&
-           ::fstatat(directory.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ::fstatat(directory.get(), kLockName, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
   }
 
-  const UniqueFd* directory_;
-  std::string name_;
+  UniqueFd directory_;
   UniqueFd file_;
+  std::string path_;
 };
 
 std::string FindBinary(const std::string& given) {
@@ -103,19 +113,21 @@ std::string FindBinary(const std::string& given) {
 }
 
 // Starts the daemon with the write end of a pipe as its --ready-fd.
-Result<pid_t> Spawn(const std::string& binary, const std::string& config,
-                    const std::string& address, const EmbeddedOptions& options,
-                    const UniqueFd& ready) {
+Result<pid_t> Spawn(const std::string& socket_path, const std::string& job,
+                    const EmbeddedOptions& options, const UniqueFd& ready) {
   constexpr int kReadyFd = 3;
-  std::vector<std::string> words = {binary,       "--config",
-                                    config,       "--listen",
-                                    address,      "--exit-when-idle-s",
-                                    kIdleExitSeconds, "--ready-fd",
+  const std::string binary = FindBinary(options.binary);
+  std::vector<std::string> words = {binary,
+                                    "--config",
+                                    options.config,
+                                    "--socket",
+                                    socket_path,
+                                    "--exit-when-idle-s",
+                                    kIdleExitSeconds,
+                                    "--ready-fd",
                                     std::to_string(kReadyFd)};
-  if (!options.job_id.empty()) {
-    words.emplace_back("--job-id");
-    words.push_back(options.job_id);
-  }
+  words.emplace_back("--set");
+  words.push_back("daemon.job_id=" + job);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -190,26 +202,35 @@ Status CheckJobId(const std::string& job_id) {
 
 }  // namespace
 
-std::string EmbeddedDirectory() {
+std::string CurrentJob() {
+  for (const char* name : {"FOREBAY_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "local";
+}
+
+std::string EmbeddedDirectory(const std::string& job_id) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/') return std::string(runtime) + "/forebay";
-  return "/tmp/forebay-" + std::to_string(::geteuid());
+  if (runtime != nullptr && *runtime != '\0') return std::string(runtime) + "/forebay-" + job_id;
+  std::error_code ignored;
+  std::string temporary = std::filesystem::temp_directory_path(ignored).string();
+  if (temporary.empty()) temporary = "/tmp";
+  return temporary + "/forebay-" + std::to_string(::geteuid()) + "-" + job_id;
 }
 
 Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
     const EmbeddedOptions& options) {
-  FOREBAY_TRY(CheckJobId(options.job_id));
+  const std::string job = options.job_id.empty() ? CurrentJob() : options.job_id;
+  FOREBAY_TRY(CheckJobId(job));
   const std::string directory =
-      options.directory.empty() ? EmbeddedDirectory() : options.directory;
-  const std::string job = options.job_id.empty() ? "default" : options.job_id;
-  FOREBAY_ASSIGN(const UniqueFd opened, OpenDirectory(directory));
-  const std::string path = directory + "/" + job + ".sock";
+      options.directory.empty() ? EmbeddedDirectory(job) : options.directory;
+  const std::string path = directory + "/forebayd.sock";
   std::shared_ptr<EmbeddedDaemon> daemon(new EmbeddedDaemon());
   daemon->address_ = "unix:" + path;
   FOREBAY_TRY(ParseUnixAddress(daemon->address_));
 
-  FOREBAY_ASSIGN(const StartLock lock,
-                 StartLock::Take(opened, job + ".lock", options.deadline));
+  FOREBAY_ASSIGN(const StartLock lock, StartLock::Take(directory, options.deadline));
   if (Answers(path, options.deadline)) return daemon;
   if (options.config.empty()) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -220,8 +241,7 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");
   const UniqueFd ready(ends[0]);
   UniqueFd theirs(ends[1]);
-  FOREBAY_ASSIGN(daemon->pid_, Spawn(FindBinary(options.binary), options.config,
-                                     daemon->address_, options, theirs));
+  FOREBAY_ASSIGN(daemon->pid_, Spawn(path, job, options, theirs));
   theirs.Reset();
   FOREBAY_TRY(AwaitReady(ready, options.deadline));
   return daemon;

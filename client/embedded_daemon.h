@@ -14,15 +14,19 @@
 namespace forebay::internal {
 
 struct EmbeddedOptions {
-  std::string job_id;      // names the daemon among this user's; empty: "default"
+  std::string job_id;      // names the daemon among this user's; empty: CurrentJob()
   std::string config;      // its configuration file
   std::string binary;      // empty: forebayd beside this program, then on $PATH
-  std::string directory;   // for socket and lock; empty: EmbeddedDirectory()
+  std::string directory;   // for socket and lock; empty: EmbeddedDirectory(job)
   Deadline deadline;
 };
 
-// $XDG_RUNTIME_DIR/forebay, else /tmp/forebay-<uid>.
-std::string EmbeddedDirectory();
+// $FOREBAY_JOB_ID, else the batch system's, else "local": as forebayd names it.
+std::string CurrentJob();
+
+// $XDG_RUNTIME_DIR/forebay-<job>, else <temporary folder>/forebay-<uid>-<job>: where forebayd
+// puts its socket by default.
+std::string EmbeddedDirectory(const std::string& job_id);
 
 // The first process of a user and job on the node starts the daemon, later ones find it; a
 // lock file, there only while somebody looks, decides who is first. The daemon ends itself

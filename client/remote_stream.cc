@@ -18,23 +18,6 @@ using std::chrono::steady_clock;
 // A daemon that takes connections but ends every call is given up after as many rounds.
 constexpr int kReconnectsWithoutBatchMax = 8;
 
-OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info) {
-  const auto shape = [&](OrderMode mode) {
-    const bool block = mode == OrderMode::kBlock;
-    return OrderShape{.mode = mode,
-                      .block_samples = block ? options.block_samples : 0,
-                      .window_runs = block ? options.window_runs : 0};
-  };
-  OrderSpec order;
-  order.seed = options.seed;
-  order.sample_count = info.selected_count;
-  order.selection_fingerprint = info.selection_fingerprint;
-  order.tail = options.tail;
-  order.shape = shape(options.mode);
-  if (options.epoch0_mode) order.first_epoch_shape = shape(*options.epoch0_mode);
-  return order;
-}
-
 Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
   FOREBAY_TRY(token.Validate());
   const auto differs = [](const std::string& what, std::uint64_t then, std::uint64_t now) {
@@ -111,6 +94,23 @@ v1::OpenStream OpenRequest(const StreamOptions& options, const PositionToken& be
 Deadline PullDeadline() { return steady_clock::now() + milliseconds(limits::kPullDeadlineMs); }
 
 }  // namespace
+
+OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info) {
+  const auto shape = [&](OrderMode mode) {
+    const bool block = mode == OrderMode::kBlock;
+    return OrderShape{.mode = mode,
+                      .block_samples = block ? options.block_samples : 0,
+                      .window_runs = block ? options.window_runs : 0};
+  };
+  OrderSpec order;
+  order.seed = options.seed;
+  order.sample_count = info.selected_count;
+  order.selection_fingerprint = info.selection_fingerprint;
+  order.tail = options.tail;
+  order.shape = shape(options.mode);
+  if (options.epoch0_mode) order.first_epoch_shape = shape(*options.epoch0_mode);
+  return order;
+}
 
 Result<std::unique_ptr<BatchStream>> RemoteStream::Open(std::shared_ptr<ConnectionSource> source,
                                                         const StreamOptions& options,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/batch_stream.h"
+#include "client/client.h"
 #include "client/connection_source.h"
 #include "client/delivery_log.h"
 #include "client/stream_core.h"
@@ -13,6 +14,9 @@
 #include "client/transform_pool.h"
 
 namespace forebay::internal {
+
+// The order that the options name over a described data set; to be validated.
+OrderSpec MakeOrder(const StreamOptions& options, const DatasetInfo& info);
 
 class RemoteStream final : public BatchStream {
  public:

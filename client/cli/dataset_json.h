@@ -1,0 +1,28 @@
+// DatasetStatus as JSON and as progress, shared by `status`, `stage` and `datasets`.
+#pragma once
+
+#include "client/cli/command_context.h"
+#include "forebay/v1/admin.pb.h"
+
+namespace forebay::cli {
+
+inline Json DatasetJson(const v1::DatasetStatus& dataset) {
+  Json json = {{"name", dataset.name()},
+               {"format", dataset.format()},
+               {"state", dataset.state()},
+               {"catalog_fingerprint", dataset.catalog_fingerprint()},
+               {"samples", dataset.samples()},
+               {"objects", dataset.objects()},
+               {"extents", dataset.extents()},
+               {"total_bytes", dataset.total_bytes()},
+               {"staged_bytes", dataset.staged_bytes()},
+               {"ram_bytes", dataset.ram_bytes()},
+               {"ssd_bytes", dataset.ssd_bytes()},
+               {"gfs_bytes", dataset.gfs_bytes()},
+               {"gfs_opens", dataset.gfs_opens()},
+               {"staging_ms", dataset.staging_ms()}};
+  if (!dataset.error().empty()) json["error"] = dataset.error();
+  return json;
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,94 @@
+// DeliveryHistory: what delivery logs prove (docs/delivery_log.md).
+#pragma once
+
+#include <cstdint>
+#include <istream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/order_spec.h"
+#include "proto/contract/result.h"
+
+namespace forebay::cli {
+
+// One opening of one rank's stream, as its header says.
+struct LoggedOpening {
+  std::string dataset;
+  std::string stream;
+  std::string selection;
+  OrderSpec order;
+  std::uint64_t catalog_fingerprint = 0;
+  std::uint64_t global_batch = 0;
+  std::uint64_t ranks = 0;
+  std::uint64_t rank = 0;
+  std::uint64_t epochs = 0;
+  std::uint64_t first_epoch = 0;
+  std::uint64_t first_step = 0;
+  std::uint64_t opened_unix_ns = 0;
+};
+
+// One consumed batch: positions [first, first + count) of an epoch.
+struct LoggedBatch {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+struct EpochVerdict {
+  std::uint64_t epoch = 0;
+  std::uint64_t expected = 0;    // positions that the order hands out
+  std::uint64_t consumed = 0;    // distinct ones that were
+  std::uint64_t missing = 0;
+  std::uint64_t duplicates = 0;  // positions consumed again
+  std::uint64_t unfinished = 0;  // at the end of the last epoch: not consumed yet
+  std::vector<std::string> findings;  // the first few, in words
+};
+
+struct StreamVerdict {
+  LoggedOpening stream;           // the first opening
+  std::uint64_t openings = 0;
+  std::uint64_t superseded = 0;   // batches that a restore took back
+  std::uint64_t wrong_ids = 0;    // samples that are not what the order says
+  std::vector<EpochVerdict> epochs;
+  std::vector<std::string> findings;
+  bool ok = false;
+};
+
+// Collects logs, then judges. Not thread-safe. Memory grows with the number of batches, not of
+// samples, except for selections other than "all": 8 bytes per selected sample.
+class DeliveryHistory {
+ public:
+  // Reads one log. kInvalidArgument names the line that is no part of a log; a torn last line
+  // (a process was killed while writing) is left out.
+  Status Read(const std::string& name, std::istream& log);
+
+  // One verdict per stream. `require_complete`: the last epoch must be whole, too.
+  std::vector<StreamVerdict> Judge(bool require_complete) const;
+
+ private:
+  struct Opening {
+    LoggedOpening header;
+    std::vector<LoggedBatch> batches;
+    std::uint64_t wrong_ids = 0;
+    std::string first_wrong;
+  };
+  // Openings of one order, in the order of time.
+  using Group = std::vector<const Opening*>;
+
+  Status ReadLine(const std::string& place, std::string_view line, Opening*& current);
+  Status AddBatch(const std::string& place, Opening& opening, const LoggedBatch& batch,
+                  const std::vector<std::uint64_t>& ids);
+  void CheckIds(const std::string& place, Opening& opening, const LoggedBatch& batch,
+                const std::vector<std::uint64_t>& ids);
+  static StreamVerdict JudgeGroup(const Group& group, bool require_complete);
+
+  std::vector<std::unique_ptr<Opening>> openings_;
+  // What each index of a selection has been seen to be, per order.
+  std::map<std::uint64_t, std::vector<std::uint64_t>> seen_ids_;
+};
+
+}  // namespace forebay::cli

@@ -1,0 +1,20 @@
+// `forebay`: the command line of a daemon.
+#include <unistd.h>
+
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "client/cli/command_context.h"
+
+int main(int argc, char** argv) {
+  try {
+    return forebay::cli::RunForebay(
+        std::vector<std::string>(argv + 1, argv + argc),
+        {.out = std::cout, .err = std::cerr, .terminal = ::isatty(STDOUT_FILENO) == 1});
+  } catch (const std::exception& thrown) {
+    std::cerr << "forebay: " << thrown.what() << '\n';
+    return static_cast<int>(forebay::cli::ExitCode::kFailure);
+  }
+}

@@ -1,0 +1,26 @@
+// The options of `order` and `bench` that say which stream is meant.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "client/stream_options.h"
+#include "proto/contract/result.h"
+
+namespace forebay::cli {
+
+struct StreamArguments {
+  StreamOptions options;
+  std::string mode = "global";
+  std::string epoch0_mode;
+  std::string tail = "drop";
+};
+
+// Adds DATASET, --selection, --seed, --mode, ... to a command.
+std::shared_ptr<StreamArguments> AddStreamArguments(CLI::App& command);
+// Fills options.mode and the like from their names.
+Status ResolveStreamArguments(StreamArguments& arguments);
+
+}  // namespace forebay::cli
