@@ -168,8 +168,9 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
   return std::nullopt;
 }
 
-void Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
+bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns) {
   std::vector<Waiter> waiters;
+  bool settled = false;
   {
     std::lock_guard lock(mutex_);
     ExtentState& state = extents_[extent.value()];
@@ -181,13 +182,16 @@ void Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
       waiters = std::move(found->second);
       waiters_.erase(found);
     }
-    FinishLocked(now_ns);
+    settled = FinishLocked(now_ns);
   }
   for (const Waiter& waiter : waiters) waiter(status);
+  return settled;
 }
 
-void Dataset::FinishLocked(std::int64_t now_ns) {
-  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0) return;
+bool Dataset::FinishLocked(std::int64_t now_ns) {
+  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0) {
+    return false;
+  }
   progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);
   if (first_error_) {
     progress_.state = DatasetState::kFailed;
@@ -195,6 +199,7 @@ void Dataset::FinishLocked(std::int64_t now_ns) {
   } else {
     progress_.state = DatasetState::kStaged;
   }
+  return true;
 }
 
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {
@@ -213,8 +218,11 @@ void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t b
   progress_.gfs_stats += stats;
 }
 
-void Dataset::CountStaged(std::uint64_t bytes) {
+void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
+  if (counted_.size() <= extent.value()) counted_.resize(extent.value() + std::size_t{1});
+  if (counted_[extent.value()]) return;
+  counted_[extent.value()] = true;
   progress_.staged_bytes += bytes;
 }
 

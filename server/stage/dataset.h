@@ -90,19 +90,20 @@ class Dataset {
   bool Claim(ExtentId extent, bool again);
   // The next extent in staging order that nobody has claimed, claimed; nullopt where none is.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
-  // Outcome of a claimed load; wakes its waiters.
-  void Report(ExtentId extent, const Status& status, std::int64_t now_ns);
+  // Outcome of a claimed load; wakes its waiters. True where it settled the first pass.
+  bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
   // Calls `waiter` once the extent has been loaded or failed. False, without keeping it, where
   // no load is under way.
   bool AddWaiter(ExtentId extent, Waiter waiter);
 
   void CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
                 std::uint64_t stats);
-  void CountStaged(std::uint64_t bytes);
+  // Each extent counts once, however often it is found or read again.
+  void CountStaged(ExtentId extent, std::uint64_t bytes);
 
  private:
   // Settles the first pass once every extent has been claimed and no load is under way.
-  void FinishLocked(std::int64_t now_ns);
+  bool FinishLocked(std::int64_t now_ns);
 
   const DatasetOptions options_;
   const std::uint64_t hash_;
@@ -117,6 +118,7 @@ class Dataset {
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;
   std::vector<Waiter> catalog_waiters_;
   DatasetProgress progress_;
+  std::vector<bool> counted_;  // extents that are part of progress_.staged_bytes
   std::uint32_t next_ = 0;      // staging order: everything before it has been claimed once
   std::uint64_t loading_ = 0;    // extents in state kLoading
   std::int64_t started_ns_ = 0;

@@ -20,7 +20,8 @@ struct Transfer {
   ObjectId object;
 };
 
-Status RunTransfers(io::IoQueue& queue, const catalog::Catalog& catalog,
+// What was moved is counted, whether or not all of it was.
+Status RunTransfers(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<Transfer> transfers) {
   std::vector<io::Operation> operations;
   std::vector<io::Completion> completions;
@@ -35,6 +36,9 @@ Status RunTransfers(io::IoQueue& queue, const catalog::Catalog& catalog,
     }
     FOREBAY_TRY(queue.Submit(operations));
     while (completions.size() < count) queue.Wait(count - completions.size(), completions);
+    std::uint64_t moved = 0;
+    for (const io::Completion& completion : completions) moved += completion.bytes.value_or(0);
+    dataset.CountGfs(0, count, moved, 0);
     for (const io::Completion& completion : completions) {
       const Transfer& transfer = transfers[completion.tag];
       const std::string path(catalog.object(transfer.object).path);
@@ -58,6 +62,19 @@ Status RunTransfers(io::IoQueue& queue, const catalog::Catalog& catalog,
 
 }  // namespace
 
+Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
+                            const io::File& file) {
+  FOREBAY_ASSIGN(const io::FileInfo now, file.Info());
+  if (now.bytes == object.bytes && now.mtime_ns == object.mtime_ns) return {};
+  const char* what = now.bytes != object.bytes ? "size" : "modification time";
+  return Error(ErrorCode::kFailedPrecondition,
+               "object '" + std::string(object.path) + "' of '" + dataset.name() +
+                   "' has changed since it was catalogued (" + what + "; now " +
+                   std::to_string(now.bytes) + " bytes, catalogued " +
+                   std::to_string(object.bytes) +
+                   "); run 'forebay stage --rebuild' to catalogue it anew");
+}
+
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
                                                     const catalog::ObjectInfo& object) {
   dataset.CountGfs(1, 0, 0, 0);
@@ -66,16 +83,7 @@ Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
     return file.error().WithContext("opening object '" + std::string(object.path) + "' of '" +
                                     dataset.name() + "'");
   }
-  FOREBAY_ASSIGN(const io::FileInfo now, (*file)->Info());
-  if (now.bytes != object.bytes || now.mtime_ns != object.mtime_ns) {
-    const char* what = now.bytes != object.bytes ? "size" : "modification time";
-    return Error(ErrorCode::kFailedPrecondition,
-                 "object '" + std::string(object.path) + "' of '" + dataset.name() +
-                     "' has changed since it was catalogued (" + what + "; now " +
-                     std::to_string(now.bytes) + " bytes, catalogued " +
-                     std::to_string(object.bytes) +
-                     "); run 'forebay stage --rebuild' to catalogue it anew");
-  }
+  FOREBAY_TRY(CheckObjectUnchanged(dataset, object, **file));
   return std::move(*file);
 }
 
@@ -106,6 +114,14 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
     FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, catalog.object(object)));
   }
   return entry;
+}
+
+void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed) {
+  std::lock_guard lock(mutex_);
+  const auto found = open_.find(key);
+  if (found == open_.end() || found->second != failed) return;
+  open_.erase(found);
+  std::erase(oldest_, key);
 }
 
 void GfsReader::CloseObjects(const Dataset& dataset) {
@@ -147,9 +163,16 @@ Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
     transfer.operation.buffer = image.subspan(done, length);
     transfers.push_back(transfer);
   }
-  FOREBAY_TRY(RunTransfers(queue, catalog, transfers));
-  dataset.CountGfs(0, transfers.size(), image.size(), 0);
-  return {};
+  Status status = RunTransfers(queue, dataset, catalog, transfers);
+  if (status.has_value()) {
+    // A handle stays open for many extents: what was read through it must be from the object
+    // that was catalogued, and only a look afterwards says so.
+    dataset.CountGfs(0, 0, 0, 1);
+    status = CheckObjectUnchanged(dataset, catalog.object(info.first_object), *object->file);
+  }
+  // A stale handle would fail for ever, so a later try opens anew.
+  if (!status.has_value()) Forget({&dataset, info.first_object}, object);
+  return status;
 }
 
 // Whole objects, one after another: opened in small groups so that the reads of a group overlap.
@@ -161,7 +184,6 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   while (next < info.object_count) {
     std::vector<std::unique_ptr<io::File>> files;
     std::vector<Transfer> transfers;
-    std::uint64_t group_bytes = 0;
     while (next < info.object_count && files.size() < kRunFilesMax) {
       const ObjectId id(info.first_object.value() + next++);
       const catalog::ObjectInfo object = catalog.object(id);
@@ -180,10 +202,8 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
         transfers.push_back(transfer);
       }
       placed += object.bytes;
-      group_bytes += object.bytes;
     }
-    FOREBAY_TRY(RunTransfers(queue, catalog, transfers));
-    dataset.CountGfs(0, transfers.size(), group_bytes, 0);
+    FOREBAY_TRY(RunTransfers(queue, dataset, catalog, transfers));
   }
   if (placed != image.size()) {
     return Error(ErrorCode::kDataLoss,

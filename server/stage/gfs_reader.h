@@ -24,7 +24,8 @@ class GfsReader {
   explicit GfsReader(std::uint64_t request_bytes) : request_bytes_(request_bytes) {}
 
   // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
-  // has another size or mtime; kDataLoss: it ended early, or the device failed.
+  // has another size or mtime, also where it changed while it was read; kDataLoss: it ended
+  // early, or the device failed. After a failure the next read opens the object anew.
   Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    ExtentId extent, std::span<std::byte> image);
   // Closes what it holds open of `dataset`, once that is staged.
@@ -50,6 +51,8 @@ class GfsReader {
   Result<std::shared_ptr<OpenObject>> OpenShared(Dataset& dataset,
                                                  const catalog::Catalog& catalog,
                                                  ObjectId object);
+  // Forgets a handle that failed, unless it has been replaced already.
+  void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    const catalog::ExtentInfo& info, std::span<std::byte> image);
   Status ReadRun(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
@@ -60,6 +63,10 @@ class GfsReader {
   std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
   std::deque<ObjectKey> oldest_;  // of open_, in the order of opening
 };
+
+// kFailedPrecondition, naming the object and the remedy, where it is not what was catalogued.
+Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
+                            const io::File& file);
 
 // Opens an object and checks that it still is what was catalogued.
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,

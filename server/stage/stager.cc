@@ -26,10 +26,20 @@ plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
       parts.arena.capacity_bytes() / 1000 * tier::ExtentCache::Options().watermark_low_permille;
   room.ram_bytes = capacity - std::min(capacity, options.ram_reserve_bytes);
   if (parts.store != nullptr) {
-    room.ssd_bytes = parts.store->capacity_bytes() -
-                     std::min(parts.store->capacity_bytes(), parts.store->used_bytes());
+    const std::uint64_t store_bytes = parts.store->capacity_bytes() / 1000 *
+                                      tier::ExtentCache::Options().watermark_low_permille;
+    room.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
   }
   return room;
+}
+
+// Readers hold on to the first catalog of a data set, so another one cannot take its place.
+Status CheckSameCatalog(const Dataset& dataset, const catalog::Catalog& catalog) {
+  const std::shared_ptr<const catalog::Catalog> before = dataset.catalog();
+  if (!before || before->fingerprint() == catalog.fingerprint()) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               "the objects of '" + dataset.name() +
+                   "' changed while this daemon runs; restart it to serve the new ones");
 }
 
 }  // namespace
@@ -62,17 +72,21 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
 
 Stager::~Stager() {
   std::deque<Job> cancelled;
+  std::deque<Job> never_catalogued;
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     cancelled.swap(demanded_);
+    never_catalogued.swap(catalogue_jobs_);
   }
   work_.notify_all();
+  stopped_.notify_all();
   threads_.clear();
-  const Status stopped = Error(ErrorCode::kCancelled, "the daemon is shutting down");
+  const Error stopped(ErrorCode::kCancelled, "the daemon is shutting down");
   for (const Job& job : cancelled) {
     job.dataset->Report(*job.extent, stopped, parts_.clock.NowNs());
   }
+  for (const Job& job : never_catalogued) job.dataset->Fail(stopped);
 }
 
 void Stager::Stage(Dataset& dataset, bool rebuild) {
@@ -134,13 +148,18 @@ std::optional<Stager::Job> Stager::NextJob() {
       ++cataloguing_;
       return job;
     }
-    while (!background_.empty()) {
+    if (!background_.empty()) {
       Dataset* dataset = background_.front();
       if (std::optional<ExtentId> extent = dataset->ClaimNext(parts_.clock.NowNs())) {
         return Job{.dataset = dataset, .extent = extent};
       }
       background_.erase(background_.begin());
+      // Otherwise the last load to end closes them: it may not have opened its object yet.
+      if (dataset->progress().state == DatasetState::kStaging) continue;
+      lock.unlock();
       gfs_.CloseObjects(*dataset);
+      lock.lock();
+      continue;
     }
     work_.wait(lock);
   }
@@ -149,7 +168,8 @@ std::optional<Stager::Job> Stager::NextJob() {
 void Stager::Perform(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   if (job.extent) {
-    dataset.Report(*job.extent, Load(dataset, *job.extent, queue), parts_.clock.NowNs());
+    const Status loaded = Load(dataset, *job.extent, queue);
+    if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
     return;
   }
   const Status status = Catalogue(dataset, job.rebuild, queue);
@@ -208,27 +228,28 @@ void Stager::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   }
 }
 
+plan::Home Stager::HomeOf(const ExtentRef& found, std::uint64_t bytes) {
+  if (found && found->tier == tier::TierKind::kRam) return plan::Home::kRam;
+  std::lock_guard lock(mutex_);
+  const bool fits_ram = plan::FootprintBytes(bytes) <= placer_.left().ram_bytes;
+  return found && !fits_ram ? plan::Home::kSsd : placer_.Place(bytes);
+}
+
 // Takes over a complete catalog: what lies on SSD already is found, the rest gets its home.
 Status Stager::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
-  const std::shared_ptr<const catalog::Catalog> before = dataset.catalog();
-  if (before && before->fingerprint() != catalog->fingerprint()) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "the objects of '" + dataset.name() +
-                     "' changed while this daemon runs; restart it to serve the new ones");
-  }
+  FOREBAY_TRY(CheckSameCatalog(dataset, *catalog));
+  // Staged again after a failure: every extent has its home, and its room was taken then.
+  const bool has_homes = dataset.catalog() != nullptr;
   const std::uint32_t count = catalog->extent_count();
   std::vector<plan::Home> homes(count);
   std::vector<bool> resident(count, false);
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint64_t bytes = catalog->extent(ExtentId(i)).bytes;
     const ExtentRef found = parts_.cache.Find(tier::KeyOf(*catalog, ExtentId(i)));
-    {
-      std::lock_guard lock(mutex_);
-      homes[i] = placer_.Place(bytes);
-    }
+    homes[i] = has_homes ? dataset.home(ExtentId(i)) : HomeOf(found, bytes);
     // An extent on SSD whose home is RAM is still to be brought up, from SSD.
     resident[i] = found && (found->tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
-    if (found) dataset.CountStaged(bytes);
+    if (found) dataset.CountStaged(ExtentId(i), bytes);
   }
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
@@ -239,20 +260,20 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
       dataset, parts_.arena, queue,
       {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
       [&](const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums) -> Status {
-        plan::Home home;
-        {
-          std::lock_guard lock(mutex_);
-          home = placer_.Place(block.bytes().size());
-        }
-        // Found on SSD: an earlier daemon stored the same bytes.
-        if (home != plan::Home::kRam && parts_.cache.Find(key)) return {};
+        // Found: an earlier daemon, or an earlier pass that failed, stored the same bytes.
+        const ExtentRef found = parts_.cache.Find(key);
         const std::uint64_t bytes = block.bytes().size();
-        FOREBAY_TRY(Publish(dataset, key, home, std::move(block), std::move(checksums), queue));
-        dataset.CountStaged(bytes);
+        const plan::Home home = HomeOf(found, bytes);
+        if (!found || (found->tier != tier::TierKind::kRam && home == plan::Home::kRam)) {
+          FOREBAY_TRY(
+              Publish(dataset, key, home, std::move(block), std::move(checksums), queue));
+        }
+        dataset.CountStaged(key.extent, bytes);
         return {};
       },
       [&](std::uint64_t bytes) { return AllocateWithPatience(bytes, ~std::uint64_t{0} - 1); });
   FOREBAY_ASSIGN(auto catalog, scan.Run());
+  FOREBAY_TRY(CheckSameCatalog(dataset, *catalog));
   Save(dataset, *catalog);
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
@@ -275,7 +296,11 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, io::IoQueue& queue) {
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
     const Status promoted = Promote(dataset, found, queue);
-    if (promoted.has_value()) return {};
+    // Want of memory says nothing about the copy on SSD, which goes on being served.
+    const bool is_sound = promoted.has_value() ||
+                          promoted.error().code() == ErrorCode::kResourceExhausted ||
+                          promoted.error().code() == ErrorCode::kCancelled;
+    if (is_sound) return {};
     spdlog::warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
                  promoted.error().ToString());
     parts_.cache.ReportBadSegment(key, parts_.clock.NowNs());
@@ -287,7 +312,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, io::IoQueue& queue) {
   FOREBAY_TRY(catalog->Pieces(extent, pieces));
   ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), pieces);
   FOREBAY_TRY(Publish(dataset, key, home, std::move(block), std::move(checksums), queue));
-  dataset.CountStaged(bytes);
+  dataset.CountStaged(extent, bytes);
   return {};
 }
 
@@ -340,14 +365,18 @@ Result<ArenaBlock> Stager::AllocateWithPatience(std::uint64_t bytes, std::uint64
   constexpr int kAttemptsMax = 250;
   constexpr auto kPause = std::chrono::milliseconds(20);
   for (int attempt = 0;; ++attempt) {
+    {
+      // A pass over a whole data set must not outlive its daemon either.
+      std::lock_guard lock(mutex_);
+      if (stopping_) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
+    }
     auto block = parts_.cache.AllocateRam(bytes, next_use);
     if (block.has_value() || attempt == kAttemptsMax ||
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
     }
     std::unique_lock lock(mutex_);
-    if (stopping_) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
-    work_.wait_for(lock, kPause, [this] { return stopping_; });
+    stopped_.wait_for(lock, kPause, [this] { return stopping_; });
   }
 }
 

@@ -74,6 +74,8 @@ class Stager {
   // Finds, builds or scans a catalog. The scan stages as it goes.
   Status Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
+  // Where an extent belongs. What is on a tier already takes no room there a second time.
+  plan::Home HomeOf(const tier::ExtentRef& found, std::uint64_t bytes);
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   Status Scan(Dataset& dataset, io::IoQueue& queue);
 
@@ -89,6 +91,7 @@ class Stager {
 
   std::mutex mutex_;
   std::condition_variable work_;
+  std::condition_variable stopped_;    // for who waits for memory: work is not theirs to take
   bool stopping_ = false;
   std::uint32_t cataloguing_ = 0;      // jobs of that kind under way
   std::deque<Job> catalogue_jobs_;
