@@ -7,6 +7,9 @@ namespace forebay::fetch {
 Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(io::IoBackend& backend,
                                                                std::uint32_t threads,
                                                                std::size_t queue_depth) {
+  if (threads == 0) {
+    return Error(ErrorCode::kInvalidArgument, "an executor without threads runs nothing");
+  }
   std::unique_ptr<ThreadExecutor> executor(new ThreadExecutor());
   for (std::uint32_t i = 0; i < threads; ++i) {
     FOREBAY_ASSIGN(auto queue, backend.CreateQueue({.depth = queue_depth}));

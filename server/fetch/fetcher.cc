@@ -112,6 +112,8 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 }
 
 void Fetcher::ReportBad(const tier::ExtentRef& ref, std::int64_t now_ns) {
+  const tier::ExtentRef now = cache_.FindOn(ref->key, tier::TierKind::kSsd);
+  if (now && now->segment != ref->segment) return;
   cache_.ReportBadSegment(ref->key, now_ns);
 }
 

@@ -33,7 +33,7 @@ class Fetcher {
   void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Done done);
 
   // After a read of `ref` returned wrong bytes: drops that copy, so that the next Acquire
-  // fetches the extent anew.
+  // fetches the extent anew. Readers of one bad copy may all report it; what replaced it stays.
   void ReportBad(const tier::ExtentRef& ref, std::int64_t now_ns);
 
  private:
