@@ -32,7 +32,9 @@ std::string MakeFolder() {
 }  // namespace
 
 FakeDaemon::FakeDaemon(FakeDaemonOptions options)
-    : options_(std::move(options)), folder_(MakeFolder()), path_(folder_ + "/daemon.sock") {
+    : options_(std::move(options)),
+      folder_(MakeFolder()),
+      path_(options_.socket_path.empty() ? folder_ + "/daemon.sock" : options_.socket_path) {
   Start();
 }
 

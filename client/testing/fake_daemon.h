@@ -25,9 +25,10 @@ struct FakeDaemonOptions {
   std::uint32_t slots = 64;
   std::string job_id = "job-1";
   grpc::Service* admin = nullptr;  // borrowed; served beside the data service
+  std::string socket_path;         // empty: in a temporary folder of its own
 };
 
-// Listens on a socket in a temporary folder of its own until destroyed. Stop and Start stand
+// Listens on its socket until destroyed. Stop and Start stand
 // for a crash and a restart: connections break without a goodbye, and the next generation has
 // other memory.
 class FakeDaemon {

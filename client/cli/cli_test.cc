@@ -1,0 +1,402 @@
+// The commands of `forebay` against a daemon from memory, run in the test's own process.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/cli/command_context.h"
+#include "client/client.h"
+#include "client/testing/fake_admin_service.h"
+#include "client/testing/fake_daemon.h"
+
+namespace forebay::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using forebay::testing::FakeAdminService;
+using forebay::testing::FakeDaemon;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+  // One object per line of output.
+  std::vector<Json> lines() const {
+    std::vector<Json> parsed;
+    std::istringstream text(out);
+    for (std::string line; std::getline(text, line);) parsed.push_back(Json::parse(line));
+    return parsed;
+  }
+};
+
+Outcome Forebay(std::vector<std::string> arguments, bool terminal = false) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Outcome run;
+  run.code = RunForebay(std::move(arguments), {.out = out, .err = err, .terminal = terminal});
+  run.out = out.str();
+  run.err = err.str();
+  return run;
+}
+
+v1::StageProgress Progress(const std::string& state, std::uint64_t staged, bool done) {
+  v1::StageProgress progress;
+  v1::DatasetStatus& dataset = *progress.mutable_dataset();
+  dataset.set_name("fake");
+  dataset.set_state(state);
+  dataset.set_samples(1'281'167);
+  dataset.set_total_bytes(1000);
+  dataset.set_staged_bytes(staged);
+  if (state == "failed") dataset.set_error("object 7 has changed");
+  progress.set_done(done);
+  return progress;
+}
+
+class CliTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> With(std::vector<std::string> arguments) const {
+    arguments.push_back("--address");
+    arguments.push_back(daemon_.address());
+    return arguments;
+  }
+
+  FakeAdminService admin_;
+  FakeDaemon daemon_{{.samples = 100, .admin = &admin_, .socket_path = {}}};
+};
+
+TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
+  admin_.status.set_job_id("job-1");
+  admin_.status.mutable_gfs()->set_opens(16);
+  admin_.status.add_tiers()->set_name("ram");
+  *admin_.status.add_datasets() = Progress("staged", 1000, true).dataset();
+  admin_.status.add_streams()->set_name("train");
+  const Outcome table = Forebay(With({"status"}));
+  EXPECT_EQ(table.code, 0) << table.err;
+  for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train"}) {
+    EXPECT_THAT(table.out, HasSubstr(words));
+  }
+  const Outcome json = Forebay(With({"status", "--json"}));
+  ASSERT_EQ(json.lines().size(), 1U);
+  EXPECT_EQ(json.lines()[0]["schema"], "forebay.status.v1");
+  EXPECT_EQ(json.lines()[0]["gfs"]["opens"], 16);
+  EXPECT_EQ(json.lines()[0]["datasets"][0]["samples"], 1'281'167);
+}
+
+TEST_F(CliTest, DatasetsAreListed) {
+  *admin_.status.add_datasets() = Progress("idle", 0, false).dataset();
+  EXPECT_THAT(Forebay(With({"datasets"})).out, HasSubstr("fake"));
+  const Outcome json = Forebay(With({"--json", "datasets"}));
+  EXPECT_EQ(json.lines()[0]["datasets"][0]["state"], "idle");
+}
+
+TEST_F(CliTest, StagePrintsPlainLinesWithoutATerminal) {
+  admin_.stage = {Progress("staging", 500, false), Progress("staged", 1000, true)};
+  const Outcome run = Forebay(With({"stage", "fake"}));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("fake:  50 %"));
+  EXPECT_THAT(run.out, HasSubstr("fake: staged, 1,281,167 samples"));
+  EXPECT_THAT(run.out, Not(HasSubstr("\r")));
+  EXPECT_TRUE(admin_.stage_request.wait());
+  EXPECT_EQ(admin_.stage_request.datasets(0), "fake");
+}
+
+TEST_F(CliTest, StageDrawsABarOnATerminal) {
+  admin_.stage = {Progress("staging", 500, false), Progress("staged", 1000, true)};
+  EXPECT_THAT(Forebay(With({"stage"}), true).out, HasSubstr("fake [############............]"));
+}
+
+TEST_F(CliTest, StageEventsAreOneObjectPerLine) {
+  admin_.stage = {Progress("staging", 500, false), Progress("staged", 1000, true)};
+  const Outcome run = Forebay(With({"stage", "--json"}));
+  ASSERT_EQ(run.lines().size(), 2U);
+  EXPECT_EQ(run.lines()[0]["schema"], "forebay.stage.v1");
+  EXPECT_EQ(run.lines()[0]["event"], "progress");
+  EXPECT_EQ(run.lines()[1]["event"], "done");
+}
+
+TEST_F(CliTest, StageReportsWhatCouldNotBeStaged) {
+  admin_.stage = {Progress("failed", 500, true)};
+  const Outcome run = Forebay(With({"stage"}));
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.out, HasSubstr("failed: object 7 has changed"));
+  admin_.stage = {Progress("staging", 500, false)};
+  EXPECT_EQ(Forebay(With({"stage"})).code, 3) << "the stream ended before everything was staged";
+  EXPECT_EQ(Forebay(With({"stage", "--no-wait"})).code, 0);
+  EXPECT_FALSE(admin_.stage_request.wait());
+}
+
+TEST_F(CliTest, UnknownDataSetsHaveACodeOfTheirOwn) {
+  const Outcome run = Forebay(With({"stage", "none"}));
+  EXPECT_EQ(run.code, 5);
+  EXPECT_THAT(run.err, HasSubstr("no data set 'none'"));
+  const Outcome json = Forebay(With({"stage", "none", "--json"}));
+  EXPECT_EQ(json.lines()[0]["schema"], "forebay.error.v1");
+  EXPECT_EQ(json.lines()[0]["code"], "NOT_FOUND");
+}
+
+TEST_F(CliTest, VerifyFindsDamage) {
+  v1::VerifyProgress progress;
+  progress.set_extents_total(4);
+  progress.set_extents_done(4);
+  progress.set_done(true);
+  admin_.verify = {progress};
+  EXPECT_EQ(Forebay(With({"verify"})).code, 0);
+  admin_.verify[0].set_extents_bad(1);
+  admin_.verify[0].add_errors("extent 3 does not match its checksum");
+  const Outcome run = Forebay(With({"verify"}));
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.err, HasSubstr("extent 3"));
+  EXPECT_EQ(Forebay(With({"verify", "--json"})).lines()[0]["extents_bad"], 1);
+  admin_.verify.clear();
+  EXPECT_EQ(Forebay(With({"verify"})).code, 3) << "an unfinished verification proves nothing";
+}
+
+TEST_F(CliTest, EvictAndDrain) {
+  admin_.evict.set_extents(12);
+  EXPECT_THAT(Forebay(With({"evict", "fake", "--tier", "ssd"})).out, HasSubstr("12 extents"));
+  EXPECT_EQ(admin_.evict_request.tier(), "ssd");
+  EXPECT_EQ(Forebay(With({"evict", "fake", "--tier", "tape"})).code, 2);
+  EXPECT_EQ(Forebay(With({"drain"})).code, 0);
+  EXPECT_EQ(admin_.drains, 1);
+}
+
+TEST_F(CliTest, OrderAndItsInverseAgree) {
+  const Outcome steps = Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2",
+                                  "--seed", "3", "--epoch", "4", "--steps", "100", "--json"}));
+  ASSERT_EQ(steps.code, 0) << steps.err;
+  const std::vector<Json> lines = steps.lines();
+  ASSERT_EQ(lines.size(), 20U);
+  for (const Json& line : lines) {
+    const std::string id = std::to_string(line["ids"][2].get<std::uint64_t>());
+    const Outcome inverse = Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2",
+                                      "--seed", "3", "--epoch", "4", "--sample", id, "--json"}));
+    ASSERT_EQ(inverse.code, 0) << inverse.err << inverse.out;
+    EXPECT_EQ(inverse.lines()[0]["step"], line["step"]);
+    EXPECT_EQ(inverse.lines()[0]["rank"], line["rank"]);
+    EXPECT_EQ(inverse.lines()[0]["position"], line["position"].get<std::uint64_t>() + 2);
+  }
+}
+
+TEST_F(CliTest, OrderOfASelectionNamesItsSampleIds) {
+  for (std::uint64_t i = 0; i < 100; ++i) admin_.selected_ids.push_back(1000 + i);
+  const Outcome run = Forebay(With({"order", "fake", "--selection", "hash:0.1", "--mode",
+                                "sequential", "--global-batch", "4"}));
+  EXPECT_EQ(run.out, "epoch 0 step 0 rank 0: 1000 1001 1002 1003\n");
+  EXPECT_THAT(Forebay(With({"order", "fake", "--selection", "hash:0.1", "--sample", "1007"})).out,
+              HasSubstr("sample 1007 is at position"));
+  EXPECT_EQ(Forebay(With({"order", "fake", "--selection", "h", "--sample", "7"})).code, 5);
+  EXPECT_EQ(Forebay(With({"order", "fake", "--sample", "100"})).code, 5);
+  EXPECT_EQ(Forebay(With({"order", "fake", "--mode", "spiral"})).code, 2);
+}
+
+TEST_F(CliTest, BenchReadsEveryByte) {
+  const Outcome run = Forebay(With({"bench", "fake", "--global-batch", "10", "--seconds", "0.05",
+                                "--json"}));
+  ASSERT_EQ(run.code, 0) << run.err << run.out;
+  const Json line = run.lines()[0];
+  EXPECT_GT(line["samples"], 0);
+  EXPECT_GT(line["bytes"], line["samples"].get<std::uint64_t>() * 100);
+  EXPECT_EQ(Forebay(With({"bench", "fake", "--seconds", "0.02", "--delivery", "views"})).code, 0);
+  EXPECT_EQ(Forebay(With({"bench", "fake", "--seconds", "0.02", "--inline"})).code, 0);
+}
+
+TEST(Cli, NoDaemonHasACodeOfItsOwn) {
+  const Outcome run = Forebay({"status", "--address", "unix:/nonexistent/forebayd.sock"});
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("start forebayd"));
+}
+
+TEST(Cli, UsageErrorsAndHelp) {
+  EXPECT_EQ(Forebay({}).code, 2);
+  EXPECT_EQ(Forebay({"fly"}).code, 2);
+  EXPECT_EQ(Forebay({"status", "--address", "tcp:localhost"}).code, 2);
+  const Outcome help = Forebay({"--help"});
+  EXPECT_EQ(help.code, 0);
+  for (const char* command : {"datasets", "stage", "status", "verify", "evict", "order", "audit",
+                              "bench", "drain", "Exit codes:"}) {
+    EXPECT_THAT(help.out, HasSubstr(command));
+  }
+  EXPECT_EQ(Forebay({"stage", "--help"}).code, 0);
+  EXPECT_THAT(Forebay({"--version"}).out, HasSubstr("forebay "));
+}
+
+// Delivery logs of real streams, and what becomes of the audit when they are tampered with.
+class AuditTest : public CliTest {
+ protected:
+  struct Part {
+    std::uint32_t ranks = 1;
+    std::uint32_t rank = 0;
+    std::uint64_t batches = ~0ULL;
+    std::optional<PositionToken> resume = {};
+    std::uint32_t epochs = 2;
+  };
+
+  // Consumes a stream and returns where it stopped.
+  PositionToken Consume(const std::string& log, const Part& part) {
+    auto client = Client::Connect({.address = daemon_.address()});
+    StreamOptions options;
+    options.dataset = "fake";
+    options.global_batch = 8;
+    options.tail = TailPolicy::kShort;
+    options.epochs = part.epochs;
+    options.ranks = part.ranks;
+    options.rank = part.rank;
+    options.resume = part.resume;
+    options.delivery_log = Path(log);
+    auto stream = (*client)->Open(options);
+    EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
+    for (std::uint64_t i = 0; i < part.batches; ++i) {
+      auto batch = (*stream)->Next();
+      EXPECT_TRUE(batch.has_value());
+      if (!*batch) break;
+    }
+    return (*stream)->token();
+  }
+
+  std::string Path(const std::string& log) const { return daemon_.folder() + "/" + log; }
+
+  std::vector<std::string> Lines(const std::string& log) const {
+    std::ifstream file(Path(log));
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  void Write(const std::string& log, const std::vector<std::string>& lines) const {
+    std::ofstream file(Path(log), std::ios::trunc);
+    for (const std::string& line : lines) file << line << '\n';
+  }
+
+  Outcome Audit(std::vector<std::string> logs, bool complete = false) const {
+    std::vector<std::string> arguments = {"audit", "--json"};
+    if (complete) arguments.push_back("--complete");
+    for (const std::string& log : logs) arguments.push_back(Path(log));
+    return Forebay(arguments);
+  }
+};
+
+TEST_F(AuditTest, WholeEpochsPass) {
+  Consume("a", {});
+  const Outcome run = Audit({"a"}, true);
+  EXPECT_EQ(run.code, 0) << run.out;
+  const Json stream = run.lines()[0]["streams"][0];
+  ASSERT_EQ(stream["epochs"].size(), 2U);
+  EXPECT_EQ(stream["epochs"][1]["consumed"], 100);
+  EXPECT_THAT(Forebay({"audit", Path("a")}).out, HasSubstr("every sample exactly once"));
+}
+
+TEST_F(AuditTest, RanksAreOneHistory) {
+  Consume("a", {.ranks = 4, .rank = 0});
+  Consume("b", {.ranks = 4, .rank = 1});
+  Consume("c", {.ranks = 4, .rank = 2});
+  EXPECT_EQ(Audit({"a", "b", "c"}).code, 3) << "rank 3 is missing";
+  Consume("d", {.ranks = 4, .rank = 3});
+  EXPECT_EQ(Audit({"a", "b", "c", "d"}, true).code, 0);
+}
+
+TEST_F(AuditTest, RestoresTakeBackWhatTheyRepeat) {
+  const PositionToken checkpoint = Consume("first", {.batches = 15});
+  Consume("lost", {.batches = 10, .resume = checkpoint});
+  Consume("b0", {.ranks = 2, .rank = 0, .resume = checkpoint});
+  Consume("b1", {.ranks = 2, .rank = 1, .resume = checkpoint});
+  const Outcome run = Audit({"lost", "b1", "first", "b0"}, true);
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_EQ(run.lines()[0]["streams"][0]["superseded_batches"], 10);
+  EXPECT_EQ(Audit({"first", "b0"}, true).code, 3);
+  EXPECT_EQ(Audit({"b0", "b1"}, true).code, 3) << "the beginning is missing";
+}
+
+TEST_F(AuditTest, AnUnfinishedEpochIsNoViolationUnlessItMustBeWhole) {
+  Consume("a", {.batches = 20});
+  const Outcome run = Audit({"a"});
+  EXPECT_EQ(run.code, 0) << run.out;
+  EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][1]["unfinished"], 100 - 7 * 8);
+  EXPECT_EQ(Audit({"a"}, true).code, 3);
+}
+
+TEST_F(AuditTest, ASeededGapIsFound) {
+  Consume("a", {});
+  std::vector<std::string> lines = Lines("a");
+  lines.erase(lines.begin() + 5);
+  Write("a", lines);
+  const Outcome run = Audit({"a"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][0]["missing"], 8);
+  EXPECT_THAT(run.out, HasSubstr("positions 32 to 39 were not consumed"));
+}
+
+TEST_F(AuditTest, AGapInTheLastEpochIsFoundToo) {
+  Consume("a", {.epochs = 1});
+  std::vector<std::string> lines = Lines("a");
+  lines.erase(lines.begin() + 5);
+  Write("a", lines);
+  EXPECT_EQ(Audit({"a"}).code, 3);
+}
+
+TEST_F(AuditTest, ASeededDuplicateIsFound) {
+  Consume("a", {});
+  std::vector<std::string> lines = Lines("a");
+  lines.insert(lines.begin() + 9, lines[4]);
+  Write("a", lines);
+  const Outcome run = Audit({"a"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][0]["duplicates"], 8);
+}
+
+TEST_F(AuditTest, AForeignSampleIsFound) {
+  Consume("a", {});
+  std::vector<std::string> lines = Lines("a");
+  Json line = Json::parse(lines[3]);
+  line["ids"][2] = line["ids"][1];
+  lines[3] = line.dump();
+  Write("a", lines);
+  const Outcome run = Audit({"a"});
+  EXPECT_EQ(run.code, 3);
+  EXPECT_EQ(run.lines()[0]["streams"][0]["wrong_ids"], 1);
+  EXPECT_THAT(run.out, HasSubstr("stands where the order has"));
+}
+
+TEST_F(AuditTest, ATornLastLineIsLeftOut) {
+  Consume("a", {.batches = 5});
+  std::ofstream(Path("a"), std::ios::app) << "{\"epoch\":0,\"st";
+  EXPECT_EQ(Audit({"a"}).code, 0);
+}
+
+TEST_F(AuditTest, RefusesWhatIsNoLog) {
+  EXPECT_EQ(Audit({"none"}).code, 5);
+  Consume("a", {.batches = 5});
+  const std::vector<std::string> lines = Lines("a");
+  const auto with = [&](std::vector<std::string> changed) {
+    Write("bad", changed);
+    const Outcome run = Audit({"bad"});
+    EXPECT_EQ(run.code, 2) << run.out;
+    return run.out;
+  };
+  EXPECT_THAT(with({}), HasSubstr("is not a delivery log"));
+  EXPECT_THAT(with({"[]", lines[0]}), HasSubstr("bad:1: is not a JSON object"));
+  EXPECT_THAT(with({lines[1]}), HasSubstr("before any header"));
+  EXPECT_THAT(with({lines[0], "{\"epoch\":0}", lines[1]}), HasSubstr("bad:2: the batch lacks"));
+  EXPECT_THAT(with({lines[0], "{\"epoch\":0,\"step\":0,\"position\":9,\"ids\":[1]}", lines[1]}),
+              HasSubstr("does not lie in its step"));
+  EXPECT_THAT(with({lines[0], "{\"epoch\":0,\"step\":0,\"position\":0,\"ids\":[-1]}", lines[1]}),
+              HasSubstr("an id is not a number"));
+  Json header = Json::parse(lines[0]);
+  header["forebay_delivery_log"] = 2;
+  EXPECT_THAT(with({header.dump(), lines[1]}), HasSubstr("version 2"));
+  header = Json::parse(lines[0]);
+  header["order_spec"] = "zz";
+  EXPECT_THAT(with({header.dump(), lines[1]}), HasSubstr("order_spec"));
+  header.erase("order_spec");
+  EXPECT_THAT(with({header.dump(), lines[1]}), HasSubstr("lacks a member"));
+  header = Json::parse(lines[0]);
+  header["ranks"] = 3;
+  with({header.dump(), lines[1]});
+}
+
+}  // namespace
+}  // namespace forebay::cli
