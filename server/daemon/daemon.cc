@@ -294,7 +294,6 @@ void Daemon::Stop() {
   if (stopped_) return;
   stopped_ = true;
   stopping_ = true;
-  metrics_.reset();
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (const auto& dataset : datasets_) dataset->AbandonCatalogWaiters(leaving);
@@ -306,6 +305,7 @@ void Daemon::Stop() {
   }
   acceptor_.reset();
   server_.reset();
+  metrics_.reset();  // looks at what follows
   // Readers first: what they bring wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
