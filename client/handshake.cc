@@ -12,6 +12,7 @@
 #include <cstring>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -214,10 +215,15 @@ Result<std::string> ParseUnixAddress(std::string_view address) {
 }
 
 Result<Handshake> ShakeHands(const HandshakeOptions& options) {
+  FOREBAY_ASSIGN(UniqueFd socket, Connect(options.path, options.deadline));
+  FOREBAY_TRY(CheckPeerUser(socket, options.path));
+  return ExchangeHellos(std::move(socket), options);
+}
+
+Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& options) {
   const Deadline deadline = options.deadline;
   Handshake result;
-  FOREBAY_ASSIGN(result.socket, Connect(options.path, deadline));
-  FOREBAY_TRY(CheckPeerUser(result.socket, options.path));
+  result.socket = std::move(socket);
 
   ClientHello hello;
   if (options.shared_memory) hello.flags |= ClientHello::kWantsSharedMemory;

@@ -39,4 +39,7 @@ struct Handshake {
 // named); kDataLoss: not what a Forebay daemon says; kDeadlineExceeded.
 Result<Handshake> ShakeHands(const HandshakeOptions& options);
 
+// The second half of it, over a connected non-blocking socket; ignores options.path.
+Result<Handshake> ExchangeHellos(UniqueFd socket, const HandshakeOptions& options);
+
 }  // namespace forebay::internal

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/batch_state.h"
@@ -42,6 +43,7 @@ class TransformPool {
  private:
   // Shared by the workers of one batch; each takes a range of samples at a time.
   struct Job {
+    Job(Batch taken, Batch::State& its_state) : batch(std::move(taken)), state(its_state) {}
     Batch batch;
     Batch::State& state;
     std::atomic<std::uint32_t> next_sample{0};

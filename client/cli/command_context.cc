@@ -90,6 +90,7 @@ int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams
   AddDatasets(app, context);
   AddStage(app, context);
   AddStatus(app, context);
+  AddReport(app, context);
   AddVerify(app, context);
   AddEvict(app, context);
   AddOrder(app, context);

@@ -52,6 +52,7 @@ void SetDeadline(grpc::ClientContext& call, std::chrono::milliseconds timeout);
 void AddDatasets(CLI::App& app, CommandContext& context);
 void AddStage(CLI::App& app, CommandContext& context);
 void AddStatus(CLI::App& app, CommandContext& context);
+void AddReport(CLI::App& app, CommandContext& context);
 void AddVerify(CLI::App& app, CommandContext& context);
 void AddEvict(CLI::App& app, CommandContext& context);
 void AddDrain(CLI::App& app, CommandContext& context);
