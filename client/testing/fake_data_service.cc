@@ -68,7 +68,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     for (const auto& [id, slot] : held_) {
       if (slot) state_.slots.GiveBack(*slot);
     }
-    delete this;
+    std::unique_ptr<FakeStream>(this).reset();
   }
 
  private:
@@ -389,7 +389,7 @@ grpc::ServerUnaryReactor* FakeDataService::Describe(grpc::CallbackServerContext*
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* FakeDataService::Stream(
     grpc::CallbackServerContext*) {
-  return new FakeStream(state_);
+  return std::make_unique<FakeStream>(state_).release();  // until OnDone
 }
 
 }  // namespace forebay::testing

@@ -1,4 +1,4 @@
-// Reads every epoch of a data set: plain_loop DATASET [EPOCHS]
+// Reads every epoch of a data set: epoch_loop DATASET [EPOCHS]
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -26,7 +26,7 @@ forebay::Status Run(const char* dataset, std::uint32_t epochs) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: plain_loop DATASET [EPOCHS]\n");
+    std::fprintf(stderr, "usage: epoch_loop DATASET [EPOCHS]\n");
     return 2;
   }
   const forebay::Status status =
