@@ -1,0 +1,243 @@
+// The table of extents: who may load what, who is told, and when the first pass has settled.
+#include "server/stage/dataset.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/io_test_fixture.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::testing::CodeOf;
+using io::testing::Pattern;
+using io::testing::Take;
+using plan::Home;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMs = 1'000'000;
+constexpr std::uint32_t kExtents = 4;
+
+class DatasetTest : public ::testing::Test {
+ protected:
+  DatasetTest() {
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(4 * 65'000)).has_value());
+    dataset_.emplace(RecordDataset(), memory_, Take(memory_.OpenDirectory("/gfs")));
+    catalog_ = Take(catalog::BuildFromMetadata(memory_, dataset_->root(),
+                                               dataset_->options().source, nullptr));
+    EXPECT_EQ(catalog_->extent_count(), kExtents);
+  }
+  DatasetState state() const { return dataset_->progress().state; }
+  void Catalogued(std::vector<bool> resident = std::vector<bool>(kExtents, false),
+                  std::vector<Home> homes = std::vector<Home>(kExtents, Home::kRam)) {
+    EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
+    dataset_->SetCatalog(catalog_, resident, std::move(homes));
+  }
+  // Records outcomes in the order of the calls: 0 is success.
+  Waiter Record() {
+    return [this](const Status& status) { told_.push_back(CodeOf(status)); };
+  }
+
+  static constexpr auto kOk = static_cast<ErrorCode>(0);
+  io::MemoryBackend memory_;
+  std::optional<Dataset> dataset_;
+  std::shared_ptr<const catalog::Catalog> catalog_;
+  std::vector<ErrorCode> told_;
+};
+
+TEST_F(DatasetTest, GoesFromIdleToStaged) {
+  EXPECT_EQ(state(), DatasetState::kIdle);
+  EXPECT_EQ(dataset_->catalog(), nullptr);
+  EXPECT_TRUE(dataset_->BeginCataloguing(5 * kMs));
+  EXPECT_EQ(state(), DatasetState::kCataloguing);
+  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents), std::vector<Home>(kExtents));
+  EXPECT_EQ(state(), DatasetState::kStaging);
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    EXPECT_EQ(dataset_->ClaimNext(6 * kMs), ExtentId(i)) << "in staging order";
+  }
+  EXPECT_EQ(dataset_->ClaimNext(7 * kMs), std::nullopt);
+  EXPECT_EQ(state(), DatasetState::kStaging) << "loads are under way";
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    EXPECT_EQ(dataset_->Report(ExtentId(i), {}, 9 * kMs), i + 1 == kExtents)
+        << "the last report settles the pass";
+  }
+  EXPECT_EQ(state(), DatasetState::kStaged);
+  EXPECT_EQ(dataset_->progress().staging_ms, 4u);
+  EXPECT_EQ(dataset_->progress().total_bytes, catalog_->total_bytes());
+}
+
+TEST_F(DatasetTest, BeginsOnlyOnce) {
+  EXPECT_TRUE(dataset_->BeginCataloguing(0));
+  EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "under way";
+  dataset_->SetCatalog(catalog_, std::vector<bool>(kExtents, true), std::vector<Home>(kExtents));
+  EXPECT_FALSE(dataset_->BeginCataloguing(0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  EXPECT_EQ(state(), DatasetState::kStaged) << "everything was there already";
+  EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "done";
+}
+
+TEST_F(DatasetTest, TheBackgroundLeavesHomelessExtentsToDemands) {
+  Catalogued({false, false, true, false},
+             {Home::kRam, Home::kTransient, Home::kRam, Home::kTransient});
+  EXPECT_EQ(dataset_->transient_bytes(), 2 * 65'000u);
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
+  dataset_->Report(ExtentId(0), {}, 0);
+  EXPECT_EQ(state(), DatasetState::kStaging);
+  dataset_->Report(ExtentId(1), {}, 0);
+  EXPECT_EQ(state(), DatasetState::kStaged);
+}
+
+TEST_F(DatasetTest, OneClaimAtATime) {
+  Catalogued();
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false));
+  EXPECT_FALSE(dataset_->Claim(ExtentId(0), false));
+  EXPECT_FALSE(dataset_->Claim(ExtentId(0), true)) << "a load is under way";
+  dataset_->Report(ExtentId(0), {}, 0);
+  EXPECT_FALSE(dataset_->Claim(ExtentId(0), false)) << "it is resident";
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0), true)) << "evicted since, says the caller";
+  dataset_->Report(ExtentId(0), Error(ErrorCode::kDataLoss, "x"), 0);
+  EXPECT_TRUE(dataset_->Claim(ExtentId(0), false)) << "a failed one may be tried again";
+}
+
+TEST_F(DatasetTest, WaitersAreCalledOnceWithTheOutcome) {
+  Catalogued();
+  EXPECT_FALSE(dataset_->AddWaiter(ExtentId(0), Record())) << "nothing to wait for";
+  ASSERT_TRUE(dataset_->Claim(ExtentId(0), false));
+  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  dataset_->Report(ExtentId(0), {}, 0);
+  EXPECT_THAT(told_, ElementsAre(kOk, kOk));
+  ASSERT_TRUE(dataset_->Claim(ExtentId(0), true));
+  EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  dataset_->Report(ExtentId(0), Error(ErrorCode::kDataLoss, "x"), 0);
+  EXPECT_THAT(told_, ElementsAre(kOk, kOk, ErrorCode::kDataLoss));
+}
+
+TEST_F(DatasetTest, AWaiterMayAskAgainFromItsCall) {
+  Catalogued();
+  ASSERT_TRUE(dataset_->Claim(ExtentId(0), false));
+  ASSERT_TRUE(dataset_->AddWaiter(ExtentId(0), [this](const Status&) {
+    EXPECT_TRUE(dataset_->Claim(ExtentId(0), true));
+    EXPECT_TRUE(dataset_->AddWaiter(ExtentId(0), Record()));
+  }));
+  dataset_->Report(ExtentId(0), {}, 0);
+  dataset_->Report(ExtentId(0), {}, 0);
+  EXPECT_THAT(told_, ElementsAre(kOk));
+}
+
+TEST_F(DatasetTest, CatalogWaitersAreToldAtOnceWhereItIsKnown) {
+  dataset_->WhenCatalogued(Record());
+  EXPECT_THAT(told_, ElementsAre());
+  Catalogued();
+  EXPECT_THAT(told_, ElementsAre(kOk));
+  dataset_->WhenCatalogued(Record());
+  EXPECT_THAT(told_, ElementsAre(kOk, kOk));
+}
+
+TEST_F(DatasetTest, AnExtentCountsAsStagedOnce) {
+  dataset_->CountStaged(ExtentId(2), 10);  // a pass over tar shards: no catalog yet
+  dataset_->CountStaged(ExtentId(2), 10);
+  dataset_->CountStaged(ExtentId(0), 5);
+  EXPECT_EQ(dataset_->progress().staged_bytes, 15u);
+}
+
+TEST_F(DatasetTest, CountsWhatTheGfsDid) {
+  dataset_->CountGfs(1, 2, 3, 4);
+  dataset_->CountGfs(10, 20, 30, 40);
+  const DatasetProgress progress = dataset_->progress();
+  EXPECT_EQ(progress.gfs_opens, 11u);
+  EXPECT_EQ(progress.gfs_reads, 22u);
+  EXPECT_EQ(progress.gfs_bytes, 33u);
+  EXPECT_EQ(progress.gfs_stats, 44u);
+}
+
+TEST_F(DatasetTest, EveryStateHasAName) {
+  EXPECT_EQ(DatasetStateName(DatasetState::kIdle), "idle");
+  EXPECT_EQ(DatasetStateName(DatasetState::kCataloguing), "cataloguing");
+  EXPECT_EQ(DatasetStateName(DatasetState::kStaging), "staging");
+  EXPECT_EQ(DatasetStateName(DatasetState::kStaged), "staged");
+  EXPECT_EQ(DatasetStateName(DatasetState::kFailed), "failed");
+}
+
+TEST_F(DatasetTest, ReadsSmallFilesWhole) {
+  ASSERT_TRUE(memory_.AddFile("/gfs/split.txt", std::as_bytes(std::span("1\n2\n", 4)))
+                  .has_value());
+  EXPECT_EQ(Take(dataset_->ReadSmall("split.txt", 4)), "1\n2\n");
+  ASSERT_TRUE(memory_.AddFile("/gfs/empty.txt", {}).has_value());
+  EXPECT_EQ(Take(dataset_->ReadSmall("empty.txt", 0)), "");
+  EXPECT_EQ(dataset_->progress().gfs_bytes, 0u) << "these are no sample bytes";
+}
+
+// --- every error branch -------------------------------------------------------------------
+
+TEST_F(DatasetTest, RefusesSmallFilesThatAreNot) {
+  ASSERT_TRUE(memory_.AddFile("/gfs/split.txt", Pattern(5)).has_value());
+  const auto read = dataset_->ReadSmall("split.txt", 4);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(read.error().message(), HasSubstr("'split.txt'"));
+  EXPECT_EQ(CodeOf(dataset_->ReadSmall("gone.txt", 4)), ErrorCode::kNotFound);
+  EXPECT_EQ(CodeOf(dataset_->ReadSmall("../ssd", 4)), ErrorCode::kPermissionDenied);
+}
+
+TEST_F(DatasetTest, ThePassFailsWithItsFirstErrorOnceAllHasSettled) {
+  Catalogued();
+  for (std::uint32_t i = 0; i < kExtents; ++i) dataset_->ClaimNext(0);
+  dataset_->Report(ExtentId(2), Error(ErrorCode::kDataLoss, "the first"), 0);
+  dataset_->Report(ExtentId(1), Error(ErrorCode::kDataLoss, "the second"), 0);
+  dataset_->Report(ExtentId(0), {}, 0);
+  EXPECT_EQ(state(), DatasetState::kStaging);
+  EXPECT_TRUE(dataset_->Report(ExtentId(3), {}, 0));
+  EXPECT_EQ(state(), DatasetState::kFailed);
+  EXPECT_THAT(dataset_->progress().error, HasSubstr("the first"));
+}
+
+TEST_F(DatasetTest, AFailedPassStartsOverWithTheSameCatalog) {
+  Catalogued({true, true, true, false});
+  dataset_->ClaimNext(0);
+  dataset_->Report(ExtentId(3), Error(ErrorCode::kDataLoss, "x"), 0);
+  dataset_->ClaimNext(0);
+  ASSERT_EQ(state(), DatasetState::kFailed);
+  // A demand that is under way when the second pass begins ends by itself.
+  ASSERT_TRUE(dataset_->Claim(ExtentId(1), true));
+  const tier::ExtentKey* key = &dataset_->key(ExtentId(1));
+  Catalogued({true, false, true, false});
+  EXPECT_EQ(key, &dataset_->key(ExtentId(1))) << "readers hold references to the keys";
+  EXPECT_EQ(dataset_->progress().error, "");
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(3));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  dataset_->Report(ExtentId(3), {}, 0);
+  EXPECT_EQ(state(), DatasetState::kStaging);
+  dataset_->Report(ExtentId(1), {}, 0);
+  EXPECT_EQ(state(), DatasetState::kStaged);
+}
+
+TEST_F(DatasetTest, CatalogWaitersAreToldOfFailure) {
+  dataset_->WhenCatalogued(Record());
+  ASSERT_TRUE(dataset_->BeginCataloguing(0));
+  dataset_->Fail(Error(ErrorCode::kInvalidArgument, "no tar"));
+  EXPECT_EQ(state(), DatasetState::kFailed);
+  dataset_->WhenCatalogued(Record());
+  EXPECT_THAT(told_, ElementsAre(ErrorCode::kInvalidArgument, ErrorCode::kInvalidArgument));
+  EXPECT_THAT(dataset_->progress().error, HasSubstr("no tar"));
+  EXPECT_TRUE(dataset_->BeginCataloguing(0)) << "it may be tried again";
+}
+
+TEST_F(DatasetTest, AbandonedCatalogWaitersAreToldOnce) {
+  dataset_->WhenCatalogued(Record());
+  dataset_->AbandonCatalogWaiters(Error(ErrorCode::kCancelled, "bye"));
+  dataset_->AbandonCatalogWaiters(Error(ErrorCode::kCancelled, "bye"));
+  Catalogued();
+  EXPECT_THAT(told_, ElementsAre(ErrorCode::kCancelled));
+}
+
+}  // namespace
+}  // namespace forebay::stage

@@ -1,0 +1,85 @@
+// StageRig: the rooms from the GFS to the tiers, wired as the daemon does it, on any back end;
+// can be stopped and started again over the same files. Part of forebay::stage_testing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/io/clock.h"
+#include "server/io/fault_injector.h"
+#include "server/stage/dataset.h"
+#include "server/stage/stager.h"
+#include "server/stage/testing/split_backend.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/ram_arena.h"
+#include "server/tier/segment_store.h"
+
+namespace forebay::stage {
+
+struct RigOptions {
+  std::uint64_t ram_bytes = 8 << 20;
+  std::uint64_t reserve_bytes = 0;
+  std::uint64_t ssd_bytes = 0;  // 0: no SSD tier
+  std::uint32_t readers = 2;
+  std::uint64_t request_bytes = 16 << 10;
+  std::uint32_t scan_depth = 4;
+  bool saves_catalogs = false;  // the back end must be a real one then
+};
+
+// Beneath `folder` ("" on a memory back end) there must be /gfs, and /ssd and /state where they
+// are used.
+class StageRig {
+ public:
+  StageRig(io::IoBackend& inner, std::string folder)
+      : folder_(std::move(folder)), backend_(inner, folder_ + "/gfs", gfs_faults, ssd_faults) {}
+  ~StageRig() { Stop(); }
+
+  Status Start(const DatasetOptions& dataset, const RigOptions& options = {});
+  // Ends the stager and forgets the tiers' memory, as the end of a daemon does.
+  void Stop();
+
+  // Stages, waits until that has settled, and returns the data set's error where it failed.
+  Status StageAll(bool rebuild = false);
+  // Makes an extent resident and waits for it.
+  Status Demand(ExtentId extent);
+  // kNotFound where the extent is on no tier; kDataLoss where the copy that Find returns does
+  // not match its checksums.
+  Status Verify(ExtentId extent);
+  Status VerifyAll();
+
+  // Counts reads from the GFS from now on, without any fault.
+  void CountGfsReads() { gfs_faults.Arm({.call = io::IoCall::kRead, .nth = ~0ULL}); }
+  std::uint64_t gfs_reads() const { return gfs_faults.candidates_seen(); }
+
+  io::IoBackend& backend() { return backend_; }
+  Dataset& dataset() { return *dataset_; }
+  Stager& stager() { return *stager_; }
+  tier::ExtentCache& cache() { return *cache_; }
+  tier::RamArena& arena() { return *arena_; }
+  std::uint32_t extent_count() { return dataset_->catalog()->extent_count(); }
+
+  io::FaultInjector gfs_faults;
+  io::FaultInjector ssd_faults;
+
+ private:
+  const std::string folder_;
+  SplitBackend backend_;
+  io::SteadyClock clock_;
+  std::unique_ptr<io::Directory> ssd_directory_;
+  std::unique_ptr<io::Directory> catalogs_;
+  std::unique_ptr<tier::RamArena> arena_;
+  std::unique_ptr<tier::SegmentStore> store_;
+  std::unique_ptr<tier::ExtentCache> cache_;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Stager> stager_;
+};
+
+// Waits until `dataset` is neither being catalogued nor staged; its error where it failed.
+Status AwaitSettled(const Dataset& dataset);
+
+// A raw data set "data" of one file, data.bin, in extents of 64 KiB.
+DatasetOptions RecordDataset(std::uint64_t record_bytes = 1000);
+
+}  // namespace forebay::stage
