@@ -19,6 +19,8 @@ using tier::ExtentRef;
 
 namespace {
 
+constexpr std::size_t kQueueDepth = 32;  // of a reader
+
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
   // Planned below the watermark at which the cache begins to evict: what has a home stays there.
   plan::Room room;
@@ -55,7 +57,7 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
   }
   std::unique_ptr<Stager> stager(new Stager(options, std::move(parts)));
   for (std::uint32_t i = 0; i < options.readers; ++i) {
-    FOREBAY_ASSIGN(auto queue, stager->parts_.backend.CreateQueue({.depth = 32}));
+    FOREBAY_ASSIGN(auto queue, stager->parts_.backend.CreateQueue({.depth = kQueueDepth}));
     stager->queues_.push_back(std::move(queue));
   }
   for (auto& queue : stager->queues_) {
@@ -256,6 +258,8 @@ Status Stager::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> c
 }
 
 Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
+  // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
+  FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   TarScan scan(
       dataset, parts_.arena, queue,
       {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
@@ -266,7 +270,7 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
         const plan::Home home = HomeOf(found, bytes);
         if (!found || (found->tier != tier::TierKind::kRam && home == plan::Home::kRam)) {
           FOREBAY_TRY(
-              Publish(dataset, key, home, std::move(block), std::move(checksums), queue));
+              Publish(dataset, key, home, std::move(block), std::move(checksums), *ssd_queue));
         }
         dataset.CountStaged(key.extent, bytes);
         return {};
