@@ -305,12 +305,18 @@ CASES = {
             {**code("server/io/a.cc", ""), **LISTS,
              "client/CMakeLists.txt": "add_library(x a.cc)\n"},
             {**code("tests/e2e/a_test.py", ""), **LISTS},
+            {**code("server/io/a_fuzz.cc", ""), **LISTS,
+             "tests/fuzz/CMakeLists.txt": "forebay_fuzz(SOURCES server/io/b_fuzz.cc)\n"},
+            {**code("server/io/a.cc", ""), **LISTS,
+             "tests/fuzz/CMakeLists.txt": "forebay_fuzz(SOURCES server/io/a.cc)\n"},
         ],
         [
             {**code("server/io/a.cc", ""), "server/io/CMakeLists.txt": "add_library(x a.cc)\n"},
             {**code("server/io/a.cc", ""), "server/CMakeLists.txt": "add_library(x io/a.cc)\n"},
             {**code("server/io/a_test.cc", ""),
              "server/io/CMakeLists.txt": "foreach(t a_test)\n  add_executable(${t} ${t}.cc)\n"},
+            {**code("server/io/a_fuzz.cc", ""), **LISTS,
+             "tests/fuzz/CMakeLists.txt": "forebay_fuzz(SOURCES server/io/a_fuzz.cc)\n"},
         ],
     ),
     "large-file": (

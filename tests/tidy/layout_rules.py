@@ -7,6 +7,7 @@ from source_tree import Finding
 
 FILE_BYTES_MAX = 256 * 1024
 README_LINES_MAX = 80
+FUZZ_LIST = "tests/fuzz/CMakeLists.txt"
 VAGUE_WORDS = {"util", "utils", "helper", "helpers", "common", "misc", "stuff"}
 UNIQUE_SUFFIXES = {".h", ".cc", ".proto"}
 FOREIGN_SUFFIXES = {".cpp", ".cxx", ".c", ".hpp", ".hh", ".hxx", ".C"}
@@ -48,6 +49,14 @@ def _lists_above(tree, folder):
         folder = folder.rpartition("/")[0]
 
 
+def _lists_for(tree, file):
+    """The CMakeLists.txt files that may put a file into the build."""
+    yield from _lists_above(tree, file.folder)
+    # Fuzz targets lie beside their parsers and are registered in one place.
+    if file.stem.endswith("_fuzz") and FUZZ_LIST in tree.by_path:
+        yield tree.by_path[FUZZ_LIST]
+
+
 def unlisted_sources(tree):
     """A source or a test that no CMakeLists.txt names is not in the build."""
     words_of = {}
@@ -56,7 +65,7 @@ def unlisted_sources(tree):
         if file.suffix != ".cc" and not python_test:
             continue
         listed = False
-        for lists in _lists_above(tree, file.folder):
+        for lists in _lists_for(tree, file):
             if lists.path not in words_of:
                 words_of[lists.path] = set(re.findall(r"[\w./-]+", lists.uncommented))
             words = words_of[lists.path]
