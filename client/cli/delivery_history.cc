@@ -20,6 +20,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFindingsMax = 8;
+// More than a training has; a header may claim any number.
+constexpr std::size_t kEpochsJudgedMax = 100'000;
 constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
 // Above this many samples the ids of a selection are not remembered.
 constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;
@@ -82,6 +84,10 @@ Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) 
   if (!ReadNumber(object, "forebay_delivery_log", version) || version != 1) {
     return Malformed(place, "delivery log version " + std::to_string(version) +
                                 ", this program reads version 1");
+  }
+  constexpr std::uint64_t kEpochMax = std::numeric_limits<std::uint32_t>::max();
+  if (opening.epochs > kEpochMax || opening.first_epoch > kEpochMax) {
+    return Malformed(place, "the header names an epoch that cannot be");
   }
   Result<OrderSpec> order = ParseHexSpec(spec);
   if (!order) return order.error().WithContext(place);
@@ -238,23 +244,29 @@ Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
   return {};
 }
 
+std::uint64_t& DeliveryHistory::SeenAt(SeenIds& seen, std::uint64_t index) {
+  const auto [block, is_new] = seen.try_emplace(index / kBlockIds);
+  if (is_new) block->second.fill(kUnseen);
+  return block->second[index % kBlockIds];
+}
+
 void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
                                const LoggedBatch& batch,
                                const std::vector<std::uint64_t>& ids) {
   const OrderSpec& spec = opening.header.order;
   const Order order(spec, EpochId(static_cast<std::uint32_t>(batch.epoch)));
-  std::vector<std::uint64_t>* seen = nullptr;
+  SeenIds* seen = nullptr;
   if (opening.header.selection != "all" && spec.sample_count <= kRememberedSamplesMax) {
     seen = &seen_ids_[spec.selection_fingerprint ^ opening.header.catalog_fingerprint];
-    seen->resize(std::max<std::size_t>(seen->size(), spec.sample_count), kUnseen);
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::uint64_t position = (batch.first + i) % spec.sample_count;
     const std::uint64_t index = order.Forward(Position(position));
     std::uint64_t expected = index;
     if (seen != nullptr) {
-      if ((*seen)[index] == kUnseen) (*seen)[index] = ids[i];
-      expected = (*seen)[index];
+      std::uint64_t& id = SeenAt(*seen, index);
+      if (id == kUnseen) id = ids[i];
+      expected = id;
     } else if (opening.header.selection != "all") {
       return;
     }
@@ -327,13 +339,17 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   const std::uint64_t last = judges.empty() ? start.first : judges.rbegin()->first;
   const std::uint64_t final = require_complete && end_epoch > 0
                                   ? std::max(last, end_epoch - 1) : last;
-  for (std::uint64_t epoch = start.first; epoch <= final && epoch - start.first < 1'000'000;
-       ++epoch) {
+  for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
+    if (verdict.epochs.size() == kEpochsJudgedMax) {
+      verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
+      break;
+    }
     EpochJudge& judge = judges.try_emplace(epoch, epoch, plan).first->second;
     const bool lenient = epoch == final && !require_complete;
     verdict.epochs.push_back(judge.Judge(0, lenient));
   }
-  verdict.ok = verdict.wrong_ids == 0 &&
+  const bool judged_all = final < start.first + verdict.epochs.size();
+  verdict.ok = verdict.wrong_ids == 0 && judged_all &&
                std::all_of(verdict.epochs.begin(), verdict.epochs.end(), [](const auto& epoch) {
                  return epoch.missing == 0 && epoch.duplicates == 0;
                });
