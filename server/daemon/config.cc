@@ -1,6 +1,7 @@
 #include "server/daemon/config.h"
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include <fmt/format.h>
@@ -59,6 +60,53 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+Status SetFromRoot(const std::string& path, const toml::table& root, Config& config) {
+  FOREBAY_TRY(SetFromTable(path, root, "", config));
+  const toml::node* datasets = root.get("dataset");
+  if (datasets == nullptr) return {};
+  const toml::array* list = datasets->as_array();
+  if (list == nullptr) {
+    return Error(ErrorCode::kInvalidArgument,
+                 Where(path, datasets->source()) + ": write [[dataset]], not [dataset]");
+  }
+  for (const toml::node& node : *list) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) {
+      return Error(ErrorCode::kInvalidArgument,
+                   Where(path, node.source()) + ": a data set is a table");
+    }
+    Result<stage::DatasetOptions> dataset = ReadDatasetTable(*table);
+    if (!dataset.has_value()) return dataset.error().WithContext(Where(path, node.source()));
+    config.datasets.push_back(std::move(*dataset));
+  }
+  return {};
+}
+
+// Keys of many parts, which the parser nests without a bound and takes down by recursion.
+Status CheckKeyDepth(std::string_view text, const std::string& name) {
+  constexpr std::size_t kKeyPartsMax = 1000;
+  std::size_t dots = 0;
+  std::size_t line = 1;
+  for (const char c : text) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (c == '.') {
+      ++dots;
+    } else if (!letter && std::string_view("_-\"' \t").find(c) == std::string_view::npos) {
+      dots = 0;
+    }
+    if (c == '\n') ++line;
+    if (dots < kKeyPartsMax) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}:{}: a key has more than {} parts", name, line, kKeyPartsMax));
+  }
+  return {};
+}
+
+Error NotToml(const std::string& path, const toml::parse_error& error) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{}: {}", Where(path, error.source()), error.description()));
+}
+
 }  // namespace
 
 Config DefaultConfig() {
@@ -90,32 +138,27 @@ Status SetConfigKey(Config& config, std::string_view name, const std::string& va
 }
 
 Status LoadConfigFile(const std::string& path, Config& config) {
-  toml::table root;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kNotFound, fmt::format("{} cannot be opened", path));
+  std::string text(limits::kConfigFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return Error(ErrorCode::kUnavailable, fmt::format("{} cannot be read", path));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > limits::kConfigFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} exceeds kConfigFileBytesMax ({})", path,
+                             limits::kConfigFileBytesMax));
+  }
+  return LoadConfigText(text, path, config);
+}
+
+Status LoadConfigText(std::string_view text, const std::string& name, Config& config) {
+  FOREBAY_TRY(CheckKeyDepth(text, name));
   try {
-    root = toml::parse_file(path);
+    return SetFromRoot(name, toml::parse(text, name), config);
   } catch (const toml::parse_error& error) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}: {}", Where(path, error.source()), error.description()));
+    return NotToml(name, error);
   }
-  FOREBAY_TRY(SetFromTable(path, root, "", config));
-  const toml::node* datasets = root.get("dataset");
-  if (datasets == nullptr) return {};
-  const toml::array* list = datasets->as_array();
-  if (list == nullptr) {
-    return Error(ErrorCode::kInvalidArgument,
-                 Where(path, datasets->source()) + ": write [[dataset]], not [dataset]");
-  }
-  for (const toml::node& node : *list) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr) {
-      return Error(ErrorCode::kInvalidArgument,
-                   Where(path, node.source()) + ": a data set is a table");
-    }
-    Result<stage::DatasetOptions> dataset = ReadDatasetTable(*table);
-    if (!dataset.has_value()) return dataset.error().WithContext(Where(path, node.source()));
-    config.datasets.push_back(std::move(*dataset));
-  }
-  return {};
 }
 
 Status CheckConfig(const Config& config) {

@@ -63,6 +63,8 @@ Config DefaultConfig();
 Status SetConfigKey(Config& config, std::string_view name, const std::string& value);
 // Reads a TOML file over `config`. Errors name the file, the line and the key.
 Status LoadConfigFile(const std::string& path, Config& config);
+// The same for TOML text; `name` is what errors call the file.
+Status LoadConfigText(std::string_view text, const std::string& name, Config& config);
 // What can only be checked once all is read: data-set names, paths, required keys.
 Status CheckConfig(const Config& config);
 // docs/configuration.md.

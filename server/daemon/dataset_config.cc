@@ -100,12 +100,11 @@ Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& 
 }
 
 Status CheckKeys(const toml::table& table) {
-  for (const auto& [key, node] : table) {
+  for (const auto& entry : table) {
+    const std::string_view name = entry.first.str();
     const bool known = std::any_of(DatasetKeys().begin(), DatasetKeys().end(),
-                                   [&](const DatasetKey& entry) {
-                                     return entry.name == key.str();
-                                   });
-    if (!known) return Wrong(key.str(), "there is no such key (see docs/configuration.md)");
+                                   [&](const DatasetKey& key) { return key.name == name; });
+    if (!known) return Wrong(name, "there is no such key (see docs/configuration.md)");
   }
   return {};
 }

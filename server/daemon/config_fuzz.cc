@@ -1,0 +1,26 @@
+// Fuzz target: the daemon's TOML configuration. What loads and passes the checks has data sets
+// that a catalog can be built from.
+#include <cstdint>
+#include <string_view>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay;
+  using namespace forebay::daemon;
+  Config config = DefaultConfig();
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (!LoadConfigText(text, "forebayd.toml", config).has_value()) return 0;
+  if (!CheckConfig(config).has_value()) return 0;
+  for (const stage::DatasetOptions& dataset : config.datasets) {
+    const catalog::DatasetSource& source = dataset.source;
+    if (source.name.empty() || source.name.size() > limits::kNameBytesMax ||
+        dataset.root_path.empty() || source.extent_bytes < limits::kIoAlignmentBytes ||
+        source.extent_bytes > limits::kExtentBytesMax ||
+        source.raw_shape.size() > limits::kDimensionCountMax) {
+      __builtin_trap();
+    }
+  }
+  return 0;
+}
