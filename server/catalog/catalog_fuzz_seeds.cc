@@ -1,5 +1,5 @@
 // Writes the seed corpora of the fuzz targets, which are checked in: catalog_fuzz_seeds FOLDER
-// makes FOLDER/<target>/.
+// makes FOLDER/<target>/, which is tests/fuzz/corpus.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -52,7 +52,7 @@ void WriteCatalogs(SeedWriter& seeds) {
   for (const char* path : {"/folder", "/idx"}) {
     auto root = backend.OpenDirectory(path);
     const auto catalog = BuildFromMetadata(backend, **root, source, nullptr);
-    if (catalog.has_value()) seeds.Write("catalog_fuzz", BytesText((*catalog)->image()));
+    if (catalog.has_value()) seeds.Write("catalog", BytesText((*catalog)->image()));
   }
   auto root = backend.OpenDirectory("/tar");
   auto builder = CreateScanBuilder(**root, source);
@@ -60,31 +60,31 @@ void WriteCatalogs(SeedWriter& seeds) {
   if (!(*builder)->Feed(TextBytes(tar), cut).has_value()) return;
   if (!(*builder)->EndObject(cut).has_value()) return;
   const auto catalog = (*builder)->Finish();
-  if (catalog.has_value()) seeds.Write("catalog_fuzz", BytesText((*catalog)->image()));
+  if (catalog.has_value()) seeds.Write("catalog", BytesText((*catalog)->image()));
 }
 
 void WriteTars(SeedWriter& seeds) {
-  seeds.Write("tar_fuzz", TarFileText("a/1.jpg", "one") + TarFileText("a/1.cls", "7") +
+  seeds.Write("tar", TarFileText("a/1.jpg", "one") + TarFileText("a/1.cls", "7") +
                               TarEndText());
-  seeds.Write("tar_fuzz", GnuLongNameText(std::string(120, 'g') + ".jpg") +
+  seeds.Write("tar", GnuLongNameText(std::string(120, 'g') + ".jpg") +
                               TarFileText("s.jpg", "gnu") + TarEndText());
-  seeds.Write("tar_fuzz", PaxHeaderText(PaxRecordText("path", "p.jpg") +
+  seeds.Write("tar", PaxHeaderText(PaxRecordText("path", "p.jpg") +
                                         PaxRecordText("size", "3")) +
                               TarFileText("s.jpg", "pax") + TarEndText());
 }
 
 void WriteHeaders(SeedWriter& seeds) {
-  seeds.Write("record_header_fuzz", IdxText(0x0D, {2, 3}, std::string(24, 'x')));
-  seeds.Write("record_header_fuzz",
+  seeds.Write("record_header", IdxText(0x0D, {2, 3}, std::string(24, 'x')));
+  seeds.Write("record_header",
               NpyText("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }",
                       std::string(24, 'x')));
 }
 
 void WriteSelections(SeedWriter& seeds) {
   for (const char* spec : {"all", "range:10:20", "hash:0:0.9:7", "hash:.25:1"}) {
-    seeds.Write("selection_fuzz", spec);
+    seeds.Write("selection", spec);
   }
-  seeds.Write("selection_fuzz", std::string("list:val\0# ids\n7\n3\n", 19));
+  seeds.Write("selection", std::string("list:val\0# ids\n7\n3\n", 19));
 }
 
 }  // namespace

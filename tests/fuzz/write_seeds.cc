@@ -1,0 +1,210 @@
+// Writes the binary seeds of the fuzz targets, which are checked in: write_seeds FOLDER makes
+// FOLDER/<target>/. The seeds of server/catalog come from its own catalog_fuzz_seeds.
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "forebay/v1/data.pb.h"
+#include "proto/contract/order_token.h"
+#include "proto/contract/tensor.h"
+#include "proto/contract/wire_layout.h"
+#include "server/tier/manifest_log.h"
+#include "server/tier/segment_format.h"
+
+namespace forebay {
+namespace {
+
+class SeedFolder {
+ public:
+  explicit SeedFolder(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  void Write(const std::string& place, std::string_view text) {
+    const std::filesystem::path path = folder_ / place;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    is_good_ = is_good_ && file.good();
+  }
+  void Write(const std::string& place, std::span<const std::byte> bytes) {
+    Write(place, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  }
+  bool is_good() const { return is_good_; }
+
+ private:
+  std::filesystem::path folder_;
+  bool is_good_ = true;
+};
+
+template <typename T>
+std::string TextOf(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void WriteOrders(SeedFolder& seeds) {
+  const OrderSpec global = {.seed = 7, .sample_count = 1000, .selection_fingerprint = 3};
+  OrderSpec block = {.seed = 8,
+                     .sample_count = 12345,
+                     .tail = TailPolicy::kPad,
+                     .shape = {.mode = OrderMode::kBlock, .block_samples = 10, .window_runs = 4}};
+  block.first_epoch_shape = OrderShape{.mode = OrderMode::kSequential};
+  seeds.Write("order_spec/global", global.Encode());
+  seeds.Write("order_spec/block", block.Encode());
+  PositionToken token = {.catalog_fingerprint = 5, .order = global, .global_batch = 32};
+  token.next_epoch = EpochId(2);
+  token.next_step = StepId(9);
+  seeds.Write("order_token/global", token.Encode());
+  token.order = block;
+  seeds.Write("order_token/block", token.Encode());
+}
+
+void WriteTier(SeedFolder& seeds) {
+  using namespace tier;
+  constexpr std::uint64_t kGeneration = 4;
+  const ExtentKey key = {.dataset = 11, .extent = ExtentId(2), .identity = 13};
+  const SegmentShape shape = {.image_bytes = 5000, .piece_count = 3};
+  std::vector<std::byte> manifest = EncodeManifestHeader(kGeneration);
+  seeds.Write("manifest_log/empty", manifest);
+  for (const ManifestKind kind : {ManifestKind::kPublish, ManifestKind::kRemove}) {
+    const auto record = EncodeManifestRecord({.kind = kind, .key = key, .shape = shape},
+                                             kGeneration, manifest.size());
+    manifest.insert(manifest.end(), record.begin(), record.end());
+  }
+  seeds.Write("manifest_log/published_and_removed", manifest);
+  seeds.Write("manifest_log/torn", std::span(manifest).first(manifest.size() - 5));
+
+  const SegmentShape whole = {.image_bytes = 5000, .piece_count = 0};
+  std::vector<std::byte> trailer(whole.trailer_bytes());
+  EncodeTrailer(key, whole, {.image = 17, .pieces = {}}, trailer);
+  seeds.Write("segment_format/no_pieces", trailer);
+  trailer.assign(shape.trailer_bytes(), std::byte{0});
+  EncodeTrailer(key, shape, {.image = 17, .pieces = {1, 2, 3}}, trailer);
+  seeds.Write("segment_format/three_pieces", trailer);
+  seeds.Write("segment_format/name", SegmentName(key));
+  seeds.Write("segment_format/temp_name", SegmentTempName(key, 12));
+}
+
+void WriteHandshakes(SeedFolder& seeds) {
+  ServerHello hello;
+  hello.session = 1;
+  hello.generation = 2;
+  seeds.Write("handshake/no_regions", TextOf(hello));
+  hello.region_count = 2;
+  const RegionEntry arena = {.id = 0, .kind = 1, .bytes = 4096, .page_bytes = 4096,
+                             .generation = 2};
+  RegionEntry slots = arena;
+  slots.id = 1;
+  slots.kind = 2;
+  seeds.Write("handshake/two_regions", TextOf(hello) + TextOf(arena) + TextOf(slots));
+  hello.region_count = 0;
+  hello.status = static_cast<std::uint32_t>(ErrorCode::kUnavailable);
+  seeds.Write("handshake/refused", TextOf(hello));
+}
+
+// Two samples of a fixed field, a varying one and a constant.
+v1::StreamReply MakeReply(std::uint32_t region) {
+  v1::StreamReply reply;
+  for (const char* name : {"image", "text", "label"}) {
+    v1::Field& field = *reply.mutable_opened()->add_fields();
+    field.set_name(name);
+    field.set_dtype(static_cast<std::uint32_t>(Dtype::kBytes));
+    if (field.name() == "image") {
+      field.set_dtype(static_cast<std::uint32_t>(Dtype::kU8));
+      field.add_shape(4);
+    }
+    field.set_constant(field.name() == "label");
+  }
+  v1::Batch& batch = *reply.add_batches();
+  batch.set_id(1);
+  batch.set_sample_count(2);
+  batch.set_sample_ids(TextOf(std::uint64_t{5}) + TextOf(std::uint64_t{9}));
+  batch.add_fields()->set_tensor(TextOf(WireSpan{.region = region, .offset = 0, .length = 8}));
+  v1::FieldData& text = *batch.add_fields();
+  text.set_spans(TextOf(WireSpan{.region = region, .offset = 8, .length = 3}) +
+                 TextOf(WireSpan{.region = region, .offset = 11, .length = 2}) +
+                 TextOf(WireSpan{.region = kAbsentRegion}));
+  text.add_span_counts(2);
+  text.add_span_counts(1);
+  batch.add_fields()->set_constants(TextOf(std::int64_t{1}) + TextOf(std::int64_t{-1}));
+  return reply;
+}
+
+void WriteReplies(SeedFolder& seeds) {
+  seeds.Write("batch_decoder/shared_memory", MakeReply(0).SerializeAsString());
+  v1::StreamReply reply = MakeReply(kInlineRegion);
+  reply.mutable_batches(0)->set_inline_bytes(13);
+  reply.mutable_chunk()->set_batch_id(1);
+  reply.mutable_chunk()->set_data("thirteen byte");
+  seeds.Write("batch_decoder/inline", reply.SerializeAsString());
+}
+
+std::string HexOf(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<std::size_t>(byte >> 4)];
+    text += kDigits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+  return text;
+}
+
+struct LogHeader {
+  std::string selection = "all";
+  std::uint64_t sample_count = 6;
+  std::uint64_t first_epoch = 0;
+  std::uint64_t first_step = 0;
+  std::uint64_t epochs = 1;
+};
+
+// Of a stream in file order, three samples to a step.
+std::string HeaderLine(const LogHeader& header) {
+  const OrderSpec order = {.seed = 1, .sample_count = header.sample_count,
+                           .shape = {.mode = OrderMode::kSequential}};
+  return R"({"forebay_delivery_log":1,"opened_unix_ns":)" + std::to_string(header.first_step) +
+         R"(,"dataset":"d","stream":"s","selection":")" + header.selection +
+         R"(","catalog_fingerprint":3,"samples":)" + std::to_string(header.sample_count) +
+         R"(,"global_batch":3,"ranks":1,"rank":0,"first_epoch":)" +
+         std::to_string(header.first_epoch) + R"(,"first_step":)" +
+         std::to_string(header.first_step) + R"(,"epochs":)" + std::to_string(header.epochs) +
+         R"(,"order_spec":")" + HexOf(order.Encode()) + "\"}\n";
+}
+
+void WriteDeliveryLogs(SeedFolder& seeds) {
+  const std::string first = R"({"epoch":0,"step":0,"position":0,"ids":[0,1,2]})" "\n";
+  const std::string second = R"({"epoch":0,"step":1,"position":3,"ids":[3,4,5]})" "\n";
+  seeds.Write("delivery_history/whole", HeaderLine({}) + first + second);
+  seeds.Write("delivery_history/restarted", HeaderLine({}) + first + second +
+                                                HeaderLine({.first_step = 1}) + second);
+  seeds.Write("delivery_history/selection", HeaderLine({.selection = "range:10:16"}) + first);
+  seeds.Write("delivery_history/torn",
+              HeaderLine({}) + first + second.substr(0, second.size() / 2));
+  // These once cost 2 GiB of memory and a million epochs.
+  seeds.Write("delivery_history/claims_a_huge_selection",
+              HeaderLine({.selection = "hash:0:1", .sample_count = 1ULL << 28}) + first);
+  seeds.Write("delivery_history/claims_endless_epochs",
+              HeaderLine({.epochs = ~std::uint32_t{0}}) + first);
+  seeds.Write("delivery_history/claims_the_last_epoch",
+              HeaderLine({.first_epoch = ~std::uint64_t{0}}));
+}
+
+}  // namespace
+}  // namespace forebay
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: write_seeds FOLDER\n");
+    return 2;
+  }
+  forebay::SeedFolder seeds(argv[1]);
+  forebay::WriteOrders(seeds);
+  forebay::WriteTier(seeds);
+  forebay::WriteHandshakes(seeds);
+  forebay::WriteReplies(seeds);
+  forebay::WriteDeliveryLogs(seeds);
+  return seeds.is_good() ? 0 : 1;
+}
