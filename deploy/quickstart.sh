@@ -186,8 +186,10 @@ step_stage() {
 
 step_train() {
   begin "train: minibatches streamed by forebayd"
-  "$place/install/bin/forebay-train" --address "unix:$socket" "${trainer_flags[@]}"
-  forebay status
+  "$place/install/bin/forebay-train" --address "unix:$socket" \
+    --summary-json "$runtime_folder/train.json" "${trainer_flags[@]}"
+  printf '\n'
+  forebay report --trainer "$runtime_folder/train.json"
 }
 
 started=$SECONDS

@@ -66,10 +66,12 @@ v1::StatusReply Daemon::StatusNow() {
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
   ram.set_hit_samples(totals.ram_samples);
+  ram.set_hit_bytes(totals.ram_bytes);
   if (store_) {
     v1::TierStatus& ssd = *reply.add_tiers();
     FillTier(cache_->stats(tier::TierKind::kSsd), "ssd", ssd);
     ssd.set_hit_samples(totals.ssd_samples);
+    ssd.set_hit_bytes(totals.ssd_bytes);
   }
   for (const auto& dataset : datasets_) {
     *reply.add_datasets() = StatusOf(*dataset);

@@ -36,6 +36,8 @@ struct AssembledBatch {
   std::uint64_t payload_bytes = 0;
   std::uint32_t ram_samples = 0;     // served from RAM
   std::uint32_t ssd_samples = 0;     // read from SSD
+  std::uint64_t ram_bytes = 0;       // of them
+  std::uint64_t ssd_bytes = 0;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
 };
 

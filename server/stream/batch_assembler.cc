@@ -146,7 +146,9 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
       scratch_bytes += fetch::AlignedBytes({.extent = {}, .offset = piece.offset,
                                             .length = piece.length});
     }
-    (extent.tier == tier::TierKind::kRam ? batch.ram_samples : batch.ssd_samples) += 1;
+    const bool from_ram = extent.tier == tier::TierKind::kRam;
+    (from_ram ? batch.ram_samples : batch.ssd_samples) += 1;
+    (from_ram ? batch.ram_bytes : batch.ssd_bytes) += piece.length;
     if (!in_place && extent.tier == tier::TierKind::kRam) ++batch.copied_views;
   }
   if (scratch_bytes > 0) {

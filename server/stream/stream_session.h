@@ -33,6 +33,7 @@ class BatchSink {
 struct SessionStats {
   std::uint64_t batches = 0, samples = 0, padded = 0, bytes = 0;
   std::uint64_t ram_samples = 0, ssd_samples = 0, waited_samples = 0, copied_views = 0;
+  std::uint64_t ram_bytes = 0, ssd_bytes = 0;
   std::uint64_t digest = 0;  // sum of BatchDigest over delivered batches
   std::uint32_t held = 0;    // batches with the reader
 };
