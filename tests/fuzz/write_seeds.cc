@@ -55,9 +55,11 @@ void WriteOrders(SeedFolder& seeds) {
   block.first_epoch_shape = OrderShape{.mode = OrderMode::kSequential};
   seeds.Write("order_spec/global", global.Encode());
   seeds.Write("order_spec/block", block.Encode());
-  PositionToken token = {.catalog_fingerprint = 5, .order = global, .global_batch = 32};
-  token.next_epoch = EpochId(2);
-  token.next_step = StepId(9);
+  PositionToken token = {.catalog_fingerprint = 5,
+                         .order = global,
+                         .global_batch = 32,
+                         .next_epoch = EpochId(2),
+                         .next_step = StepId(9)};
   seeds.Write("order_token/global", token.Encode());
   token.order = block;
   seeds.Write("order_token/block", token.Encode());
