@@ -55,10 +55,14 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Do
 void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) {
   stage::Dataset& dataset = *request->dataset;
   const ExtentId extent = request->extents[index];
-  auto stage_it = [this, request, index, &dataset, extent] {
-    stager_.Demand(dataset, extent, [this, request, index](const Status& status) {
+  // What came and was gone again (an SSD that takes extents and cannot give them back) goes to
+  // RAM, where it is found.
+  const bool in_ram = request->arrivals[index] > 0;
+  auto stage_it = [this, request, index, &dataset, extent, in_ram] {
+    const auto arrived = [this, request, index](const Status& status) {
       Arrived(request, index, status);
-    });
+    };
+    stager_.Demand(dataset, extent, arrived, in_ram);
   };
   const std::vector<plan::Node> nodes = peers_.Nodes();
   const NodeRank owner = plan::OwnerOf(dataset.hash(), extent, nodes);

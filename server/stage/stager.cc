@@ -100,7 +100,7 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
   work_.notify_one();
 }
 
-void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter) {
+void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram) {
   // Held resident by the table but gone from the cache: it was evicted, so it is read again.
   for (;;) {
     const ExtentRef found = parts_.cache.Find(dataset.key(extent));
@@ -115,7 +115,9 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter) {
       {
         std::lock_guard lock(mutex_);
         stopping = stopping_;
-        if (!stopping) demanded_.push_back({.dataset = &dataset, .extent = extent});
+        if (!stopping) {
+          demanded_.push_back({.dataset = &dataset, .extent = extent, .in_ram = in_ram});
+        }
       }
       if (stopping) {
         dataset.Report(extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
@@ -170,7 +172,8 @@ std::optional<Stager::Job> Stager::NextJob() {
 void Stager::Perform(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   if (job.extent) {
-    const Status loaded = Load(dataset, *job.extent, queue);
+    const plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(*job.extent);
+    const Status loaded = Load(dataset, *job.extent, home, queue);
     if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
     return;
   }
@@ -293,10 +296,9 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
   return {};
 }
 
-Status Stager::Load(Dataset& dataset, ExtentId extent, io::IoQueue& queue) {
+Status Stager::Load(Dataset& dataset, ExtentId extent, plan::Home home, io::IoQueue& queue) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const ExtentKey& key = dataset.key(extent);
-  const plan::Home home = dataset.home(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
     const Status promoted = Promote(dataset, found, queue);

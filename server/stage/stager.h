@@ -56,14 +56,16 @@ class Stager {
   void Stage(Dataset& dataset, bool rebuild = false);
 
   // Makes `extent` resident and calls `waiter` once it is (or has failed); from this call where
-  // it already is. The catalog of `dataset` must be known.
-  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter);
+  // it already is. The catalog of `dataset` must be known. With `in_ram`, a load that begins
+  // here goes to RAM: for who has seen the extent vanish from SSD once.
+  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram = false);
 
  private:
   struct Job {
     Dataset* dataset = nullptr;
     std::optional<ExtentId> extent;  // unset: catalogue the data set
     bool rebuild = false;
+    bool in_ram = false;
   };
 
   Stager(const StagerOptions& options, StagerParts parts);
@@ -79,7 +81,7 @@ class Stager {
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   Status Scan(Dataset& dataset, io::IoQueue& queue);
 
-  Status Load(Dataset& dataset, ExtentId extent, io::IoQueue& queue);
+  Status Load(Dataset& dataset, ExtentId extent, plan::Home home, io::IoQueue& queue);
   Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
   Status Publish(Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
                  tier::ArenaBlock block, tier::ExtentChecksums checksums, io::IoQueue& queue);

@@ -1,0 +1,204 @@
+// The Nth operation of a stage-and-serve script fails, for every N (here: a sample of them; all
+// of them in the slow build) and every kind of fault, once or from then on. Whatever happens,
+// a delivered sample has the right bytes, every other one has a typed error, nothing leaks, and
+// the next run without a fault serves everything.
+//
+// Silent faults (flipped bits, torn writes) strike the SSD only. Checksums are taken from what
+// first comes off the GFS, so nobody could notice a bit that flips in that very read; that is
+// the edge of promise P1, not a gap in it.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include "server/io/fault_injector.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/testing/split_backend.h"
+#include "server/stream/testing/serve_fixture.h"
+
+#ifndef FOREBAY_SWEEP_POINTS
+#define FOREBAY_SWEEP_POINTS 10
+#endif
+
+namespace forebay::stream {
+namespace {
+
+using io::Fault;
+using io::FaultKind;
+using io::IoCall;
+
+constexpr std::size_t kRecordBytes = 1000;
+constexpr std::uint64_t kSamples = 192;  // six extents of 32 records
+constexpr std::uint32_t kBatch = 8;
+constexpr std::uint64_t kSteps = kSamples / kBatch;
+constexpr std::uint64_t kSeed = 20'261'121;
+
+// Two lives of a daemon over the same files: each stages, opens a stream and pulls an epoch.
+class ServeScript {
+ public:
+  ServeScript() {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+    EXPECT_TRUE(memory_
+                    .AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
+                    .has_value());
+  }
+
+  // `is_ssd_only`: the GFS stays sound.
+  void Run(const std::optional<Fault>& fault, bool is_ssd_only) {
+    io::FaultInjector calm;
+    stage::SplitBackend backend(memory_, "/gfs", is_ssd_only ? calm : injector_, injector_);
+    if (fault) injector_.Arm(*fault);
+    delivered_ = 0;
+    errors_.clear();
+    for (int life = 0; life < 2; ++life) Live(backend);
+    injector_.Disarm();
+    EXPECT_EQ(memory_.open_file_count(), 0u) << "files leaked";
+  }
+
+  std::uint64_t delivered() const { return delivered_; }
+  const std::vector<Error>& errors() const { return errors_; }
+  io::FaultInjector& injector() { return injector_; }
+
+ private:
+  void Live(io::IoBackend& backend) {
+    // Four extents belong in RAM and two on SSD; RAM can take all should the SSD fail.
+    auto made = ServeFixture::Create(backend, kRecordBytes,
+                                     {.ram_bytes = 232 << 10,
+                                      .slot_bytes = 1 << 20,
+                                      .ssd_bytes = 4 << 20,
+                                      .extent_bytes = 32 << 10,
+                                      .readers = 1,
+                                      .workers = 1,
+                                      .persist = true});
+    if (!made.has_value()) return Fail(made.error());
+    ServeFixture& serve = **made;
+    if (const Status staged = serve.StageAll(); !staged.has_value()) Fail(staged.error());
+    // What failed to be staged is tried again by who needs it, if it is known what there is.
+    if (serve.dataset().catalog() == nullptr) return;
+    const auto sink = serve.MakeSink();
+    for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+      PullEpoch(serve, delivery, *sink);
+    }
+    EXPECT_EQ(serve.slots().used_bytes(), 0u) << "slot memory leaked";
+    EXPECT_EQ(serve.registry().open_count(), 0u);
+  }
+
+  void PullEpoch(ServeFixture& serve, Delivery delivery, CollectingSink& sink) {
+    const auto session =
+        serve.Open({.batch = kBatch, .delivery = delivery, .name = "sweep"}, sink);
+    if (!session.has_value()) return Fail(session.error());
+    const std::size_t batches_before = sink.batches().size();
+    const std::size_t errors_before = sink.errors().size();
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const std::size_t had = sink.batches().size();
+      ASSERT_TRUE((*session)->Pull({.first = {.step = StepId(step)}}).has_value());
+      ASSERT_TRUE(sink.WaitFor(batches_before + errors_before + step + 1)) << "a pull hangs";
+      const auto batches = sink.batches();
+      if (batches.size() == had) continue;
+      Judge(batches.back());
+      ASSERT_TRUE((*session)->Release({&batches.back().id, 1}).has_value());
+    }
+    const auto errors = sink.errors();
+    for (std::size_t i = errors_before; i < errors.size(); ++i) Fail(errors[i]);
+    EXPECT_EQ(sink.batches().size() - batches_before + errors.size() - errors_before, kSteps);
+    (*session)->Close();
+  }
+
+  void Judge(const CollectingSink::Taken& batch) {
+    ASSERT_EQ(batch.payload.size(), kBatch);
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      ASSERT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kRecordBytes))
+          << "WRONG BYTES of sample " << batch.sample_ids[i];
+    }
+    delivered_ += kBatch;
+  }
+
+  void Fail(const Error& error) {
+    EXPECT_NE(ErrorCodeName(error.code()), "") << "typed";
+    EXPECT_FALSE(error.message().empty());
+    errors_.push_back(error);
+  }
+
+  io::MemoryBackend memory_;
+  io::FaultInjector injector_;
+  std::uint64_t delivered_ = 0;
+  std::vector<Error> errors_;
+};
+
+constexpr std::uint64_t kSamplesOfARun = 2 * 2 * kSamples;  // two lives, two deliveries
+
+struct SweepCase {
+  const char* name;
+  FaultKind kind;
+  std::optional<IoCall> call;
+  bool is_ssd_only;
+};
+
+class ServeFaultTest : public ::testing::TestWithParam<SweepCase> {
+ protected:
+  // A fault that costs a warning a batch would hide the failure of a test in its log.
+  ServeFaultTest() { spdlog::set_level(spdlog::level::off); }
+  ~ServeFaultTest() override { spdlog::set_level(spdlog::level::info); }
+
+  static std::uint64_t Candidates(Fault fault, bool is_ssd_only) {
+    fault.nth = ~std::uint64_t{0};
+    ServeScript script;
+    script.Run(fault, is_ssd_only);
+    EXPECT_EQ(script.delivered(), kSamplesOfARun);
+    return script.injector().candidates_seen();
+  }
+
+  void Sweep(bool is_persistent) {
+    const SweepCase& sweep = GetParam();
+    Fault fault{.kind = sweep.kind, .call = sweep.call, .nth = 1,
+                .is_persistent = is_persistent, .seed = kSeed};
+    const std::uint64_t candidates = Candidates(fault, sweep.is_ssd_only);
+    ASSERT_GE(candidates, 5u) << "the script does nothing that could fail";
+    const std::uint64_t stride = std::max<std::uint64_t>(1, candidates / FOREBAY_SWEEP_POINTS);
+    std::uint64_t runs = 0;
+    std::uint64_t runs_with_fault = 0;
+    for (fault.nth = 1 + kSeed % stride; fault.nth <= candidates; fault.nth += stride) {
+      SCOPED_TRACE("operation " + std::to_string(fault.nth) + " of " +
+                   std::to_string(candidates) + ", seed " + std::to_string(kSeed));
+      ServeScript script;
+      script.Run(fault, sweep.is_ssd_only);
+      ++runs;
+      runs_with_fault += script.injector().faults_injected() > 0;
+      const bool is_whole = script.errors().empty();
+      EXPECT_TRUE(!is_whole || script.delivered() == kSamplesOfARun);
+      const bool is_silent = sweep.kind == FaultKind::kBitFlip ||
+                             sweep.kind == FaultKind::kTornWrite;
+      EXPECT_TRUE(is_whole || !is_silent) << "the GFS could have mended it: "
+                                          << script.errors().front().ToString();
+      script.Run(std::nullopt, false);
+      EXPECT_TRUE(script.errors().empty()) << script.errors().front().ToString();
+      EXPECT_EQ(script.delivered(), kSamplesOfARun) << "the next run is whole again";
+      if (HasFatalFailure() || HasNonfatalFailure()) break;
+    }
+    EXPECT_EQ(runs_with_fault, runs) << "a run without its fault proves nothing";
+    EXPECT_GE(runs, std::min<std::uint64_t>(candidates, FOREBAY_SWEEP_POINTS));
+  }
+};
+
+TEST_P(ServeFaultTest, OneFaultAtEachOperation) { Sweep(/*is_persistent=*/false); }
+
+TEST_P(ServeFaultTest, EveryOperationFailsFromEachOnwards) { Sweep(/*is_persistent=*/true); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, ServeFaultTest,
+    ::testing::Values(SweepCase{"Eio", FaultKind::kEio, std::nullopt, false},
+                      SweepCase{"Enospc", FaultKind::kEnospc, std::nullopt, false},
+                      SweepCase{"Eintr", FaultKind::kInterrupted, std::nullopt, false},
+                      SweepCase{"Short", FaultKind::kShort, std::nullopt, false},
+                      SweepCase{"FlippedRead", FaultKind::kBitFlip, IoCall::kRead, true},
+                      SweepCase{"FlippedWrite", FaultKind::kBitFlip, IoCall::kWrite, true},
+                      SweepCase{"TornWrite", FaultKind::kTornWrite, IoCall::kWrite, true},
+                      SweepCase{"SsdEio", FaultKind::kEio, std::nullopt, true},
+                      SweepCase{"SsdFull", FaultKind::kEnospc, std::nullopt, true}),
+    [](const auto& parameter) { return std::string(parameter.param.name); });
+
+}  // namespace
+}  // namespace forebay::stream
