@@ -23,6 +23,10 @@ namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
+// Connections beyond the limit that are heard out, so that they can be told of it.
+constexpr std::uint32_t kRefusedAtOnceMax = 32;
+// Without descriptors for new connections the kernel keeps them waiting this long.
+constexpr std::int64_t kDescriptorRetryMs = 100;
 
 // A session number nobody can guess: it is quoted by Hello, whatever the transport.
 std::uint64_t RandomSession() {
@@ -60,6 +64,21 @@ bool SendRegions(int fd, std::span<const SharedEntry> regions) {
   return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(payload.iov_len);
 }
 
+// Removes what a killed daemon left. Anything but a socket was put there by somebody else.
+Status RemoveStaleSocket(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) {
+    return errno == ENOENT ? Status() : Error::FromErrno(errno, "looking at " + path);
+  }
+  if (!S_ISSOCK(info.st_mode)) {
+    return Error(ErrorCode::kAlreadyExists,
+                 "daemon.socket: " + path + " exists and is no socket; remove it, or choose "
+                 "another path");
+  }
+  if (unlink(path.c_str()) != 0) return Error::FromErrno(errno, "removing " + path);
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& options,
@@ -68,8 +87,11 @@ Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& option
   std::unique_ptr<Acceptor> acceptor(
       new Acceptor(options, std::move(regions), clock, std::move(hand_over)));
   FOREBAY_TRY(acceptor->Listen());
-  acceptor->thread_ = std::jthread([raw = acceptor.get()] { raw->Run(); });
   return acceptor;
+}
+
+void Acceptor::Start() {
+  thread_ = std::jthread([this] { Run(); });
 }
 
 Acceptor::Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regions,
@@ -79,12 +101,20 @@ Acceptor::Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regi
       clock_(clock),
       hand_over_(std::move(hand_over)) {}
 
-Acceptor::~Acceptor() {
+Acceptor::~Acceptor() { Close(); }
+
+void Acceptor::Close() {
   stopping_ = true;
-  const std::uint64_t one = 1;
-  if (wake_fd_.valid()) (void)!write(wake_fd_.get(), &one, sizeof(one));
+  Wake();
   if (thread_.joinable()) thread_.join();
   if (listen_fd_.valid()) unlink(options_.socket_path.c_str());
+  listen_fd_.Reset();
+  open_.clear();
+}
+
+void Acceptor::Wake() {
+  const std::uint64_t one = 1;
+  if (wake_fd_.valid()) (void)!write(wake_fd_.get(), &one, sizeof(one));
 }
 
 Status Acceptor::Listen() {
@@ -100,7 +130,7 @@ Status Acceptor::Listen() {
   wake_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!wake_fd_.valid() || !fd.valid()) return Error::FromErrno(errno, "creating a socket");
-  unlink(options_.socket_path.c_str());
+  FOREBAY_TRY(RemoveStaleSocket(options_.socket_path));
   // Nobody else may connect, not even between bind and chmod.
   const mode_t before = umask(0177);
   const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
@@ -119,51 +149,69 @@ bool Acceptor::KnowsSession(std::uint64_t session) const {
   return sessions_.contains(session);
 }
 
-void Acceptor::StopAccepting() { accepting_ = false; }
+void Acceptor::StopAccepting() {
+  accepting_ = false;
+  Wake();
+}
 
 void Acceptor::Run() {
   std::vector<pollfd> polled;
   while (!stopping_) {
     polled.clear();
     polled.push_back({wake_fd_.get(), POLLIN, 0});
-    polled.push_back({listen_fd_.get(), static_cast<short>(accepting_ ? POLLIN : 0), 0});
+    const bool listening = accepting_ && retry_ns_ <= clock_.NowNs();
+    polled.push_back({listen_fd_.get(), static_cast<short>(listening ? POLLIN : 0), 0});
     for (const Connection& connection : open_) {
       const short events = static_cast<short>(connection.handed_over ? POLLRDHUP : POLLIN);
       polled.push_back({connection.fd.get(), events, 0});
     }
-    if (poll(polled.data(), polled.size(), NextTimeoutMs()) < 0 && errno != EINTR) {
+    if (poll(polled.data(), polled.size(), NextTimeoutMs()) < 0) {
+      if (errno == EINTR) continue;
       spdlog::error("the acceptor's poll failed: {}", std::strerror(errno));
       return;
     }
     if (stopping_) return;
-    std::vector<Connection> kept;
-    for (std::size_t i = 0; i < open_.size(); ++i) {
-      Connection& connection = open_[i];
-      const short happened = polled[i + 2].revents;
-      bool keep = true;
-      if (connection.handed_over) {
-        keep = (happened & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
-      } else if (happened != 0) {
-        keep = Progress(connection);
-      }
-      if (keep) {
-        kept.push_back(std::move(connection));
-      } else if (connection.handed_over) {
-        std::lock_guard lock(mutex_);
-        sessions_.erase(connection.session);
-        --connections_;
-      }
-    }
-    open_ = std::move(kept);
+    std::uint64_t wakes = 0;
+    if (polled[0].revents != 0) (void)!read(wake_fd_.get(), &wakes, sizeof(wakes));
+    ServeOpen(std::span(polled).subspan(2));
     DropExpired();
-    if ((polled[1].revents & POLLIN) != 0) AcceptAll();
+    if ((polled[1].revents & POLLIN) != 0 && accepting_) AcceptAll();
   }
+}
+
+void Acceptor::ServeOpen(std::span<const pollfd> polled) {
+  std::vector<Connection> kept;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Connection& connection = open_[i];
+    const short happened = polled[i].revents;
+    bool keep = true;
+    if (connection.handed_over) {
+      keep = (happened & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
+    } else if (happened != 0) {
+      keep = Progress(connection);
+    }
+    if (keep) {
+      kept.push_back(std::move(connection));
+    } else if (connection.handed_over) {
+      std::lock_guard lock(mutex_);
+      sessions_.erase(connection.session);
+      --connections_;
+    }
+  }
+  open_ = std::move(kept);
 }
 
 void Acceptor::AcceptAll() {
   for (;;) {
     UniqueFd fd(accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) return;
+    if (!fd.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno == EAGAIN) return;
+      // The connection stays in the queue and would be reported at once, over and over.
+      spdlog::warn("cannot take a connection: {}", std::strerror(errno));
+      retry_ns_ = clock_.NowNs() + kDescriptorRetryMs * kNsPerMs;
+      return;
+    }
     ucred peer{};
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
@@ -173,8 +221,7 @@ void Acceptor::AcceptAll() {
       ++refused_;
       continue;
     }
-    if (open_.size() >= options_.connections_max) {
-      spdlog::warn("refused a connection: {} are open (kClientsMax)", open_.size());
+    if (open_.size() >= std::size_t{options_.connections_max} + kRefusedAtOnceMax) {
       ++refused_;
       continue;
     }
@@ -195,14 +242,29 @@ bool Acceptor::Progress(Connection& connection) {
   return connection.received < sizeof(ClientHello) || Complete(connection);
 }
 
+// 0, or the ErrorCode to refuse a client with.
+std::uint32_t Acceptor::RefusalOf(const ClientHello& hello) const {
+  if (hello.magic != kClientHelloMagic) {
+    return static_cast<std::uint32_t>(ErrorCode::kInvalidArgument);
+  }
+  if (hello.layout_version != kLayoutVersion) {
+    spdlog::warn("refused a client of layout version {}: this daemon speaks version {}",
+                 hello.layout_version, kLayoutVersion);
+    return static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
+  }
+  if (connections_ >= options_.connections_max) {
+    spdlog::warn("refused a client: {} are connected (kClientsMax)", options_.connections_max);
+    return static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
+  }
+  return 0;
+}
+
 bool Acceptor::Complete(Connection& connection) {
   const ClientHello& hello = connection.hello;
   ServerHello reply;
   reply.generation = options_.generation;
-  if (hello.magic != kClientHelloMagic || hello.layout_version != kLayoutVersion) {
-    const bool alien = hello.magic != kClientHelloMagic;
-    reply.status = static_cast<std::uint32_t>(alien ? ErrorCode::kInvalidArgument
-                                                    : ErrorCode::kFailedPrecondition);
+  reply.status = RefusalOf(hello);
+  if (reply.status != 0) {
     ++refused_;
     (void)SendAll(connection.fd.get(), &reply, sizeof(reply));
     return false;
@@ -231,7 +293,7 @@ bool Acceptor::Complete(Connection& connection) {
 }
 
 int Acceptor::NextTimeoutMs() const {
-  std::int64_t soonest_ns = -1;
+  std::int64_t soonest_ns = retry_ns_ > clock_.NowNs() ? retry_ns_ : -1;
   for (const Connection& connection : open_) {
     if (connection.handed_over) continue;
     if (soonest_ns < 0 || connection.deadline_ns < soonest_ns) {

@@ -3,6 +3,8 @@
 // accept ourselves; design 8.)
 #pragma once
 
+#include <poll.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -38,18 +40,25 @@ class Acceptor {
   // Called on the acceptor's thread with a socket that passed the handshake.
   using HandOver = std::function<void(UniqueFd)>;
 
-  // Binds and starts the thread. A stale socket is removed: the caller holds the daemon's lease,
-  // so nobody can be behind it. kInvalidArgument: the path is too long.
+  // Binds; connections wait until Start. A stale socket is removed: the caller holds the
+  // daemon's lease, so nobody can be behind it. kInvalidArgument: the path is too long;
+  // kAlreadyExists: it is taken by something that is no socket.
   static Result<std::unique_ptr<Acceptor>> Create(const AcceptorOptions& options,
                                                   std::vector<SharedEntry> regions,
                                                   io::Clock& clock, HandOver hand_over);
   ~Acceptor();
+  // Begins to accept, on a thread of its own. Once, by the owner, who can be found by now by
+  // those that the hand-over wakes.
+  void Start();
 
   bool KnowsSession(std::uint64_t session) const;
   std::uint32_t connection_count() const { return connections_.load(); }
   std::uint64_t refused_count() const { return refused_.load(); }
   // Takes no more connections; those there stay.
   void StopAccepting();
+  // Ends the thread and removes the socket; the counts stay readable. Idempotent; not to be
+  // called by two threads at once.
+  void Close();
 
  private:
   // A connection in its handshake, or, once handed over, watched for its end.
@@ -66,7 +75,11 @@ class Acceptor {
            HandOver hand_over);
   Status Listen();
   void Run();
+  void Wake();
+  // `polled` are the entries of open_, in its order.
+  void ServeOpen(std::span<const pollfd> polled);
   void AcceptAll();
+  std::uint32_t RefusalOf(const ClientHello& hello) const;
   // False where the connection is to be dropped.
   bool Progress(Connection& connection);
   bool Complete(Connection& connection);
@@ -84,6 +97,7 @@ class Acceptor {
   std::atomic<std::uint32_t> connections_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
   std::vector<Connection> open_;  // the thread's own
+  std::int64_t retry_ns_ = 0;     // no accepting before; the thread's own
   mutable std::mutex mutex_;
   std::unordered_set<std::uint64_t> sessions_;
   std::jthread thread_;

@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/limits.h"
 #include "server/daemon/config.h"
+#include "server/daemon/dataset_config.h"
+#include "server/tier/capacity.h"
 
 namespace forebay::daemon {
 namespace {
@@ -42,6 +45,26 @@ Status SetBool(bool& target, const std::string& text) {
 // A key whose value is taken as it stands and checked where it is used.
 auto Text(std::string Config::*member) {
   return [member](Config& config, const std::string& text) {
+    config.*member = text;
+    return Status();
+  };
+}
+
+// A size whose words are checked here; a share is taken once the whole is known.
+auto Capacity(std::string Config::*member) {
+  return [member](Config& config, const std::string& text) {
+    constexpr std::uint64_t kAnyWhole = limits::kGiB;
+    const Result<std::uint64_t> parsed = tier::ParseCapacity(text, kAnyWhole);
+    if (!parsed.has_value()) return Status(parsed.error());
+    config.*member = text;
+    return Status();
+  };
+}
+
+auto ByteCount(std::string Config::*member, ByteBounds bounds) {
+  return [member, bounds](Config& config, const std::string& text) {
+    const Result<std::uint64_t> parsed = ParseByteCount(text, bounds);
+    if (!parsed.has_value()) return Status(parsed.error());
     config.*member = text;
     return Status();
   };
@@ -90,13 +113,13 @@ std::vector<ConfigKey> MakeKeys() {
        Number(&Config::exit_when_idle_s, 86'400 * 30)},
       {"tier.ram.capacity", "25%",
        "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
-       Text(&Config::ram_capacity)},
+       Capacity(&Config::ram_capacity)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
        Text(&Config::ssd_directory)},
       {"tier.ssd.capacity", "50%",
        "Room for extents on SSD: bytes or a share of the file system.",
-       Text(&Config::ssd_capacity)},
+       Capacity(&Config::ssd_capacity)},
       {"tier.ssd.direct", "true",
        "Bypass the page cache (O_DIRECT) where the file system allows it.",
        [](Config& config, const std::string& text) {
@@ -104,11 +127,11 @@ std::vector<ConfigKey> MakeKeys() {
        }},
       {"slots.capacity", "512MiB",
        "Memory in which minibatches are gathered, shared by all streams.",
-       Text(&Config::slots_capacity)},
+       ByteCount(&Config::slots_capacity, kSlotsBounds)},
       {"stream.view_pin_capacity", "75%",
        "Extents that the views of one stream may pin: bytes or a share of tier.ram.capacity; "
        "samples of further extents are copied to slots, and counted.",
-       Text(&Config::view_pin_capacity)},
+       Capacity(&Config::view_pin_capacity)},
       {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);
@@ -118,7 +141,7 @@ std::vector<ConfigKey> MakeKeys() {
          return set;
        }},
       {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
-       Text(&Config::stage_request)},
+       ByteCount(&Config::stage_request, kRequestBounds)},
   };
 }
 

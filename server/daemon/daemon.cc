@@ -4,13 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
 #include <spdlog/spdlog.h>
@@ -28,6 +32,7 @@ namespace {
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
+constexpr int kAdminThreadsMax = 64;      // calls of the admin service under way at once
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
 std::string JobId(const Config& config) {
@@ -37,6 +42,30 @@ std::string JobId(const Config& config) {
     if (value != nullptr && *value != '\0') return value;
   }
   return "local";
+}
+
+// It names a directory, and stands in logs and metrics.
+Status CheckJobId(const std::string& job_id) {
+  constexpr std::size_t kJobIdBytesMax = 64;
+  const bool plain = !job_id.empty() && job_id.size() <= kJobIdBytesMax &&
+                     job_id.front() != '.' &&
+                     std::all_of(job_id.begin(), job_id.end(), [](unsigned char c) {
+                       return std::isgraph(c) != 0 && c != '/';
+                     });
+  if (plain) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("daemon.job_id '{}' must be 1 to {} visible characters, without '/' "
+                           "and not starting with '.'",
+                           job_id, kJobIdBytesMax));
+}
+
+// One spelling for each directory, so that two keys that name the same one are seen to.
+std::string Spelled(const std::string& directory) {
+  if (directory.empty()) return directory;
+  std::error_code ignored;
+  const std::filesystem::path path =
+      std::filesystem::absolute(directory, ignored).lexically_normal();
+  return path.has_filename() ? path.string() : path.parent_path().string();
 }
 
 std::uint64_t RandomGeneration() {
@@ -116,16 +145,15 @@ Status Daemon::OpenBackend() {
 
 // One lease per directory that this daemon writes to.
 Status Daemon::OpenDirectories() {
-  socket_path_ = config_.socket.empty()
-                     ? DefaultRuntimeDirectory(job_id_) + "/forebayd.sock"
-                     : std::filesystem::absolute(config_.socket).string();
-  FOREBAY_ASSIGN(auto runtime, Lease::Take(DirectoryOf(socket_path_)));
-  leases_.push_back(std::move(runtime));
-  const std::string runtime_directory = DirectoryOf(socket_path_);
-  for (const std::string* directory : {&config_.state_dir, &config_.ssd_directory}) {
-    if (directory->empty() || *directory == runtime_directory) continue;
-    if (directory == &config_.ssd_directory && *directory == config_.state_dir) continue;
-    FOREBAY_ASSIGN(auto lease, Lease::Take(*directory));
+  FOREBAY_TRY(CheckJobId(job_id_));
+  socket_path_ = Spelled(config_.socket.empty()
+                             ? DefaultRuntimeDirectory(job_id_) + "/forebayd.sock"
+                             : config_.socket);
+  std::set<std::string> leased;
+  for (const std::string& directory :
+       {DirectoryOf(socket_path_), Spelled(config_.state_dir), Spelled(config_.ssd_directory)}) {
+    if (directory.empty() || !leased.insert(directory).second) continue;
+    FOREBAY_ASSIGN(auto lease, Lease::Take(directory));
     leases_.push_back(std::move(lease));
   }
   if (!config_.state_dir.empty()) {
@@ -137,7 +165,7 @@ Status Daemon::OpenDirectories() {
 Status Daemon::OpenMemory() {
   const auto ram = tier::ParseCapacity(config_.ram_capacity, tier::MemoryLimitBytes());
   if (!ram.has_value()) return ram.error().WithContext("tier.ram.capacity");
-  const auto slot_bytes = ParseByteCount(config_.slots_capacity, {.min = limits::kMiB});
+  const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
   if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
   const std::uint64_t region_bytes =
       std::max(kRegionBytesMin, *ram / kArenaRegionsMax + limits::kMiB);
@@ -183,8 +211,7 @@ Status Daemon::OpenDatasets() {
     datasets_.push_back(
         std::make_unique<stage::Dataset>(options, *backend_, std::move(*root)));
   }
-  const auto request = ParseByteCount(config_.stage_request, {.min = limits::kIoAlignmentBytes,
-                                                              .max = limits::kIoRequestBytesMax});
+  const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
   if (!request.has_value()) return request.error().WithContext("stage.request");
   // What readers hold while they copy to SSD must not be planned away; a quarter of a small
   // arena is enough to make progress with.
@@ -253,6 +280,10 @@ Status Daemon::OpenServer() {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              limits::kRpcStreamsPerConnectionMax);
+  // Each call of the admin service takes a thread while it lasts; beyond this they are refused.
+  grpc::ResourceQuota quota("admin");
+  quota.SetMaxThreads(kAdminThreadsMax);
+  builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -268,6 +299,7 @@ Status Daemon::OpenServer() {
                                                grpc::AddInsecureChannelFromFd(server_.get(),
                                                                               fd.Release());
                                              }));
+  acceptor_->Start();
   return {};
 }
 
@@ -303,9 +335,10 @@ void Daemon::Stop() {
                       std::chrono::milliseconds(limits::kDrainDeadlineMs));
     server_->Wait();
   }
-  acceptor_.reset();
+  if (acceptor_) acceptor_->Close();
   server_.reset();
-  metrics_.reset();  // looks at what follows
+  metrics_.reset();  // a last scrape still looks at the acceptor and what follows
+  acceptor_.reset();
   // Readers first: what they bring wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();

@@ -4,6 +4,7 @@
 
 #include <toml++/toml.h>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/stage/dataset.h"
 
@@ -17,6 +18,9 @@ struct ByteBounds {
   std::uint64_t min = 0;
   std::uint64_t max = ~std::uint64_t{0};
 };
+inline constexpr ByteBounds kSlotsBounds = {.min = limits::kMiB, .max = 1024 * limits::kGiB};
+inline constexpr ByteBounds kRequestBounds = {.min = limits::kIoAlignmentBytes,
+                                              .max = limits::kIoRequestBytesMax};
 Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds);
 
 }  // namespace forebay::daemon

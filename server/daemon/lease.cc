@@ -80,7 +80,9 @@ std::string DefaultRuntimeDirectory(const std::string& job_id) {
   if (runtime != nullptr && *runtime != '\0') {
     return fmt::format("{}/forebay-{}", runtime, job_id);
   }
-  const std::string temporary = std::filesystem::temp_directory_path().string();
+  std::error_code ignored;  // $TMPDIR may name what does not exist
+  std::string temporary = std::filesystem::temp_directory_path(ignored).string();
+  if (temporary.empty()) temporary = "/tmp";
   return fmt::format("{}/forebay-{}-{}", temporary, geteuid(), job_id);
 }
 

@@ -14,8 +14,8 @@ namespace forebay::daemon {
 class Lease {
  public:
   // Locks `directory`/forebayd.lock. The directory is made where missing (mode 0700, parents
-  // too) and must belong to this user and to nobody else's access. kAlreadyExists names the
-  // pid that holds it.
+  // too); it must be this user's, no link, and nobody else may write to it (kPermissionDenied).
+  // kAlreadyExists names the pid that holds it.
   static Result<Lease> Take(const std::string& directory);
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;

@@ -1,6 +1,9 @@
 #include "server/daemon/metrics.h"
 
+#include <charconv>
+#include <cstdint>
 #include <exception>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -144,7 +147,13 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     const std::string& listen, std::function<v1::StatusReply()> snapshot) {
   const std::size_t colon = listen.rfind(':');
   const std::string host = listen.substr(0, colon);
-  if (colon == std::string::npos || (host != "127.0.0.1" && host != "[::1]")) {
+  // The HTTP server takes lists ("1,2" would also listen on every address) and suffixes.
+  const std::string digits = colon == std::string::npos ? "" : listen.substr(colon + 1);
+  std::uint16_t wanted = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), wanted);
+  const bool is_port = error == std::errc() && end == digits.data() + digits.size();
+  if (!is_port || (host != "127.0.0.1" && host != "[::1]")) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("daemon.metrics_listen '{}' must be 127.0.0.1:PORT or [::1]:PORT: "
                              "the endpoint is not authenticated",
@@ -154,9 +163,9 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   parts->collector = std::make_shared<StatusCollector>(std::move(snapshot));
   try {
     parts->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
-  } catch (const std::exception& error) {
+  } catch (const std::exception& failure) {
     return Error(ErrorCode::kUnavailable,
-                 fmt::format("daemon.metrics_listen '{}': {}", listen, error.what()));
+                 fmt::format("daemon.metrics_listen '{}': {}", listen, failure.what()));
   }
   parts->exposer->RegisterCollectable(parts->collector);
   const std::vector<int> ports = parts->exposer->GetListeningPorts();

@@ -1,0 +1,209 @@
+#include "server/daemon/lease.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace forebay::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LeaseTest : public ::testing::Test {
+ protected:
+  LeaseTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "fblXXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    directory_ = folder_ + "/run";
+  }
+  ~LeaseTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string LockFile() const { return directory_ + "/forebayd.lock"; }
+
+  // A child that takes the lease, says so, and waits to be killed.
+  pid_t StartHolder() {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const Result<Lease> lease = Lease::Take(directory_);
+      const char answer = lease.has_value() ? 'y' : 'n';
+      (void)!write(ends[1], &answer, 1);
+      for (;;) pause();
+    }
+    char answer = 0;
+    EXPECT_EQ(read(ends[0], &answer, 1), 1);
+    EXPECT_EQ(answer, 'y') << "the holder did not get the lease";
+    close(ends[0]);
+    close(ends[1]);
+    return child;
+  }
+
+  std::string folder_;
+  std::string directory_;
+};
+
+void Kill(pid_t child) {
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(LeaseTest, MakesAPrivateDirectoryAndNamesItself) {
+  const Result<Lease> lease = Lease::Take(directory_);
+  ASSERT_TRUE(lease.has_value()) << lease.error().ToString();
+  struct stat info {};
+  ASSERT_EQ(stat(directory_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700U);
+  ASSERT_EQ(stat(LockFile().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0077, 0U);
+  std::ifstream file(LockFile());
+  int pid = 0;
+  file >> pid;
+  EXPECT_EQ(pid, getpid());
+}
+
+TEST_F(LeaseTest, NothingIsLeftAfterRelease) {
+  { ASSERT_TRUE(Lease::Take(directory_).has_value()); }
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+TEST_F(LeaseTest, ADirectoryWithOtherThingsStays) {
+  {
+    const Result<Lease> lease = Lease::Take(directory_);
+    ASSERT_TRUE(lease.has_value());
+    std::ofstream(directory_ + "/segment") << "bytes";
+  }
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/segment"));
+  EXPECT_FALSE(std::filesystem::exists(LockFile()));
+}
+
+TEST_F(LeaseTest, IsExclusiveAndNamesTheHolder) {
+  const Result<Lease> first = Lease::Take(directory_);
+  ASSERT_TRUE(first.has_value());
+  const Result<Lease> second = Lease::Take(directory_);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_THAT(second.error().message(), HasSubstr("pid " + std::to_string(getpid())));
+  EXPECT_THAT(second.error().message(), HasSubstr(directory_));
+  EXPECT_TRUE(std::filesystem::exists(LockFile())) << "a refusal changes nothing";
+}
+
+TEST_F(LeaseTest, AnotherProcessesLeaseIsRespectedUntilItIsKilled) {
+  const pid_t holder = StartHolder();
+  const Result<Lease> refused = Lease::Take(directory_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("pid " + std::to_string(holder)));
+  Kill(holder);
+  ASSERT_TRUE(std::filesystem::exists(LockFile())) << "the killed holder left its file";
+  const Result<Lease> taken = Lease::Take(directory_);
+  EXPECT_TRUE(taken.has_value()) << taken.error().ToString();
+}
+
+TEST_F(LeaseTest, AMovedLeaseIsReleasedOnce) {
+  Result<Lease> first = Lease::Take(directory_);
+  ASSERT_TRUE(first.has_value());
+  {
+    const Lease moved = std::move(*first);
+    EXPECT_TRUE(std::filesystem::exists(LockFile()));
+  }
+  const Result<Lease> next = Lease::Take(directory_);
+  ASSERT_TRUE(next.has_value());
+  first = Error(ErrorCode::kInternal, "destroys the moved-from lease");
+  EXPECT_TRUE(std::filesystem::exists(LockFile()));
+}
+
+TEST_F(LeaseTest, OfManyTakersOneHoldsItAtATime) {
+  constexpr int kTakers = 8;
+  constexpr int kRounds = 50;
+  std::atomic<int> holders = 0;
+  std::atomic<int> taken = 0;
+  std::atomic<bool> shared = false;
+  {
+    std::vector<std::jthread> takers;
+    for (int i = 0; i < kTakers; ++i) {
+      takers.emplace_back([&] {
+        for (int round = 0; round < kRounds; ++round) {
+          const Result<Lease> lease = Lease::Take(directory_);
+          if (!lease.has_value()) continue;
+          ++taken;
+          if (++holders != 1) shared = true;
+          --holders;
+        }
+      });
+    }
+  }
+  EXPECT_FALSE(shared);
+  EXPECT_GT(taken, 0);
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+TEST_F(LeaseTest, ADirectoryThatOthersMayWriteToIsRefused) {
+  for (const mode_t mode : {0770, 0702, 0777}) {
+    std::filesystem::create_directory(directory_);
+    ASSERT_EQ(chmod(directory_.c_str(), mode), 0);
+    const Result<Lease> refused = Lease::Take(directory_);
+    ASSERT_FALSE(refused.has_value()) << std::oct << mode;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kPermissionDenied);
+    EXPECT_THAT(refused.error().message(), HasSubstr(directory_));
+    EXPECT_FALSE(std::filesystem::exists(LockFile()));
+    std::filesystem::remove(directory_);
+  }
+}
+
+TEST_F(LeaseTest, AnotherUsersDirectoryIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
+  std::filesystem::create_directory(directory_);
+  ASSERT_EQ(chmod(directory_.c_str(), 0700), 0);
+  ASSERT_EQ(chown(directory_.c_str(), 65534, 65534), 0);
+  const Result<Lease> refused = Lease::Take(directory_);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kPermissionDenied);
+}
+
+TEST_F(LeaseTest, LinksAndFilesAreNoDirectories) {
+  std::filesystem::create_directory(folder_ + "/elsewhere");
+  std::filesystem::create_directory_symlink(folder_ + "/elsewhere", directory_);
+  EXPECT_EQ(Lease::Take(directory_).error().code(), ErrorCode::kPermissionDenied);
+  std::filesystem::remove(directory_);
+  std::ofstream(directory_) << "a file";
+  EXPECT_EQ(Lease::Take(directory_).error().code(), ErrorCode::kPermissionDenied);
+  EXPECT_FALSE(Lease::Take(directory_ + "/below").has_value());
+}
+
+TEST_F(LeaseTest, ALinkInPlaceOfTheLockFileIsNotFollowed) {
+  std::filesystem::create_directory(directory_);
+  std::filesystem::permissions(directory_, std::filesystem::perms::owner_all);
+  std::ofstream(folder_ + "/precious") << "data";
+  std::filesystem::create_symlink(folder_ + "/precious", LockFile());
+  EXPECT_FALSE(Lease::Take(directory_).has_value());
+  EXPECT_EQ(std::filesystem::file_size(folder_ + "/precious"), 4U);
+}
+
+TEST(RuntimeDirectoryTest, IsOfThisUserAndJob) {
+  setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+  EXPECT_EQ(DefaultRuntimeDirectory("12"), "/run/user/7/forebay-12");
+  unsetenv("XDG_RUNTIME_DIR");
+  setenv("TMPDIR", "/var/tmp", 1);
+  EXPECT_EQ(DefaultRuntimeDirectory("12"),
+            "/var/tmp/forebay-" + std::to_string(geteuid()) + "-12");
+  setenv("TMPDIR", "/no/such/directory", 1);
+  EXPECT_EQ(DefaultRuntimeDirectory("12"),
+            "/tmp/forebay-" + std::to_string(geteuid()) + "-12");
+  unsetenv("TMPDIR");
+}
+
+}  // namespace
+}  // namespace forebay::daemon

@@ -1,0 +1,155 @@
+#include "server/daemon/metrics.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+v1::StatusReply ExampleStatus() {
+  v1::StatusReply status;
+  status.set_version("1.2.3");
+  status.set_job_id("job \"7\"");
+  status.set_uptime_ms(1500);
+  status.set_clients(3);
+  status.set_slot_bytes_used(4096);
+  for (const char* name : {"ram", "ssd"}) {
+    v1::TierStatus& tier = *status.add_tiers();
+    tier.set_name(name);
+    tier.set_used_bytes(77);
+    tier.set_hit_samples(9'007'199'254'740'991);  // 2^53 - 1: the last one that is exact
+  }
+  v1::DatasetStatus& dataset = *status.add_datasets();
+  dataset.set_name("digits");
+  dataset.set_gfs_bytes(123456);
+  v1::StreamStatus& stream = *status.add_streams();
+  stream.set_name("train");
+  stream.set_dataset("digits");
+  stream.set_batches(5);
+  return status;
+}
+
+// One GET over loopback; the whole answer, head included.
+std::string Get(const std::string& address, const std::string& path) {
+  const std::size_t colon = address.rfind(':');
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1))));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) return "";
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) return "";
+  std::string answer;
+  char part[4096];
+  for (ssize_t got = 0; (got = recv(fd.get(), part, sizeof(part), 0)) > 0;) {
+    answer.append(part, static_cast<std::size_t>(got));
+  }
+  return answer;
+}
+
+TEST(MetricsTest, AScrapeShowsTheStatus) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", ExampleStatus);
+  ASSERT_TRUE(endpoint.has_value()) << endpoint.error().ToString();
+  EXPECT_THAT((*endpoint)->address(), StartsWith("127.0.0.1:"));
+  EXPECT_THAT((*endpoint)->address(), Not(HasSubstr(":0")));
+  const std::string answer = Get((*endpoint)->address(), "/metrics");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("version=\"1.2.3\""));
+  EXPECT_THAT(answer, HasSubstr("job_id=\"job \\\"7\\\"\"")) << "labels are escaped";
+  EXPECT_THAT(answer, HasSubstr("forebay_uptime_seconds 1.5\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_clients 3\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_slot_used_bytes 4096\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_tier_used_bytes{tier=\"ssd\"} 77\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_dataset_gfs_read_bytes_total{dataset=\"digits\"} "
+                                "123456\n"));
+  EXPECT_THAT(answer, HasSubstr("# TYPE forebay_stream_batches_total counter\n"));
+  EXPECT_THAT(answer, HasSubstr("rank=\"0\"} 5\n"));
+}
+
+TEST(MetricsTest, EachFamilyAppearsOnce) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", ExampleStatus);
+  ASSERT_TRUE(endpoint.has_value());
+  const std::string answer = Get((*endpoint)->address(), "/metrics");
+  const std::string head = "# TYPE forebay_tier_used_bytes ";
+  const std::size_t first = answer.find(head);
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(answer.find(head, first + 1), std::string::npos);
+}
+
+TEST(MetricsTest, EveryScrapeLooksAnew) {
+  std::atomic<std::uint32_t> clients = 0;
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", [&clients] {
+    v1::StatusReply status;
+    status.set_clients(++clients);
+    return status;
+  });
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_THAT(Get((*endpoint)->address(), "/metrics"), HasSubstr("forebay_clients 1\n"));
+  EXPECT_THAT(Get((*endpoint)->address(), "/metrics"), HasSubstr("forebay_clients 2\n"));
+}
+
+TEST(MetricsTest, ServesNothingElse) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", ExampleStatus);
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_THAT(Get((*endpoint)->address(), "/"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get((*endpoint)->address(), "/../../etc/passwd"), Not(HasSubstr("root:")));
+}
+
+TEST(MetricsTest, NothingListensAfterTheEnd) {
+  std::string address;
+  {
+    auto endpoint = MetricsEndpoint::Start("127.0.0.1:0", ExampleStatus);
+    ASSERT_TRUE(endpoint.has_value());
+    address = (*endpoint)->address();
+    ASSERT_NE(Get(address, "/metrics"), "");
+  }
+  EXPECT_EQ(Get(address, "/metrics"), "");
+}
+
+TEST(MetricsTest, AnythingButLoopbackIsRefused) {
+  for (const char* listen : {"0.0.0.0:0", "192.0.2.1:9464", "[::]:0", "localhost:9464", "9464",
+                             ":9464", "127.0.0.1", "127.0.0.1.evil.example:1", ""}) {
+    auto refused = MetricsEndpoint::Start(listen, ExampleStatus);
+    ASSERT_FALSE(refused.has_value()) << listen;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument) << listen;
+    EXPECT_THAT(refused.error().message(), HasSubstr("daemon.metrics_listen")) << listen;
+  }
+}
+
+TEST(MetricsTest, WordsThatAreNoPortAreRefused) {
+  for (const char* listen :
+       {"127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:0,0.0.0.0:0",
+        "127.0.0.1:0,0", "127.0.0.1:0s"}) {
+    auto refused = MetricsEndpoint::Start(listen, ExampleStatus);
+    ASSERT_FALSE(refused.has_value()) << listen;
+    EXPECT_THAT(refused.error().message(), HasSubstr("daemon.metrics_listen")) << listen;
+  }
+}
+
+TEST(MetricsTest, ATakenPortIsAnErrorThatNamesIt) {
+  auto first = MetricsEndpoint::Start("127.0.0.1:0", ExampleStatus);
+  ASSERT_TRUE(first.has_value());
+  auto second = MetricsEndpoint::Start((*first)->address(), ExampleStatus);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(second.error().message(), HasSubstr((*first)->address()));
+}
+
+}  // namespace
+}  // namespace forebay::daemon
