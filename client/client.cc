@@ -145,9 +145,12 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   std::shared_ptr<internal::EmbeddedDaemon> embedded;
   std::string address = options.address;
   if (address.empty()) {
+    const std::string config = options.embedded_config.empty()
+                                   ? internal::EnvironmentOr("FOREBAY_CONFIG", "")
+                                   : options.embedded_config;
     FOREBAY_ASSIGN(embedded, internal::EmbeddedDaemon::StartOrJoin(
                                  {.job_id = options.job_id,
-                                  .config = options.embedded_config,
+                                  .config = config,
                                   .binary = options.embedded_daemon,
                                   .directory = {},
                                   .deadline = std::chrono::steady_clock::now() +

@@ -32,8 +32,8 @@ struct ClientOptions {
   std::string client_name = {};  // for logs and status; empty: program name and pid
   bool shared_memory = true;       // false: payload comes inline over the socket
   std::int64_t connect_timeout_ms = 10'000;
-  // Embedded mode only: the daemon's configuration file (docs/configuration.md), and its
-  // binary (empty: forebayd beside this program, then on $PATH).
+  // Embedded mode only: the daemon's configuration file (docs/configuration.md; empty:
+  // $FOREBAY_CONFIG), and its binary (empty: forebayd beside this program, then on $PATH).
   std::string embedded_config = {};
   std::string embedded_daemon = {};
 };

@@ -235,7 +235,7 @@ Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
   if (options.config.empty()) {
     return Error(ErrorCode::kFailedPrecondition,
                  "no daemon runs for this job and no configuration for a private one is given: "
-                 "set FOREBAY_ADDRESS, or ClientOptions::embedded_config");
+                 "set FOREBAY_ADDRESS, or FOREBAY_CONFIG, or ClientOptions::embedded_config");
   }
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");

@@ -33,7 +33,7 @@ std::string MakeFolder() {
 
 FakeDaemon::FakeDaemon(FakeDaemonOptions options)
     : options_(std::move(options)),
-      folder_(MakeFolder()),
+      folder_(options_.socket_path.empty() ? MakeFolder() : std::string()),
       path_(options_.socket_path.empty() ? folder_ + "/daemon.sock" : options_.socket_path) {
   Start();
 }
@@ -41,7 +41,7 @@ FakeDaemon::FakeDaemon(FakeDaemonOptions options)
 FakeDaemon::~FakeDaemon() {
   Stop();
   std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
 void FakeDaemon::Start() {

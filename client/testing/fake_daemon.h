@@ -25,7 +25,7 @@ struct FakeDaemonOptions {
   std::uint32_t slots = 64;
   std::string job_id = "job-1";
   grpc::Service* admin = nullptr;  // borrowed; served beside the data service
-  std::string socket_path;         // empty: in a temporary folder of its own
+  std::string socket_path = {};    // empty: in a temporary folder of its own
 };
 
 // Listens on its socket until destroyed. Stop and Start stand
@@ -42,6 +42,7 @@ class FakeDaemon {
   void Start();
   void Stop();
   std::string address() const { return "unix:" + path_; }
+  // The temporary folder; empty where the socket has a path of its own.
   const std::string& folder() const { return folder_; }
   FakeDataset& dataset() { return *dataset_; }
 
