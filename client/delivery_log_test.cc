@@ -54,7 +54,7 @@ TEST(DeliveryLog, HasAHeaderAndALinePerBatch) {
   EXPECT_EQ(lines[0]["rank"], 1);
   EXPECT_EQ(lines[0]["order_spec"].get<std::string>().size(), kOrderSpecBytes * 2);
   std::vector<std::uint64_t> logged;
-  for (int i = 1; i <= 4; ++i) {
+  for (std::size_t i = 1; i <= 4; ++i) {
     EXPECT_EQ(lines[i]["step"], i - 1);
     EXPECT_EQ(lines[i]["position"], (i - 1) * 300 + 150);
     for (const json& id : lines[i]["ids"]) logged.push_back(id);

@@ -139,7 +139,8 @@ TEST_F(EmbeddedDaemonTest, RefusesADirectoryThatOthersMayEnter) {
 }
 
 TEST_F(EmbeddedDaemonTest, RefusesJobIdsThatAreNoNames) {
-  for (const std::string id : {"../up", "a/b", ".hidden", "a b", std::string(65, 'x').c_str()}) {
+  for (const std::string& id :
+       std::vector<std::string>{"../up", "a/b", ".hidden", "a b", std::string(65, 'x')}) {
     EmbeddedOptions options = Options();
     options.job_id = id;
     EXPECT_EQ(Start(options).error().code(), ErrorCode::kInvalidArgument) << id;

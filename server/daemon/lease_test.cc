@@ -151,7 +151,7 @@ TEST_F(LeaseTest, OfManyTakersOneHoldsItAtATime) {
 }
 
 TEST_F(LeaseTest, ADirectoryThatOthersMayWriteToIsRefused) {
-  for (const mode_t mode : {0770, 0702, 0777}) {
+  for (const mode_t mode : {0770U, 0702U, 0777U}) {
     std::filesystem::create_directory(directory_);
     ASSERT_EQ(chmod(directory_.c_str(), mode), 0);
     const Result<Lease> refused = Lease::Take(directory_);

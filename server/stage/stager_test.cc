@@ -413,7 +413,7 @@ TEST_F(StagerTest, EveryGfsErrorFailsTheDataSetAndStagingAgainMendsIt) {
   // RAM for one copy: room that a failed pass planned must not be planned again.
   const RigOptions options = {.ram_bytes = 640 << 10};
   for (const FaultKind kind : {FaultKind::kEio, FaultKind::kInterrupted, FaultKind::kShort}) {
-    for (const std::uint64_t nth : {1, 7, 31}) {
+    for (const std::uint64_t nth : {1U, 7U, 31U}) {
       Start(options);
       const std::uint64_t before = rig_.gfs_faults.faults_injected();
       rig_.gfs_faults.Arm({.kind = kind, .call = IoCall::kRead, .nth = nth});

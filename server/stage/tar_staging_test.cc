@@ -94,7 +94,7 @@ class TarStagingTest : public ::testing::Test {
 };
 
 TEST_F(TarStagingTest, OnePassReadsEachByteOnceWhateverTheRequests) {
-  for (const std::uint64_t request_bytes : {4 << 10, 20'000, 1 << 20}) {
+  for (const std::uint64_t request_bytes : {4U << 10, 20'000U, 1U << 20}) {
     for (const std::uint32_t depth : {1U, 3U, 16U}) {
       rig_.CountGfsReads();
       FOREBAY_EXPECT_OK(Stage({.ram_bytes = 32 << 20, .request_bytes = request_bytes,
@@ -191,7 +191,7 @@ TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
   const RigOptions options = {.ram_bytes = 1280 << 10, .request_bytes = 16 << 10,
                               .scan_depth = 2};
   for (const FaultKind kind : {FaultKind::kEio, FaultKind::kInterrupted, FaultKind::kShort}) {
-    for (const std::uint64_t nth : {1, 20, 40}) {
+    for (const std::uint64_t nth : {1U, 20U, 40U}) {
       rig_.Stop();
       FOREBAY_EXPECT_OK(rig_.Start(options_, options));
       const std::uint64_t before = rig_.gfs_faults.faults_injected();
