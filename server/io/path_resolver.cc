@@ -107,10 +107,25 @@ class ComponentWalk {
     return (flags & O_PATH) != 0 && ::fstat(fd, &attributes) == 0 && S_ISLNK(attributes.st_mode);
   }
 
+  // The name was a symlink when it was opened and is none now: somebody swaps it. It is looked at
+  // again, within the bound on symlinks. A file where a directory is wanted stays an error.
+  std::optional<int> TryAgain(const std::string& name, int open_errno) {
+    struct stat attributes = {};
+    const bool is_known =
+        ::fstatat(current(), name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool was_swapped =
+        is_known && (S_ISDIR(attributes.st_mode) || S_ISLNK(attributes.st_mode));
+    if (!was_swapped) return -open_errno;
+    if (++link_count_ > kLinkCountMax) return -EAGAIN;
+    Push(name);
+    return std::nullopt;
+  }
+
   std::optional<int> FollowLink(const std::string& name, int open_errno) {
     std::array<char, PATH_MAX> target;
     const ssize_t length = ::readlinkat(current(), name.c_str(), target.data(), target.size());
-    if (length < 0) return errno == EINVAL ? -open_errno : -errno;
+    if (length < 0 && errno == EINVAL) return TryAgain(name, open_errno);
+    if (length < 0) return -errno;
     if (length == 0 || static_cast<std::size_t>(length) == target.size()) return -ENAMETOOLONG;
     if (target[0] == '/') return -EXDEV;
     if (++link_count_ > kLinkCountMax) return -ELOOP;
