@@ -220,7 +220,9 @@ class Spine:
 
     def _raw_table(self, name, dataset, **more):
         return {"name": name, "path": dataset.data, "format": "raw", "dtype": "u8",
-                "shape": [dataset.spec.sample_bytes], **more}
+                "shape": [dataset.spec.sample_bytes],
+                # One file is one field: the catalog wants each named.
+                "files": [f"x={path.name}" for path in sorted(dataset.data.iterdir())], **more}
 
     # Warm SSD, page cache dropped before every run.
 
