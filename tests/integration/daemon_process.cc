@@ -1,0 +1,116 @@
+#include "tests/integration/daemon_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "proto/contract/check.h"
+
+namespace forebay::integration {
+
+DaemonProcess::DaemonProcess(const std::vector<std::string>& arguments, std::string log_path) {
+  int ends[2];
+  FOREBAY_CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  constexpr int kReadyFd = 3;
+  std::vector<std::string> words = {FOREBAYD};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  words.insert(words.end(), {"--ready-fd", std::to_string(kReadyFd)});
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  pid_ = fork();
+  FOREBAY_CHECK(pid_ >= 0);
+  if (pid_ == 0) {
+    const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(log, STDERR_FILENO);
+    dup2(ends[1], kReadyFd);
+    if (ends[1] == kReadyFd) fcntl(kReadyFd, F_SETFD, 0);
+    execv(raw[0], raw.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  ready_fd_ = ends[0];
+}
+
+DaemonProcess::~DaemonProcess() {
+  Kill();
+  if (ready_fd_ >= 0) close(ready_fd_);
+}
+
+const std::string& DaemonProcess::ready_line() {
+  if (ready_line_) return *ready_line_;
+  std::string line;
+  char part[256];
+  const auto patience =
+      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(kPatience).count());
+  pollfd polled{ready_fd_, POLLIN, 0};
+  while (line.find('\n') == std::string::npos && poll(&polled, 1, patience) > 0) {
+    const ssize_t got = read(ready_fd_, part, sizeof(part));
+    if (got <= 0) break;
+    line.append(part, static_cast<std::size_t>(got));
+  }
+  return ready_line_.emplace(line);
+}
+
+void DaemonProcess::Signal(int number) const {
+  if (!outcome_) kill(pid_, number);
+}
+
+bool DaemonProcess::Reap(bool block) {
+  if (outcome_) return true;
+  int status = 0;
+  if (waitpid(pid_, &status, block ? 0 : WNOHANG) != pid_) return false;
+  outcome_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return true;
+}
+
+std::optional<int> DaemonProcess::Wait() {
+  Eventually([this] { return Reap(false); });
+  return outcome_;
+}
+
+void DaemonProcess::Kill() {
+  Signal(SIGKILL);
+  Reap(true);
+}
+
+bool DaemonProcess::running() { return !Reap(false); }
+
+std::uint64_t DaemonProcess::StatusKib(const std::string& key) const {
+  std::istringstream lines(ReadText("/proc/" + std::to_string(pid_) + "/status"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(key + ":", 0) == 0) return std::stoull(line.substr(key.size() + 1));
+  }
+  return 0;
+}
+
+std::uint64_t DaemonProcess::CpuNs() const {
+  std::uint64_t total = 0;
+  const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
+  for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
+    const std::string text = ReadText(entry.path().string() + "/schedstat");
+    if (!text.empty()) total += std::stoull(text);
+  }
+  return total;
+}
+
+std::uint64_t DaemonProcess::OpenFdCount() const {
+  const std::filesystem::directory_iterator fds("/proc/" + std::to_string(pid_) + "/fd");
+  return static_cast<std::uint64_t>(std::distance(begin(fds), end(fds)));
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace forebay::integration

@@ -1,0 +1,65 @@
+// DaemonProcess: a real forebayd, started, watched and ended by a test.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace forebay::integration {
+
+inline constexpr std::chrono::seconds kPatience(60);  // until a test gives up
+
+// Looks again until `met`, or the patience ends. Other processes make it true.
+template <typename Condition>
+bool Eventually(const Condition& met) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!met()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Killed on destruction where it still runs.
+class DaemonProcess {
+ public:
+  // Starts forebayd with these arguments, and --ready-fd. Its stderr is appended to `log_path`.
+  DaemonProcess(const std::vector<std::string>& arguments, std::string log_path);
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  ~DaemonProcess();
+
+  // The line that --ready-fd got; empty where the daemon ended without one.
+  const std::string& ready_line();
+  pid_t pid() const { return pid_; }
+  void Signal(int number) const;
+  // The exit code, or minus the signal that ended it; nullopt where the patience ended first.
+  std::optional<int> Wait();
+  // SIGKILL, and gone when this returns.
+  void Kill();
+  bool running();
+
+  // A line of /proc/PID/status, in KiB ("VmHWM").
+  std::uint64_t StatusKib(const std::string& key) const;
+  // Processor time of all its threads so far.
+  std::uint64_t CpuNs() const;
+  std::uint64_t OpenFdCount() const;
+
+ private:
+  bool Reap(bool block);
+
+  pid_t pid_ = -1;
+  int ready_fd_ = -1;
+  std::optional<std::string> ready_line_;
+  std::optional<int> outcome_;
+};
+
+// A file's text; empty where there is none.
+std::string ReadText(const std::string& path);
+
+}  // namespace forebay::integration

@@ -1,0 +1,173 @@
+#include "tests/integration/daemon_rig.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "proto/contract/check.h"
+
+namespace forebay::integration {
+namespace {
+
+std::uint64_t WordOf(std::uint64_t id, std::uint64_t index) {
+  return (id + 1) * 0x9E3779B97F4A7C15ULL + index;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+// Counts what a batch brought; false where it cannot be read.
+bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& seen,
+           EpochCounts& counts) {
+  WireSpan tensor;
+  if (batch.fields_size() != 1 || batch.fields(0).tensor().size() != sizeof(tensor)) return false;
+  std::memcpy(&tensor, batch.fields(0).tensor().data(), sizeof(tensor));
+  const std::span<const std::byte> rows = client.Bytes(tensor);
+  if (rows.size() != batch.sample_count() * kRecordBytes) return false;
+  for (std::uint32_t i = 0; i < batch.sample_count(); ++i) {
+    std::uint64_t id = 0;
+    std::memcpy(&id, batch.sample_ids().data() + i * sizeof(id), sizeof(id));
+    seen.insert(id);
+    ++counts.samples;
+    if (!IsRecord(id, rows.subspan(i * kRecordBytes, kRecordBytes))) ++counts.wrong;
+  }
+  return true;
+}
+
+}  // namespace
+
+DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
+  std::string pattern = "/tmp/fbiXXXXXX";  // short: a socket's path has 107 bytes
+  folder_ = mkdtemp(pattern.data());
+  std::filesystem::create_directory(folder_ + "/gfs");
+  std::ofstream data(folder_ + "/gfs/x.bin", std::ios::binary);
+  std::vector<std::uint64_t> record(kRecordBytes / sizeof(std::uint64_t));
+  for (std::uint64_t id = 0; id < options.records; ++id) {
+    for (std::uint64_t i = 0; i < record.size(); ++i) record[i] = WordOf(id, i);
+    data.write(reinterpret_cast<const char*>(record.data()),
+               static_cast<std::streamsize>(kRecordBytes));
+  }
+  std::ofstream config(folder_ + "/f.toml");
+  config << "[daemon]\nsocket = \"" << socket_path() << "\"\nstate_dir = \"" << folder_
+         << "/state\"\njob_id = \"job-1\"\n[tier.ram]\ncapacity = \"" << options.ram << "\"\n";
+  if (options.ssd) {
+    config << "[tier.ssd]\ndirectory = \"" << ssd_path() << "\"\ncapacity = \"256MiB\"\n";
+  }
+  config << "[slots]\ncapacity = \"32MiB\"\n[[dataset]]\nname = \"" << kDataset
+         << "\"\npath = \"" << folder_
+         << "/gfs\"\nformat = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" << kRecordBytes
+         << "]\nextent = \"" << options.extent << "\"\npersist = true\n";
+  FOREBAY_CHECK(data.good() && config.good());
+}
+
+DaemonRig::~DaemonRig() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+std::unique_ptr<DaemonProcess> DaemonRig::Start(const std::vector<std::string>& more,
+                                                bool wait) const {
+  std::vector<std::string> arguments = {"--config", folder_ + "/f.toml"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  auto daemon = std::make_unique<DaemonProcess>(arguments, log_path());
+  if (wait) FOREBAY_CHECK(!daemon->ready_line().empty());
+  return daemon;
+}
+
+std::uint64_t DaemonRig::SegmentCount() const {
+  std::uint64_t count = 0;
+  for (const std::string& name : NamesIn(ssd_path())) count += name.ends_with(".seg") ? 1 : 0;
+  return count;
+}
+
+std::vector<std::string> DaemonRig::Leftovers() const {
+  std::vector<std::string> left;
+  for (const char* folder : {"/run", "/state", "/ssd"}) {
+    for (const std::string& name : NamesIn(folder_ + folder)) {
+      const bool kept = name.ends_with(".seg") || name == "manifest" ||
+                        (std::string_view(folder) == "/state" && name != "forebayd.lock" &&
+                         name.find("tmp") == std::string::npos);
+      if (!kept) left.push_back(std::string(folder) + "/" + name);
+    }
+  }
+  return left;
+}
+
+void DaemonRig::WipeSsd() const {
+  for (const std::string& name : NamesIn(ssd_path())) {
+    std::filesystem::remove(ssd_path() + "/" + name);
+  }
+}
+
+bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes) {
+  if (bytes.size() != kRecordBytes) return false;
+  for (std::uint64_t i = 0; i < kRecordBytes / sizeof(std::uint64_t); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i * sizeof(word), sizeof(word));
+    if (word != WordOf(id, i)) return false;
+  }
+  return true;
+}
+
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name) {
+  EpochCounts counts;
+  RawStream stream(client);
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
+  open.mutable_open()->set_stream_name(stream_name);
+  stream.Write(open);
+  std::set<std::uint64_t> seen;
+  std::uint64_t next = 0;
+  std::uint64_t steps = 0;
+  while (const auto reply = stream.Read()) {
+    v1::StreamRequest request;
+    auto wanted = static_cast<std::uint32_t>(reply->batches_size() + reply->errors_size());
+    if (reply->has_opened()) {
+      steps = reply->opened().steps_per_epoch();
+      wanted = open.open().credits();
+    }
+    for (const v1::Batch& batch : reply->batches()) {
+      if (!Count(client, batch, seen, counts)) counts.error = "a batch that cannot be read";
+      request.add_release(batch.id());
+    }
+    for (const v1::BatchError& error : reply->errors()) counts.error = error.message();
+    if (reply->has_trailer()) {
+      counts.trailer = reply->trailer().samples() == counts.samples;
+      stream.HalfClose();
+      continue;
+    }
+    for (; wanted > 0 && next < steps; --wanted) {
+      v1::Pull& pull = *request.add_pulls();
+      pull.set_first_step(next++);
+      pull.set_step_count(1);
+    }
+    request.set_finish(next == steps && steps > 0 && request.pulls_size() > 0);
+    if (request.ByteSizeLong() > 0) stream.Write(request);
+  }
+  const grpc::Status status = stream.End();
+  if (!status.ok()) counts.error = status.error_message();
+  counts.distinct = seen.size();
+  return counts;
+}
+
+v1::DatasetStatus AwaitStaged(RawClient& client) {
+  v1::StageRequest request;
+  request.set_wait(true);
+  const auto context = NewContext();
+  const auto reader = client.admin().Stage(context.get(), request);
+  v1::StageProgress progress;
+  v1::DatasetStatus last;
+  while (reader->Read(&progress)) last = progress.dataset();
+  (void)reader->Finish().ok();
+  return last;
+}
+
+}  // namespace forebay::integration

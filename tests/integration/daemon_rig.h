@@ -1,0 +1,67 @@
+// DaemonRig: a folder with a data set that plays the GFS, and forebayd processes over it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/integration/daemon_process.h"
+#include "tests/integration/raw_client.h"
+
+namespace forebay::integration {
+
+inline constexpr std::uint64_t kRecordBytes = 4096;
+inline constexpr const char* kDataset = "records";
+
+struct RigOptions {
+  std::uint64_t records = 4096;   // 16 MiB
+  std::string extent = "1MiB";
+  std::string ram = "64MiB";
+  bool ssd = true;                // with persist: every extent is written to SSD too
+};
+
+// What an epoch brought.
+struct EpochCounts {
+  std::uint64_t samples = 0;
+  std::uint64_t distinct = 0;
+  std::uint64_t wrong = 0;   // records whose bytes are not those of their id
+  bool trailer = false;      // and its counts agree
+  std::string error;
+};
+
+class DaemonRig {
+ public:
+  explicit DaemonRig(const RigOptions& options = {});
+  ~DaemonRig();
+
+  // Starts a daemon; waits for its READY line unless told not to.
+  std::unique_ptr<DaemonProcess> Start(const std::vector<std::string>& more = {},
+                                       bool wait = true) const;
+  std::string folder() const { return folder_; }
+  std::string socket_path() const { return folder_ + "/run/s"; }
+  std::string ssd_path() const { return folder_ + "/ssd"; }
+  std::string log() const { return ReadText(log_path()); }
+  std::string log_path() const { return folder_ + "/log"; }
+  std::uint64_t dataset_bytes() const { return options_.records * kRecordBytes; }
+
+  // Published segments on the SSD now.
+  std::uint64_t SegmentCount() const;
+  // Files that only exist while something is being written, and what a daemon holds.
+  std::vector<std::string> Leftovers() const;
+  // Empties the SSD directory, between daemons.
+  void WipeSsd() const;
+
+ private:
+  RigOptions options_;
+  std::string folder_;
+};
+
+// True where `bytes` are those of record `id`.
+bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
+// Reads epoch 0 in batches over a stream of its own and checks every byte.
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train");
+// Waits until everything is staged; the data set's status then.
+v1::DatasetStatus AwaitStaged(RawClient& client);
+
+}  // namespace forebay::integration

@@ -1,0 +1,176 @@
+// A daemon's life, from READY to an empty directory.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/integration/daemon_rig.h"
+
+namespace forebay::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(LifecycleTest, SaysReadyOnceClientsMayConnect) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  EXPECT_EQ(daemon->ready_line(), "READY unix:" + rig.socket_path() + "\n");
+  RawClient client(rig.socket_path());
+  v1::HelloReply reply;
+  const grpc::Status hello = client.Hello(client.GoodHello(), reply);
+  EXPECT_TRUE(hello.ok()) << hello.error_message();
+  EXPECT_THAT(reply.datasets(), ::testing::ElementsAre(kDataset));
+  EXPECT_EQ(reply.generation(), client.socket().hello.generation);
+  EXPECT_EQ(client.Status().pid(), daemon->pid());
+}
+
+TEST(LifecycleTest, ADataSetIsReadOnceAndServedWhole) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  RawClient client(rig.socket_path());
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    const EpochCounts counts = ReadEpoch(client);
+    EXPECT_EQ(counts.error, "");
+    EXPECT_EQ(counts.samples, 4096U);
+    EXPECT_EQ(counts.distinct, 4096U);
+    EXPECT_EQ(counts.wrong, 0U);
+    EXPECT_TRUE(counts.trailer);
+  }
+  AwaitStaged(client);
+  EXPECT_EQ(client.Status().gfs().bytes(), rig.dataset_bytes());
+  EXPECT_EQ(client.Status().gfs().opens(), 1U);
+}
+
+TEST(LifecycleTest, SocketAndDirectoriesAreThisUsersAlone) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  struct stat info {};
+  ASSERT_EQ(stat(rig.socket_path().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  for (const char* folder : {"/run", "/state", "/ssd"}) {
+    ASSERT_EQ(stat((rig.folder() + folder).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700U) << folder;
+  }
+}
+
+TEST(LifecycleTest, SigtermDrainsAndLeavesNothing) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  RawClient client(rig.socket_path());
+  RawStream stream(client);
+  stream.Write(GoodOpen(client.Describe(kDataset), 64));
+  ASSERT_TRUE(stream.Read().has_value()) << "the stream is open";
+  daemon->Signal(SIGTERM);
+  const grpc::Status end = stream.End();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(end.error_message(), HasSubstr("shutting down"));
+  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(rig.folder() + "/run"));
+  EXPECT_FALSE(ConnectTo(rig.socket_path()).valid());
+}
+
+TEST(LifecycleTest, SigtermWhileStagingLeavesNothing) {
+  const DaemonRig rig({.records = 16384});
+  const auto daemon = rig.Start();
+  ASSERT_TRUE(Eventually([&] { return rig.SegmentCount() >= 2; }));
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_LT(rig.SegmentCount(), 64U) << "staging was over before the signal came";
+  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+}
+
+TEST(LifecycleTest, DrainEndsItAsSigtermDoes) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  RawClient client(rig.socket_path());
+  v1::DrainReply reply;
+  EXPECT_TRUE(client.admin().Drain(NewContext().get(), {}, &reply).ok());
+  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+}
+
+TEST(LifecycleTest, ExitsWhenIdleButNotBesideAClient) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start({"--exit-when-idle-s", "1"});
+  {
+    RawClient client(rig.socket_path());
+    ASSERT_TRUE(Eventually([&] { return client.Status().uptime_ms() > 2500; }));
+    EXPECT_TRUE(daemon->running());
+  }
+  EXPECT_EQ(daemon->Wait(), 0);
+  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+}
+
+TEST(LifecycleTest, ASecondDaemonIsRefusedAndNamesTheFirst) {
+  const DaemonRig rig;
+  const auto first = rig.Start();
+  const auto second = rig.Start({}, false);
+  EXPECT_EQ(second->Wait(), 1);
+  EXPECT_EQ(second->ready_line(), "");
+  EXPECT_THAT(rig.log(), HasSubstr("pid " + std::to_string(first->pid())));
+  // Another socket, but the same SSD.
+  const auto third = rig.Start({"--socket", rig.folder() + "/run3/s"}, false);
+  EXPECT_EQ(third->Wait(), 1);
+  RawClient client(rig.socket_path());
+  EXPECT_EQ(client.Status().pid(), first->pid()) << "the first one is unharmed";
+  EXPECT_FALSE(std::filesystem::exists(rig.folder() + "/run3"));
+}
+
+TEST(LifecycleTest, ARestartedDaemonServesFromSsdAndHeldMemoryStaysReadable) {
+  const DaemonRig rig;
+  auto daemon = rig.Start();
+  RawClient before(rig.socket_path());
+  AwaitStaged(before);
+  RawStream stream(before);
+  stream.Write(GoodOpen(before.Describe(kDataset), 4));
+  stream.Write(PullOf(0, 1));
+  std::optional<v1::Batch> held;
+  while (!held) {
+    const auto reply = stream.Read();
+    ASSERT_TRUE(reply.has_value());
+    if (reply->batches_size() > 0) held = reply->batches(0);
+  }
+  daemon->Kill();
+  daemon = rig.Start();
+  RawClient after(rig.socket_path());
+  EXPECT_NE(after.socket().hello.generation, before.socket().hello.generation);
+  const EpochCounts counts = ReadEpoch(after);
+  EXPECT_EQ(counts.error, "");
+  EXPECT_EQ(counts.distinct, 4096U);
+  EXPECT_EQ(counts.wrong, 0U);
+  EXPECT_EQ(after.Status().gfs().bytes(), 0U) << "all of it was on the SSD";
+  WireSpan tensor;
+  held->fields(0).tensor().copy(reinterpret_cast<char*>(&tensor), sizeof(tensor));
+  std::uint64_t id = 0;
+  held->sample_ids().copy(reinterpret_cast<char*>(&id), sizeof(id));
+  EXPECT_TRUE(IsRecord(id, before.Bytes(tensor).first(kRecordBytes)));
+}
+
+TEST(LifecycleTest, UsageAndConfigurationErrorsHaveTheirExitCode) {
+  const DaemonRig rig;
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--set", "tier.ram.capasity=1GiB"},
+        std::vector<std::string>{"--set", "tier.ram.capacity=lots"},
+        std::vector<std::string>{"--set", "nonsense"}, std::vector<std::string>{"--nonsense"}}) {
+    const auto daemon = rig.Start(wrong, false);
+    EXPECT_EQ(daemon->Wait(), 2) << wrong.back();
+  }
+  EXPECT_THAT(rig.log(), HasSubstr("nearest: 'tier.ram.capacity'"));
+  for (const char* impossible : {"daemon.job_id=../up", "daemon.metrics_listen=0.0.0.0:0"}) {
+    const auto daemon = rig.Start({"--set", impossible}, false);
+    EXPECT_EQ(daemon->Wait(), 1) << impossible;
+  }
+  EXPECT_THAT(rig.log(), HasSubstr("daemon.job_id"));
+  EXPECT_THAT(rig.log(), HasSubstr("daemon.metrics_listen"));
+  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace forebay::integration
