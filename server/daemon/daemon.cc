@@ -32,6 +32,8 @@ namespace {
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
+constexpr std::size_t kRpcMemoryBytesMax = 128 * limits::kMiB;  // received, not yet handled
+constexpr auto kLastAnswers = std::chrono::milliseconds(300);
 constexpr int kAdminThreadsMax = 64;      // calls of the admin service under way at once
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
@@ -281,8 +283,11 @@ Status Daemon::OpenServer() {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              limits::kRpcStreamsPerConnectionMax);
   // Each call of the admin service takes a thread while it lasts; beyond this they are refused.
-  grpc::ResourceQuota quota("admin");
+  // gRPC 1.51 collects a message before it compares its size with the limit above (512 MiB took
+  // the daemon to 561 MiB): only the quota bounds what all connections can have it hold.
+  grpc::ResourceQuota quota("forebayd");
   quota.SetMaxThreads(kAdminThreadsMax);
+  quota.Resize(kRpcMemoryBytesMax);
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
@@ -329,10 +334,14 @@ void Daemon::Stop() {
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (const auto& dataset : datasets_) dataset->AbandonCatalogWaiters(leaving);
-  if (data_service_) data_service_->Drain();
   if (server_) {
-    server_->Shutdown(std::chrono::system_clock::now() +
-                      std::chrono::milliseconds(limits::kDrainDeadlineMs));
+    data_service_->Drain();
+    if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kDrainDeadlineMs))) {
+      spdlog::warn("readers did not take their last messages in {} ms", limits::kDrainDeadlineMs);
+    }
+    // The server waits for idle connections too, whose clients need not be listening: no longer
+    // than the last answers of other calls take.
+    server_->Shutdown(std::chrono::system_clock::now() + kLastAnswers);
     server_->Wait();
   }
   if (acceptor_) acceptor_->Close();

@@ -130,16 +130,21 @@ void DataService::Joined(StreamReactor* reactor) {
 void DataService::Left(StreamReactor* reactor) {
   std::lock_guard lock(mutex_);
   reactors_.erase(reactor);
+  if (reactors_.empty()) all_left_.notify_all();
 }
 
 void DataService::Drain() {
-  std::vector<StreamReactor*> reactors;
   std::lock_guard lock(mutex_);
   draining_ = true;
   // Under the lock: Left waits, so none of them can be deleted meanwhile.
   for (StreamReactor* reactor : reactors_) {
     reactor->End(Error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
+}
+
+bool DataService::WaitDrained(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  return all_left_.wait_for(lock, wait, [this] { return reactors_.empty(); });
 }
 
 }  // namespace forebay::stream

@@ -2,6 +2,8 @@
 // reader costs its own credits, never a thread.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,8 +53,11 @@ class DataService final : public forebay::v1::Data::CallbackService {
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
 
-  // Ends every stream; returns at once. The server's Shutdown waits for them.
+  // Ends every stream; returns at once.
   void Drain();
+  // Waits until every stream has ended; false where `wait` was too short for a reader that does
+  // not take its last messages.
+  bool WaitDrained(std::chrono::milliseconds wait);
 
  private:
   friend class StreamReactor;
@@ -62,6 +67,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   const DataServiceOptions options_;
   DataServiceParts parts_;
   std::mutex mutex_;
+  std::condition_variable all_left_;
   bool draining_ = false;
   std::unordered_set<class StreamReactor*> reactors_;
 };
