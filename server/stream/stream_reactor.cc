@@ -29,9 +29,13 @@ void StreamReactor::ContinueReading() {
 void StreamReactor::OnReadDone(bool ok) {
   if (!ok) {
     {
-      // After `finish` the reader has nothing more to say; the trailer is still to come.
+      // After `finish` the reader has nothing more to say; the trailer may still be to come.
       std::lock_guard lock(mutex_);
-      if (finish_asked_) return;
+      if (finish_asked_) {
+        half_closed_ = true;
+        if (trailer_sent_) EndLocked(grpc::Status::OK);
+        return;
+      }
     }
     End(Error(ErrorCode::kCancelled, "the reader ended the stream"));
     return;
@@ -116,6 +120,9 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
       PumpLocked();
     }
   }
+  // What else the request says.
+  const Status served = Serve(request_);
+  if (!served.has_value()) return End(served.error());
   ContinueReading();
 }
 
@@ -227,7 +234,9 @@ void StreamReactor::OnWriteDone(bool ok) {
   std::lock_guard lock(mutex_);
   writing_ = false;
   if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
-  if (sending_.has_trailer()) return EndLocked(grpc::Status::OK);
+  // Batches that the reader still holds stay valid: it ends the call when it needs none of them.
+  if (sending_.has_trailer()) trailer_sent_ = true;
+  if (trailer_sent_ && half_closed_) return EndLocked(grpc::Status::OK);
   PumpLocked();
 }
 

@@ -59,6 +59,8 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   bool ended_ = false;         // Finish has been called
   bool finish_asked_ = false;  // the reader wants the trailer
   bool trailer_queued_ = false;
+  bool trailer_sent_ = false;
+  bool half_closed_ = false;   // after `finish`: the reader will release nothing more
   std::uint64_t asked_ = 0;    // batches pulled
   std::uint64_t settled_ = 0;  // of them, delivered or failed
   v1::StreamReply pending_;    // gathered while a write is under way

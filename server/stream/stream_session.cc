@@ -195,11 +195,14 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
 }
 
 void StreamSession::Close() {
-  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  const bool first = !closed_.exchange(true, std::memory_order_acq_rel);
   std::unordered_map<std::uint64_t, BatchHold> freed;
   {
+    // Whoever comes second waits here too: a delivery may still be under way, and the sink may
+    // be gone once Close has returned to any caller.
     std::lock_guard sink_lock(sink_mutex_);
     sink_ = nullptr;
+    if (!first) return;
     std::lock_guard lock(mutex_);
     freed.swap(held_);
   }
