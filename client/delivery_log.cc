@@ -82,8 +82,6 @@ Result<DeliveryLog> DeliveryLog::Open(const std::string& path, const DeliveryLog
   return log;
 }
 
-Status DeliveryLog::Append(const Batch& batch) { return Append(batch, {}); }
-
 Status DeliveryLog::Append(const Batch& batch, const MicroName& micro) {
   line_ = "{\"epoch\":";
   AppendNumber(line_, batch.epoch().value());

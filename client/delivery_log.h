@@ -35,13 +35,12 @@ class DeliveryLog {
  public:
   // Creates the file where there is none (mode 0600) and writes the header.
   static Result<DeliveryLog> Open(const std::string& path, const DeliveryLogHeader& header);
-  // An error (a full disk) is an error of the stream: a log with a gap proves nothing.
-  Status Append(const Batch& batch);
-  // The same with the batch's micro-batch name, which Batch does not show.
+  // The micro-batch's name, which Batch does not show; size 0 for a rank's whole share.
   struct MicroName {
     std::uint32_t size = 0;
     std::uint32_t index = 0;
   };
+  // An error (a full disk) is an error of the stream: a log with a gap proves nothing.
   Status Append(const Batch& batch, const MicroName& micro);
 
  private:

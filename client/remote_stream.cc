@@ -4,6 +4,7 @@
 #include <chrono>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -173,30 +174,41 @@ Status RemoteStream::Start(const StreamOptions& options) {
         }});
     core_->UseTransforms(transforms_.get());
   }
-  if (!options.delivery_log.empty()) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const DeliveryLogHeader header = {
-        .dataset = options.dataset,
-        .stream = options.stream_name,
-        .selection = options.selection,
-        .order = begin_.order,
-        .catalog_fingerprint = begin_.catalog_fingerprint,
-        .global_batch = options.global_batch,
-        .ranks = options.ranks,
-        .rank = options.rank,
-        .epochs = options.epochs,
-        .first_epoch = begin_.next_epoch,
-        .first_step = begin_.next_step,
-        .opened_unix_ns = std::chrono::nanoseconds(now).count()};
-    FOREBAY_ASSIGN(log_, DeliveryLog::Open(options.delivery_log, header));
-  }
   connection_ = source_->current();
   Status attached =
       core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
   if (!attached && attached.error().retryable()) attached = Reconnect();
   FOREBAY_TRY(attached);
   schema_ = core_->schema();
+  return options.delivery_log.empty() ? Status() : OpenLog(options);
+}
+
+Status RemoteStream::OpenLog(const StreamOptions& options) {
+  // Only now: a header says that the stream was opened.
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const DeliveryLogHeader header = {
+      .dataset = options.dataset,
+      .stream = options.stream_name,
+      .selection = options.selection,
+      .order = begin_.order,
+      .catalog_fingerprint = begin_.catalog_fingerprint,
+      .global_batch = options.global_batch,
+      .ranks = options.ranks,
+      .rank = options.rank,
+      .epochs = options.epochs,
+      .first_epoch = begin_.next_epoch,
+      .first_step = begin_.next_step,
+      .opened_unix_ns = std::chrono::nanoseconds(now).count()};
+  FOREBAY_ASSIGN(log_, DeliveryLog::Open(options.delivery_log, header));
   return {};
+}
+
+Status RemoteStream::Log(const Batch& batch, const DeliveryLog::MicroName& micro) {
+  if (!log_) return {};
+  Status logged = log_->Append(batch, micro);
+  // The batch is lost to the caller: going on would leave a gap.
+  if (!logged) core_->Abandon(logged.error());
+  return logged;
 }
 
 Status RemoteStream::Reconnect() {
@@ -215,9 +227,11 @@ Status RemoteStream::Reconnect() {
       ++stats_.reconnects;
       return attached;
     }
-    if (!attached.error().retryable() || steady_clock::now() + backoff.Next() >= deadline) {
+    const auto pause = backoff.Next();
+    if (!attached.error().retryable() || steady_clock::now() + pause >= deadline) {
       return attached;
     }
+    std::this_thread::sleep_for(pause);
   }
 }
 
@@ -255,7 +269,7 @@ Result<std::optional<Batch>> RemoteStream::Next() {
     after_last_ = batch.token();
     last_ = batch.hold();
     Count(batch, wait_ns, payload_bytes);
-    if (log_) FOREBAY_TRY(log_->Append(batch));
+    FOREBAY_TRY(Log(batch, {}));
     return std::optional<Batch>(std::move(batch));
   }
 }
@@ -283,9 +297,7 @@ Result<Batch> RemoteStream::Pull(const BatchName& name) {
     const std::uint64_t payload_bytes = outcome.state->payload_bytes;
     Batch batch(std::move(outcome.state));
     Count(batch, wait_ns, payload_bytes);
-    if (log_) {
-      FOREBAY_TRY(log_->Append(batch, {.size = name.micro_size, .index = name.micro_index}));
-    }
+    FOREBAY_TRY(Log(batch, {.size = name.micro_size, .index = name.micro_index}));
     return batch;
   }
 }

@@ -40,6 +40,8 @@ class RemoteStream final : public BatchStream {
   RemoteStream(std::shared_ptr<ConnectionSource> source, const StreamOptions& options,
                const PositionToken& begin, const StepPlan& plan);
   Status Start(const StreamOptions& options);
+  Status OpenLog(const StreamOptions& options);
+  Status Log(const Batch& batch, const DeliveryLog::MicroName& micro);
   Status Reconnect();
   void Count(const Batch& batch, std::uint64_t wait_ns, std::uint64_t payload_bytes);
 

@@ -243,6 +243,11 @@ Status StreamCore::Finish(Deadline deadline) {
   return ledger_.Compare(*trailer_);
 }
 
+void StreamCore::Abandon(Error error) {
+  std::lock_guard lock(mutex_);
+  Fail(std::move(error));
+}
+
 void StreamCore::Close() {
   Discarded discarded;
   std::lock_guard lock(mutex_);

@@ -69,6 +69,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
 
   // Sends finish and waits for the trailer. See BatchStream::Finish.
   Status Finish(Deadline deadline);
+  // Ends the stream with an error of the caller's side.
+  void Abandon(Error error);
   // The stream's owner is gone: nothing is asked for any more. Held batches live on.
   void Close();
 

@@ -628,11 +628,19 @@ TEST(DaemonLoss, GivesUpAfterTheTimeoutAndMayBeTriedAgain) {
   auto stream = (*client)->Open(Options());
   ASSERT_TRUE(stream.has_value());
   daemon.Stop();
-  EXPECT_EQ((*stream)->Next().error().code(), ErrorCode::kUnavailable);
-  daemon.Start();
+  // What had arrived before the client noticed may still be handed out.
+  std::uint64_t step = 0;
   auto batch = (*stream)->Next();
+  for (; batch.has_value() && step < 4; ++step) {
+    batch->reset();
+    batch = (*stream)->Next();
+  }
+  ASSERT_FALSE(batch.has_value());
+  EXPECT_EQ(batch.error().code(), ErrorCode::kUnavailable);
+  daemon.Start();
+  batch = (*stream)->Next();
   ASSERT_TRUE(batch.has_value()) << batch.error().ToString();
-  EXPECT_EQ((**batch).step(), StepId(0));
+  EXPECT_EQ((**batch).step(), StepId(step));
 }
 
 TEST(DaemonLoss, FinishWithoutATrailerIsDataLoss) {
