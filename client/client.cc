@@ -25,7 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // How long Open waits for a catalog that is being built, in calls of kCallDeadlineMs each.
-constexpr int kCatalogWaitCallsMax = 24 * 3'600'000 / static_cast<int>(limits::kCallDeadlineMs);
+constexpr std::int64_t kCatalogWaitCallsMax = limits::kCatalogWaitMs / limits::kCallDeadlineMs;
 
 std::string EnvironmentOr(const char* name, std::string fallback) {
   const char* value = std::getenv(name);

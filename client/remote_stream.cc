@@ -16,9 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A daemon that takes connections but ends every call is given up after as many rounds.
-constexpr int kReconnectsWithoutBatchMax = 8;
-
 Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
   FOREBAY_TRY(token.Validate());
   const auto differs = [](const std::string& what, std::uint64_t then, std::uint64_t now) {
@@ -212,7 +209,8 @@ Status RemoteStream::Log(const Batch& batch, const DeliveryLog::MicroName& micro
 }
 
 Status RemoteStream::Reconnect() {
-  if (++reconnects_without_batch_ > kReconnectsWithoutBatchMax) {
+  // A daemon that takes connections but ends every call is given up.
+  if (++reconnects_without_batch_ > limits::kReconnectsWithoutBatchMax) {
     return Error(ErrorCode::kUnavailable,
                  "the daemon ends every call of this stream: " + core_->call_error().message());
   }

@@ -20,11 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kFindingsMax = 8;
-// More than a training has; a header may claim any number.
-constexpr std::size_t kEpochsJudgedMax = 100'000;
 constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
-// Above this many samples the ids of a selection are not remembered.
-constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;
 
 Error Malformed(const std::string& place, const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, place + ": " + what);
@@ -256,7 +252,7 @@ void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
   const OrderSpec& spec = opening.header.order;
   const Order order(spec, EpochId(static_cast<std::uint32_t>(batch.epoch)));
   SeenIds* seen = nullptr;
-  if (opening.header.selection != "all" && spec.sample_count <= kRememberedSamplesMax) {
+  if (opening.header.selection != "all" && spec.sample_count <= limits::kRememberedSamplesMax) {
     seen = &seen_ids_[spec.selection_fingerprint ^ opening.header.catalog_fingerprint];
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -340,7 +336,7 @@ StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_compl
   const std::uint64_t final = require_complete && end_epoch > 0
                                   ? std::max(last, end_epoch - 1) : last;
   for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
-    if (verdict.epochs.size() == kEpochsJudgedMax) {
+    if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
       verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
       break;
     }

@@ -1,5 +1,8 @@
 // Every published bound of Forebay, in one place (promise P6). Each limit is checked where
-// the bytes enter; its error names the limit. Units last in every name.
+// the bytes enter; its error names the limit. Units last in every name; without one a limit
+// counts things. What happens beyond is RESOURCE_EXHAUSTED or INVALID_ARGUMENT for the request
+// or object concerned, unless the line says otherwise. Constants that only tune speed stay in
+// the .cc files that use them.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +19,10 @@ inline constexpr std::uint64_t kExtentBytesMax = 64 * kMiB;  // the unit of read
 inline constexpr std::uint64_t kExtentBytesDefault = 32 * kMiB;
 inline constexpr std::uint64_t kSampleCountMax = 1ULL << 40;  // positions stay exact in a double
 inline constexpr std::uint32_t kObjectCountMax = 1U << 28;
+inline constexpr std::uint64_t kObjectBytesMax = (1ULL << 48) - 1;
+// Of whole files and of tar samples: 32 bits address them from the start of their first extent,
+// and all ones says "absent". Fixed records end at kObjectBytesMax.
+inline constexpr std::uint64_t kSampleBytesMax = 0xFFFF'FFFE;
 inline constexpr std::uint32_t kExtentCountMax = 1U << 24;   // 1 PiB of full extents
 inline constexpr std::uint32_t kSamplesPerExtentMax = 1U << 20;  // bounds one sample page
 inline constexpr std::uint32_t kFieldCountMax = 64;          // fields of one sample
@@ -25,7 +32,25 @@ inline constexpr std::size_t kPathBytesMax = 4095;           // beneath a root
 inline constexpr std::uint64_t kCatalogFileBytesMax = 64 * kGiB;
 inline constexpr std::uint64_t kCatalogHeaderBytesMax = 1 * kMiB;
 inline constexpr std::uint64_t kClassCountMax = 1U << 20;    // image-folder classes
+inline constexpr std::size_t kDirectoryDepthMax = 16;        // beneath a class directory
+inline constexpr std::uint64_t kRecordHeaderBytesMax = 64 * kKiB;  // of an IDX or .npy file
 inline constexpr std::uint64_t kIdListBytesMax = 256 * kMiB; // a "split by list" file
+inline constexpr std::uint64_t kListedSamplesMax = 1ULL << 30;  // held as ids: 4 bytes each up
+                                                     // to 2^32 samples in the catalog, else 8
+inline constexpr std::uint64_t kHashedSamplesMax = 1ULL << 34;  // looked at for a hash fraction
+// One growing table of a catalog under construction; beyond, the table goes to a scratch file.
+inline constexpr std::uint64_t kBuildTableBytesMax = 64 * kMiB;
+
+// --- staging, tiers and ownership --------------------------------------------------------
+inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
+                                                    // the least recently used is closed
+inline constexpr std::size_t kRunFilesMax = 16;     // small files open at once, per reader
+inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
+inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
+inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;  // so that the
+                                                    // manifest can be read whole
+inline constexpr std::size_t kSegmentsOpenMax = 128;     // beyond those that readers hold
+inline constexpr std::uint32_t kNodeWeightMax = 64;      // larger weights count as this
 
 // --- streams -----------------------------------------------------------------------------
 inline constexpr std::uint32_t kGlobalBatchMax = 1U << 20;   // samples per step over all ranks
@@ -37,18 +62,27 @@ inline constexpr std::uint32_t kClientsMax = 256;            // connections of o
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;
 inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // per client
+inline constexpr int kRefetchMax = 3;                // wrong bytes from SSD: then DATA_LOSS
+inline constexpr int kReconnectsWithoutBatchMax = 8; // of one stream: then UNAVAILABLE
 
 // --- wire --------------------------------------------------------------------------------
 inline constexpr int kRpcMessageBytesMax = 4 * 1024 * 1024;  // both directions, both services
 inline constexpr std::uint32_t kInlineChunkBytes = 1024 * 1024;
 inline constexpr int kRpcMetadataBytesMax = 8 * 1024;
 inline constexpr int kRpcStreamsPerConnectionMax = 64;
+inline constexpr std::size_t kReplyBytesMax = 1 * kMiB;      // replies gathered in a message
+inline constexpr std::size_t kRpcMemoryBytesMax = 128 * kMiB;  // received, not yet handled
+inline constexpr int kAdminThreadsMax = 64;                  // admin calls under way; others wait
+inline constexpr std::uint32_t kResolveCountMax = 65'536;    // ids of one admin request
+inline constexpr std::uint32_t kRefusedAtOnceMax = 32;       // connections beyond kClientsMax that
+                                                             // are told so; others are closed
 inline constexpr std::uint32_t kRegionCountMax = 4096;       // entries of the region table
 inline constexpr std::uint32_t kFdsPerMessageMax = 64;       // below Linux's SCM_MAX_FD (253)
 inline constexpr std::int64_t kHandshakeDeadlineMs = 5'000;
 inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls, unless said
 inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit
 inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, cold GFS included
+inline constexpr std::int64_t kCatalogWaitMs = 24 * 3'600'000;  // Open, while a catalog is built
 
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;
@@ -56,10 +90,21 @@ inline constexpr std::uint64_t kIoRequestBytesMax = 64 * kMiB;
 inline constexpr std::uint32_t kIoAlignmentBytes = 4096;     // O_DIRECT buffers and offsets
 inline constexpr int kIoRetryMax = 3;                        // per request, EINTR excepted
 inline constexpr int kTierErrorsBeforeRetire = 3;            // EIO on reads within a minute
+inline constexpr int kInterruptMax = 1000;                   // EINTR per request: then an error
+inline constexpr std::size_t kIoThreadsMax = 256;            // of the thread back end
+inline constexpr int kLinkCountMax = 40;                     // symlinks of a path, as the kernel's
+inline constexpr int kResolveRetryMax = 1000;                // renames that race with an open
 
 // --- configuration -----------------------------------------------------------------------
 inline constexpr std::uint64_t kConfigFileBytesMax = 1 * kMiB;
+inline constexpr std::size_t kConfigKeyPartsMax = 1000;      // "a.b.c" has three
+inline constexpr std::size_t kJobIdBytesMax = 64;
 inline constexpr std::uint32_t kDatasetCountMax = 256;
+
+// --- what the command line reads ---------------------------------------------------------
+inline constexpr std::size_t kEpochsJudgedMax = 100'000;     // by an audit, which names the rest
+inline constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;  // ids of a selection that an
+                                                     // audit holds; of larger ones it counts
 
 static_assert(kExtentBytesMax <= 0xFFFF'FFFF, "offsets within an extent are 32-bit");
 static_assert(kInlineChunkBytes < kRpcMessageBytesMax, "an inline chunk fits in a message");

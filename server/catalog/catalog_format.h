@@ -20,12 +20,9 @@ inline constexpr std::uint64_t kCatalogMagic = 0x3154414359424546ULL;  // "FEBYC
 inline constexpr std::size_t kHeaderBytes = 512;
 inline constexpr std::size_t kSectionAlignmentBytes = 8;
 inline constexpr std::size_t kObjectRowBytes = 14;   // u48 bytes, i64 mtime_ns
-inline constexpr std::uint64_t kObjectBytesMax = (1ULL << 48) - 1;
 inline constexpr std::uint64_t kNamesPerIndexEntry = 16;  // objects between two index entries
 inline constexpr std::uint64_t kKeysPerIndexEntry = 16;   // samples between two index entries
 inline constexpr std::uint32_t kAbsentField = 0xFFFF'FFFF;  // offset and length of such a field
-// A sample's bytes are addressed by 32 bits from the start of its first extent.
-inline constexpr std::uint64_t kSampleBytesMax = 0xFFFF'FFFE;
 inline constexpr std::size_t kMemberFieldBytes = 8;  // u32 offset, u32 length
 inline constexpr std::size_t kFileEntryBytes = 8;    // u32 offset, u32 constant
 

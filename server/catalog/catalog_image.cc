@@ -235,7 +235,7 @@ Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row
     const std::size_t at = i * kFileEntryBytes;
     const std::uint64_t bytes = tables_.ObjectBytes(row.first_object + i);
     if (LoadAt<std::uint32_t>(entries, at) != offset ||
-        LoadAt<std::uint32_t>(entries, at + 4) >= constants || bytes > kSampleBytesMax) {
+        LoadAt<std::uint32_t>(entries, at + 4) >= constants || bytes > limits::kSampleBytesMax) {
       return PageError(extent, row.page_offset + at, "has an impossible entry");
     }
     offset += bytes;

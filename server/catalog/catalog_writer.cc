@@ -134,7 +134,7 @@ Result<ObjectId> CatalogWriter::AddObject(std::string_view path, std::uint64_t b
                  "path " + Quoted(path) + " must have 1 to " +
                      std::to_string(limits::kPathBytesMax) + " bytes (kPathBytesMax)");
   }
-  if (bytes > kObjectBytesMax) {
+  if (bytes > limits::kObjectBytesMax) {
     return Error(ErrorCode::kResourceExhausted, Quoted(path) + " exceeds 2^48 bytes");
   }
   AppendLe(objects_, static_cast<std::uint32_t>(bytes & 0xFFFF'FFFF));

@@ -258,7 +258,7 @@ Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
       part.extents_per_record == 1 ? part.records_per_extent * part.record_bytes
                                    : part.chunk_bytes;
   if (part.records_per_extent > limits::kSamplesPerExtentMax || extent_bytes == 0 ||
-      part.record_bytes > kObjectBytesMax || extent_bytes > limits::kExtentBytesMax ||
+      part.record_bytes > limits::kObjectBytesMax || extent_bytes > limits::kExtentBytesMax ||
       !CutFixedPart(samples, extent_bytes, expected).has_value() ||
       expected.records_per_extent != part.records_per_extent ||
       expected.extents_per_record != part.extents_per_record ||

@@ -1,6 +1,7 @@
 // Catalogs of class directories of whole files (dataset_builder.h).
 #include <algorithm>
 
+#include "proto/contract/limits.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
@@ -9,7 +10,6 @@
 namespace forebay::catalog {
 namespace {
 
-constexpr std::size_t kDirectoryDepthMax = 16;  // beneath a class directory
 constexpr std::size_t kStatBatch = 65'536;      // paths held at once in a large directory
 
 void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
@@ -102,9 +102,9 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
                       "the file is empty: an interrupted copy? Remove it or leave it out by "
                       "suffixes");
   }
-  if (info.bytes > kSampleBytesMax) {
-    return InputError(ErrorCode::kResourceExhausted, path, kSampleBytesMax,
-                      "a sample has at most " + std::to_string(kSampleBytesMax) +
+  if (info.bytes > limits::kSampleBytesMax) {
+    return InputError(ErrorCode::kResourceExhausted, path, limits::kSampleBytesMax,
+                      "a sample has at most " + std::to_string(limits::kSampleBytesMax) +
                           " bytes (kSampleBytesMax)");
   }
   const std::uint64_t extent_bytes = context_.source.extent_bytes;
@@ -126,10 +126,10 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
 }
 
 Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t depth) {
-  if (depth > kDirectoryDepthMax) {
+  if (depth > limits::kDirectoryDepthMax) {
     return Error(ErrorCode::kResourceExhausted,
                  Quoted(directory) + " is nested deeper than " +
-                     std::to_string(kDirectoryDepthMax) + " (kDirectoryDepthMax)");
+                     std::to_string(limits::kDirectoryDepthMax) + " (kDirectoryDepthMax)");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
   std::vector<std::string> files;  // of this directory, not yet added

@@ -194,10 +194,11 @@ Result<RecordHeader> ParseNpyHeader(const HeaderInput& input) {
   }
   const std::uint64_t length =
       major == 1 ? reader.ReadLe<std::uint16_t>() : reader.ReadLe<std::uint32_t>();
-  if (reader.ok() && length > kRecordHeaderBytesMax - reader.offset()) {
+  if (reader.ok() && length > limits::kRecordHeaderBytesMax - reader.offset()) {
     return InputError(ErrorCode::kInvalidArgument, input.path, reader.offset(),
                       "header of " + std::to_string(length) + " bytes exceeds " +
-                          std::to_string(kRecordHeaderBytesMax) + " (kRecordHeaderBytesMax)");
+                          std::to_string(limits::kRecordHeaderBytesMax) +
+                          " (kRecordHeaderBytesMax)");
   }
   const std::uint64_t text_offset = reader.offset();
   const std::span<const std::byte> text = reader.Take(static_cast<std::size_t>(length));

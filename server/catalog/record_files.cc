@@ -1,6 +1,7 @@
 // Catalogs of IDX, .npy and raw record files (dataset_builder.h).
 #include <algorithm>
 
+#include "proto/contract/limits.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
@@ -20,7 +21,7 @@ Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue,
                                 const RecordFile& file) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::File> opened,
                  context.root.Open(file.path, io::OpenMode::kRead));
-  std::vector<std::byte> start(std::min(file.info.bytes, kRecordHeaderBytesMax));
+  std::vector<std::byte> start(std::min(file.info.bytes, limits::kRecordHeaderBytesMax));
   const Status read = io::ReadFully(queue, *opened, 0, start);
   if (!read.has_value()) return read.error().WithContext(Quoted(file.path));
   const HeaderInput input{.path = file.path, .file_bytes = file.info.bytes, .start = start};

@@ -24,13 +24,12 @@ struct RecordHeader {
 };
 
 // Where the header stands: `start` is the beginning of the file (all of it, or at least
-// kRecordHeaderBytesMax), `path` names it in errors.
+// limits::kRecordHeaderBytesMax), `path` names it in errors.
 struct HeaderInput {
   std::string_view path;
   std::uint64_t file_bytes = 0;
   std::span<const std::byte> start;
 };
-inline constexpr std::uint64_t kRecordHeaderBytesMax = 64 * 1024;
 
 // Both refuse a file whose size is not exactly what its header says, no records, records of no
 // bytes, and more dimensions than limits::kDimensionCountMax. kDataLoss: truncated;

@@ -180,10 +180,10 @@ Result<std::shared_ptr<const Selection>> SelectByHash(const std::string& spec,
   for (std::uint64_t sample = 0; sample < sample_count; ++sample) {
     const std::uint64_t billionths = HashBillionths(SampleId(sample), window.salt);
     if (billionths < window.begin || billionths >= window.end) continue;
-    if (ids.size() >= kListedSamplesMax) {
+    if (ids.size() >= limits::kListedSamplesMax) {
       return Error(ErrorCode::kResourceExhausted,
                    "selection " + Quoted(spec) + " lists more than " +
-                       std::to_string(kListedSamplesMax) + " samples (kListedSamplesMax)");
+                       std::to_string(limits::kListedSamplesMax) + " samples (kListedSamplesMax)");
     }
     ids.push_back(static_cast<Word>(sample));
   }
@@ -206,10 +206,10 @@ Result<std::shared_ptr<const Selection>> MakeHash(std::string_view spec,
   }
   if (!salt.has_value()) return SpecError(spec, "SALT is a decimal 64-bit number");
   if (*begin >= *end) return SpecError(spec, "BEGIN must lie below END");
-  if (sample_count > kHashedSamplesMax) {
+  if (sample_count > limits::kHashedSamplesMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "selection " + Quoted(spec) + " would hash " + std::to_string(sample_count) +
-                     " samples, the limit is " + std::to_string(kHashedSamplesMax) +
+                     " samples, the limit is " + std::to_string(limits::kHashedSamplesMax) +
                      " (kHashedSamplesMax)");
   }
   std::string canonical = "hash:" + FractionText(*begin) + ":" + FractionText(*end);

@@ -34,11 +34,6 @@ class Selection {
   virtual std::string_view spec() const = 0;                    // canonical text
 };
 
-// Bounds of the forms that are held as a list: 4 bytes per selected sample up to 2^32 samples
-// in the catalog, 8 beyond.
-inline constexpr std::uint64_t kListedSamplesMax = 1ULL << 30;
-inline constexpr std::uint64_t kHashedSamplesMax = 1ULL << 34;
-
 // The hash fraction of `sample` in billionths, [0, 10^9): docs/catalog.md specifies it, with
 // golden values. A sample is in "hash:BEGIN:END:SALT" where 10^9 BEGIN <= this < 10^9 END.
 std::uint64_t HashBillionths(SampleId sample, std::uint64_t salt);

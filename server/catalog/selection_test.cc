@@ -167,7 +167,7 @@ TEST(SelectionTest, RefusesBadListsByOffset) {
 TEST(SelectionTest, RefusesCountsBeyondThePublishedLimits) {
   EXPECT_THAT(ErrorOf("all", 0), HasSubstr("kSampleCountMax"));
   EXPECT_THAT(ErrorOf("all", limits::kSampleCountMax + 1), HasSubstr("kSampleCountMax"));
-  EXPECT_THAT(ErrorOf("hash:0:1", kHashedSamplesMax + 1), HasSubstr("kHashedSamplesMax"));
+  EXPECT_THAT(ErrorOf("hash:0:1", limits::kHashedSamplesMax + 1), HasSubstr("kHashedSamplesMax"));
   EXPECT_THAT(ErrorOf("list:x", 10, std::string(limits::kIdListBytesMax + 1, '\n')),
               HasSubstr("kIdListBytesMax"));
 }

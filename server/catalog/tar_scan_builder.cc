@@ -6,6 +6,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
@@ -221,10 +222,10 @@ Status TarScanBuilder::FitSample() {
       chunk_start_ = extent_start_;
     }
   }
-  if (sample.end - extent_start_ > kSampleBytesMax) {
+  if (sample.end - extent_start_ > limits::kSampleBytesMax) {
     return Refuse(sample.header_offset,
                   "sample " + Quoted(sample.record.key) + " exceeds " +
-                      std::to_string(kSampleBytesMax) + " bytes (kSampleBytesMax)",
+                      std::to_string(limits::kSampleBytesMax) + " bytes (kSampleBytesMax)",
                   ErrorCode::kResourceExhausted);
   }
   return {};

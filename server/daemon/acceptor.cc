@@ -23,8 +23,6 @@ namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-// Connections beyond the limit that are heard out, so that they can be told of it.
-constexpr std::uint32_t kRefusedAtOnceMax = 32;
 // Without descriptors for new connections the kernel keeps them waiting this long.
 constexpr std::int64_t kDescriptorRetryMs = 100;
 
@@ -221,7 +219,8 @@ void Acceptor::AcceptAll() {
       ++refused_;
       continue;
     }
-    if (open_.size() >= std::size_t{options_.connections_max} + kRefusedAtOnceMax) {
+    // Some connections beyond the limit are heard out, so that they can be told of it.
+    if (open_.size() >= std::size_t{options_.connections_max} + limits::kRefusedAtOnceMax) {
       ++refused_;
       continue;
     }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/limits.h"
 #include "server/daemon/verifier.h"
 #include "server/stream/data_service.h"
 #include "server/stream/stream_spec.h"
@@ -15,7 +16,6 @@
 namespace forebay::daemon {
 namespace {
 
-constexpr std::uint32_t kResolveCountMax = 65'536;
 constexpr auto kProgressInterval = std::chrono::milliseconds(200);
 
 grpc::Status Unknown(const std::string& name) {
@@ -140,9 +140,9 @@ grpc::Status AdminService::ResolveSelection(grpc::ServerContext*,
   const std::vector<stage::Dataset*> datasets =
       target_.FindDatasets({request->dataset()}, unknown);
   if (!unknown.empty()) return Unknown(unknown);
-  if (request->count() > kResolveCountMax) {
+  if (request->count() > limits::kResolveCountMax) {
     return {grpc::StatusCode::OUT_OF_RANGE,
-            fmt::format("at most {} ids are answered at once", kResolveCountMax)};
+            fmt::format("at most {} ids are answered at once", limits::kResolveCountMax)};
   }
   stage::Dataset& dataset = *datasets.front();
   const auto catalog = dataset.catalog();

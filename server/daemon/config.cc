@@ -84,7 +84,6 @@ Status SetFromRoot(const std::string& path, const toml::table& root, Config& con
 
 // Keys of many parts, which the parser nests without a bound and takes down by recursion.
 Status CheckKeyDepth(std::string_view text, const std::string& name) {
-  constexpr std::size_t kKeyPartsMax = 1000;
   std::size_t dots = 0;
   std::size_t line = 1;
   for (const char c : text) {
@@ -95,9 +94,10 @@ Status CheckKeyDepth(std::string_view text, const std::string& name) {
       dots = 0;
     }
     if (c == '\n') ++line;
-    if (dots < kKeyPartsMax) continue;
+    if (dots < limits::kConfigKeyPartsMax) continue;
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{}:{}: a key has more than {} parts", name, line, kKeyPartsMax));
+                 fmt::format("{}:{}: a key has more than {} parts", name, line,
+                             limits::kConfigKeyPartsMax));
   }
   return {};
 }

@@ -4,11 +4,9 @@
 #include <optional>
 #include <utility>
 
-namespace forebay::fetch {
+#include "proto/contract/limits.h"
 
-// An extent may be evicted between its arrival and its pin; beyond this many times the tiers
-// are thrashing and the reader is told.
-constexpr int kArrivalsMax = 8;
+namespace forebay::fetch {
 
 struct Fetcher::Request {
   stage::Dataset* dataset = nullptr;
@@ -90,7 +88,9 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   {
     std::lock_guard lock(request->mutex);
     if (status.has_value() && !ref) {
-      again = ++request->arrivals[index] < kArrivalsMax;
+      // Evicted between its arrival and its pin; again and again means that the tiers are
+      // thrashing, and the reader is told.
+      again = ++request->arrivals[index] < limits::kExtentArrivalsMax;
       if (!again && !request->error) {
         request->error = Error(ErrorCode::kResourceExhausted,
                                "extents are evicted faster than they are read: the tiers are too "

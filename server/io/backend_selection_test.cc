@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "proto/contract/limits.h"
 #include "server/io/clock.h"
 #include "server/io/aligned_buffer.h"
 #include "server/io/io_test_fixture.h"
@@ -76,7 +77,7 @@ TEST(BackendSelectionTest, RefusesThreadCountsOutOfRange) {
   ThreadBackendOptions options;
   options.threads = 0;
   EXPECT_EQ(CodeOf(ThreadBackend::Create(options)), ErrorCode::kInvalidArgument);
-  options.threads = kIoThreadsMax + 1;
+  options.threads = limits::kIoThreadsMax + 1;
   EXPECT_EQ(CodeOf(ThreadBackend::Create(options)), ErrorCode::kInvalidArgument);
 }
 

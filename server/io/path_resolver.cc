@@ -18,9 +18,6 @@
 namespace forebay::io {
 namespace {
 
-constexpr int kLinkCountMax = 40;       // as the kernel's own limit
-constexpr int kResolveRetryMax = 1000;  // races with renames; each costs microseconds
-
 int OpenAt2(int root_fd, const char* path, const OpenRequest& request) {
   struct open_how how = {};
   how.flags = static_cast<std::uint64_t>(request.flags | O_CLOEXEC);
@@ -116,7 +113,7 @@ class ComponentWalk {
     const bool was_swapped =
         is_known && (S_ISDIR(attributes.st_mode) || S_ISLNK(attributes.st_mode));
     if (!was_swapped) return -open_errno;
-    if (++link_count_ > kLinkCountMax) return -EAGAIN;
+    if (++link_count_ > limits::kLinkCountMax) return -EAGAIN;
     Push(name);
     return std::nullopt;
   }
@@ -128,7 +125,7 @@ class ComponentWalk {
     if (length < 0) return -errno;
     if (length == 0 || static_cast<std::size_t>(length) == target.size()) return -ENAMETOOLONG;
     if (target[0] == '/') return -EXDEV;
-    if (++link_count_ > kLinkCountMax) return -ELOOP;
+    if (++link_count_ > limits::kLinkCountMax) return -ELOOP;
     Push({target.data(), static_cast<std::size_t>(length)});
     return std::nullopt;
   }
@@ -192,8 +189,9 @@ Result<UniqueFd> OpenBeneath(int root_fd, std::string_view path, const OpenReque
                              ResolveMethod method) {
   const std::string terminated(path);
   int answer = -EAGAIN;
-  // The kernel answers EAGAIN where a rename elsewhere raced with the resolution of "..".
-  for (int i = 0; i < kResolveRetryMax && (answer == -EAGAIN || answer == -EINTR); ++i) {
+  // The kernel answers EAGAIN where a rename elsewhere raced with the resolution of ".."; a
+  // round costs microseconds.
+  for (int i = 0; i < limits::kResolveRetryMax && (answer == -EAGAIN || answer == -EINTR); ++i) {
     answer = OpenOnce(root_fd, terminated, request, method);
   }
   if (answer < 0) return FileError(-answer, "open " + QuotePath(path));

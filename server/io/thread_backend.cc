@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "server/io/operation_rules.h"
 #include "server/io/posix_directory.h"
 #include "server/io/transfer.h"
@@ -218,10 +219,10 @@ ThreadBackend::~ThreadBackend() = default;
 
 Result<std::unique_ptr<ThreadBackend>> ThreadBackend::Create(
     const ThreadBackendOptions& options) {
-  if (options.threads == 0 || options.threads > kIoThreadsMax) {
+  if (options.threads == 0 || options.threads > limits::kIoThreadsMax) {
     return Error(ErrorCode::kInvalidArgument,
                  std::to_string(options.threads) + " I/O threads: must be 1 to kIoThreadsMax=" +
-                     std::to_string(kIoThreadsMax));
+                     std::to_string(limits::kIoThreadsMax));
   }
   auto pool = std::make_unique<ThreadPool>();
   FOREBAY_TRY(pool->Start(options.threads));

@@ -19,8 +19,6 @@ struct ThreadBackendOptions {
   std::optional<ResolveMethod> resolve_method;  // detected where not given
 };
 
-inline constexpr std::size_t kIoThreadsMax = 256;
-
 // One pool serves every queue in order of arrival; what waits in it is bounded by the depths
 // of the queues. Thread-safe. Must outlive its queues; destruction joins the threads.
 class ThreadBackend final : public IoBackend {

@@ -22,7 +22,7 @@ TransferStep Finish(const Transfer& transfer, Result<std::uint64_t>& outcome) {
 
 TransferStep AdvanceAfterError(Transfer& transfer, int system_errno,
                                Result<std::uint64_t>& outcome) {
-  if (system_errno == EINTR && transfer.interrupts < kInterruptMax) {
+  if (system_errno == EINTR && transfer.interrupts < limits::kInterruptMax) {
     ++transfer.interrupts;
     return TransferStep::kResume;
   }

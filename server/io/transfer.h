@@ -37,11 +37,9 @@ enum class TransferStep : std::uint8_t { kResume, kDone };
 
 // Takes the kernel's answer (bytes, or a negative errno). kResume: ask again for what is
 // left. kDone: `outcome` holds the bytes moved, or the error. EINTR is resumed (at most
-// kInterruptMax times), EAGAIN at most limits::kIoRetryMax times and never for a data sync,
+// limits::kInterruptMax times), EAGAIN at most limits::kIoRetryMax times and never for a data sync,
 // because a sync that failed once may succeed later without having written anything.
 TransferStep Advance(Transfer& transfer, std::int64_t answer, Result<std::uint64_t>& outcome);
-
-inline constexpr int kInterruptMax = 1000;
 
 // "read 4096 bytes at 8192 of 'a/b'".
 std::string Describe(const Transfer& transfer);

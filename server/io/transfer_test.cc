@@ -82,7 +82,7 @@ TEST_F(TransferTest, AWriteThatMovesNothingFails) {
 TEST_F(TransferTest, InterruptionsAreResumedUpToALimit) {
   for (const OpKind kind : {OpKind::kRead, OpKind::kWrite, OpKind::kDataSync}) {
     Transfer transfer = Of(kind);
-    for (int i = 0; i < kInterruptMax; ++i) {
+    for (int i = 0; i < limits::kInterruptMax; ++i) {
       ASSERT_EQ(Advance(transfer, -EINTR, outcome_), TransferStep::kResume);
     }
     EXPECT_EQ(Advance(transfer, -EINTR, outcome_), TransferStep::kDone);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/contract/check.h"
+#include "proto/contract/limits.h"
 
 namespace forebay::plan {
 namespace {
@@ -28,7 +29,7 @@ NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> n
   for (const Node& node : nodes) {
     // A node of weight w draws w tickets; the highest ticket of all wins, so its chance is
     // w / sum of weights, exactly and without logarithms.
-    const std::uint32_t tickets = std::clamp<std::uint32_t>(node.weight, 1, kNodeWeightMax);
+    const std::uint32_t tickets = std::clamp(node.weight, 1U, limits::kNodeWeightMax);
     for (std::uint32_t ticket = 0; ticket < tickets; ++ticket) {
       const std::uint64_t ticket_id =
           (static_cast<std::uint64_t>(node.rank.value()) << 32) | (ticket + 1);

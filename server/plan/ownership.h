@@ -12,10 +12,8 @@ namespace forebay::plan {
 
 struct Node {
   NodeRank rank;
-  std::uint32_t weight = 1;  // 1..64, in proportion to the node's tier capacity
+  std::uint32_t weight = 1;  // 1..limits::kNodeWeightMax, in proportion to the node's tier capacity
 };
-
-inline constexpr std::uint32_t kNodeWeightMax = 64;
 
 // The owner of `extent` of the data set whose hash is `dataset`. Integer arithmetic only, so
 // all nodes agree whatever they were compiled with. `nodes` is not empty; their order does not

@@ -11,9 +11,6 @@
 namespace forebay::stage {
 namespace {
 
-constexpr std::size_t kOpenObjectsMax = 64;  // large objects kept open between extents
-constexpr std::size_t kRunFilesMax = 16;     // small files open at once per thread
-
 // One transfer of a batch: what it reads and which object it belongs to, for its error.
 struct Transfer {
   io::Operation operation;
@@ -100,7 +97,7 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
       oldest_.push_back(key);
     }
     entry = slot;
-    while (oldest_.size() > kOpenObjectsMax) {
+    while (oldest_.size() > limits::kOpenObjectsMax) {
       auto found = open_.find(oldest_.front());
       if (found != open_.end()) {
         closing.push_back(std::move(found->second));
@@ -184,7 +181,7 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   while (next < info.object_count) {
     std::vector<std::unique_ptr<io::File>> files;
     std::vector<Transfer> transfers;
-    while (next < info.object_count && files.size() < kRunFilesMax) {
+    while (next < info.object_count && files.size() < limits::kRunFilesMax) {
       const ObjectId id(info.first_object.value() + next++);
       const catalog::ObjectInfo object = catalog.object(id);
       if (object.bytes > image.size() - placed) {

@@ -7,6 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
 #include "server/stage/saved_catalog.h"
 #include "server/stage/tar_scan.h"
 
@@ -368,8 +369,8 @@ Status Stager::Publish(Dataset& dataset, const ExtentKey& key, plan::Home home, 
 
 // Memory may be short for a moment while clients hold views; it is waited for within a bound.
 Result<ArenaBlock> Stager::AllocateWithPatience(std::uint64_t bytes, std::uint64_t next_use) {
-  constexpr int kAttemptsMax = 250;
-  constexpr auto kPause = std::chrono::milliseconds(20);
+  constexpr std::int64_t kPauseMs = 20;
+  constexpr int kAttemptsMax = limits::kMemoryWaitMs / kPauseMs;
   for (int attempt = 0;; ++attempt) {
     {
       // A pass over a whole data set must not outlive its daemon either.
@@ -382,7 +383,7 @@ Result<ArenaBlock> Stager::AllocateWithPatience(std::uint64_t bytes, std::uint64
       return block;
     }
     std::unique_lock lock(mutex_);
-    stopped_.wait_for(lock, kPause, [this] { return stopping_; });
+    stopped_.wait_for(lock, std::chrono::milliseconds(kPauseMs), [this] { return stopping_; });
   }
 }
 

@@ -9,13 +9,6 @@
 #include "server/stream/wire_batch.h"
 
 namespace forebay::stream {
-namespace {
-
-// Replies are gathered up to this size, well below limits::kRpcMessageBytesMax.
-constexpr std::size_t kReplyBytesMax = 1 * limits::kMiB;
-
-}  // namespace
-
 StreamReactor::StreamReactor(DataService& service, std::string client)
     : service_(service), client_(std::move(client)) {}
 
@@ -190,7 +183,7 @@ void StreamReactor::Fail(const BatchName& name, const Error& error) {
 // Starts a write with everything that is ready, where none is under way.
 void StreamReactor::PumpLocked() {
   if (writing_ || ended_) return;
-  while (!overflow_.empty() && pending_bytes_ < kReplyBytesMax) {
+  while (!overflow_.empty() && pending_bytes_ < limits::kReplyBytesMax) {
     pending_bytes_ += overflow_.front().ByteSizeLong();
     *pending_.add_batches() = std::move(overflow_.front());
     overflow_.pop_front();

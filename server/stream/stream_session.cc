@@ -11,9 +11,6 @@
 
 namespace forebay::stream {
 
-// Wrong bytes from SSD are fetched anew this many times before the reader is told.
-constexpr int kRefetchMax = 3;
-
 StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
                              BatchSink* sink, std::uint64_t reserved_bytes)
     : registry_(registry),
@@ -108,7 +105,8 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
   registry_.GiveAssembler(std::move(assembler));
-  if (!batch.has_value() && !bad.empty() && job->refetches < kRefetchMax) {
+  // Wrong bytes from SSD are fetched anew before the reader is told.
+  if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
     ++job->refetches;
     for (const tier::ExtentRef& ref : bad) {
       registry_.parts_.fetcher.ReportBad(ref, registry_.parts_.clock.NowNs());

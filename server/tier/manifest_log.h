@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
@@ -27,11 +28,8 @@ struct ManifestRecord {
 inline constexpr std::uint32_t kManifestVersion = 1;
 inline constexpr std::size_t kManifestRecordBytes = 64;  // the header has the same size
 
-// A store holds at most this many segments, so that its manifest can be read whole.
-inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;
-
 // Compaction keeps a manifest far below this; where it keeps failing, appends stop here.
-inline constexpr std::size_t kManifestRecordsMax = 3 * kSegmentsPerStoreMax + 4096;
+inline constexpr std::size_t kManifestRecordsMax = 3 * limits::kSegmentsPerStoreMax + 4096;
 
 struct ParsedManifest {
   std::uint64_t generation = 0;

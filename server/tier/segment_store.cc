@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "proto/contract/limits.h"
 #include "server/io/aligned_buffer.h"
 #include "server/tier/manifest_log.h"
 #include "server/tier/segment_format.h"
@@ -224,10 +225,11 @@ Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape
   if (index_.count(key) != 0) {
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
   }
-  if (index_.size() >= kSegmentsPerStoreMax) {
+  if (index_.size() >= limits::kSegmentsPerStoreMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "the SSD tier holds kSegmentsPerStoreMax=" +
-                     std::to_string(kSegmentsPerStoreMax) + " extents; make extents larger");
+                     std::to_string(limits::kSegmentsPerStoreMax) +
+                     " extents; make extents larger");
   }
   const std::uint64_t capacity = options_.capacity_bytes;
   if (used_bytes_ > capacity || shape.file_bytes() > capacity - used_bytes_) {
@@ -375,7 +377,7 @@ FileSegmentStore::SegmentPtr FileSegmentStore::Keep(const ExtentKey& key, Entry&
   entry.segment = segment;
   entry.kept = open_.begin();
   entry.is_kept = true;
-  if (open_.size() > kSegmentsOpenMax) {
+  if (open_.size() > limits::kSegmentsOpenMax) {
     Forget(index_.at(open_.back().first), closed);
   }
   return segment;

@@ -17,9 +17,6 @@
 
 namespace forebay::tier {
 
-// Segments that a store keeps open for the next reader, beyond those that readers hold.
-inline constexpr std::size_t kSegmentsOpenMax = 128;
-
 // A published segment, open for direct reads. Shared by readers; the file stays readable until
 // the last of them lets go, also after Remove.
 struct Segment {
@@ -52,7 +49,8 @@ class SegmentStore {
   virtual Status Put(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                      const ExtentChecksums& checksums) = 0;
   // The segment; kNotFound. kDataLoss where its footer or table is damaged (it is removed).
-  // Reads from the device unless the segment is still open; kSegmentsOpenMax stay open.
+  // Reads from the device unless the segment is still open; limits::kSegmentsOpenMax
+  // stay open for the next reader.
   virtual Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) = 0;
   // Removes the record, then the file. kNotFound. After any other error the extent is no
   // longer served either, and what is left of it goes with a later Put or Open.

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "proto/contract/limits.h"
 #include "server/io/memory_backend.h"
 #include "server/io/thread_backend.h"
 #include "server/io/uring_backend.h"
@@ -211,7 +212,7 @@ TEST_P(SegmentStoreTest, PaddingIsZeroed) {
 
 TEST_P(SegmentStoreTest, ManyMoreSegmentsThanMayBeOpen) {
   const auto store = Open();
-  constexpr std::uint32_t kCount = kSegmentsOpenMax + 20;
+  constexpr std::uint32_t kCount = limits::kSegmentsOpenMax + 20;
   for (std::uint32_t i = 0; i < kCount; ++i) {
     TestExtent extent = MakeExtent(i, 100);
     FOREBAY_EXPECT_OK(Put(*store, extent));
@@ -222,7 +223,7 @@ TEST_P(SegmentStoreTest, ManyMoreSegmentsThanMayBeOpen) {
     }
   }
   if (const auto* memory = dynamic_cast<io::MemoryBackend*>(backend_.get())) {
-    EXPECT_EQ(memory->open_file_count(), kSegmentsOpenMax + 1);  // and the manifest
+    EXPECT_EQ(memory->open_file_count(), limits::kSegmentsOpenMax + 1);  // and the manifest
   }
 }
 
