@@ -53,7 +53,11 @@ class FieldDecoder {
 
   // Null where the span does not lie in the memory it names.
   const std::byte* Find(const WireSpan& span) const {
-    if (span.region != kInlineRegion) return sources_.regions.Find(span);
+    if (span.region != kInlineRegion) {
+      const std::byte* const place = sources_.regions.Find(span);
+      if (place != nullptr && sources_.populator != nullptr) sources_.populator->Want(span);
+      return place;
+    }
     const std::vector<std::byte>& payload = state_.inline_payload;
     if (span.offset > payload.size() || span.length > payload.size() - span.offset) {
       return nullptr;

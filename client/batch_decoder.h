@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "client/batch_state.h"
+#include "client/page_populator.h"
 #include "client/region_map.h"
 #include "client/stream_schema.h"
 #include "forebay/v1/data.pb.h"
@@ -16,6 +17,7 @@ namespace forebay::internal {
 struct DecodeSources {
   const StreamSchema& schema;
   const RegionMap& regions;
+  PagePopulator* populator = nullptr;  // of the same regions; told of every span found there
 };
 
 // Fills `state`, which was Clear()ed and whose inline_payload already holds the batch's inline

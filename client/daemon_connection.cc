@@ -64,6 +64,7 @@ Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
                                                .deadline = options.deadline}));
   std::shared_ptr<DaemonConnection> connection(new DaemonConnection());
   connection->regions_ = std::move(shaken.regions);
+  connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
   connection->generation_ = shaken.generation;
   connection->channel_ = grpc::CreateCustomInsecureChannelFromFd(
       "forebayd", shaken.socket.Release(), ChannelSettings());

@@ -10,6 +10,7 @@
 #include <grpcpp/channel.h>
 
 #include "client/handshake.h"
+#include "client/page_populator.h"
 #include "client/region_map.h"
 #include "proto/contract/result.h"
 
@@ -32,6 +33,7 @@ class DaemonConnection {
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const std::shared_ptr<const RegionMap>& regions() const { return regions_; }
+  PagePopulator& populator() const { return *populator_; }
   const std::vector<std::string>& datasets() const { return datasets_; }
   const std::string& job_id() const { return job_id_; }
   std::uint64_t generation() const { return generation_; }
@@ -41,6 +43,7 @@ class DaemonConnection {
   Status SayHello(const ConnectionOptions& options, std::uint64_t session);
 
   std::shared_ptr<const RegionMap> regions_;
+  std::unique_ptr<PagePopulator> populator_;
   std::shared_ptr<grpc::Channel> channel_;
   std::vector<std::string> datasets_;
   std::string job_id_;

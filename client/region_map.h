@@ -55,6 +55,8 @@ class RegionMap {
     return region.data() + span.offset;
   }
 
+  // By id; where an id was not announced, a mapping of no bytes.
+  std::span<const RegionMapping> regions() const { return regions_; }
   std::size_t count() const { return count_; }
   std::uint64_t total_bytes() const { return total_bytes_; }
 

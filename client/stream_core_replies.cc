@@ -106,8 +106,11 @@ Status StreamCore::TakeChunk(const v1::InlineChunk& chunk) {
 }
 
 Status StreamCore::Decode(const v1::Batch& message, std::unique_ptr<Batch::State> state) {
-  const std::shared_ptr<const RegionMap>& regions = call_->connection().regions();
-  FOREBAY_TRY(DecodeBatch(message, {.schema = *schema_, .regions = *regions}, *state));
+  const DaemonConnection& connection = call_->connection();
+  const std::shared_ptr<const RegionMap>& regions = connection.regions();
+  const DecodeSources sources = {
+      .schema = *schema_, .regions = *regions, .populator = &connection.populator()};
+  FOREBAY_TRY(DecodeBatch(message, sources, *state));
   // Pooled states mostly have these already; not copying saves the shared counters' traffic.
   if (state->schema != schema_) state->schema = schema_;
   if (state->regions != regions) state->regions = regions;
