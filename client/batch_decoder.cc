@@ -10,9 +10,6 @@
 namespace forebay::internal {
 namespace {
 
-// More than any sample can have; keeps sums of lengths far from overflow.
-constexpr std::uint64_t kSampleBytesMax = 1ULL << 48;
-
 std::string BatchName(const v1::Batch& batch) {
   return "batch (epoch " + std::to_string(batch.epoch()) + ", step " +
          std::to_string(batch.step()) + ")";
@@ -157,7 +154,8 @@ class FieldDecoder {
       }
       const std::byte* place = Find(span);
       if (place == nullptr) return OutsideMemory(span);
-      if (span.length > kSampleBytesMax - total) return Bad("has an endless sample");
+      // Far from where a sum of lengths would wrap.
+      if (span.length > limits::kObjectBytesMax - total) return Bad("has an endless sample");
       total += span.length;
       state_.spans.emplace_back(place, span.length);
     }

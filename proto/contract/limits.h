@@ -38,8 +38,10 @@ inline constexpr std::uint64_t kIdListBytesMax = 256 * kMiB; // a "split by list
 inline constexpr std::uint64_t kListedSamplesMax = 1ULL << 30;  // held as ids: 4 bytes each up
                                                      // to 2^32 samples in the catalog, else 8
 inline constexpr std::uint64_t kHashedSamplesMax = 1ULL << 34;  // looked at for a hash fraction
-// One growing table of a catalog under construction; beyond, the table goes to a scratch file.
+// One growing table of a catalog under construction; beyond, the table goes to a scratch file,
+// or, where the daemon has no directory for it, may grow to the second bound.
 inline constexpr std::uint64_t kBuildTableBytesMax = 64 * kMiB;
+inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 
 // --- staging, tiers and ownership --------------------------------------------------------
 inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
