@@ -30,6 +30,8 @@ struct Config {
   std::string ssd_directory;
   std::string ssd_capacity;
   bool ssd_direct = true;
+  bool scrub_enabled = true;
+  std::string scrub_bytes_per_second;
   // [slots], [stream]
   std::string slots_capacity;
   std::string view_pin_capacity;

@@ -80,7 +80,35 @@ constexpr std::array<std::string_view, 3> kBackends = {"auto", "io_uring", "thre
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
                                                      "warn",  "error", "off"};
 
-std::vector<ConfigKey> MakeKeys() {
+std::vector<ConfigKey> TierKeys() {
+  return {
+      {"tier.ram.capacity", "25%",
+       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
+       Capacity(&Config::ram_capacity)},
+      {"tier.ssd.directory", "",
+       "Directory on node-local SSD for extents. Empty: no SSD tier.",
+       Text(&Config::ssd_directory)},
+      {"tier.ssd.capacity", "50%",
+       "Room for extents on SSD: bytes or a share of the file system.",
+       Capacity(&Config::ssd_capacity)},
+      {"tier.ssd.direct", "true",
+       "Bypass the page cache (O_DIRECT) where the file system allows it.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.ssd_direct, text);
+       }},
+      {"tier.scrub.enabled", "true",
+       "Read what is resident again in the background, and drop what no longer matches its "
+       "checksum; the next reader has it brought anew.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.scrub_enabled, text);
+       }},
+      {"tier.scrub.bytes_per_second", "8MiB",
+       "How much of both tiers together that reads in a second, on average; at least 64KiB.",
+       ByteCount(&Config::scrub_bytes_per_second, kScrubBounds)},
+  };
+}
+
+std::vector<ConfigKey> DaemonKeys() {
   return {
       {"daemon.socket", "",
        "Unix socket of the data and admin services. Empty: forebayd.sock in a 0700 directory of "
@@ -111,20 +139,11 @@ std::vector<ConfigKey> MakeKeys() {
       {"daemon.exit_when_idle_s", "0",
        "Exit once no client has been connected for this many seconds. 0: never.",
        Number(&Config::exit_when_idle_s, 86'400 * 30)},
-      {"tier.ram.capacity", "25%",
-       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
-       Capacity(&Config::ram_capacity)},
-      {"tier.ssd.directory", "",
-       "Directory on node-local SSD for extents. Empty: no SSD tier.",
-       Text(&Config::ssd_directory)},
-      {"tier.ssd.capacity", "50%",
-       "Room for extents on SSD: bytes or a share of the file system.",
-       Capacity(&Config::ssd_capacity)},
-      {"tier.ssd.direct", "true",
-       "Bypass the page cache (O_DIRECT) where the file system allows it.",
-       [](Config& config, const std::string& text) {
-         return SetBool(config.ssd_direct, text);
-       }},
+  };
+}
+
+std::vector<ConfigKey> StreamKeys() {
+  return {
       {"slots.capacity", "512MiB",
        "Memory in which minibatches are gathered, shared by all streams.",
        ByteCount(&Config::slots_capacity, kSlotsBounds)},
@@ -164,7 +183,13 @@ constexpr std::array<DatasetKey, 13> kDatasetKeys = {{
 }  // namespace
 
 std::span<const ConfigKey> ConfigKeys() {
-  static const std::vector<ConfigKey> keys = MakeKeys();
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all;
+    for (const auto& room : {DaemonKeys(), TierKeys(), StreamKeys()}) {
+      all.insert(all.end(), room.begin(), room.end());
+    }
+    return all;
+  }();
   return keys;
 }
 

@@ -64,7 +64,7 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 16> kKeyCases = {{
+constexpr std::array<KeyCase, 18> kKeyCases = {{
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
@@ -77,6 +77,8 @@ constexpr std::array<KeyCase, 16> kKeyCases = {{
     {"tier.ssd.directory", "/local/forebay", ""},
     {"tier.ssd.capacity", "500GB", "101%"},
     {"tier.ssd.direct", "false", "no"},
+    {"tier.scrub.enabled", "false", "off"},
+    {"tier.scrub.bytes_per_second", "1GiB", "1KiB"},
     {"slots.capacity", "64MiB", "1KiB"},
     {"stream.view_pin_capacity", "1GiB", ""},
     {"stage.readers", "1", "0"},

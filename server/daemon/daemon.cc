@@ -118,6 +118,7 @@ Status Daemon::Open() {
   FOREBAY_TRY(OpenMemory());
   FOREBAY_TRY(OpenSsd());
   FOREBAY_TRY(OpenDatasets());
+  FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenStreams());
   FOREBAY_TRY(OpenServer());
   FOREBAY_TRY(OpenMetrics());
@@ -202,7 +203,7 @@ Status Daemon::OpenSsd() {
 
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
-      *arena_, store_.get(), {},
+      *arena_, store_.get(), {.clock = &clock_},
       [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
   for (const stage::DatasetOptions& options : config_.datasets) {
     auto root = backend_->OpenDirectory(options.root_path);
@@ -234,6 +235,20 @@ Status Daemon::OpenDatasets() {
                                           return future_.NextUse(key);
                                         }}));
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
+  return {};
+}
+
+Status Daemon::OpenScrubber() {
+  if (!config_.scrub_enabled) return {};
+  const auto rate = ParseByteCount(config_.scrub_bytes_per_second, kScrubBounds);
+  if (!rate.has_value()) return rate.error().WithContext("tier.scrub.bytes_per_second");
+  std::string unknown;
+  FOREBAY_ASSIGN(scrubber_, BackgroundScrubber::Start(
+                                {.cache = *cache_,
+                                 .backend = *backend_,
+                                 .clock = clock_,
+                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown))},
+                                *rate));
   return {};
 }
 
@@ -351,6 +366,7 @@ void Daemon::Stop() {
   // Readers first: what they bring wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
+  scrubber_.reset();
   spdlog::info("forebayd stopped");
 }
 

@@ -12,6 +12,7 @@
 #include "proto/contract/result.h"
 #include "server/daemon/acceptor.h"
 #include "server/daemon/admin_service.h"
+#include "server/daemon/background_scrubber.h"
 #include "server/daemon/config.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
@@ -64,6 +65,7 @@ class Daemon final : public AdminTarget {
   Status OpenMemory();
   Status OpenSsd();
   Status OpenDatasets();
+  Status OpenScrubber();
   Status OpenStreams();
   Status OpenServer();
   Status OpenMetrics();
@@ -92,6 +94,7 @@ class Daemon final : public AdminTarget {
   stream::FutureUse future_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::vector<std::unique_ptr<stage::Dataset>> datasets_;
+  std::unique_ptr<BackgroundScrubber> scrubber_;  // null where it is off
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;

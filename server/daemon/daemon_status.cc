@@ -16,6 +16,7 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_evictions(stats.evictions);
   message.set_pinned_bytes(stats.pinned_bytes);
   message.set_retired(stats.retired);
+  message.set_bad_extents(stats.bad_extents);
 }
 
 }  // namespace
@@ -72,6 +73,14 @@ v1::StatusReply Daemon::StatusNow() {
     FillTier(cache_->stats(tier::TierKind::kSsd), "ssd", ssd);
     ssd.set_hit_samples(totals.ssd_samples);
     ssd.set_hit_bytes(totals.ssd_bytes);
+  }
+  v1::ScrubStatus& scrub = *reply.mutable_scrub();
+  scrub.set_enabled(scrubber_ != nullptr);
+  if (scrubber_) {
+    const tier::Scrubber::Counts counts = scrubber_->counts();
+    scrub.set_extents(counts.extents);
+    scrub.set_bytes(counts.bytes);
+    scrub.set_bad_extents(counts.bad_extents);
   }
   for (const auto& dataset : datasets_) {
     *reply.add_datasets() = StatusOf(*dataset);

@@ -19,6 +19,8 @@ struct ByteBounds {
   std::uint64_t max = ~std::uint64_t{0};
 };
 inline constexpr ByteBounds kSlotsBounds = {.min = limits::kMiB, .max = 1024 * limits::kGiB};
+inline constexpr ByteBounds kScrubBounds = {.min = 64 * limits::kKiB,
+                                            .max = 1024 * limits::kGiB};
 inline constexpr ByteBounds kRequestBounds = {.min = limits::kIoAlignmentBytes,
                                               .max = limits::kIoRequestBytesMax};
 Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds);

@@ -68,9 +68,19 @@ void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
               tier.retired() ? 1 : 0);
     out.Counter("forebay_tier_evictions_total", "Extents evicted.", labels,
                 Number(tier.evictions()));
+    out.Counter("forebay_tier_bad_extents_total", "Copies found damaged and dropped.", labels,
+                Number(tier.bad_extents()));
     out.Counter("forebay_tier_hit_samples_total", "Samples served from this tier.", labels,
                 Number(tier.hit_samples()));
   }
+}
+
+void WriteScrub(const v1::ScrubStatus& scrub, FamilyWriter& out) {
+  out.Counter("forebay_scrub_extents_total", "Extents looked at in the background.", {},
+              Number(scrub.extents()));
+  out.Counter("forebay_scrub_bytes_total", "Bytes of them.", {}, Number(scrub.bytes()));
+  out.Counter("forebay_scrub_bad_extents_total", "Of them, found damaged.", {},
+              Number(scrub.bad_extents()));
 }
 
 void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
@@ -122,6 +132,7 @@ class StatusCollector final : public prometheus::Collectable {
     out.Gauge("forebay_slot_used_bytes", "Slot memory in use.", {},
               Number(status.slot_bytes_used()));
     WriteTiers(status, out);
+    WriteScrub(status.scrub(), out);
     WriteDatasets(status, out);
     WriteStreams(status, out);
     return out.Take();

@@ -1,5 +1,5 @@
-// Verifier: reads back what is resident and checks it piece by piece; bad copies are evicted, so
-// that the next reader gets the bytes anew.
+// Verifier: has the tier's scrubber look at every resident extent of some data sets, as fast as
+// it can; damaged copies are dropped, so that the next reader gets the bytes anew.
 #pragma once
 
 #include <cstdint>

@@ -37,6 +37,7 @@ class TwoTierCache final : public ExtentCache {
                     const ExtentChecksums& checksums, std::uint64_t next_use) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
   void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) override;
+  void ReportBadRam(const ExtentKey& key) override;
   std::vector<ExtentKey> Resident(TierKind tier) const override;
   TierStats stats(TierKind tier) const override;
 
@@ -44,12 +45,14 @@ class TwoTierCache final : public ExtentCache {
   struct Entry {
     ExtentRef ram;
     bool is_on_ssd = false;
+    bool is_recovered = false;                // the SSD copy is an earlier daemon's
     std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
   };
   struct Counters {
     std::uint64_t hits = 0;
     std::uint64_t evictions = 0;
     std::uint64_t extents = 0;
+    std::uint64_t bad = 0;
   };
   struct Candidate {
     std::uint64_t next_use = 0;
@@ -67,30 +70,37 @@ class TwoTierCache final : public ExtentCache {
   bool DropSsd(Index::iterator found);
   void EraseIfEmpty(Index::iterator found);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
-  void CountDeviceOutcome(const Status& status);
+  void CountDeviceError(std::int64_t now_ns);
   Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
 
   RamArena& arena_;
   SegmentStore* const store_;
   const Options options_;
+  const io::SteadyClock system_clock_;
+  const io::Clock& clock_;
   const NextUse next_use_;
 
   mutable std::mutex mutex_;  // guards what follows; never held during I/O
   Index index_;
   Counters counters_[2];
-  std::deque<std::int64_t> bad_segments_ns_;
-  int device_errors_in_a_row_ = 0;
+  std::deque<std::int64_t> device_errors_ns_;  // the last ones, oldest first
   bool is_ssd_retired_ = false;
 };
 
 TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
                            NextUse next_use)
-    : arena_(arena), store_(store), options_(options), next_use_(std::move(next_use)) {
+    : arena_(arena),
+      store_(store),
+      options_(options),
+      clock_(options.clock != nullptr ? *options.clock : system_clock_),
+      next_use_(std::move(next_use)) {
   FOREBAY_CHECK(options.watermark_low_permille <= options.watermark_high_permille);
   FOREBAY_CHECK(options.watermark_high_permille <= 1000);
   if (store_ == nullptr) return;
   for (const ExtentKey& key : store_->Keys()) {
-    index_[key].is_on_ssd = true;
+    Entry& entry = index_[key];
+    entry.is_on_ssd = true;
+    entry.is_recovered = true;
     ++counters(TierKind::kSsd).extents;
   }
 }
@@ -124,12 +134,16 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     const ErrorCode code = segment.error().code();
     const bool is_gone = code == ErrorCode::kDataLoss || code == ErrorCode::kNotFound ||
                          code == ErrorCode::kFailedPrecondition;
-    if (code == ErrorCode::kDataLoss) CountDeviceOutcome(segment.error());
-    if (is_gone && found != index_.end() && DropSsd(found)) EraseIfEmpty(found);
+    const bool is_ours = found != index_.end() && !found->second.is_recovered;
+    const bool is_device = segment.error().system_errno() != 0;
+    if (code == ErrorCode::kDataLoss && (is_device || is_ours)) CountDeviceError(clock_.NowNs());
+    if (is_gone && found != index_.end() && DropSsd(found)) {
+      if (code == ErrorCode::kDataLoss) ++counters(TierKind::kSsd).bad;
+      EraseIfEmpty(found);
+    }
     return nullptr;
   }
   if (found == index_.end() || !found->second.is_on_ssd || is_ssd_retired_) return nullptr;
-  device_errors_in_a_row_ = 0;
   counters(TierKind::kSsd).hits += hits;
   Entry& entry = found->second;
   if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;
@@ -270,13 +284,14 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
 }
 
 // A tier whose device fails again and again is retired: its errors would cost every reader a
-// timeout or a retry. Success ends the run.
-void TwoTierCache::CountDeviceOutcome(const Status& status) {
-  if (status.has_value()) {
-    device_errors_in_a_row_ = 0;
-  } else if (++device_errors_in_a_row_ >= limits::kTierErrorsBeforeRetire) {
-    is_ssd_retired_ = true;
-  }
+// timeout or a retry. Successes in between excuse nothing: a device that takes every write and
+// fails every other read would never be done with.
+void TwoTierCache::CountDeviceError(std::int64_t now_ns) {
+  device_errors_ns_.push_back(now_ns);
+  while (now_ns - device_errors_ns_.front() > kErrorWindowNs) device_errors_ns_.pop_front();
+  if (device_errors_ns_.size() < limits::kTierErrorsBeforeRetire) return;
+  is_ssd_retired_ = true;
+  device_errors_ns_.pop_front();  // beyond retirement nobody counts
 }
 
 Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use) {
@@ -333,12 +348,12 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     // A full tier, or a caller's mistake, says nothing about the device.
     const ErrorCode code = status.error().code();
     const bool is_device = code == ErrorCode::kDataLoss || code == ErrorCode::kUnknown;
-    if (is_device) CountDeviceOutcome(status);
+    if (is_device) CountDeviceError(clock_.NowNs());
     return status;
   }
-  CountDeviceOutcome(status);
   Entry& entry = index_[key];
   entry.is_on_ssd = true;
+  entry.is_recovered = false;
   ++counters(TierKind::kSsd).extents;
   return {};
 }
@@ -378,15 +393,23 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) {
     const auto found = index_.find(key);
     // Readers of one bad segment may all report it; it counts once.
     if (found == index_.end() || !DropSsd(found)) return;
+    ++counters(TierKind::kSsd).bad;
+    if (!found->second.is_recovered) CountDeviceError(now_ns);
     EraseIfEmpty(found);
-    bad_segments_ns_.push_back(now_ns);
-    while (now_ns - bad_segments_ns_.front() > kErrorWindowNs) bad_segments_ns_.pop_front();
-    if (bad_segments_ns_.size() >= limits::kTierErrorsBeforeRetire) is_ssd_retired_ = true;
-    // Beyond retirement nobody counts.
-    if (bad_segments_ns_.size() > limits::kTierErrorsBeforeRetire) bad_segments_ns_.pop_front();
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.
   static_cast<void>(store_->Remove(key));
+}
+
+void TwoTierCache::ReportBadRam(const ExtentKey& key) {
+  ExtentRef dropped;  // freed without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(key);
+  if (found == index_.end() || !found->second.ram) return;
+  dropped = found->second.ram;
+  DropRam(found);
+  ++counters(TierKind::kRam).bad;
+  EraseIfEmpty(found);
 }
 
 std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
@@ -408,6 +431,7 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
   stats.extents = counted.extents;
   stats.evictions = counted.evictions;
   stats.hits = counted.hits;
+  stats.bad_extents = counted.bad;
   if (tier == TierKind::kRam) {
     stats.capacity_bytes = arena_.capacity_bytes();
     stats.used_bytes = arena_.used_bytes();

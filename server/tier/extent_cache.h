@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram_arena.h"
@@ -44,6 +45,7 @@ class ExtentCache {
     // Eviction begins above `high` and ends below `low`, in permille of a tier's capacity.
     std::uint32_t watermark_high_permille = 980;
     std::uint32_t watermark_low_permille = 940;
+    const io::Clock* clock = nullptr;  // borrowed; null: the system's
   };
   // `arena` is borrowed; `store` may be null (no SSD tier).
   static std::unique_ptr<ExtentCache> Create(RamArena& arena, SegmentStore* store,
@@ -70,15 +72,20 @@ class ExtentCache {
                             std::uint64_t next_use) = 0;
   // Drops the extent from a tier (both where unset). kNotFound. Pinned memory is freed later.
   virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
-  // After a bad read: drops the SSD copy; after limits::kTierErrorsBeforeRetire within a minute
-  // of `now_ns` the SSD tier is retired (no more Puts; Finds skip it).
+  // After a bad read: drops the SSD copy, and counts it. Where this cache had stored it, that is
+  // an error of the device as it is now: limits::kTierErrorsBeforeRetire of them within a minute
+  // retire the SSD tier (no more Puts; Finds skip it). What an earlier daemon left may be bad
+  // once each, which bounds itself.
   virtual void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) = 0;
+  // The RAM copy was found damaged: drops it, and counts it.
+  virtual void ReportBadRam(const ExtentKey& key) = 0;
   // Keys resident on `tier`.
   virtual std::vector<ExtentKey> Resident(TierKind tier) const = 0;
 
   struct TierStats {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, extents = 0, evictions = 0, hits = 0;
     std::uint64_t pinned_bytes = 0;  // RAM: held by references outside the cache
+    std::uint64_t bad_extents = 0;   // copies found damaged and dropped, whoever found them
     bool retired = false;
   };
   virtual TierStats stats(TierKind tier) const = 0;

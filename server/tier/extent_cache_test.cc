@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/io/faulty_backend.h"
+#include "server/io/manual_clock.h"
 #include "server/io/memory_backend.h"
 #include "server/tier/segment_format.h"
 #include "server/tier/tier_test_fixture.h"
@@ -268,7 +269,9 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   const auto directory = Take(faulty.OpenDirectory("/"));
   queue_ = Take(faulty.CreateQueue({}));
   const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
-  cache_ = ExtentCache::Create(*arena_, store.get(), {}, [](const ExtentKey&) { return kNever; });
+  io::ManualClock clock(kSecondNs);
+  cache_ = ExtentCache::Create(*arena_, store.get(), {.clock = &clock},
+                               [](const ExtentKey&) { return kNever; });
   const auto fail_next_write = [&injector] {
     injector.Arm({.kind = io::FaultKind::kEio, .call = io::IoCall::kWrite});
   };
@@ -276,10 +279,11 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
     fail_next_write();
     EXPECT_EQ(CodeOf(Store(i, 1)), ErrorCode::kDataLoss);
   }
-  injector.Disarm();
-  FOREBAY_EXPECT_OK(Store(20, 1));  // a success ends the run of failures
+  clock.AdvanceNs(61 * kSecondNs);  // what is older than a minute is forgotten
   for (std::uint32_t i = 10; i < 13; ++i) {
     EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+    injector.Disarm();
+    FOREBAY_EXPECT_OK(Store(10 + i, 1));  // a success in between excuses nothing
     fail_next_write();
     EXPECT_EQ(CodeOf(Store(i, 1)), ErrorCode::kDataLoss);
   }
@@ -288,6 +292,31 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   EXPECT_EQ(cache_->Find(KeyOfNumber(20)), nullptr);
   cache_.reset();
   queue_.reset();
+}
+
+TEST_F(ExtentCacheTest, WhatAnEarlierDaemonLeftMayBeBadWithoutRetiringTheDevice) {
+  for (std::uint32_t i = 0; i < 10; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
+  Start(100, 100);
+  for (std::uint32_t i = 0; i < 10; ++i) cache_->ReportBadSegment(KeyOfNumber(i), kSecondNs);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, 10U);
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+  // What this one stored in their place, and gets back wrong, says something of the device.
+  for (std::uint32_t i = 0; i < limits::kTierErrorsBeforeRetire; ++i) {
+    EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+    FOREBAY_EXPECT_OK(Store(i, 1));
+    cache_->ReportBadSegment(KeyOfNumber(i), kSecondNs);
+  }
+  EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
+}
+
+TEST_F(ExtentCacheTest, ABadRamCopyIsDroppedAndCountedOnce) {
+  Take(Bring(1, 1));
+  FOREBAY_EXPECT_OK(Store(1, 1));
+  for (int i = 0; i < 2; ++i) cache_->ReportBadRam(KeyOfNumber(1));
+  EXPECT_FALSE(IsIn(1, TierKind::kRam));
+  EXPECT_TRUE(IsIn(1, TierKind::kSsd)) << "the other copy stays";
+  EXPECT_EQ(cache_->stats(TierKind::kRam).bad_extents, 1U);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, 0U);
 }
 
 TEST_F(ExtentCacheTest, WithoutSsdThereIsRamOnly) {

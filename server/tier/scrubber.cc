@@ -112,28 +112,33 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
   return status;
 }
 
+bool Scrubber::DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found) {
+  if (found.has_value() || found.error().code() != ErrorCode::kDataLoss) return false;
+  if (tier == TierKind::kSsd) {
+    cache_->ReportBadSegment(key, clock_->NowNs());
+  } else {
+    cache_->ReportBadRam(key);
+  }
+  return true;
+}
+
 std::optional<Scrubber::Finding> Scrubber::ScrubNext(io::IoQueue& queue) {
-  // Twice through both tiers sees every extent from wherever the round stands.
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    for (const ExtentKey& key : cache_->Resident(next_tier_)) {
-      if (last_key_ && key <= *last_key_) continue;
-      last_key_ = key;
+  // The rest of this tier, the other one, and this one from its beginning: every extent.
+  for (int turn = 0; turn < 3; ++turn) {
+    while (next_in_round_ < round_.size()) {
+      const ExtentKey key = round_[next_in_round_++];
       const ExtentRef extent = cache_->FindOn(key, next_tier_);
       if (!extent) continue;  // evicted meanwhile
-      Finding finding = {key, next_tier_, ScrubExtent(extent, queue)};
-      if (!finding.status.has_value() &&
-          finding.status.error().code() == ErrorCode::kDataLoss) {
-        if (next_tier_ == TierKind::kSsd) {
-          cache_->ReportBadSegment(key, clock_->NowNs());
-        } else {
-          // It may have been evicted already, which is as good.
-          static_cast<void>(cache_->Evict(key, TierKind::kRam));
-        }
-      }
+      const Finding finding = {key, next_tier_, ScrubExtent(extent, queue)};
+      DropIfDamaged(key, next_tier_, finding.status);
       return finding;
     }
-    last_key_.reset();
-    next_tier_ = next_tier_ == TierKind::kRam ? TierKind::kSsd : TierKind::kRam;
+    if (turn > 0 || !round_.empty()) {
+      next_tier_ = next_tier_ == TierKind::kRam ? TierKind::kSsd : TierKind::kRam;
+    }
+    // Asked for once a round: a node may hold half a million extents.
+    round_ = cache_->Resident(next_tier_);
+    next_in_round_ = 0;
   }
   return std::nullopt;
 }

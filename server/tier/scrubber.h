@@ -1,6 +1,6 @@
 // Scrubber: reads resident extents again and compares them with their checksums, so that bit
-// rot in RAM and on SSD is found before a sample meets it. Used by `verify` and in the
-// background.
+// rot in RAM and on SSD is found before a sample meets it. Used by `verify` and, for as long as
+// the daemon lives, in the background.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,12 @@ class Scrubber {
   // must be idle; it is not used for RAM.
   Status ScrubExtent(const ExtentRef& extent, io::IoQueue& queue);
 
-  // Scrubs the next resident extent in the order of keys, RAM before SSD, round and round. A
-  // bad one is evicted from its tier (a bad segment also counts towards retirement). Nothing
+  // Drops what ScrubExtent found damaged, so that the next reader has it brought anew; says
+  // whether there was anything to drop. Other errors say nothing of the extent.
+  bool DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found);
+
+  // Scrubs the next resident extent in the order of keys, RAM before SSD, round and round, and
+  // drops it where it is damaged. What comes during a round may wait for the next one. Nothing
   // where nothing is resident; otherwise what was looked at and how it was.
   struct Finding {
     ExtentKey key;
@@ -78,7 +82,8 @@ class Scrubber {
   Counts counts_;
   std::int64_t not_before_ns_ = 0;
   TierKind next_tier_ = TierKind::kRam;
-  std::optional<ExtentKey> last_key_;  // on next_tier_
+  std::vector<ExtentKey> round_;  // on next_tier_, as it was when its turn came
+  std::size_t next_in_round_ = 0;
 };
 
 // Bytes per read of a segment.

@@ -159,6 +159,7 @@ TEST_F(ScrubberTest, BadSegmentsAreDroppedAndRetireTheTier) {
   }
   EXPECT_EQ(found, limits::kTierErrorsBeforeRetire);
   EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, limits::kTierErrorsBeforeRetire);
 }
 
 TEST_F(ScrubberTest, RateIsBoundedAndAPauseBuysNoBurst) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
 
 namespace forebay::integration {
 namespace {
@@ -38,7 +39,9 @@ bool Count(RawClient& client, const v1::Batch& batch, std::set<std::uint64_t>& s
     std::memcpy(&id, batch.sample_ids().data() + i * sizeof(id), sizeof(id));
     seen.insert(id);
     ++counts.samples;
-    if (!IsRecord(id, rows.subspan(i * kRecordBytes, kRecordBytes))) ++counts.wrong;
+    const std::span<const std::byte> row = rows.subspan(i * kRecordBytes, kRecordBytes);
+    if (!IsRecord(id, row)) ++counts.wrong;
+    counts.content_digest += Checksum(row) * (2 * id + 1);
   }
   return true;
 }
@@ -141,6 +144,7 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name) {
     for (const v1::BatchError& error : reply->errors()) counts.error = error.message();
     if (reply->has_trailer()) {
       counts.trailer = reply->trailer().samples() == counts.samples;
+      counts.trailer_checksum = reply->trailer().checksum();
       stream.HalfClose();
       continue;
     }

@@ -27,6 +27,8 @@ struct EpochCounts {
   std::uint64_t distinct = 0;
   std::uint64_t wrong = 0;   // records whose bytes are not those of their id
   bool trailer = false;      // and its counts agree
+  std::uint64_t trailer_checksum = 0;
+  std::uint64_t content_digest = 0;  // of ids and bytes, whatever their order
   std::string error;
 };
 

@@ -1,0 +1,87 @@
+#include "server/daemon/background_scrubber.h"
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace forebay::daemon {
+namespace {
+
+// Small extents are taken together up to this, so that the thread seldom wakes.
+constexpr std::uint64_t kBytesPerWake = 1 * limits::kMiB;
+constexpr std::chrono::nanoseconds kNothingThere = std::chrono::seconds(1);
+constexpr int kLowestPriority = 19;
+
+}  // namespace
+
+tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets) {
+  return [datasets = std::move(datasets)](const tier::ExtentKey& key,
+                                          std::vector<catalog::Range>& pieces) -> Status {
+    for (const stage::Dataset* dataset : datasets) {
+      if (dataset->hash() != key.dataset) continue;
+      const auto catalog = dataset->catalog();
+      // An extent of the data set as it was before it changed has other pieces.
+      const bool is_known = catalog && key.extent.value() < catalog->extent_count() &&
+                            dataset->key(key.extent) == key;
+      if (is_known) return catalog->Pieces(key.extent, pieces);
+    }
+    return Error(ErrorCode::kNotFound, "no catalog has extent " + tier::KeyText(key));
+  };
+}
+
+Result<std::unique_ptr<BackgroundScrubber>> BackgroundScrubber::Start(
+    ScrubParts parts, std::uint64_t bytes_per_second) {
+  FOREBAY_ASSIGN(auto queue, parts.backend.CreateQueue({.depth = 2}));
+  FOREBAY_ASSIGN(tier::Scrubber scrubber,
+                 tier::Scrubber::Create(parts.cache, parts.clock, std::move(parts.pieces_of),
+                                        {.bytes_per_second = bytes_per_second}));
+  std::unique_ptr<BackgroundScrubber> made(
+      new BackgroundScrubber(parts.clock, std::move(scrubber), std::move(queue)));
+  made->thread_ = std::jthread(
+      [raw = made.get()](const std::stop_token& stop) { raw->Run(stop); });
+  return made;
+}
+
+BackgroundScrubber::BackgroundScrubber(io::Clock& clock, tier::Scrubber scrubber,
+                                       std::unique_ptr<io::IoQueue> queue)
+    : clock_(clock), scrubber_(std::move(scrubber)), queue_(std::move(queue)) {}
+
+BackgroundScrubber::~BackgroundScrubber() = default;
+
+tier::Scrubber::Counts BackgroundScrubber::counts() const {
+  std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+bool BackgroundScrubber::ScrubSome(const std::stop_token& stop) {
+  const std::uint64_t begin = scrubber_.counts().bytes;
+  while (!stop.stop_requested() && scrubber_.counts().bytes - begin < kBytesPerWake) {
+    const auto finding = scrubber_.ScrubNext(*queue_);
+    if (!finding) return scrubber_.counts().bytes > begin;
+    if (!finding->status.has_value()) {
+      spdlog::warn("scrub: extent {} on {}: {}", tier::KeyText(finding->key),
+                   finding->tier == tier::TierKind::kRam ? "ram" : "ssd",
+                   finding->status.error().message());
+    }
+  }
+  return true;
+}
+
+void BackgroundScrubber::Run(const std::stop_token& stop) {
+  // Linux takes this per thread; where it is refused the rate is limit enough.
+  static_cast<void>(setpriority(PRIO_PROCESS, 0, kLowestPriority));
+  while (!stop.stop_requested()) {
+    const bool found = ScrubSome(stop);
+    const std::chrono::nanoseconds pause =
+        found ? std::chrono::nanoseconds(scrubber_.not_before_ns() - clock_.NowNs())
+              : kNothingThere;
+    std::unique_lock lock(mutex_);
+    counts_ = scrubber_.counts();
+    wake_.wait_for(lock, stop, pause, [] { return false; });
+  }
+}
+
+}  // namespace forebay::daemon
