@@ -84,7 +84,11 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   opened_ = finish_sent_ = writes_done_ = ended_ = false;
   writable_ = write_out_ = true;
   call_ = std::make_unique<StreamCall>(std::move(connection), *this);
+  // The first batches are asked for in the same breath: a cold daemon then begins with the
+  // extents that they need, and nobody waits for a round trip.
   *call_->request().mutable_open() = settings_.open;
+  FillQueue();
+  AddPulls(call_->request());
   call_->Start();
 
   lock.unlock();
@@ -97,11 +101,12 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
     changed_.wait(lock, [this] { return ended_; });
     return Error(ErrorCode::kDeadlineExceeded, "the daemon did not open the stream in time");
   }
-  if (failure_) return *failure_;
-  if (ended_) return *call_error_;
-  FillQueue();
-  SendIfDue();
-  return {};
+  if (opened_) {
+    // What came after the answer, be it a failure, is for who asks for batches.
+    SendIfDue();
+    return {};
+  }
+  return failure_ ? *failure_ : *call_error_;
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
@@ -310,7 +315,7 @@ std::size_t StreamCore::CreditsUsed() const {
 }
 
 void StreamCore::FillQueue() {
-  if (closed_ || finishing_ || filling_paused_ || failure_ || !opened_) return;
+  if (closed_ || finishing_ || filling_paused_ || failure_) return;
   while (window_.queue().size() < settings_.prefetch_depth && CreditsUsed() < credits_) {
     if (window_.AskNext() == nullptr) return;
   }

@@ -78,7 +78,7 @@ Error AfterChanging(std::function<void(v1::Batch&)> change, bool views = false,
   StreamOptions options = Options();
   if (views) options.delivery = Delivery::kViews;
   auto stream = (*client)->Open(options);
-  EXPECT_TRUE(stream.has_value());
+  EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
   auto batch = (*stream)->Next();
   EXPECT_TRUE(fault.done()) << "the fault was not injected";
   if (batch) return Error(ErrorCode::kUnknown, "nothing failed");
