@@ -21,6 +21,7 @@ BlockOrder::Geometry::Geometry(const BlockOrderOptions& options)
       short_samples(sample_count % run_samples),
       run_count(full_runs + (short_samples != 0 ? 1 : 0)),
       window_runs(std::min(options.window_runs, run_count)),
+      full_windows(run_count / window_runs),
       gap_samples(short_samples != 0 ? run_samples - short_samples : 0),
       short_slot(short_samples != 0 ? MulHigh64(options.short_run_key, run_count) : kNone),
       short_window(short_samples != 0 ? short_slot / window_runs : kNone),
@@ -36,6 +37,7 @@ BlockOrder::BlockOrder(const BlockOrderOptions& options)
       by_run_samples_(geometry_.run_samples),
       by_window_runs_(geometry_.window_runs),
       by_window_samples_(geometry_.window_runs * geometry_.run_samples),
+      full_window_(geometry_.window_runs * geometry_.run_samples),
       runs_(geometry_.full_runs, options.runs_key) {}
 
 std::uint64_t BlockOrder::WindowSamples(std::uint64_t window) const {
@@ -46,8 +48,18 @@ std::uint64_t BlockOrder::WindowSamples(std::uint64_t window) const {
          (window == geometry_.short_window ? geometry_.gap_samples : 0);
 }
 
+inline std::uint64_t BlockOrder::WindowKey(std::uint64_t window) const {
+  return Absorb64(windows_key_, window);
+}
+
 KeyedPermutation BlockOrder::WindowPermutation(std::uint64_t window) const {
-  return KeyedPermutation(WindowSamples(window), Absorb64(windows_key_, window));
+  return KeyedPermutation(WindowSamples(window), WindowKey(window));
+}
+
+// All windows but the last and the short run's have one size, whose shape is at hand.
+inline FeistelShape BlockOrder::WindowShape(std::uint64_t window) const {
+  if (window < geometry_.full_windows && window != geometry_.short_window) return full_window_;
+  return FeistelShape(WindowSamples(window));
 }
 
 inline BlockOrder::Place BlockOrder::PlaceOf(std::uint64_t position) const {
@@ -70,7 +82,8 @@ inline std::uint64_t BlockOrder::Unfold(std::uint64_t window, std::uint64_t offs
 std::uint64_t BlockOrder::Forward(std::uint64_t position) const {
   const Geometry& g = geometry_;
   const Place place = PlaceOf(position);
-  const std::uint64_t offset = WindowPermutation(place.window).Forward(place.offset);
+  const std::uint64_t offset = KeyedPermutation::ForwardOnce(
+      WindowShape(place.window), WindowKey(place.window), place.offset);
   const auto [slot, in_run] = by_run_samples_.Divide(Unfold(place.window, offset));
   if (slot == g.short_slot) return g.full_runs * g.run_samples + in_run;
   return runs_.Forward(slot - (slot > g.short_slot ? 1 : 0)) * g.run_samples + in_run;
@@ -99,7 +112,9 @@ inline std::uint64_t BlockOrder::WindowStart(std::uint64_t window) const {
 std::uint64_t BlockOrder::Inverse(std::uint64_t index) const {
   const auto [run, in_run] = by_run_samples_.Divide(index);
   const Place place = PlaceInSlot(SlotOfRun(run), in_run);
-  return WindowStart(place.window) + WindowPermutation(place.window).Inverse(place.offset);
+  return WindowStart(place.window) +
+         KeyedPermutation::InverseOnce(WindowShape(place.window), WindowKey(place.window),
+                                       place.offset);
 }
 
 void BlockOrder::Inverse(std::span<std::uint64_t> values) const {

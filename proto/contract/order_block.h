@@ -51,6 +51,7 @@ class BlockOrder {
     std::uint64_t short_samples;   // t, of the short last run; 0: there is none
     std::uint64_t run_count;       // m
     std::uint64_t window_runs;     // w, at most m
+    std::uint64_t full_windows;    // windows of w runs, as if the short run were full
     std::uint64_t gap_samples;     // b - t, or 0 where there is no short run
     std::uint64_t short_slot;      // s, or kNone
     std::uint64_t short_window;    // s / w, or kNone
@@ -58,6 +59,8 @@ class BlockOrder {
   };
 
   KeyedPermutation WindowPermutation(std::uint64_t window) const;
+  std::uint64_t WindowKey(std::uint64_t window) const;
+  FeistelShape WindowShape(std::uint64_t window) const;
   std::uint64_t WindowSamples(std::uint64_t window) const;
   Place PlaceOf(std::uint64_t position) const;
   std::uint64_t SlotOfRun(std::uint64_t run) const;
@@ -72,7 +75,8 @@ class BlockOrder {
   InvariantDivider by_run_samples_;
   InvariantDivider by_window_runs_;
   InvariantDivider by_window_samples_;
-  KeyedPermutation runs_;  // of the full runs
+  FeistelShape full_window_;  // of w full runs
+  KeyedPermutation runs_;     // of the full runs
 };
 
 }  // namespace forebay

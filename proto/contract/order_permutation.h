@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "proto/contract/order_feistel.h"
+
 namespace forebay {
 
 // An immutable value of about 200 bytes; construction costs at most 16 word mixes whatever
@@ -33,9 +35,11 @@ class KeyedPermutation {
 
   // Rounds of OrderSpec v1: enough for the pair statistic of docs/order.md, section 7, to be
   // invisible in 10^6 epochs. Small domains mix slowly and take more.
-  static constexpr unsigned RoundsOf(std::uint64_t size) { return size <= 512 ? 12 : 8; }
+  static constexpr unsigned RoundsOf(std::uint64_t size) {
+    return size <= kSmallSizeMax ? kSmallRounds : kRounds;
+  }
 
-  std::uint64_t size() const { return size_; }
+  std::uint64_t size() const { return shape_.size; }
   std::uint64_t Forward(std::uint64_t x) const;
   std::uint64_t Inverse(std::uint64_t y) const;
 
@@ -43,18 +47,56 @@ class KeyedPermutation {
   void Forward(std::span<std::uint64_t> values) const;
   void Inverse(std::span<std::uint64_t> values) const;
 
+  // KeyedPermutation(shape.size, key).Forward(x), and Inverse(y), where a key is used once: its
+  // words are drawn while the rounds run.
+  static std::uint64_t ForwardOnce(const FeistelShape& shape, std::uint64_t key,
+                                   std::uint64_t x);
+  static std::uint64_t InverseOnce(const FeistelShape& shape, std::uint64_t key,
+                                   std::uint64_t y);
+
  private:
+  static constexpr std::uint64_t kSmallSizeMax = 512;
+  static constexpr unsigned kSmallRounds = 12;
+  static constexpr unsigned kRounds = 8;
+
   void BuildTable(std::uint64_t key);
+  bool is_table() const { return shape_.size <= kTableSizeMax; }
   std::uint64_t Encrypt(std::uint64_t x) const;
   std::uint64_t Decrypt(std::uint64_t y) const;
+  // For every number of rounds but kRounds.
+  std::uint64_t SmallForward(std::uint64_t x) const;
+  std::uint64_t SmallInverse(std::uint64_t y) const;
+  static std::uint64_t SmallForwardOnce(const FeistelShape& shape, std::uint64_t key,
+                                        std::uint64_t x);
+  static std::uint64_t SmallInverseOnce(const FeistelShape& shape, std::uint64_t key,
+                                        std::uint64_t y);
 
-  std::uint64_t size_;
-  std::uint64_t rows_ = 1;      // values of the high part
-  std::uint64_t low_mask_ = 0;  // 2^k - 1; 0 where the packed shuffle is used
-  unsigned low_bits_ = 0;       // k
+  FeistelShape shape_;
   unsigned rounds_;
   // Round keys; or, for the packed shuffle, [0] and [1]: forward and inverse, 4 bits each.
   std::array<std::uint64_t, kRoundsMax> keys_{};
 };
+
+inline std::uint64_t KeyedPermutation::Forward(std::uint64_t x) const {
+  if (rounds_ != kRounds) return SmallForward(x);
+  return FeistelForward<kRounds>(shape_, keys_, x);
+}
+
+inline std::uint64_t KeyedPermutation::Inverse(std::uint64_t y) const {
+  if (rounds_ != kRounds) return SmallInverse(y);
+  return FeistelInverse<kRounds>(shape_, keys_, y);
+}
+
+inline std::uint64_t KeyedPermutation::ForwardOnce(const FeistelShape& shape, std::uint64_t key,
+                                                   std::uint64_t x) {
+  if (shape.size <= kSmallSizeMax) return SmallForwardOnce(shape, key, x);
+  return FeistelForward<kRounds>(shape, DrawnKeys{key}, x);
+}
+
+inline std::uint64_t KeyedPermutation::InverseOnce(const FeistelShape& shape, std::uint64_t key,
+                                                   std::uint64_t y) {
+  if (shape.size <= kSmallSizeMax) return SmallInverseOnce(shape, key, y);
+  return FeistelInverse<kRounds>(shape, DrawnKeys{key}, y);
+}
 
 }  // namespace forebay
