@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace forebay {
@@ -19,9 +20,39 @@ ChecksumIdentity IdentityOf(const std::vector<std::byte>& bytes) {
   return {.dataset = 3, .object = 5, .offset = 4096, .length = bytes.size()};
 }
 
-// XXH3-64 of the empty input, as xxHash publishes it: checksums outlive the library version.
-TEST(ChecksumTest, PlainChecksumIsPublishedXxh3) {
-  EXPECT_EQ(Checksum(std::span<const std::byte>()), 0x2D06800538D394C2ULL);
+struct PublishedChecksum {
+  std::size_t length;
+  std::uint64_t plain;
+  std::uint64_t with_identity;
+};
+
+// Of Pattern and IdentityOf, computed with xxHash alone: one length for each of XXH3's branches.
+// They lie on SSD and travel between nodes, so they outlive the library's version.
+constexpr std::array<PublishedChecksum, 10> kPublished = {{
+    {0, 0x2D06800538D394C2ULL, 0x41C4E283E34FFAF4ULL},
+    {1, 0xC44BDFF4074EECDBULL, 0xD734EED3F27C3699ULL},
+    {16, 0x415AE021027C5BF2ULL, 0xFC29C1BFCAF2AC02ULL},
+    {17, 0x8C522CC84E759B3EULL, 0xE6A144391D5F4EAFULL},
+    {128, 0x56897B4F9F0F4E70ULL, 0xD805C50BB5CEBB31ULL},
+    {129, 0xCED9BA552F1BFF17ULL, 0x09960CE10F87B54AULL},
+    {240, 0xFAC5A936B0B5C11DULL, 0xB1BE8F7A8864BD81ULL},
+    {241, 0x373CBF0D78EBA447ULL, 0x1F71C0972A23E42EULL},
+    {1000, 0x2BF78C57D63BD6D6ULL, 0x0132EA9AEB3BAF83ULL},
+    {100'000, 0xC341CDB334092CB7ULL, 0x5F155087261E2579ULL},
+}};
+
+TEST(ChecksumTest, ValuesArePublished) {
+  for (const PublishedChecksum& published : kPublished) {
+    const std::vector<std::byte> bytes = Pattern(published.length);
+    EXPECT_EQ(Checksum(bytes), published.plain) << published.length;
+    EXPECT_EQ(Checksum(IdentityOf(bytes), bytes), published.with_identity) << published.length;
+  }
+  const std::vector<std::byte> bytes = Pattern(1000);
+  const ChecksumIdentity wide = {.dataset = 0x0123'4567'89AB'CDEFULL,
+                                 .object = 0xFEDC'BA98'7654'3210ULL,
+                                 .offset = 1ULL << 47,
+                                 .length = bytes.size()};
+  EXPECT_EQ(Checksum(wide, bytes), 0x8967'13E8'5415'AB8EULL);
 }
 
 TEST(ChecksumTest, EveryFlippedBitChangesIt) {

@@ -2,9 +2,13 @@
 #include "server/plan/ownership.h"
 
 #include <map>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
 
 namespace forebay::plan {
 namespace {
@@ -58,20 +62,44 @@ TEST(Ownership, LosingANodeMovesOnlyItsShare) {
   EXPECT_EQ(received.size(), 7u) << "the lost share must spread over all survivors";
 }
 
-TEST(Ownership, ValuesArePublished) {
-  const std::vector<Node> nodes = Nodes(4);
+std::vector<std::uint32_t> Owners(std::uint64_t dataset, std::span<const Node> nodes,
+                                  std::span<const std::uint32_t> extents) {
   std::vector<std::uint32_t> owners;
-  for (std::uint32_t i = 0; i < 16; ++i) {
-    owners.push_back(OwnerOf(0x123456789ABCDEFULL, ExtentId(i), nodes).value());
+  for (const std::uint32_t extent : extents) {
+    owners.push_back(OwnerOf(dataset, ExtentId(extent), nodes).value());
   }
-  const std::vector<std::uint32_t> again = [&] {
-    std::vector<std::uint32_t> values;
-    for (std::uint32_t i = 0; i < 16; ++i) {
-      values.push_back(OwnerOf(0x123456789ABCDEFULL, ExtentId(i), nodes).value());
-    }
-    return values;
-  }();
-  EXPECT_EQ(owners, again);
+  return owners;
+}
+
+// Computed by another program from the words of ownership.h. Nodes of different versions must
+// agree: a change of the function is a change of the protocol, and shows here.
+TEST(Ownership, ValuesArePublished) {
+  std::vector<std::uint32_t> extents(16);
+  std::iota(extents.begin(), extents.end(), 0);
+  EXPECT_EQ(Owners(0x123456789ABCDEFULL, Nodes(4), extents),
+            (std::vector<std::uint32_t>{2, 1, 2, 3, 2, 1, 0, 0, 2, 2, 2, 3, 2, 2, 2, 1}));
+}
+
+TEST(Ownership, WeightedValuesArePublished) {
+  std::vector<std::uint32_t> extents(16);
+  std::iota(extents.begin(), extents.end(), 0);
+  const std::vector<Node> nodes = {
+      {NodeRank(0), 1}, {NodeRank(1), 3}, {NodeRank(5), 64}, {NodeRank(7), 16}};
+  EXPECT_EQ(Owners(42, nodes, extents),
+            (std::vector<std::uint32_t>{5, 7, 5, 7, 5, 5, 5, 7, 5, 7, 0, 5, 7, 7, 7, 5}));
+  extents[14] = (1U << 24) - 1;
+  extents[15] = 0xFFFF'FFFFU;
+  const std::vector<Node> few = {{NodeRank(2), 1}, {NodeRank(3), 2}, {NodeRank(9), 4}};
+  EXPECT_EQ(Owners(~0ULL, few, extents),
+            (std::vector<std::uint32_t>{9, 9, 9, 9, 3, 9, 9, 9, 2, 9, 2, 9, 9, 9, 9, 9}));
+}
+
+TEST(Ownership, WeightsBeyondTheLimitCountAsTheLimit) {
+  const std::vector<Node> limit = {{NodeRank(0), 1}, {NodeRank(1), limits::kNodeWeightMax}};
+  const std::vector<Node> beyond = {{NodeRank(0), 0}, {NodeRank(1), ~0U}};
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    EXPECT_EQ(OwnerOf(7, ExtentId(i), limit), OwnerOf(7, ExtentId(i), beyond));
+  }
 }
 
 }  // namespace
