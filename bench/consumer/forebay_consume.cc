@@ -3,8 +3,6 @@
 #include <time.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -193,13 +191,7 @@ int Run(int argc, char** argv) {
   CLI::App app("forebay_consume: streams minibatches and reads every byte of them");
   AddOptions(app, options);
   CLI11_PARSE(app, argc, argv);
-  const Result<RunReport> report = Measure(options);
-  if (!report) {
-    std::fprintf(stderr, "forebay_consume: %s\n", report.error().ToString().c_str());
-    return EXIT_FAILURE;
-  }
-  std::printf("%s\n", ToJson(*report).c_str());
-  return EXIT_SUCCESS;
+  return PrintReport("forebay_consume", Measure(options));
 }
 
 }  // namespace

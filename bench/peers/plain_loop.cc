@@ -6,8 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
@@ -168,13 +166,7 @@ int Run(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
   CLI11_PARSE(app, argc, argv);
-  const Result<RunReport> report = Measure(options);
-  if (!report) {
-    std::fprintf(stderr, "plain_loop: %s\n", report.error().ToString().c_str());
-    return EXIT_FAILURE;
-  }
-  std::printf("%s\n", ToJson(*report).c_str());
-  return EXIT_SUCCESS;
+  return PrintReport("plain_loop", Measure(options));
 }
 
 }  // namespace

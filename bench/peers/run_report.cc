@@ -5,6 +5,8 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -39,6 +41,15 @@ std::string ToJson(const RunReport& report) {
   if (!report.au.empty()) json["au"] = report.au;
   if (!report.connects_ms.empty()) json["connects_ms"] = report.connects_ms;
   return json.dump();
+}
+
+int PrintReport(const char* program, const Result<RunReport>& report) {
+  if (!report) {
+    std::fprintf(stderr, "%s: %s\n", program, report.error().ToString().c_str());
+    return EXIT_FAILURE;
+  }
+  std::printf("%s\n", ToJson(*report).c_str());
+  return EXIT_SUCCESS;
 }
 
 double CpuSeconds() {

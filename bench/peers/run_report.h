@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/peers/delivery_digest.h"
+#include "proto/contract/result.h"
 
 namespace forebay::bench {
 
@@ -37,6 +38,8 @@ struct RunReport {
 
 // Hashes are hexadecimal strings: JSON numbers are not exact beyond 2^53.
 std::string ToJson(const RunReport& report);
+// Prints `report`, or its error on the standard error stream. Returns the program's exit status.
+int PrintReport(const char* program, const Result<RunReport>& report);
 
 // User and system seconds of this process so far.
 double CpuSeconds();
