@@ -83,29 +83,19 @@ std::uint64_t KeyedPermutation::SmallInverseOnce(const FeistelShape& shape, std:
 
 void KeyedPermutation::Forward(std::span<std::uint64_t> values) const {
   std::size_t done = 0;
-  if (!is_table()) {
-    const unsigned drop = 64 - shape_.low_bits;
-    for (; values.size() - done >= kLanes; done += kLanes) {
-      std::uint64_t* lane = values.data() + done;
-      std::array<std::uint64_t, kLanes> low;
-      std::array<std::uint64_t, kLanes> high;
-      for (std::size_t j = 0; j < kLanes; ++j) {
-        low[j] = lane[j] & shape_.low_mask;
-        high[j] = lane[j] >> shape_.low_bits;
-      }
-      for (unsigned i = 0; i < rounds_; i += 2) {
-        for (std::size_t j = 0; j < kLanes; ++j) {
-          high[j] = AddModulo(high[j], MulHigh64(RoundWord(low[j], keys_[i]), shape_.rows), shape_.rows);
-        }
-        for (std::size_t j = 0; j < kLanes; ++j) {
-          low[j] = (low[j] + (RoundWord(high[j], keys_[i + 1]) >> drop)) & shape_.low_mask;
-        }
-      }
-      for (std::size_t j = 0; j < kLanes; ++j) {
-        std::uint64_t x = (high[j] << shape_.low_bits) | low[j];
-        while (x >= shape_.size) x = Encrypt(x);
-        lane[j] = x;
-      }
+  for (; !is_table() && values.size() - done >= kLanes; done += kLanes) {
+    std::uint64_t* lane = values.data() + done;
+    std::array<FeistelState, kLanes> states;
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      states[j] = {lane[j] & shape_.low_mask, lane[j] >> shape_.low_bits};
+    }
+    for (unsigned i = 0; i < rounds_; i += 2) {
+      for (FeistelState& state : states) state.Mix(shape_, keys_[i], keys_[i + 1]);
+    }
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      std::uint64_t x = (states[j].high << shape_.low_bits) | states[j].low;
+      while (x >= shape_.size) x = Encrypt(x);
+      lane[j] = x;
     }
   }
   for (; done < values.size(); ++done) values[done] = Forward(values[done]);
@@ -113,30 +103,19 @@ void KeyedPermutation::Forward(std::span<std::uint64_t> values) const {
 
 void KeyedPermutation::Inverse(std::span<std::uint64_t> values) const {
   std::size_t done = 0;
-  if (!is_table()) {
-    const unsigned drop = 64 - shape_.low_bits;
-    for (; values.size() - done >= kLanes; done += kLanes) {
-      std::uint64_t* lane = values.data() + done;
-      std::array<std::uint64_t, kLanes> low;
-      std::array<std::uint64_t, kLanes> high;
-      for (std::size_t j = 0; j < kLanes; ++j) {
-        low[j] = lane[j] & shape_.low_mask;
-        high[j] = lane[j] >> shape_.low_bits;
-      }
-      for (unsigned i = rounds_; i > 0; i -= 2) {
-        for (std::size_t j = 0; j < kLanes; ++j) {
-          low[j] = (low[j] - (RoundWord(high[j], keys_[i - 1]) >> drop)) & shape_.low_mask;
-        }
-        for (std::size_t j = 0; j < kLanes; ++j) {
-          high[j] =
-              SubtractModulo(high[j], MulHigh64(RoundWord(low[j], keys_[i - 2]), shape_.rows), shape_.rows);
-        }
-      }
-      for (std::size_t j = 0; j < kLanes; ++j) {
-        std::uint64_t y = (high[j] << shape_.low_bits) | low[j];
-        while (y >= shape_.size) y = Decrypt(y);
-        lane[j] = y;
-      }
+  for (; !is_table() && values.size() - done >= kLanes; done += kLanes) {
+    std::uint64_t* lane = values.data() + done;
+    std::array<FeistelState, kLanes> states;
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      states[j] = {lane[j] & shape_.low_mask, lane[j] >> shape_.low_bits};
+    }
+    for (unsigned i = rounds_; i > 0; i -= 2) {
+      for (FeistelState& state : states) state.Unmix(shape_, keys_[i - 2], keys_[i - 1]);
+    }
+    for (std::size_t j = 0; j < kLanes; ++j) {
+      std::uint64_t y = (states[j].high << shape_.low_bits) | states[j].low;
+      while (y >= shape_.size) y = Decrypt(y);
+      lane[j] = y;
     }
   }
   for (; done < values.size(); ++done) values[done] = Inverse(values[done]);
