@@ -261,7 +261,7 @@ Status Daemon::OpenStreams() {
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
   registry_ = std::make_unique<stream::StreamRegistry>(
-      stream::RegistryOptions{.view_pin_bytes = *pin},
+      stream::RegistryOptions{.has_ssd = store_ != nullptr, .view_pin_bytes = *pin},
       stream::RegistryParts{.fetcher = *fetcher_,
                             .executor = *executor_,
                             .slots = *slots_,

@@ -16,6 +16,14 @@ struct StreamSession::Job {
   std::int64_t started_ns = 0;
   int refetches = 0;
   bool waited = false;                     // for the GFS
+  // What the registry knows of its attempts to get slot memory.
+  bool is_starved = false;                 // an attempt has failed: the next ones are alone
+  bool is_denied = false;                  // parked for scratch, without an attempt
+  bool takes_unasked = false;              // slot memory that the ledger knows nothing of
+  bool has_scratch = false;
+  std::uint64_t scratch_bytes = 0;         // where has_scratch
+  std::uint64_t releases_seen = 0;         // when the attempt began
+  bool slots_were_empty = false;           // likewise
 };
 
 }  // namespace forebay::stream

@@ -26,16 +26,10 @@ void Add(SessionStats& total, const SessionStats& part) {
   total.held += part.held;
 }
 
-// Slot memory that a stream's batches can take at once, where that is known.
-std::uint64_t SlotNeed(const StreamSpec& spec) {
-  const bool slots = spec.delivery == Delivery::kContiguous || spec.inline_payload;
-  return slots ? spec.batch_bytes_max * spec.credits : 0;
-}
-
 }  // namespace
 
 StreamRegistry::StreamRegistry(const RegistryOptions& options, RegistryParts parts)
-    : options_(options), parts_(parts) {}
+    : options_(options), parts_(parts), ledger_(parts.slots.capacity_bytes()) {}
 
 StreamRegistry::~StreamRegistry() { FOREBAY_CHECK(sessions_.empty()); }
 
@@ -45,27 +39,20 @@ std::string StreamRegistry::GroupName(const StreamSpec& spec) {
 
 Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, BatchSink* sink) {
   const std::string name = GroupName(spec);
-  const std::uint64_t need = SlotNeed(spec);
+  const SlotNeed need = SlotNeedOf(
+      spec, {.has_ssd = options_.has_ssd, .view_pin_bytes = options_.view_pin_bytes});
   std::lock_guard lock(mutex_);
   if (sessions_.size() >= options_.streams_max) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{} streams are open, the most this daemon serves",
                              options_.streams_max));
   }
-  const std::uint64_t capacity = parts_.slots.capacity_bytes();
-  if (need > capacity - std::min(capacity, reserved_bytes_)) {
-    return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("stream '{}' needs {} bytes of slots ({} batches of {} bytes), but "
-                             "{} of {} are taken; raise slots.capacity, or lower the prefetch "
-                             "depth or the batch",
-                             name, need, spec.credits, spec.batch_bytes_max, reserved_bytes_,
-                             capacity));
-  }
   Group joining{.selection = std::string(spec.selection->spec()),
                 .order = spec.order,
                 .global_batch = spec.plan.global_batch(),
                 .ranks = spec.plan.ranks()};
-  Group& group = groups_.try_emplace(name, joining).first->second;
+  const auto known = groups_.find(name);
+  const Group& group = known == groups_.end() ? joining : known->second;
   const bool same = group.selection == joining.selection && group.order == joining.order &&
                     group.global_batch == joining.global_batch && group.ranks == joining.ranks;
   if (!same) {
@@ -78,8 +65,10 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, Bat
                              joining.order.Fingerprint(), joining.selection,
                              joining.global_batch, joining.ranks));
   }
-  ++group.members;
-  reserved_bytes_ += need;
+  if (const Status reserved = ledger_.Reserve(need, spec.credits); !reserved.has_value()) {
+    return reserved.error().WithContext(fmt::format("stream '{}'", name));
+  }
+  ++groups_.try_emplace(name, std::move(joining)).first->second.members;
   std::shared_ptr<StreamSession> session(new StreamSession(
       *this, std::make_shared<const StreamSpec>(std::move(spec)), sink, need));
   sessions_.push_back(session.get());
@@ -92,7 +81,7 @@ void StreamRegistry::Closed(const StreamSession& session) {
   parts_.future.Remove(session.future_.get());
   std::lock_guard lock(mutex_);
   std::erase(sessions_, &session);
-  reserved_bytes_ -= session.reserved_bytes_;
+  ledger_.GiveBack(session.need_, session.spec().credits);
   Add(closed_totals_, stats);
   const auto group = groups_.find(GroupName(session.spec()));
   if (group != groups_.end() && --group->second.members == 0) groups_.erase(group);
@@ -127,23 +116,92 @@ std::size_t StreamRegistry::open_count() const {
   return sessions_.size();
 }
 
-void StreamRegistry::Park(std::shared_ptr<StreamSession::Job> job) {
-  std::lock_guard lock(mutex_);
-  parked_.push_back(std::move(job));
+void StreamRegistry::StartAll(const Jobs& jobs) {
+  for (const auto& job : jobs) job->session->Start(job);
 }
 
-void StreamRegistry::SlotsFreed() {
-  std::vector<std::shared_ptr<StreamSession::Job>> ready;
+bool StreamRegistry::BeginAttempt(const std::shared_ptr<StreamSession::Job>& job,
+                                  std::uint64_t scratch_bytes) {
+  std::lock_guard lock(mutex_);
+  job->releases_seen = releases_;
+  job->slots_were_empty = parts_.slots.used_bytes() == 0;
+  job->is_denied = false;
+  if (scratch_bytes == 0 && !job->is_starved) return true;
+  if (!ledger_.TakeScratch(scratch_bytes, job->is_starved)) {
+    job->is_denied = true;
+    parked_.push_back(job);
+    return false;
+  }
+  job->takes_unasked = false;
+  job->has_scratch = true;
+  job->scratch_bytes = scratch_bytes;
+  return true;
+}
+
+// Only those whom the ledger denied scratch: what others lack does not come back with it.
+StreamRegistry::Jobs StreamRegistry::EndScratchLocked(StreamSession::Job& job) {
+  Jobs ready;
+  if (!job.has_scratch) return ready;
+  job.has_scratch = false;
+  ledger_.EndScratch(job.scratch_bytes, job.is_starved);
+  std::erase_if(parked_, [&ready](const std::shared_ptr<StreamSession::Job>& parked) {
+    if (parked->is_denied) ready.push_back(parked);
+    return parked->is_denied;
+  });
+  return ready;
+}
+
+StreamRegistry::Jobs StreamRegistry::ReleasedLocked() {
+  ++releases_;
+  return std::exchange(parked_, {});
+}
+
+void StreamRegistry::EndAttempt(StreamSession::Job& job) {
+  Jobs ready;
   {
     std::lock_guard lock(mutex_);
-    ready.swap(parked_);
+    ready = EndScratchLocked(job);
+    if (job.takes_unasked) ready = ReleasedLocked();
   }
-  for (const auto& job : ready) job->session->Start(job);
+  StartAll(ready);
+}
+
+void StreamRegistry::ParkFailed(const std::shared_ptr<StreamSession::Job>& job) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    ready = EndScratchLocked(*job);
+    if (!job->is_starved) {
+      // What it had for a while may have made another fail. Said once in a job's life, so that
+      // two that cannot both succeed do not wake each other for ever.
+      const Jobs others = ReleasedLocked();
+      ready.insert(ready.end(), others.begin(), others.end());
+    }
+    job->is_starved = true;
+    (releases_ != job->releases_seen ? ready : parked_).push_back(job);
+  }
+  StartAll(ready);
+}
+
+SlotLedger::Excess StreamRegistry::TakeExcess(std::uint64_t bytes) {
+  if (bytes == 0) return SlotLedger::Excess::kTaken;
+  std::lock_guard lock(mutex_);
+  return ledger_.TakeExcess(bytes);
+}
+
+void StreamRegistry::SlotsFreed(std::uint64_t excess_bytes) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    ledger_.EndExcess(excess_bytes);
+    ready = ReleasedLocked();
+  }
+  StartAll(ready);
 }
 
 void StreamRegistry::ExpireParked() {
   const std::int64_t oldest = parts_.clock.NowNs() - limits::kPullDeadlineMs * 1'000'000;
-  std::vector<std::shared_ptr<StreamSession::Job>> expired;
+  Jobs expired;
   {
     std::lock_guard lock(mutex_);
     std::erase_if(parked_, [&](const std::shared_ptr<StreamSession::Job>& job) {
@@ -158,8 +216,6 @@ void StreamRegistry::ExpireParked() {
                    fmt::format("no slot memory became free within {} ms; raise slots.capacity",
                                limits::kPullDeadlineMs)));
   }
-  // One that was parked after the last release would otherwise wait for the next one.
-  SlotsFreed();
 }
 
 std::unique_ptr<BatchAssembler> StreamRegistry::TakeAssembler() {

@@ -15,12 +15,14 @@
 #include "server/io/clock.h"
 #include "server/stream/batch_assembler.h"
 #include "server/stream/future_use.h"
+#include "server/stream/slot_ledger.h"
 #include "server/stream/stream_session.h"
 #include "server/tier/ram_arena.h"
 
 namespace forebay::stream {
 
 struct RegistryOptions {
+  bool has_ssd = false;  // batches may need slot memory to read from SSD
   std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
   std::uint32_t streams_max = limits::kClientsMax * limits::kStreamsPerClientMax;
 };
@@ -56,7 +58,8 @@ class StreamRegistry {
   // Totals over all streams since the start, closed ones included.
   SessionStats totals() const;
   std::size_t open_count() const;
-  // Fails batches that have waited for slot memory longer than limits::kPullDeadlineMs. To be
+  // Fails batches that have waited for slot memory longer than limits::kPullDeadlineMs; wakes
+  // nobody, because whoever frees memory does. To be
   // called about once a second.
   void ExpireParked();
 
@@ -72,8 +75,21 @@ class StreamRegistry {
   };
   static std::string GroupName(const StreamSpec& spec);
   void Closed(const StreamSession& session);
-  void Park(std::shared_ptr<StreamSession::Job> job);
-  void SlotsFreed();  // parked batches are tried again
+  // Before slot memory is asked for. False: the job waits for others' scratch, and is parked.
+  bool BeginAttempt(const std::shared_ptr<StreamSession::Job>& job, std::uint64_t scratch_bytes);
+  // Its scratch, if any, is free again: whoever waits for that is tried.
+  void EndAttempt(StreamSession::Job& job);
+  // The same after an attempt that found no memory: parks the job, or has it tried again at
+  // once where memory was freed since the attempt began.
+  void ParkFailed(const std::shared_ptr<StreamSession::Job>& job);
+  SlotLedger::Excess TakeExcess(std::uint64_t bytes);
+  // Memory that readers had, or nobody took, is free: parked batches are tried again.
+  void SlotsFreed(std::uint64_t excess_bytes);
+  using Jobs = std::vector<std::shared_ptr<StreamSession::Job>>;
+  // What is to be started afterwards, without the lock.
+  Jobs EndScratchLocked(StreamSession::Job& job);
+  Jobs ReleasedLocked();
+  static void StartAll(const Jobs& jobs);
   std::unique_ptr<BatchAssembler> TakeAssembler();
   void GiveAssembler(std::unique_ptr<BatchAssembler> assembler);
 
@@ -82,9 +98,10 @@ class StreamRegistry {
   mutable std::mutex mutex_;
   std::map<std::string, Group> groups_;
   std::vector<StreamSession*> sessions_;
-  std::uint64_t reserved_bytes_ = 0;
+  SlotLedger ledger_;
+  std::uint64_t releases_ = 0;  // times that slot memory became free
   SessionStats closed_totals_;
-  std::vector<std::shared_ptr<StreamSession::Job>> parked_;
+  Jobs parked_;
   std::vector<std::unique_ptr<BatchAssembler>> assemblers_;
 };
 

@@ -1,5 +1,6 @@
 #include "server/stream/stream_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,11 +13,11 @@
 namespace forebay::stream {
 
 StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
-                             BatchSink* sink, std::uint64_t reserved_bytes)
+                             BatchSink* sink, const SlotNeed& need)
     : registry_(registry),
       spec_(spec),
       future_(std::make_shared<StreamFuture>(std::move(spec))),
-      reserved_bytes_(reserved_bytes),
+      need_(need),
       sink_(sink) {}
 
 StreamSession::~StreamSession() { Close(); }
@@ -73,8 +74,8 @@ std::uint64_t StreamSession::PinBudget() const {
   std::lock_guard lock(mutex_);
   std::unordered_map<const tier::ResidentExtent*, std::uint64_t> pinned;
   std::uint64_t total = 0;
-  for (const auto& [id, hold] : held_) {
-    for (const tier::ExtentRef& ref : hold.extents) {
+  for (const auto& [id, held] : held_) {
+    for (const tier::ExtentRef& ref : held.hold.extents) {
       if (pinned.emplace(ref.get(), ref->image_bytes).second) total += ref->image_bytes;
     }
   }
@@ -99,6 +100,13 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     registry_.GiveAssembler(std::move(assembler));
     return AwaitExtents(job, std::move(extents));
   }
+  const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
+    return ref->tier == tier::TierKind::kSsd;
+  });
+  job->takes_unasked = reads_ssd && spec_->batch_bytes_max == 0;
+  if (!registry_.BeginAttempt(job, reads_ssd ? need_.scratch_bytes : 0)) {
+    return registry_.GiveAssembler(std::move(assembler));
+  }
   AssembleLimits limits;
   if (spec_->delivery == Delivery::kViews) limits.pin_bytes = PinBudget();
   std::vector<tier::ExtentRef> bad;
@@ -108,17 +116,46 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   // Wrong bytes from SSD are fetched anew before the reader is told.
   if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
     ++job->refetches;
+    registry_.EndAttempt(*job);
     for (const tier::ExtentRef& ref : bad) {
       registry_.parts_.fetcher.ReportBad(ref, registry_.parts_.clock.NowNs());
     }
     bad.clear();
     return Start(job);
   }
-  if (!batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted &&
-      registry_.parts_.slots.used_bytes() > 0) {
-    return registry_.Park(job);
+  if (!batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted) {
+    const bool are_empty = registry_.parts_.slots.used_bytes() == 0;
+    return LackSlots(job, batch.error(), are_empty && job->slots_were_empty);
   }
+  const SlotLedger::Excess excess =
+      batch.has_value() ? registry_.TakeExcess(ExcessOf(*batch)) : SlotLedger::Excess::kTaken;
+  if (excess != SlotLedger::Excess::kTaken) {
+    const Error error(ErrorCode::kResourceExhausted,
+                      fmt::format("a batch takes {} bytes of slots, more than other streams have "
+                                  "left; raise slots.capacity, or lower the batch",
+                                  batch->hold.slot.bytes().size()));
+    batch = error;  // its memory is free before anybody is told so
+    return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
+  }
+  registry_.EndAttempt(*job);
   Finish(job, std::move(batch));
+}
+
+// Slot memory beyond what the stream has reserved for each of its batches.
+std::uint64_t StreamSession::ExcessOf(const AssembledBatch& batch) const {
+  const std::uint64_t taken = batch.hold.slot.bytes().size();
+  return taken - std::min(taken, need_.held_bytes);
+}
+
+// A first failure may be due to others' scratch: the second attempt is made alone. Where that
+// fails too, and no reader has anything that it could give back, nothing will help.
+void StreamSession::LackSlots(const std::shared_ptr<Job>& job, const Error& error,
+                              bool is_hopeless) {
+  if (job->is_starved && is_hopeless) {
+    registry_.EndAttempt(*job);
+    return Finish(job, error);
+  }
+  registry_.ParkFailed(job);
 }
 
 void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
@@ -134,6 +171,16 @@ void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
 }
 
 void StreamSession::Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome) {
+  Settle(job, outcome);
+  // What nobody took any more is memory that others may be waiting for.
+  if (!outcome.has_value() || !outcome->hold.slot.valid()) return;
+  const std::uint64_t excess_bytes = ExcessOf(*outcome);
+  outcome->hold = {};
+  registry_.SlotsFreed(excess_bytes);
+}
+
+// Hands the outcome to the sink; the batch's memory stays in `outcome` where there is none.
+void StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome) {
   std::lock_guard sink_lock(sink_mutex_);
   std::uint64_t id = 0;
   std::span<const std::byte> slot;
@@ -143,7 +190,8 @@ void StreamSession::Finish(const std::shared_ptr<Job>& job, Result<AssembledBatc
     if (sink_ != nullptr && outcome.has_value()) {
       id = next_id_++;
       slot = outcome->hold.slot.bytes();
-      held_.emplace(id, std::move(outcome->hold));
+      const std::uint64_t excess_bytes = ExcessOf(*outcome);
+      held_.emplace(id, Held{std::exchange(outcome->hold, {}), excess_bytes});
       CountLocked(*job, *outcome);
     }
   }
@@ -174,7 +222,8 @@ void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
 }
 
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
-  std::vector<BatchHold> freed;  // destroyed after the lock
+  std::vector<Held> freed;  // destroyed after the lock
+  std::uint64_t excess_bytes = 0;
   {
     std::lock_guard lock(mutex_);
     for (const std::uint64_t id : ids) {
@@ -183,18 +232,19 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
         return Error(ErrorCode::kInvalidArgument,
                      fmt::format("batch {} was released but is not held", id));
       }
+      excess_bytes += found->second.excess_bytes;
       freed.push_back(std::move(found->second));
       held_.erase(found);
     }
   }
   freed.clear();
-  registry_.SlotsFreed();
+  registry_.SlotsFreed(excess_bytes);
   return {};
 }
 
 void StreamSession::Close() {
   const bool first = !closed_.exchange(true, std::memory_order_acq_rel);
-  std::unordered_map<std::uint64_t, BatchHold> freed;
+  std::unordered_map<std::uint64_t, Held> freed;
   {
     // Whoever comes second waits here too: a delivery may still be under way, and the sink may
     // be gone once Close has returned to any caller.
@@ -204,9 +254,11 @@ void StreamSession::Close() {
     std::lock_guard lock(mutex_);
     freed.swap(held_);
   }
+  std::uint64_t excess_bytes = 0;
+  for (const auto& [id, held] : freed) excess_bytes += held.excess_bytes;
   freed.clear();
   registry_.Closed(*this);
-  registry_.SlotsFreed();
+  registry_.SlotsFreed(excess_bytes);
 }
 
 }  // namespace forebay::stream

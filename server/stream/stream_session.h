@@ -15,6 +15,7 @@
 #include "proto/contract/result.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/future_use.h"
+#include "server/stream/slot_ledger.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
@@ -66,14 +67,22 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
  private:
   friend class StreamRegistry;
   StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
-                BatchSink* sink, std::uint64_t reserved_bytes);
+                BatchSink* sink, const SlotNeed& need);
 
   // One batch on its way.
   struct Job;
+  // One batch with the reader.
+  struct Held {
+    BatchHold hold;
+    std::uint64_t excess_bytes = 0;  // of slot memory, beyond need_.held_bytes
+  };
   void Start(const std::shared_ptr<Job>& job);
   void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
   void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
+  void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
+  std::uint64_t ExcessOf(const AssembledBatch& batch) const;
   void Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome);
+  void Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
   void CountLocked(const Job& job, const AssembledBatch& batch);
   std::shared_ptr<const Order> OrderOf(EpochId epoch);
   std::uint64_t PinBudget() const;
@@ -81,7 +90,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   StreamRegistry& registry_;
   const std::shared_ptr<const StreamSpec> spec_;
   const std::shared_ptr<StreamFuture> future_;
-  const std::uint64_t reserved_bytes_;  // of slot memory, by the registry
+  const SlotNeed need_;  // reserved by the registry, for each credit
   std::atomic<bool> closed_ = false;
 
   std::mutex sink_mutex_;                 // held while the sink is called; before mutex_
@@ -89,7 +98,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   mutable std::mutex mutex_;
   std::uint32_t under_way_ = 0;
   std::uint64_t next_id_ = 1;
-  std::unordered_map<std::uint64_t, BatchHold> held_;
+  std::unordered_map<std::uint64_t, Held> held_;
   SessionStats stats_;
   std::shared_ptr<const Order> orders_[2];  // of two epochs, by parity
 };

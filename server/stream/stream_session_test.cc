@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -234,6 +235,101 @@ TEST_F(StreamSessionTest, RefusesStreamsThatSlotMemoryCannotHold) {
   ASSERT_FALSE(session.has_value());
   EXPECT_EQ(session.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(session.error().message(), HasSubstr("slots.capacity"));
+}
+
+// Slot memory for 6 batches of 64 KB, and for reading four of them at once: 64 pieces of three
+// pages at most each. Any four may be first, so that the rest never lacks a run of pages.
+const ServeFixture::Ask kTight = {.batch = 64, .credits = 6};
+constexpr std::uint64_t kTightSlotBytes = 6 * (64 << 10) + (2900 << 10);
+
+TEST_F(StreamSessionTest, WhatReadingFromSsdTakesIsPartOfWhatAStreamNeeds) {
+  Start({.ram_bytes = 256 << 10, .slot_bytes = 400 << 10, .ssd_bytes = 64 << 20});
+  auto session = serve_->Open(kTight, *sink_);
+  ASSERT_FALSE(session.has_value()) << "its batches fit, but none could be read";
+  EXPECT_EQ(session.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(session.error().message(), HasSubstr("read from SSD"));
+  auto views = serve_->Open({.batch = 64, .delivery = Delivery::kViews}, *sink_);
+  EXPECT_FALSE(views.has_value()) << "views from SSD lie in slots too";
+}
+
+TEST_F(StreamSessionTest, BatchesThatWaitForScratchComeWithoutAnyRelease) {
+  Start({.ram_bytes = 256 << 10, .slot_bytes = kTightSlotBytes, .ssd_bytes = 64 << 20,
+         .workers = 6});
+  auto session = Open(kTight);
+  ASSERT_NE(session, nullptr);
+  for (std::size_t round = 0; round < 200; ++round) {
+    ASSERT_TRUE(session->Pull({.first = {}, .count = 6}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(6)) << "nobody woke a parked batch, round " << round;
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+      ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+    }
+  }
+  EXPECT_GT(session->stats().ssd_samples, 0u) << "nothing was read from SSD";
+  session->Close();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0u);
+}
+
+TEST_F(StreamSessionTest, TwoReadersOfMoreThanTheyReservedTakeTurns) {
+  // Micro-batches of 256 samples on streams that reserved for 4: one fits at a time.
+  Start({.slot_bytes = 400 << 10, .workers = 4});
+  std::unique_ptr<CollectingSink> sinks[2] = {serve_->MakeSink(), serve_->MakeSink()};
+  std::vector<std::jthread> readers;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    readers.emplace_back([this, i, &sink = *sinks[i]] {
+      auto session = serve_->Open({.batch = 256, .credits = 1,
+                                   .name = i == 0 ? "first" : "second", .ranks = 64}, sink);
+      ASSERT_TRUE(session.has_value()) << session.error().ToString();
+      for (std::uint64_t round = 0; round < 1500; ++round) {
+        ASSERT_TRUE((*session)
+                        ->Pull({.first = {.step = StepId(round % 2), .micro_size = 256}})
+                        .has_value());
+        ASSERT_TRUE(sink.WaitFor(1)) << "nobody woke a parked batch, round " << round;
+        ASSERT_TRUE(sink.errors().empty()) << sink.errors().front().ToString();
+        const std::uint64_t id = sink.TakeBatches().front().id;
+        ASSERT_TRUE((*session)->Release({&id, 1}).has_value());
+      }
+      (*session)->Close();
+    });
+  }
+  readers.clear();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0u);
+}
+
+TEST_F(StreamSessionTest, WhatAClosedStreamWasStillGettingIsFreeForOthers) {
+  Start({.ram_bytes = 256 << 10, .slot_bytes = 1800 << 10, .ssd_bytes = 64 << 20, .workers = 4});
+  for (int round = 0; round < 100; ++round) {
+    auto leaving_sink = serve_->MakeSink();
+    auto leaving = serve_->Open({.batch = 256, .credits = 1, .name = "leaving", .ranks = 64},
+                                *leaving_sink);
+    ASSERT_TRUE(leaving.has_value()) << leaving.error().ToString();
+    auto staying = Open({.batch = 256, .credits = 1, .name = "staying", .ranks = 64});
+    ASSERT_NE(staying, nullptr);
+    const PullRange whole{.first = {.micro_size = 256}};
+    ASSERT_TRUE((*leaving)->Pull(whole).has_value());
+    ASSERT_TRUE(staying->Pull(whole).has_value());
+    (*leaving)->Close();
+    ASSERT_TRUE(sink_->WaitFor(1)) << "nobody woke a parked batch, round " << round;
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    sink_->TakeBatches();
+    staying->Close();
+  }
+}
+
+TEST_F(StreamSessionTest, ABatchBeyondWhatStreamsHaveLeftFailsAlone) {
+  Start({.slot_bytes = 300 << 10});
+  auto session = Open({.batch = 256, .credits = 16, .ranks = 64});
+  auto other = Open({.batch = 8, .credits = 8, .name = "other"});
+  ASSERT_TRUE(session->Pull({.first = {.micro_size = 256}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  ASSERT_EQ(sink_->errors().size(), 1u);
+  EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(sink_->errors()[0].message(), HasSubstr("slots.capacity"));
+  ASSERT_TRUE(other->Pull({.first = {}, .count = 8}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(9)) << "what was promised is there";
+  EXPECT_EQ(sink_->errors().size(), 1u);
+  session->Close();
+  other->Close();
 }
 
 TEST_F(StreamSessionTest, RefusesAGlobalOrderBeyondTheTiersWithAdvice) {

@@ -61,6 +61,11 @@ std::vector<CollectingSink::Taken> CollectingSink::batches() const {
   return batches_;
 }
 
+std::vector<CollectingSink::Taken> CollectingSink::TakeBatches() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(batches_, {});
+}
+
 std::vector<Error> CollectingSink::errors() const {
   std::lock_guard lock(mutex_);
   return errors_;
@@ -136,7 +141,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   self.fetcher_ = std::make_unique<fetch::Fetcher>(*self.cache_, *self.stager_, self.peers_);
   FOREBAY_ASSIGN(self.executor_, fetch::ThreadExecutor::Create(backend, options.workers, 16));
   self.registry_ = std::make_unique<StreamRegistry>(
-      RegistryOptions{.view_pin_bytes = options.view_pin_bytes},
+      RegistryOptions{.has_ssd = options.ssd_bytes > 0,
+                      .view_pin_bytes = options.view_pin_bytes},
       RegistryParts{.fetcher = *self.fetcher_,
                     .executor = *self.executor_,
                     .slots = *self.slots_,

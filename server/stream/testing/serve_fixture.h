@@ -47,6 +47,8 @@ class CollectingSink final : public BatchSink {
   // Blocks until `count` batches and errors together have come; false after 20 seconds.
   bool WaitFor(std::size_t count);
   std::vector<Taken> batches() const;
+  // The same, and forgets them.
+  std::vector<Taken> TakeBatches();
   std::vector<Error> errors() const;
 
  private:

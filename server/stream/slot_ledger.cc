@@ -1,0 +1,103 @@
+#include "server/stream/slot_ledger.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::stream {
+namespace {
+
+constexpr std::uint64_t kPage = limits::kIoAlignmentBytes;
+constexpr std::uint64_t kFieldPaddingBytes = 64;  // fields of a tensor begin at cache lines
+
+std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
+  if (spec.batch_bytes_max == 0) return {};
+  const std::uint64_t samples = spec.plan.global_batch() / spec.plan.ranks();
+  const std::uint64_t extent_bytes =
+      std::max<std::uint64_t>(1, spec.dataset->options().source.extent_bytes);
+  // A sample has a piece per part, and more where it spans extents. Each is read at page
+  // alignment, which adds less than a page at either end.
+  const std::uint64_t pieces =
+      samples * spec.catalog->part_count() + 2 * spec.batch_bytes_max / extent_bytes;
+  const std::uint64_t read_bytes = Pages(spec.batch_bytes_max + pieces * 2 * kPage);
+  if (spec.delivery == Delivery::kContiguous || spec.inline_payload) {
+    const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
+    return {.held_bytes = Pages(spec.batch_bytes_max + padding),
+            .scratch_bytes = policy.has_ssd ? read_bytes : 0};
+  }
+  // Views take slots for what comes from SSD, and for what they may not pin.
+  const bool may_copy =
+      policy.has_ssd || spec.catalog->total_bytes() > policy.view_pin_bytes;
+  return {.held_bytes = may_copy ? read_bytes : 0, .scratch_bytes = 0};
+}
+
+std::uint64_t SlotLedger::LargestScratch() const {
+  return scratch_streams_.empty() ? 0 : scratch_streams_.rbegin()->first;
+}
+
+Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t credits) {
+  const std::uint64_t wanted = need.held_bytes * credits;
+  const std::uint64_t scratch = std::max(LargestScratch(), need.scratch_bytes);
+  const std::uint64_t taken = std::min(capacity_bytes_, held_bytes_ + scratch);
+  if (wanted > capacity_bytes_ - taken || held_bytes_ + scratch > capacity_bytes_) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} bytes of slots are needed ({} batches of {} bytes), and {} to "
+                             "read from SSD, but {} of {} are taken; raise slots.capacity, or "
+                             "lower the prefetch depth or the batch",
+                             wanted, credits, need.held_bytes, scratch, held_bytes_,
+                             capacity_bytes_));
+  }
+  held_bytes_ += wanted;
+  ++scratch_streams_[need.scratch_bytes];
+  return {};
+}
+
+void SlotLedger::GiveBack(const SlotNeed& need, std::uint32_t credits) {
+  held_bytes_ -= need.held_bytes * credits;
+  const auto streams = scratch_streams_.find(need.scratch_bytes);
+  FOREBAY_CHECK(streams != scratch_streams_.end());
+  if (--streams->second == 0) scratch_streams_.erase(streams);
+}
+
+bool SlotLedger::TakeScratch(std::uint64_t bytes, bool alone) {
+  if (is_taken_alone_ || (alone && scratch_takers_ > 0)) return false;
+  const std::uint64_t taken = held_bytes_ + scratch_bytes_ + excess_bytes_;
+  const bool fits = taken <= capacity_bytes_ && bytes <= capacity_bytes_ - taken;
+  // The first one's share is kept free by Reserve and TakeExcess.
+  if (scratch_takers_ > 0 && !fits) return false;
+  scratch_bytes_ += bytes;
+  ++scratch_takers_;
+  is_taken_alone_ = alone;
+  return true;
+}
+
+void SlotLedger::EndScratch(std::uint64_t bytes, bool alone) {
+  FOREBAY_CHECK(scratch_takers_ > 0 && scratch_bytes_ >= bytes);
+  scratch_bytes_ -= bytes;
+  --scratch_takers_;
+  if (alone) is_taken_alone_ = false;
+}
+
+SlotLedger::Excess SlotLedger::TakeExcess(std::uint64_t bytes) {
+  const std::uint64_t promised = held_bytes_ + LargestScratch();  // Reserve: within the capacity
+  if (bytes > capacity_bytes_ - promised) return Excess::kNever;
+  const std::uint64_t taken =
+      held_bytes_ + std::max(LargestScratch(), scratch_bytes_) + excess_bytes_;
+  if (taken > capacity_bytes_ || bytes > capacity_bytes_ - taken) return Excess::kNotNow;
+  excess_bytes_ += bytes;
+  return Excess::kTaken;
+}
+
+void SlotLedger::EndExcess(std::uint64_t bytes) {
+  FOREBAY_CHECK(bytes <= excess_bytes_);
+  excess_bytes_ -= bytes;
+}
+
+}  // namespace forebay::stream
