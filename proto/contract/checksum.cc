@@ -31,6 +31,11 @@ std::uint64_t Checksum(std::span<const std::byte> bytes) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
+ChecksumStream::ChecksumStream() : state_(XXH3_createState()) {
+  FOREBAY_CHECK(state_ != nullptr);
+  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_));
+}
+
 ChecksumStream::ChecksumStream(const ChecksumIdentity& identity) : state_(XXH3_createState()) {
   FOREBAY_CHECK(state_ != nullptr);
   Reset(identity);

@@ -26,9 +26,11 @@ std::uint64_t Checksum(const ChecksumIdentity& identity, std::span<const std::by
 std::uint64_t Checksum(std::span<const std::byte> bytes);
 
 // Incremental form over the same definition: Checksum(identity, a ++ b) ==
-// Update(a), Update(b), Finish(). Not thread-safe. Reusable after Reset.
+// Update(a), Update(b), Finish(), and so without an identity. Not thread-safe. Reusable after
+// Reset.
 class ChecksumStream {
  public:
+  ChecksumStream();  // of plain bytes
   explicit ChecksumStream(const ChecksumIdentity& identity);
   ~ChecksumStream();
   ChecksumStream(const ChecksumStream&) = delete;

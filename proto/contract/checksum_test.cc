@@ -104,6 +104,16 @@ TEST(ChecksumStreamTest, AgreesWithOneShotForEverySplit) {
   }
 }
 
+TEST(ChecksumStreamTest, AgreesWithOneShotOfPlainBytes) {
+  const std::vector<std::byte> bytes = Pattern(700);
+  for (std::size_t split = 0; split <= bytes.size(); ++split) {
+    ChecksumStream stream;
+    stream.Update(std::span(bytes).first(split));
+    stream.Update(std::span(bytes).subspan(split));
+    ASSERT_EQ(stream.Finish(), Checksum(bytes)) << split;
+  }
+}
+
 TEST(ChecksumStreamTest, AgreesWithOneShotForManySmallPiecesOfALongInput) {
   const std::vector<std::byte> bytes = Pattern(100'000);
   const ChecksumIdentity identity = IdentityOf(bytes);
