@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -26,7 +27,7 @@ class ThreadQueue;
 // the pool's jobs, then its queue's completions; so nothing is allocated per operation.
 struct Job {
   Transfer transfer;
-  Result<std::uint64_t> outcome = std::uint64_t{0};
+  std::optional<Result<std::uint64_t>> outcome;
   ThreadQueue* queue = nullptr;
   Job* next = nullptr;
 };
@@ -134,7 +135,7 @@ class ThreadQueue final : public IoQueue {
     const std::size_t count = done_count_;
     for (; done_count_ > 0; --done_count_) {
       Job* job = done_.Pop();
-      completions.push_back({job->transfer.tag, std::move(job->outcome)});
+      completions.push_back({job->transfer.tag, *std::move(job->outcome)});
       free_.push_back(static_cast<std::uint32_t>(job - slots_.data()));
     }
     return count;
@@ -203,9 +204,9 @@ void ThreadPool::Work() {
     if (jobs_.empty()) return;
     Job* job = jobs_.Pop();
     lock.unlock();
-    while (Advance(job->transfer, AskKernel(job->transfer), job->outcome) ==
-           TransferStep::kResume) {
-    }
+    do {
+      job->outcome = Advance(job->transfer, AskKernel(job->transfer));
+    } while (!job->outcome);
     job->queue->Finish(job);
     lock.lock();
   }
@@ -230,10 +231,7 @@ Result<std::unique_ptr<ThreadBackend>> ThreadBackend::Create(
 }
 
 Result<std::unique_ptr<Directory>> ThreadBackend::OpenDirectory(std::string_view path) {
-  PosixDirectoryOptions options;
-  options.method = options_.resolve_method;
-  FOREBAY_ASSIGN(std::unique_ptr<Directory> directory, PosixDirectory::Create(path, options));
-  return directory;
+  return PosixDirectory::Create(path, {.method = options_.resolve_method});
 }
 
 Result<std::unique_ptr<IoQueue>> ThreadBackend::CreateQueue(const QueueOptions& options) {

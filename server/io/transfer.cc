@@ -1,7 +1,6 @@
 #include "server/io/transfer.h"
 
 #include <cerrno>
-#include <string>
 #include <typeinfo>
 
 #include "proto/contract/check.h"
@@ -10,28 +9,17 @@
 namespace forebay::io {
 namespace {
 
-TransferStep Fail(const Transfer& transfer, int system_errno, Result<std::uint64_t>& outcome) {
-  outcome = FileError(system_errno, Describe(transfer));
-  return TransferStep::kDone;
+// Whether `transfer` may ask again after the kernel answered `system_errno`. Counts it.
+bool MayAskAgain(Transfer& transfer, int system_errno) {
+  if (system_errno == EINTR) return transfer.interrupts++ < limits::kInterruptMax;
+  if (system_errno == EAGAIN && transfer.kind != OpKind::kDataSync) {
+    return transfer.retries++ < limits::kIoRetryMax;
+  }
+  return false;
 }
 
-TransferStep Finish(const Transfer& transfer, Result<std::uint64_t>& outcome) {
-  outcome = transfer.done;
-  return TransferStep::kDone;
-}
-
-TransferStep AdvanceAfterError(Transfer& transfer, int system_errno,
-                               Result<std::uint64_t>& outcome) {
-  if (system_errno == EINTR && transfer.interrupts < limits::kInterruptMax) {
-    ++transfer.interrupts;
-    return TransferStep::kResume;
-  }
-  if (system_errno == EAGAIN && transfer.kind != OpKind::kDataSync &&
-      transfer.retries < limits::kIoRetryMax) {
-    ++transfer.retries;
-    return TransferStep::kResume;
-  }
-  return Fail(transfer, system_errno, outcome);
+Error FailureOf(const Transfer& transfer, int system_errno) {
+  return FileError(system_errno, Describe(transfer));
 }
 
 }  // namespace
@@ -53,24 +41,28 @@ Transfer TransferOf(const Operation& operation) {
   return transfer;
 }
 
-TransferStep Advance(Transfer& transfer, std::int64_t answer, Result<std::uint64_t>& outcome) {
-  if (answer < 0) return AdvanceAfterError(transfer, static_cast<int>(-answer), outcome);
-  if (transfer.kind == OpKind::kDataSync) return Finish(transfer, outcome);
+std::optional<Result<std::uint64_t>> Advance(Transfer& transfer, std::int64_t answer) {
+  if (answer < 0) {
+    const int system_errno = static_cast<int>(-answer);
+    if (MayAskAgain(transfer, system_errno)) return std::nullopt;
+    return FailureOf(transfer, system_errno);
+  }
+  if (transfer.kind == OpKind::kDataSync) return transfer.done;
   const auto moved = static_cast<std::uint64_t>(answer);
   FOREBAY_CHECK(moved <= transfer.length - transfer.done);
   transfer.done += moved;
-  if (transfer.done == transfer.length) return Finish(transfer, outcome);
-  if (transfer.kind == OpKind::kRead && moved == 0) return Finish(transfer, outcome);
-  if (moved == 0) return Fail(transfer, EIO, outcome);  // a device that takes nothing, forever
+  if (transfer.done == transfer.length) return transfer.done;
+  if (moved == 0 && transfer.kind == OpKind::kRead) return transfer.done;
+  if (moved == 0) return FailureOf(transfer, EIO);  // a device that takes nothing, forever
   const bool is_block_end = transfer.done % limits::kIoAlignmentBytes == 0;
   if (transfer.file->is_direct() && !is_block_end) {
     // Direct transfers move whole blocks except at the end of the file, where asking again
     // from the middle of a block would be refused as misaligned.
-    return transfer.kind == OpKind::kRead ? Finish(transfer, outcome)
-                                          : Fail(transfer, EIO, outcome);
+    if (transfer.kind == OpKind::kRead) return transfer.done;
+    return FailureOf(transfer, EIO);
   }
   transfer.retries = 0;
-  return TransferStep::kResume;
+  return std::nullopt;
 }
 
 std::string Describe(const Transfer& transfer) {

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
@@ -33,13 +35,12 @@ struct Transfer {
 // a file of another back end is a programming error.
 Transfer TransferOf(const Operation& operation);
 
-enum class TransferStep : std::uint8_t { kResume, kDone };
-
-// Takes the kernel's answer (bytes, or a negative errno). kResume: ask again for what is
-// left. kDone: `outcome` holds the bytes moved, or the error. EINTR is resumed (at most
-// limits::kInterruptMax times), EAGAIN at most limits::kIoRetryMax times and never for a data sync,
-// because a sync that failed once may succeed later without having written anything.
-TransferStep Advance(Transfer& transfer, std::int64_t answer, Result<std::uint64_t>& outcome);
+// Takes the kernel's answer (bytes, or a negative errno) and returns the bytes moved, or the
+// error, or nullopt: ask again for what is left. EINTR is resumed at most
+// limits::kInterruptMax times, EAGAIN at most limits::kIoRetryMax times and never for a data
+// sync, because a sync that failed once may succeed later without having written anything.
+[[nodiscard]] std::optional<Result<std::uint64_t>> Advance(Transfer& transfer,
+                                                           std::int64_t answer);
 
 // "read 4096 bytes at 8192 of 'a/b'".
 std::string Describe(const Transfer& transfer);

@@ -59,16 +59,12 @@ Result<std::unique_ptr<UringBackend>> UringBackend::Create(const UringOptions& o
 }
 
 Result<std::unique_ptr<Directory>> UringBackend::OpenDirectory(std::string_view path) {
-  PosixDirectoryOptions options;
-  options.method = options_.resolve_method;
-  FOREBAY_ASSIGN(std::unique_ptr<Directory> directory, PosixDirectory::Create(path, options));
-  return directory;
+  return PosixDirectory::Create(path, {.method = options_.resolve_method});
 }
 
 Result<std::unique_ptr<IoQueue>> UringBackend::CreateQueue(const QueueOptions& options) {
   FOREBAY_TRY(CheckQueueOptions(options));
-  FOREBAY_ASSIGN(std::unique_ptr<IoQueue> queue, UringQueue::Create(options, options_));
-  return queue;
+  return UringQueue::Create(options, options_);
 }
 
 }  // namespace forebay::io

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "proto/contract/check.h"
@@ -270,13 +271,13 @@ std::size_t UringQueue::Reap(std::vector<Completion>& completions) {
 bool UringQueue::TakeAnswer(SlotIndex slot, std::int32_t answer,
                             std::vector<Completion>& completions) {
   Transfer& transfer = slots_[slot];
-  Result<std::uint64_t> outcome = std::uint64_t{0};
-  if (Advance(transfer, answer, outcome) == TransferStep::kResume) {
+  std::optional<Result<std::uint64_t>> outcome = Advance(transfer, answer);
+  if (!outcome) {
     ++counters_.resumed;
     waiting_.Push(slot);
     return false;
   }
-  completions.push_back({transfer.tag, std::move(outcome)});
+  completions.push_back({transfer.tag, *std::move(outcome)});
   free_.push_back(slot);
   return true;
 }
