@@ -226,6 +226,7 @@ void Acceptor::AcceptAll() {
     }
     Connection connection;
     connection.fd = std::move(fd);
+    connection.peer = {.pid = peer.pid, .uid = peer.uid};
     connection.deadline_ns = clock_.NowNs() + limits::kHandshakeDeadlineMs * kNsPerMs;
     open_.push_back(std::move(connection));
   }
@@ -286,7 +287,7 @@ bool Acceptor::Complete(Connection& connection) {
     sessions_.insert(connection.session);
   }
   ++connections_;
-  hand_over_(std::exchange(connection.fd, std::move(watched)));
+  hand_over_(std::exchange(connection.fd, std::move(watched)), connection.peer);
   connection.handed_over = true;
   return true;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -28,6 +29,12 @@ struct SharedEntry {
   int fd = -1;
 };
 
+// Who is at the other end, by the kernel's word.
+struct PeerCredentials {
+  pid_t pid = 0;  // 0: in another pid namespace
+  uid_t uid = 0;
+};
+
 struct AcceptorOptions {
   std::string socket_path;       // absolute, at most 107 bytes; its directory must exist
   std::uint64_t generation = 0;
@@ -38,7 +45,7 @@ struct AcceptorOptions {
 class Acceptor {
  public:
   // Called on the acceptor's thread with a socket that passed the handshake.
-  using HandOver = std::function<void(UniqueFd)>;
+  using HandOver = std::function<void(UniqueFd, const PeerCredentials&)>;
 
   // Binds; connections wait until Start. A stale socket is removed: the caller holds the
   // daemon's lease, so nobody can be behind it. kInvalidArgument: the path is too long;
@@ -64,6 +71,7 @@ class Acceptor {
   // A connection in its handshake, or, once handed over, watched for its end.
   struct Connection {
     UniqueFd fd;
+    PeerCredentials peer;
     std::uint64_t session = 0;
     std::int64_t deadline_ns = 0;
     std::size_t received = 0;

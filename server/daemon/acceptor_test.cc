@@ -138,13 +138,16 @@ class AcceptorTest : public ::testing::Test {
       regions_.push_back(std::move(*region));
       entries.push_back(entry);
     }
+    const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
+      std::lock_guard lock(mutex_);
+      EXPECT_EQ(peer.pid, getpid());
+      EXPECT_EQ(peer.uid, getuid());
+      handed_over_.push_back(std::move(fd));
+    };
     auto created = Acceptor::Create({.socket_path = socket_path_,
                                      .generation = kGeneration,
                                      .connections_max = connections_max},
-                                    std::move(entries), clock_, [this](UniqueFd fd) {
-                                      std::lock_guard lock(mutex_);
-                                      handed_over_.push_back(std::move(fd));
-                                    });
+                                    std::move(entries), clock_, hand_over);
     ASSERT_TRUE(created.has_value()) << created.error().ToString();
     acceptor_ = std::move(*created);
     acceptor_->Start();
@@ -414,7 +417,7 @@ TEST_F(AcceptorTest, AStaleSocketIsReplaced) {
 TEST_F(AcceptorTest, AFileInTheSocketsPlaceIsNotRemoved) {
   std::ofstream(socket_path_) << "a thesis";
   const auto refused = Acceptor::Create({.socket_path = socket_path_, .connections_max = 1}, {},
-                                        clock_, [](UniqueFd) {});
+                                        clock_, [](UniqueFd, const PeerCredentials&) {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists);
   EXPECT_THAT(refused.error().message(), HasSubstr(socket_path_));
@@ -425,7 +428,7 @@ TEST_F(AcceptorTest, APathThatIsTooLongIsRefused) {
   const std::string fits = folder_ + "/" + std::string(107 - folder_.size() - 1, 's');
   for (const std::string& path : {fits, fits + "s"}) {
     const auto created = Acceptor::Create({.socket_path = path, .connections_max = 1}, {}, clock_,
-                                          [](UniqueFd) {});
+                                          [](UniqueFd, const PeerCredentials&) {});
     EXPECT_EQ(created.has_value(), path == fits);
     if (created.has_value()) continue;
     EXPECT_EQ(created.error().code(), ErrorCode::kInvalidArgument);
@@ -436,7 +439,7 @@ TEST_F(AcceptorTest, APathThatIsTooLongIsRefused) {
 TEST_F(AcceptorTest, AMissingDirectoryIsNamed) {
   const auto refused =
       Acceptor::Create({.socket_path = folder_ + "/none/s", .connections_max = 1}, {}, clock_,
-                       [](UniqueFd) {});
+                       [](UniqueFd, const PeerCredentials&) {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message(), HasSubstr("/none/s"));
 }

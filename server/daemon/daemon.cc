@@ -1,5 +1,6 @@
 #include "server/daemon/daemon.h"
 
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -108,7 +109,8 @@ Daemon::Daemon(const Config& config)
       generation_(RandomGeneration()),
       started_ns_(clock_.NowNs()),
       idle_since_ns_(started_ns_),
-      job_id_(JobId(config)) {}
+      job_id_(JobId(config)),
+      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Daemon::~Daemon() { Stop(); }
 
@@ -312,13 +314,16 @@ Status Daemon::OpenServer() {
   std::vector<SharedEntry> regions;
   AddRegions(*arena_, RegionKind::kArena, generation_, regions);
   AddRegions(*slots_, RegionKind::kSlots, generation_, regions);
+  const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
+    // What gRPC will call the connection, as long as the descriptor is open.
+    data_service_->Connected(fmt::format("fd:{}", fd.get()),
+                             {.name = "", .pid = peer.pid, .uid = peer.uid});
+    grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
+  };
   FOREBAY_ASSIGN(acceptor_, Acceptor::Create({.socket_path = socket_path_,
                                               .generation = generation_,
                                               .connections_max = limits::kClientsMax},
-                                             std::move(regions), clock_, [this](UniqueFd fd) {
-                                               grpc::AddInsecureChannelFromFd(server_.get(),
-                                                                              fd.Release());
-                                             }));
+                                             std::move(regions), clock_, hand_over));
   acceptor_->Start();
   return {};
 }
@@ -340,6 +345,13 @@ bool Daemon::Tick() {
                     idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * 1'000 *
                                    kNsPerMs;
   return drain_requested_ || idle;
+}
+
+void Daemon::RequestDrain() {
+  drain_requested_ = true;
+  const std::uint64_t one = 1;
+  // Without a wake-up the next tick sees it.
+  if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
 }
 
 void Daemon::Stop() {

@@ -10,6 +10,7 @@
 #include <grpcpp/server.h>
 
 #include "proto/contract/result.h"
+#include "proto/contract/unique_fd.h"
 #include "server/daemon/acceptor.h"
 #include "server/daemon/admin_service.h"
 #include "server/daemon/background_scrubber.h"
@@ -54,7 +55,9 @@ class Daemon final : public AdminTarget {
   tier::ExtentCache& cache() override { return *cache_; }
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
-  void RequestDrain() override { drain_requested_ = true; }
+  void RequestDrain() override;
+  // Readable once Tick has something to say before its second is over.
+  int wake_fd() const { return wake_fd_.get(); }
   bool stopping() const override { return stopping_; }
 
  private:
@@ -79,6 +82,7 @@ class Daemon final : public AdminTarget {
   std::int64_t idle_since_ns_ = 0;
   std::string job_id_;
   std::string socket_path_;
+  const UniqueFd wake_fd_;
   std::atomic<bool> drain_requested_ = false;
   std::atomic<bool> stopping_ = false;
   bool stopped_ = false;

@@ -1,6 +1,8 @@
 // What a daemon says of itself: for `forebay status` and the metrics endpoint alike.
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include "server/daemon/daemon.h"
 #include "server/daemon/version.h"
 
@@ -95,7 +97,10 @@ v1::StatusReply Daemon::StatusNow() {
     v1::StreamStatus& stream = *reply.add_streams();
     stream.set_name(summary.stream_name);
     stream.set_dataset(summary.dataset);
-    stream.set_client(summary.client);
+    stream.set_client(summary.client.name.empty() ? fmt::format("pid {}", summary.client.pid)
+                                                  : summary.client.name);
+    stream.set_client_pid(summary.client.pid);
+    stream.set_client_uid(summary.client.uid);
     stream.set_rank(summary.rank);
     stream.set_ranks(summary.ranks);
     stream.set_credits(summary.credits);

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -66,10 +67,10 @@ void Announce(const Daemon& daemon, int ready_fd) {
 // Blocks until a signal asks for the end, or the daemon itself does. The second signal aborts.
 void Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  pollfd polled{signal_fd, POLLIN, 0};
+  pollfd polled[] = {{signal_fd, POLLIN, 0}, {daemon.wake_fd(), POLLIN, 0}};
   constexpr int kTickMs = 1000;
   for (;;) {
-    poll(&polled, 1, kTickMs);
+    poll(polled, std::size(polled), kTickMs);
     signalfd_siginfo info{};
     if (read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
       spdlog::info("signal {}: draining (a second one ends at once)", info.ssi_signo);

@@ -41,6 +41,15 @@ grpc::Status CheckHello(const v1::HelloRequest& request, const DataServiceOption
   return grpc::Status::OK;
 }
 
+// A client's word for itself stands in logs and tables: no more than a name, and visible.
+std::string ShownName(std::string name) {
+  if (name.size() > limits::kNameBytesMax) name.resize(limits::kNameBytesMax);
+  for (char& c : name) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return name;
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const Error& error) {
@@ -52,6 +61,17 @@ DataService::DataService(DataServiceOptions options, DataServiceParts parts)
 
 DataService::~DataService() = default;
 
+void DataService::Connected(const std::string& peer, const ClientIdentity& client) {
+  std::lock_guard lock(mutex_);
+  clients_[peer] = client;
+}
+
+ClientIdentity DataService::ClientOf(const std::string& peer) const {
+  std::lock_guard lock(mutex_);
+  const auto found = clients_.find(peer);
+  return found == clients_.end() ? ClientIdentity{.name = peer} : found->second;
+}
+
 grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* context,
                                              const v1::HelloRequest* request,
                                              v1::HelloReply* reply) {
@@ -59,6 +79,11 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
   grpc::Status status = CheckHello(*request, options_);
   if (status.ok() && !parts_.knows_session(request->session())) {
     status = {grpc::StatusCode::UNAUTHENTICATED, "unknown session: handshake first"};
+  }
+  if (status.ok()) {
+    std::lock_guard lock(mutex_);
+    ClientIdentity& client = clients_[context->peer()];
+    client.name = ShownName(request->client_name());
   }
   reply->set_protocol_version(kProtocolVersion);
   reply->set_layout_version(kLayoutVersion);
@@ -111,7 +136,7 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(
     grpc::CallbackServerContext* context) {
-  auto* reactor = std::make_unique<StreamReactor>(*this, context->peer()).release();
+  auto* reactor = std::make_unique<StreamReactor>(*this, ClientOf(context->peer())).release();
   Joined(reactor);
   reactor->Begin();
   return reactor;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -53,6 +54,9 @@ class DataService final : public forebay::v1::Data::CallbackService {
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
 
+  // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
+  void Connected(const std::string& peer, const ClientIdentity& client);
+
   // Ends every stream; returns at once.
   void Drain();
   // Waits until every stream has ended; false where `wait` was too short for a reader that does
@@ -63,11 +67,15 @@ class DataService final : public forebay::v1::Data::CallbackService {
   friend class StreamReactor;
   void Joined(class StreamReactor* reactor);
   void Left(class StreamReactor* reactor);
+  ClientIdentity ClientOf(const std::string& peer) const;
 
   const DataServiceOptions options_;
   DataServiceParts parts_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable all_left_;
+  // By the name of a connection. A name comes back with another connection, so there are never
+  // more than were open at once.
+  std::unordered_map<std::string, ClientIdentity> clients_;
   bool draining_ = false;
   std::unordered_set<class StreamReactor*> reactors_;
 };

@@ -9,7 +9,7 @@
 #include "server/stream/wire_batch.h"
 
 namespace forebay::stream {
-StreamReactor::StreamReactor(DataService& service, std::string client)
+StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
     : service_(service), client_(std::move(client)) {}
 
 void StreamReactor::Begin() { StartRead(&request_); }
@@ -249,7 +249,8 @@ void StreamReactor::EndLocked(const grpc::Status& status) {
   if (ended_) return;
   ended_ = true;
   if (!status.ok() && status.error_code() != grpc::StatusCode::CANCELLED) {
-    spdlog::warn("stream of '{}' ended: {}", client_, status.error_message());
+    spdlog::warn("stream of '{}' (pid {}) ended: {}", client_.name, client_.pid,
+                 status.error_message());
   }
   Finish(status);
 }

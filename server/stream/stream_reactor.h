@@ -17,7 +17,7 @@ namespace forebay::stream {
 class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>,
                             public BatchSink {
  public:
-  StreamReactor(DataService& service, std::string client);
+  StreamReactor(DataService& service, ClientIdentity client);
   // Begins reading; once after construction.
   void Begin();
 
@@ -50,7 +50,7 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void EndLocked(const grpc::Status& status);
 
   DataService& service_;
-  const std::string client_;
+  const ClientIdentity client_;
   v1::StreamRequest request_;
 
   std::mutex mutex_;

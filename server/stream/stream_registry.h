@@ -38,7 +38,8 @@ struct RegistryParts {
 
 // What one open stream looks like from outside.
 struct StreamSummary {
-  std::string stream_name, dataset, client;
+  std::string stream_name, dataset;
+  ClientIdentity client;
   std::uint32_t rank = 0, ranks = 0, credits = 0;
   SessionStats stats;
 };

@@ -17,6 +17,13 @@
 
 namespace forebay::stream {
 
+// Who reads: for status and logs, never to decide anything.
+struct ClientIdentity {
+  std::string name;       // its own words in Hello; empty where it said none
+  std::int64_t pid = 0;   // 0: in another pid namespace
+  std::uint32_t uid = 0;
+};
+
 // The reader's words, as they came over the wire.
 struct StreamRequestSpec {
   std::string dataset;
@@ -30,7 +37,7 @@ struct StreamRequestSpec {
   std::uint32_t credits = 0;
   std::uint64_t catalog_fingerprint = 0;
   bool inline_payload = false;
-  std::string client;  // for status and logs
+  ClientIdentity client;
 };
 
 // Resolved and consistent. Immutable.
@@ -41,7 +48,7 @@ struct StreamSpec {
   OrderSpec order;
   StepPlan plan;
   std::string stream_name;
-  std::string client;
+  ClientIdentity client;
   std::uint32_t rank = 0;
   Delivery delivery = Delivery::kContiguous;
   std::uint32_t credits = 0;

@@ -40,7 +40,7 @@ void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& messag
   }
 }
 
-StreamRequestSpec FromWire(const v1::OpenStream& open, std::string client) {
+StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
   const auto spec = std::as_bytes(std::span(open.order_spec().data(), open.order_spec().size()));
   return {.dataset = open.dataset(),
           .stream_name = open.stream_name(),

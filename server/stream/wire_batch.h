@@ -10,7 +10,7 @@ namespace forebay::stream {
 
 void FillBatch(std::uint64_t id, const AssembledBatch& batch, v1::Batch& message);
 void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& message);
-StreamRequestSpec FromWire(const v1::OpenStream& open, std::string client);
+StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client);
 BatchName FromWire(const v1::Pull& pull);
 
 }  // namespace forebay::stream

@@ -30,6 +30,33 @@ TEST(LifecycleTest, SaysReadyOnceClientsMayConnect) {
   EXPECT_EQ(client.Status().pid(), daemon->pid());
 }
 
+TEST(LifecycleTest, StatusNamesWhoReads) {
+  const DaemonRig rig;
+  const auto daemon = rig.Start();
+  RawClient named(rig.socket_path());
+  RawClient nameless(rig.socket_path());
+  v1::HelloRequest hello = named.GoodHello();
+  hello.set_client_name("resnet \x1b[31m rank 3");
+  v1::HelloReply reply;
+  ASSERT_TRUE(named.Hello(hello, reply).ok());
+  RawStream first(named);
+  RawStream second(nameless);
+  v1::StreamRequest open = GoodOpen(named.Describe(kDataset), 64);
+  first.Write(open);
+  ASSERT_TRUE(first.Read().has_value());
+  open.mutable_open()->set_stream_name("validation");
+  second.Write(open);
+  ASSERT_TRUE(second.Read().has_value());
+  const v1::StatusReply status = nameless.Status();
+  ASSERT_EQ(status.streams_size(), 2);
+  for (const v1::StreamStatus& stream : status.streams()) {
+    EXPECT_EQ(stream.client(), stream.name() == "train" ? "resnet ?[31m rank 3"
+                                                        : "pid " + std::to_string(getpid()));
+    EXPECT_EQ(stream.client_pid(), getpid());
+    EXPECT_EQ(stream.client_uid(), getuid());
+  }
+}
+
 TEST(LifecycleTest, ADataSetIsReadOnceAndServedWhole) {
   const DaemonRig rig;
   const auto daemon = rig.Start();

@@ -198,7 +198,7 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
                            .credits = ask.credits,
                            .catalog_fingerprint = 0,
                            .inline_payload = false,
-                           .client = "test"};
+                           .client = {.name = "test"}};
 }
 
 Result<std::shared_ptr<StreamSession>> ServeFixture::Open(const Ask& ask, CollectingSink& sink) {
