@@ -416,6 +416,15 @@ TEST_F(SegmentDamage, MissingAndTruncatedFilesAreDataLossOnce) {
   EXPECT_EQ(CodeOf(store->Get(KeyOfNumber(2))), ErrorCode::kDataLoss);
 }
 
+TEST_F(SegmentDamage, AFileThatHasGrownIsDataLoss) {
+  auto bytes = Take(backend_.FileBytes(PathOf(1)));
+  bytes.resize(bytes.size() + 4096);
+  FOREBAY_EXPECT_OK(backend_.AddFile(PathOf(1), bytes));
+  const auto store = OpenStore(backend_, *directory_);
+  EXPECT_EQ(CodeOf(store->Get(KeyOfNumber(1))), ErrorCode::kDataLoss)
+      << "somebody else writes to it, so nothing of it can be trusted";
+}
+
 TEST_F(SegmentDamage, FlippedBitOfTableOrFooterIsFoundOnGet) {
   for (std::uint32_t i = 0; i < kCount; ++i) {
     const TestExtent extent = MakeExtent(i);
