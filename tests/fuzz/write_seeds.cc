@@ -5,14 +5,20 @@
 #include <filesystem>
 #include <fstream>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <google/protobuf/util/delimited_message_util.h>
+
+#include "forebay/v1/admin.pb.h"
 #include "forebay/v1/data.pb.h"
+#include "proto/contract/check.h"
 #include "proto/contract/order_token.h"
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
+#include "server/catalog/selection.h"
 #include "server/tier/manifest_log.h"
 #include "server/tier/segment_format.h"
 
@@ -194,6 +200,96 @@ void WriteDeliveryLogs(SeedFolder& seeds) {
               HeaderLine({.first_epoch = ~std::uint64_t{0}}));
 }
 
+// What stream_request_fuzz serves: 512 records, and a reader of all of them.
+v1::StreamRequest OpenRequest(std::string_view selection, Delivery delivery) {
+  const auto selected = catalog::MakeSelection(selection, 512, "");
+  FOREBAY_CHECK(selected.has_value());
+  const auto order = OrderSpec{.seed = 7,
+                               .sample_count = (*selected)->size(),
+                               .selection_fingerprint = (*selected)->fingerprint(),
+                               .tail = TailPolicy::kPad}
+                         .Encode();
+  v1::StreamRequest request;
+  v1::OpenStream& open = *request.mutable_open();
+  open.set_dataset("data");
+  open.set_stream_name("train");
+  open.set_selection(std::string(selection));
+  open.set_order_spec(order.data(), order.size());
+  open.set_global_batch(16);
+  open.set_ranks(2);
+  open.set_delivery(static_cast<std::uint32_t>(delivery));
+  open.set_credits(4);
+  return request;
+}
+
+v1::StreamRequest PullRequest(std::uint64_t step, std::uint32_t count) {
+  v1::StreamRequest request;
+  v1::Pull& pull = *request.add_pulls();
+  pull.set_first_step(step);
+  pull.set_step_count(count);
+  return request;
+}
+
+std::string Delimited(const std::vector<v1::StreamRequest>& requests) {
+  std::ostringstream out;
+  for (const v1::StreamRequest& request : requests) {
+    FOREBAY_CHECK(google::protobuf::util::SerializeDelimitedToOstream(request, &out));
+  }
+  return out.str();
+}
+
+void WriteRequests(SeedFolder& seeds) {
+  const v1::StreamRequest open = OpenRequest("all", Delivery::kContiguous);
+  v1::StreamRequest release;
+  for (std::uint64_t id = 1; id <= 3; ++id) release.add_release(id);
+  v1::StreamRequest micro = PullRequest(3, 1);
+  micro.mutable_pulls(0)->set_micro_size(16);
+  micro.mutable_pulls(0)->set_epoch(9);
+  v1::StreamRequest finish;
+  finish.set_finish(true);
+  seeds.Write("stream_request/contiguous",
+              Delimited({open, PullRequest(0, 3), release, PullRequest(3, 4), finish}));
+  seeds.Write("stream_request/views", Delimited({OpenRequest("range:3:200", Delivery::kViews),
+                                                 PullRequest(11, 2), micro}));
+  v1::StreamRequest inlined = OpenRequest("hash:0:0.5", Delivery::kContiguous);
+  inlined.mutable_open()->set_inline_payload(true);
+  seeds.Write("stream_request/inline", Delimited({inlined, PullRequest(0, 1)}));
+  seeds.Write("stream_request/more_than_credits", Delimited({open, PullRequest(0, 5)}));
+  seeds.Write("stream_request/not_held", Delimited({open, release}));
+  seeds.Write("stream_request/opened_twice", Delimited({open, open}));
+  seeds.Write("stream_request/not_opened", Delimited({PullRequest(0, 1)}));
+  seeds.Write("stream_request/steps_that_do_not_exist",
+              Delimited({open, PullRequest(~std::uint64_t{0}, 4)}));
+
+  v1::ResolveRequest resolve;
+  resolve.set_dataset("data");
+  resolve.set_selection("hash:0.25:0.5");
+  resolve.set_first_index(7);
+  resolve.set_count(100);
+  seeds.Write("resolve_request/hash", resolve.SerializeAsString());
+  resolve.set_selection("range:9000:20000");
+  seeds.Write("resolve_request/beyond", resolve.SerializeAsString());
+  resolve.set_selection("list:train");
+  seeds.Write("resolve_request/no_such_split", resolve.SerializeAsString());
+  resolve.set_selection("all");
+  resolve.set_first_index(~std::uint64_t{0});
+  resolve.set_count(65'536);
+  seeds.Write("resolve_request/behind_the_end", resolve.SerializeAsString());
+}
+
+void WriteClientHellos(SeedFolder& seeds) {
+  ClientHello hello;
+  seeds.Write("acceptor/inline", TextOf(hello));
+  hello.flags = ClientHello::kWantsSharedMemory;
+  seeds.Write("acceptor/shared_memory", TextOf(hello));
+  seeds.Write("acceptor/torn", TextOf(hello).substr(0, 20));
+  seeds.Write("acceptor/goes_on_talking", TextOf(hello) + "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  hello.layout_version += 1;
+  seeds.Write("acceptor/newer", TextOf(hello));
+  hello.magic = 0;
+  seeds.Write("acceptor/another_protocol", TextOf(hello));
+}
+
 }  // namespace
 }  // namespace forebay
 
@@ -208,5 +304,7 @@ int main(int argc, char** argv) {
   forebay::WriteHandshakes(seeds);
   forebay::WriteReplies(seeds);
   forebay::WriteDeliveryLogs(seeds);
+  forebay::WriteRequests(seeds);
+  forebay::WriteClientHellos(seeds);
   return seeds.is_good() ? 0 : 1;
 }

@@ -1,0 +1,74 @@
+// Fuzz target: a ResolveRequest, the one admin request whose words are parsed further. What is
+// answered are samples of the data set, ascending, and no more than were asked for.
+#include <cstdint>
+#include <memory>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "server/daemon/admin_service.h"
+#include "server/io/memory_backend.h"
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::size_t kRecordBytes = 8;
+constexpr std::uint64_t kSamples = 10'000;
+
+// One data set, "data"; nothing else of a daemon is asked for.
+class OneDataset final : public AdminTarget {
+ public:
+  OneDataset() {
+    FOREBAY_CHECK(
+        backend_
+            .AddFile("/gfs/data.bin", stream::ServeFixture::RecordFile(kSamples, kRecordBytes))
+            .has_value());
+    auto made = stream::ServeFixture::Create(backend_, kRecordBytes, {});
+    FOREBAY_CHECK(made.has_value());
+    serve_ = std::move(*made);
+    FOREBAY_CHECK(serve_->StageAll().has_value());
+  }
+
+  v1::StatusReply StatusNow() override { return {}; }
+  std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
+                                            std::string& unknown) override {
+    if (names.size() == 1 && names.front() == "data") return {&serve_->dataset()};
+    unknown = "another";
+    return {};
+  }
+  v1::DatasetStatus StatusOf(const stage::Dataset&) override { return {}; }
+  void StageNow(stage::Dataset&, bool) override {}
+  tier::ExtentCache& cache() override { return serve_->cache(); }
+  io::IoBackend& backend() override { return backend_; }
+  io::Clock& clock() override { return clock_; }
+  void RequestDrain() override {}
+  bool stopping() const override { return false; }
+
+ private:
+  io::MemoryBackend backend_;
+  io::SteadyClock clock_;
+  std::unique_ptr<stream::ServeFixture> serve_;
+};
+
+}  // namespace
+}  // namespace forebay::daemon
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay;
+  static daemon::OneDataset target;
+  v1::ResolveRequest request;
+  if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
+  daemon::AdminService service(target);
+  v1::ResolveReply reply;
+  if (!service.ResolveSelection(nullptr, &request, &reply).ok()) {
+    FOREBAY_CHECK(reply.sample_ids_size() == 0);
+    return 0;
+  }
+  FOREBAY_CHECK(reply.selected_count() <= daemon::kSamples);
+  FOREBAY_CHECK(static_cast<std::uint32_t>(reply.sample_ids_size()) <= request.count());
+  for (int i = 0; i < reply.sample_ids_size(); ++i) {
+    FOREBAY_CHECK(reply.sample_ids(i) < daemon::kSamples);
+    FOREBAY_CHECK(i == 0 || reply.sample_ids(i) > reply.sample_ids(i - 1));
+  }
+  return 0;
+}
