@@ -39,7 +39,7 @@ std::string StreamRegistry::GroupName(const StreamSpec& spec) {
 
 Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, BatchSink* sink) {
   const std::string name = GroupName(spec);
-  const SlotNeed need = SlotNeedOf(
+  SlotNeed need = SlotNeedOf(
       spec, {.has_ssd = options_.has_ssd, .view_pin_bytes = options_.view_pin_bytes});
   std::lock_guard lock(mutex_);
   if (sessions_.size() >= options_.streams_max) {
@@ -65,7 +65,13 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, Bat
                              joining.order.Fingerprint(), joining.selection,
                              joining.global_batch, joining.ranks));
   }
-  if (const Status reserved = ledger_.Reserve(need, spec.credits); !reserved.has_value()) {
+  Status reserved = ledger_.Reserve(need, spec.credits);
+  if (!reserved.has_value() && spec.delivery == Delivery::kViews && !spec.inline_payload) {
+    // What lies in RAM needs no slots: such a stream makes do with what others leave.
+    need = {};
+    reserved = ledger_.Reserve(need, spec.credits);
+  }
+  if (!reserved.has_value()) {
     return reserved.error().WithContext(fmt::format("stream '{}'", name));
   }
   ++groups_.try_emplace(name, std::move(joining)).first->second.members;
