@@ -42,13 +42,14 @@ namespace {
 
 // Allocations of 200 rounds of 32 reads, after some rounds to warm up.
 std::uint64_t AllocationsOf(IoBackend& backend) {
+  constexpr std::size_t kFileBytes = 32UL * 4'096;
   const TempFolder folder;
   const auto directory = Take(backend.OpenDirectory(folder.path()));
   const auto queue = Take(backend.CreateQueue({32}));
   FOREBAY_EXPECT_OK(WriteFully(*queue, *Take(directory->Open("a", OpenMode::kCreate)), 0,
-                               Pattern(32 * 4'096)));
+                               Pattern(kFileBytes)));
   const auto file = Take(directory->Open("a", OpenMode::kRead));
-  std::vector<std::byte> buffer(32 * 4'096);
+  std::vector<std::byte> buffer(kFileBytes);
   const std::span<std::byte> region = buffer;
   static_cast<void>(queue->RegisterMemory({&region, 1}));
   std::vector<Operation> batch;

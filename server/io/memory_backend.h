@@ -43,6 +43,8 @@ class MemoryBackend final : public IoBackend {
  public:
   explicit MemoryBackend(const MemoryOptions& options = {});
   ~MemoryBackend() override;
+  MemoryBackend(const MemoryBackend&) = delete;
+  MemoryBackend& operator=(const MemoryBackend&) = delete;
 
   std::string_view name() const override { return "memory"; }
   Result<std::unique_ptr<Directory>> OpenDirectory(std::string_view path) override;

@@ -27,6 +27,8 @@ class ThreadBackend final : public IoBackend {
   // gives no more threads.
   static Result<std::unique_ptr<ThreadBackend>> Create(const ThreadBackendOptions& options = {});
   ~ThreadBackend() override;
+  ThreadBackend(const ThreadBackend&) = delete;
+  ThreadBackend& operator=(const ThreadBackend&) = delete;
 
   std::string_view name() const override { return "threads"; }
   Result<std::unique_ptr<Directory>> OpenDirectory(std::string_view path) override;
