@@ -84,7 +84,7 @@ inline constexpr std::int64_t kHandshakeDeadlineMs = 5'000;
 inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls, unless said
 inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit
 inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, cold GFS included
-inline constexpr std::int64_t kCatalogWaitMs = 24 * 3'600'000;  // Open, while a catalog is built
+inline constexpr std::int64_t kCatalogWaitMs = 24L * 3'600'000;  // Open, while a catalog is built
 
 // --- input and output --------------------------------------------------------------------
 inline constexpr std::uint32_t kIoDepthMax = 1024;
