@@ -13,12 +13,13 @@
 
 namespace forebay::catalog {
 
-// What a builder works on; all outlive the call. `progress` may be null.
+// What a builder works on; all outlive the call. `progress` and `runs` may be null.
 struct BuildContext {
   io::IoBackend& backend;
   io::Directory& root;
   const DatasetSource& source;
   const std::function<void(std::uint64_t)>& progress;
+  const RunSink& runs;
 };
 
 Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& context);

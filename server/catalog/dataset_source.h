@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,11 +43,15 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source);
 // read, and n is known at once.
 bool BuildsFromMetadata(Format format);
 
+// Told of an extent made of whole objects as soon as it is certain, long before the catalog is
+// (kImageFolder). The objects are borrowed for the call. Called on the builder's thread.
+using RunSink = std::function<void(ExtentId, const ExtentInfo&, std::span<const ObjectInfo>)>;
+
 // Builds such a catalog. Opens only objects whose header must be read. Errors name the object,
 // the offset and the reason. `progress` may be null; called with objects seen so far.
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
-    const std::function<void(std::uint64_t)>& progress);
+    const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr);
 
 // Builds a catalog in the same sequential pass that stages (kTar). The stager feeds every
 // object's bytes in order; the builder cuts extents at sample boundaries as they pass by and

@@ -10,7 +10,7 @@
 namespace forebay::catalog {
 namespace {
 
-constexpr std::size_t kStatBatch = 65'536;      // paths held at once in a large directory
+constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut
 
 void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
   const auto raw = std::as_bytes(std::span(&word, 1));
@@ -31,6 +31,7 @@ class ImageFolderBuilder {
   Status AddFile(const std::string& path, const io::FileInfo& info);
   Status AddLargeFile(std::uint64_t bytes);
   Status CutRun();
+  void AnnounceRun(const ExtentRow& row);
   bool IsSample(std::string_view name) const;
 
   const BuildContext& context_;
@@ -42,6 +43,9 @@ class ImageFolderBuilder {
   std::uint64_t run_bytes_ = 0;
   std::uint32_t run_count_ = 0;
   std::vector<std::byte> entries_;
+  std::vector<std::string> run_paths_;  // kept where somebody wants to know of runs
+  std::vector<ObjectInfo> run_objects_;
+  std::uint32_t extent_count_ = 0;
 };
 
 bool ImageFolderBuilder::IsSample(std::string_view name) const {
@@ -61,10 +65,26 @@ Status ImageFolderBuilder::CutRun() {
   row.starting_count = run_count_;
   row.bytes = static_cast<std::uint32_t>(run_bytes_);
   FOREBAY_TRY(writer_.AddExtent(row, entries_, {}));
+  AnnounceRun(row);
+  ++extent_count_;
   entries_.clear();
   run_bytes_ = 0;
   run_count_ = 0;
   return {};
+}
+
+void ImageFolderBuilder::AnnounceRun(const ExtentRow& row) {
+  if (!context_.runs) return;
+  for (std::size_t i = 0; i < run_paths_.size(); ++i) run_objects_[i].path = run_paths_[i];
+  ExtentInfo info;
+  info.first_object = ObjectId(row.first_object);
+  info.object_count = row.object_count;
+  info.bytes = row.bytes;
+  info.first_sample = SampleId(row.first_sample);
+  info.sample_count = row.sample_count;
+  context_.runs(ExtentId(extent_count_), info, run_objects_);
+  run_paths_.clear();
+  run_objects_.clear();
 }
 
 // The file added last spans extents of its own.
@@ -79,6 +99,7 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
     row.starting_count = offset == 0 ? 1 : 0;
     row.bytes = static_cast<std::uint32_t>(std::min(extent_bytes, bytes - offset));
     FOREBAY_TRY(writer_.AddExtent(row, offset == 0 ? entries_ : std::vector<std::byte>(), {}));
+    ++extent_count_;
   }
   entries_.clear();
   return {};
@@ -122,6 +143,10 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
   if (is_large) return AddLargeFile(info.bytes);
   run_bytes_ += info.bytes;
   ++run_count_;
+  if (context_.runs) {
+    run_paths_.push_back(path);
+    run_objects_.push_back({.path = {}, .bytes = info.bytes, .mtime_ns = info.mtime_ns});
+  }
   return {};
 }
 

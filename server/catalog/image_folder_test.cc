@@ -145,6 +145,46 @@ TEST_F(ImageFolderTest, ReportsProgressPerFile) {
   EXPECT_THAT(seen, ElementsAre(1, 2, 3, 4));
 }
 
+TEST_F(ImageFolderTest, AnnouncesEveryRunOfWholeFilesAsTheCatalogWillHaveIt) {
+  AddFolder(2, 5, 10);
+  AddFile("class2/large", std::string(200, 'x'));  // spans extents of its own: not announced
+  AddFile("class2/small", "0123456789");
+  source_.extent_bytes = 64;
+  std::vector<ExtentId> announced;
+  std::vector<ExtentInfo> infos;
+  std::vector<std::vector<std::string>> paths;
+  const auto catalog = BuildFromMetadata(
+      backend_, *root_, source_, nullptr,
+      [&](ExtentId extent, const ExtentInfo& info, std::span<const ObjectInfo> objects) {
+        announced.push_back(extent);
+        infos.push_back(info);
+        for (paths.emplace_back(); const ObjectInfo& object : objects) {
+          paths.back().push_back(std::string(object.path));
+          EXPECT_NE(object.bytes, 0U);
+        }
+      });
+  ASSERT_TRUE(catalog.has_value());
+  std::size_t runs = 0;
+  for (std::uint32_t i = 0; i < (*catalog)->extent_count(); ++i) {
+    const ExtentInfo info = (*catalog)->extent(ExtentId(i));
+    const ObjectInfo first = (*catalog)->object(info.first_object);
+    if (first.bytes > source_.extent_bytes) continue;
+    ASSERT_LT(runs, announced.size());
+    EXPECT_EQ(announced[runs], ExtentId(i));
+    EXPECT_EQ(infos[runs].first_object, info.first_object);
+    EXPECT_EQ(infos[runs].object_count, info.object_count);
+    EXPECT_EQ(infos[runs].object_offset, info.object_offset);
+    EXPECT_EQ(infos[runs].bytes, info.bytes);
+    EXPECT_EQ(infos[runs].first_sample, info.first_sample);
+    EXPECT_EQ(infos[runs].sample_count, info.sample_count);
+    ASSERT_EQ(paths[runs].size(), info.object_count);
+    EXPECT_EQ(paths[runs].front(), first.path);
+    ++runs;
+  }
+  EXPECT_EQ(runs, announced.size());
+  EXPECT_GE(runs, 2U);
+}
+
 TEST_F(ImageFolderTest, NeedsAtMost24BytesPerSampleBesidesNames) {
   std::uint64_t name_bytes = 0;
   for (int i = 0; i < 20000; ++i) {

@@ -284,7 +284,9 @@ Status Daemon::OpenServer() {
                 return acceptor_ && acceptor_->KnowsSession(session);
               },
           .ensure_staging = [this](stage::Dataset& dataset) {
-            if (dataset.progress().state == stage::DatasetState::kIdle) stager_->Stage(dataset);
+            if (dataset.progress().state == stage::DatasetState::kIdle) {
+              stager_->StageForReader(dataset);
+            }
           }});
   admin_service_ = std::make_unique<AdminService>(*this);
   grpc::ServerBuilder builder;

@@ -19,6 +19,7 @@ namespace forebay::io {
 namespace {
 
 constexpr std::size_t kReapBatch = 64;
+constexpr std::size_t kBlockingReadBytesMin = 64 << 10;  // smaller: a worker costs more
 constexpr int kSubmitFailuresMax = 1000;             // one millisecond apart: a second
 constexpr std::size_t kFixedBytesMax = 1ULL << 30;   // of one registered buffer (the kernel's)
 constexpr std::size_t kFixedCountMax = 1ULL << 14;   // registered buffers (the kernel's)
@@ -179,6 +180,11 @@ void UringQueue::Prepare(io_uring_sqe* sqe, SlotIndex slot) {
       break;
     case OpKind::kDataSync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
+  // Some file systems (FUSE, network ones) read within the submission whatever they are asked,
+  // and a batch of large reads would run one after another.
+  const bool may_block = transfer.kind == OpKind::kRead && !transfer.file->is_direct() &&
+                         transfer.next_bytes() >= kBlockingReadBytesMin;
+  if (may_block) sqe->flags |= IOSQE_ASYNC;
   io_uring_sqe_set_data64(sqe, slot);
 }
 

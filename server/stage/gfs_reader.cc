@@ -11,50 +11,115 @@
 namespace forebay::stage {
 namespace {
 
-// One transfer of a batch: what it reads and which object it belongs to, for its error.
-struct Transfer {
-  io::Operation operation;
-  ObjectId object;
+// The reads of one extent, paced by the gate. Each read keeps its file open until it has ended,
+// so whole small files are open no longer than their bytes are under way.
+class ExtentReads {
+ public:
+  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, const Rank& rank)
+      : queue_(queue), dataset_(dataset), gate_(gate), rank_(rank), reads_(queue.depth()) {
+    for (std::size_t i = reads_.size(); i > 0; --i) free_.push_back(i - 1);
+  }
+  ExtentReads(const ExtentReads&) = delete;
+  ExtentReads& operator=(const ExtentReads&) = delete;
+  // After an error too, nothing may be under way into memory that is given up.
+  ~ExtentReads() {
+    while (in_flight() > 0) (void)Reap();
+  }
+
+  // Starts reading `image` from `offset` of `object` on, in requests of `request_bytes`. Returns
+  // with some of them under way; an error may be of an earlier read.
+  Status Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
+              std::uint64_t offset, std::span<std::byte> image, std::uint64_t request_bytes);
+  Status Finish() {
+    while (in_flight() > 0) FOREBAY_TRY(Reap());
+    return {};
+  }
+
+ private:
+  struct OneRead {
+    std::shared_ptr<io::File> file;
+    catalog::ObjectInfo object;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+  };
+
+  std::size_t in_flight() const { return reads_.size() - free_.size(); }
+  Status AwaitPermit();
+  Status Reap();
+  Status Outcome(const OneRead& read, const io::Completion& completion) const;
+
+  io::IoQueue& queue_;
+  Dataset& dataset_;
+  RequestGate& gate_;
+  const Rank& rank_;
+  std::vector<OneRead> reads_;     // by tag
+  std::vector<std::size_t> free_;  // tags
+  std::vector<io::Completion> completions_;
 };
 
-// What was moved is counted, whether or not all of it was.
-Status RunTransfers(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                    std::span<Transfer> transfers) {
-  std::vector<io::Operation> operations;
-  std::vector<io::Completion> completions;
-  std::size_t begin = 0;
-  while (begin < transfers.size()) {
-    const std::size_t count = std::min(queue.depth(), transfers.size() - begin);
-    operations.clear();
-    completions.clear();
-    for (std::size_t i = 0; i < count; ++i) {
-      transfers[begin + i].operation.tag = begin + i;
-      operations.push_back(transfers[begin + i].operation);
+Status ExtentReads::AwaitPermit() {
+  while (in_flight() > 0) {
+    if (!free_.empty() && gate_.TryAcquire(rank_)) return {};
+    FOREBAY_TRY(Reap());
+  }
+  gate_.Acquire(rank_);
+  return {};
+}
+
+Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
+                         std::uint64_t offset, std::span<std::byte> image,
+                         std::uint64_t request_bytes) {
+  for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
+    const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
+    FOREBAY_TRY(AwaitPermit());
+    const std::size_t tag = free_.back();
+    io::Operation operation;
+    operation.file = file.get();
+    operation.offset = offset + done;
+    operation.buffer = image.subspan(done, length);
+    operation.tag = tag;
+    const Status submitted = queue_.Submit({&operation, 1});
+    if (!submitted.has_value()) {
+      gate_.Release();
+      return submitted;
     }
-    FOREBAY_TRY(queue.Submit(operations));
-    while (completions.size() < count) queue.Wait(count - completions.size(), completions);
-    std::uint64_t moved = 0;
-    for (const io::Completion& completion : completions) moved += completion.bytes.value_or(0);
-    dataset.CountGfs(0, count, moved, 0);
-    for (const io::Completion& completion : completions) {
-      const Transfer& transfer = transfers[completion.tag];
-      const std::string path(catalog.object(transfer.object).path);
-      if (!completion.bytes.has_value()) {
-        return completion.bytes.error().WithContext("reading object '" + path + "' at offset " +
-                                                    std::to_string(transfer.operation.offset));
-      }
-      if (*completion.bytes != transfer.operation.buffer.size()) {
-        return Error(ErrorCode::kDataLoss,
-                     "object '" + path + "' ends at offset " +
-                         std::to_string(transfer.operation.offset + *completion.bytes) +
-                         ", but its catalog says " +
-                         std::to_string(catalog.object(transfer.object).bytes) +
-                         " bytes: it was truncated after it was catalogued");
-      }
-    }
-    begin += count;
+    free_.pop_back();
+    reads_[tag] = {file, object, offset + done, length};
   }
   return {};
+}
+
+// Waits for at least one read. The first error is returned; all that ended are accounted for.
+Status ExtentReads::Reap() {
+  completions_.clear();
+  queue_.Wait(1, completions_);
+  std::uint64_t moved = 0;
+  Status first;
+  for (const io::Completion& completion : completions_) {
+    gate_.Release();
+    moved += completion.bytes.value_or(0);
+    const OneRead read = std::exchange(reads_[completion.tag], {});
+    free_.push_back(completion.tag);
+    Status outcome = Outcome(read, completion);
+    if (first.has_value() && !outcome.has_value()) first = std::move(outcome);
+  }
+  // What was moved is counted, whether or not all of it was.
+  dataset_.CountGfs(0, completions_.size(), moved, 0);
+  return first;
+}
+
+Status ExtentReads::Outcome(const OneRead& read, const io::Completion& completion) const {
+  if (!completion.bytes.has_value()) {
+    return completion.bytes.error().WithContext("reading object '" +
+                                                std::string(read.object.path) + "' at offset " +
+                                                std::to_string(read.offset));
+  }
+  if (*completion.bytes == read.length) return {};
+  return Error(ErrorCode::kDataLoss,
+               "object '" + std::string(read.object.path) + "' ends at offset " +
+                   std::to_string(read.offset + *completion.bytes) + ", but its catalog says " +
+                   std::to_string(read.object.bytes) +
+                   " bytes: it was truncated after it was catalogued");
 }
 
 }  // namespace
@@ -136,72 +201,61 @@ void GfsReader::CloseObjects(const Dataset& dataset) {
 }
 
 Status GfsReader::ReadImage(io::IoQueue& queue, Dataset& dataset,
-                            const catalog::Catalog& catalog, ExtentId extent,
+                            const catalog::Catalog& catalog, ExtentId extent, const Rank& rank,
                             std::span<std::byte> image) {
   const catalog::ExtentInfo info = catalog.extent(extent);
   FOREBAY_CHECK(image.size() == info.bytes);
-  return info.object_count == 1 && catalog.object(info.first_object).bytes > info.bytes
-             ? ReadRange(queue, dataset, catalog, info, image)
-             : ReadRun(queue, dataset, catalog, info, image);
+  if (info.object_count == 1 && catalog.object(info.first_object).bytes > info.bytes) {
+    return ReadRange(queue, dataset, catalog, info, rank, image);
+  }
+  std::vector<catalog::ObjectInfo> objects;
+  objects.reserve(info.object_count);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
+  }
+  return ReadRun(queue, dataset, objects, rank, image);
 }
 
 Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
                             const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
-                            std::span<std::byte> image) {
+                            const Rank& rank, std::span<std::byte> image) {
   FOREBAY_ASSIGN(const std::shared_ptr<OpenObject> object,
                  OpenShared(dataset, catalog, info.first_object));
-  std::vector<Transfer> transfers;
-  for (std::uint64_t done = 0; done < image.size(); done += request_bytes_) {
-    const std::uint64_t length = std::min<std::uint64_t>(request_bytes_, image.size() - done);
-    Transfer transfer;
-    transfer.object = info.first_object;
-    transfer.operation.file = object->file.get();
-    transfer.operation.offset = info.object_offset + done;
-    transfer.operation.buffer = image.subspan(done, length);
-    transfers.push_back(transfer);
+  const catalog::ObjectInfo described = catalog.object(info.first_object);
+  Status status;
+  {
+    ExtentReads reads(queue, dataset, gate_, rank);
+    status = reads.Read(described, {object, object->file.get()}, info.object_offset, image,
+                        request_bytes_);
+    if (status.has_value()) status = reads.Finish();
   }
-  Status status = RunTransfers(queue, dataset, catalog, transfers);
   if (status.has_value()) {
     // A handle stays open for many extents: what was read through it must be from the object
     // that was catalogued, and only a look afterwards says so.
     dataset.CountGfs(0, 0, 0, 1);
-    status = CheckObjectUnchanged(dataset, catalog.object(info.first_object), *object->file);
+    status = CheckObjectUnchanged(dataset, described, *object->file);
   }
   // A stale handle would fail for ever, so a later try opens anew.
   if (!status.has_value()) Forget({&dataset, info.first_object}, object);
   return status;
 }
 
-// Whole objects, one after another: opened in small groups so that the reads of a group overlap.
+// Opening is what a GFS is slow at, so the next file is opened while the last ones are read.
 Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
-                          const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
+                          std::span<const catalog::ObjectInfo> objects, const Rank& rank,
                           std::span<std::byte> image) {
+  ExtentReads reads(queue, dataset, gate_, rank);
   std::uint64_t placed = 0;
-  std::uint32_t next = 0;
-  while (next < info.object_count) {
-    std::vector<std::unique_ptr<io::File>> files;
-    std::vector<Transfer> transfers;
-    while (next < info.object_count && files.size() < limits::kRunFilesMax) {
-      const ObjectId id(info.first_object.value() + next++);
-      const catalog::ObjectInfo object = catalog.object(id);
-      if (object.bytes > image.size() - placed) {
-        return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
-                                               "': objects of an extent exceed its size");
-      }
-      FOREBAY_ASSIGN(files.emplace_back(), OpenObjectChecked(dataset, object));
-      for (std::uint64_t done = 0; done < object.bytes; done += request_bytes_) {
-        Transfer transfer;
-        transfer.object = id;
-        transfer.operation.file = files.back().get();
-        transfer.operation.offset = done;
-        transfer.operation.buffer = image.subspan(
-            placed + done, std::min<std::uint64_t>(request_bytes_, object.bytes - done));
-        transfers.push_back(transfer);
-      }
-      placed += object.bytes;
+  for (const catalog::ObjectInfo& object : objects) {
+    if (object.bytes > image.size() - placed) {
+      return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
+                                             "': objects of an extent exceed its size");
     }
-    FOREBAY_TRY(RunTransfers(queue, dataset, catalog, transfers));
+    FOREBAY_ASSIGN(std::shared_ptr<io::File> file, OpenObjectChecked(dataset, object));
+    FOREBAY_TRY(reads.Read(object, file, 0, image.subspan(placed, object.bytes), request_bytes_));
+    placed += object.bytes;
   }
+  FOREBAY_TRY(reads.Finish());
   if (placed != image.size()) {
     return Error(ErrorCode::kDataLoss,
                  "catalog of '" + dataset.name() + "': objects of an extent fall short of it");

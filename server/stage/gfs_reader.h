@@ -15,19 +15,26 @@
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
+#include "server/stage/request_gate.h"
 
 namespace forebay::stage {
 
 // Thread-safe; each caller brings its own queue.
 class GfsReader {
  public:
-  explicit GfsReader(std::uint64_t request_bytes) : request_bytes_(request_bytes) {}
+  // `gate` is borrowed: it decides which extent's requests come first.
+  GfsReader(std::uint64_t request_bytes, RequestGate& gate)
+      : request_bytes_(request_bytes), gate_(gate) {}
 
   // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
   // has another size or mtime, also where it changed while it was read; kDataLoss: it ended
   // early, or the device failed. After a failure the next read opens the object anew.
   Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                   ExtentId extent, std::span<std::byte> image);
+                   ExtentId extent, const Rank& rank, std::span<std::byte> image);
+  // The same for a run of whole objects that no catalog has yet.
+  Status ReadRun(io::IoQueue& queue, Dataset& dataset,
+                 std::span<const catalog::ObjectInfo> objects, const Rank& rank,
+                 std::span<std::byte> image);
   // Closes what it holds open of `dataset`, once that is staged.
   void CloseObjects(const Dataset& dataset);
 
@@ -54,11 +61,11 @@ class GfsReader {
   // Forgets a handle that failed, unless it has been replaced already.
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                   const catalog::ExtentInfo& info, std::span<std::byte> image);
-  Status ReadRun(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                 const catalog::ExtentInfo& info, std::span<std::byte> image);
+                   const catalog::ExtentInfo& info, const Rank& rank,
+                   std::span<std::byte> image);
 
   const std::uint64_t request_bytes_;
+  RequestGate& gate_;
   std::mutex mutex_;
   std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
   std::deque<ObjectKey> oldest_;  // of open_, in the order of opening

@@ -57,7 +57,7 @@ class GfsReaderTest : public ::testing::Test {
   Status Read(std::uint32_t extent) {
     const std::uint64_t bytes = catalog_->extent(ExtentId(extent)).bytes;
     image_ = Take(io::AlignedBuffer::Create(bytes));
-    return reader_.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(extent),
+    return reader_.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(extent), rank_,
                              image_.span().first(bytes));
   }
   void ExpectRange(std::uint32_t extent) {
@@ -76,7 +76,9 @@ class GfsReaderTest : public ::testing::Test {
   std::unique_ptr<io::IoQueue> queue_;
   std::optional<Dataset> dataset_;
   std::shared_ptr<const catalog::Catalog> catalog_;
-  GfsReader reader_{kRequestBytes};
+  RequestGate gate_{4};
+  const Rank rank_ = 0;
+  GfsReader reader_{kRequestBytes, gate_};
   io::AlignedBuffer image_;
 };
 
@@ -135,7 +137,7 @@ TEST_F(GfsReaderTest, HoldsABoundedNumberOfObjectsOpen) {
   for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {
     FOREBAY_EXPECT_OK(Read(i));
     const std::uint64_t bytes = catalog_->extent(ExtentId(i)).bytes;
-    FOREBAY_EXPECT_OK(reader_.ReadImage(*queue_, twin, *catalog_, ExtentId(i),
+    FOREBAY_EXPECT_OK(reader_.ReadImage(*queue_, twin, *catalog_, ExtentId(i), rank_,
                                         image_.span().first(bytes)));
     EXPECT_LE(memory_.open_file_count(), 64u);
   }

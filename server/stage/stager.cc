@@ -20,7 +20,10 @@ using tier::ExtentRef;
 
 namespace {
 
-constexpr std::size_t kQueueDepth = 32;  // of a reader
+constexpr std::size_t kQueueDepth = 32;     // of a reader
+constexpr std::int64_t kReaderGraceNs = 50'000'000;  // from catalog to first pull, and to spare
+constexpr std::size_t kEarlyRunsMax = 64;   // waiting; more are staged once there is a catalog
+constexpr std::uint64_t kBackgroundRank = std::uint64_t{1} << 63;  // and above: after demands
 
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
   // Planned below the watermark at which the cache begins to evict: what has a home stays there.
@@ -56,6 +59,10 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
     return Error(ErrorCode::kInvalidArgument,
                  "stage.request_bytes must be between 4 KiB and 64 MiB");
   }
+  if (options.requests == 0 || options.requests > limits::kIoDepthMax) {
+    return Error(ErrorCode::kInvalidArgument, "stage.requests must be between 1 and " +
+                                                  std::to_string(limits::kIoDepthMax));
+  }
   std::unique_ptr<Stager> stager(new Stager(options, std::move(parts)));
   for (std::uint32_t i = 0; i < options.readers; ++i) {
     FOREBAY_ASSIGN(auto queue, stager->parts_.backend.CreateQueue({.depth = kQueueDepth}));
@@ -70,7 +77,8 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
 Stager::Stager(const StagerOptions& options, StagerParts parts)
     : options_(options),
       parts_(std::move(parts)),
-      gfs_(options.request_bytes),
+      gate_(options.requests),
+      gfs_(options.request_bytes, gate_),
       placer_(RoomOf(options_, parts_)) {}
 
 Stager::~Stager() {
@@ -81,6 +89,7 @@ Stager::~Stager() {
     stopping_ = true;
     cancelled.swap(demanded_);
     never_catalogued.swap(catalogue_jobs_);
+    early_.clear();
   }
   work_.notify_all();
   stopped_.notify_all();
@@ -92,11 +101,17 @@ Stager::~Stager() {
   for (const Job& job : never_catalogued) job.dataset->Fail(stopped);
 }
 
-void Stager::Stage(Dataset& dataset, bool rebuild) {
+void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
+
+void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   {
     std::lock_guard lock(mutex_);
-    catalogue_jobs_.push_back({.dataset = &dataset, .extent = std::nullopt, .rebuild = rebuild});
+    Job job;
+    job.dataset = &dataset;
+    job.rebuild = rebuild;
+    job.grace_ns = grace_ns;
+    catalogue_jobs_.push_back(std::move(job));
   }
   work_.notify_one();
 }
@@ -117,7 +132,14 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ra
         std::lock_guard lock(mutex_);
         stopping = stopping_;
         if (!stopping) {
-          demanded_.push_back({.dataset = &dataset, .extent = extent, .in_ram = in_ram});
+          Job job;
+          job.dataset = &dataset;
+          job.extent = extent;
+          job.in_ram = in_ram;
+          job.rank = std::make_shared<Rank>(next_rank_++);
+          ranks_[{&dataset, extent}] = job.rank;
+          demanded_.push_back(std::move(job));
+          EndGraceLocked(dataset);
         }
       }
       if (stopping) {
@@ -127,9 +149,25 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ra
       work_.notify_one();
       return;
     }
-    if (dataset.AddWaiter(extent, waiter)) return;
+    if (dataset.AddWaiter(extent, waiter)) {
+      Hurry(dataset, extent);
+      return;
+    }
     // The load under way ended between the two calls: look again.
   }
+}
+
+void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
+  std::shared_ptr<Rank> rank;
+  std::uint64_t value = 0;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = ranks_.find({&dataset, extent});
+    if (found == ranks_.end()) return;
+    rank = found->second;
+    value = next_rank_++;
+  }
+  gate_.Promote(*rank, value);
 }
 
 void Stager::Run(io::IoQueue& queue) {
@@ -137,47 +175,106 @@ void Stager::Run(io::IoQueue& queue) {
 }
 
 std::optional<Stager::Job> Stager::NextJob() {
+  const auto take = [](std::deque<Job>& jobs) {
+    Job job = std::move(jobs.front());
+    jobs.pop_front();
+    return job;
+  };
+  // One thread at least stays free for demands while others scan, and a quarter of them while
+  // others stage in the background: a demand does not wait for an extent nobody asked for.
+  const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1);
+  const std::uint32_t background_max = std::max(1U, options_.readers - options_.readers / 4);
   std::unique_lock lock(mutex_);
   for (;;) {
     if (stopping_) return std::nullopt;
-    if (!demanded_.empty()) {
-      Job job = demanded_.front();
-      demanded_.pop_front();
-      return job;
-    }
-    // One thread at least stays free for demands while others scan.
-    const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1);
+    if (!demanded_.empty()) return take(demanded_);
     if (!catalogue_jobs_.empty() && cataloguing_ < cataloguing_max) {
-      Job job = catalogue_jobs_.front();
-      catalogue_jobs_.pop_front();
       ++cataloguing_;
-      return job;
+      return take(catalogue_jobs_);
     }
-    if (!background_.empty()) {
-      Dataset* dataset = background_.front();
-      if (std::optional<ExtentId> extent = dataset->ClaimNext(parts_.clock.NowNs())) {
-        return Job{.dataset = dataset, .extent = extent};
+    if (!early_.empty()) {
+      ++early_loads_[early_.front().dataset];
+      return take(early_);
+    }
+    if (background_loads_ < background_max) {
+      const auto soonest = std::min_element(
+          background_.begin(), background_.end(),
+          [](const Background& a, const Background& b) { return a.not_before_ns < b.not_before_ns; });
+      if (soonest != background_.end()) {
+        const std::int64_t wait_ns = soonest->not_before_ns - parts_.clock.NowNs();
+        if (wait_ns > 0) {
+          work_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+          continue;
+        }
+        std::iter_swap(background_.begin(), soonest);
+        if (std::optional<Job> job = NextInBackground(lock)) return job;
+        continue;
       }
-      background_.erase(background_.begin());
-      // Otherwise the last load to end closes them: it may not have opened its object yet.
-      if (dataset->progress().state == DatasetState::kStaging) continue;
-      lock.unlock();
-      gfs_.CloseObjects(*dataset);
-      lock.lock();
-      continue;
     }
     work_.wait(lock);
   }
 }
 
-void Stager::Perform(const Job& job, io::IoQueue& queue) {
-  Dataset& dataset = *job.dataset;
-  if (job.extent) {
-    const plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(*job.extent);
-    const Status loaded = Load(dataset, *job.extent, home, queue);
-    if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
-    return;
+// The next extent of the first data set that has one left; unset, to look again, where it had
+// none and was taken off the list.
+std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>& lock) {
+  Dataset* const dataset = background_.front().dataset;
+  if (std::optional<ExtentId> extent = dataset->ClaimNext(parts_.clock.NowNs())) {
+    ++background_loads_;
+    Job job;
+    job.dataset = dataset;
+    job.extent = extent;
+    job.background = true;
+    job.rank = std::make_shared<Rank>(kBackgroundRank + next_rank_++);
+    ranks_[{dataset, *extent}] = job.rank;
+    return job;
   }
+  background_.erase(background_.begin());
+  // Otherwise the last load to end closes them: it may not have opened its object yet.
+  if (dataset->progress().state != DatasetState::kStaging) {
+    lock.unlock();
+    gfs_.CloseObjects(*dataset);
+    lock.lock();
+  }
+  return std::nullopt;
+}
+
+void Stager::EndGraceLocked(const Dataset& dataset) {
+  for (Background& background : background_) {
+    if (background.dataset == &dataset) background.not_before_ns = 0;
+  }
+}
+
+void Stager::Perform(const Job& job, io::IoQueue& queue) {
+  if (job.extent) {
+    PerformLoad(job, queue);
+  } else if (job.early) {
+    const Status loaded = LoadEarly(*job.dataset, *job.early, *job.rank, queue);
+    if (!loaded.has_value()) {
+      // Whoever needs the extent tries again, and then it is an error.
+      spdlog::debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
+    }
+    std::lock_guard lock(mutex_);
+    if (--early_loads_[job.dataset] == 0) early_over_.notify_all();
+  } else {
+    PerformCatalogue(job, queue);
+  }
+}
+
+void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
+  Dataset& dataset = *job.dataset;
+  const Status loaded = Load(dataset, *job.extent, job, queue);
+  {
+    // Before it is reported: from then on the extent may be claimed anew.
+    std::lock_guard lock(mutex_);
+    ranks_.erase({&dataset, *job.extent});
+    if (job.background) --background_loads_;
+  }
+  if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
+}
+
+void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
+  Dataset& dataset = *job.dataset;
   const Status status = Catalogue(dataset, job.rebuild, queue);
   if (!status.has_value()) {
     spdlog::error("data set '{}': {}", dataset.name(), status.error().ToString());
@@ -186,9 +283,67 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
   {
     std::lock_guard lock(mutex_);
     --cataloguing_;
-    if (status.has_value()) background_.push_back(&dataset);
+    if (status.has_value()) {
+      background_.push_back({&dataset, parts_.clock.NowNs() + job.grace_ns});
+    }
   }
   work_.notify_all();
+}
+
+void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
+                        std::span<const catalog::ObjectInfo> objects) {
+  {
+    std::lock_guard lock(mutex_);
+    const plan::Room left = placer_.left();
+    const std::uint64_t footprint = plan::FootprintBytes(info.bytes);
+    const bool fits = footprint <= left.ram_bytes || footprint <= left.ssd_bytes;
+    if (stopping_ || !fits || early_.size() >= kEarlyRunsMax) return;
+  }
+  auto run = std::make_unique<EarlyRun>();
+  run->key = {dataset.hash(), extent, tier::ExtentIdentity(info, objects)};
+  run->bytes = info.bytes;
+  run->objects.assign(objects.begin(), objects.end());
+  for (const catalog::ObjectInfo& object : objects) run->paths += object.path;
+  std::size_t at = 0;
+  for (catalog::ObjectInfo& object : run->objects) {
+    object.path = std::string_view(run->paths).substr(at, object.path.size());
+    at += object.path.size();
+  }
+  Job job;
+  job.dataset = &dataset;
+  job.early = std::move(run);
+  {
+    std::lock_guard lock(mutex_);
+    job.rank = std::make_shared<Rank>(kBackgroundRank + next_rank_++);
+    early_.push_back(std::move(job));
+  }
+  work_.notify_one();
+}
+
+Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank,
+                         io::IoQueue& queue) {
+  if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
+  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, ~std::uint64_t{0} - 1));
+  FOREBAY_TRY(gfs_.ReadRun(queue, dataset, run.objects, rank, block.bytes()));
+  std::vector<catalog::Range> pieces;
+  std::uint64_t placed = 0;
+  for (const catalog::ObjectInfo& object : run.objects) {
+    pieces.push_back({run.key.extent, static_cast<std::uint32_t>(placed), object.bytes});
+    placed += object.bytes;
+  }
+  ExtentChecksums checksums = tier::ComputeChecksums(run.key, block.bytes(), pieces);
+  const plan::Home home = HomeOf(nullptr, run.bytes);
+  FOREBAY_TRY(Publish(dataset, run.key, home, std::move(block), std::move(checksums), queue));
+  dataset.CountStaged(run.key.extent, run.bytes);
+  return {};
+}
+
+// What has begun is finished, so that nobody reads it a second time.
+void Stager::EndEarly(Dataset& dataset) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(early_, [&](const Job& job) { return job.dataset == &dataset; });
+  early_over_.wait(lock, [&] { return early_loads_[&dataset] == 0; });
+  early_loads_.erase(&dataset);
 }
 
 Status Stager::Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
@@ -216,11 +371,19 @@ Status Stager::Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
     FOREBAY_ASSIGN(resolved.format, catalog::DetectFormat(dataset.root(), source));
   }
   if (!catalog::BuildsFromMetadata(*resolved.format)) return Scan(dataset, queue);
-  FOREBAY_ASSIGN(auto built, catalog::BuildFromMetadata(parts_.backend, dataset.root(), resolved,
-                                                        nullptr));
-  dataset.CountGfs(0, 0, 0, built->object_count());
-  Save(dataset, *built);
-  return Adopt(dataset, std::move(built));
+  // A data set that was served before has its homes, and what is left of it is claimed.
+  const bool is_first = dataset.catalog() == nullptr;
+  auto built = catalog::BuildFromMetadata(
+      parts_.backend, dataset.root(), resolved, nullptr,
+      [&](ExtentId extent, const catalog::ExtentInfo& info,
+          std::span<const catalog::ObjectInfo> objects) {
+        if (is_first) StageEarly(dataset, extent, info, objects);
+      });
+  EndEarly(dataset);
+  FOREBAY_TRY(built);
+  dataset.CountGfs(0, 0, 0, (*built)->object_count());
+  Save(dataset, **built);
+  return Adopt(dataset, std::move(*built));
 }
 
 void Stager::Save(Dataset& dataset, const catalog::Catalog& catalog) {
@@ -297,7 +460,8 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
   return {};
 }
 
-Status Stager::Load(Dataset& dataset, ExtentId extent, plan::Home home, io::IoQueue& queue) {
+Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
+  const plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(extent);
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
@@ -314,7 +478,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, plan::Home home, io::IoQu
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(bytes, parts_.next_use(key)));
-  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, *catalog, extent, block.bytes()));
+  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, block.bytes()));
   std::vector<catalog::Range> pieces;
   FOREBAY_TRY(catalog->Pieces(extent, pieces));
   ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), pieces);

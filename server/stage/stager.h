@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -20,6 +21,7 @@
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/stage/gfs_reader.h"
+#include "server/stage/request_gate.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::stage {
@@ -27,6 +29,7 @@ namespace forebay::stage {
 struct StagerOptions {
   std::uint32_t readers = 4;                         // threads; each reads one extent at a time
   std::uint64_t request_bytes = 4 * limits::kMiB;    // of one GFS read
+  std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
   std::uint64_t ram_reserve_bytes = 0;               // of the arena, kept for staging buffers
   std::string catalog_path;                          // absolute; where catalogs are saved
@@ -53,7 +56,10 @@ class Stager {
 
   // Catalogues and stages `dataset` in the background; follow Dataset::progress(). With
   // `rebuild`, a saved catalog is ignored. No effect while that is under way or done.
-  void Stage(Dataset& dataset, bool rebuild = false);
+  void Stage(Dataset& dataset, bool rebuild = false) { Begin(dataset, rebuild, 0); }
+  // The same for a reader that is about to open a stream: once there is a catalog, its demands
+  // get a moment to come before anything is read that they may not need.
+  void StageForReader(Dataset& dataset);
 
   // Makes `extent` resident and calls `waiter` once it is (or has failed); from this call where
   // it already is. The catalog of `dataset` must be known. With `in_ram`, a load that begins
@@ -61,17 +67,51 @@ class Stager {
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram = false);
 
  private:
+  // A run of whole objects that its catalog, still being built, will call an extent.
+  struct EarlyRun {
+    tier::ExtentKey key;
+    std::uint64_t bytes = 0;
+    std::string paths;  // all of them; the objects' paths lie in it
+    std::vector<catalog::ObjectInfo> objects;
+  };
   struct Job {
     Dataset* dataset = nullptr;
-    std::optional<ExtentId> extent;  // unset: catalogue the data set
+    std::optional<ExtentId> extent;   // unset: catalogue the data set
+    std::unique_ptr<EarlyRun> early;  // set: read this instead
     bool rebuild = false;
+    std::int64_t grace_ns = 0;   // of a catalogue job: for demands, before the background begins
     bool in_ram = false;
+    bool background = false;
+    std::shared_ptr<Rank> rank;  // when its requests are due
+  };
+  struct LoadKey {
+    const Dataset* dataset;
+    ExtentId extent;
+    bool operator==(const LoadKey&) const = default;
+  };
+  struct LoadKeyHash {
+    std::size_t operator()(const LoadKey& key) const {
+      return IdHash()(key.extent) ^ reinterpret_cast<std::uintptr_t>(key.dataset);
+    }
+  };
+
+  // A data set with extents that nobody has claimed.
+  struct Background {
+    Dataset* dataset = nullptr;
+    std::int64_t not_before_ns = 0;
   };
 
   Stager(const StagerOptions& options, StagerParts parts);
+  void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns);
   void Run(io::IoQueue& queue);
   std::optional<Job> NextJob();
+  std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
+  void EndGraceLocked(const Dataset& dataset);
   void Perform(const Job& job, io::IoQueue& queue);
+  void PerformLoad(const Job& job, io::IoQueue& queue);
+  void PerformCatalogue(const Job& job, io::IoQueue& queue);
+  // A load that is under way or queued already becomes as urgent as a new demand.
+  void Hurry(const Dataset& dataset, ExtentId extent);
 
   // Finds, builds or scans a catalog. The scan stages as it goes.
   Status Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue);
@@ -80,8 +120,14 @@ class Stager {
   plan::Home HomeOf(const tier::ExtentRef& found, std::uint64_t bytes);
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   Status Scan(Dataset& dataset, io::IoQueue& queue);
+  // While a catalog is being built from metadata, what it already describes is read: the end of
+  // a pass over millions of files is not waited for.
+  void StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
+                  std::span<const catalog::ObjectInfo> objects);
+  Status LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank, io::IoQueue& queue);
+  void EndEarly(Dataset& dataset);
 
-  Status Load(Dataset& dataset, ExtentId extent, plan::Home home, io::IoQueue& queue);
+  Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
   Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
   Status Publish(Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
                  tier::ArenaBlock block, tier::ExtentChecksums checksums, io::IoQueue& queue);
@@ -89,6 +135,7 @@ class Stager {
 
   const StagerOptions options_;
   StagerParts parts_;
+  RequestGate gate_;
   GfsReader gfs_;
 
   std::mutex mutex_;
@@ -98,7 +145,13 @@ class Stager {
   std::uint32_t cataloguing_ = 0;      // jobs of that kind under way
   std::deque<Job> catalogue_jobs_;
   std::deque<Job> demanded_;
-  std::vector<Dataset*> background_;   // data sets with extents nobody has claimed
+  std::deque<Job> early_;
+  std::unordered_map<const Dataset*, std::uint32_t> early_loads_;  // under way
+  std::condition_variable early_over_;
+  std::uint32_t background_loads_ = 0;  // under way
+  std::uint64_t next_rank_ = 0;
+  std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way
+  std::vector<Background> background_;
   plan::Placer placer_;                // guarded by mutex_
 
   std::vector<std::unique_ptr<io::IoQueue>> queues_;
