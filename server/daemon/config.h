@@ -37,6 +37,7 @@ struct Config {
   std::string view_pin_capacity;
   // [stage]
   std::uint64_t stage_readers = 8;
+  std::uint64_t stage_requests = 8;
   std::string stage_request;
   // [[dataset]]
   std::vector<stage::DatasetOptions> datasets;

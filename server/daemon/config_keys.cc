@@ -159,6 +159,16 @@ std::vector<ConfigKey> StreamKeys() {
          }
          return set;
        }},
+      {"stage.requests", "8",
+       "GFS reads in flight, over all readers. More where one request is slow to answer; fewer "
+       "bring what is demanded first sooner.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
+         if (set.has_value() && config.stage_requests == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "at least one request is needed");
+         }
+         return set;
+       }},
       {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
        ByteCount(&Config::stage_request, kRequestBounds)},
   };

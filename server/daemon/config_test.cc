@@ -64,7 +64,7 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 18> kKeyCases = {{
+constexpr std::array<KeyCase, 19> kKeyCases = {{
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
@@ -82,6 +82,7 @@ constexpr std::array<KeyCase, 18> kKeyCases = {{
     {"slots.capacity", "64MiB", "1KiB"},
     {"stream.view_pin_capacity", "1GiB", ""},
     {"stage.readers", "1", "0"},
+    {"stage.requests", "64", "0"},
     {"stage.request", "64MiB", "65MiB"},
 }};
 

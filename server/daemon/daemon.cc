@@ -223,6 +223,7 @@ Status Daemon::OpenDatasets() {
   const std::uint64_t working = store_ ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
   stage::StagerOptions options;
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
+  options.requests = static_cast<std::uint32_t>(config_.stage_requests);
   options.request_bytes = *request;
   options.ram_reserve_bytes = std::min(working, arena_->capacity_bytes() / 4);
   options.catalog_path = config_.state_dir;
