@@ -53,11 +53,12 @@ class Peers:
         self._webdataset_python = str(python)
         return self._webdataset_python
 
-    def plain_loop(self, root, dataset, order, threads=1, batch=1, epochs=1, check=False):
+    def plain_loop(self, root, dataset, order, threads=1, batch=1, epochs=1, check=False,
+                   in_memory=False):
         return processes.run_json(
             [self.binaries.find("plain_loop"), "--root", root, "--index", dataset.index,
              "--order", order, "--threads", threads, "--batch", batch, "--epochs", epochs]
-            + (["--check"] if check else []))
+            + (["--check"] if check else []) + (["--in-memory"] if in_memory else []))
 
     def torch_loader(self, root, dataset, order, workers, epochs=1, check=False, batch=64):
         return processes.run_json(
@@ -86,17 +87,20 @@ class Peers:
         return float(json.loads(report.stdout)["jobs"][0]["read"]["bw_bytes"])
 
 
-def rate(report):
-    """Bytes per second over the timed epochs."""
-    return (sum(epoch["bytes"] for epoch in report["epochs"])
-            / sum(epoch["seconds"] for epoch in report["epochs"]))
+def rate(report, first=0):
+    """Bytes per second over the timed epochs from `first` on."""
+    epochs = report["epochs"][first:]
+    return sum(epoch["bytes"] for epoch in epochs) / sum(epoch["seconds"] for epoch in epochs)
 
 
-def cpu_per_byte(report):
-    """CPU seconds per byte of the contender, and of the daemon where there is one."""
-    cpu = sum(epoch["cpu_seconds"] for epoch in report["epochs"])
-    return ((cpu + report.get("daemon_cpu_seconds", 0.0))
-            / sum(epoch["bytes"] for epoch in report["epochs"]))
+def cpu_per_byte(report, first=0):
+    """CPU seconds per byte of the contender's epochs from `first` on, and of the daemon where
+    there is one, whose seconds are known for the whole run only."""
+    epochs = report["epochs"][first:]
+    daemon = (report.get("daemon_cpu_seconds", 0.0)
+              / sum(epoch["bytes"] for epoch in report["epochs"]))
+    return (sum(epoch["cpu_seconds"] for epoch in epochs)
+            / sum(epoch["bytes"] for epoch in epochs)) + daemon
 
 
 class Ledger:

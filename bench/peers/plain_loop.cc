@@ -1,6 +1,7 @@
 // plain_loop: the peer to beat. Opens, reads, closes and sums the files of a data set in a given
 // order, with nothing in between.
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -27,15 +28,59 @@ struct Options {
   std::uint32_t epochs = 1;
   std::uint32_t threads = 1;
   std::uint32_t batch = 1;
+  bool in_memory = false;
   bool check = false;
+};
+
+// All samples in one piece of shared memory, as the daemon's clients see them, but for nothing:
+// the limit of any consumer on one thread.
+class MemoryCopy {
+ public:
+  ~MemoryCopy() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  Status Reserve(const SampleIndex& index) {
+    for (const SampleIndex::Place& place : index.samples) {
+      offsets_.push_back(bytes_);
+      bytes_ += place.bytes;
+    }
+    const UniqueFd memory(memfd_create("memory_loop", MFD_CLOEXEC));
+    if (!memory.valid() || ftruncate(memory.get(), static_cast<off_t>(bytes_)) != 0) {
+      return Error::FromErrno(errno, "memfd");
+    }
+    void* const mapped =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
+    if (mapped == MAP_FAILED) return Error::FromErrno(errno, "mmap");
+    static_cast<void>(madvise(mapped, bytes_, MADV_HUGEPAGE));  // as the daemon's clients do
+    data_ = static_cast<std::byte*>(mapped);
+    return {};
+  }
+  bool empty() const { return data_ == nullptr; }
+  std::span<std::byte> sample(std::uint64_t id, std::uint64_t bytes) const {
+    return {data_ + offsets_[id], bytes};
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  std::vector<std::uint64_t> offsets_;
 };
 
 // Reads a share of an epoch. One object per thread; the buffers are reused, so that a sample's
 // bytes are summed while they are warm, which favours this peer.
 class Reader {
  public:
-  Reader(const SampleIndex& index, int root_fd, std::uint32_t batch)
-      : index_(index), root_fd_(root_fd), batch_(batch) {}
+  Reader(const SampleIndex& index, int root_fd, const MemoryCopy& memory, std::uint32_t batch)
+      : index_(index), root_fd_(root_fd), memory_(memory), batch_(batch) {}
+
+  // Fills the copy that later reads come from.
+  Status Fill(std::span<const std::uint64_t> ids) {
+    for (const std::uint64_t id : ids) {
+      const SampleIndex::Place& place = index_.samples.at(id);
+      FOREBAY_TRY(ReadSample(place, memory_.sample(id, place.bytes)));
+    }
+    return {};
+  }
 
   // Reads and sums `ids`, `batch` samples at a time.
   Status Read(std::span<const std::uint64_t> ids, bool with_content) {
@@ -50,6 +95,12 @@ class Reader {
 
  private:
   Status ReadBatch(std::span<const std::uint64_t> ids, bool with_content) {
+    if (!memory_.empty()) {
+      for (const std::uint64_t id : ids) {
+        Digest(id, memory_.sample(id, index_.samples.at(id).bytes), with_content);
+      }
+      return {};
+    }
     std::size_t used = 0;
     for (const std::uint64_t id : ids) {
       const SampleIndex::Place& place = index_.samples.at(id);
@@ -60,11 +111,15 @@ class Reader {
     used = 0;
     for (const std::uint64_t id : ids) {
       const std::span<const std::byte> sample(buffer_.data() + used, index_.samples[id].bytes);
-      digest_.AddSum(id, sample.size(), ByteSum(sample));
-      if (with_content) digest_.AddContent(id, XXH3_64bits(sample.data(), sample.size()));
+      Digest(id, sample, with_content);
       used += sample.size();
     }
     return {};
+  }
+
+  void Digest(std::uint64_t id, std::span<const std::byte> sample, bool with_content) {
+    digest_.AddSum(id, sample.size(), ByteSum(sample));
+    if (with_content) digest_.AddContent(id, XXH3_64bits(sample.data(), sample.size()));
   }
 
   Status ReadSample(const SampleIndex::Place& place, std::span<std::byte> out) {
@@ -85,6 +140,7 @@ class Reader {
 
   const SampleIndex& index_;
   const int root_fd_;
+  const MemoryCopy& memory_;
   const std::size_t batch_;
   std::vector<std::byte> buffer_;
   DeliveryDigest digest_;
@@ -93,6 +149,7 @@ class Reader {
 struct Epoch {
   const SampleIndex& index;
   int root_fd;
+  const MemoryCopy& memory;
   std::span<const std::uint64_t> ids;
   bool with_content;
 };
@@ -112,7 +169,7 @@ Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
     if (!status) errors[thread] = status.error();
   };
   for (std::uint32_t i = 0; i < options.threads; ++i) {
-    readers.emplace_back(epoch.index, epoch.root_fd, options.batch);
+    readers.emplace_back(epoch.index, epoch.root_fd, epoch.memory, options.batch);
   }
   {
     std::vector<std::jthread> threads;
@@ -139,15 +196,20 @@ Result<RunReport> Measure(const Options& options) {
   }
   const UniqueFd root(open(options.root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!root.valid()) return Error::FromErrno(errno, "open " + options.root);
-  RunReport report{.contender = "plain_loop",
+  MemoryCopy memory;
+  if (options.in_memory) {
+    FOREBAY_TRY(memory.Reserve(index));
+    FOREBAY_TRY(Reader(index, root.get(), memory, 1).Fill(std::span(order).first(n)));
+  }
+  RunReport report{.contender = options.in_memory ? "memory_loop" : "plain_loop",
                    .settings = "threads=" + std::to_string(options.threads) +
                                " batch=" + std::to_string(options.batch)};
   const std::span<const std::uint64_t> ids(order);
   if (options.check) {
-    FOREBAY_ASSIGN(report.check, RunEpoch(options, {index, root.get(), ids.first(n), true}));
+    FOREBAY_ASSIGN(report.check, RunEpoch(options, {index, root.get(), memory, ids.first(n), true}));
   }
   for (std::uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
-    FOREBAY_ASSIGN(EpochReport timed, RunEpoch(options, {index, root.get(),
+    FOREBAY_ASSIGN(EpochReport timed, RunEpoch(options, {index, root.get(), memory,
                                                          ids.subspan(epoch * n, n), false}));
     report.epochs.push_back(timed);
   }
@@ -164,6 +226,8 @@ int Run(int argc, char** argv) {
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--batch", options.batch, "Samples read before they are summed")
       ->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_flag("--in-memory", options.in_memory,
+               "Sum samples that lie in memory already: the limit of one consumer");
   app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
   CLI11_PARSE(app, argc, argv);
   return PrintReport("plain_loop", Measure(options));
