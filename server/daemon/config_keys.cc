@@ -126,7 +126,8 @@ std::vector<ConfigKey> DaemonKeys() {
          return SetChoice(config.log_level, text, kLevels);
        }},
       {"daemon.workers", "0",
-       "Threads that put batches together. 0: half the processors, at least one.",
+       "Threads that put batches together. 0: half the processors, at least one, two with an SSD "
+       "tier.",
        Number(&Config::workers, 256)},
       {"daemon.io_backend", "auto",
        "auto (io_uring where the kernel allows it), io_uring, or threads.",

@@ -256,9 +256,12 @@ Status Daemon::OpenScrubber() {
 }
 
 Status Daemon::OpenStreams() {
+  // A worker's reads from SSD end before its batch does: a second one keeps the device busy
+  // meanwhile, and costs no processor while it waits.
+  const unsigned workers_min = store_ ? 2 : 1;
   const std::uint64_t workers =
       config_.workers != 0 ? config_.workers
-                           : std::max(1U, std::thread::hardware_concurrency() / 2);
+                           : std::max(workers_min, std::thread::hardware_concurrency() / 2);
   FOREBAY_ASSIGN(executor_, fetch::ThreadExecutor::Create(
                                 *backend_, static_cast<std::uint32_t>(workers), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
