@@ -46,7 +46,6 @@ inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 // --- staging, tiers and ownership --------------------------------------------------------
 inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
                                                     // the least recently used is closed
-inline constexpr std::size_t kRunFilesMax = 16;     // small files open at once, per reader
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
 inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
 inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;  // so that the
