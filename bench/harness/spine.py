@@ -376,7 +376,10 @@ class Spine:
             machine.drop_caches()
             table = self._raw_table("bench", records, stage_at_start=False)
             table["path"] = gfs.mount
-            with processes.daemon(self.binaries, self._ram_keys(records), [table]) as service, \
+            # Every rank, and validation, holds its prefetched batches and the one it works on.
+            slot_bytes = (ranks + 1) * 6 * batch * spec.sample_bytes
+            keys = {**self._ram_keys(records), "slots.capacity": str(slot_bytes)}
+            with processes.daemon(self.binaries, keys, [table]) as service, \
                     concurrent.futures.ThreadPoolExecutor(ranks + 1) as pool:
                 jobs = [pool.submit(service.consume, "bench", rank=rank, **train)
                         for rank in range(ranks)]
