@@ -114,14 +114,30 @@ Result<AssembledBatch> BatchAssembler::Assemble(const StreamSpec& spec,
   if (views) {
     FOREBAY_TRY(FillViews(spec, batch));
     // Only what a view points into stays pinned; copied samples need their extents no more.
-    for (tier::ExtentRef& ref : refs) {
-      if (ref && ref->tier == tier::TierKind::kRam) batch.hold.extents.push_back(std::move(ref));
+    for (std::size_t i = 0; i < refs.size(); ++i) {
+      if (pins_[i]) batch.hold.extents.push_back(std::move(refs[i]));
     }
   } else {
     FOREBAY_TRY(FillContiguous(spec, slots, batch));
   }
   batch.sample_ids = samples_;
   return batch;
+}
+
+// Which extents views point into: those in RAM that are pinned anyway, and what else fits.
+void BatchAssembler::ChoosePins(const AssembleLimits& limits,
+                                std::span<const tier::ExtentRef> refs) {
+  pins_.assign(refs.size(), false);
+  std::uint64_t pin_left = limits.pin_bytes;
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    if (refs[i]->tier != tier::TierKind::kRam) continue;
+    if (!limits.pinned_already.empty() && limits.pinned_already[i]) {
+      pins_[i] = true;
+    } else if (refs[i]->image_bytes <= pin_left) {
+      pin_left -= refs[i]->image_bytes;
+      pins_[i] = true;
+    }
+  }
 }
 
 // Gives every piece an address: in the arena, or, for what lies on SSD or may not be pinned, in
@@ -131,17 +147,15 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
                                    io::IoQueue& queue, AssembledBatch& batch,
                                    std::vector<tier::ExtentRef>& bad) {
   const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;
-  std::vector<bool> pinned(refs.size(), true);
-  std::uint64_t pin_left = limits.pin_bytes;
-  for (std::size_t i = 0; views && i < refs.size(); ++i) {
-    if (refs[i]->tier != tier::TierKind::kRam) continue;
-    pinned[i] = refs[i]->image_bytes <= pin_left;
-    if (pinned[i]) pin_left -= refs[i]->image_bytes;
+  if (views) {
+    ChoosePins(limits, refs);
+  } else {
+    pins_.assign(refs.size(), true);  // for as long as this call gathers from them
   }
   std::uint64_t scratch_bytes = 0;
   for (const Piece& piece : pieces_) {
     const tier::ResidentExtent& extent = *refs[piece.extent_index];
-    const bool in_place = extent.tier == tier::TierKind::kRam && pinned[piece.extent_index];
+    const bool in_place = extent.tier == tier::TierKind::kRam && pins_[piece.extent_index];
     if (!in_place) {
       scratch_bytes += fetch::AlignedBytes({.extent = {}, .offset = piece.offset,
                                             .length = piece.length});
@@ -160,7 +174,7 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     Piece& piece = pieces_[i];
     const tier::ResidentExtent& extent = *refs[piece.extent_index];
-    if (extent.tier == tier::TierKind::kRam && pinned[piece.extent_index]) {
+    if (extent.tier == tier::TierKind::kRam && pins_[piece.extent_index]) {
       piece.region = extent.block.region().value();
       piece.region_offset = extent.block.region_offset() + piece.offset;
       piece.bytes = extent.block.bytes().data() + piece.offset;

@@ -19,6 +19,9 @@ struct AssembleLimits {
   // Views may pin this many bytes of extents in this call; samples of further extents are
   // copied to the slot.
   std::uint64_t pin_bytes = ~std::uint64_t{0};
+  // Of the planned extents, by index: pinned by other batches, so another pin costs nothing.
+  // Empty: none is.
+  std::vector<bool> pinned_already;
 };
 
 // Reusable scratch of one assembly at a time; keeps its buffers between batches. Not
@@ -51,6 +54,7 @@ class BatchAssembler {
 
   std::uint32_t IndexOf(ExtentId extent);
   Status PlanSample(const StreamSpec& spec, SampleId sample);
+  void ChoosePins(const AssembleLimits& limits, std::span<const tier::ExtentRef> refs);
   Status Materialise(const StreamSpec& spec, const AssembleLimits& limits,
                      std::span<const tier::ExtentRef> refs, tier::RamArena& slots,
                      io::IoQueue& queue, AssembledBatch& batch,
@@ -70,6 +74,7 @@ class BatchAssembler {
   void FillConstants(std::size_t field, AssembledField& out) const;
   Status FillContiguous(const StreamSpec& spec, tier::RamArena& slots, AssembledBatch& batch);
 
+  std::vector<bool> pins_;  // of extents_: views may point into it
   BatchName name_;
   std::uint64_t first_position_ = 0;
   std::uint32_t padded_count_ = 0;

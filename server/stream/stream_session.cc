@@ -70,17 +70,30 @@ std::shared_ptr<const Order> StreamSession::OrderOf(EpochId epoch) {
 }
 
 // Views of held batches pin extents; what they pin together is bounded (design 5).
-std::uint64_t StreamSession::PinBudget() const {
+AssembleLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs) const {
+  AssembleLimits limits;
+  if (spec_->delivery != Delivery::kViews) return limits;
+  limits.pinned_already.reserve(refs.size());
   std::lock_guard lock(mutex_);
-  std::unordered_map<const tier::ResidentExtent*, std::uint64_t> pinned;
-  std::uint64_t total = 0;
-  for (const auto& [id, held] : held_) {
-    for (const tier::ExtentRef& ref : held.hold.extents) {
-      if (pinned.emplace(ref.get(), ref->image_bytes).second) total += ref->image_bytes;
-    }
-  }
+  for (const tier::ExtentRef& ref : refs) limits.pinned_already.push_back(pins_.contains(ref.get()));
   const std::uint64_t limit = registry_.options_.view_pin_bytes;
-  return limit - std::min(limit, total);
+  limits.pin_bytes = limit - std::min(limit, pinned_bytes_);
+  return limits;
+}
+
+void StreamSession::PinLocked(const BatchHold& hold) {
+  for (const tier::ExtentRef& ref : hold.extents) {
+    if (pins_[ref.get()]++ == 0) pinned_bytes_ += ref->image_bytes;
+  }
+}
+
+void StreamSession::UnpinLocked(const BatchHold& hold) {
+  for (const tier::ExtentRef& ref : hold.extents) {
+    const auto pin = pins_.find(ref.get());
+    if (--pin->second > 0) continue;
+    pinned_bytes_ -= ref->image_bytes;
+    pins_.erase(pin);
+  }
 }
 
 void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue) {
@@ -107,8 +120,7 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   if (!registry_.BeginAttempt(job, reads_ssd ? need_.scratch_bytes : 0)) {
     return registry_.GiveAssembler(std::move(assembler));
   }
-  AssembleLimits limits;
-  if (spec_->delivery == Delivery::kViews) limits.pin_bytes = PinBudget();
+  const AssembleLimits limits = LimitsFor(refs);
   std::vector<tier::ExtentRef> bad;
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
@@ -191,6 +203,7 @@ void StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatc
       id = next_id_++;
       slot = outcome->hold.slot.bytes();
       const std::uint64_t excess_bytes = ExcessOf(*outcome);
+      PinLocked(outcome->hold);
       held_.emplace(id, Held{std::exchange(outcome->hold, {}), excess_bytes});
       CountLocked(*job, *outcome);
     }
@@ -224,22 +237,25 @@ void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
   std::vector<Held> freed;  // destroyed after the lock
   std::uint64_t excess_bytes = 0;
+  Status status;
   {
     std::lock_guard lock(mutex_);
     for (const std::uint64_t id : ids) {
       auto found = held_.find(id);
       if (found == held_.end()) {
-        return Error(ErrorCode::kInvalidArgument,
-                     fmt::format("batch {} was released but is not held", id));
+        status = Error(ErrorCode::kInvalidArgument,
+                       fmt::format("batch {} was released but is not held", id));
+        break;
       }
       excess_bytes += found->second.excess_bytes;
+      UnpinLocked(found->second.hold);
       freed.push_back(std::move(found->second));
       held_.erase(found);
     }
   }
   freed.clear();
   registry_.SlotsFreed(excess_bytes);
-  return {};
+  return status;
 }
 
 void StreamSession::Close() {
@@ -253,6 +269,8 @@ void StreamSession::Close() {
     if (!first) return;
     std::lock_guard lock(mutex_);
     freed.swap(held_);
+    pins_.clear();
+    pinned_bytes_ = 0;
   }
   std::uint64_t excess_bytes = 0;
   for (const auto& [id, held] : freed) excess_bytes += held.excess_bytes;

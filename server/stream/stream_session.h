@@ -14,6 +14,7 @@
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/batch_assembler.h"
 #include "server/stream/future_use.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/stream_spec.h"
@@ -85,7 +86,9 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   void Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
   void CountLocked(const Job& job, const AssembledBatch& batch);
   std::shared_ptr<const Order> OrderOf(EpochId epoch);
-  std::uint64_t PinBudget() const;
+  AssembleLimits LimitsFor(std::span<const tier::ExtentRef> refs) const;
+  void PinLocked(const BatchHold& hold);
+  void UnpinLocked(const BatchHold& hold);
 
   StreamRegistry& registry_;
   const std::shared_ptr<const StreamSpec> spec_;
@@ -99,6 +102,9 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   std::uint32_t under_way_ = 0;
   std::uint64_t next_id_ = 1;
   std::unordered_map<std::uint64_t, Held> held_;
+  // Extents that held batches pin, and by how many of them.
+  std::unordered_map<const tier::ResidentExtent*, std::uint32_t> pins_;
+  std::uint64_t pinned_bytes_ = 0;
   SessionStats stats_;
   std::shared_ptr<const Order> orders_[2];  // of two epochs, by parity
 };

@@ -163,6 +163,29 @@ TEST_F(StreamSessionTest, ViewsBeyondThePinLimitAreCopiedAndCounted) {
   session->Close();
 }
 
+TEST_F(StreamSessionTest, AnExtentPinnedByAHeldBatchCostsNothingMore) {
+  Start({.view_pin_bytes = kSamples * kRecordBytes});  // just what all extents have
+  auto session = Open({.delivery = Delivery::kViews, .credits = 4});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 4}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(4));
+  EXPECT_EQ(session->stats().held, 4u);
+  EXPECT_EQ(session->stats().copied_views, 0u);
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, HeldViewsPinNoMoreThanTheirLimit) {
+  constexpr std::uint64_t kLimit = 2 * (64 << 10);
+  Start({.workers = 1, .view_pin_bytes = kLimit});
+  auto session = Open({.delivery = Delivery::kViews, .credits = 4});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 4}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(4));
+  EXPECT_GT(session->stats().copied_views, 0u);
+  EXPECT_GT(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0u);
+  EXPECT_LE(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, kLimit);
+  session->Close();
+  EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).pinned_bytes, 0u);
+}
+
 TEST_F(StreamSessionTest, WhatIsHeldComesBackWhenTheReaderGoesAway) {
   Start();
   auto session = Open({.credits = 4});
