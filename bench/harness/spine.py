@@ -213,9 +213,10 @@ class Spine:
                               [self._raw_table("bench", records)]) as service:
             service.stage("bench")
             def forebay(delivery, batch):
+                # Batches of 256 KiB: four of them ahead hide no more than a wake-up.
                 return lambda _round, check=False: service.consume(
                     "bench", delivery=delivery, batch=batch, seed=SEED, epochs=scale.epochs,
-                    check=check)
+                    check=check, prefetch=16)
             contenders = {f"{delivery}_batch_{batch}": forebay(delivery, batch)
                           for delivery in ("contiguous", "views") for batch in (BATCH, 1024)}
             for contender in contenders.values():
