@@ -107,6 +107,9 @@ class Catalog {
   virtual Result<std::string> SampleKey(SampleId sample) const = 0;
   // The whole image, to be saved.
   virtual std::span<const std::byte> image() const = 0;
+  // Gives what a walk through image() made resident back to the page cache, where the image is
+  // mapped.
+  virtual void DropResidentPages() const {}
 };
 
 }  // namespace forebay::catalog

@@ -24,6 +24,7 @@ Status WriteImage(const Catalog& catalog, io::IoBackend& backend, io::Directory&
     const std::size_t bytes =
         std::min<std::size_t>(limits::kIoRequestBytesMax, image.size() - offset);
     FOREBAY_TRY(io::WriteFully(*queue, **file, offset, image.subspan(offset, bytes)));
+    catalog.DropResidentPages();
   }
   return io::DataSync(*queue, **file);
 }

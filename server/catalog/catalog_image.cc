@@ -34,18 +34,20 @@ MemberRange LoadMember(std::span<const std::byte> entries, std::size_t at) {
 }  // namespace
 
 Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte> image) {
-  ImageBytes bytes(std::move(image));
+  return OpenImage(ImageBytes(std::move(image)));
+}
+
+Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
   FOREBAY_ASSIGN(ImageTables tables, CheckImage(bytes.bytes()));
+  bytes.DropResidentPages();
   return std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));
 }
 
 Result<std::shared_ptr<const Catalog>> Catalog::Map(const std::string& absolute_path) {
   FOREBAY_ASSIGN(ImageBytes bytes, ImageBytes::MapFile(absolute_path));
-  Result<ImageTables> tables = CheckImage(bytes.bytes());
-  if (!tables.has_value()) return tables.error().WithContext(Quoted(absolute_path));
-  // The checks walked every table; what is used again comes back from the page cache.
-  bytes.DropResidentPages();
-  return std::make_shared<const CatalogImage>(std::move(bytes), *std::move(tables));
+  Result<std::shared_ptr<const Catalog>> opened = OpenImage(std::move(bytes));
+  if (!opened.has_value()) return opened.error().WithContext(Quoted(absolute_path));
+  return opened;
 }
 
 CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)

@@ -43,6 +43,10 @@ struct ImageTables {
   }
 };
 
+// Checks an image and makes a catalog of it. What the checks touched of a mapped image is given
+// back: it returns from the page cache.
+Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes);
+
 class CatalogImage final : public Catalog {
  public:
   CatalogImage(ImageBytes bytes, ImageTables tables);
@@ -65,6 +69,7 @@ class CatalogImage final : public Catalog {
   Status Pieces(ExtentId extent, std::vector<Range>& pieces) const override;
   Result<std::string> SampleKey(SampleId sample) const override;
   std::span<const std::byte> image() const override { return bytes_.bytes(); }
+  void DropResidentPages() const override { bytes_.DropResidentPages(); }
 
  private:
   // A sample's byte interval within a part, from the start of the image of `extent`.

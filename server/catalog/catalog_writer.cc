@@ -84,19 +84,9 @@ std::vector<std::byte> EncodeMeta(std::string_view name, std::span<const FieldPl
 
 }  // namespace
 
-Status MemorySink::Append(std::span<const std::byte> bytes) {
-  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  return {};
-}
-
-Status MemorySink::ReplaceStart(std::span<const std::byte> bytes) {
-  FOREBAY_CHECK(bytes.size() <= bytes_.size());
-  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
-  return {};
-}
-
-CatalogWriter::CatalogWriter(ImageSink& sink, std::string name, Format format)
-    : sink_(sink), name_(std::move(name)) {
+CatalogWriter::CatalogWriter(ImageSink& sink, std::string name, Format format,
+                             const BuildScratch& scratch)
+    : sink_(sink), name_(std::move(name)), objects_(scratch), names_(scratch) {
   header_.format = static_cast<std::uint32_t>(format);
 }
 
@@ -137,12 +127,15 @@ Result<ObjectId> CatalogWriter::AddObject(std::string_view path, std::uint64_t b
   if (bytes > limits::kObjectBytesMax) {
     return Error(ErrorCode::kResourceExhausted, Quoted(path) + " exceeds 2^48 bytes");
   }
-  AppendLe(objects_, static_cast<std::uint32_t>(bytes & 0xFFFF'FFFF));
-  AppendLe(objects_, static_cast<std::uint16_t>(bytes >> 32));
-  AppendLe(objects_, mtime_ns);
+  ByteWriter row;
+  row.Le(static_cast<std::uint32_t>(bytes & 0xFFFF'FFFF));
+  row.Le(static_cast<std::uint16_t>(bytes >> 32));
+  row.Le(static_cast<std::uint64_t>(mtime_ns));
+  FOREBAY_TRY(objects_.Append(row.bytes()));
   if (header_.object_count % kNamesPerIndexEntry == 0) name_index_.push_back(names_.size());
-  AppendLe(names_, static_cast<std::uint16_t>(path.size()));
-  AppendText(names_, path);
+  const auto length = static_cast<std::uint16_t>(path.size());
+  FOREBAY_TRY(names_.Append(std::as_bytes(std::span(&length, 1))));
+  FOREBAY_TRY(names_.Append(std::as_bytes(std::span(path.data(), path.size()))));
   return ObjectId(header_.object_count++);
 }
 
@@ -207,6 +200,21 @@ Status CatalogWriter::PutSection(SectionKind kind, std::span<const std::byte> by
   return Put(bytes);
 }
 
+// PutSection of a table that may be larger than memory; it is empty afterwards.
+Status CatalogWriter::PutSpool(SectionKind kind, TableSpool& table) {
+  SectionRow& section = header_.sections[static_cast<std::size_t>(kind)];
+  section.offset = written_bytes_;
+  section.bytes = table.size();
+  ChecksumStream hash;
+  FOREBAY_TRY(table.ForEachPiece([&](std::span<const std::byte> piece) {
+    hash.Update(piece);
+    return PutUnaligned(piece);
+  }));
+  section.hash = hash.Finish();
+  table.Clear();
+  return Put({});
+}
+
 Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPlan> fields) {
   FOREBAY_TRY(CheckName("data set", name_));
   FOREBAY_TRY(CheckFields(fields));
@@ -229,9 +237,9 @@ Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPl
   header_.sample_count = sample_count;
   FOREBAY_TRY(PutSection(SectionKind::kMeta, EncodeMeta(name_, fields)));
   FOREBAY_TRY(PutSection(SectionKind::kParts, std::as_bytes(std::span(parts_))));
-  FOREBAY_TRY(PutSection(SectionKind::kObjects, objects_));
+  FOREBAY_TRY(PutSpool(SectionKind::kObjects, objects_));
   FOREBAY_TRY(PutSection(SectionKind::kNameIndex, std::as_bytes(std::span(name_index_))));
-  FOREBAY_TRY(PutSection(SectionKind::kNames, names_));
+  FOREBAY_TRY(PutSpool(SectionKind::kNames, names_));
   FOREBAY_TRY(PutSection(SectionKind::kExtents, std::as_bytes(std::span(extents_))));
   header_.image_bytes = written_bytes_;
   header_.fingerprint = FingerprintOf(header_);

@@ -14,28 +14,10 @@
 #include "proto/contract/tensor.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/catalog_format.h"
+#include "server/catalog/image_sink.h"
+#include "server/catalog/table_spool.h"
 
 namespace forebay::catalog {
-
-// Where the image goes: appended in order, except the header, which is set last.
-class ImageSink {
- public:
-  virtual ~ImageSink() = default;
-  virtual Status Append(std::span<const std::byte> bytes) = 0;
-  // Replaces the first bytes of what was appended.
-  virtual Status ReplaceStart(std::span<const std::byte> bytes) = 0;
-};
-
-// Collects the image in memory.
-class MemorySink final : public ImageSink {
- public:
-  Status Append(std::span<const std::byte> bytes) override;
-  Status ReplaceStart(std::span<const std::byte> bytes) override;
-  std::vector<std::byte> Release() { return std::move(bytes_); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
 
 // A field and where it comes from.
 struct FieldPlan {
@@ -53,12 +35,14 @@ struct MemberRange {
 
 // Use: objects and extents in order (a part's extents one after another), then Finish. Checks
 // published limits; that extents and pages make sense is the caller's word, which opening the
-// image verifies. Memory: 64 bytes per extent, 15 bytes and the path per object. Not
-// thread-safe; after an error only destruction is allowed.
+// image verifies. Memory: 64 bytes per extent, 8 for every 16th object, and what `scratch` allows
+// for the tables of objects and names. Not thread-safe; after an error only destruction is
+// allowed.
 class CatalogWriter {
  public:
   // `sink` must outlive the writer.
-  CatalogWriter(ImageSink& sink, std::string name, Format format);
+  CatalogWriter(ImageSink& sink, std::string name, Format format,
+                const BuildScratch& scratch = {});
 
   Result<ObjectId> AddObject(std::string_view path, std::uint64_t bytes, std::int64_t mtime_ns);
 
@@ -80,6 +64,7 @@ class CatalogWriter {
   Status PutUnaligned(std::span<const std::byte> bytes);
   Status Put(std::span<const std::byte> bytes);
   Status PutSection(SectionKind kind, std::span<const std::byte> bytes);
+  Status PutSpool(SectionKind kind, TableSpool& table);
 
   ImageSink& sink_;
   std::string name_;
@@ -87,9 +72,9 @@ class CatalogWriter {
   std::uint64_t written_bytes_ = 0;
   std::vector<PartRow> parts_;
   std::vector<ExtentRow> extents_;
-  std::vector<std::byte> objects_;
+  TableSpool objects_;
   std::vector<std::uint64_t> name_index_;
-  std::vector<std::byte> names_;
+  TableSpool names_;
 };
 
 // The key page of consecutive samples: an index entry (u32, from the end of the index) for

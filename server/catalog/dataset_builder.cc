@@ -102,7 +102,8 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
 
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
-    const std::function<void(std::uint64_t)>& progress, const RunSink& runs) {
+    const std::function<void(std::uint64_t)>& progress, const RunSink& runs,
+    const BuildScratch& scratch) {
   FOREBAY_TRY(CheckExtentBytes(source));
   Format format = Format::kRaw;
   if (source.format.has_value()) {
@@ -110,7 +111,7 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
   } else {
     FOREBAY_ASSIGN(format, DetectFormat(root, source));
   }
-  const BuildContext context{backend, root, source, progress, runs};
+  const BuildContext context{backend, root, source, progress, runs, scratch};
   switch (format) {
     case Format::kImageFolder: return BuildImageFolder(context);
     case Format::kIdx:

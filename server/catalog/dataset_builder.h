@@ -20,6 +20,7 @@ struct BuildContext {
   const DatasetSource& source;
   const std::function<void(std::uint64_t)>& progress;
   const RunSink& runs;
+  const BuildScratch& scratch;
 };
 
 Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& context);

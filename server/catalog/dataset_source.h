@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "server/catalog/build_scratch.h"
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 
@@ -48,15 +49,17 @@ bool BuildsFromMetadata(Format format);
 using RunSink = std::function<void(ExtentId, const ExtentInfo&, std::span<const ObjectInfo>)>;
 
 // Builds such a catalog. Opens only objects whose header must be read. Errors name the object,
-// the offset and the reason. `progress` may be null; called with objects seen so far.
+// the offset and the reason. `progress` may be null; called with objects seen so far. Memory:
+// the listing of one directory, and what `scratch` says.
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
-    const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr);
+    const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr,
+    const BuildScratch& scratch = {});
 
 // Builds a catalog in the same sequential pass that stages (kTar). The stager feeds every
 // object's bytes in order; the builder cuts extents at sample boundaries as they pass by and
-// says so, so that the stager can publish each as soon as its last byte has come. Not
-// thread-safe.
+// says so, so that the stager can publish each as soon as its last byte has come. Memory: the
+// extent table, the samples of one extent, and what `scratch` says. Not thread-safe.
 class ScanBuilder {
  public:
   virtual ~ScanBuilder() = default;
@@ -79,6 +82,10 @@ class ScanBuilder {
   // Feeds the next bytes of the current object; extents completed by them are appended to
   // `cut`. Malformed input: object, offset and reason.
   virtual Status Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) = 0;
+  // No extent that is still to be cut has a byte of the current object before this offset: what
+  // was fed of it may be dropped. At most two extents and limits::kExtentBytesMax behind the
+  // end of what was fed, however long the members are that belong to no sample.
+  virtual std::uint64_t NeededFrom() const = 0;
   // The current object has ended: kDataLoss where it ended within a member or short of its
   // size. The next Feed is for the next object.
   virtual Status EndObject(std::vector<CutExtent>& cut) = 0;
@@ -86,7 +93,8 @@ class ScanBuilder {
   virtual Result<std::shared_ptr<const Catalog>> Finish() = 0;
 };
 Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
-                                                       const DatasetSource& source);
+                                                       const DatasetSource& source,
+                                                       const BuildScratch& scratch = {});
 
 // True where `catalog` still describes what lies beneath `root`: each object's size and mtime.
 // kFailedPrecondition names the first object that changed, and how.

@@ -41,12 +41,16 @@ Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
                      std::to_string(limits::kCatalogFileBytesMax) +
                      " bytes (kCatalogFileBytesMax)");
   }
+  Result<ImageBytes> mapped = MapFd(fd.get(), bytes);
+  if (!mapped.has_value()) return mapped.error().WithContext("'" + absolute_path + "'");
+  return mapped;
+}
+
+Result<ImageBytes> ImageBytes::MapFd(int fd, std::uint64_t bytes) {
   // An empty file cannot be mapped; as empty bytes it fails the header check with an offset.
   if (bytes == 0) return ImageBytes(std::vector<std::byte>());
-  void* mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (mapping == MAP_FAILED) {
-    return Error::FromErrno(errno, "map catalog '" + absolute_path + "'");
-  }
+  void* mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (mapping == MAP_FAILED) return Error::FromErrno(errno, "map catalog");
   return ImageBytes(mapping, bytes);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ class ImageBytes {
   // kNotFound, kPermissionDenied, ...; kInvalidArgument where it is not a regular file;
   // kResourceExhausted above limits::kCatalogFileBytesMax.
   static Result<ImageBytes> MapFile(const std::string& absolute_path);
+  // The first `bytes` of an open file, which stays the caller's.
+  static Result<ImageBytes> MapFd(int fd, std::uint64_t bytes);
 
   ImageBytes(ImageBytes&& other) noexcept;
   ImageBytes& operator=(ImageBytes&&) = delete;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "proto/contract/limits.h"
+#include "server/catalog/catalog_image.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
@@ -21,7 +22,9 @@ void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
 class ImageFolderBuilder {
  public:
   explicit ImageFolderBuilder(const BuildContext& context)
-      : context_(context), writer_(sink_, context.source.name, Format::kImageFolder) {}
+      : context_(context),
+        sink_(context.scratch),
+        writer_(sink_, context.source.name, Format::kImageFolder, context.scratch) {}
 
   Result<std::shared_ptr<const Catalog>> Build();
 
@@ -35,7 +38,7 @@ class ImageFolderBuilder {
   bool IsSample(std::string_view name) const;
 
   const BuildContext& context_;
-  MemorySink sink_;
+  TableSpool sink_;
   CatalogWriter writer_;
   std::vector<std::string> classes_;
   std::uint64_t sample_count_ = 0;
@@ -191,7 +194,8 @@ Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   label.constant_names = classes_;
   const std::vector<FieldPlan> fields = {image, label};
   FOREBAY_TRY(writer_.Finish(sample_count_, fields));
-  return Catalog::FromBytes(sink_.Release());
+  FOREBAY_ASSIGN(ImageBytes bytes, sink_.Release());
+  return OpenImage(std::move(bytes));
 }
 
 }  // namespace

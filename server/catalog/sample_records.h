@@ -10,6 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/result.h"
+#include "server/catalog/table_spool.h"
+
 namespace forebay::catalog {
 
 struct SampleField {
@@ -32,29 +35,34 @@ struct SamplePages {
 // Hash of a key, for use within this process.
 std::uint64_t KeyHash(std::string_view key);
 
-// Append-only. Not thread-safe.
+// Append-only, in a spool. Not thread-safe; of no use after an error.
 class SampleRecords {
  public:
+  explicit SampleRecords(const BuildScratch& scratch) : spool_(scratch) {}
+
   // Returns the record's place. Offsets are stored relative to `extent_start`; the caller has
   // checked that they fit 32 bits.
-  std::uint64_t Append(const SampleRecord& record, std::uint64_t extent_start);
-  std::string_view KeyAt(std::uint64_t place) const;
+  Result<std::uint64_t> Append(const SampleRecord& record, std::uint64_t extent_start);
+  Result<std::string> KeyAt(std::uint64_t place) const;
 
   // Reads the records in order.
   class Reader {
    public:
-    explicit Reader(const SampleRecords& records) : records_(records) {}
+    explicit Reader(const SampleRecords& records) : reader_(records.spool_) {}
     // The pages of the next `sample_count` samples; field k goes to column final_numbers[k].
-    SamplePages ReadPages(std::uint32_t sample_count,
-                          std::span<const std::size_t> final_numbers);
+    Result<SamplePages> ReadPages(std::uint32_t sample_count,
+                                  std::span<const std::size_t> final_numbers);
 
    private:
-    const SampleRecords& records_;
-    std::size_t at_ = 0;
+    template <typename T>
+    Result<T> TakeLe();
+
+    SpoolReader reader_;
   };
 
  private:
-  std::vector<std::byte> bytes_;
+  TableSpool spool_;
+  std::vector<std::byte> row_;  // the record being appended
 };
 
 }  // namespace forebay::catalog

@@ -170,31 +170,8 @@ TEST_F(TarMalformedTest, RefusesMoreFieldsThanTheLimit) {
               HasSubstr("kNameBytesMax"));
 }
 
-// A directory with one archive of 6 GiB, of which only metadata is asked.
-class HugeArchive final : public io::Directory {
- public:
-  Result<std::unique_ptr<io::File>> Open(std::string_view, io::OpenMode) override {
-    return Refusal();
-  }
-  Result<io::FileInfo> Stat(std::string_view) override {
-    return io::FileInfo{.bytes = 6ULL << 30, .mtime_ns = 0, .is_regular = true};
-  }
-  Result<std::vector<io::DirectoryEntry>> List(std::string_view) override {
-    return std::vector{io::DirectoryEntry{.name = "a.tar", .is_regular = true}};
-  }
-  Status MakeDirectory(std::string_view) override { return Refusal(); }
-  Status Rename(std::string_view, std::string_view) override { return Refusal(); }
-  Status Unlink(std::string_view) override { return Refusal(); }
-  Status RemoveDirectory(std::string_view) override { return Refusal(); }
-  Status Sync(std::string_view) override { return Refusal(); }
-  Result<Space> FreeSpace() override { return Refusal(); }
-
- private:
-  static Error Refusal() { return Error(ErrorCode::kUnimplemented, "not in this test"); }
-};
-
 TEST_F(TarMalformedTest, RefusesSamplesBeyond32Bits) {
-  HugeArchive root;
+  ArchivesBySize root({6ULL << 30});  // of which only metadata is asked
   const auto builder = CreateScanBuilder(root, source_);
   ASSERT_TRUE(builder.has_value());
   std::vector<ScanBuilder::CutExtent> cut;
@@ -203,7 +180,7 @@ TEST_F(TarMalformedTest, RefusesSamplesBeyond32Bits) {
   const Status fed = (*builder)->Feed(TextBytes(good_ + header), cut);
   ASSERT_FALSE(fed.has_value());
   EXPECT_THAT(fed.error().ToString(),
-              HasSubstr("RESOURCE_EXHAUSTED: 'a.tar' at offset 1024: sample 'x' exceeds"));
+              HasSubstr("RESOURCE_EXHAUSTED: '00000.tar' at offset 1024: sample 'x' exceeds"));
 }
 
 TEST_F(TarMalformedTest, RefusesAnArchiveThatIsNone) {

@@ -7,10 +7,12 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/catalog/catalog_image.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/sample_records.h"
+#include "server/catalog/seen_keys.h"
 #include "server/catalog/tar_scanner.h"
 
 namespace forebay::catalog {
@@ -18,6 +20,10 @@ namespace {
 
 // An archive's first header and its first data block fit in one extent.
 constexpr std::uint64_t kTarExtentBytesMin = 2 * kTarBlockBytes;
+
+// How far apart two members of one sample may lie: what lies between them is kept until it is
+// known whether the sample goes on.
+constexpr std::uint64_t kSampleGapBytesMax = limits::kExtentBytesMax;
 
 // A sample whose members are still coming, or that waits for its extent to be cut. Offsets
 // are within the archive.
@@ -29,26 +35,22 @@ struct OpenSample {
   std::uint64_t end = 0;            // after its last data byte
 };
 
-// For finding a key that comes back after another one.
-struct SeenKey {
-  std::uint64_t hash = 0;
-  std::uint64_t record_at = 0;
-  std::uint64_t offset = 0;
-  bool operator<(const SeenKey& other) const {
-    return std::pair(hash, offset) < std::pair(other.hash, other.offset);
-  }
-};
-
 class TarScanBuilder final : public ScanBuilder {
  public:
   TarScanBuilder(std::string name, std::uint64_t extent_bytes,
-                 std::vector<PlannedObject> objects)
-      : name_(std::move(name)), extent_bytes_(extent_bytes), objects_(std::move(objects)) {
+                 std::vector<PlannedObject> objects, const BuildScratch& scratch)
+      : name_(std::move(name)),
+        extent_bytes_(extent_bytes),
+        objects_(std::move(objects)),
+        scratch_(scratch),
+        seen_keys_(scratch),
+        records_(scratch) {
     BeginObject();
   }
 
   const std::vector<PlannedObject>& objects() const override { return objects_; }
   Status Feed(std::span<const std::byte> bytes, std::vector<CutExtent>& cut) override;
+  std::uint64_t NeededFrom() const override;
   Status EndObject(std::vector<CutExtent>& cut) override;
   Result<std::shared_ptr<const Catalog>> Finish() override;
 
@@ -64,7 +66,9 @@ class TarScanBuilder final : public ScanBuilder {
   Status AddMember(const TarMember& member, const std::string& field);
   Result<std::uint8_t> FieldNumber(const TarMember& member, const std::string& field);
   Status FitSample();
+  Status Settle(std::uint64_t next_header_offset);
   Status CompleteSample();
+  Status RecordSample(const OpenSample& sample);
   Status CutWaiting(std::uint64_t end);
   Status CutChunk(std::uint64_t end);
   Status FlushChunks();
@@ -74,6 +78,7 @@ class TarScanBuilder final : public ScanBuilder {
   const std::string name_;
   const std::uint64_t extent_bytes_;  // a multiple of a block
   const std::vector<PlannedObject> objects_;
+  const BuildScratch scratch_;
   std::size_t object_ = 0;
   std::optional<TarScanner> scanner_;
   std::optional<Error> failure_;
@@ -86,7 +91,7 @@ class TarScanBuilder final : public ScanBuilder {
   bool is_spanning_ = false;
   std::optional<OpenSample> sample_;
   std::vector<OpenSample> waiting_;
-  std::vector<SeenKey> seen_keys_;
+  SeenKeys seen_keys_;
 
   std::map<std::string, std::uint8_t> fields_;  // by name; numbers in order of discovery
   std::vector<ExtentRow> extents_;
@@ -97,7 +102,6 @@ class TarScanBuilder final : public ScanBuilder {
 void TarScanBuilder::BeginObject() {
   extent_start_ = 0;
   samples_end_ = 0;
-  seen_keys_.clear();
   if (object_ >= objects_.size()) {
     scanner_.reset();
     return;
@@ -125,8 +129,22 @@ Status TarScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExt
   cut_ = &cut;
   Status fed = scanner_->Feed(bytes);
   if (fed.has_value()) fed = FlushChunks();
+  if (fed.has_value()) fed = Settle(scanner_->next_header_offset());
   cut_ = nullptr;
   return fed.has_value() ? fed : Fail(fed.error());
+}
+
+std::uint64_t TarScanBuilder::NeededFrom() const {
+  if (!scanner_.has_value()) return 0;
+  if (is_spanning_) return chunk_start_;
+  if (sample_.has_value() || !waiting_.empty()) return extent_start_;
+  // What lies between the last sample and the next one goes with the next one where it fits
+  // (FitSample).
+  const std::uint64_t data_offset = scanner_->next_header_offset() + kTarBlockBytes;
+  if (data_offset - extent_start_ <= extent_bytes_) return extent_start_;
+  const std::uint64_t member_offset = scanner_->next_member_offset();
+  return data_offset - member_offset <= extent_bytes_ ? member_offset
+                                                      : scanner_->next_header_offset();
 }
 
 Status TarScanBuilder::EndObject(std::vector<CutExtent>& cut) {
@@ -153,6 +171,7 @@ Status TarScanBuilder::EndObject(std::vector<CutExtent>& cut) {
 
 Status TarScanBuilder::OnMember(const TarMember& member) {
   FOREBAY_TRY(FlushChunks());
+  FOREBAY_TRY(Settle(member.header_offset));
   if (!member.is_regular) return {};
   const std::optional<SampleName> name = SplitMemberPath(member.path);
   if (!name.has_value()) return {};
@@ -231,6 +250,21 @@ Status TarScanBuilder::FitSample() {
   return {};
 }
 
+// Closes what no later member can join: an open sample that lies too far behind (its key coming
+// back is then an error), and samples that wait in an extent which the next one can no longer be
+// part of. So nothing is kept while long members that belong to no sample pass by.
+Status TarScanBuilder::Settle(std::uint64_t next_header_offset) {
+  if (sample_.has_value() &&
+      next_header_offset > RoundToTarBlock(sample_->end) + kSampleGapBytesMax) {
+    FOREBAY_TRY(CompleteSample());
+  }
+  const bool is_waiting = !sample_.has_value() && !waiting_.empty();
+  if (!is_waiting || next_header_offset + kTarBlockBytes - extent_start_ <= extent_bytes_) {
+    return {};
+  }
+  return CutWaiting(samples_end_);
+}
+
 Status TarScanBuilder::CompleteSample() {
   if (!sample_.has_value()) return {};
   const std::uint64_t end = RoundToTarBlock(sample_->end);
@@ -264,13 +298,17 @@ Status TarScanBuilder::CutWaiting(std::uint64_t end) {
     pieces.push_back({.extent = {},
                       .offset = static_cast<std::uint32_t>(sample.begin - extent_start_),
                       .length = sample.end - sample.begin});
-    const std::uint64_t at = records_.Append(sample.record, extent_start_);
-    seen_keys_.push_back({KeyHash(sample.record.key), at, sample.header_offset});
+    FOREBAY_TRY(RecordSample(sample));
   }
   sample_count_ += waiting_.size();
   waiting_.clear();
   extent_start_ = end;
   return Emit(row, std::move(pieces));
+}
+
+Status TarScanBuilder::RecordSample(const OpenSample& sample) {
+  FOREBAY_ASSIGN(const std::uint64_t at, records_.Append(sample.record, extent_start_));
+  return seen_keys_.Add({KeyHash(sample.record.key), at, sample.header_offset});
 }
 
 // The part [chunk_start_, end) of the spanning sample becomes an extent. The sample is recorded
@@ -289,10 +327,7 @@ Status TarScanBuilder::CutChunk(std::uint64_t end) {
   piece.offset = static_cast<std::uint32_t>(begin - chunk_start_);
   piece.length = std::min(sample.end, end) - begin;
   const bool is_last = end >= sample.end;
-  if (is_last) {
-    const std::uint64_t at = records_.Append(sample.record, extent_start_);
-    seen_keys_.push_back({KeyHash(sample.record.key), at, sample.header_offset});
-  }
+  if (is_last) FOREBAY_TRY(RecordSample(sample));
   chunk_start_ = end;
   return Emit(row, {piece});
 }
@@ -329,18 +364,14 @@ Status TarScanBuilder::Emit(ExtentRow row, std::vector<Range> pieces) {
 // A key that comes back after another one would make two samples of what WebDataset's readers
 // take for one, or for a mistake.
 Status TarScanBuilder::CheckKeys() {
-  std::sort(seen_keys_.begin(), seen_keys_.end());
-  for (std::size_t i = 1; i < seen_keys_.size(); ++i) {
-    const SeenKey& before = seen_keys_[i - 1];
-    const SeenKey& twin = seen_keys_[i];
-    if (before.hash != twin.hash) continue;
-    const std::string_view key = records_.KeyAt(twin.record_at);
-    if (records_.KeyAt(before.record_at) != key) continue;
+  return seen_keys_.TakeTwins([&](const SeenKey& before, const SeenKey& twin) -> Status {
+    FOREBAY_ASSIGN(const std::string key, records_.KeyAt(twin.record_at));
+    FOREBAY_ASSIGN(const std::string key_before, records_.KeyAt(before.record_at));
+    if (key_before != key) return {};
     return Refuse(twin.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
                                    std::to_string(before.offset) +
                                    " has it, and its members must be consecutive");
-  }
-  return {};
+  });
 }
 
 Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
@@ -349,8 +380,8 @@ Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
     return Error(ErrorCode::kFailedPrecondition,
                  Quoted(object().path) + " has not been fed to its end");
   }
-  MemorySink sink;
-  CatalogWriter writer(sink, name_, Format::kTar);
+  TableSpool sink(scratch_);
+  CatalogWriter writer(sink, name_, Format::kTar, scratch_);
   for (const PlannedObject& object : objects_) {
     FOREBAY_TRY(writer.AddObject(object.path, object.bytes, object.mtime_ns));
   }
@@ -365,17 +396,20 @@ Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
   FOREBAY_TRY(writer.BeginPart(PartKind::kMembers, entry_bytes));
   SampleRecords::Reader reader(records_);
   for (const ExtentRow& row : extents_) {
-    const SamplePages pages = reader.ReadPages(row.starting_count, final_numbers);
+    FOREBAY_ASSIGN(const SamplePages pages,
+                   reader.ReadPages(row.starting_count, final_numbers));
     FOREBAY_TRY(writer.AddExtent(row, pages.entries, pages.keys));
   }
   FOREBAY_TRY(writer.Finish(sample_count_, plans));
-  return Catalog::FromBytes(sink.Release());
+  FOREBAY_ASSIGN(ImageBytes image, sink.Release());
+  return OpenImage(std::move(image));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
-                                                       const DatasetSource& source) {
+                                                       const DatasetSource& source,
+                                                       const BuildScratch& scratch) {
   FOREBAY_TRY(CheckExtentBytes(source));
   if (source.format.value_or(Format::kTar) != Format::kTar) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -399,7 +433,8 @@ Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
                  "data set " + Quoted(source.name) + " has no *.tar files");
   }
   const std::uint64_t extent_bytes = source.extent_bytes / kTarBlockBytes * kTarBlockBytes;
-  return std::make_unique<TarScanBuilder>(source.name, extent_bytes, std::move(objects));
+  return std::make_unique<TarScanBuilder>(source.name, extent_bytes, std::move(objects),
+                                          scratch);
 }
 
 }  // namespace forebay::catalog

@@ -44,6 +44,12 @@ class TarScanner {
   Status End();
   // Bytes fed and looked at so far.
   std::uint64_t offset() const { return offset_; }
+  // No ustar header is still to come before this offset; it may lie behind what was fed.
+  std::uint64_t next_header_offset() const { return offset_ + skip_bytes_ - block_bytes_; }
+  // Where the next member starts at the earliest, its extension headers included.
+  std::uint64_t next_member_offset() const {
+    return member_start_.value_or(next_header_offset());
+  }
 
  private:
   enum class State : std::uint8_t { kHeader, kExtension, kEnd };
