@@ -378,7 +378,8 @@ Status Stager::Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
       [&](ExtentId extent, const catalog::ExtentInfo& info,
           std::span<const catalog::ObjectInfo> objects) {
         if (is_first) StageEarly(dataset, extent, info, objects);
-      });
+      },
+      {.directory = options_.catalog_path});
   EndEarly(dataset);
   FOREBAY_TRY(built);
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
@@ -429,7 +430,9 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   TarScan scan(
       dataset, parts_.arena, queue,
-      {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
+      {.request_bytes = options_.request_bytes,
+       .depth = options_.scan_depth,
+       .scratch_path = options_.catalog_path},
       [&](const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums) -> Status {
         // Found: an earlier daemon, or an earlier pass that failed, stored the same bytes.
         const ExtentRef found = parts_.cache.Find(key);

@@ -32,7 +32,8 @@ struct StagerOptions {
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
   std::uint64_t ram_reserve_bytes = 0;               // of the arena, kept for staging buffers
-  std::string catalog_path;                          // absolute; where catalogs are saved
+  std::string catalog_path;                          // absolute; where catalogs are saved, and
+                                                     // what outgrows memory while one is built
 };
 
 // What the stager works with; everything is borrowed and must outlive it.

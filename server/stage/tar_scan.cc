@@ -18,8 +18,8 @@ TarScan::TarScan(Dataset& dataset, tier::RamArena&, io::IoQueue& queue, const Op
       allocate_(std::move(allocate)) {}
 
 Result<std::shared_ptr<const catalog::Catalog>> TarScan::Run() {
-  FOREBAY_ASSIGN(builder_, catalog::CreateScanBuilder(dataset_.root(),
-                                                      dataset_.options().source));
+  FOREBAY_ASSIGN(builder_, catalog::CreateScanBuilder(dataset_.root(), dataset_.options().source,
+                                                      {.directory = options_.scratch_path}));
   dataset_.CountGfs(0, 0, 0, builder_->objects().size());
   Status status = IssueAhead();
   while (status.has_value() && !pending_.empty()) {
@@ -116,7 +116,7 @@ Status TarScan::FeedFront() {
   if (chunk.length > 0) fed_.push_back(std::move(chunk));
   if (last) FOREBAY_TRY(builder_->EndObject(cut));
   for (const auto& extent : cut) FOREBAY_TRY(Emit(extent));
-  if (last) DropChunksBefore(~std::uint64_t{0});
+  DropChunksBefore(last ? ~std::uint64_t{0} : builder_->NeededFrom());
   return {};
 }
 

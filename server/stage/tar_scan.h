@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -24,6 +25,7 @@ class TarScan {
   struct Options {
     std::uint64_t request_bytes = 0;
     std::uint32_t depth = 1;
+    std::string scratch_path = {};  // catalog::BuildScratch::directory
   };
   using Publish = std::function<Status(const tier::ExtentKey&, tier::ArenaBlock,
                                        tier::ExtentChecksums)>;

@@ -111,6 +111,17 @@ TEST_F(TarStagingTest, OnePassReadsEachByteOnceWhateverTheRequests) {
   }
 }
 
+// The arena holds a tenth of what passes by.
+TEST_F(TarStagingTest, LongMembersOfNoSampleTakeNoMemory) {
+  Put("shard9.tar", TarFileText("a.bin", "first") +
+                        TarFileText("README", std::string(80 << 20, 'x')) +
+                        TarFileText("b.bin", "second") + TarEndText());
+  FOREBAY_EXPECT_OK(Stage({.ram_bytes = 8 << 20}));
+  EXPECT_EQ(rig_.dataset().catalog()->sample_count(), kShards * 40u + 2);
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, TotalBytes());
+  ExpectAllThere();
+}
+
 TEST_F(TarStagingTest, ServesTheSameKeysAsACatalogBuiltElsewhere) {
   FOREBAY_EXPECT_OK(Stage());
   const std::uint64_t fingerprint = rig_.dataset().catalog()->fingerprint();
