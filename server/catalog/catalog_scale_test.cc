@@ -1,6 +1,6 @@
-// A catalog of very many samples: written in one pass to a file, mapped, and used; prints what
-// it takes on disk and in memory. FOREBAY_SCALE_SAMPLES sets the number of samples (default
-// 10^7; the slow test sets 10^8).
+// A catalog of very many samples: written in one pass to a file, mapped, and used; and built from
+// tar headers as they pass by. Prints what it takes on disk and in memory. FOREBAY_SCALE_SAMPLES
+// sets the number of samples (default 10^7, of which 10^6 are built; the slow test sets 10^8).
 #include <malloc.h>
 #include <unistd.h>
 
@@ -13,6 +13,8 @@
 
 #include "server/catalog/catalog.h"
 #include "server/catalog/catalog_writer.h"
+#include "server/catalog/tar_scan_fixture.h"
+#include "server/catalog/tar_text.h"
 
 namespace forebay::catalog {
 namespace {
@@ -67,6 +69,12 @@ Memory ReadMemory() {
     if (word == "VmRSS:" && status >> kib) memory.resident_bytes = kib * 1024;
   }
   return memory;
+}
+
+// Lets the peak begin anew, so that a test sees its own.
+void ResetPeak() {
+  ::malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << 5;
 }
 
 void AppendWords(std::vector<std::byte>& bytes, std::initializer_list<std::uint32_t> words) {
@@ -128,6 +136,7 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
   const std::uint64_t sample_count = asked != nullptr ? std::strtoull(asked, nullptr, 10)
                                                       : 10'000'000;
   ASSERT_GE(sample_count, 1'000'000U);
+  ResetPeak();
   const Memory before = ReadMemory();
   {
     FileSink sink(path_);
@@ -171,6 +180,97 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
             static_cast<double>(kGigabyte) * share);
   EXPECT_LE(used.resident_bytes, kGigabyte);
   EXPECT_LE(image_bytes / samples - 12.0, 24.0);
+}
+
+// Feeds archives of samples with two members, "cls" and "jpg"; data is never looked at.
+class SyntheticShards {
+ public:
+  static constexpr std::uint64_t kMemberBlocks = 1 + 1 + 1 + (kSampleBytes - 2048) / 512;
+  static constexpr std::uint64_t kSamplesPerShard = 2'000'000;
+
+  explicit SyntheticShards(std::uint64_t sample_count) : sample_count_(sample_count) {
+    const std::string size = OctalField(kSampleBytes - 2048);
+    cls_ = TarMemberText({.path = Key(0) + ".cls", .data = "7"});
+    jpg_ = TarMemberText({.path = Key(0) + ".jpg", .data = "", .size_field = size});
+  }
+
+  std::vector<std::uint64_t> ShardBytes() const {
+    std::vector<std::uint64_t> bytes;
+    for (std::uint64_t done = 0; done < sample_count_; done += kSamplesPerShard) {
+      const std::uint64_t samples = std::min(kSamplesPerShard, sample_count_ - done);
+      bytes.push_back(samples * kMemberBlocks * 512 + TarEndText().size());
+    }
+    return bytes;
+  }
+
+  Status Feed(ScanBuilder& builder) {
+    std::vector<ScanBuilder::CutExtent> cut;
+    const std::vector<std::byte> end = TextBytes(TarEndText());
+    for (std::uint64_t sample = 0; sample < sample_count_;) {
+      SetKey(cls_, sample);
+      SetKey(jpg_, sample);
+      FOREBAY_TRY(builder.Feed(std::as_bytes(std::span(cls_)), cut));
+      FOREBAY_TRY(builder.Feed(std::as_bytes(std::span(jpg_)), cut));
+      FOREBAY_TRY(builder.Feed(data_, cut));
+      if (++sample % kSamplesPerShard == 0 || sample == sample_count_) {
+        FOREBAY_TRY(builder.Feed(end, cut));
+        FOREBAY_TRY(builder.EndObject(cut));
+      }
+      cut.clear();
+    }
+    return {};
+  }
+
+ private:
+  static std::string OctalField(std::uint64_t value) {
+    std::string field(11, '0');
+    for (std::size_t i = field.size(); i > 0; --i, value /= 8) {
+      field[i - 1] = static_cast<char>('0' + value % 8);
+    }
+    return field + " ";
+  }
+  static void SetKey(std::string& member, std::uint64_t sample) {
+    const std::string key = Key(sample);
+    std::copy(key.begin(), key.end(), member.begin());
+    FixTarChecksum(member, 0);
+  }
+
+  std::uint64_t sample_count_;
+  std::string cls_;
+  std::string jpg_;
+  const std::vector<std::byte> data_ = std::vector<std::byte>(kSampleBytes - 2048);
+};
+
+TEST(CatalogBuildScaleTest, BuildingStaysWithinAGigabyteAtAHundredMillionSamples) {
+  const char* const asked = std::getenv("FOREBAY_SCALE_SAMPLES");
+  const std::uint64_t sample_count = asked != nullptr ? std::strtoull(asked, nullptr, 10)
+                                                      : 1'000'000;
+  SyntheticShards shards(sample_count);
+  ArchivesBySize root(shards.ShardBytes());
+  DatasetSource source;
+  source.name = "scale";
+  ResetPeak();
+  const Memory before = ReadMemory();
+  const auto builder = CreateScanBuilder(
+      root, source, {.directory = std::filesystem::temp_directory_path().string()});
+  ASSERT_TRUE(builder.has_value()) << builder.error().ToString();
+  const Status fed = shards.Feed(**builder);
+  ASSERT_TRUE(fed.has_value()) << fed.error().ToString();
+  const Memory scanned = ReadMemory();
+  const auto catalog = (*builder)->Finish();
+  ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
+  const Memory built = ReadMemory();
+  EXPECT_EQ((*catalog)->sample_count(), sample_count);
+  EXPECT_EQ((*catalog)->SampleKey(SampleId(sample_count - 1)).value(), Key(sample_count - 1));
+  const auto mb = [&](std::uint64_t bytes) {
+    return static_cast<double>(bytes - before.resident_bytes) / 1e6;
+  };
+  std::printf("samples %llu: building peaks at %.1f MB resident (%.1f MB after the last byte), "
+              "%u extents, image %.1f MB\n",
+              static_cast<unsigned long long>(sample_count), mb(built.peak_bytes),
+              mb(scanned.resident_bytes), (*catalog)->extent_count(),
+              static_cast<double>((*catalog)->image().size()) / 1e6);
+  EXPECT_LE(built.peak_bytes, kGigabyte);
 }
 
 }  // namespace
