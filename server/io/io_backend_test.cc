@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <ostream>
 #include <set>
 
 #include "proto/contract/limits.h"
@@ -81,6 +82,9 @@ struct WorldKind {
   World (*make)();
   bool needs_io_uring;
 };
+
+// Else a test is listed with the bytes of its parameter, addresses among them.
+void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }
 
 class IoBackendTest : public ::testing::TestWithParam<WorldKind> {
  protected:

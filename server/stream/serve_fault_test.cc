@@ -8,6 +8,7 @@
 // the edge of promise P1, not a gap in it.
 #include <algorithm>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,9 @@ struct SweepCase {
   std::optional<IoCall> call;
   bool is_ssd_only;
 };
+
+// Else a test is listed with the bytes of its parameter, addresses among them.
+void PrintTo(const SweepCase& sweep, std::ostream* out) { *out << sweep.name; }
 
 class ServeFaultTest : public ::testing::TestWithParam<SweepCase> {
  protected:
