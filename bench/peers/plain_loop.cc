@@ -206,7 +206,8 @@ Result<RunReport> Measure(const Options& options) {
                                " batch=" + std::to_string(options.batch)};
   const std::span<const std::uint64_t> ids(order);
   if (options.check) {
-    FOREBAY_ASSIGN(report.check, RunEpoch(options, {index, root.get(), memory, ids.first(n), true}));
+    FOREBAY_ASSIGN(report.check,
+                   RunEpoch(options, {index, root.get(), memory, ids.first(n), true}));
   }
   for (std::uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
     FOREBAY_ASSIGN(EpochReport timed, RunEpoch(options, {index, root.get(), memory,

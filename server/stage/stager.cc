@@ -199,7 +199,9 @@ std::optional<Stager::Job> Stager::NextJob() {
     if (background_loads_ < background_max) {
       const auto soonest = std::min_element(
           background_.begin(), background_.end(),
-          [](const Background& a, const Background& b) { return a.not_before_ns < b.not_before_ns; });
+          [](const Background& a, const Background& b) {
+            return a.not_before_ns < b.not_before_ns;
+          });
       if (soonest != background_.end()) {
         const std::int64_t wait_ns = soonest->not_before_ns - parts_.clock.NowNs();
         if (wait_ns > 0) {

@@ -75,7 +75,9 @@ AssembleLimits StreamSession::LimitsFor(std::span<const tier::ExtentRef> refs) c
   if (spec_->delivery != Delivery::kViews) return limits;
   limits.pinned_already.reserve(refs.size());
   std::lock_guard lock(mutex_);
-  for (const tier::ExtentRef& ref : refs) limits.pinned_already.push_back(pins_.contains(ref.get()));
+  for (const tier::ExtentRef& ref : refs) {
+    limits.pinned_already.push_back(pins_.contains(ref.get()));
+  }
   const std::uint64_t limit = registry_.options_.view_pin_bytes;
   limits.pin_bytes = limit - std::min(limit, pinned_bytes_);
   return limits;
