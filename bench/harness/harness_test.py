@@ -81,7 +81,7 @@ class LedgerTest(unittest.TestCase):
 
     def test_rates_and_costs(self):
         self.assertEqual(peers.rate(run_report(seconds=2.0, size=100)), 50)
-        self.assertEqual(peers.cpu_per_byte(run_report(size=100)), 7.0 / 200)
+        self.assertAlmostEqual(peers.cpu_per_byte(run_report(size=100)), 7.0 / 200)
 
 
 class ConfigTest(unittest.TestCase):
@@ -146,6 +146,30 @@ class OrderBenchmarkTest(unittest.TestCase):
             entry("BM_Forward/n:1099511627776/block:0_median", 1e7)]})
         self.assertEqual(list(found), [("Forward", 17)])
         self.assertEqual(found["Forward", 17][0], 3e7)
+
+
+class MicroBenchmarkTest(unittest.TestCase):
+    def entry(self, name, rate, **fields):
+        return {"name": name, "run_name": name, "run_type": "iteration",
+                "items_per_second": rate, "bytes_per_second": rate, **fields}
+
+    def test_takes_every_run_and_no_aggregate(self):
+        found = programs.parse_benchmark({"benchmarks": [
+            self.entry("BM_A/1", 1.0), self.entry("BM_A/1", 2.0),
+            self.entry("BM_A/1", 9.0, run_type="aggregate"),
+            self.entry("BM_B", 3.0, error_occurred=True)]})
+        self.assertEqual([run["items_per_second"] for run in found.pop("BM_A/1")], [1.0, 2.0])
+        self.assertEqual(found, {})
+
+    def test_stands_beside_its_limit(self):
+        found = {"ring_bench": {
+            "BM_PlainReads/bytes:4096/real_time": [self.entry("x", 2e6), self.entry("x", 4e6)]}}
+        self.assertEqual(programs._limit_note("spine.micro.ring_uring_4k", [1.5], found),
+                         "0.50 of ring_limit_4k")
+        self.assertEqual(programs._limit_note("spine.micro.ring_limit_4k", [1.5], found), "")
+        self.assertEqual(
+            programs._limit_note("spine.micro.ring_uring_4k", [1.5], {"ring_bench": {}}),
+            "ring_limit_4k was not measured")
 
 
 class MachineTest(unittest.TestCase):

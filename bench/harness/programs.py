@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import time
 
@@ -15,7 +16,55 @@ ORDER_GOALS = {
     "spine.order.forward_worst": ("orders/s", Goal(20e6)),
     "spine.order.inverse_worst": ("orders/s", Goal(20e6)),
     "spine.order.start_up_growth": ("x", Goal(1.5, at_least=False)),
+    "spine.order.block_forward_worst": ("orders/s", Goal(20e6)),
+    "spine.order.block_inverse_worst": ("orders/s", Goal(20e6)),
+    "spine.order.block_forward_batch_worst": ("orders/s", Goal(20e6)),
+    "spine.order.block_inverse_batch_worst": ("orders/s", Goal(20e6)),
 }
+# Figure -> unit, and the benchmark, its counter and its scale. Figures of one kind stand with the
+# physical limit that they are read against, measured in the same run.
+MICRO_FIGURES = {
+    "spine.micro.memory_read": ("GB/s", "arena_bench", "BM_MemoryRead", "bytes_per_second", 1e-9),
+    "spine.micro.memory_copy": ("GB/s", "arena_bench", "BM_MemoryCopy", "bytes_per_second", 1e-9),
+    "spine.micro.checksum_4k":
+        ("GB/s", "checksum_bench", "BM_Checksum/4096", "bytes_per_second", 1e-9),
+    "spine.micro.checksum_114660":
+        ("GB/s", "checksum_bench", "BM_Checksum/114660", "bytes_per_second", 1e-9),
+    "spine.micro.checksum_extent":
+        ("GB/s", "checksum_bench", "BM_Checksum/33554432", "bytes_per_second", 1e-9),
+    "spine.micro.arena_reserve_release":
+        ("M/s", "arena_bench", "BM_ArenaReserveRelease", "items_per_second", 1e-6),
+    "spine.micro.cache_publish_evict":
+        ("M/s", "arena_bench", "BM_ReservePublishEvict", "items_per_second", 1e-6),
+    "spine.micro.cache_find_release":
+        ("M/s", "arena_bench", "BM_FindRelease", "items_per_second", 1e-6),
+    "spine.micro.cache_find_64":
+        ("M/s", "arena_bench", "BM_FindBatch/64", "items_per_second", 1e-6),
+    "spine.micro.ring_uring_4k":
+        ("M reads/s", "ring_bench", "BM_QueueReads/threads:0/bytes:4096/real_time",
+         "items_per_second", 1e-6),
+    "spine.micro.ring_threads_4k":
+        ("M reads/s", "ring_bench", "BM_QueueReads/threads:1/bytes:4096/real_time",
+         "items_per_second", 1e-6),
+    "spine.micro.ring_limit_4k":
+        ("M reads/s", "ring_bench", "BM_PlainReads/bytes:4096/real_time", "items_per_second",
+         1e-6),
+    "spine.micro.ring_uring_1m":
+        ("GB/s", "ring_bench", "BM_QueueReads/threads:0/bytes:1048576/real_time",
+         "bytes_per_second", 1e-9),
+    "spine.micro.ring_threads_1m":
+        ("GB/s", "ring_bench", "BM_QueueReads/threads:1/bytes:1048576/real_time",
+         "bytes_per_second", 1e-9),
+    "spine.micro.ring_limit_1m":
+        ("GB/s", "ring_bench", "BM_PlainReads/bytes:1048576/real_time", "bytes_per_second", 1e-9),
+}
+MICRO_LIMITS = {
+    "spine.micro.checksum_extent": "memory_read",  # the shorter ones lie in caches
+    "spine.micro.ring_uring_4k": "ring_limit_4k", "spine.micro.ring_threads_4k": "ring_limit_4k",
+    "spine.micro.ring_uring_1m": "ring_limit_1m", "spine.micro.ring_threads_1m": "ring_limit_1m",
+}
+# No goals: they say where time goes when a figure with a goal is missed.
+MICRO_GOALS = {figure_id: (row[0], None) for figure_id, row in MICRO_FIGURES.items()}
 QUICKSTART_GOALS = {
     "spine.quickstart.first_s": ("s", Goal(900, at_least=False)),
     "spine.quickstart.again_s": ("s", Goal(60, at_least=False)),
@@ -25,12 +74,12 @@ QUICKSTART_GOALS = {
 ORDER_SIZE_MAX = 1 << 34
 
 
-def parse_order_benchmark(report):
+def parse_order_benchmark(report, block=False):
     """Google Benchmark's JSON -> {(function, n): (orders per second, ns per call)}, of mode
-    global and n <= 2^34; medians where runs were repeated."""
+    global or block and n <= 2^34; medians where runs were repeated."""
     found = {}
     for entry in report["benchmarks"]:
-        name = re.fullmatch(r"BM_(\w+)/n:(\d+)/block:0(?:_median)?", entry["name"])
+        name = re.fullmatch(rf"BM_(\w+)/n:(\d+)/block:{int(block)}(?:_median)?", entry["name"])
         if name is None or (entry.get("run_type") == "aggregate"
                             and entry.get("aggregate_name") != "median"):
             continue
@@ -43,28 +92,82 @@ def parse_order_benchmark(report):
 def order(sheet, binaries, runs):
     done = subprocess.run(
         [binaries.find("order_bench"), "--benchmark_format=json",
-         "--benchmark_filter=BM_(Forward|Inverse|StartUp)/", "--benchmark_min_time=0.1",
+         "--benchmark_filter=BM_(Forward|Inverse|StartUp)(Batch)?/", "--benchmark_min_time=0.1",
          f"--benchmark_repetitions={runs}", "--benchmark_report_aggregates_only=true"],
         capture_output=True, text=True, check=False, timeout=processes.RUN_TIMEOUT_S)
     if done.returncode != 0:
         raise processes.RunFailed("order_bench: " + done.stderr.strip()[-300:])
-    found = parse_order_benchmark(json.loads(done.stdout))
+    report = json.loads(done.stdout)
+    found = parse_order_benchmark(report)
+    found_in_blocks = parse_order_benchmark(report, block=True)
     for function in ("Forward", "Inverse"):
-        rates = {size: value[0] for (name, size), value in found.items() if name == function}
-        if not rates:
-            raise processes.RunFailed(f"order_bench has no BM_{function}")
-        worst = min(rates, key=rates.get)
-        figure_id = f"spine.order.{function.lower()}_worst"
-        unit, goal = ORDER_GOALS[figure_id]
-        sheet.add(Figure(figure_id, unit, rates[worst], rates[worst], max(rates.values()), runs,
-                         goal, settings=f"single calls, global; worst n={worst}",
-                         note="the range is over sizes n"))
+        name = function.lower()
+        _add_worst_order(sheet, found, function, f"spine.order.{name}_worst",
+                         ("single calls, global", runs))
+        _add_worst_order(sheet, found_in_blocks, function, f"spine.order.block_{name}_worst",
+                         ("single calls, block(256, 64)", runs))
+        _add_worst_order(sheet, found_in_blocks, function + "Batch",
+                         f"spine.order.block_{name}_batch_worst",
+                         ("4,096 at once, block(256, 64)", runs))
     start_up = {size: value[1] for (name, size), value in found.items() if name == "StartUp"}
     large = [size for size in start_up if size > 512]  # below: another number of rounds
     unit, goal = ORDER_GOALS["spine.order.start_up_growth"]
     sheet.add(from_runs("spine.order.start_up_growth", unit,
                         [start_up[max(large)] / start_up[min(large)]], goal=goal,
                         settings=f"n={min(large)} to n={max(large)}"))
+
+
+def _add_worst_order(sheet, found, function, figure_id, how):
+    """`found` of parse_order_benchmark; `how`: (settings, runs)."""
+    rates = {size: value[0] for (name, size), value in found.items() if name == function}
+    if not rates:
+        raise processes.RunFailed(f"order_bench has no BM_{function} for {figure_id}")
+    worst = min(rates, key=rates.get)
+    settings, runs = how
+    unit, goal = ORDER_GOALS[figure_id]
+    sheet.add(Figure(figure_id, unit, rates[worst], rates[worst], max(rates.values()), runs, goal,
+                     settings=f"{settings}; worst n={worst}", note="the range is over sizes n"))
+
+
+def parse_benchmark(report):
+    """Google Benchmark's JSON of repeated runs -> {name: [entry of each run]}."""
+    found = {}
+    for entry in report["benchmarks"]:
+        if entry.get("run_type") == "iteration" and not entry.get("error_occurred"):
+            name = entry.get("run_name", entry["name"])
+            found.setdefault(name, []).append(entry)
+    return found
+
+
+def micro(sheet, binaries, runs):
+    """Single functions, each beside the physical limit that it is read against."""
+    found = {}
+    for program in ("arena_bench", "checksum_bench", "ring_bench"):
+        done = subprocess.run(
+            [binaries.find(program), "--benchmark_format=json", "--benchmark_min_time=0.1",
+             f"--benchmark_repetitions={runs}"],
+            capture_output=True, text=True, check=False, timeout=processes.RUN_TIMEOUT_S)
+        if done.returncode != 0:
+            raise processes.RunFailed(f"{program}: " + done.stderr.strip()[-300:])
+        found[program] = parse_benchmark(json.loads(done.stdout))
+    for figure_id, (unit, program, name, counter, scale) in MICRO_FIGURES.items():
+        values = [entry[counter] * scale for entry in found[program].get(name, [])]
+        if not values:
+            continue  # reported as not measured: no io_uring on this machine, say
+        sheet.add(from_runs(figure_id, unit, values, settings=f"{program} {name}",
+                            note=_limit_note(figure_id, values, found)))
+
+
+def _limit_note(figure_id, values, found):
+    """How a figure stands to its physical limit in this run."""
+    limit = MICRO_LIMITS.get(figure_id)
+    if limit is None:
+        return ""
+    _, program, name, counter, scale = MICRO_FIGURES["spine.micro." + limit]
+    limits = [entry[counter] * scale for entry in found[program].get(name, [])]
+    if not limits:
+        return f"{limit} was not measured"
+    return f"{statistics.median(values) / statistics.median(limits):.2f} of {limit}"
 
 
 def _last_number(pattern, text):

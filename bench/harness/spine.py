@@ -67,6 +67,8 @@ class Spine:
         rows = {
             "order": (lambda: programs.order(self.sheet, self.binaries, self.scale.pairs),
                       programs.ORDER_GOALS),
+            "micro": (lambda: programs.micro(self.sheet, self.binaries, self.scale.pairs),
+                      programs.MICRO_GOALS),
             "stream": (self.stream, STREAM_GOALS),
             "small": (self.small_samples, SMALL_GOALS),
             "ssd": (self.ssd, SSD_GOALS),
