@@ -48,9 +48,9 @@ class BoundedBuildTest : public TarScanFixture {
 
   void AddShards() {
     source_.extent_bytes = 8192;
-    for (int shard = 0; shard < 3; ++shard) {
+    for (std::size_t shard = 0; shard < 3; ++shard) {
       std::string text;
-      for (int i = 0; i < 200; ++i) {
+      for (std::size_t i = 0; i < 200; ++i) {
         const std::string key = "dir/" + std::to_string(1000 * shard + i);
         text += TarFileText(key + ".jpg", PatternText(i % 50 == 5 ? 30'000 : i * 3, i));
         if (i % 3 != 0) text += TarFileText(key + ".cls", std::to_string(i % 10));
@@ -124,7 +124,7 @@ TEST_F(BoundedBuildTest, SpilledTarCatalogsAreTheSameToTheByte) {
 }
 
 TEST_F(BoundedBuildTest, SpilledImageFoldersAreTheSameToTheByte) {
-  for (int i = 0; i < 300; ++i) {
+  for (std::size_t i = 0; i < 300; ++i) {
     AddFile("c" + std::to_string(i % 3) + "/" + std::to_string(i) + ".png", PatternText(1 + i, i));
   }
   source_.extent_bytes = 4096;

@@ -31,9 +31,9 @@ class CatalogGoldenTest : public TarScanFixture {
 // passed over, with and without a gap.
 TEST_F(CatalogGoldenTest, TarShards) {
   source_.extent_bytes = 4096;
-  for (int shard = 0; shard < 3; ++shard) {
+  for (std::size_t shard = 0; shard < 3; ++shard) {
     std::string text;
-    for (int i = 0; i < 60; ++i) {
+    for (std::size_t i = 0; i < 60; ++i) {
       const std::string key = "dir/" + std::to_string(1000 * shard + i);
       if (i % 4 == 1) text += TarFileText("README", PatternText(i * 13, i));
       if (i % 20 == 7) text += TarFileText("NOTES", PatternText(9000, i));
@@ -49,8 +49,8 @@ TEST_F(CatalogGoldenTest, TarShards) {
 
 TEST_F(CatalogGoldenTest, ImageFolder) {
   source_.extent_bytes = 4096;
-  for (int label = 0; label < 3; ++label) {
-    for (int i = 0; i < 50; ++i) {
+  for (std::size_t label = 0; label < 3; ++label) {
+    for (std::size_t i = 0; i < 50; ++i) {
       AddFile("class-" + std::to_string(label) + "/" + std::to_string(i) + ".png",
               PatternText(i == 33 ? 10'000 : 1 + i * 37, i));
     }
