@@ -33,9 +33,7 @@ namespace {
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
-constexpr std::size_t kRpcMemoryBytesMax = 128 * limits::kMiB;  // received, not yet handled
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);
-constexpr int kAdminThreadsMax = 64;      // calls of the admin service under way at once
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
 std::string JobId(const Config& config) {
@@ -49,8 +47,7 @@ std::string JobId(const Config& config) {
 
 // It names a directory, and stands in logs and metrics.
 Status CheckJobId(const std::string& job_id) {
-  constexpr std::size_t kJobIdBytesMax = 64;
-  const bool plain = !job_id.empty() && job_id.size() <= kJobIdBytesMax &&
+  const bool plain = !job_id.empty() && job_id.size() <= limits::kJobIdBytesMax &&
                      job_id.front() != '.' &&
                      std::all_of(job_id.begin(), job_id.end(), [](unsigned char c) {
                        return std::isgraph(c) != 0 && c != '/';
@@ -59,7 +56,7 @@ Status CheckJobId(const std::string& job_id) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("daemon.job_id '{}' must be 1 to {} visible characters, without '/' "
                            "and not starting with '.'",
-                           job_id, kJobIdBytesMax));
+                           job_id, limits::kJobIdBytesMax));
 }
 
 // One spelling for each directory, so that two keys that name the same one are seen to.
@@ -309,8 +306,8 @@ Status Daemon::OpenServer() {
   // gRPC 1.51 collects a message before it compares its size with the limit above (512 MiB took
   // the daemon to 561 MiB): only the quota bounds what all connections can have it hold.
   grpc::ResourceQuota quota("forebayd");
-  quota.SetMaxThreads(kAdminThreadsMax);
-  quota.Resize(kRpcMemoryBytesMax);
+  quota.SetMaxThreads(limits::kAdminThreadsMax);
+  quota.Resize(limits::kRpcMemoryBytesMax);
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
