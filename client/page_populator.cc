@@ -1,6 +1,8 @@
 #include "client/page_populator.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +62,8 @@ void PagePopulator::Drain() {
 }
 
 void PagePopulator::Run() {
+  // With what processor time is left over: never before a first batch, nor the trainer.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });

@@ -371,10 +371,14 @@ class Spine:
         spec = datasets.Spec("records", samples, objects=1)
         records = self.store.dataset(spec)
         ranks = 4
-        train = {"selection": "hash:0:0.95", "stream": "train", "batch": ranks * batch,
+        # As a job does that must stream in at the GFS's speed: runs as long as an extent, so that
+        # each extent brought serves one run, and validation on samples that lie together.
+        extent_samples = EXTENT_BYTES // spec.sample_bytes
+        train_samples = int(0.95 * samples)
+        train = {"selection": f"range:0:{train_samples}", "stream": "train", "batch": ranks * batch,
                  "ranks": ranks, "step_ms": step_ms, "epochs": 3, "seed": SEED,
-                 "epoch0_mode": "block", "block_samples": 256, "window_runs": 8}
-        validation = {"selection": "hash:0.95:1", "stream": "validation", "batch": batch,
+                 "epoch0_mode": "block", "block_samples": extent_samples, "window_runs": 8}
+        validation = {"selection": f"range:{train_samples}:{samples - train_samples}", "stream": "validation", "batch": batch,
                       "step_ms": step_ms, "epochs": 3, "seed": SEED, "epoch0_mode": "block"}
         with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
             machine.drop_caches()
