@@ -378,7 +378,8 @@ class Spine:
         train = {"selection": f"range:0:{train_samples}", "stream": "train", "batch": ranks * batch,
                  "ranks": ranks, "step_ms": step_ms, "epochs": 3, "seed": SEED,
                  "epoch0_mode": "block", "block_samples": extent_samples, "window_runs": 8}
-        validation = {"selection": f"range:{train_samples}:{samples - train_samples}", "stream": "validation", "batch": batch,
+        validation = {"selection": f"range:{train_samples}:{samples - train_samples}",
+                      "stream": "validation", "batch": batch,
                       "step_ms": step_ms, "epochs": 3, "seed": SEED, "epoch0_mode": "block"}
         with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
             machine.drop_caches()
