@@ -1,0 +1,94 @@
+#include "compress/decode/plane_decoder.h"
+
+#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx
+#include <zstd.h>
+
+#include <cstring>
+
+#include "compress/decode/scratch_arena.h"
+#include "compress/format/plane_kinds.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(const char* what) {
+  return Error(ErrorCode::kDataLoss, std::string("planes: ") + what);
+}
+
+// Adds to each frame the one before it; bits beyond the valid ones are dropped. A `frame_samples`
+// of all samples only does the latter. `bytes` may lie at any address.
+template <typename T>
+void AddPreviousFrames(std::size_t frame_samples, std::uint8_t bits, std::span<std::byte> bytes) {
+  const auto mask = static_cast<std::uint32_t>((1U << bits) - 1);
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(T)) {
+    T value = 0, previous = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    if (at / sizeof(T) >= frame_samples) {
+      std::memcpy(&previous, bytes.data() + at - frame_samples * sizeof(T), sizeof(T));
+    }
+    value = static_cast<T>((value + previous) & mask);
+    std::memcpy(bytes.data() + at, &value, sizeof(T));
+  }
+}
+
+struct Scratch {
+  std::span<std::byte> context, samples;
+};
+
+Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
+  return {arena.Take<std::byte>(ZSTD_estimateDCtxSize()), arena.Take<std::byte>(shape.bytes())};
+}
+
+Status Inflate(const Scratch& scratch, std::span<const std::byte> body) {
+  ZSTD_DCtx* const context =
+      ZSTD_initStaticDCtx(scratch.context.data(), scratch.context.size());
+  FOREBAY_CHECK(context != nullptr);
+  const std::size_t bytes =
+      ZSTD_decompressDCtx(context, scratch.samples.data(), scratch.samples.size(), body.data(),
+                          body.size());
+  if (ZSTD_isError(bytes) != 0) return Damaged(ZSTD_getErrorName(bytes));
+  if (bytes != scratch.samples.size()) return Damaged("wrong length");
+  return {};
+}
+
+}  // namespace
+
+std::size_t PlaneScratchBytes(const PlaneShape& shape) {
+  ScratchArena arena;
+  Take(shape, arena);
+  return arena.bytes();
+}
+
+Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, std::span<std::byte> samples,
+                    std::span<std::byte> scratch) {
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
+  FOREBAY_CHECK(samples.size() ==
+                frames_wanted * shape.frame_samples() * shape.sample_bytes());
+  if (samples.empty()) return {};
+  if (body.empty()) return Damaged("empty body");
+  const std::byte kind = body[0];
+  body = body.subspan(1);
+  ScratchArena arena(scratch);
+  const Scratch parts = Take(shape, arena);
+  if (kind == kPlaneKindRaw) {
+    if (body.size() != shape.bytes()) return Damaged("wrong length");
+    std::memcpy(samples.data(), body.data(), samples.size());
+  } else if (kind == kPlaneKindZstd) {
+    FOREBAY_TRY(Inflate(parts, body));
+    std::memcpy(samples.data(), parts.samples.data(), samples.size());
+  } else {
+    return Damaged("unknown kind");
+  }
+  const std::size_t frame_samples =
+      kind == kPlaneKindRaw ? samples.size() : shape.frame_samples();
+  if (shape.sample_bytes() == 1) {
+    AddPreviousFrames<std::uint8_t>(frame_samples, shape.bits, samples);
+  } else {
+    AddPreviousFrames<std::uint16_t>(frame_samples, shape.bits, samples);
+  }
+  return {};
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,24 @@
+// Decodes a stack of integer planes (docs/pack_planes.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/format/plane_shape.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// Scratch memory that DecodePlanes needs for any body of this shape.
+std::size_t PlaneScratchBytes(const PlaneShape& shape);
+
+// Decodes the first `frames_wanted` frames of `body` into `samples`, dense as [frames][rows]
+// [columns] and exactly that long; `scratch` has PlaneScratchBytes. The three do not overlap.
+// Whatever the body says, samples are below 2^bits and nothing is allocated. Errors: kDataLoss
+// for a body that no encoder wrote; `samples` is then undefined. Thread-safe.
+Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, std::span<std::byte> samples,
+                    std::span<std::byte> scratch);
+
+}  // namespace forebay::compress

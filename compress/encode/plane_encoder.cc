@@ -1,0 +1,66 @@
+#include "compress/encode/plane_encoder.h"
+
+#include <zstd.h>
+
+#include <cstring>
+#include <memory>
+
+#include "compress/format/plane_kinds.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+template <typename T>
+bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> samples,
+                            std::span<std::byte> residuals) {
+  const std::size_t count = samples.size() / sizeof(T);
+  const std::size_t frame = shape.frame_samples();
+  const auto mask = static_cast<std::uint32_t>((1U << shape.bits) - 1);
+  std::uint32_t seen = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    T value = 0, previous = 0;
+    std::memcpy(&value, samples.data() + i * sizeof(T), sizeof(T));
+    if (i >= frame) std::memcpy(&previous, samples.data() + (i - frame) * sizeof(T), sizeof(T));
+    seen |= value;
+    const T residual = static_cast<T>((static_cast<std::uint32_t>(value) - previous) & mask);
+    std::memcpy(residuals.data() + i * sizeof(T), &residual, sizeof(T));
+  }
+  return (seen & ~mask) == 0;
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
+                                            std::span<const std::byte> samples,
+                                            Profile profile) {
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
+  std::vector<std::byte> residuals(samples.size());
+  const bool valid = shape.sample_bytes() == 1
+                         ? SubtractPreviousFrames<std::uint8_t>(shape, samples, residuals)
+                         : SubtractPreviousFrames<std::uint16_t>(shape, samples, residuals);
+  if (!valid) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "planes: a sample has more than " + std::to_string(shape.bits) + " bits");
+  }
+  std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
+                                                                     ZSTD_freeCCtx);
+  FOREBAY_CHECK(context != nullptr);
+  const int level = profile == Profile::kFast || profile == Profile::kBalanced ? 3 : 9;
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, level);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
+  const std::size_t bytes = ZSTD_compress2(context.get(), body.data() + 1, body.size() - 1,
+                                           residuals.data(), residuals.size());
+  FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
+  if (bytes < samples.size()) {
+    body[0] = kPlaneKindZstd;
+    body.resize(1 + bytes);
+    return body;
+  }
+  body.assign(1, kPlaneKindRaw);
+  body.insert(body.end(), samples.begin(), samples.end());
+  return body;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,23 @@
+// Encodes a stack of integer planes (docs/pack_planes.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compress/format/plane_shape.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// What an encoder aims at; `auto` measures the others.
+enum class Profile : std::uint8_t { kFast, kBalanced, kDense, kLearned, kAuto };
+
+// The body of `samples`, which are dense and below 2^bits (kInvalidArgument otherwise). The same
+// bytes for the same arguments on every machine and in every thread. Thread-safe.
+Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
+                                            std::span<const std::byte> samples,
+                                            Profile profile);
+
+}  // namespace forebay::compress
