@@ -1,0 +1,189 @@
+#include "bench/codec/codec_rounds.h"
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "proto/contract/checksum.h"
+
+namespace forebay::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kFlushBytes = std::size_t{96} << 20;  // thrice the largest cache met
+constexpr std::byte kPoison{0xA5};
+
+double Since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double ProcessCpu() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class CacheFlush {
+ public:
+  explicit CacheFlush(bool on) : buffer_(on ? kFlushBytes / sizeof(std::uint64_t) : 0) {}
+  void Walk() {
+    for (std::size_t at = 0; at < buffer_.size(); at += 8) ++buffer_[at];
+  }
+
+ private:
+  std::vector<std::uint64_t> buffer_;
+};
+
+std::uint64_t NextRandom(std::uint64_t& state) {  // splitmix64
+  std::uint64_t mixed = state += 0x9E3779B97F4A7C15U;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBU;
+  return mixed ^ (mixed >> 31);
+}
+
+// A contender with what it needs to run.
+struct Entrant {
+  const Peer* peer = nullptr;
+  Contender result;
+  std::unique_ptr<EncodedArray> coded;
+  std::vector<std::unique_ptr<ArrayDecoder>> decoders;  // one a thread
+  std::optional<std::uint64_t> expected;                // hash of the decoded array
+};
+
+class Rounds {
+ public:
+  Rounds(const CodecArray& array, const RoundOptions& options)
+      : array_(array),
+        options_(options),
+        flush_(options.cold),
+        out_(array.bytes.size()),
+        frame_(array.info.frame_bytes()) {}
+
+  Status Encode(Entrant& entrant) {
+    FOREBAY_TRY(entrant.peer->Accepts(array_.info));
+    for (std::uint32_t round = 0; round < std::max(options_.encode_rounds, 1U); ++round) {
+      const Clock::time_point start = Clock::now();
+      FOREBAY_ASSIGN(entrant.coded, entrant.peer->Encode(array_));
+      entrant.result.encode_s.push_back(Since(start));
+    }
+    entrant.result.coded_bytes = entrant.coded->coded_bytes();
+    const std::uint32_t threads = *std::ranges::max_element(options_.threads);
+    for (std::uint32_t thread = 0; thread < threads; ++thread) {
+      FOREBAY_ASSIGN(auto decoder, entrant.coded->MakeDecoder());
+      entrant.decoders.push_back(std::move(decoder));
+    }
+    if (entrant.peer->lossless()) entrant.expected = Checksum(array_.bytes);
+    return {};
+  }
+
+  Status Decode(Entrant& entrant, std::uint32_t threads) {
+    std::ranges::fill(out_, kPoison);
+    flush_.Walk();
+    const double cpu = ProcessCpu();
+    double seconds = 0;
+    if (threads == 1) {
+      const Clock::time_point start = Clock::now();
+      FOREBAY_TRY(entrant.decoders.front()->Decode(0, entrant.coded->parts(), out_));
+      seconds = Since(start);
+    } else {
+      FOREBAY_ASSIGN(seconds, DecodeOnThreads(entrant, threads));
+    }
+    entrant.result.decode_s[threads].push_back(seconds);
+    entrant.result.decode_cpu_s[threads].push_back(ProcessCpu() - cpu);
+    const std::uint64_t hash = Checksum(out_);
+    if (entrant.expected.value_or(hash) != hash) {
+      return Error(ErrorCode::kDataLoss, "the decoded array differs");
+    }
+    entrant.expected = hash;
+    if (!entrant.peer->lossless()) entrant.result.decoded = out_;
+    return {};
+  }
+
+  // Every contender meets the same frames.
+  Status DecodeFrames(Entrant& entrant) {
+    std::uint64_t state = options_.seed;
+    const std::span<const std::byte> whole(array_.bytes);
+    for (std::uint32_t draw = 0; draw < options_.frame_draws; ++draw) {
+      const auto frame = static_cast<std::uint32_t>(NextRandom(state) % array_.info.frames());
+      std::ranges::fill(frame_, kPoison);
+      flush_.Walk();
+      const Clock::time_point start = Clock::now();
+      FOREBAY_TRY(entrant.decoders.front()->DecodeFrame(frame, frame_));
+      entrant.result.frame_s.push_back(Since(start));
+      const auto wanted = whole.subspan(frame * frame_.size(), frame_.size());
+      if (entrant.peer->lossless() && !std::ranges::equal(frame_, wanted)) {
+        return Error(ErrorCode::kDataLoss, "frame " + std::to_string(frame) + " differs");
+      }
+    }
+    return {};
+  }
+
+ private:
+  // Each thread takes a contiguous share of the parts; the clock runs from the moment all
+  // threads are there to the end of the last.
+  Result<double> DecodeOnThreads(Entrant& entrant, std::uint32_t threads) {
+    const std::size_t parts = entrant.coded->parts();
+    std::vector<Status> outcomes(threads);
+    std::barrier ready(static_cast<std::ptrdiff_t>(threads) + 1);
+    std::vector<std::jthread> workers;
+    for (std::uint32_t index = 0; index < threads; ++index) {
+      workers.emplace_back([&, index] {
+        const std::size_t first = parts * index / threads;
+        const std::size_t last = parts * (index + 1) / threads;
+        ready.arrive_and_wait();
+        outcomes[index] = entrant.decoders[index]->Decode(first, last - first, out_);
+      });
+    }
+    ready.arrive_and_wait();
+    const Clock::time_point start = Clock::now();
+    for (std::jthread& worker : workers) worker.join();
+    const double seconds = Since(start);
+    for (Status& outcome : outcomes) FOREBAY_TRY(std::move(outcome));
+    return seconds;
+  }
+
+  const CodecArray& array_;
+  const RoundOptions& options_;
+  CacheFlush flush_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> frame_;
+};
+
+void Keep(Entrant& entrant, const Status& status) {
+  if (!status.has_value()) entrant.result.error = status.error();
+}
+
+}  // namespace
+
+std::vector<Contender> RunRounds(const CodecArray& array,
+                                 const std::vector<std::unique_ptr<Peer>>& peers,
+                                 const RoundOptions& options) {
+  Rounds rounds(array, options);
+  std::vector<Entrant> entrants(peers.size());
+  for (std::size_t index = 0; index < peers.size(); ++index) {
+    Entrant& entrant = entrants[index];
+    entrant.peer = peers[index].get();
+    entrant.result.name = peers[index]->name();
+    entrant.result.settings = peers[index]->settings();
+    Keep(entrant, rounds.Encode(entrant));
+  }
+  for (std::uint32_t round = 0; round < options.rounds; ++round) {
+    for (std::size_t place = 0; place < entrants.size(); ++place) {
+      Entrant& entrant = entrants[round % 2 == 0 ? place : entrants.size() - 1 - place];
+      for (const std::uint32_t threads : options.threads) {
+        if (!entrant.result.error) Keep(entrant, rounds.Decode(entrant, threads));
+      }
+    }
+  }
+  std::vector<Contender> results;
+  for (Entrant& entrant : entrants) {
+    if (!entrant.result.error) Keep(entrant, rounds.DecodeFrames(entrant));
+    results.push_back(std::move(entrant.result));
+  }
+  return results;
+}
+
+}  // namespace forebay::bench

@@ -1,0 +1,131 @@
+#include "bench/codec/piecewise_peer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "proto/contract/checksum.h"
+
+namespace forebay::bench {
+namespace {
+
+struct Piece {
+  PieceShape shape;
+  std::size_t first_byte = 0;
+  std::vector<std::byte> coded;
+  std::uint64_t checksum = 0;  // of the decoded bytes
+};
+
+struct Pieces {
+  std::size_t frame_bytes = 0;
+  std::vector<Piece> list;
+};
+
+class PiecewiseDecoder : public ArrayDecoder {
+ public:
+  PiecewiseDecoder(const Pieces& pieces, std::unique_ptr<PieceCodec> codec)
+      : pieces_(pieces), codec_(std::move(codec)) {}
+
+  Status Decode(std::size_t first, std::size_t count, std::span<std::byte> array) override {
+    for (std::size_t index = first; index < first + count; ++index) {
+      const Piece& piece = pieces_.list.at(index);
+      FOREBAY_TRY(DecodePiece(piece, array.subspan(piece.first_byte, piece.shape.bytes)));
+    }
+    return {};
+  }
+
+  Status DecodeFrame(std::uint32_t frame, std::span<std::byte> out) override {
+    const std::size_t begin = frame * pieces_.frame_bytes;
+    for (const Piece& piece : pieces_.list) {
+      const std::size_t from = std::max(begin, piece.first_byte);
+      const std::size_t to = std::min(begin + out.size(), piece.first_byte + piece.shape.bytes);
+      if (from >= to) continue;
+      scratch_.resize(std::max(scratch_.size(), piece.shape.bytes));
+      FOREBAY_TRY(DecodePiece(piece, std::span(scratch_).first(piece.shape.bytes)));
+      std::memcpy(out.data() + (from - begin), scratch_.data() + (from - piece.first_byte),
+                  to - from);
+    }
+    return {};
+  }
+
+ private:
+  Status DecodePiece(const Piece& piece, std::span<std::byte> out) {
+    FOREBAY_TRY(codec_->Decode(piece.shape, piece.coded, out));
+    if (Checksum(out) != piece.checksum) {
+      return Error(ErrorCode::kDataLoss, "a decoded piece differs from what was encoded");
+    }
+    return {};
+  }
+
+  const Pieces& pieces_;
+  std::unique_ptr<PieceCodec> codec_;
+  std::vector<std::byte> scratch_;
+};
+
+class PiecewiseArray : public EncodedArray {
+ public:
+  PiecewiseArray(Pieces pieces, std::function<std::unique_ptr<PieceCodec>()> make_codec)
+      : pieces_(std::move(pieces)), make_codec_(std::move(make_codec)) {}
+  std::size_t coded_bytes() const override {
+    std::size_t bytes = 0;
+    for (const Piece& piece : pieces_.list) bytes += piece.coded.size() + kPieceIndexBytes;
+    return bytes;
+  }
+  std::size_t parts() const override { return pieces_.list.size(); }
+  Result<std::unique_ptr<ArrayDecoder>> MakeDecoder() const override {
+    return std::make_unique<PiecewiseDecoder>(pieces_, make_codec_());
+  }
+
+ private:
+  Pieces pieces_;
+  std::function<std::unique_ptr<PieceCodec>()> make_codec_;
+};
+
+class PiecewisePeer : public Peer {
+ public:
+  explicit PiecewisePeer(PiecewiseOptions options) : options_(std::move(options)) {}
+  std::string name() const override { return options_.name; }
+  std::string settings() const override { return options_.settings; }
+  Status Accepts(const ArrayInfo& info) const override {
+    if (info.item_bytes > options_.item_bytes_max) {
+      return Error(ErrorCode::kUnimplemented, options_.name + ": no form for " + info.dtype);
+    }
+    return {};
+  }
+
+  Result<std::unique_ptr<EncodedArray>> Encode(const CodecArray& array) const override {
+    const std::unique_ptr<PieceCodec> codec = options_.make_codec();
+    Pieces pieces{.frame_bytes = array.info.frame_bytes(), .list = {}};
+    const std::size_t step = options_.piece_frames != 0
+                                 ? options_.piece_frames * array.info.frame_bytes()
+                                 : options_.piece_bytes;
+    for (std::size_t at = 0; at < array.bytes.size(); at += step) {
+      Piece piece;
+      piece.first_byte = at;
+      piece.shape = {.rows = array.info.rows(),
+                     .columns = array.info.columns(),
+                     .item_bytes = array.info.item_bytes,
+                     .bytes = std::min(step, array.bytes.size() - at)};
+      if (options_.piece_frames != 0) {
+        piece.shape.frames =
+            static_cast<std::uint32_t>(piece.shape.bytes / array.info.frame_bytes());
+      }
+      const auto raw = std::span<const std::byte>(array.bytes).subspan(at, piece.shape.bytes);
+      piece.checksum = Checksum(raw);
+      FOREBAY_ASSIGN(piece.coded, codec->Encode(piece.shape, raw));
+      pieces.list.push_back(std::move(piece));
+    }
+    return std::make_unique<PiecewiseArray>(std::move(pieces), options_.make_codec);
+  }
+
+ private:
+  PiecewiseOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> MakePiecewisePeer(PiecewiseOptions options) {
+  return std::make_unique<PiecewisePeer>(std::move(options));
+}
+
+}  // namespace forebay::bench
