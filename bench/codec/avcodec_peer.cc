@@ -130,7 +130,7 @@ std::unique_ptr<Peer> MakeFfv1Peer(bool range_coder, std::uint32_t gop) {
                   std::to_string(gop) + "; one thread",
       .codec_id = AV_CODEC_ID_FFV1,
       .gop = gop,
-      .sixteen_bits = true,
+      .sixteen_bits = range_coder,  // libavcodec has no other coder for them
       .options = {{"level", "3"},
                   {"coder", coder},
                   {"context", "0"},

@@ -99,7 +99,9 @@ def measure(options):
     charge = mask_bytes(options.data, options.mask_of) if options.mask_of else 0
     report = {"set": options.set, "bound": options.bound, "mask_bytes": charge,
               "raw_bytes": field.nbytes, "contenders": []}
-    for name, settings, run in contenders(field, options.bound, options.rounds):
+    # Without rounds only what others decoded is judged.
+    runs = contenders(field, options.bound, options.rounds) if options.rounds > 0 else ()
+    for name, settings, run in runs:
         entry = {"name": name, "settings": settings}
         try:
             size, encode_s, decoded, seconds = run()

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::uint32_t kGop = 8;
 constexpr std::string_view kForebay = "forebay_";
+constexpr std::string_view kPlanes = "planes_";
 
 struct Entry {
   std::string_view name;
@@ -19,6 +20,7 @@ constexpr Entry kEntries[] = {
     {"zstd_19", [] { return MakeZstdPeer(19); }},
     {"delta_zstd_3", [] { return MakeDeltaZstdPeer(3, kGop); }},
     {"delta_zstd_9", [] { return MakeDeltaZstdPeer(9, kGop); }},
+    {"delta_zstd_3_2mib", [] { return MakeDeltaZstdPeer(3, 0); }},
     {"blosc_lz4", [] { return MakeBloscPeer(); }},
     {"libaec", [] { return MakeAecPeer(); }},
     {"jpeg_ls", [] { return MakeJpegLsPeer(); }},
@@ -38,6 +40,7 @@ std::vector<std::string> PeerNames() {
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
   for (const char* const profile : {"fast", "balanced", "dense", "learned", "auto"}) {
     names.push_back(std::string(kForebay) + profile);
+    names.push_back(std::string(kPlanes) + profile);
   }
   return names;
 }
@@ -47,6 +50,11 @@ Result<std::unique_ptr<Peer>> MakePeer(std::string_view name, const ForebayOptio
     ForebayOptions named = options;
     named.profile = name.substr(kForebay.size());
     return MakeForebayPeer(named);
+  }
+  if (name.starts_with(kPlanes)) {
+    ForebayOptions named = options;
+    named.profile = name.substr(kPlanes.size());
+    return MakePlanesPeer(named);
   }
   for (const Entry& entry : kEntries) {
     if (entry.name == name) return entry.make();

@@ -8,6 +8,7 @@
 namespace forebay::bench {
 
 std::unique_ptr<Peer> MakeZstdPeer(int level);
+// Pieces of one GOP, or of the frames that 2 MiB hold where `gop` is 0.
 std::unique_ptr<Peer> MakeDeltaZstdPeer(int level, std::uint32_t gop);
 std::unique_ptr<Peer> MakeBloscPeer();      // LZ4, byte shuffle
 std::unique_ptr<Peer> MakeAecPeer();        // CCSDS 121
@@ -26,9 +27,11 @@ struct ForebayOptions {
   double absolute_bound = 0;      // > 0: lossy
 };
 Result<std::unique_ptr<Peer>> MakeForebayPeer(const ForebayOptions& options);
+// The plane codec by itself: no front end, no container, no checksums of its own.
+Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options);
 
 std::vector<std::string> PeerNames();
-// `forebay_PROFILE` or one of the names above. NOT_FOUND names those that there are.
+// `forebay_PROFILE`, `planes_PROFILE` or one of the names above. NOT_FOUND names all there are.
 Result<std::unique_ptr<Peer>> MakePeer(std::string_view name, const ForebayOptions& options);
 
 }  // namespace forebay::bench

@@ -96,9 +96,9 @@ class PiecewisePeer : public Peer {
   Result<std::unique_ptr<EncodedArray>> Encode(const CodecArray& array) const override {
     const std::unique_ptr<PieceCodec> codec = options_.make_codec();
     Pieces pieces{.frame_bytes = array.info.frame_bytes(), .list = {}};
-    const std::size_t step = options_.piece_frames != 0
-                                 ? options_.piece_frames * array.info.frame_bytes()
-                                 : options_.piece_bytes;
+    const std::uint32_t frames = PieceFrames(array.info);
+    const std::size_t step =
+        frames != 0 ? frames * array.info.frame_bytes() : options_.piece_bytes;
     for (std::size_t at = 0; at < array.bytes.size(); at += step) {
       Piece piece;
       piece.first_byte = at;
@@ -106,7 +106,7 @@ class PiecewisePeer : public Peer {
                      .columns = array.info.columns(),
                      .item_bytes = array.info.item_bytes,
                      .bytes = std::min(step, array.bytes.size() - at)};
-      if (options_.piece_frames != 0) {
+      if (frames != 0) {
         piece.shape.frames =
             static_cast<std::uint32_t>(piece.shape.bytes / array.info.frame_bytes());
       }
@@ -119,6 +119,14 @@ class PiecewisePeer : public Peer {
   }
 
  private:
+  // 0: pieces are runs of bytes.
+  std::uint32_t PieceFrames(const ArrayInfo& info) const {
+    if (!options_.whole_frames) return options_.piece_frames;
+    const std::size_t fit = std::max<std::size_t>(1, options_.piece_bytes / info.frame_bytes());
+    const std::size_t most = options_.piece_frames != 0 ? options_.piece_frames : fit;
+    return static_cast<std::uint32_t>(std::min(fit, most));
+  }
+
   PiecewiseOptions options_;
 };
 

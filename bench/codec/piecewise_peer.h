@@ -35,7 +35,9 @@ struct PiecewiseOptions {
   std::string name = {};
   std::string settings = {};
   std::size_t piece_bytes = 0;      // pieces of so many bytes, or
-  std::uint32_t piece_frames = 0;   // of so many frames
+  std::uint32_t piece_frames = 0;   // of so many frames, or
+  bool whole_frames = false;        // of as many frames as `piece_bytes` holds, at least one,
+                                    // but no more than `piece_frames` where that is not 0
   std::size_t item_bytes_max = 8;   // largest element this codec knows
   std::function<std::unique_ptr<PieceCodec>()> make_codec = {};
 };

@@ -112,11 +112,15 @@ std::unique_ptr<Peer> MakeZstdPeer(int level) {
 }
 
 std::unique_ptr<Peer> MakeDeltaZstdPeer(int level, std::uint32_t gop) {
+  const std::string pieces = gop != 0 ? "GOP " + std::to_string(gop) + ", a piece a GOP"
+                                      : "pieces of the frames that 2 MiB hold";
   return MakePiecewisePeer(
-      {.name = "delta_zstd_" + std::to_string(level),
+      {.name = "delta_zstd_" + std::to_string(level) + (gop != 0 ? "" : "_2mib"),
        .settings = "previous-frame difference, zstd " ZSTD_VERSION_STRING " level " +
-                   std::to_string(level) + ", GOP " + std::to_string(gop) + ", a piece a GOP",
+                   std::to_string(level) + ", " + pieces,
+       .piece_bytes = std::size_t{2} << 20,
        .piece_frames = gop,
+       .whole_frames = gop == 0,
        .make_codec = [level] { return std::make_unique<DeltaZstdCodec>(level); }});
 }
 

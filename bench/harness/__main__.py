@@ -6,10 +6,10 @@ import pathlib
 import sys
 import tempfile
 
-from harness import figures, machine, processes, report, spine
+from harness import codec, figures, machine, processes, report, spine
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
-SUITES = {"spine": spine.Spine}
+SUITES = {"spine": spine.Spine, "codec": codec.Codec}
 
 
 def default_build():
@@ -31,7 +31,8 @@ def parse(arguments):
                         default=pathlib.Path(os.environ.get(
                             "FOREBAY_BENCH_DATA",
                             os.path.join(tempfile.gettempdir(), "forebay-bench"))),
-                        help="where data sets are made and kept (11 GB; $FOREBAY_BENCH_DATA)")
+                        help="where data sets are made and kept (11 GB, codec 0.5 GB; "
+                        "$FOREBAY_BENCH_DATA)")
     parser.add_argument("--only", default="", metavar="ROW", help="rows whose name holds this")
     return parser.parse_args(arguments)
 
@@ -50,8 +51,10 @@ def main(arguments=None):
           f"{description['memory']}, kernel {description['kernel']}", flush=True)
     suite.run(options.only)
     if options.json:
+        charts, lines = suite.extras() if hasattr(suite, "extras") else ({}, [])
         report.write(options.json.with_suffix(""),
-                     report.to_json(options.suite, options.quick, description, sheet.figures))
+                     report.to_json(options.suite, options.quick, description, sheet.figures),
+                     charts, lines)
     for figure in sheet.failed:
         print(f"failed: {figure.line()}")
     print(f"{len(sheet.figures) - len(sheet.failed)} of {len(sheet.figures)} figures hold")

@@ -22,7 +22,7 @@ def _number(value):
     return "-" if value is None else f"{value:.4g}"
 
 
-def to_markdown(report, charts):
+def to_markdown(report, charts, more_lines=()):
     machine = report["machine"]
     lines = [
         f"# Suite `{report['suite']}`" + (" (quick)" if report["quick"] else ""), "",
@@ -41,6 +41,7 @@ def to_markdown(report, charts):
             f"| `{figure['id']}` | {_number(figure['value'])} {figure['unit']} "
             f"| {_number(spread[0])} .. {_number(spread[1])} | {figure['runs']} "
             f"| {figure['goal'] or ''} | {met} | {remarks.replace('|', '/')} |")
+    lines += more_lines
     for chart in charts:
         lines += ["", f"![{chart}]({chart})"]
     return "\n".join(lines) + "\n"
@@ -88,13 +89,15 @@ def charts(report):
             for unit, rows in groups.items() if len(rows) >= 2 and unit in titles}
 
 
-def write(stem, report):
-    """STEM.json, STEM.md and STEM-*.svg beside each other."""
+def write(stem, report, more_charts=None, more_lines=()):
+    """STEM.json, STEM.md and STEM-*.svg beside each other. A suite that brings charts of its own
+    (`more_charts`: suffix -> SVG) gets those and no bars."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     names = []
-    for suffix, svg in charts(report).items():
+    for suffix, svg in (more_charts or charts(report)).items():
         path = stem.with_name(f"{stem.name}-{suffix}.svg")
         path.write_text(svg, encoding="utf-8")
         names.append(path.name)
-    stem.with_suffix(".md").write_text(to_markdown(report, names), encoding="utf-8")
+    stem.with_suffix(".md").write_text(to_markdown(report, names, more_lines),
+                                      encoding="utf-8")

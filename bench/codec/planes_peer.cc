@@ -1,0 +1,74 @@
+// The plane codec without front end and container, to see what each of them costs.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "bench/codec/peer_table.h"
+#include "bench/codec/profile_names.h"
+#include "compress/decode/plane_decoder.h"
+
+namespace forebay::bench {
+namespace {
+
+constexpr std::size_t kChunkBytesMax = std::size_t{4} << 20;
+
+// The number of valid bits of little-endian samples of one or two bytes, at least 1.
+std::uint8_t ValidBits(std::span<const std::byte> raw, std::size_t item_bytes) {
+  unsigned highest = 1;
+  for (std::size_t at = 0; at < raw.size(); at += item_bytes) {
+    unsigned value = std::to_integer<unsigned>(raw[at]);
+    if (item_bytes == 2) value |= std::to_integer<unsigned>(raw[at + 1]) << 8;
+    highest |= value;
+  }
+  return static_cast<std::uint8_t>(std::bit_width(highest));
+}
+
+// A piece is the number of valid bits, then the body.
+class PlanesCodec : public PieceCodec {
+ public:
+  explicit PlanesCodec(compress::Profile profile) : profile_(profile) {}
+
+  Result<std::vector<std::byte>> Encode(const PieceShape& shape,
+                                        std::span<const std::byte> raw) override {
+    std::uint8_t bits = ValidBits(raw, shape.item_bytes);
+    if (shape.item_bytes == 2) bits = std::max<std::uint8_t>(bits, 9);
+    FOREBAY_ASSIGN(std::vector<std::byte> coded,
+                   compress::EncodePlanes(Planes(shape, bits), raw, profile_));
+    coded.insert(coded.begin(), std::byte{bits});
+    return coded;
+  }
+
+  Status Decode(const PieceShape& shape, std::span<const std::byte> coded,
+                std::span<std::byte> out) override {
+    const compress::PlaneShape planes =
+        Planes(shape, std::to_integer<std::uint8_t>(coded.front()));
+    const std::size_t scratch_bytes = compress::PlaneScratchBytes(planes);
+    if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
+    return compress::DecodePlanes(planes, coded.subspan(1), shape.frames, out,
+                                  std::span(scratch_).first(scratch_bytes));
+  }
+
+ private:
+  static compress::PlaneShape Planes(const PieceShape& shape, std::uint8_t bits) {
+    return {.frames = shape.frames, .rows = shape.rows, .columns = shape.columns, .bits = bits};
+  }
+
+  compress::Profile profile_;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options) {
+  FOREBAY_ASSIGN(const compress::Profile profile, ProfileOf(options.profile));
+  return MakePiecewisePeer(
+      {.name = "planes_" + options.profile,
+       .settings = "plane codec alone, GOP " + std::to_string(options.gop),
+       .piece_bytes = kChunkBytesMax,
+       .piece_frames = options.gop,
+       .whole_frames = true,
+       .item_bytes_max = 2,
+       .make_codec = [profile] { return std::make_unique<PlanesCodec>(profile); }});
+}
+
+}  // namespace forebay::bench
