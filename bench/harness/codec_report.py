@@ -121,7 +121,7 @@ def _axes(across, up):
     return parts
 
 
-def scatter(title, points):
+def scatter(title, subtitle, points):
     """An SVG of (ratio, MB/s) by name, both axes logarithmic; ours stand out and are joined."""
     across = _Log([rate for _, rate in points.values()], LEFT, WIDTH - RIGHT)
     up = _Log([ratio for ratio, _ in points.values()], HEIGHT - BOTTOM, TOP)
@@ -147,7 +147,8 @@ def scatter(title, points):
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="26" font-size="15">{html.escape(title)}</text>',
+        f'<text x="{LEFT}" y="22" font-size="15">{html.escape(title)}</text>',
+        f'<text x="{LEFT}" y="39">{html.escape(subtitle)}</text>',
         *parts, "</svg>", ""])
 
 
@@ -159,6 +160,5 @@ def extras(measurements):
     points = means(table, sets)
     if len(points) > 1:
         charts["ratio_speed"] = scatter(
-            f"Ratio against decode speed, geometric means of {len(sets)} sets: "
-            + ", ".join(sets), points)
+            "Ratio against decode speed", "geometric means of " + ", ".join(sets), points)
     return charts, markdown(table) if table else []
