@@ -3,6 +3,7 @@
 #define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "compress/decode/scratch_arena.h"
@@ -57,12 +58,12 @@ Status Inflate(const Scratch& scratch, std::span<const std::byte> body) {
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   Take(shape, arena);
-  return arena.bytes();
+  return std::max(arena.bytes(), WaveScratchBytes(shape));
 }
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch) {
+                    std::span<std::byte> scratch, WaveKernel kernel) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   FOREBAY_CHECK(samples.size() ==
                 frames_wanted * shape.frame_samples() * shape.sample_bytes());
@@ -70,6 +71,9 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   if (body.empty()) return Damaged("empty body");
   const std::byte kind = body[0];
   body = body.subspan(1);
+  if (kind == kPlaneKindWave) {
+    return DecodeWave(shape, body, frames_wanted, kernel, samples, scratch);
+  }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);
   if (kind == kPlaneKindRaw) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/wave_decoder.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
 
@@ -16,9 +17,10 @@ std::size_t PlaneScratchBytes(const PlaneShape& shape);
 // Decodes the first `frames_wanted` frames of `body` into `samples`, dense as [frames][rows]
 // [columns] and exactly that long; `scratch` has PlaneScratchBytes. The three do not overlap.
 // Whatever the body says, samples are below 2^bits and nothing is allocated. Errors: kDataLoss
-// for a body that no encoder wrote; `samples` is then undefined. Thread-safe.
+// for a body that no encoder wrote; `samples` is then undefined. Every kernel gives the same
+// bits. Thread-safe.
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch);
+                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel());
 
 }  // namespace forebay::compress

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "compress/encode/wave_encoder.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/check.h"
 
@@ -29,6 +30,33 @@ bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> 
   return (seen & ~mask) == 0;
 }
 
+// Difference to the previous frame, behind zstd: what repeats itself from afar, such as masks.
+std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int level) {
+  std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
+                                                                     ZSTD_freeCCtx);
+  FOREBAY_CHECK(context != nullptr);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, level);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
+  const std::size_t bytes = ZSTD_compress2(context.get(), body.data() + 1, body.size() - 1,
+                                           residuals.data(), residuals.size());
+  FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
+  body[0] = kPlaneKindZstd;
+  body.resize(1 + bytes);
+  return body;
+}
+
+std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
+                                       std::span<const std::byte> samples, Profile profile) {
+  WaveEffort effort;
+  if (profile == Profile::kBalanced) {
+    effort = {.fit_rounds = 0, .motion_reach = 0, .intra_filters = 4, .inter_filters = 4};
+  }
+  std::vector<std::byte> body = EncodeWave(shape, samples, effort);
+  body.insert(body.begin(), kPlaneKindWave);
+  return body;
+}
+
 }  // namespace
 
 Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
@@ -43,24 +71,17 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
     return Error(ErrorCode::kInvalidArgument,
                  "planes: a sample has more than " + std::to_string(shape.bits) + " bits");
   }
-  std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
-  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
-                                                                     ZSTD_freeCCtx);
-  FOREBAY_CHECK(context != nullptr);
-  const int level = profile == Profile::kFast || profile == Profile::kBalanced ? 3 : 9;
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, level);
-  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
-  const std::size_t bytes = ZSTD_compress2(context.get(), body.data() + 1, body.size() - 1,
-                                           residuals.data(), residuals.size());
-  FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
-  if (bytes < samples.size()) {
-    body[0] = kPlaneKindZstd;
-    body.resize(1 + bytes);
-    return body;
+  const bool quick = profile == Profile::kFast || profile == Profile::kBalanced;
+  std::vector<std::byte> best = EncodeZstd(residuals, quick ? 3 : 9);
+  if (profile != Profile::kFast && !samples.empty()) {
+    std::vector<std::byte> predicted = EncodePredicted(shape, samples, profile);
+    if (predicted.size() < best.size()) best = std::move(predicted);
   }
-  body.assign(1, kPlaneKindRaw);
-  body.insert(body.end(), samples.begin(), samples.end());
-  return body;
+  if (best.size() > samples.size()) {
+    best.assign(1, kPlaneKindRaw);
+    best.insert(best.end(), samples.begin(), samples.end());
+  }
+  return best;
 }
 
 }  // namespace forebay::compress

@@ -7,6 +7,6 @@ namespace forebay::compress {
 
 inline constexpr std::byte kPlaneKindRaw{0};   // samples as they are
 inline constexpr std::byte kPlaneKindZstd{1};  // difference to the previous frame, zstd
-// 2 and above belong to the predictive codec (docs/pack_planes.md).
+inline constexpr std::byte kPlaneKindWave{2};  // predicted, rANS (format/wave_format.h)
 
 }  // namespace forebay::compress

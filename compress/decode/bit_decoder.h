@@ -1,0 +1,101 @@
+// Reads what BitEncoder wrote. Any input decodes to something; reading beyond the end gives
+// zeros and is found by `exhausted()`, so that a parser checks once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/format/plane_bits.h"
+
+namespace forebay::compress {
+
+// Borrows its bytes. Not thread-safe. Allocates nothing.
+class BitDecoder {
+ public:
+  explicit BitDecoder(std::span<const std::byte> bytes) : bytes_(bytes) {
+    for (int i = 0; i < 4; ++i) code_ = code_ << 8 | NextByte();
+  }
+
+  // Without a branch on the bit, which cannot be foreseen.
+  bool Bit(BitModel& model) {
+    const std::uint32_t zero = model.zero;
+    const std::uint32_t bound = (range_ >> kBitProbabilityBits) * zero;
+    const bool bit = code_ >= bound;
+    const std::uint32_t mask = bit ? ~std::uint32_t{0} : 0;
+    code_ -= bound & mask;
+    range_ = bound + ((range_ - 2 * bound) & mask);
+    const std::uint32_t rise = ((1U << kBitProbabilityBits) - zero) >> kBitLearningShift;
+    const std::uint32_t fall = zero >> kBitLearningShift;
+    model.zero = static_cast<std::uint16_t>(zero + rise - ((rise + fall) & mask));
+    Normalise();
+    return bit;
+  }
+
+  // `count` bits, at most 24, without a model.
+  std::uint32_t PlainBits(unsigned count) {
+    std::uint32_t value = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      range_ >>= 1;
+      const bool bit = code_ >= range_;
+      if (bit) code_ -= range_;
+      value = value << 1 | static_cast<std::uint32_t>(bit);
+      Normalise();
+    }
+    return value;
+  }
+
+  template <unsigned kBits>
+  std::uint32_t Tree(TreeModel<kBits>& model, unsigned bits = kBits) {
+    std::uint32_t node = 1;
+    for (unsigned i = 0; i < bits; ++i) {
+      node = node << 1 | static_cast<std::uint32_t>(Bit(model.nodes[node]));
+    }
+    return node - (1U << bits);
+  }
+
+  // Below 2^24.
+  std::uint32_t Number(NumberModel& model) {
+    const std::uint32_t length = Tree(model.length);
+    if (length == 0) return 0;
+    if (length > 24) {
+      overrun_ = true;
+      return 0;
+    }
+    return 1U << (length - 1) | PlainBits(length - 1);
+  }
+
+  // Of either sign, zig-zag.
+  std::int32_t SignedNumber(NumberModel& model) {
+    const std::uint32_t folded = Number(model);
+    const auto half = static_cast<std::int32_t>(folded >> 1);
+    return (folded & 1) != 0 ? -half - 1 : half;
+  }
+
+  // True where more was read than there was, or a number was out of range.
+  bool exhausted() const { return overrun_; }
+
+ private:
+  std::uint32_t NextByte() {
+    if (offset_ < bytes_.size()) return std::to_integer<std::uint32_t>(bytes_[offset_++]);
+    // The encoder leaves out trailing zeros, of which the decoder looks at four at most.
+    if (++beyond_ > 4) overrun_ = true;
+    return 0;
+  }
+
+  void Normalise() {
+    while (range_ < (1U << 24)) {
+      range_ <<= 8;
+      code_ = code_ << 8 | NextByte();
+    }
+  }
+
+  std::span<const std::byte> bytes_;
+  std::size_t offset_ = 0;
+  std::uint32_t beyond_ = 0;
+  std::uint32_t range_ = 0xFFFF'FFFF;
+  std::uint32_t code_ = 0;
+  bool overrun_ = false;
+};
+
+}  // namespace forebay::compress

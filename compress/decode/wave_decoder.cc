@@ -1,0 +1,157 @@
+#include "compress/decode/wave_decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "compress/decode/scratch_arena.h"
+#include "compress/decode/wave_avx512.h"
+#include "compress/decode/wave_frame.h"
+#include "compress/decode/wave_plan.h"
+#include "compress/format/padded_frame.h"
+#include "compress/format/wave_predict.h"
+
+namespace forebay::compress {
+namespace {
+
+// The memory of a chunk under decode besides its plan.
+template <typename T>
+struct WaveFrames {
+  std::array<PaddedFrame<T>, 3> ring;  // frame t lies in ring[t % 3]
+  std::span<WaveSum<T>> temporal;
+  std::array<std::span<std::uint8_t>, 2> sizes;
+
+  void Take(const PlaneShape& shape, ScratchArena& arena) {
+    for (PaddedFrame<T>& frame : ring) {
+      const std::size_t samples = PaddedFrame<T>::Samples(shape.rows, shape.columns);
+      const auto memory = arena.Take<T>(samples);
+      if (!memory.empty()) frame = PaddedFrame<T>::Over(memory.data(), shape.rows, shape.columns);
+    }
+    temporal = arena.Take<WaveSum<T>>(shape.frame_samples());
+    for (auto& plane : sizes) plane = arena.Take<std::uint8_t>(shape.frame_samples());
+  }
+};
+
+template <typename T>
+PaddedFrame<const T> Const(const PaddedFrame<T>& frame) {
+  return {frame.origin, frame.rows, frame.columns, frame.stride};
+}
+
+// The two rows above a frame: the previous frame's first row, or a constant.
+template <typename T>
+void SetRowsAbove(const PaddedFrame<T>& current, const PaddedFrame<T>* previous, T top) {
+  for (std::int32_t row : {-1, -2}) {
+    if (previous != nullptr) {
+      std::copy_n(previous->Row(0), current.columns, current.Row(row));
+    } else {
+      std::fill_n(current.Row(row), current.columns, top);
+    }
+  }
+}
+
+template <typename T>
+void PredictTemporal(const WavePlan& plan, std::span<const WaveBlock> blocks,
+                     const PaddedFrame<const T>& previous, const PaddedFrame<const T>* earlier,
+                     std::int32_t middle, std::span<WaveSum<T>> sums) {
+  std::ranges::fill(sums, WaveSum<T>{0});
+  const std::uint32_t size = 1U << plan.parameters.block_log2;
+  for (std::uint32_t row = 0; row < previous.rows; ++row) {
+    const WaveBlock* block =
+        &blocks[std::size_t{row >> plan.parameters.block_log2} * plan.block_columns];
+    for (std::uint32_t column = 0; column < previous.columns; column += size, ++block) {
+      AddTemporalTaps<T>(plan.parameters.inter.filters[block->filter & 0x0F], *block, previous,
+                         earlier, static_cast<std::int32_t>(row),
+                         static_cast<std::int32_t>(column),
+                         std::min(size, previous.columns - column), middle,
+                         &sums[std::size_t{row} * previous.columns + column]);
+    }
+  }
+}
+
+template <typename T>
+Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
+                    std::span<std::byte> samples, ScratchArena& arena) {
+  WaveFrames<T> frames;
+  frames.Take(shape, arena);
+  WaveStream stream{.states = plan.states,
+                    .next = plan.words.data(),
+                    .end = plan.words.data() + plan.words.size()};
+  const std::int32_t middle = 1 << (shape.bits - 1);
+  const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    const PaddedFrame<T>& current = frames.ring[t % 3];
+    const PaddedFrame<T>* previous = t > 0 ? &frames.ring[(t - 1) % 3] : nullptr;
+    SetRowsAbove<T>(current, previous, static_cast<T>(plan.parameters.top));
+    const std::span<const WaveBlock> blocks = plan.blocks.subspan(t * frame_blocks, frame_blocks);
+    WaveFrameJob<T> job{.parameters = &plan.parameters,
+                        .group = t > 0 ? &plan.parameters.inter : &plan.parameters.intra,
+                        .table = t > 0 ? plan.inter_table : plan.intra_table,
+                        .blocks = blocks,
+                        .block_columns = plan.block_columns,
+                        .bits = shape.bits,
+                        .current = current};
+    if (t > 0) {
+      const PaddedFrame<const T> earlier = Const(frames.ring[(t + 1) % 3]);
+      PredictTemporal<T>(plan, blocks, Const(*previous), t > 1 ? &earlier : nullptr, middle,
+                         frames.temporal);
+      job.temporal = frames.temporal.data();
+    }
+    DecodeWaveFrame(job, t > 0 ? frames.sizes[(t - 1) % 2].data() : nullptr,
+                    frames.sizes[t % 2].data(), stream);
+    current.Extend();
+    std::byte* out = samples.data() + t * shape.frame_samples() * sizeof(T);
+    for (std::uint32_t row = 0; row < shape.rows; ++row) {
+      std::memcpy(out + std::size_t{row} * shape.columns * sizeof(T),
+                  current.Row(static_cast<std::int32_t>(row)), shape.columns * sizeof(T));
+    }
+  }
+  if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
+    return Error(ErrorCode::kDataLoss, "wave-coded planes: the words do not end with the frames");
+  }
+  return {};
+}
+
+}  // namespace
+
+WaveKernel BestWaveKernel() {
+#ifdef FOREBAY_WAVE_AVX512
+  if (HaveWaveAvx512()) return WaveKernel::kAvx512;
+#endif
+  return WaveKernel::kScalar;
+}
+
+std::size_t WaveScratchBytes(const PlaneShape& shape) {
+  ScratchArena arena;
+  CountWavePlan(shape, arena);
+  if (shape.bits <= 8) {
+    ScratchArena scalar = arena;
+    WaveFrames<std::uint8_t>().Take(shape, scalar);
+#ifdef FOREBAY_WAVE_AVX512
+    CountFramesAvx512(shape, arena);
+#endif
+    return std::max(scalar.bytes(), arena.bytes());
+  } else {
+    WaveFrames<std::uint16_t>().Take(shape, arena);
+  }
+  return arena.bytes();
+}
+
+Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
+                  std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                  std::span<std::byte> scratch) {
+  ScratchArena arena(scratch);
+  FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, frames_wanted, arena));
+#ifdef FOREBAY_WAVE_AVX512
+  if (kernel == WaveKernel::kAvx512 && shape.bits <= 8) {
+    return DecodeFramesAvx512(shape, plan, frames_wanted, samples, arena);
+  }
+#else
+  static_cast<void>(kernel);
+#endif
+  return shape.bits <= 8
+             ? DecodeFrames<std::uint8_t>(shape, plan, frames_wanted, samples, arena)
+             : DecodeFrames<std::uint16_t>(shape, plan, frames_wanted, samples, arena);
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,27 @@
+// Decodes wave-coded planes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/format/plane_shape.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// Which kernels run. All give the same bits.
+enum class WaveKernel : std::uint8_t { kScalar, kAvx2, kAvx512 };
+
+// The fastest that this processor has.
+WaveKernel BestWaveKernel();
+
+std::size_t WaveScratchBytes(const PlaneShape& shape);
+
+// Decodes the first `frames_wanted` frames into `samples` (dense). `body` begins behind the kind
+// byte; `scratch` has WaveScratchBytes. Allocates nothing. Errors: kDataLoss.
+Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
+                  std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                  std::span<std::byte> scratch);
+
+}  // namespace forebay::compress

@@ -1,0 +1,63 @@
+// One frame of a wave-coded chunk, and the two ways to decode it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/decode/wave_plan.h"
+#include "compress/format/padded_frame.h"
+#include "compress/format/wave_predict.h"
+
+namespace forebay::compress {
+
+// What the lanes read and move on, from frame to frame.
+struct WaveStream {
+  std::span<std::uint32_t> states;  // kWaveLanes
+  const std::byte* next = nullptr;  // the next 16-bit word
+  const std::byte* end = nullptr;
+  bool overrun = false;
+
+  // Zero beyond the end, which is remembered.
+  std::uint32_t NextWord() {
+    if (end - next < 2) {
+      overrun = true;
+      return 0;
+    }
+    const auto low = std::to_integer<std::uint32_t>(next[0]);
+    const auto high = std::to_integer<std::uint32_t>(next[1]);
+    next += 2;
+    return low | high << 8;
+  }
+
+  // True where every lane ended as the encoder began and no word is left over.
+  bool AtEnd() const;
+};
+
+// A frame to decode. T is uint8_t or uint16_t.
+template <typename T>
+struct WaveFrameJob {
+  const WaveParameters* parameters = nullptr;
+  const WaveGroup* group = nullptr;
+  std::span<const WaveEntry> table;       // the group's
+  std::span<const WaveBlock> blocks;      // this frame's
+  std::uint32_t block_columns = 0;
+  std::uint32_t bits = 8;
+  PaddedFrame<T> current;                 // rows -1 and -2 hold what lies above
+  const WaveSum<T>* temporal = nullptr;   // [rows][columns]; null in an intra frame
+};
+
+// Decodes a frame lane by lane: the reference that every kernel must equal.
+// `previous_sizes` (null in an intra frame) and `sizes` are magnitudes, [rows][columns].
+template <typename T>
+void DecodeWaveFrame(const WaveFrameJob<T>& job, const std::uint8_t* previous_sizes,
+                     std::uint8_t* sizes, WaveStream& stream);
+
+extern template void DecodeWaveFrame<std::uint8_t>(const WaveFrameJob<std::uint8_t>&,
+                                                   const std::uint8_t*, std::uint8_t*,
+                                                   WaveStream&);
+extern template void DecodeWaveFrame<std::uint16_t>(const WaveFrameJob<std::uint16_t>&,
+                                                    const std::uint8_t*, std::uint8_t*,
+                                                    WaveStream&);
+
+}  // namespace forebay::compress

@@ -1,0 +1,223 @@
+#include "compress/decode/wave_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "compress/decode/bit_decoder.h"
+#include "compress/format/wave_side.h"
+#include "proto/contract/byte_cursor.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(std::string_view what) {
+  return Error(ErrorCode::kDataLoss, "wave-coded planes: " + std::string(what));
+}
+
+void ReadFilters(BitDecoder& bits, WaveSideModels& models, std::size_t taps, WaveGroup& group) {
+  for (std::uint32_t i = 0; i < group.filter_count; ++i) {
+    WaveFilter& filter = group.filters[i];
+    filter.clamped = bits.Bit(models.clamped);
+    for (std::size_t tap = 0; tap < taps; ++tap) {
+      const std::int32_t weight = bits.SignedNumber(models.weights[tap]);
+      filter.weights[tap] = static_cast<std::int16_t>(
+          std::clamp<std::int32_t>(weight, kWaveWeightMin, kWaveWeightMax));
+    }
+  }
+  std::uint32_t threshold = 0;
+  for (std::uint8_t& value : group.thresholds) {
+    threshold = std::min<std::uint32_t>(threshold + bits.Number(models.threshold), 255);
+    value = static_cast<std::uint8_t>(threshold);
+  }
+}
+
+// The slots of one symbol. Runs are short, so the compiler is spared the choice of a loop: four
+// entries at a time, of which the last three may belong to the next symbol, filled later.
+void FillSymbol(WaveEntry entry, std::uint32_t frequency, WaveEntry* slots) {
+  for (std::uint32_t i = 0; i < frequency; i += 4) {
+    slots[i] = entry | i << 20;
+    slots[i + 1] = entry | (i + 1) << 20;
+    slots[i + 2] = entry | (i + 2) << 20;
+    slots[i + 3] = entry | (i + 3) << 20;
+  }
+}
+
+// One context's frequencies; they must come to 2048 exactly. A context without symbols never
+// occurs: its table says "symbol 0" so that whatever happens is defined.
+Status ReadFrequencies(BitDecoder& bits, WaveSideModels& models, std::uint32_t sample_bits,
+                       std::span<WaveEntry> table) {
+  const std::uint32_t count = bits.Number(models.symbol_count);
+  if (count > WaveSymbolCount(sample_bits)) return Damaged("too many symbols in a context");
+  if (count == 0) {
+    for (std::uint32_t slot = 0; slot < kWaveProbabilityScale; ++slot) {
+      table[slot] = kWaveProbabilityScale << 8 | slot << 20;
+    }
+    return {};
+  }
+  std::uint32_t next = 0;
+  std::uint32_t length = 0;
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    length = bits.Tree(models.frequency_length[length]);
+    if (length > kWaveProbabilityBits + 1) return Damaged("a frequency beyond 2048");
+    if (length == 0) continue;
+    const std::uint32_t frequency = 1U << (length - 1) | bits.PlainBits(length - 1);
+    if (frequency > kWaveProbabilityScale - next) return Damaged("frequencies beyond 2048");
+    const WaveEntry entry = WaveSymbolAt(rank, sample_bits) | frequency << 8;
+    FillSymbol(entry, frequency, &table[next]);
+    next += frequency;
+  }
+  if (next != kWaveProbabilityScale) return Damaged("frequencies that do not come to 2048");
+  return {};
+}
+
+struct BlockReader {
+  BitDecoder& bits;
+  WaveSideModels& models;
+  const WaveGroup& group;
+  bool inter;
+  bool skips, moves;  // whether any block of the frame is skipped, or displaced
+
+  // `left` and `above` are the neighbours, or a block of zeros at the frame's edge.
+  Status Read(const WaveBlock& left, const WaveBlock& above, WaveBlock& block) {
+    const auto index = static_cast<std::size_t>(inter);
+    if (bits.Bit(models.as_left[index][left == above])) {
+      block = left;
+      return {};
+    }
+    const auto skipped = static_cast<std::size_t>((left.filter >> 7) + (above.filter >> 7));
+    const bool skip = skips && bits.Bit(models.skip[index][skipped]);
+    const std::uint8_t left_filter = left.filter & 0x0F;
+    const std::uint8_t above_filter = above.filter & 0x0F;
+    const bool agree = left_filter == above_filter;
+    std::uint32_t filter = left_filter;
+    if (!bits.Bit(models.same_filter[index][agree])) {
+      filter = bits.Tree(models.filter[index][left_filter], WaveFilterBits(group));
+    }
+    if (filter >= group.filter_count) return Damaged("a filter that is not there");
+    block.filter = static_cast<std::uint8_t>(filter | (skip ? kWaveSkip : 0));
+    block.motion_row = block.motion_column = 0;
+    return moves ? ReadMotion(left, above, block) : Status{};
+  }
+
+  Status ReadMotion(const WaveBlock& left, const WaveBlock& above, WaveBlock& block) {
+    const bool agree =
+        left.motion_row == above.motion_row && left.motion_column == above.motion_column;
+    std::int32_t row = left.motion_row;
+    std::int32_t column = left.motion_column;
+    if (!bits.Bit(models.same_motion[agree])) {
+      row += bits.SignedNumber(models.motion[0]);
+      column += bits.SignedNumber(models.motion[1]);
+    }
+    if (std::abs(row) > kWaveMotionMax || std::abs(column) > kWaveMotionMax) {
+      return Damaged("motion out of range");
+    }
+    block.motion_row = static_cast<std::int8_t>(row);
+    block.motion_column = static_cast<std::int8_t>(column);
+    return {};
+  }
+};
+
+Status ReadBlocks(BitDecoder& bits, WaveSideModels& models, std::uint32_t frames,
+                  WavePlan& plan) {
+  const WaveBlock edge;
+  const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
+  for (std::uint32_t frame = 0; frame < frames; ++frame) {
+    const bool inter = frame > 0;
+    const bool skips = bits.Bit(models.frame_skips);
+    const bool moves = inter && bits.Bit(models.frame_moves);
+    BlockReader reader{.bits = bits,
+                       .models = models,
+                       .group = inter ? plan.parameters.inter : plan.parameters.intra,
+                       .inter = inter,
+                       .skips = skips,
+                       .moves = moves};
+    WaveBlock* blocks = &plan.blocks[frame * frame_blocks];
+    for (std::uint32_t row = 0; row < plan.block_rows; ++row) {
+      for (std::uint32_t column = 0; column < plan.block_columns; ++column, ++blocks) {
+        const WaveBlock& left = column > 0 ? blocks[-1] : edge;
+        const WaveBlock& above = row > 0 ? *(blocks - plan.block_columns) : edge;
+        FOREBAY_TRY(reader.Read(left, above, *blocks));
+      }
+    }
+    if (bits.exhausted()) return Damaged("the side information ends early");
+  }
+  return {};
+}
+
+Status ReadGroup(BitDecoder& bits, WaveSideModels& models, const PlaneShape& shape,
+                 std::size_t taps, WaveGroup& group, std::span<WaveEntry> table) {
+  ReadFilters(bits, models, taps, group);
+  for (std::size_t context = 0; context < kWaveContexts; ++context) {
+    FOREBAY_TRY(ReadFrequencies(
+        bits, models, shape.bits,
+        table.subspan(context * kWaveProbabilityScale, kWaveProbabilityScale)));
+  }
+  return {};
+}
+
+std::uint32_t BlocksAcross(std::uint32_t pixels, std::uint32_t block_log2) {
+  return (pixels + (1U << block_log2) - 1) >> block_log2;
+}
+
+void TakeMemory(const PlaneShape& shape, std::uint32_t frames, std::uint32_t block_log2,
+                ScratchArena& arena, WavePlan& plan) {
+  plan.block_rows = BlocksAcross(shape.rows, block_log2);
+  plan.block_columns = BlocksAcross(shape.columns, block_log2);
+  constexpr std::size_t kTableEntries = std::size_t{kWaveContexts} * kWaveProbabilityScale;
+  plan.intra_table = arena.Take<WaveEntry>(kTableEntries + 3);
+  plan.inter_table = arena.Take<WaveEntry>(kTableEntries + 3);
+  plan.states = arena.Take<std::uint32_t>(kWaveLanes);
+  plan.blocks =
+      arena.Take<WaveBlock>(std::size_t{frames} * plan.block_rows * plan.block_columns);
+}
+
+}  // namespace
+
+void CountWavePlan(const PlaneShape& shape, ScratchArena& arena) {
+  WavePlan plan;
+  TakeMemory(shape, shape.frames, kWaveBlockLog2Min, arena, plan);
+}
+
+Result<WavePlan> ReadWavePlan(const PlaneShape& shape, std::span<const std::byte> body,
+                              std::uint32_t frames_wanted, ScratchArena& arena) {
+  WavePlan plan;
+  WaveParameters& parameters = plan.parameters;
+  ByteReader reader(body);
+  parameters.block_log2 = reader.ReadLe<std::uint8_t>();
+  parameters.magnitude_shift = reader.ReadLe<std::uint8_t>();
+  parameters.top = reader.ReadLe<std::uint16_t>();
+  parameters.intra.filter_count = reader.ReadLe<std::uint8_t>();
+  parameters.inter.filter_count = reader.ReadLe<std::uint8_t>();
+  const std::span<const std::byte> side = reader.Take(reader.ReadLe<std::uint32_t>());
+  const std::uint32_t lanes = std::min(shape.rows, kWaveLanes);
+  const bool inter = shape.frames > 1;
+  if (!reader.ok()) return Damaged("the header ends early");
+  if (parameters.block_log2 < kWaveBlockLog2Min || parameters.block_log2 > kWaveBlockLog2Max ||
+      parameters.magnitude_shift > 15 || parameters.top >> shape.bits != 0 ||
+      parameters.intra.filter_count - 1 >= kWaveFiltersMax ||
+      (inter && parameters.inter.filter_count - 1 >= kWaveFiltersMax) ||
+      (!inter && parameters.inter.filter_count != 0)) {
+    return Damaged("a header field out of range");
+  }
+  TakeMemory(shape, frames_wanted, parameters.block_log2, arena, plan);
+  std::ranges::fill(plan.states, kWaveStateMin);
+  for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+    plan.states[lane] = reader.ReadLe<std::uint32_t>();
+    if (reader.ok() && plan.states[lane] < kWaveStateMin) return Damaged("a state below 2^16");
+  }
+  plan.words = reader.Take(reader.remaining());
+  if (!reader.ok() || plan.words.size() % 2 != 0) return Damaged("the states end early");
+  BitDecoder bits(side);
+  WaveSideModels models;
+  FOREBAY_TRY(
+      ReadGroup(bits, models, shape, kIntraTapCount, parameters.intra, plan.intra_table));
+  if (inter) {
+    FOREBAY_TRY(
+        ReadGroup(bits, models, shape, kInterTapCount, parameters.inter, plan.inter_table));
+  }
+  FOREBAY_TRY(ReadBlocks(bits, models, frames_wanted, plan));
+  return plan;
+}
+
+}  // namespace forebay::compress

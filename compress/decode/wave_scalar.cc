@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "compress/decode/wave_frame.h"
+#include "compress/format/wave_taps.h"
+
+namespace forebay::compress {
+namespace {
+
+// The residual that a lane's state and the words behind it hold next, modulo 2^bits.
+std::uint32_t DecodeResidual(std::span<const WaveEntry> table, std::uint32_t bits,
+                             std::uint32_t& state, WaveStream& stream) {
+  const WaveEntry entry = table[state & (kWaveProbabilityScale - 1)];
+  state = WaveFrequency(entry) * (state >> kWaveProbabilityBits) + WaveBias(entry);
+  if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
+  std::uint32_t folded = WaveSymbol(entry);
+  if (bits <= 8) return folded;
+  if (folded >= kWaveDirectTokens) {
+    // Four tokens to an octave: two bits below the leading one, then the rest as it is.
+    const std::uint32_t octave = (folded - kWaveDirectTokens) / 4 + 4;
+    const std::uint32_t plain = octave - 2;
+    const std::uint32_t low = state & ((1U << plain) - 1);
+    folded = (4U | (folded & 3)) << plain | low;
+    state >>= plain;
+    if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
+  }
+  const std::uint32_t half = folded >> 1;
+  return ((folded & 1) != 0 ? ~half : half) & ((1U << bits) - 1);
+}
+
+}  // namespace
+
+bool WaveStream::AtEnd() const {
+  return !overrun && next == end &&
+         std::ranges::all_of(states, [](std::uint32_t state) { return state == kWaveStateMin; });
+}
+
+template <typename T>
+void DecodeWaveFrame(const WaveFrameJob<T>& job, const std::uint8_t* previous_sizes,
+                     std::uint8_t* sizes, WaveStream& stream) {
+  const PaddedFrame<T>& frame = job.current;
+  const std::uint32_t period = WavePeriod(frame.columns);
+  const std::uint32_t steps = WaveSteps(frame.rows, frame.columns);
+  const std::int32_t middle = 1 << (job.bits - 1);
+  const std::uint32_t mask = (1U << job.bits) - 1;
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    for (std::uint32_t lane = 0; lane < kWaveLanes && lane * kWaveLag <= step; ++lane) {
+      const std::uint32_t own = step - lane * kWaveLag;
+      const std::uint32_t row = own / period * kWaveLanes + lane;
+      const std::uint32_t column = own % period;
+      if (row >= frame.rows || column >= frame.columns) continue;
+      const std::size_t at = std::size_t{row} * frame.columns + column;
+      const std::uint32_t log2 = job.parameters->block_log2;
+      const std::uint8_t choice =
+          job.blocks[(row >> log2) * job.block_columns + (column >> log2)].filter;
+      const auto taps = CurrentNeighbours(frame, static_cast<std::int32_t>(row),
+                                          static_cast<std::int32_t>(column));
+      const WaveSum<T> temporal = job.temporal != nullptr ? job.temporal[at] : WaveSum<T>{0};
+      const std::int32_t value =
+          PredictPixel(job.group->filters[choice & 0x0F], temporal, taps, middle);
+      std::uint32_t residual = 0;
+      if ((choice & kWaveSkip) == 0) {
+        const std::uint32_t context = EnergyContext(
+            *job.group, PixelEnergy(sizes, previous_sizes, frame.columns, row, column));
+        residual = DecodeResidual(
+            job.table.subspan(std::size_t{context} * kWaveProbabilityScale, kWaveProbabilityScale),
+            job.bits, stream.states[lane], stream);
+      }
+      sizes[at] = WaveMagnitude(residual, job.bits, job.parameters->magnitude_shift);
+      frame.At(static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)) =
+          static_cast<T>((static_cast<std::uint32_t>(value) + residual) & mask);
+    }
+  }
+}
+
+template void DecodeWaveFrame<std::uint8_t>(const WaveFrameJob<std::uint8_t>&,
+                                            const std::uint8_t*, std::uint8_t*, WaveStream&);
+template void DecodeWaveFrame<std::uint16_t>(const WaveFrameJob<std::uint16_t>&,
+                                             const std::uint8_t*, std::uint8_t*, WaveStream&);
+
+}  // namespace forebay::compress

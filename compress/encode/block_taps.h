@@ -1,0 +1,175 @@
+// A block of pixels as a matrix: one row per neighbour. What filters are judged by and fitted to.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <type_traits>
+
+#include "compress/encode/wave_work.h"
+#include "compress/format/wave_taps.h"
+
+namespace forebay::compress {
+
+inline constexpr std::uint32_t kTapBlockSize = 16;
+inline constexpr std::uint32_t kTapBlockPixels = kTapBlockSize * kTapBlockSize;
+
+// Values less the middle of their range. Pixels beyond the frame are zero in every row.
+template <typename T>
+struct BlockTaps {
+  using Value = std::conditional_t<sizeof(T) == 1, std::int16_t, std::int32_t>;
+  using Line = std::array<Value, kTapBlockPixels>;
+
+  std::uint32_t tap_count = 0;
+  alignas(64) std::array<Line, kInterTapCount> taps;
+  alignas(64) Line target;
+
+  void Load(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
+            std::uint32_t column, const WaveBlock& motion);
+
+ private:
+  // Neighbours at columns 0 and 1 of the frame and in its first two rows follow rules of
+  // their own; all others are where they are.
+  void LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
+                   std::uint32_t column, std::uint32_t rows, std::uint32_t columns);
+};
+
+// The wrapped sums of a filter over a block.
+template <typename T>
+inline void FilterSums(const BlockTaps<T>& block, const WaveFilter& filter,
+                       typename BlockTaps<T>::Line& sums) {
+  using Value = typename BlockTaps<T>::Value;
+  using Unsigned = std::make_unsigned_t<Value>;
+  sums.fill(0);
+  for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
+    const auto weight = static_cast<Value>(filter.weights[tap]);
+    if (weight == 0) continue;
+    const Value* const from = block.taps[tap].data();
+    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+      // In unsigned arithmetic of at least int's width, cut to Value's.
+      sums[i] = static_cast<Value>(static_cast<Unsigned>(
+          static_cast<std::uint32_t>(static_cast<Unsigned>(sums[i])) +
+          static_cast<std::uint32_t>(weight) * static_cast<std::uint32_t>(from[i])));
+    }
+  }
+}
+
+// What a filter leaves of each pixel: target less prediction.
+template <typename T>
+inline void FilterErrors(const BlockTaps<T>& block, const WaveFilter& filter,
+                         std::int32_t middle, typename BlockTaps<T>::Line& errors) {
+  using Value = typename BlockTaps<T>::Value;
+  FilterSums(block, filter, errors);
+  const auto low = static_cast<Value>(-middle);
+  const auto high = static_cast<Value>(middle - 1);
+  for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+    const auto rounded = static_cast<Value>(
+        static_cast<std::make_unsigned_t<Value>>(errors[i]) + (1U << (kWaveWeightBits - 1)));
+    auto value = static_cast<Value>(rounded >> kWaveWeightBits);
+    value = std::min(std::max(value, low), high);
+    errors[i] = value;
+  }
+  if (filter.clamped) {
+    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+      const Value west = block.taps[0][i];
+      const Value north = block.taps[2][i];
+      errors[i] = std::min(std::max(errors[i], std::min(west, north)), std::max(west, north));
+    }
+  }
+  for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+    errors[i] = static_cast<Value>(block.target[i] - errors[i]);
+  }
+}
+
+// Estimated bits, in 1/256, of the errors in each quarter of a block: log2(error + 0.6), read
+// off a float's exponent and the top of its fraction.
+template <typename T>
+inline std::array<std::uint32_t, 4> QuarterCosts(const typename BlockTaps<T>::Line& errors) {
+  std::array<std::uint32_t, 4> costs{};
+  for (std::uint32_t row = 0; row < kTapBlockSize; ++row) {
+    std::array<std::uint32_t, 2> halves{};
+    const auto* line = &errors[std::size_t{row} * kTapBlockSize];
+    for (std::uint32_t half = 0; half < 2; ++half) {
+      std::uint32_t sum = 0;
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        const auto size = static_cast<float>(std::abs(std::int32_t{line[half * 8 + i]}) * 5 + 3);
+        sum += (std::bit_cast<std::uint32_t>(size) - std::bit_cast<std::uint32_t>(3.0F)) >> 15;
+      }
+      halves[half] = sum;
+    }
+    costs[row / 8 * 2] += halves[0];
+    costs[row / 8 * 2 + 1] += halves[1];
+  }
+  return costs;
+}
+
+template <typename T>
+void BlockTaps<T>::LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
+                               std::uint32_t column, std::uint32_t rows,
+                               std::uint32_t columns) {
+  const PaddedFrame<const T>& current = work.frames[frame];
+  const auto middle = static_cast<Value>(work.middle);
+  const T* const above_frame = work.above[frame].data() + 8;  // has 8 pixels more on each side
+  for (std::uint32_t y = 0; y < rows; ++y) {
+    const auto at = static_cast<std::int32_t>(row + y);
+    const std::size_t line = std::size_t{y} * kTapBlockSize;
+    for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
+      const TapOffset& offset = kCurrentTaps[tap];
+      const T* from = (at + offset.row < 0 ? above_frame : current.Row(at + offset.row)) +
+                      static_cast<std::int32_t>(column) + offset.column;
+      for (std::uint32_t x = 0; x < columns; ++x) {
+        taps[tap][line + x] = static_cast<Value>(from[x] - middle);
+      }
+    }
+    if (column == 0) {
+      const Value north = taps[2][line];
+      taps[0][line] = taps[1][line] = north;
+      if (columns > 1) taps[1][line + 1] = taps[0][line + 1];
+    }
+  }
+}
+
+template <typename T>
+void BlockTaps<T>::Load(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
+                        std::uint32_t column, const WaveBlock& motion) {
+  const PaddedFrame<const T>& current = work.frames[frame];
+  const std::uint32_t rows = std::min(kTapBlockSize, current.rows - row);
+  const std::uint32_t columns = std::min(kTapBlockSize, current.columns - column);
+  tap_count = frame > 0 ? kInterTapCount : kIntraTapCount;
+  if (rows < kTapBlockSize || columns < kTapBlockSize) {
+    for (Line& line : taps) line.fill(0);
+    target.fill(0);
+  }
+  LoadCurrent(work, frame, row, column, rows, columns);
+  const auto middle = static_cast<Value>(work.middle);
+  const auto copy = [&](const PaddedFrame<const T>& source, std::int32_t y, std::int32_t x,
+                        Line& line) {
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      const T* from = source.Row(y + static_cast<std::int32_t>(i)) + x;
+      Value* to = &line[std::size_t{i} * kTapBlockSize];
+      for (std::uint32_t k = 0; k < columns; ++k) to[k] = static_cast<Value>(from[k] - middle);
+    }
+  };
+  const auto y0 = static_cast<std::int32_t>(row);
+  const auto x0 = static_cast<std::int32_t>(column);
+  copy(current, y0, x0, target);
+  if (frame == 0) return;
+  const std::int32_t y1 = y0 + motion.motion_row;
+  const std::int32_t x1 = x0 + motion.motion_column;
+  std::size_t tap = kIntraTapCount;
+  for (const TapOffset& offset : kPreviousTaps) {
+    copy(*work.Previous(frame), y1 + offset.row, x1 + offset.column, taps[tap++]);
+  }
+  const PaddedFrame<const T>* earlier = work.Earlier(frame);
+  const PaddedFrame<const T>& before = earlier != nullptr ? *earlier : *work.Previous(frame);
+  const std::int32_t y2 = earlier != nullptr ? y1 + motion.motion_row : y1;
+  const std::int32_t x2 = earlier != nullptr ? x1 + motion.motion_column : x1;
+  for (const TapOffset& offset : kEarlierTaps) {
+    copy(before, y2 + offset.row, x2 + offset.column, taps[tap++]);
+  }
+}
+
+}  // namespace forebay::compress

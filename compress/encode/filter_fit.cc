@@ -1,0 +1,319 @@
+// Filters by turns: each block takes the filter that costs it least, each filter is fitted anew
+// to its blocks by weighted least squares (after I. Matsuda et al., "Lossless coding using
+// variable block-size adaptive prediction optimized for each image", EUSIPCO 2005).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "compress/encode/block_taps.h"
+#include "compress/encode/wave_work.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
+constexpr std::uint32_t kChangeCost = 4 * 256;  // of a block's filter that is not its neighbour's
+constexpr std::uint32_t kStayCost = 64;
+
+enum TapIndex : std::size_t { kWest, kWest2, kNorth, kNorthWest, kNorthEast, kNorth2 };
+constexpr std::size_t kPrevious = kIntraTapCount;
+constexpr std::size_t kPreviousNorth = kIntraTapCount + 2;
+constexpr std::size_t kPreviousWest = kIntraTapCount + 4;
+constexpr std::size_t kEarlier = kIntraTapCount + kPreviousTaps.size();
+
+struct StandardWeight {
+  std::size_t tap;
+  int weight;
+};
+
+WaveFilter Standard(std::initializer_list<StandardWeight> weights, bool clamped = false) {
+  WaveFilter filter;
+  for (const auto& [tap, weight] : weights) {
+    filter.weights[tap] = static_cast<std::int16_t>(weight);
+  }
+  filter.clamped = clamped;
+  return filter;
+}
+
+// The first is never fitted: the median edge detector, or the previous frame as it is.
+std::vector<WaveFilter> StandardIntra() {
+  return {Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}, true),
+          Standard({{kWest, 64}, {kNorth, 64}}),
+          Standard({{kWest, 96}, {kNorth, 96}, {kNorthWest, -64}}),
+          Standard({{kWest, 128}}),
+          Standard({{kNorth, 128}}),
+          Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}),
+          Standard({{kNorth, 255}, {kNorth2, -127}}),
+          Standard({{kWest, 64}, {kNorthEast, 64}})};
+}
+
+std::vector<WaveFilter> StandardInter() {
+  return {Standard({{kPrevious, 128}}),
+          Standard({{kPrevious, 128}, {kWest, 128}, {kPreviousWest, -128}}),
+          Standard({{kPrevious, 128}, {kNorth, 128}, {kPreviousNorth, -128}}),
+          Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}, true),
+          Standard({{kPrevious, 128},
+                    {kWest, 64},
+                    {kPreviousWest, -64},
+                    {kNorth, 64},
+                    {kPreviousNorth, -64}}),
+          Standard({{kWest, 64}, {kNorth, 64}}),
+          Standard({{kPrevious, 64}, {kEarlier, 64}}),
+          Standard({{kPrevious, 64}, {kWest, 32}, {kNorth, 32}})};
+}
+
+void SetStandard(const std::vector<WaveFilter>& standard, std::uint32_t count, WaveGroup& group) {
+  group.filter_count = count;
+  for (std::uint32_t i = 0; i < count; ++i) group.filters[i] = standard[i % standard.size()];
+  // Copies of a standard filter part ways by a small tilt between west and north.
+  for (std::uint32_t i = static_cast<std::uint32_t>(standard.size()); i < count; ++i) {
+    group.filters[i].clamped = false;
+    group.filters[i].weights[kWest] = static_cast<std::int16_t>(
+        group.filters[i].weights[kWest] + static_cast<int>(i) - 4);
+    group.filters[i].weights[kNorth] = static_cast<std::int16_t>(
+        group.filters[i].weights[kNorth] - static_cast<int>(i) + 4);
+  }
+}
+
+// Weighted normal equations of one filter: integers, so that no order of additions matters.
+struct NormalEquations {
+  std::array<std::array<std::int64_t, kInterTapCount>, kInterTapCount> matrix{};
+  std::array<std::int64_t, kInterTapCount> right{};
+  std::int64_t pixels = 0;
+};
+
+// Solves for weights of 1/128, or nothing where the equations do not determine them.
+std::optional<WaveFilter> Solve(const NormalEquations& equations, std::size_t taps) {
+  std::array<std::array<double, kInterTapCount>, kInterTapCount> factor{};
+  const double ridge = static_cast<double>(equations.pixels) * 0.5 + 32;
+  for (std::size_t i = 0; i < taps; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      auto sum = static_cast<double>(equations.matrix[i][j]);
+      if (i == j) sum += ridge;
+      for (std::size_t k = 0; k < j; ++k) sum -= factor[i][k] * factor[j][k];
+      if (i != j) {
+        factor[i][j] = sum / factor[j][j];
+      } else if (sum > 0) {
+        factor[i][i] = std::sqrt(sum);
+      } else {
+        return std::nullopt;
+      }
+    }
+  }
+  std::array<double, kInterTapCount> solution{};
+  for (std::size_t i = 0; i < taps; ++i) {
+    auto sum = static_cast<double>(equations.right[i]);
+    for (std::size_t k = 0; k < i; ++k) sum -= factor[i][k] * solution[k];
+    solution[i] = sum / factor[i][i];
+  }
+  for (std::size_t i = taps; i-- > 0;) {
+    double sum = solution[i];
+    for (std::size_t k = i + 1; k < taps; ++k) sum -= factor[k][i] * solution[k];
+    solution[i] = sum / factor[i][i];
+  }
+  WaveFilter filter;
+  int total = 0;
+  for (std::size_t i = 0; i < taps; ++i) {
+    if (i == kReferenceTap) continue;
+    const double scaled = std::clamp(solution[i] * (1 << kWaveWeightBits), -250.0, 250.0);
+    filter.weights[i] = static_cast<std::int16_t>(std::lrint(scaled));
+    total += filter.weights[i];
+  }
+  const int rest = (1 << kWaveWeightBits) - total;
+  if (rest < kWaveWeightMin || rest > kWaveWeightMax) return std::nullopt;
+  filter.weights[kReferenceTap] = static_cast<std::int16_t>(rest);
+  return filter;
+}
+
+// Adds the pixels of every `stride`-th row of a block, weighted by 1 / (1 + error).
+template <typename T>
+void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Line& errors,
+                std::uint32_t stride, NormalEquations& equations) {
+  using Value = typename BlockTaps<T>::Value;
+  using Sum = std::conditional_t<sizeof(T) == 1, std::int32_t, std::int64_t>;
+  using Line = typename BlockTaps<T>::Line;
+  alignas(64) std::array<Line, kInterTapCount + 1> plain;
+  alignas(64) Line weight{};
+  alignas(64) Line weighted;
+  std::uint32_t used = 0;
+  for (std::uint32_t row = 0; row < kTapBlockSize; row += stride, used += kTapBlockSize) {
+    const std::uint32_t from = row * kTapBlockSize;
+    for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
+      const std::int32_t error = std::abs(std::int32_t{errors[from + i]});
+      weight[used + i] = static_cast<Value>(std::max(32 / (1 + error), 1));
+    }
+    const Value* const reference = &block.taps[kReferenceTap][from];
+    for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
+      for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
+        plain[tap][used + i] = static_cast<Value>(block.taps[tap][from + i] - reference[i]);
+      }
+    }
+    for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
+      plain[kInterTapCount][used + i] =
+          static_cast<Value>(block.target[from + i] - reference[i]);
+    }
+  }
+  equations.pixels += used;
+  for (std::uint32_t i = 0; i < block.tap_count; ++i) {
+    if (i == kReferenceTap) continue;
+    for (std::uint32_t k = 0; k < used; ++k) {
+      weighted[k] = static_cast<Value>(plain[i][k] * weight[k]);
+    }
+    const auto dot = [&](const Line& other) {
+      Sum sum = 0;
+      for (std::uint32_t k = 0; k < used; ++k) sum += Sum{weighted[k]} * Sum{other[k]};
+      return std::int64_t{sum};
+    };
+    for (std::uint32_t j = 0; j <= i; ++j) {
+      if (j != kReferenceTap) equations.matrix[i][j] += dot(plain[j]);
+    }
+    equations.right[i] += dot(plain[kInterTapCount]);
+  }
+}
+
+template <typename T>
+class FilterChoice {
+ public:
+  explicit FilterChoice(WaveWork<T>& work)
+      : work_(work), blocks_(std::size_t{work.motion_rows} * work.motion_columns) {}
+
+  // Chooses for frames [begin, end), which share a group.
+  void Run(std::uint32_t begin, std::uint32_t end, WaveGroup& group) {
+    group_ = &group;
+    chosen_.assign(blocks_ * work_.shape.frames, 0);
+    costs_.assign(blocks_ * work_.shape.frames * group.filter_count, {});
+    for (std::uint32_t round = 0; round <= work_.effort.fit_rounds; ++round) {
+      const bool last = round == work_.effort.fit_rounds;
+      equations_.assign(last ? 0 : group.filter_count, NormalEquations{});
+      for (std::uint32_t frame = begin; frame < end; ++frame) VisitFrame(frame, last);
+      if (!last) Refit(begin > 0 ? kInterTapCount : kIntraTapCount);
+    }
+  }
+
+  // Estimated cost of frames [begin, end) with blocks of 2^log2, choices into `filters`,
+  // [frame - begin][rows of blocks][columns].
+  std::uint64_t Assign(std::uint32_t begin, std::uint32_t end, std::uint32_t log2,
+                       std::vector<std::uint8_t>& filters) const {
+    const std::uint32_t parts = log2 == kMotionBlockLog2 ? 1 : 2;
+    const std::uint32_t rows = ((work_.shape.rows - 1) >> log2) + 1;
+    const std::uint32_t columns = ((work_.shape.columns - 1) >> log2) + 1;
+    std::uint64_t total = 0;
+    filters.clear();
+    for (std::uint32_t frame = begin; frame < end; ++frame) {
+      for (std::uint32_t row = 0; row < rows; ++row) {
+        for (std::uint32_t column = 0; column < columns; ++column) {
+          const std::size_t block = frame * blocks_ +
+                                    std::size_t{row / parts} * work_.motion_columns +
+                                    column / parts;
+          const int left = column > 0 ? filters.back() : 0;
+          const int above = row > 0 ? filters[filters.size() - columns] : 0;
+          std::uint32_t best_cost = 0xFFFF'FFFF;
+          std::uint8_t best = 0;
+          for (std::uint32_t filter = 0; filter < group_->filter_count; ++filter) {
+            const auto& quarters = costs_[block * group_->filter_count + filter];
+            std::uint32_t cost = parts == 1 ? quarters[0] + quarters[1] + quarters[2] + quarters[3]
+                                            : quarters[row % 2 * 2 + column % 2];
+            const auto same = static_cast<int>(filter);
+            cost += same == left ? kStayCost : same == above ? 2 * kStayCost : kChangeCost;
+            if (cost < best_cost) {
+              best_cost = cost;
+              best = static_cast<std::uint8_t>(filter);
+            }
+          }
+          total += best_cost;
+          filters.push_back(best);
+        }
+      }
+    }
+    return total;
+  }
+
+ private:
+  void VisitFrame(std::uint32_t frame, bool last) {
+    for (std::uint32_t row = 0; row < work_.motion_rows; ++row) {
+      for (std::uint32_t column = 0; column < work_.motion_columns; ++column) {
+        const std::size_t block =
+            frame * blocks_ + std::size_t{row} * work_.motion_columns + column;
+        taps_->Load(work_, frame, row * kTapBlockSize, column * kTapBlockSize,
+                    work_.motion[block]);
+        std::uint32_t best_cost = 0xFFFF'FFFF;
+        std::uint32_t best = 0;
+        for (std::uint32_t filter = 0; filter < group_->filter_count; ++filter) {
+          FilterErrors(*taps_, group_->filters[filter], work_.middle, errors_[filter]);
+          const auto quarters = QuarterCosts<T>(errors_[filter]);
+          costs_[block * group_->filter_count + filter] = quarters;
+          const std::uint32_t cost = quarters[0] + quarters[1] + quarters[2] + quarters[3];
+          if (cost < best_cost) {
+            best_cost = cost;
+            best = filter;
+          }
+        }
+        if (!last && best > 0 && best_cost > kTapBlockPixels * 8) {
+          Accumulate(*taps_, errors_[best], work_.effort.fit_stride, equations_[best]);
+        }
+      }
+    }
+  }
+
+  void Refit(std::size_t taps) {
+    for (std::uint32_t filter = 1; filter < group_->filter_count; ++filter) {
+      if (equations_[filter].pixels < 4 * kTapBlockPixels) continue;
+      if (const auto fitted = Solve(equations_[filter], taps)) group_->filters[filter] = *fitted;
+    }
+  }
+
+  WaveWork<T>& work_;
+  const std::size_t blocks_;  // of a frame
+  WaveGroup* group_ = nullptr;
+  std::unique_ptr<BlockTaps<T>> taps_ = std::make_unique<BlockTaps<T>>();
+  std::array<typename BlockTaps<T>::Line, kWaveFiltersMax> errors_;
+  std::vector<NormalEquations> equations_;
+  std::vector<std::uint32_t> chosen_;
+  std::vector<std::array<std::uint32_t, 4>> costs_;
+};
+
+}  // namespace
+
+template <typename T>
+void ChooseFilters(WaveWork<T>& work) {
+  WaveParameters& parameters = work.parameters;
+  SetStandard(StandardIntra(), work.effort.intra_filters, parameters.intra);
+  const bool inter = work.shape.frames > 1;
+  if (inter) SetStandard(StandardInter(), work.effort.inter_filters, parameters.inter);
+  auto intra_choice = std::make_unique<FilterChoice<T>>(work);
+  intra_choice->Run(0, 1, parameters.intra);
+  auto inter_choice = std::make_unique<FilterChoice<T>>(work);
+  if (inter) inter_choice->Run(1, work.shape.frames, parameters.inter);
+  std::array<std::vector<std::uint8_t>, 2> filters;
+  std::array<std::uint64_t, 2> totals{};
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    std::vector<std::uint8_t> rest;
+    totals[i] = intra_choice->Assign(0, 1, kMotionBlockLog2 - i, filters[i]);
+    if (inter) totals[i] += inter_choice->Assign(1, work.shape.frames, kMotionBlockLog2 - i, rest);
+    filters[i].insert(filters[i].end(), rest.begin(), rest.end());
+  }
+  // Smaller blocks cost time to read as well: they must save a sixty-fourth.
+  const std::uint32_t finer = totals[1] + totals[0] / 64 < totals[0] ? 1 : 0;
+  parameters.block_log2 = kMotionBlockLog2 - finer;
+  work.block_rows = ((work.shape.rows - 1) >> parameters.block_log2) + 1;
+  work.block_columns = ((work.shape.columns - 1) >> parameters.block_log2) + 1;
+  work.blocks.resize(filters[finer].size());
+  std::size_t at = 0;
+  for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
+    for (std::uint32_t row = 0; row < work.block_rows; ++row) {
+      for (std::uint32_t column = 0; column < work.block_columns; ++column, ++at) {
+        work.blocks[at] = work.motion[(std::size_t{frame} * work.motion_rows + (row >> finer)) *
+                                          work.motion_columns +
+                                      (column >> finer)];
+        work.blocks[at].filter = filters[finer][at];
+      }
+    }
+  }
+}
+
+template void ChooseFilters<std::uint8_t>(WaveWork<std::uint8_t>&);
+template void ChooseFilters<std::uint16_t>(WaveWork<std::uint16_t>&);
+
+}  // namespace forebay::compress

@@ -1,0 +1,26 @@
+// Encodes planes for the wave decoder: motion, filters, contexts, rANS.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "compress/format/plane_shape.h"
+
+namespace forebay::compress {
+
+// How hard to look. The output is a pure function of input and effort, on every processor.
+struct WaveEffort {
+  std::uint32_t fit_rounds = 3;     // of fitting filters to their blocks; 0: standard filters
+  std::uint32_t fit_stride = 2;     // every so many rows of a block are fitted to
+  std::int32_t motion_reach = 8;    // pixels; 0: no motion
+  std::uint32_t intra_filters = 8, inter_filters = 8;
+};
+
+// The body of a wave-coded chunk, kind byte left out. `samples` is dense as `shape` says, with
+// zeros above the valid bits; at least one frame.
+std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::byte> samples,
+                                  const WaveEffort& effort);
+
+}  // namespace forebay::compress

@@ -1,0 +1,39 @@
+// Contexts, frequencies and rANS of a wave-coded chunk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compress/encode/wave_work.h"
+
+namespace forebay::compress {
+
+// How often each symbol is counted to occur in 2048, and the sum of those before it.
+struct SymbolFrequencies {
+  std::array<std::uint16_t, 256> frequency{};
+  std::array<std::uint16_t, 256> before{};
+};
+
+struct GroupFrequencies {
+  std::array<SymbolFrequencies, kWaveContexts> contexts;
+};
+
+// Chooses magnitude shift and thresholds (into work.parameters), fills work.contexts and counts
+// symbols: intra, inter.
+template <typename T>
+std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work);
+
+// Lane states and words, as they follow the side information in the body.
+template <typename T>
+std::vector<std::byte> EncodeSymbols(const WaveWork<T>& work,
+                                     const std::array<GroupFrequencies, 2>& frequencies);
+
+// The symbol of a residual, and the bits that follow it as they are.
+struct WaveToken {
+  std::uint32_t symbol, plain_bits, plain_value;
+};
+WaveToken TokenOf(std::uint32_t residual, std::uint32_t bits);
+
+}  // namespace forebay::compress

@@ -1,0 +1,53 @@
+// What the steps of wave encoding hand each other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compress/encode/wave_encoder.h"
+#include "compress/format/padded_frame.h"
+#include "compress/format/wave_predict.h"
+
+namespace forebay::compress {
+
+// A chunk under encode. T is uint8_t or uint16_t.
+template <typename T>
+struct WaveWork {
+  PlaneShape shape;
+  WaveEffort effort;
+  std::int32_t middle = 128;
+  std::uint32_t motion_rows = 0, motion_columns = 0;  // 16 x 16 blocks of a frame
+  std::uint32_t block_rows = 0, block_columns = 0;    // of 2^parameters.block_log2
+  WaveParameters parameters;
+  std::vector<std::vector<T>> memory;
+  std::vector<PaddedFrame<const T>> frames;  // edges repeated
+  std::vector<std::vector<T>> above;         // the row above each frame
+  std::vector<WaveBlock> motion;             // [frames][motion_rows][motion_columns]
+  std::vector<WaveBlock> blocks;             // [frames][block_rows][block_columns]
+  std::vector<T> residuals;                  // modulo 2^bits, [frames][rows][columns]
+  std::vector<std::uint8_t> contexts;        // likewise
+
+  const PaddedFrame<const T>* Previous(std::uint32_t frame) const {
+    return frame > 0 ? &frames[frame - 1] : nullptr;
+  }
+  const PaddedFrame<const T>* Earlier(std::uint32_t frame) const {
+    return frame > 1 ? &frames[frame - 2] : nullptr;
+  }
+};
+
+inline constexpr std::uint32_t kMotionBlockLog2 = 4;
+
+// Integer motion of each 16 x 16 block of all inter frames, into work.motion.
+template <typename T>
+void SearchMotion(WaveWork<T>& work);
+
+// Filters, block size and each block's filter, into work.parameters and work.blocks.
+template <typename T>
+void ChooseFilters(WaveWork<T>& work);
+
+// Residuals of all frames under the chosen filters; marks blocks without any as skipped.
+template <typename T>
+void ComputeResiduals(WaveWork<T>& work);
+
+}  // namespace forebay::compress
