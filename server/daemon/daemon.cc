@@ -33,6 +33,8 @@ namespace {
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
+// A first batch with its prefetch, of samples of 100 KB, and what the reader before still holds.
+constexpr std::uint64_t kSlotsAheadBytes = 64 * limits::kMiB;
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
@@ -179,7 +181,8 @@ Status Daemon::OpenMemory() {
                   {.capacity_bytes = *slot_bytes,
                    .region_bytes = kRegionBytesMin,
                    .first_region = RegionId(static_cast<std::uint32_t>(
-                       arena_->regions().size()))}));
+                       arena_->regions().size())),
+                   .populate_ahead_bytes = kSlotsAheadBytes}));
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/tier/page_runs.h"
+#include "server/tier/populate_ahead.h"
 
 namespace forebay::tier {
 namespace {
@@ -16,17 +17,23 @@ constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
 
 class PageRunArena final : public RamArena {
  public:
-  PageRunArena(RegionId first_region, std::uint64_t region_bytes, std::uint64_t capacity_bytes,
-               std::vector<SharedRegion> regions)
-      : first_region_(first_region),
-        capacity_bytes_(capacity_bytes),
+  // `options` with sizes of whole pages.
+  PageRunArena(const Options& options, std::vector<SharedRegion> regions)
+      : first_region_(options.first_region),
+        capacity_bytes_(options.capacity_bytes),
         regions_(std::move(regions)) {
-    std::uint64_t left = capacity_bytes;
+    std::uint64_t left = capacity_bytes_;
     for (std::size_t i = 0; i < regions_.size(); ++i) {
-      const std::uint64_t bytes = std::min(left, region_bytes);
+      const std::uint64_t bytes = std::min(left, options.region_bytes);
       runs_.AddRegion(bytes / kPageBytes);
       left -= bytes;
     }
+    if (options.populate_ahead_bytes == 0) return;
+    ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
+    // Where the first block will lie.
+    const PageRuns::Run first = *runs_.Take(1);
+    runs_.Give(first);
+    ahead_->Reach(first.region, first.first_page * kPageBytes);
   }
 
   // A block alive now would write into unmapped memory and call a dead arena.
@@ -40,6 +47,7 @@ class PageRunArena final : public RamArena {
     const std::optional<PageRuns::Run> run = runs_.Take(pages);
     if (!run) return Full(bytes, "fit in no free run");
     const std::uint64_t offset = run->first_page * kPageBytes;
+    if (ahead_) ahead_->Reach(run->region, offset + pages * kPageBytes);
     const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
     return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
   }
@@ -54,6 +62,12 @@ class PageRunArena final : public RamArena {
     return runs_.longest_run_pages() * kPageBytes;
   }
   std::span<const SharedRegion> regions() const override { return regions_; }
+  void DrainPopulation() override {
+    if (ahead_) ahead_->Drain();
+  }
+  std::uint64_t populated_ahead_bytes() const override {
+    return ahead_ ? ahead_->populated_bytes() : 0;
+  }
 
  protected:
   void Free(const ArenaBlock& block) override {
@@ -75,6 +89,7 @@ class PageRunArena final : public RamArena {
   const std::vector<SharedRegion> regions_;
   mutable std::mutex mutex_;
   PageRuns runs_;  // guarded by mutex_
+  std::unique_ptr<PopulateAhead> ahead_;  // null: not asked for; ends before its regions
 };
 
 }  // namespace
@@ -134,8 +149,10 @@ Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {
     regions.push_back(std::move(region));
     left -= bytes;
   }
-  return std::make_unique<PageRunArena>(options.first_region, region_bytes, capacity_bytes,
-                                        std::move(regions));
+  Options whole = options;
+  whole.capacity_bytes = capacity_bytes;
+  whole.region_bytes = region_bytes;
+  return std::make_unique<PageRunArena>(whole, std::move(regions));
 }
 
 }  // namespace forebay::tier

@@ -46,7 +46,10 @@ class RamArena {
   struct Options {
     std::uint64_t capacity_bytes = 0;  // rounded down to whole pages of 4 KiB
     std::uint64_t region_bytes = std::uint64_t{1} << 30;  // of one memfd
-    RegionId first_region;  // the ids of this arena's regions are first_region, +1, ...
+    RegionId first_region = RegionId();  // the ids of this arena's regions: this one, +1, ...
+    // Memory that is made before it is allocated, from the start on, so that nobody waits for
+    // its first touch (PopulateAhead); within the capacity. 0: pages are made as they are touched.
+    std::uint64_t populate_ahead_bytes = 0;
   };
   static Result<std::unique_ptr<RamArena>> Create(const Options& options);
   virtual ~RamArena() = default;
@@ -57,6 +60,9 @@ class RamArena {
   virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
   virtual std::span<const SharedRegion> regions() const = 0;
+  // Blocks until the memory ahead is there (or refused): for tests. At once without any.
+  virtual void DrainPopulation() = 0;
+  virtual std::uint64_t populated_ahead_bytes() const = 0;
 
  protected:
   friend class ArenaBlock;
