@@ -43,6 +43,14 @@ def drop_caches():
     return True
 
 
+def fill_cache(paths):
+    """Reads files into the page cache."""
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 22):
+                pass
+
+
 def process_cpu_seconds(process_id):
     """User and system time of another process, all its threads, dead ones too; from its CPU
     clock, whose id Linux derives from the process id."""

@@ -33,8 +33,9 @@ namespace {
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
-// A first batch with its prefetch, of samples of 100 KB, and what the reader before still holds.
-constexpr std::uint64_t kSlotsAheadBytes = 64 * limits::kMiB;
+// Of memory that is made ahead of its use: a first batch of samples of 100 KB with its prefetch and
+// what the reader before still holds; an extent that is staged, and the next.
+constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
@@ -175,14 +176,16 @@ Status Daemon::OpenMemory() {
       std::max(kRegionBytesMin, *ram / kArenaRegionsMax + limits::kMiB);
   FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = *ram,
                                                  .region_bytes = region_bytes,
-                                                 .first_region = RegionId(0)}));
+                                                 .first_region = RegionId(0),
+                                                 .populate_ahead_bytes = kAheadBytes}));
   FOREBAY_ASSIGN(
       slots_, tier::RamArena::Create(
                   {.capacity_bytes = *slot_bytes,
                    .region_bytes = kRegionBytesMin,
                    .first_region = RegionId(static_cast<std::uint32_t>(
                        arena_->regions().size())),
-                   .populate_ahead_bytes = kSlotsAheadBytes}));
+                   .populate_ahead_bytes = kAheadBytes,
+                   .populate_at_start = true}));
   return {};
 }
 

@@ -1,6 +1,7 @@
 // PopulateAhead: has the kernel make the next pages of an arena before anybody waits for them.
 // The first touch of a page costs its zeroing, and in a virtual machine also the host's finding
-// the memory: a new client's first slots took 10 to 25 ms of it where 2 ms do (28 MB of them).
+// the memory. A first batch took 10 to 28 ms of that in slots, and an extent of a tar shard was
+// gathered at 0.3 to 1.5 GB/s while the reads ahead of it ran out.
 #pragma once
 
 #include <condition_variable>

@@ -133,7 +133,8 @@ TEST_F(PopulateAheadTest, AnArenaPopulatesWhereItsBlocksWillLie) {
   auto arena = RamArena::Create({.capacity_bytes = 24 * kMiB,
                                  .region_bytes = 16 * kMiB,
                                  .first_region = RegionId(0),
-                                 .populate_ahead_bytes = 4 * kMiB});
+                                 .populate_ahead_bytes = 4 * kMiB,
+                                 .populate_at_start = true});
   ASSERT_TRUE(arena.has_value());
   (*arena)->DrainPopulation();
   EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 0U);
@@ -143,6 +144,20 @@ TEST_F(PopulateAheadTest, AnArenaPopulatesWhereItsBlocksWillLie) {
   EXPECT_EQ(block->region(), RegionId(1));
   (*arena)->DrainPopulation();
   EXPECT_EQ((*arena)->populated_ahead_bytes(), 8 * kMiB) << "7 MiB, in whole steps";
+}
+
+TEST_F(PopulateAheadTest, AnArenaCostsNothingBeforeItsFirstBlock) {
+  auto arena = RamArena::Create({.capacity_bytes = 16 * kMiB,
+                                 .region_bytes = 16 * kMiB,
+                                 .first_region = RegionId(0),
+                                 .populate_ahead_bytes = 4 * kMiB});
+  ASSERT_TRUE(arena.has_value());
+  (*arena)->DrainPopulation();
+  EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 0U);
+  auto block = (*arena)->Allocate(2 * kMiB);
+  ASSERT_TRUE(block.has_value());
+  (*arena)->DrainPopulation();
+  EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 4 * kMiB) << "behind the block, not in it";
 }
 
 TEST_F(PopulateAheadTest, AnArenaThatIsNotAskedPopulatesNothing) {

@@ -30,6 +30,7 @@ class PageRunArena final : public RamArena {
     }
     if (options.populate_ahead_bytes == 0) return;
     ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
+    if (!options.populate_at_start) return;
     // Where the first block will lie.
     const PageRuns::Run first = *runs_.Take(1);
     runs_.Give(first);

@@ -47,9 +47,11 @@ class RamArena {
     std::uint64_t capacity_bytes = 0;  // rounded down to whole pages of 4 KiB
     std::uint64_t region_bytes = std::uint64_t{1} << 30;  // of one memfd
     RegionId first_region = RegionId();  // the ids of this arena's regions: this one, +1, ...
-    // Memory that is made before it is allocated, from the start on, so that nobody waits for
-    // its first touch (PopulateAhead); within the capacity. 0: pages are made as they are touched.
+    // Memory that is made before it is allocated, so that nobody waits for its first touch
+    // (PopulateAhead); within the regions. 0: pages are made as they are touched.
     std::uint64_t populate_ahead_bytes = 0;
+    // From the start on, where the first block may be waited for; else once there is a block.
+    bool populate_at_start = false;
   };
   static Result<std::unique_ptr<RamArena>> Create(const Options& options);
   virtual ~RamArena() = default;
