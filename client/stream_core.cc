@@ -340,15 +340,22 @@ bool StreamCore::SendIsDue() const {
   if (finishing_ && !finish_sent_) return true;
   std::size_t unsent = 0;
   std::size_t under_way = 0;
+  std::size_t arrived = 0;
   for (const PulledBatch& batch : window.queue()) {
-    if (batch.phase == Phase::kAsked) ++(batch.sent ? under_way : unsent);
+    if (batch.phase == Phase::kAsked) {
+      ++(batch.sent ? under_way : unsent);
+    } else {
+      ++arrived;
+    }
   }
   for (const auto& batch : window.named()) {
     if (batch->phase == Phase::kAsked && !batch->sent) return true;
   }
-  if (under_way == 0) return unsent != 0 || !releases_.empty();
-  // Requests are coalesced while the caller has batches to work on.
-  const std::size_t worth_sending = (settings_.prefetch_depth + 1) / 2;
+  // Requests are coalesced while the caller has batches to work on: where it is the slower side,
+  // one by one they would cost a message and two wake-ups for each batch.
+  const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
+  const bool idle = under_way == 0 && arrived < worth_sending;
+  if (idle) return unsent != 0 || !releases_.empty();
   const bool starving = window.queue().front().phase == Phase::kAsked;
   return unsent >= worth_sending || (starving && unsent != 0) ||
          releases_.size() >= worth_sending;
