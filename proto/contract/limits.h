@@ -96,6 +96,9 @@ inline constexpr std::size_t kIoThreadsMax = 256;            // of the thread ba
 inline constexpr int kLinkCountMax = 40;                     // symlinks of a path, as the kernel's
 inline constexpr int kResolveRetryMax = 1000;                // renames that race with an open
 
+// --- packs -------------------------------------------------------------------------------
+inline constexpr std::uint64_t kChunkBytesMax = 4 * kMiB;    // of a chunk's elements
+
 // --- configuration -----------------------------------------------------------------------
 inline constexpr std::uint64_t kConfigFileBytesMax = 1 * kMiB;
 inline constexpr std::size_t kConfigKeyPartsMax = 1000;      // "a.b.c" has three

@@ -1,0 +1,235 @@
+#include "compress/decode/coded_chunk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "compress/decode/byte_stream.h"
+#include "compress/decode/element_assembler.h"
+#include "compress/decode/mask_decoder.h"
+#include "compress/decode/plane_decoder.h"
+#include "compress/decode/scratch_arena.h"
+#include "compress/format/chunk_header.h"
+#include "compress/format/element_code.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(const char* what) {
+  return Error(ErrorCode::kDataLoss, std::string("coded chunk: ") + what);
+}
+
+struct CodedScratch {
+  std::span<std::byte> byte_stream, plane_codec, planes;
+  std::span<std::uint64_t> dictionary;
+  std::array<std::span<std::uint8_t>, kMasksMax> masks;
+  std::array<std::span<std::byte>, 2> sides;
+};
+
+CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
+                       ScratchArena& arena) {
+  CodedScratch scratch;
+  scratch.byte_stream = arena.Take<std::byte>(ByteStreamScratchBytes());
+  std::size_t plane_codec = 0;
+  if (geometry.allows_planes) {
+    const std::uint8_t bits_max = shape.element_bytes() > 1 ? 16 : 8;
+    for (std::uint8_t bits = 1; bits <= bits_max; ++bits) {
+      plane_codec = std::max(plane_codec, PlaneScratchBytes(geometry.Plane(bits)));
+    }
+  }
+  scratch.plane_codec = arena.Take<std::byte>(plane_codec);
+  // Each plane begins at a cache line.
+  scratch.planes = arena.Take<std::byte>(
+      shape.bytes() + kPlanesMax * kChannelsMax * ScratchArena::kAlignment);
+  scratch.dictionary =
+      arena.Take<std::uint64_t>(std::min<std::size_t>(shape.elements(), kDictionaryMax));
+  for (auto& mask : scratch.masks) mask = arena.Take<std::uint8_t>(shape.elements());
+  for (auto& side : scratch.sides) side = arena.Take<std::byte>(SideStreamBytesMax(shape));
+  return scratch;
+}
+
+// One chunk on its way from streams to elements.
+class CodedChunk {
+ public:
+  CodedChunk(const ChunkShape& shape, std::uint32_t first, std::uint32_t count,
+             std::span<std::byte> scratch)
+      : shape_(shape), geometry_(GeometryOf(shape)), first_(first), count_(count) {
+    ScratchArena arena(scratch);
+    scratch_ = TakeCoded(shape, geometry_, arena);
+  }
+
+  Status Decode(std::span<const std::byte> payload, std::span<std::byte> out) {
+    FOREBAY_ASSIGN(head_, ParseChunkHead(shape_, payload));
+    if (IsIdentity(out)) {
+      return DecodePlanes(geometry_.Plane(head_.stages.plane_bits[0]), head_.streams[0].body,
+                          FramesWanted(), out, scratch_.plane_codec);
+    }
+    for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
+    FOREBAY_TRY(DecodeDictionary());
+    FOREBAY_TRY(DecodeAllPlanes());
+    FOREBAY_TRY(AssembleElements(Job(), out));
+    return ApplyEscapes(out);
+  }
+
+ private:
+  std::uint32_t FramesWanted() const {
+    const std::size_t frame = std::size_t{geometry_.rows} * geometry_.columns;
+    const std::size_t pixels = (first_ + std::size_t{count_}) * geometry_.sample_pixels;
+    return static_cast<std::uint32_t>((pixels + frame - 1) / frame);
+  }
+
+  // True where the only plane's samples are the elements and the frames wanted are the samples
+  // wanted: then the plane codec writes straight into the caller's memory.
+  bool IsIdentity(std::span<std::byte> out) const {
+    const ChunkStages& stages = head_.stages;
+    if (head_.stream_count != 1 || stages.plane_count != 1 || stages.is_quantised()) return false;
+    if (stages.offset != 0 || stages.shift != 0) return false;
+    if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
+    const PlaneShape plane = geometry_.Plane(stages.plane_bits[0]);
+    return head_.streams[0].coder == StreamCoder::kPlanes && first_ == 0 &&
+           plane.sample_bytes() == shape_.element_bytes() &&
+           FramesWanted() * plane.frame_samples() * plane.sample_bytes() == out.size();
+  }
+
+  // A stream that is no plane, into side memory `side`.
+  Result<std::span<const std::byte>> DecodeSide(std::uint32_t stream, std::size_t side) {
+    const ChunkStream& coded = head_.streams[stream];
+    const std::span<std::byte> raw = scratch_.sides[side].first(coded.raw_bytes);
+    FOREBAY_TRY(DecodeByteStream(coded.coder, coded.body, raw, scratch_.byte_stream));
+    return std::span<const std::byte>(raw);
+  }
+
+  Status DecodeMask(std::uint32_t index) {
+    const ChunkStream& coded = head_.streams[index];
+    const std::size_t wanted = (first_ + std::size_t{count_}) * shape_.sample_elements();
+    if (coded.coder == StreamCoder::kPlanes) {
+      const std::size_t frame = std::size_t{geometry_.rows} * geometry_.columns;
+      return DecodePlanes(geometry_.Plane(1), coded.body, FramesWanted(),
+                          std::as_writable_bytes(scratch_.masks[index])
+                              .first(FramesWanted() * frame),
+                          scratch_.plane_codec);
+    }
+    FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
+    const std::size_t period =
+        head_.stages.masks[index].temporal ? shape_.elements() / geometry_.frames : 0;
+    return ExpandRuns(runs, shape_.elements(), period, scratch_.masks[index].first(wanted));
+  }
+
+  Status DecodeDictionary() {
+    const std::uint32_t count = head_.stages.dictionary_count;
+    if (count == 0) return {};
+    FOREBAY_ASSIGN(const std::span<const std::byte> raw,
+                   DecodeSide(head_.dictionary_stream(), 0));
+    ByteReader reader(raw);
+    std::uint64_t value = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      // Whatever it says: values are taken modulo the element's width.
+      value += reader.ReadVarint() + (i > 0 ? 1 : 0);
+      scratch_.dictionary[i] = value;
+    }
+    if (!reader.ok() || reader.remaining() != 0) return Damaged("dictionary");
+    return {};
+  }
+
+  Status DecodeAllPlanes() {
+    const ChunkStages& stages = head_.stages;
+    std::size_t used = 0;
+    for (std::uint32_t i = 0; i < stages.plane_count * geometry_.channels; ++i) {
+      const ChunkStream& stream = head_.streams[head_.plane_stream() + i];
+      const PlaneShape shape = geometry_.Plane(stages.plane_bits[i % stages.plane_count]);
+      if (stream.coder == StreamCoder::kConstant) {
+        planes_[i] = {.sample_bytes = shape.sample_bytes(), .constant = ConstantOf(stream.body)};
+        planes_[i].constant &= (1U << shape.bits) - 1;
+        continue;
+      }
+      const std::span<std::byte> samples = scratch_.planes.subspan(used, stream.raw_bytes);
+      used += (stream.raw_bytes + ScratchArena::kAlignment - 1) / ScratchArena::kAlignment *
+              ScratchArena::kAlignment;
+      planes_[i] = {.samples = samples.data(), .sample_bytes = shape.sample_bytes()};
+      if (stream.coder == StreamCoder::kPlanes) {
+        const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
+        FOREBAY_TRY(DecodePlanes(shape, stream.body, FramesWanted(),
+                                 samples.first(FramesWanted() * frame_bytes),
+                                 scratch_.plane_codec));
+      } else {
+        FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch_.byte_stream));
+      }
+    }
+    return {};
+  }
+
+  static std::uint32_t ConstantOf(std::span<const std::byte> body) {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < body.size(); ++i) {
+      value |= std::to_integer<std::uint32_t>(body[i]) << (8 * i);
+    }
+    return value;
+  }
+
+  AssemblyJob Job() const {
+    AssemblyJob job;
+    job.shape = &shape_;
+    job.geometry = &geometry_;
+    job.stages = &head_.stages;
+    job.planes = std::span(planes_).first(head_.stages.plane_count * geometry_.channels);
+    job.dictionary = scratch_.dictionary.first(head_.stages.dictionary_count);
+    const std::size_t first = first_ * shape_.sample_elements();
+    const std::size_t count = count_ * shape_.sample_elements();
+    for (std::size_t i = 0; i < head_.stages.mask_count; ++i) {
+      job.masks[i] = scratch_.masks[i].subspan(first, count);
+    }
+    job.first_sample = first_;
+    job.sample_count = count_;
+    return job;
+  }
+
+  Status ApplyEscapes(std::span<std::byte> out) {
+    if (head_.stages.escape_count == 0) return {};
+    FOREBAY_ASSIGN(const std::span<const std::byte> places, DecodeSide(head_.escape_stream(), 0));
+    FOREBAY_ASSIGN(const std::span<const std::byte> values,
+                   DecodeSide(head_.escape_stream() + 1, 1));
+    const std::size_t element_bytes = shape_.element_bytes();
+    const std::size_t begin = first_ * shape_.sample_elements();
+    ByteReader reader(places);
+    std::uint64_t place = 0;
+    for (std::uint32_t i = 0; i < head_.stages.escape_count; ++i) {
+      const std::uint64_t gap = reader.ReadVarint();
+      const std::uint64_t from = place + (i > 0 ? 1 : 0);
+      if (!reader.ok() || from > shape_.elements() || gap >= shape_.elements() - from) {
+        return Damaged("an escape lies beyond the chunk");
+      }
+      place = from + gap;
+      if (place < begin || place - begin >= out.size() / element_bytes) continue;
+      std::memcpy(out.data() + (place - begin) * element_bytes,
+                  values.data() + i * element_bytes, element_bytes);
+    }
+    if (reader.remaining() != 0) return Damaged("escapes");
+    return {};
+  }
+
+  const ChunkShape& shape_;
+  const ChunkGeometry geometry_;
+  const std::uint32_t first_, count_;
+  CodedScratch scratch_;
+  ChunkHead head_;
+  std::array<PlaneSource, kPlanesMax * kChannelsMax> planes_;
+};
+
+}  // namespace
+
+std::size_t CodedChunkScratchBytes(const ChunkShape& shape) {
+  ScratchArena arena;
+  TakeCoded(shape, GeometryOf(shape), arena);
+  return arena.bytes();
+}
+
+Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
+                        std::uint32_t first, std::uint32_t count, std::span<std::byte> out,
+                        std::span<std::byte> scratch) {
+  FOREBAY_CHECK(count > 0 && out.size() == count * shape.sample_bytes());
+  return CodedChunk(shape, first, count, scratch).Decode(payload, out);
+}
+
+}  // namespace forebay::compress

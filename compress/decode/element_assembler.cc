@@ -1,0 +1,202 @@
+#include "compress/decode/element_assembler.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "compress/format/colour.h"
+#include "compress/format/element_code.h"
+#include "compress/format/quantiser.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kBlockPixels = 1024;
+
+template <typename Code, typename Sample>
+void Accumulate(const std::byte* samples, unsigned shift, bool first, std::size_t count,
+                Code* codes) {
+  for (std::size_t i = 0; i < count; ++i) {
+    Sample sample = 0;
+    std::memcpy(&sample, samples + i * sizeof(Sample), sizeof(Sample));
+    const Code part = static_cast<Code>(static_cast<Code>(sample) << shift);
+    codes[i] = first ? part : static_cast<Code>(codes[i] | part);
+  }
+}
+
+// Code: unsigned, of the element's width; of a quantised chunk 4 bytes at least.
+template <typename Code, typename Element>
+class Assembler {
+ public:
+  Assembler(const AssemblyJob& job, std::span<std::byte> out)
+      : job_(job),
+        stages_(*job.stages),
+        geometry_(*job.geometry),
+        order_(OrderOf(job.shape->dtype)),
+        code_bits_(job.stages->code_bits()),
+        out_(out) {}
+
+  Status Run() {
+    const std::size_t begin = job_.first_sample * geometry_.sample_pixels;
+    const std::size_t end = begin + job_.sample_count * geometry_.sample_pixels;
+    // Without channels, and with the channels of a pixel side by side, all pixels are one run.
+    const bool one_run = geometry_.channels == 1 || geometry_.inner_extent == 1;
+    const std::size_t run = one_run ? end - begin : geometry_.inner_extent;
+    for (std::size_t at = begin; at < end; at += run) {
+      for (std::size_t i = 0; i < run; i += kBlockPixels) {
+        RunBlock(at - begin, at + i, i, std::min(kBlockPixels, run - i));
+      }
+    }
+    if (beyond_dictionary_) {
+      return Error(ErrorCode::kDataLoss, "coded chunk: a code beyond the dictionary");
+    }
+    return {};
+  }
+
+ private:
+  // `count` pixels from `pixel` on, which is the `inner`th of a run that begins `run_begin`
+  // pixels behind the first wanted one.
+  void RunBlock(std::size_t run_begin, std::size_t pixel, std::size_t inner, std::size_t count) {
+    const std::uint32_t channels = geometry_.channels;
+    for (std::uint32_t c = 0; c < channels; ++c) Gather(c, pixel, count, codes_[c].data());
+    if (stages_.colour != ColourKind::kNone) {
+      InverseColour(stages_.colour, code_bits_, count, codes_[0].data(), codes_[1].data(),
+                    codes_[2].data());
+    }
+    if (channels == 1) {
+      Emit(codes_[0].data(), run_begin + inner, count);
+    } else if (geometry_.inner_extent == 1) {
+      Interleave(count);
+      Emit(mixed_.data(), (run_begin + inner) * channels, count * channels);
+    } else {
+      for (std::uint32_t c = 0; c < channels; ++c) {
+        Emit(codes_[c].data(), run_begin * channels + c * geometry_.inner_extent + inner, count);
+      }
+    }
+  }
+
+  void Gather(std::uint32_t channel, std::size_t pixel, std::size_t count, Code* codes) const {
+    unsigned shift = 0;
+    std::uint64_t constant = 0;
+    bool first = true;
+    for (std::size_t p = 0; p < stages_.plane_count; ++p) {
+      const PlaneSource& plane = job_.planes[channel * stages_.plane_count + p];
+      if (plane.samples == nullptr) {
+        constant |= static_cast<std::uint64_t>(plane.constant) << shift;
+      } else {
+        const std::byte* const samples = plane.samples + pixel * plane.sample_bytes;
+        if (plane.sample_bytes == 1) {
+          Accumulate<Code, std::uint8_t>(samples, shift, first, count, codes);
+        } else {
+          Accumulate<Code, std::uint16_t>(samples, shift, first, count, codes);
+        }
+        first = false;
+      }
+      shift += stages_.plane_bits[p];
+    }
+    if (first) {
+      std::fill_n(codes, count, static_cast<Code>(constant));
+    } else if (constant != 0) {
+      for (std::size_t i = 0; i < count; ++i) codes[i] |= static_cast<Code>(constant);
+    }
+  }
+
+  void Interleave(std::size_t count) {
+    const std::uint32_t channels = geometry_.channels;
+    if (channels == 3) {
+      for (std::size_t i = 0; i < count; ++i) {
+        mixed_[3 * i] = codes_[0][i];
+        mixed_[3 * i + 1] = codes_[1][i];
+        mixed_[3 * i + 2] = codes_[2][i];
+      }
+      return;
+    }
+    for (std::uint32_t c = 0; c < channels; ++c) {
+      for (std::size_t i = 0; i < count; ++i) mixed_[channels * i + c] = codes_[c][i];
+    }
+  }
+
+  // Codes to elements from `element` of the output on.
+  void Emit(Code* codes, std::size_t element, std::size_t count) {
+    if (stages_.dictionary_count > 0) LookUp(codes, count);
+    if (stages_.offset != 0 || stages_.shift != 0) {
+      const auto offset = static_cast<Code>(stages_.offset);
+      for (std::size_t i = 0; i < count; ++i) {
+        codes[i] = static_cast<Code>(offset + static_cast<Code>(codes[i] << stages_.shift));
+      }
+    }
+    std::byte* const to = out_.data() + element * sizeof(Element);
+    if (stages_.is_quantised()) {
+      EmitQuantised(codes, count, to);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) {
+        const Element value = ElementOfCode(order_, static_cast<Element>(codes[i]));
+        std::memcpy(to + i * sizeof(Element), &value, sizeof(Element));
+      }
+    }
+    for (std::size_t m = 0; m < stages_.mask_count; ++m) {
+      const std::uint8_t* const mask = job_.masks[m].data() + element;
+      const auto pattern = static_cast<Element>(stages_.masks[m].pattern);
+      for (std::size_t i = 0; i < count; ++i) {
+        Element value = 0;
+        std::memcpy(&value, to + i * sizeof(Element), sizeof(Element));
+        value = mask[i] != 0 ? pattern : value;
+        std::memcpy(to + i * sizeof(Element), &value, sizeof(Element));
+      }
+    }
+  }
+
+  void LookUp(Code* codes, std::size_t count) {
+    const auto last = static_cast<Code>(stages_.dictionary_count - 1);
+    Code largest = 0;
+    for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, codes[i]);
+    beyond_dictionary_ = beyond_dictionary_ || largest > last;
+    for (std::size_t i = 0; i < count; ++i) {
+      codes[i] = static_cast<Code>(job_.dictionary[std::min(codes[i], last)]);
+    }
+  }
+
+  void EmitQuantised(const Code* codes, std::size_t count, std::byte* to) {
+    if constexpr (sizeof(Code) >= 4) {
+      using Number = std::make_signed_t<Code>;
+      const std::span numbers(reinterpret_cast<const Number*>(codes), count);
+      Dequantise<Number>(stages_.quantiser, job_.shape->dtype, numbers, to);
+    } else {
+      FOREBAY_CHECK(false);
+    }
+  }
+
+  const AssemblyJob& job_;
+  const ChunkStages& stages_;
+  const ChunkGeometry& geometry_;
+  const CodeOrder order_;
+  const std::uint32_t code_bits_;
+  const std::span<std::byte> out_;
+  bool beyond_dictionary_ = false;
+  std::array<std::array<Code, kBlockPixels>, kChannelsMax> codes_;
+  std::array<Code, kBlockPixels * kChannelsMax> mixed_;
+};
+
+template <typename Code, typename Element>
+Status Assemble(const AssemblyJob& job, std::span<std::byte> out) {
+  return Assembler<Code, Element>(job, out).Run();
+}
+
+}  // namespace
+
+Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
+  const bool quantised = job.stages->is_quantised();
+  switch (job.shape->element_bytes()) {
+    case 1:
+      return quantised ? Assemble<std::uint32_t, std::uint8_t>(job, out)
+                       : Assemble<std::uint8_t, std::uint8_t>(job, out);
+    case 2:
+      return quantised ? Assemble<std::uint32_t, std::uint16_t>(job, out)
+                       : Assemble<std::uint16_t, std::uint16_t>(job, out);
+    case 4: return Assemble<std::uint32_t, std::uint32_t>(job, out);
+    default: return Assemble<std::uint64_t, std::uint64_t>(job, out);
+  }
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,34 @@
+// Encodes a chunk.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "compress/encode/error_bound.h"
+#include "compress/encode/plane_encoder.h"
+#include "compress/format/chunk_codec.h"
+#include "compress/format/chunk_shape.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+struct ChunkOptions {
+  Profile profile = Profile::kBalanced;
+  ErrorBound bound;
+};
+
+struct EncodedChunk {
+  ChunkCodec codec = ChunkCodec::kStore;
+  std::vector<std::byte> payload;
+};
+
+// Encodes `raw`, dense elements of `shape`: with front ends and planes, or with zstd, or stored,
+// whichever is smallest, and of equals the cheapest to decode; the payload is never larger than
+// `raw`. With an error bound the chunk has been decoded and every valid value found within it.
+// The same bytes for the same arguments, in every thread and on every machine with the same zstd.
+// Errors: kInvalidArgument for a shape, length or bound that makes no sense. Thread-safe.
+Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::byte> raw,
+                                 const ChunkOptions& options);
+
+}  // namespace forebay::compress
