@@ -29,7 +29,7 @@ struct ChunkRange {
 // Where they go: the wanted element with indices (sample, i0 .. i3), counted from the range's
 // first, lies at byte sample * sample_stride + sum of i * axis_stride of `memory`.
 struct StridedOutput {
-  std::span<std::byte> memory;
+  std::span<std::byte> memory = {};
   std::size_t sample_stride = 0;  // bytes
   std::array<std::size_t, kChunkRankMax> axis_stride = {0, 0, 0, 0};
 

@@ -15,7 +15,7 @@ namespace forebay::compress {
 
 struct ChunkOptions {
   Profile profile = Profile::kBalanced;
-  ErrorBound bound;
+  ErrorBound bound = {};
 };
 
 struct EncodedChunk {

@@ -24,7 +24,7 @@ struct ErrorBound {
   double absolute = 0, relative = 0;
   // max - min of the field's valid values where it is known; otherwise each chunk's own range
   // counts, which is never larger.
-  std::optional<double> value_range;
+  std::optional<double> value_range = std::nullopt;
 };
 
 }  // namespace forebay::compress

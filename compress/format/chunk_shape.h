@@ -23,7 +23,8 @@ struct ChunkShape {
   std::uint8_t rank = 0;                                    // axes of a sample
   std::array<std::uint32_t, kChunkRankMax> extent = {1, 1, 1, 1};  // unused ones are 1
   std::int8_t channel_axis = -1;                            // colours of a pixel; -1: none
-  std::optional<std::uint64_t> fill_bits;  // "no value here", as an element's bits; encoding only
+  // "No value here", as an element's bits. Looked at by the encoder only.
+  std::optional<std::uint64_t> fill_bits = std::nullopt;
 
   std::size_t element_bytes() const { return DtypeBytes(dtype); }
   std::size_t sample_elements() const {

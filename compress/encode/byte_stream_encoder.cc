@@ -1,0 +1,53 @@
+#include "compress/encode/byte_stream_encoder.h"
+
+#include <lz4.h>
+#include <zstd.h>
+
+#include <memory>
+
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr int kWindowLog = 22;  // limits::kChunkBytesMax
+
+}  // namespace
+
+std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level) {
+  std::vector<std::byte> body(ZSTD_compressBound(bytes.size()));
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
+                                                                     ZSTD_freeCCtx);
+  FOREBAY_CHECK(context != nullptr);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, level);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_windowLog, kWindowLog);
+  const std::size_t size =
+      ZSTD_compress2(context.get(), body.data(), body.size(), bytes.data(), bytes.size());
+  FOREBAY_CHECK(ZSTD_isError(size) == 0);
+  body.resize(size);
+  return body;
+}
+
+std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes) {
+  const int bound = LZ4_compressBound(static_cast<int>(bytes.size()));
+  std::vector<std::byte> body(static_cast<std::size_t>(bound));
+  const int size = LZ4_compress_default(reinterpret_cast<const char*>(bytes.data()),
+                                        reinterpret_cast<char*>(body.data()),
+                                        static_cast<int>(bytes.size()), bound);
+  FOREBAY_CHECK(size > 0);
+  body.resize(static_cast<std::size_t>(size));
+  return body;
+}
+
+EncodedStream EncodeSideStream(std::span<const std::byte> bytes, int level) {
+  EncodedStream stream = {.coder = StreamCoder::kZstd, .raw_bytes = bytes.size(), .body = {}};
+  stream.body = CompressZstd(bytes, level);
+  if (stream.body.size() >= bytes.size()) {
+    stream.coder = StreamCoder::kStore;
+    stream.body.assign(bytes.begin(), bytes.end());
+  }
+  return stream;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,25 @@
+// Byte streams that decode/byte_stream.h reads.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "compress/format/chunk_header.h"
+
+namespace forebay::compress {
+
+struct EncodedStream {
+  StreamCoder coder = StreamCoder::kStore;
+  std::size_t raw_bytes = 0;
+  std::vector<std::byte> body;
+};
+
+// One zstd frame with content size and checksum; a window of at most limits::kChunkBytesMax.
+std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level);
+std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes);
+
+// zstd at `level`, or stored where that is no larger.
+EncodedStream EncodeSideStream(std::span<const std::byte> bytes, int level);
+
+}  // namespace forebay::compress

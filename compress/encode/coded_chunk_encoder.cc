@@ -1,0 +1,222 @@
+#include "compress/encode/coded_chunk_encoder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "compress/encode/byte_stream_encoder.h"
+#include "compress/encode/code_table.h"
+#include "compress/encode/mask_choice.h"
+#include "compress/encode/mask_encoder.h"
+#include "compress/encode/plane_streams.h"
+#include "compress/encode/value_quantiser.h"
+#include "compress/format/chunk_header.h"
+#include "compress/format/colour.h"
+#include "compress/format/element_code.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr int kSideLevel = 19;  // zstd, of masks and lists: small and seldom
+
+// Codes of a chunk on their way to planes.
+class CodedChunkEncoder {
+ public:
+  CodedChunkEncoder(const ChunkShape& shape, std::span<const std::byte> raw,
+                    const ChunkOptions& options, HoleSearch search)
+      : shape_(shape),
+        geometry_(GeometryOf(shape)),
+        raw_(raw),
+        options_(options),
+        search_(search) {}
+
+  Result<std::vector<std::byte>> Run() {
+    LoadBits();
+    holes_.assign(shape_.elements(), 0);
+    const bool lossy = options_.bound.mode != BoundMode::kLossless;
+    const std::vector<std::uint64_t> patterns = MaskPatterns(shape_, bits_, search_);
+    MarkHoles(patterns);
+    if (lossy) Quantise();
+    if (!quantised_.has_value()) LoadCodes();
+    FOREBAY_TRY(EncodeMasks(patterns));
+    EncodeEscapes();
+    FillHoles(geometry_, holes_, codes_);
+    EncodeTable();
+    FOREBAY_TRY(EncodeAllPlanes());
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      head_.streams[i] = {.coder = streams_[i].coder,
+                          .raw_bytes = static_cast<std::uint32_t>(streams_[i].raw_bytes),
+                          .body = streams_[i].body};
+    }
+    head_.stream_count = static_cast<std::uint32_t>(streams_.size());
+    return SerialiseChunk(head_);
+  }
+
+ private:
+  void LoadBits() {
+    const std::size_t bytes = shape_.element_bytes();
+    bits_.resize(shape_.elements());
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      std::memcpy(&bits_[i], raw_.data() + i * bytes, bytes);
+    }
+  }
+
+  void MarkHoles(std::span<const std::uint64_t> patterns) {
+    for (const std::uint64_t pattern : patterns) {
+      for (std::size_t i = 0; i < bits_.size(); ++i) {
+        holes_[i] = static_cast<std::uint8_t>(holes_[i] | (bits_[i] == pattern ? 1 : 0));
+      }
+    }
+  }
+
+  void LoadCodes() {
+    const CodeOrder order = OrderOf(shape_.dtype);
+    codes_.resize(bits_.size());
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      switch (shape_.element_bytes()) {
+        case 1: codes_[i] = CodeOfElement(order, static_cast<std::uint8_t>(bits_[i])); break;
+        case 2: codes_[i] = CodeOfElement(order, static_cast<std::uint16_t>(bits_[i])); break;
+        case 4: codes_[i] = CodeOfElement(order, static_cast<std::uint32_t>(bits_[i])); break;
+        default: codes_[i] = CodeOfElement(order, bits_[i]); break;
+      }
+    }
+  }
+
+  // Numbers less the smallest of them; escapes become holes.
+  void Quantise() {
+    quantised_ = QuantiseValues(shape_, raw_, options_.bound, holes_);
+    if (!quantised_.has_value()) return;
+    std::int64_t low = INT64_MAX, high = INT64_MIN;
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      if (holes_[i] != 0 || quantised_->escaped[i] != 0) continue;
+      low = std::min(low, quantised_->numbers[i]);
+      high = std::max(high, quantised_->numbers[i]);
+    }
+    if (low > high) low = high = 0;
+    const auto range = static_cast<std::uint64_t>(high - low);
+    if (static_cast<std::size_t>(std::bit_width(range)) > 8 * shape_.element_bytes()) {
+      quantised_.reset();
+      return;
+    }
+    codes_.resize(bits_.size());
+    for (std::size_t i = 0; i < bits_.size(); ++i) {
+      const std::uint8_t hole = holes_[i] | quantised_->escaped[i];
+      codes_[i] = hole != 0 ? 0 : static_cast<std::uint64_t>(quantised_->numbers[i] - low);
+    }
+    head_.stages.quantiser = quantised_->quantiser;
+    base_ = static_cast<std::uint64_t>(low);
+    if (shape_.element_bytes() < 8) base_ &= 0xFFFF'FFFF;
+  }
+
+  Status EncodeMasks(std::span<const std::uint64_t> patterns) {
+    const bool dense = options_.profile != Profile::kFast &&
+                       options_.profile != Profile::kBalanced;
+    std::vector<std::uint8_t> mask(bits_.size());
+    for (const std::uint64_t pattern : patterns) {
+      for (std::size_t i = 0; i < bits_.size(); ++i) mask[i] = bits_[i] == pattern ? 1 : 0;
+      const std::size_t period =
+          geometry_.frames > 1 ? shape_.elements() / geometry_.frames : 0;
+      const EncodedRuns runs = EncodeRuns(mask, period);
+      EncodedStream stream = EncodeSideStream(runs.bytes, kSideLevel);
+      ChunkMask& entry = head_.stages.masks[head_.stages.mask_count++];
+      entry = {.pattern = pattern, .temporal = runs.temporal};
+      if (dense && geometry_.allows_planes && geometry_.channels == 1) {
+        FOREBAY_ASSIGN(std::vector<std::byte> planes,
+                       EncodePlanes(geometry_.Plane(1), std::as_bytes(std::span(mask)),
+                                    options_.profile));
+        if (planes.size() < stream.body.size()) {
+          stream = {.coder = StreamCoder::kPlanes, .raw_bytes = mask.size(),
+                    .body = std::move(planes)};
+          entry.temporal = false;
+        }
+      }
+      streams_.push_back(std::move(stream));
+    }
+    return {};
+  }
+
+  void EncodeEscapes() {
+    if (!quantised_.has_value()) return;
+    const std::vector<std::uint8_t>& escaped = quantised_->escaped;
+    const auto count = std::count(escaped.begin(), escaped.end(), std::uint8_t{1});
+    if (count == 0) return;
+    head_.stages.escape_count = static_cast<std::uint32_t>(count);
+    const std::size_t bytes = shape_.element_bytes();
+    std::vector<std::byte> values;
+    for (std::size_t i = 0; i < escaped.size(); ++i) {
+      holes_[i] |= escaped[i];
+      if (escaped[i] == 0) continue;
+      values.insert(values.end(), raw_.begin() + static_cast<std::ptrdiff_t>(i * bytes),
+                    raw_.begin() + static_cast<std::ptrdiff_t>((i + 1) * bytes));
+    }
+    streams_.push_back(EncodeSideStream(EncodePlaces(escaped), kSideLevel));
+    streams_.push_back(EncodeSideStream(values, kSideLevel));
+  }
+
+  void EncodeTable() {
+    CodeTable table = ChooseCodeTable(geometry_, 8 * shape_.element_bytes(), codes_);
+    head_.stages.offset = base_ + table.offset;
+    if (shape_.element_bytes() < 8) head_.stages.offset &= 0xFFFF'FFFF;
+    head_.stages.shift = table.shift;
+    head_.stages.dictionary_count = table.dictionary_count;
+    code_bits_ = table.bits;
+    if (table.dictionary_count > 0) {
+      streams_.push_back(EncodeSideStream(table.dictionary, kSideLevel));
+    }
+  }
+
+  Status EncodeAllPlanes() {
+    std::vector<std::vector<std::uint64_t>> channels = SplitChannels(geometry_, codes_);
+    if (geometry_.channels >= 3 && code_bits_ > 0 && code_bits_ <= 16) {
+      head_.stages.colour = ChooseColour(geometry_, code_bits_, channels);
+      if (head_.stages.colour != ColourKind::kNone) {
+        ForwardColour(head_.stages.colour, code_bits_, geometry_.pixels(), channels[0].data(),
+                      channels[1].data(), channels[2].data());
+      }
+    }
+    head_.stages.plane_count = SplitBits(code_bits_, head_.stages.plane_bits);
+    for (const auto& channel : channels) {
+      unsigned shift = 0;
+      for (std::size_t p = 0; p < head_.stages.plane_count; ++p) {
+        const std::uint8_t bits = head_.stages.plane_bits[p];
+        FOREBAY_ASSIGN(EncodedStream stream,
+                       EncodePlaneStream(geometry_, bits, shift, channel, options_.profile));
+        streams_.push_back(std::move(stream));
+        shift += bits;
+      }
+    }
+    return {};
+  }
+
+  const ChunkShape& shape_;
+  const ChunkGeometry geometry_;
+  const std::span<const std::byte> raw_;
+  const ChunkOptions& options_;
+  const HoleSearch search_;
+  std::vector<std::uint64_t> bits_, codes_;
+  std::vector<std::uint8_t> holes_;  // masked or escaped: whatever decodes there is overwritten
+  std::optional<QuantisedValues> quantised_;
+  std::uint64_t base_ = 0;
+  std::uint32_t code_bits_ = 0;
+  ChunkHead head_;
+  std::vector<EncodedStream> streams_;
+};
+
+}  // namespace
+
+Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
+                                                std::span<const std::byte> raw,
+                                                const ChunkOptions& options) {
+  FOREBAY_ASSIGN(std::vector<std::byte> payload,
+                 CodedChunkEncoder(shape, raw, options, HoleSearch::kOutliers).Run());
+  const bool dense = options.profile != Profile::kFast && options.profile != Profile::kBalanced;
+  // A mask that nobody declared is a guess: where time allows, see what it costs.
+  if (!dense || shape.element_bytes() == 1) return payload;
+  FOREBAY_ASSIGN(std::vector<std::byte> declared,
+                 CodedChunkEncoder(shape, raw, options, HoleSearch::kDeclared).Run());
+  return declared.size() < payload.size() ? declared : payload;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,141 @@
+#include "compress/encode/plane_streams.h"
+
+#include <algorithm>
+
+#include "compress/encode/plane_cost.h"
+#include "compress/format/colour.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+// What must be gained over the next cheaper way to decode: one part in so many.
+constexpr std::size_t kGainShareMin = 64;
+
+std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned shift,
+                                  std::uint32_t bits) {
+  std::vector<std::uint32_t> part(codes.size());
+  const std::uint64_t mask = (1ULL << bits) - 1;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    part[i] = static_cast<std::uint32_t>(codes[i] >> shift & mask);
+  }
+  return part;
+}
+
+std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned shift,
+                                 std::uint8_t bits) {
+  const std::size_t width = bits <= 8 ? 1 : 2;
+  const std::uint64_t mask = (1ULL << bits) - 1;
+  std::vector<std::byte> samples(codes.size() * width);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::uint64_t sample = codes[i] >> shift & mask;
+    samples[i * width] = static_cast<std::byte>(sample & 0xFF);
+    if (width == 2) samples[i * width + 1] = static_cast<std::byte>(sample >> 8);
+  }
+  return samples;
+}
+
+bool Beats(std::size_t size, std::size_t cheaper) {
+  return size < cheaper - cheaper / kGainShareMin;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::uint64_t>> SplitChannels(const ChunkGeometry& geometry,
+                                                      std::span<const std::uint64_t> codes) {
+  std::vector<std::vector<std::uint64_t>> channels(geometry.channels);
+  for (std::size_t c = 0; c < channels.size(); ++c) {
+    std::vector<std::uint64_t>& channel = channels[c];
+    channel.reserve(codes.size() / channels.size());
+    const std::size_t inner = geometry.inner_extent;
+    const std::size_t begin = geometry.channels == 1 ? 0 : c * inner;
+    for (std::size_t at = begin; at < codes.size(); at += channels.size() * inner) {
+      const auto from = codes.begin() + static_cast<std::ptrdiff_t>(at);
+      channel.insert(channel.end(), from, from + static_cast<std::ptrdiff_t>(inner));
+    }
+  }
+  return channels;
+}
+
+std::uint8_t SplitBits(std::uint32_t bits, std::array<std::uint8_t, kPlanesMax>& plane_bits) {
+  std::uint8_t count = 0;
+  for (; bits > 16; bits -= 8) plane_bits[count++] = 8;
+  if (bits > 0) plane_bits[count++] = static_cast<std::uint8_t>(bits);
+  return count;
+}
+
+std::size_t EstimateCodeBytes(const ChunkGeometry& geometry, std::uint32_t bits,
+                              std::span<const std::uint64_t> codes) {
+  std::array<std::uint8_t, kPlanesMax> plane_bits{};
+  const std::uint8_t planes = SplitBits(bits, plane_bits);
+  const PlaneShape shape = geometry.Plane(8);
+  std::size_t bytes = 0;
+  for (const auto& channel : SplitChannels(geometry, codes)) {
+    unsigned shift = 0;
+    for (std::size_t p = 0; p < planes; ++p) {
+      const std::size_t stored = channel.size() * (plane_bits[p] <= 8 ? 1 : 2);
+      bytes += std::min(stored, EstimatePlaneBytes(shape, plane_bits[p],
+                                                   BitsOf(channel, shift, plane_bits[p])));
+      shift += plane_bits[p];
+    }
+  }
+  return bytes;
+}
+
+ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
+                        std::span<const std::vector<std::uint64_t>> channels) {
+  FOREBAY_CHECK(channels.size() >= 3 && bits <= 16);
+  ColourKind best = ColourKind::kNone;
+  std::size_t best_bytes = 0;
+  for (const ColourKind kind : {ColourKind::kNone, ColourKind::kGreen, ColourKind::kYCoCg}) {
+    std::array<std::vector<std::uint32_t>, 3> planes;
+    for (std::size_t c = 0; c < 3; ++c) planes[c] = BitsOf(channels[c], 0, bits);
+    if (kind != ColourKind::kNone) {
+      ForwardColour(kind, bits, planes[0].size(), planes[0].data(), planes[1].data(),
+                    planes[2].data());
+    }
+    std::size_t bytes = 0;
+    for (const auto& plane : planes) {
+      bytes += EstimatePlaneBytes(geometry.Plane(8), bits, plane);
+    }
+    if (kind == ColourKind::kNone || Beats(bytes, best_bytes)) {
+      best = kind;
+      best_bytes = bytes;
+    }
+  }
+  return best;
+}
+
+Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
+                                        unsigned shift, std::span<const std::uint64_t> codes,
+                                        Profile profile) {
+  const std::vector<std::byte> samples = SamplesOf(codes, shift, bits);
+  const std::size_t width = bits <= 8 ? 1 : 2;
+  EncodedStream stream = {.coder = StreamCoder::kStore, .raw_bytes = samples.size(), .body = {}};
+  if (std::equal(samples.begin() + static_cast<std::ptrdiff_t>(width), samples.end(),
+                 samples.begin())) {
+    stream.coder = StreamCoder::kConstant;
+    stream.body.assign(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(width));
+    return stream;
+  }
+  std::size_t best = samples.size();
+  const int level = profile == Profile::kFast || profile == Profile::kBalanced ? 3 : 9;
+  std::vector<std::byte> zstd = CompressZstd(samples, level);
+  if (Beats(zstd.size(), best)) {
+    best = zstd.size();
+    stream.coder = StreamCoder::kZstd;
+    stream.body = std::move(zstd);
+  }
+  if (geometry.allows_planes) {
+    FOREBAY_ASSIGN(std::vector<std::byte> planes,
+                   EncodePlanes(geometry.Plane(bits), samples, profile));
+    if (Beats(planes.size(), best)) {
+      stream.coder = StreamCoder::kPlanes;
+      stream.body = std::move(planes);
+    }
+  }
+  if (stream.coder == StreamCoder::kStore) stream.body = samples;
+  return stream;
+}
+
+}  // namespace forebay::compress
