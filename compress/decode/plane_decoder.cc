@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/check.h"
@@ -58,7 +59,7 @@ Status Inflate(const Scratch& scratch, std::span<const std::byte> body) {
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   Take(shape, arena);
-  return std::max(arena.bytes(), WaveScratchBytes(shape));
+  return std::max({arena.bytes(), WaveScratchBytes(shape), PackedScratchBytes(shape)});
 }
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
@@ -73,6 +74,9 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   body = body.subspan(1);
   if (kind == kPlaneKindWave) {
     return DecodeWave(shape, body, frames_wanted, kernel, samples, scratch);
+  }
+  if (kind == kPlaneKindPacked) {
+    return DecodePacked(shape, body, frames_wanted, kernel, samples, scratch);
   }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "compress/encode/packed_encoder.h"
 #include "compress/encode/wave_encoder.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/check.h"
@@ -48,6 +49,11 @@ std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int leve
 
 std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
                                        std::span<const std::byte> samples, Profile profile) {
+  if (profile == Profile::kFast) {
+    std::vector<std::byte> body = EncodePacked(shape, samples);
+    body.insert(body.begin(), kPlaneKindPacked);
+    return body;
+  }
   WaveEffort effort;
   if (profile == Profile::kBalanced) {
     effort = {.fit_rounds = 0, .motion_reach = 0, .intra_filters = 4, .inter_filters = 4};
@@ -71,11 +77,12 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
     return Error(ErrorCode::kInvalidArgument,
                  "planes: a sample has more than " + std::to_string(shape.bits) + " bits");
   }
-  const bool quick = profile == Profile::kFast || profile == Profile::kBalanced;
-  std::vector<std::byte> best = EncodeZstd(residuals, quick ? 3 : 9);
-  if (profile != Profile::kFast && !samples.empty()) {
-    std::vector<std::byte> predicted = EncodePredicted(shape, samples, profile);
-    if (predicted.size() < best.size()) best = std::move(predicted);
+  if (samples.empty()) return std::vector<std::byte>{kPlaneKindRaw};
+  std::vector<std::byte> best = EncodePredicted(shape, samples, profile);
+  if (profile != Profile::kFast) {
+    // Masks and labels repeat themselves from afar, which no predictor sees.
+    std::vector<std::byte> repeating = EncodeZstd(residuals, profile == Profile::kBalanced ? 3 : 9);
+    if (repeating.size() < best.size()) best = std::move(repeating);
   }
   if (best.size() > samples.size()) {
     best.assign(1, kPlaneKindRaw);

@@ -1,0 +1,203 @@
+#include "compress/decode/packed_decoder.h"
+
+#include <lz4.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "compress/decode/packed_blocks.h"
+#include "compress/decode/scratch_arena.h"
+#include "proto/contract/byte_cursor.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(const char* what) {
+  return Error(ErrorCode::kDataLoss, std::string("packed planes: ") + what);
+}
+
+// Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
+template <typename T>
+struct PackedMemory {
+  std::span<std::uint8_t> codes;  // a byte a block, of all frames
+  std::array<std::span<T>, 2> frames;
+  std::span<T> zeros;
+  std::span<std::byte> planes;  // where they lay behind lz4
+  std::uint32_t block_rows = 0, block_columns = 0;
+  std::size_t stride = 0;
+
+  PackedMemory(const PlaneShape& shape, ScratchArena& arena)
+      : block_rows(PackedBlocks(shape.rows, kPackedRows)),
+        block_columns(PackedBlocks(shape.columns, kPackedColumns)),
+        stride(std::size_t{block_columns} * kPackedColumns) {
+    const std::size_t blocks = std::size_t{shape.frames} * block_rows * block_columns;
+    codes = arena.Take<std::uint8_t>(blocks);
+    for (auto& frame : frames) frame = arena.Take<T>(stride * block_rows * kPackedRows);
+    zeros = arena.Take<T>(stride);
+    planes = arena.Take<std::byte>(blocks * shape.bits * sizeof(std::uint64_t));
+  }
+};
+
+// Copies a section into `to`, which it fills exactly, or undoes its lz4.
+Status ReadSection(bool squeezed, std::span<const std::byte> section, std::span<std::byte> to,
+                   const char* what) {
+  if (!squeezed) {
+    if (section.size() != to.size()) return Damaged(what);
+    std::memcpy(to.data(), section.data(), to.size());
+    return {};
+  }
+  const int bytes = LZ4_decompress_safe(reinterpret_cast<const char*>(section.data()),
+                                        reinterpret_cast<char*>(to.data()),
+                                        static_cast<int>(section.size()),
+                                        static_cast<int>(to.size()));
+  if (bytes < 0 || static_cast<std::size_t>(bytes) != to.size()) return Damaged(what);
+  return {};
+}
+
+// Bytes of all planes; widths must be within the samples'.
+Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_t bits) {
+  std::size_t planes = 0;
+  std::uint32_t widest = 0;
+  for (std::uint8_t code : codes) {
+    const std::uint32_t width = code >> 3;
+    planes += width;
+    widest = std::max(widest, width);
+  }
+  if (widest > bits) return Damaged("residuals wider than their samples");
+  return planes * sizeof(std::uint64_t);
+}
+
+template <typename T>
+const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, WaveKernel kernel) {
+#ifdef FOREBAY_WAVE_AVX512
+  if constexpr (sizeof(T) == 1) {
+    if (kernel == WaveKernel::kAvx512) return DecodePackedRowAvx512(row, planes);
+  }
+#endif
+  static_cast<void>(kernel);
+  return DecodePackedRow(row, planes);
+}
+
+template <typename T>
+Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                    ScratchArena& arena) {
+  PackedMemory<T> memory(shape, arena);
+  ByteReader reader(body);
+  const auto flags = reader.ReadLe<std::uint8_t>();
+  const std::span<const std::byte> section = reader.Take(reader.ReadLe<std::uint32_t>());
+  const std::span<const std::byte> planes = reader.Take(reader.remaining());
+  if (!reader.ok()) return Damaged("the header ends early");
+  if (flags > (kPackedSqueezedCodes | kPackedSqueezedPlanes)) return Damaged("unknown flags");
+  FOREBAY_TRY(ReadSection((flags & kPackedSqueezedCodes) != 0, section,
+                          std::as_writable_bytes(memory.codes), "block bytes of wrong length"));
+  FOREBAY_ASSIGN(const std::size_t plane_bytes, PlaneBytes(memory.codes, shape.bits));
+  const std::byte* next = planes.data();
+  if ((flags & kPackedSqueezedPlanes) != 0) {
+    const std::span<std::byte> plain = memory.planes.first(plane_bytes);
+    FOREBAY_TRY(ReadSection(true, planes, plain, "planes of the wrong length"));
+    next = plain.data();
+  } else if (planes.size() != plane_bytes) {
+    return Damaged("planes of the wrong length");
+  }
+  std::ranges::fill(memory.zeros, T{0});
+  const std::uint8_t* codes = memory.codes.data();
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    T* const current = memory.frames[t % 2].data();
+    const T* const previous = t > 0 ? memory.frames[(t + 1) % 2].data() : nullptr;
+    for (std::uint32_t row = 0; row < memory.block_rows; ++row) {
+      const std::size_t at = std::size_t{row} * kPackedRows * memory.stride;
+      const T* const zeros = memory.zeros.data();
+      next = DecodeRow<T>({.codes = codes,
+                           .blocks = memory.block_columns,
+                           .samples = current + at,
+                           .above = row > 0 ? current + at - memory.stride : zeros,
+                           .previous = previous != nullptr ? previous + at : nullptr,
+                           .above_previous = previous != nullptr && row > 0
+                                                 ? previous + at - memory.stride
+                                                 : zeros,
+                           .stride = memory.stride,
+                           .mask = static_cast<T>((1U << shape.bits) - 1)},
+                          next, kernel);
+      codes += memory.block_columns;
+      std::byte* out = samples.data() + (t * shape.frame_samples() +
+                                         std::size_t{row} * kPackedRows * shape.columns) *
+                                            sizeof(T);
+      const std::uint32_t rows = std::min(kPackedRows, shape.rows - row * kPackedRows);
+      for (std::uint32_t y = 0; y < rows; ++y) {
+        std::memcpy(out + std::size_t{y} * shape.columns * sizeof(T),
+                    current + at + y * memory.stride, shape.columns * sizeof(T));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+template <typename T>
+const std::byte* DecodePackedRow(const PackedRow<T>& row, const std::byte* planes) {
+  for (std::uint32_t block = 0; block < row.blocks; ++block) {
+    const std::uint32_t width = row.codes[block] >> 3;
+    const bool temporal = (row.codes[block] & kPackedTemporal) != 0 && row.previous != nullptr;
+    const auto spatial = static_cast<PackedSpatial>(row.codes[block] & 3);
+    std::array<std::uint32_t, kPackedSamples> residuals{};
+    for (std::uint32_t plane = 0; plane < width; ++plane, planes += sizeof(std::uint64_t)) {
+      for (std::uint32_t i = 0; i < kPackedSamples; ++i) {
+        const std::uint32_t bit = std::to_integer<std::uint32_t>(planes[i / 8]) >> (i % 8) & 1;
+        residuals[i] |= bit << plane;
+      }
+    }
+    // What predictors see: samples, less those of the previous frame where that is wanted.
+    const std::size_t x0 = std::size_t{block} * kPackedColumns;
+    const auto seen = [&](std::int32_t y, std::ptrdiff_t x) -> std::uint32_t {
+      if (x < 0) return 0;
+      const auto at = static_cast<std::size_t>(x);
+      const std::size_t line = static_cast<std::size_t>(std::max(y, 0)) * row.stride + at;
+      const std::uint32_t here = y < 0 ? row.above[at] : row.samples[line];
+      if (!temporal) return here;
+      return here - (y < 0 ? row.above_previous[at] : row.previous[line]);
+    };
+    const std::uint32_t bias = width > 0 ? 1U << (width - 1) : 0;
+    for (std::uint32_t i = 0; i < kPackedSamples; ++i) {
+      const auto y = static_cast<std::int32_t>(i / kPackedColumns);
+      const auto x = static_cast<std::ptrdiff_t>(x0 + i % kPackedColumns);
+      std::uint32_t value = residuals[i] - bias;
+      if (spatial == PackedSpatial::kWest) value += seen(y, x - 1);
+      if (spatial == PackedSpatial::kNorth) value += seen(y - 1, x);
+      if (spatial == PackedSpatial::kGradient) {
+        value += seen(y, x - 1) + seen(y - 1, x) - seen(y - 1, x - 1);
+      }
+      const std::size_t at = static_cast<std::size_t>(y) * row.stride + static_cast<std::size_t>(x);
+      if (temporal) value += row.previous[at];
+      row.samples[at] = static_cast<T>(value & row.mask);
+    }
+  }
+  return planes;
+}
+
+template const std::byte* DecodePackedRow(const PackedRow<std::uint8_t>&, const std::byte*);
+template const std::byte* DecodePackedRow(const PackedRow<std::uint16_t>&, const std::byte*);
+
+std::size_t PackedScratchBytes(const PlaneShape& shape) {
+  ScratchArena arena;
+  if (shape.bits <= 8) {
+    static_cast<void>(PackedMemory<std::uint8_t>(shape, arena));
+  } else {
+    static_cast<void>(PackedMemory<std::uint16_t>(shape, arena));
+  }
+  return arena.bytes();
+}
+
+Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, WaveKernel kernel,
+                    std::span<std::byte> samples, std::span<std::byte> scratch) {
+  ScratchArena arena(scratch);
+  return shape.bits <= 8
+             ? DecodeFrames<std::uint8_t>(shape, body, frames_wanted, kernel, samples, arena)
+             : DecodeFrames<std::uint16_t>(shape, body, frames_wanted, kernel, samples, arena);
+}
+
+}  // namespace forebay::compress

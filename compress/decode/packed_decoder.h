@@ -1,0 +1,21 @@
+// Decodes packed planes (kind 3 of docs/pack_planes.md).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "compress/decode/wave_decoder.h"
+#include "compress/format/plane_shape.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+std::size_t PackedScratchBytes(const PlaneShape& shape);
+
+// As DecodeWave: `body` begins behind the kind byte.
+Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, WaveKernel kernel,
+                    std::span<std::byte> samples, std::span<std::byte> scratch);
+
+}  // namespace forebay::compress

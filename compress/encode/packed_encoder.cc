@@ -1,0 +1,180 @@
+#include "compress/encode/packed_encoder.h"
+
+#include <lz4.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "compress/format/packed_format.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+// A frame in whole blocks, a column and a row of zeros before its samples. Beyond the frame its
+// last column and row go on.
+class BlockFrame {
+ public:
+  template <typename T>
+  BlockFrame(const PlaneShape& shape, const T* samples, std::uint32_t block_rows,
+             std::uint32_t block_columns)
+      : stride_(std::size_t{block_columns} * kPackedColumns + 1),
+        values_(stride_ * (std::size_t{block_rows} * kPackedRows + 1)) {
+    for (std::uint32_t y = 0; y < block_rows * kPackedRows; ++y) {
+      const T* line = samples + std::size_t{std::min(y, shape.rows - 1)} * shape.columns;
+      std::uint16_t* const to = &values_[(std::size_t{y} + 1) * stride_ + 1];
+      std::copy_n(line, shape.columns, to);
+      std::fill(to + shape.columns, to + stride_ - 1, to[shape.columns - 1]);
+    }
+  }
+
+  const std::uint16_t* Block(std::uint32_t row, std::uint32_t column) const {
+    return &values_[(std::size_t{row} * kPackedRows + 1) * stride_ +
+                    std::size_t{column} * kPackedColumns + 1];
+  }
+  std::size_t stride() const { return stride_; }
+
+ private:
+  std::size_t stride_;
+  std::vector<std::uint16_t> values_;
+};
+
+using Residuals = std::array<std::uint16_t, kPackedSamples>;
+
+// Bits that residuals modulo 2^bits need as signed numbers.
+std::uint32_t WidthOf(const Residuals& residuals, std::uint32_t bits) {
+  const std::uint32_t sign = 1U << (bits - 1);
+  std::uint32_t all = 0;
+  for (std::uint16_t residual : residuals) {
+    // A number and its complement need the same width, the sign bit besides.
+    const std::uint32_t flip = (residual & sign) != 0 ? (1U << bits) - 1 : 0;
+    all |= residual ^ flip;
+  }
+  bool zero = true;
+  for (std::uint16_t residual : residuals) zero = zero && residual == 0;
+  return zero ? 0 : static_cast<std::uint32_t>(std::bit_width(all)) + 1;
+}
+
+Residuals Difference(const std::uint16_t* block, std::size_t stride, const std::uint16_t* previous,
+                     PackedSpatial spatial, std::uint32_t mask) {
+  Residuals residuals;
+  for (std::uint32_t y = 0; y < kPackedRows; ++y) {
+    for (std::uint32_t x = 0; x < kPackedColumns; ++x) {
+      const std::size_t at = y * stride + x;
+      const auto seen = [&](std::size_t back) {
+        return static_cast<std::uint32_t>(*(block + at - back)) -
+               (previous != nullptr ? *(previous + at - back) : 0U);
+      };
+      std::uint32_t value = seen(0);
+      if (spatial == PackedSpatial::kWest) value -= seen(1);
+      if (spatial == PackedSpatial::kNorth) value -= seen(stride);
+      if (spatial == PackedSpatial::kGradient) {
+        value -= seen(1) + seen(stride) - seen(stride + 1);
+      }
+      residuals[y * kPackedColumns + x] = static_cast<std::uint16_t>(value & mask);
+    }
+  }
+  return residuals;
+}
+
+struct PackedStreams {
+  std::vector<std::uint8_t> codes;
+  std::vector<std::uint64_t> planes;
+};
+
+void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint16_t* previous,
+                 std::uint32_t bits, PackedStreams& out) {
+  const std::uint32_t mask = (1U << bits) - 1;
+  std::uint32_t best_width = bits + 1;
+  std::uint8_t best_code = 0;
+  Residuals best;
+  // Temporal predictors first: where they do as well they are the cheaper ones to undo.
+  for (const bool temporal : {true, false}) {
+    if (temporal && previous == nullptr) continue;
+    for (std::uint8_t spatial = 0; spatial < 4; ++spatial) {
+      const Residuals residuals = Difference(block, stride, temporal ? previous : nullptr,
+                                             static_cast<PackedSpatial>(spatial), mask);
+      const std::uint32_t width = WidthOf(residuals, bits);
+      if (width >= best_width) continue;
+      best_width = width;
+      best_code =
+          static_cast<std::uint8_t>(width << 3 | (temporal ? kPackedTemporal : 0) | spatial);
+      best = residuals;
+      if (width == 0) break;
+    }
+    if (best_width == 0) break;
+  }
+  out.codes.push_back(best_code);
+  const std::uint32_t bias = best_width > 0 ? 1U << (best_width - 1) : 0;
+  for (std::uint32_t plane = 0; plane < best_width; ++plane) {
+    std::uint64_t word = 0;
+    for (std::uint32_t i = 0; i < kPackedSamples; ++i) {
+      word |= std::uint64_t{(best[i] + bias) >> plane & 1} << i;
+    }
+    out.planes.push_back(word);
+  }
+}
+
+template <typename T>
+PackedStreams EncodeFrames(const PlaneShape& shape, std::span<const std::byte> samples) {
+  std::vector<T> aligned(samples.size() / sizeof(T));
+  std::memcpy(aligned.data(), samples.data(), samples.size());
+  const std::uint32_t block_rows = PackedBlocks(shape.rows, kPackedRows);
+  const std::uint32_t block_columns = PackedBlocks(shape.columns, kPackedColumns);
+  PackedStreams out;
+  std::vector<BlockFrame> previous;
+  for (std::uint32_t t = 0; t < shape.frames; ++t) {
+    BlockFrame current(shape, &aligned[t * shape.frame_samples()], block_rows, block_columns);
+    for (std::uint32_t row = 0; row < block_rows; ++row) {
+      for (std::uint32_t column = 0; column < block_columns; ++column) {
+        EncodeBlock(current.Block(row, column), current.stride(),
+                    previous.empty() ? nullptr : previous[0].Block(row, column), shape.bits, out);
+      }
+    }
+    previous.clear();
+    previous.push_back(std::move(current));
+  }
+  return out;
+}
+
+std::vector<std::byte> Squeeze(std::span<const std::byte> plain) {
+  const int bound = LZ4_compressBound(static_cast<int>(plain.size()));
+  std::vector<std::byte> squeezed(static_cast<std::size_t>(bound));
+  const int bytes = LZ4_compress_default(reinterpret_cast<const char*>(plain.data()),
+                                         reinterpret_cast<char*>(squeezed.data()),
+                                         static_cast<int>(plain.size()), bound);
+  FOREBAY_CHECK(bytes > 0);
+  squeezed.resize(static_cast<std::size_t>(bytes));
+  return squeezed;
+}
+
+}  // namespace
+
+std::vector<std::byte> EncodePacked(const PlaneShape& shape, std::span<const std::byte> samples) {
+  FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
+  const PackedStreams streams = shape.bits <= 8 ? EncodeFrames<std::uint8_t>(shape, samples)
+                                                : EncodeFrames<std::uint16_t>(shape, samples);
+  ByteWriter planes;
+  for (std::uint64_t plane : streams.planes) planes.Le(plane);
+  const std::span<const std::byte> plain_codes = std::as_bytes(std::span(streams.codes));
+  const std::vector<std::byte> codes = Squeeze(plain_codes);
+  const std::vector<std::byte> squeezed = Squeeze(planes.bytes());
+  const bool small_codes = codes.size() < plain_codes.size();
+  // Planes rarely repeat: undoing lz4 must be worth an eighth of them.
+  const bool small_planes = squeezed.size() < planes.size() - planes.size() / 8;
+  const std::span<const std::byte> section = small_codes ? std::span(codes) : plain_codes;
+  ByteWriter writer;
+  writer.Le(static_cast<std::uint8_t>((small_codes ? kPackedSqueezedCodes : 0) |
+                                      (small_planes ? kPackedSqueezedPlanes : 0)));
+  writer.Le(static_cast<std::uint32_t>(section.size()));
+  writer.Bytes(section);
+  writer.Bytes(small_planes ? std::span<const std::byte>(squeezed) : planes.bytes());
+  return writer.Release();
+}
+
+}  // namespace forebay::compress
