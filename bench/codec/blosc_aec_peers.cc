@@ -82,7 +82,7 @@ std::unique_ptr<Peer> MakeBloscPeer() {
                             .settings = "Blosc " BLOSC_VERSION_STRING
                                         " LZ4 level 5, byte shuffle, 2 MiB pieces, one thread",
                             .piece_bytes = kPieceBytes,
-                            .make_codec = [] { return std::make_unique<BloscCodec>(); }});
+                            .make_codec = AlwaysCodec<BloscCodec>()});
 }
 
 std::unique_ptr<Peer> MakeAecPeer() {
@@ -90,7 +90,7 @@ std::unique_ptr<Peer> MakeAecPeer() {
                             .settings = "CCSDS 121, block 16, interval 128, 2 MiB pieces",
                             .piece_bytes = kPieceBytes,
                             .item_bytes_max = 4,
-                            .make_codec = [] { return std::make_unique<AecCodec>(); }});
+                            .make_codec = AlwaysCodec<AecCodec>()});
 }
 
 }  // namespace forebay::bench

@@ -62,7 +62,7 @@ std::unique_ptr<Peer> MakeJpegLsPeer() {
                                         ", an image a frame",
                             .piece_frames = 1,
                             .item_bytes_max = 2,
-                            .make_codec = [] { return std::make_unique<JpegLsCodec>(); }});
+                            .make_codec = AlwaysCodec<JpegLsCodec>()});
 }
 
 }  // namespace forebay::bench

@@ -47,7 +47,7 @@ class StoreCodec : public PieceCodec {
 std::unique_ptr<Peer> Store(PiecewiseOptions options, bool damage = false,
                             std::atomic<int>* count = nullptr) {
   options.name = damage ? "damaging" : "store";
-  options.make_codec = [damage, count] { return std::make_unique<StoreCodec>(damage, count); };
+  options.make_codec = AlwaysCodec<StoreCodec>(damage, count);
   return MakePiecewisePeer(std::move(options));
 }
 
@@ -90,6 +90,53 @@ TEST(CodecRounds, AFrameDecodesItsPieceOnly) {
   Measure(array, Store({.piece_frames = 2}, false, &count),
       {.rounds = 1, .frame_draws = 10, .cold = false});
   EXPECT_EQ(count, 4 + 10);  // one pass over four pieces, then one piece a draw
+}
+
+// Knows frames, and forgets the lowest bit.
+class FrameCodec : public StoreCodec {
+ public:
+  explicit FrameCodec(std::atomic<int>* frames) : StoreCodec(false, nullptr), frames_(frames) {}
+  Result<std::vector<std::byte>> Encode(const PieceShape& /*shape*/,
+                                        std::span<const std::byte> raw) override {
+    std::vector<std::byte> coded(raw.begin(), raw.end());
+    for (std::byte& each : coded) each &= std::byte{0xFE};
+    return coded;
+  }
+  bool decodes_frames() const override { return true; }
+  Status DecodeFrame(const PieceShape& /*shape*/, std::span<const std::byte> coded,
+                     std::uint32_t index, std::span<std::byte> out) override {
+    std::memcpy(out.data(), coded.data() + index * out.size(), out.size());
+    ++*frames_;
+    return {};
+  }
+
+ private:
+  std::atomic<int>* frames_;
+};
+
+TEST(CodecRounds, FramesAloneCarryChecksumsOfWhatALossyCodecDecodes) {
+  const CodecArray array = Ramp(7, 4, 5);
+  std::atomic<int> frames = 0;
+  PiecewiseOptions options{.piece_frames = 3, .lossless = false};
+  options.make_codec = AlwaysCodec<FrameCodec>(&frames);
+  const auto results = Measure(array, MakePiecewisePeer(std::move(options)),
+                               {.rounds = 2, .frame_draws = 12, .cold = false});
+  ASSERT_FALSE(results[0].error.has_value()) << results[0].error->ToString();
+  EXPECT_EQ(frames, 12);
+  EXPECT_EQ(results[0].coded_bytes, 140 + 3 * kPieceIndexBytes + 7 * kFrameIndexBytes);
+  ASSERT_EQ(results[0].decoded.size(), 140U);
+  EXPECT_EQ(results[0].decoded[1], array.bytes[1] & std::byte{0xFE});
+}
+
+TEST(CodecRounds, ALossyCodecThatCallsItselfLosslessIsFound) {
+  const CodecArray array = Ramp(7, 4, 5);
+  std::atomic<int> frames = 0;
+  PiecewiseOptions options{.piece_frames = 3};
+  options.make_codec = AlwaysCodec<FrameCodec>(&frames);
+  const auto results =
+      Measure(array, MakePiecewisePeer(std::move(options)), {.rounds = 1, .cold = false});
+  ASSERT_TRUE(results[0].error.has_value());
+  EXPECT_EQ(results[0].error->code(), ErrorCode::kDataLoss);
 }
 
 TEST(CodecRounds, ThreadsShareTheParts) {

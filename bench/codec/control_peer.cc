@@ -41,7 +41,7 @@ std::unique_ptr<Peer> MakeControlPeer() {
   return MakePiecewisePeer({.name = "control",
                             .settings = "arithmetic on 16 KiB, then memcpy of 1 MiB",
                             .piece_bytes = kPieceBytes,
-                            .make_codec = [] { return std::make_unique<ControlCodec>(); }});
+                            .make_codec = AlwaysCodec<ControlCodec>()});
 }
 
 }  // namespace forebay::bench

@@ -14,6 +14,7 @@ struct Piece {
   std::size_t first_byte = 0;
   std::vector<std::byte> coded;
   std::uint64_t checksum = 0;  // of the decoded bytes
+  std::vector<std::uint64_t> frame_checksums;  // likewise, where the codec decodes frames
 };
 
 struct Pieces {
@@ -40,6 +41,7 @@ class PiecewiseDecoder : public ArrayDecoder {
       const std::size_t from = std::max(begin, piece.first_byte);
       const std::size_t to = std::min(begin + out.size(), piece.first_byte + piece.shape.bytes);
       if (from >= to) continue;
+      if (!piece.frame_checksums.empty()) return DecodeFrameOf(piece, from, out);
       scratch_.resize(std::max(scratch_.size(), piece.shape.bytes));
       FOREBAY_TRY(DecodePiece(piece, std::span(scratch_).first(piece.shape.bytes)));
       std::memcpy(out.data() + (from - begin), scratch_.data() + (from - piece.first_byte),
@@ -57,6 +59,16 @@ class PiecewiseDecoder : public ArrayDecoder {
     return {};
   }
 
+  Status DecodeFrameOf(const Piece& piece, std::size_t begin, std::span<std::byte> out) {
+    const std::size_t index = (begin - piece.first_byte) / pieces_.frame_bytes;
+    FOREBAY_TRY(codec_->DecodeFrame(piece.shape, piece.coded, static_cast<std::uint32_t>(index),
+                                    out));
+    if (Checksum(out) != piece.frame_checksums.at(index)) {
+      return Error(ErrorCode::kDataLoss, "a decoded frame differs from what was encoded");
+    }
+    return {};
+  }
+
   const Pieces& pieces_;
   std::unique_ptr<PieceCodec> codec_;
   std::vector<std::byte> scratch_;
@@ -68,7 +80,10 @@ class PiecewiseArray : public EncodedArray {
       : pieces_(std::move(pieces)), make_codec_(std::move(make_codec)) {}
   std::size_t coded_bytes() const override {
     std::size_t bytes = 0;
-    for (const Piece& piece : pieces_.list) bytes += piece.coded.size() + kPieceIndexBytes;
+    for (const Piece& piece : pieces_.list) {
+      bytes += piece.coded.size() + kPieceIndexBytes +
+               kFrameIndexBytes * piece.frame_checksums.size();
+    }
     return bytes;
   }
   std::size_t parts() const override { return pieces_.list.size(); }
@@ -86,6 +101,7 @@ class PiecewisePeer : public Peer {
   explicit PiecewisePeer(PiecewiseOptions options) : options_(std::move(options)) {}
   std::string name() const override { return options_.name; }
   std::string settings() const override { return options_.settings; }
+  bool lossless() const override { return options_.lossless; }
   Status Accepts(const ArrayInfo& info) const override {
     if (info.item_bytes > options_.item_bytes_max) {
       return Error(ErrorCode::kUnimplemented, options_.name + ": no form for " + info.dtype);
@@ -94,7 +110,7 @@ class PiecewisePeer : public Peer {
   }
 
   Result<std::unique_ptr<EncodedArray>> Encode(const CodecArray& array) const override {
-    const std::unique_ptr<PieceCodec> codec = options_.make_codec();
+    const std::unique_ptr<PieceCodec> codec = options_.make_codec(array.info);
     Pieces pieces{.frame_bytes = array.info.frame_bytes(), .list = {}};
     const std::uint32_t frames = PieceFrames(array.info);
     const std::size_t step =
@@ -111,14 +127,35 @@ class PiecewisePeer : public Peer {
             static_cast<std::uint32_t>(piece.shape.bytes / array.info.frame_bytes());
       }
       const auto raw = std::span<const std::byte>(array.bytes).subspan(at, piece.shape.bytes);
-      piece.checksum = Checksum(raw);
       FOREBAY_ASSIGN(piece.coded, codec->Encode(piece.shape, raw));
+      FOREBAY_TRY(Seal(*codec, raw, piece));
       pieces.list.push_back(std::move(piece));
     }
-    return std::make_unique<PiecewiseArray>(std::move(pieces), options_.make_codec);
+    return std::make_unique<PiecewiseArray>(
+        std::move(pieces),
+        [make = options_.make_codec, info = array.info] { return make(info); });
   }
 
  private:
+  // Checksums of what the piece decodes to: of `raw`, but for lossy codecs.
+  Status Seal(PieceCodec& codec, std::span<const std::byte> raw, Piece& piece) const {
+    std::vector<std::byte> decoded;
+    if (!options_.lossless) {
+      decoded.resize(raw.size());
+      FOREBAY_TRY(codec.Decode(piece.shape, piece.coded, decoded));
+      raw = decoded;
+    }
+    piece.checksum = Checksum(raw);
+    if (codec.decodes_frames() && piece.shape.frames != 0) {
+      const std::size_t frame_bytes = raw.size() / piece.shape.frames;
+      for (std::uint32_t frame = 0; frame < piece.shape.frames; ++frame) {
+        piece.frame_checksums.push_back(
+            Checksum(raw.subspan(frame * frame_bytes, frame_bytes)));
+      }
+    }
+    return {};
+  }
+
   // 0: pieces are runs of bytes.
   std::uint32_t PieceFrames(const ArrayInfo& info) const {
     if (!options_.whole_frames) return options_.piece_frames;

@@ -29,6 +29,14 @@ class PieceCodec {
                                                 std::span<const std::byte> raw) = 0;
   virtual Status Decode(const PieceShape& shape, std::span<const std::byte> coded,
                         std::span<std::byte> out) = 0;
+
+  // Codecs that can stop at a frame, or start at one, answer true: frames asked for alone then
+  // come from DecodeFrame, `index` counted within the piece, and carry checksums of their own.
+  virtual bool decodes_frames() const { return false; }
+  virtual Status DecodeFrame(const PieceShape& /*shape*/, std::span<const std::byte> /*coded*/,
+                             std::uint32_t /*index*/, std::span<std::byte> /*out*/) {
+    return Error(ErrorCode::kUnimplemented, "this codec decodes whole pieces");
+  }
 };
 
 struct PiecewiseOptions {
@@ -39,12 +47,22 @@ struct PiecewiseOptions {
   bool whole_frames = false;        // of as many frames as `piece_bytes` holds, at least one,
                                     // but no more than `piece_frames` where that is not 0
   std::size_t item_bytes_max = 8;   // largest element this codec knows
-  std::function<std::unique_ptr<PieceCodec>()> make_codec = {};
+  bool lossless = true;
+  std::function<std::unique_ptr<PieceCodec>(const ArrayInfo&)> make_codec = {};
 };
 
 // The size of a stored piece counts its bytes and kPieceIndexBytes of an index: its offset and
-// its checksum.
+// its checksum; and kFrameIndexBytes a frame where frames have checksums of their own.
 inline constexpr std::size_t kPieceIndexBytes = 16;
+inline constexpr std::size_t kFrameIndexBytes = 8;
+
+// For `make_codec`: a Codec made from `arguments`, whatever the array.
+template <typename Codec, typename... Arguments>
+auto AlwaysCodec(Arguments... arguments) {
+  return [arguments...](const ArrayInfo& /*info*/) -> std::unique_ptr<PieceCodec> {
+    return std::make_unique<Codec>(arguments...);
+  };
+}
 
 std::unique_ptr<Peer> MakePiecewisePeer(PiecewiseOptions options);
 

@@ -108,7 +108,7 @@ std::unique_ptr<Peer> MakeZstdPeer(int level) {
       {.name = "zstd_" + std::to_string(level),
        .settings = "zstd " ZSTD_VERSION_STRING " level " + std::to_string(level) + ", 2 MiB pieces",
        .piece_bytes = std::size_t{2} << 20,
-       .make_codec = [level] { return std::make_unique<ZstdCodec>(level); }});
+       .make_codec = AlwaysCodec<ZstdCodec>(level)});
 }
 
 std::unique_ptr<Peer> MakeDeltaZstdPeer(int level, std::uint32_t gop) {
@@ -121,7 +121,7 @@ std::unique_ptr<Peer> MakeDeltaZstdPeer(int level, std::uint32_t gop) {
        .piece_bytes = std::size_t{2} << 20,
        .piece_frames = gop,
        .whole_frames = gop == 0,
-       .make_codec = [level] { return std::make_unique<DeltaZstdCodec>(level); }});
+       .make_codec = AlwaysCodec<DeltaZstdCodec>(level)});
 }
 
 }  // namespace forebay::bench
