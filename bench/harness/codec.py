@@ -275,12 +275,19 @@ class Codec:
                                 rates(self.ours(results, profile), name_bytes(results)))
 
     def generated(self):
+        failure = None
         for name in GENERATED:
-            entry = self.ours(self.bench(name, ["forebay_auto", "zstd_3"]), "auto")
+            try:
+                entry = self.ours(self.bench(name, ["forebay_auto", "zstd_3"]), "auto")
+            except processes.RunFailed as error:
+                failure = error
+                continue
             self.inform(f"codec.auto.ratio.{name}", "x", [entry["ratio"]])
             if name == "randomBytes":
                 self.add_ratio("generated", "codec.auto.expansion",
                                100 * max(0, 1 / entry["ratio"] - 1))
+        if failure is not None:
+            raise failure
 
     def learned(self):
         raise processes.Missing("no trained model to measure: compress/ has no trainer yet")
