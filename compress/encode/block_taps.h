@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "compress/encode/block_kernels.h"
 #include "compress/encode/wave_work.h"
 #include "compress/format/wave_taps.h"
 
@@ -37,71 +38,43 @@ struct BlockTaps {
                    std::uint32_t column, std::uint32_t rows, std::uint32_t columns);
 };
 
-// The wrapped sums of a filter over a block.
-template <typename T>
-inline void FilterSums(const BlockTaps<T>& block, const WaveFilter& filter,
-                       typename BlockTaps<T>::Line& sums) {
-  using Value = typename BlockTaps<T>::Value;
-  using Unsigned = std::make_unsigned_t<Value>;
-  sums.fill(0);
-  for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
-    const auto weight = static_cast<Value>(filter.weights[tap]);
-    if (weight == 0) continue;
-    const Value* const from = block.taps[tap].data();
-    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-      // In unsigned arithmetic of at least int's width, cut to Value's.
-      sums[i] = static_cast<Value>(static_cast<Unsigned>(
-          static_cast<std::uint32_t>(static_cast<Unsigned>(sums[i])) +
-          static_cast<std::uint32_t>(weight) * static_cast<std::uint32_t>(from[i])));
-    }
-  }
-}
-
 // What a filter leaves of each pixel: target less prediction.
 template <typename T>
 inline void FilterErrors(const BlockTaps<T>& block, const WaveFilter& filter,
                          std::int32_t middle, typename BlockTaps<T>::Line& errors) {
-  using Value = typename BlockTaps<T>::Value;
-  FilterSums(block, filter, errors);
-  const auto low = static_cast<Value>(-middle);
-  const auto high = static_cast<Value>(middle - 1);
-  for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-    const auto rounded = static_cast<Value>(
-        static_cast<std::make_unsigned_t<Value>>(errors[i]) + (1U << (kWaveWeightBits - 1)));
-    auto value = static_cast<Value>(rounded >> kWaveWeightBits);
-    value = std::min(std::max(value, low), high);
-    errors[i] = value;
-  }
-  if (filter.clamped) {
+  if constexpr (sizeof(T) == 1) {
+    BlockErrors(block.taps[0].data(), block.tap_count, filter.weights.data(),
+                filter.clamped ? block.taps[0].data() : nullptr, block.taps[2].data(),
+                static_cast<std::int16_t>(middle), block.target.data(), errors.data());
+  } else {
     for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-      const Value west = block.taps[0][i];
-      const Value north = block.taps[2][i];
-      errors[i] = std::min(std::max(errors[i], std::min(west, north)), std::max(west, north));
+      std::int32_t sum = 0;
+      for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
+        sum = WrappingMultiplyAdd<std::int32_t>(sum, filter.weights[tap], block.taps[tap][i]);
+      }
+      std::int32_t value = WaveValue<std::int32_t>(sum, middle) - middle;
+      if (filter.clamped) {
+        const std::int32_t west = block.taps[0][i];
+        const std::int32_t north = block.taps[2][i];
+        value = std::clamp(value, std::min(west, north), std::max(west, north));
+      }
+      errors[i] = block.target[i] - value;
     }
-  }
-  for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-    errors[i] = static_cast<Value>(block.target[i] - errors[i]);
   }
 }
 
-// Estimated bits, in 1/256, of the errors in each quarter of a block: log2(error + 0.6), read
-// off a float's exponent and the top of its fraction.
+// As BlockCosts.
 template <typename T>
 inline std::array<std::uint32_t, 4> QuarterCosts(const typename BlockTaps<T>::Line& errors) {
   std::array<std::uint32_t, 4> costs{};
-  for (std::uint32_t row = 0; row < kTapBlockSize; ++row) {
-    std::array<std::uint32_t, 2> halves{};
-    const auto* line = &errors[std::size_t{row} * kTapBlockSize];
-    for (std::uint32_t half = 0; half < 2; ++half) {
-      std::uint32_t sum = 0;
-      for (std::uint32_t i = 0; i < 8; ++i) {
-        const auto size = static_cast<float>(std::abs(std::int32_t{line[half * 8 + i]}) * 5 + 3);
-        sum += (std::bit_cast<std::uint32_t>(size) - std::bit_cast<std::uint32_t>(3.0F)) >> 15;
-      }
-      halves[half] = sum;
+  if constexpr (sizeof(T) == 1) {
+    BlockCosts(errors.data(), costs.data());
+  } else {
+    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+      const auto size = static_cast<float>(std::abs(errors[i]) * 5 + 3);
+      costs[i / 128 * 2 + i / 8 % 2] +=
+          (std::bit_cast<std::uint32_t>(size) - std::bit_cast<std::uint32_t>(3.0F)) >> 15;
     }
-    costs[row / 8 * 2] += halves[0];
-    costs[row / 8 * 2 + 1] += halves[1];
   }
   return costs;
 }

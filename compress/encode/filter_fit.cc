@@ -132,7 +132,6 @@ template <typename T>
 void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Line& errors,
                 std::uint32_t stride, NormalEquations& equations) {
   using Value = typename BlockTaps<T>::Value;
-  using Sum = std::conditional_t<sizeof(T) == 1, std::int32_t, std::int64_t>;
   using Line = typename BlockTaps<T>::Line;
   alignas(64) std::array<Line, kInterTapCount + 1> plain;
   alignas(64) Line weight{};
@@ -161,10 +160,14 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Line& er
     for (std::uint32_t k = 0; k < used; ++k) {
       weighted[k] = static_cast<Value>(plain[i][k] * weight[k]);
     }
-    const auto dot = [&](const Line& other) {
-      Sum sum = 0;
-      for (std::uint32_t k = 0; k < used; ++k) sum += Sum{weighted[k]} * Sum{other[k]};
-      return std::int64_t{sum};
+    const auto dot = [&](const Line& other) -> std::int64_t {
+      if constexpr (sizeof(T) == 1) {
+        return DotProduct(weighted.data(), other.data(), used);
+      } else {
+        std::int64_t sum = 0;
+        for (std::uint32_t k = 0; k < used; ++k) sum += std::int64_t{weighted[k]} * other[k];
+        return sum;
+      }
     };
     for (std::uint32_t j = 0; j <= i; ++j) {
       if (j != kReferenceTap) equations.matrix[i][j] += dot(plain[j]);

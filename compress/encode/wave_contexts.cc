@@ -163,18 +163,6 @@ std::uint32_t ChooseMagnitudeShift(const WaveWork<T>& work) {
 
 }  // namespace
 
-WaveToken TokenOf(std::uint32_t residual, std::uint32_t bits) {
-  if (bits <= 8) return {residual, 0, 0};
-  const bool negative = residual >> (bits - 1) != 0;
-  const std::uint32_t folded =
-      negative ? ((~residual & ((1U << bits) - 1)) << 1 | 1) : residual << 1;
-  if (folded < kWaveDirectTokens) return {folded, 0, 0};
-  const auto octave = static_cast<std::uint32_t>(std::bit_width(folded)) - 1;
-  const std::uint32_t plain = octave - 2;
-  return {kWaveDirectTokens + (octave - 4) * 4 + (folded >> plain & 3), plain,
-          folded & ((1U << plain) - 1)};
-}
-
 template <typename T>
 std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work) {
   const PlaneShape& shape = work.shape;

@@ -48,6 +48,11 @@ std::vector<std::byte> EncodeSymbols(const WaveWork<T>& work,
   const std::uint32_t steps = WaveSteps(shape.rows, shape.columns);
   const std::uint32_t log2 = work.parameters.block_log2;
   const std::uint32_t lanes = std::min(shape.rows, kWaveLanes);
+  // Where a lane is by its own count of steps.
+  std::vector<std::array<std::uint32_t, 2>> places(steps);
+  for (std::uint32_t own = 0; own < steps; ++own) {
+    places[own] = {own / period * kWaveLanes, own % period};
+  }
   std::array<LaneState, kWaveLanes> states;
   std::vector<std::uint16_t> words;
   for (std::uint32_t frame = shape.frames; frame-- > 0;) {
@@ -57,9 +62,8 @@ std::vector<std::byte> EncodeSymbols(const WaveWork<T>& work,
     for (std::uint32_t step = steps; step-- > 0;) {
       for (std::uint32_t lane = lanes; lane-- > 0;) {
         if (step < lane * kWaveLag) continue;
-        const std::uint32_t own = step - lane * kWaveLag;
-        const std::uint32_t row = own / period * kWaveLanes + lane;
-        const std::uint32_t column = own % period;
+        const auto [band_row, column] = places[step - lane * kWaveLag];
+        const std::uint32_t row = band_row + lane;
         if (row >= shape.rows || column >= shape.columns) continue;
         const WaveBlock& block =
             blocks[std::size_t{row >> log2} * work.block_columns + (column >> log2)];
