@@ -4,15 +4,8 @@
 #include <bit>
 #include <cstdlib>
 
+#include "compress/encode/for_processors.h"
 #include "compress/format/wave_format.h"
-
-// Sanitizers and resolvers that run before main do not go together.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__clang__)
-#define FOREBAY_FOR_PROCESSORS __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define FOREBAY_FOR_PROCESSORS
-#endif
 
 namespace forebay::compress {
 
