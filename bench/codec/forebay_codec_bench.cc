@@ -95,7 +95,7 @@ int Main(int argument_count, char** arguments) {
   app.add_option("--frame-draws", options.rounds.frame_draws, "random frames decoded alone");
   app.add_option("--seed", options.rounds.seed, "of the random frames");
   app.add_flag("--warm", options.warm, "do not walk over the caches before each decode");
-  app.add_option("--isa", options.forebay.isa, "scalar, avx2 or avx512 for Forebay's codec");
+  app.add_option("--isa", options.forebay.isa, "scalar, avx2 or avx512 for the planes contenders");
   app.add_option("--gop", options.forebay.gop, "of Forebay's codec");
   app.add_option("--bound", options.forebay.absolute_bound,
                  "absolute error bound of Forebay's codec; 0: lossless");

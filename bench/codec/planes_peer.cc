@@ -24,10 +24,26 @@ std::uint8_t ValidBits(std::span<const std::byte> raw, std::size_t item_bytes) {
   return static_cast<std::uint8_t>(std::bit_width(highest));
 }
 
+Result<compress::WaveKernel> KernelOf(const std::string& isa) {
+  const compress::WaveKernel best = compress::BestWaveKernel();
+  if (isa.empty()) return best;
+  compress::WaveKernel wanted = compress::WaveKernel::kScalar;
+  if (isa == "avx2") {
+    wanted = compress::WaveKernel::kAvx2;
+  } else if (isa == "avx512") {
+    wanted = compress::WaveKernel::kAvx512;
+  } else if (isa != "scalar") {
+    return Error(ErrorCode::kInvalidArgument, "no kernels " + isa + "; scalar, avx2, avx512");
+  }
+  if (wanted > best) return Error(ErrorCode::kUnimplemented, "this processor has no " + isa);
+  return wanted;
+}
+
 // A piece is the number of valid bits, then the body.
 class PlanesCodec : public PieceCodec {
  public:
-  explicit PlanesCodec(compress::Profile profile) : profile_(profile) {}
+  PlanesCodec(compress::Profile profile, compress::WaveKernel kernel)
+      : profile_(profile), kernel_(kernel) {}
 
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
@@ -46,7 +62,7 @@ class PlanesCodec : public PieceCodec {
     const std::size_t scratch_bytes = compress::PlaneScratchBytes(planes);
     if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
     return compress::DecodePlanes(planes, coded.subspan(1), shape.frames, out,
-                                  std::span(scratch_).first(scratch_bytes));
+                                  std::span(scratch_).first(scratch_bytes), kernel_);
   }
 
   // The frames before it in the piece come along.
@@ -61,7 +77,7 @@ class PlanesCodec : public PieceCodec {
     if (frames_.size() < shape.bytes) frames_.resize(shape.bytes);
     FOREBAY_TRY(compress::DecodePlanes(planes, coded.subspan(1), index + 1,
                                        std::span(frames_).first(wanted),
-                                       std::span(scratch_).first(scratch_bytes)));
+                                       std::span(scratch_).first(scratch_bytes), kernel_));
     std::memcpy(out.data(), frames_.data() + wanted - out.size(), out.size());
     return {};
   }
@@ -72,6 +88,7 @@ class PlanesCodec : public PieceCodec {
   }
 
   compress::Profile profile_;
+  compress::WaveKernel kernel_;
   std::vector<std::byte> scratch_;
   std::vector<std::byte> frames_;
 };
@@ -80,14 +97,16 @@ class PlanesCodec : public PieceCodec {
 
 Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options) {
   FOREBAY_ASSIGN(const compress::Profile profile, ProfileOf(options.profile));
+  FOREBAY_ASSIGN(const compress::WaveKernel kernel, KernelOf(options.isa));
   return MakePiecewisePeer(
       {.name = "planes_" + options.profile,
-       .settings = "plane codec alone, GOP " + std::to_string(options.gop),
+       .settings = "plane codec alone, GOP " + std::to_string(options.gop) +
+                   (options.isa.empty() ? "" : ", kernels " + options.isa),
        .piece_bytes = kChunkBytesMax,
        .piece_frames = options.gop,
        .whole_frames = true,
        .item_bytes_max = 2,
-       .make_codec = AlwaysCodec<PlanesCodec>(profile)});
+       .make_codec = AlwaysCodec<PlanesCodec>(profile, kernel)});
 }
 
 }  // namespace forebay::bench
