@@ -15,12 +15,13 @@ namespace {
 constexpr std::size_t kBlockPixels = 1024;
 
 template <typename Code, typename Sample>
-void Accumulate(const std::byte* samples, unsigned shift, bool first, std::size_t count,
-                Code* codes) {
+void Accumulate(const std::byte* samples, std::uint8_t bits, unsigned shift, bool first,
+                std::size_t count, Code* codes) {
+  const auto mask = static_cast<Sample>((1U << bits) - 1);
   for (std::size_t i = 0; i < count; ++i) {
     Sample sample = 0;
     std::memcpy(&sample, samples + i * sizeof(Sample), sizeof(Sample));
-    const Code part = static_cast<Code>(static_cast<Code>(sample) << shift);
+    const Code part = static_cast<Code>(static_cast<Code>(sample & mask) << shift);
     codes[i] = first ? part : static_cast<Code>(codes[i] | part);
   }
 }
@@ -86,10 +87,11 @@ class Assembler {
         constant |= static_cast<std::uint64_t>(plane.constant) << shift;
       } else {
         const std::byte* const samples = plane.samples + pixel * plane.sample_bytes;
+        const std::uint8_t bits = stages_.plane_bits[p];
         if (plane.sample_bytes == 1) {
-          Accumulate<Code, std::uint8_t>(samples, shift, first, count, codes);
+          Accumulate<Code, std::uint8_t>(samples, bits, shift, first, count, codes);
         } else {
-          Accumulate<Code, std::uint16_t>(samples, shift, first, count, codes);
+          Accumulate<Code, std::uint16_t>(samples, bits, shift, first, count, codes);
         }
         first = false;
       }

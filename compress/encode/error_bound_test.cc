@@ -87,6 +87,21 @@ TEST(LossyChunk, SmoothFloatsShrinkAndRangeLeavesOutTheFillValue) {
   EXPECT_LT(report.bound, 0.1);
 }
 
+TEST(LossyChunk, AStrayHugeValueIsAnEscape) {
+  const ChunkShape shape = {
+      .dtype = Dtype::kF32, .samples = 1, .rank = 2, .extent = {64, 64, 1, 1}};
+  auto raw = SampleMaker(kSeed).Make(shape, SampleKind::kSmooth);
+  const float huge = -1e34F;
+  std::memcpy(raw.data() + 400, &huge, 4);
+  const ErrorBound bound = {.mode = BoundMode::kAbsolute, .absolute = 0.1};
+  const auto chunk = EncodeChunk(shape, raw, {.profile = Profile::kBalanced, .bound = bound});
+  ASSERT_TRUE(chunk.has_value());
+  EXPECT_LT(chunk->payload.size() * 6, raw.size());
+  const auto decoded = Decode(shape, chunk->codec, chunk->payload);
+  EXPECT_TRUE(CheckBound(shape.dtype, raw, decoded, bound, std::nullopt).ok());
+  EXPECT_TRUE(std::equal(raw.begin() + 400, raw.begin() + 404, decoded.begin() + 400));
+}
+
 TEST(LossyChunk, TooTightABoundIsLossless) {
   const ChunkShape shape = {
       .dtype = Dtype::kF32, .samples = 1, .rank = 2, .extent = {64, 64, 1, 1}};

@@ -70,7 +70,8 @@ class ValueQuantiser {
     if (!(resolved_ > 0) || !std::isfinite(resolved_) || !ChooseQuantiser()) return std::nullopt;
     result_.numbers.assign(values_.size(), 0);
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      if (valid_[i] != 0) result_.numbers[i] = NumberOf(values_[i]);
+      if (valid_[i] == 0 || std::fabs(values_[i]) > reach_) continue;
+      result_.numbers[i] = NumberOf(values_[i]);
     }
     Verify();
     const auto escapes = static_cast<std::size_t>(
@@ -113,13 +114,14 @@ class ValueQuantiser {
     }
     if (bound_.mode == BoundMode::kPointwise) return ChooseLogarithm(mantissa_bits);
     // Rounding to the type moves a value by half a unit in its last place at most: with a step
-    // that much smaller, hardly any value needs an escape.
-    const double unit =
-        largest_ > 0 ? std::ldexp(1, std::ilogb(largest_) - mantissa_bits) : 0;
+    // that much smaller, hardly any value needs an escape. Values so large that half of the step
+    // were left, or the number too large, are escapes: a stray one costs no more than itself.
+    reach_ = std::min(std::ldexp(resolved_, mantissa_bits - 1), resolved_ * number_max);
+    const double largest = std::min(largest_, reach_);
+    const double unit = largest > 0 ? std::ldexp(1, std::ilogb(largest) - mantissa_bits) : 0;
     quantiser.kind = QuantiserKind::kLinear;
     quantiser.linear_step = 2 * resolved_ - unit;
-    return quantiser.linear_step > resolved_ && std::isfinite(quantiser.linear_step) &&
-           largest_ / quantiser.linear_step < number_max;
+    return quantiser.linear_step > resolved_ && std::isfinite(quantiser.linear_step);
   }
 
   bool ChooseLogarithm(int mantissa_bits) {
@@ -203,6 +205,7 @@ class ValueQuantiser {
   const std::span<const std::uint8_t> masked_;
   double resolved_ = 0, low_ = HUGE_VAL, high_ = -HUGE_VAL;
   double smallest_ = HUGE_VAL, largest_ = 0;  // magnitudes
+  double reach_ = HUGE_VAL;                   // magnitudes beyond are escaped
   double steps_per_octave_ = 0;
   std::int64_t origin_ = 0;
   std::vector<double> values_;

@@ -1,0 +1,90 @@
+// Writes the seeds of tests/fuzz/corpus/chunk, which are checked in: chunk_fuzz_seeds FOLDER.
+#include <bit>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "compress/encode/chunk_encoder.h"
+#include "compress/encode/chunk_samples.h"
+#include "compress/encode/coded_chunk_encoder.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+// The shapes of chunk_fuzz.cc, by its numbers.
+ChunkShape ShapeOf(std::uint8_t number) {
+  switch (number) {
+    case 0: return {.dtype = Dtype::kU8, .samples = 2, .rank = 2, .extent = {64, 64, 1, 1}};
+    case 1:
+      return {.dtype = Dtype::kU8, .samples = 3, .rank = 3, .extent = {8, 24, 3, 1},
+              .channel_axis = 2};
+    case 2:
+      return {.dtype = Dtype::kU16, .samples = 1, .rank = 3, .extent = {4, 8, 24, 1},
+              .channel_axis = 0};
+    case 3: return {.dtype = Dtype::kF32, .samples = 2, .rank = 2, .extent = {8, 24, 1, 1}};
+    case 4: return {.dtype = Dtype::kF16, .samples = 5, .rank = 1, .extent = {40, 1, 1, 1}};
+    case 5: return {.dtype = Dtype::kF64, .samples = 2, .rank = 1, .extent = {30, 1, 1, 1}};
+    case 6: return {.dtype = Dtype::kI32, .samples = 2, .rank = 2, .extent = {9, 25, 1, 1}};
+    default: return {.dtype = Dtype::kBytes, .samples = 1, .rank = 1, .extent = {16, 1, 1, 1}};
+  }
+}
+
+void Write(const std::filesystem::path& folder, const std::string& name, std::uint8_t number,
+           const EncodedChunk& chunk) {
+  std::ofstream file(folder / name, std::ios::binary);
+  file.put(static_cast<char>(number));
+  file.put(static_cast<char>(chunk.codec));
+  file.write(reinterpret_cast<const char*>(chunk.payload.data()),
+             static_cast<std::streamsize>(chunk.payload.size()));
+}
+
+void WriteSeeds(const std::filesystem::path& folder) {
+  SampleMaker maker(1);
+  const SampleKind kinds[] = {SampleKind::kSmooth, SampleKind::kFewValues, SampleKind::kHoles,
+                              SampleKind::kConstant, SampleKind::kSteps};
+  for (std::uint8_t number = 0; number < 8; ++number) {
+    ChunkShape shape = ShapeOf(number);
+    for (std::size_t k = 0; k < std::size(kinds); ++k) {
+      shape.fill_bits = 7;
+      const auto raw = maker.Make(shape, kinds[k]);
+      ErrorBound bound;
+      if (k % 2 == 0) bound = {.mode = BoundMode::kAbsolute, .absolute = 1};
+      if (k == 2 && shape.dtype == Dtype::kF32) {
+        bound = {.mode = BoundMode::kPointwise, .relative = 0.02};
+      }
+      const auto coded =
+          EncodeCodedChunk(shape, raw, {.profile = Profile::kDense, .bound = bound});
+      FOREBAY_CHECK(coded.has_value());
+      const std::string name = "shape" + std::to_string(number) + "_kind" + std::to_string(k);
+      if (coded->size() <= 4000) {
+        Write(folder, name, number, {.codec = ChunkCodec::kCoded, .payload = *coded});
+      }
+    }
+  }
+  const auto raw = maker.Make(ShapeOf(0), SampleKind::kFewValues);
+  for (const Profile profile : {Profile::kFast, Profile::kBalanced}) {
+    // More numbers of the same few values: zstd and LZ4 take them whole.
+    std::vector<std::byte> flat(raw.size(), raw[0]);
+    flat[5] = raw[1];
+    auto chunk = EncodeChunk(ShapeOf(0), flat, {.profile = profile});
+    FOREBAY_CHECK(chunk.has_value());
+    Write(folder, profile == Profile::kFast ? "fast" : "balanced", 0, *chunk);
+  }
+  std::vector<std::byte> stored(16, std::byte{3});
+  Write(folder, "stored", 7, {.codec = ChunkCodec::kStore, .payload = stored});
+}
+
+}  // namespace
+}  // namespace forebay::compress
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: chunk_fuzz_seeds FOLDER\n", stderr);
+    return 2;
+  }
+  std::filesystem::create_directories(argv[1]);
+  forebay::compress::WriteSeeds(argv[1]);
+  return 0;
+}
