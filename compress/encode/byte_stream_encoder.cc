@@ -11,6 +11,8 @@ namespace forebay::compress {
 namespace {
 
 constexpr int kWindowLog = 22;  // limits::kChunkBytesMax
+// Level 1 on a part is taken to be within a factor of two of a high level on the whole.
+constexpr std::size_t kProbeBytes = std::size_t{32} << 10;
 
 }  // namespace
 
@@ -38,6 +40,16 @@ std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes) {
   FOREBAY_CHECK(size > 0);
   body.resize(static_cast<std::size_t>(size));
   return body;
+}
+
+bool MayBeat(std::span<const std::byte> bytes, std::size_t other_bytes) {
+  if (bytes.size() <= 2 * kProbeBytes) return true;
+  // From the middle: the beginning of an image is often its flattest part.
+  const std::span<const std::byte> probe =
+      bytes.subspan((bytes.size() - kProbeBytes) / 2, kProbeBytes);
+  const std::size_t estimate =
+      CompressZstd(probe, 1).size() * (bytes.size() / kProbeBytes) / 2;
+  return estimate < other_bytes;
 }
 
 EncodedStream EncodeSideStream(std::span<const std::byte> bytes, int level) {

@@ -19,6 +19,10 @@ struct EncodedStream {
 std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level);
 std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes);
 
+// False where a part of `bytes` says that zstd will not come near `other_bytes`: a guess that
+// saves the time to try.
+bool MayBeat(std::span<const std::byte> bytes, std::size_t other_bytes);
+
 // zstd at `level`, or stored where that is no larger.
 EncodedStream EncodeSideStream(std::span<const std::byte> bytes, int level);
 

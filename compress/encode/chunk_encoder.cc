@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include "compress/decode/chunk_decoder.h"
@@ -37,10 +38,15 @@ Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
 // Decodes what was encoded: exact without a bound, else within it.
 Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
               std::span<const std::byte> payload, const ErrorBound& bound) {
-  std::vector<std::byte> decoded(raw.size()), scratch(ChunkScratchBytes(shape));
+  // Not zeroed: pages that the decoder never touches are never made.
+  const std::size_t scratch_bytes = ChunkScratchBytes(shape);
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes);
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(raw.size());
+  const std::span decoded(memory.get(), raw.size());
   const ChunkRange whole = ChunkRange::Whole(shape);
   FOREBAY_TRY(DecodeChunk(shape, ChunkCodec::kCoded, payload, whole,
-                          StridedOutput::Dense(shape, whole, decoded), scratch));
+                          StridedOutput::Dense(shape, whole, decoded),
+                          std::span(scratch.get(), scratch_bytes)));
   if (std::equal(raw.begin(), raw.end(), decoded.begin())) return {};
   if (bound.mode != BoundMode::kLossless) {
     const BoundReport report = CheckBound(shape.dtype, raw, decoded, bound, shape.fill_bits);
@@ -49,18 +55,21 @@ Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
   return Error(ErrorCode::kInternal, "chunk: decodes to something else than was encoded");
 }
 
-EncodedChunk EncodeBytes(std::span<const std::byte> raw, Profile profile) {
+// Without front ends, where that may be smaller than `coded_bytes`; else stored.
+EncodedChunk EncodeBytes(std::span<const std::byte> raw, Profile profile,
+                         std::size_t coded_bytes) {
+  const std::size_t worthwhile =
+      std::min(coded_bytes, raw.size() - raw.size() / kSavingShareMin);
   EncodedChunk chunk;
   if (profile == Profile::kFast) {
     chunk = {.codec = ChunkCodec::kLz4, .payload = CompressLz4(raw)};
-  } else {
+    if (chunk.payload.size() <= worthwhile) return chunk;
+  } else if (MayBeat(raw, worthwhile)) {
     const int level = profile == Profile::kBalanced ? 3 : 9;
     chunk = {.codec = ChunkCodec::kZstd, .payload = CompressZstd(raw, level)};
+    if (chunk.payload.size() <= worthwhile) return chunk;
   }
-  if (chunk.payload.size() >= raw.size() - raw.size() / kSavingShareMin) {
-    chunk = {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
-  }
-  return chunk;
+  return {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
 }
 
 }  // namespace
@@ -74,11 +83,11 @@ Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::b
                  "chunk: " + std::to_string(raw.size()) + " bytes, its shape has " +
                      std::to_string(shape.bytes()));
   }
-  EncodedChunk best = EncodeBytes(raw, options.profile);
   FOREBAY_ASSIGN(std::vector<std::byte> coded, EncodeCodedChunk(shape, raw, options));
-  if (coded.size() >= best.payload.size() ||
+  EncodedChunk plain = EncodeBytes(raw, options.profile, coded.size());
+  if (plain.codec != ChunkCodec::kStore ||
       coded.size() >= raw.size() - raw.size() / kSavingShareMin) {
-    return best;
+    return plain;
   }
   FOREBAY_TRY(Verify(shape, raw, coded, options.bound));
   return EncodedChunk{.codec = ChunkCodec::kCoded, .payload = std::move(coded)};

@@ -45,6 +45,74 @@ class CodedChunkEncoder {
     FillHoles(geometry_, holes_, codes_);
     EncodeTable();
     FOREBAY_TRY(EncodeAllPlanes());
+    return Serialise();
+  }
+
+  // Bytes without fill value, holes or gaps: nothing but channels and colours. False where they
+  // are of another kind; then nothing has been done.
+  bool IsPlain() const {
+    if (shape_.element_bytes() != 1 || OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
+    if (options_.bound.mode != BoundMode::kLossless) return false;
+    std::array<std::array<std::uint32_t, 256>, 4> counts{};
+    for (std::size_t i = 0; i < raw_.size(); ++i) {
+      ++counts[i % 4][std::to_integer<std::size_t>(raw_[i])];
+    }
+    std::uint32_t distinct = 0;
+    for (std::size_t value = 0; value < 256; ++value) {
+      const bool used = (counts[0][value] | counts[1][value] | counts[2][value] |
+                         counts[3][value]) != 0;
+      if (used && shape_.fill_bits == value) return false;
+      distinct += used ? 1 : 0;
+    }
+    return distinct > 128;
+  }
+
+  Result<std::vector<std::byte>> RunPlain() {
+    constexpr std::uint8_t kBits = 8;
+    head_.stages.plane_count = 1;
+    head_.stages.plane_bits[0] = kBits;
+    if (geometry_.channels == 1) {
+      FOREBAY_TRY(AddPlane(raw_));
+      return Serialise();
+    }
+    std::vector<std::vector<std::uint8_t>> channels = SplitBytes();
+    if (geometry_.channels >= 3) {
+      std::array<std::vector<std::uint32_t>, 3> colours;
+      for (std::size_t c = 0; c < 3; ++c) colours[c].assign(channels[c].begin(), channels[c].end());
+      head_.stages.colour = ChooseColour(geometry_, kBits, colours);
+      if (head_.stages.colour != ColourKind::kNone) {
+        ForwardColour(head_.stages.colour, kBits, geometry_.pixels(), channels[0].data(),
+                      channels[1].data(), channels[2].data());
+      }
+    }
+    for (const auto& channel : channels) FOREBAY_TRY(AddPlane(std::as_bytes(std::span(channel))));
+    return Serialise();
+  }
+
+ private:
+  Status AddPlane(std::span<const std::byte> samples) {
+    FOREBAY_ASSIGN(EncodedStream stream,
+                   EncodeSampleStream(geometry_, 8, samples, options_.profile));
+    streams_.push_back(std::move(stream));
+    return {};
+  }
+
+  std::vector<std::vector<std::uint8_t>> SplitBytes() const {
+    const std::size_t channels = geometry_.channels, inner = geometry_.inner_extent;
+    std::vector<std::vector<std::uint8_t>> split(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      split[c].resize(geometry_.pixels());
+      std::size_t pixel = 0;
+      for (std::size_t at = c * inner; at < raw_.size(); at += channels * inner) {
+        for (std::size_t i = 0; i < inner; ++i) {
+          split[c][pixel++] = std::to_integer<std::uint8_t>(raw_[at + i]);
+        }
+      }
+    }
+    return split;
+  }
+
+  std::vector<std::byte> Serialise() {
     for (std::size_t i = 0; i < streams_.size(); ++i) {
       head_.streams[i] = {.coder = streams_[i].coder,
                           .raw_bytes = static_cast<std::uint32_t>(streams_[i].raw_bytes),
@@ -54,7 +122,6 @@ class CodedChunkEncoder {
     return SerialiseChunk(head_);
   }
 
- private:
   void LoadBits() {
     const std::size_t bytes = shape_.element_bytes();
     bits_.resize(shape_.elements());
@@ -170,7 +237,9 @@ class CodedChunkEncoder {
   Status EncodeAllPlanes() {
     std::vector<std::vector<std::uint64_t>> channels = SplitChannels(geometry_, codes_);
     if (geometry_.channels >= 3 && code_bits_ > 0 && code_bits_ <= 16) {
-      head_.stages.colour = ChooseColour(geometry_, code_bits_, channels);
+      std::array<std::vector<std::uint32_t>, 3> colours;
+      for (std::size_t c = 0; c < 3; ++c) colours[c] = BitsOf(channels[c], 0, code_bits_);
+      head_.stages.colour = ChooseColour(geometry_, code_bits_, colours);
       if (head_.stages.colour != ColourKind::kNone) {
         ForwardColour(head_.stages.colour, code_bits_, geometry_.pixels(), channels[0].data(),
                       channels[1].data(), channels[2].data());
@@ -209,8 +278,9 @@ class CodedChunkEncoder {
 Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
                                                 std::span<const std::byte> raw,
                                                 const ChunkOptions& options) {
-  FOREBAY_ASSIGN(std::vector<std::byte> payload,
-                 CodedChunkEncoder(shape, raw, options, HoleSearch::kOutliers).Run());
+  CodedChunkEncoder encoder(shape, raw, options, HoleSearch::kOutliers);
+  if (encoder.IsPlain()) return encoder.RunPlain();
+  FOREBAY_ASSIGN(std::vector<std::byte> payload, encoder.Run());
   const bool dense = options.profile != Profile::kFast && options.profile != Profile::kBalanced;
   // A mask that nobody declared is a guess: where time allows, see what it costs.
   if (!dense || shape.element_bytes() == 1) return payload;

@@ -12,16 +12,6 @@ namespace {
 // What must be gained over the next cheaper way to decode: one part in so many.
 constexpr std::size_t kGainShareMin = 64;
 
-std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned shift,
-                                  std::uint32_t bits) {
-  std::vector<std::uint32_t> part(codes.size());
-  const std::uint64_t mask = (1ULL << bits) - 1;
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    part[i] = static_cast<std::uint32_t>(codes[i] >> shift & mask);
-  }
-  return part;
-}
-
 std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned shift,
                                  std::uint8_t bits) {
   const std::size_t width = bits <= 8 ? 1 : 2;
@@ -39,7 +29,28 @@ bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
 
+// The richer search of the dense profiles may find less than the balanced one's.
+Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
+                                                std::span<const std::byte> samples,
+                                                Profile profile) {
+  FOREBAY_ASSIGN(std::vector<std::byte> planes, EncodePlanes(shape, samples, profile));
+  if (profile == Profile::kFast || profile == Profile::kBalanced) return planes;
+  FOREBAY_ASSIGN(std::vector<std::byte> balanced,
+                 EncodePlanes(shape, samples, Profile::kBalanced));
+  return balanced.size() < planes.size() ? balanced : planes;
+}
+
 }  // namespace
+
+std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned shift,
+                                  std::uint32_t bits) {
+  std::vector<std::uint32_t> part(codes.size());
+  const std::uint64_t mask = (1ULL << bits) - 1;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    part[i] = static_cast<std::uint32_t>(codes[i] >> shift & mask);
+  }
+  return part;
+}
 
 std::vector<std::vector<std::uint64_t>> SplitChannels(const ChunkGeometry& geometry,
                                                       std::span<const std::uint64_t> codes) {
@@ -83,13 +94,12 @@ std::size_t EstimateCodeBytes(const ChunkGeometry& geometry, std::uint32_t bits,
 }
 
 ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
-                        std::span<const std::vector<std::uint64_t>> channels) {
-  FOREBAY_CHECK(channels.size() >= 3 && bits <= 16);
+                        const std::array<std::vector<std::uint32_t>, 3>& channels) {
+  FOREBAY_CHECK(bits <= 16);
   ColourKind best = ColourKind::kNone;
   std::size_t best_bytes = 0;
   for (const ColourKind kind : {ColourKind::kNone, ColourKind::kGreen, ColourKind::kYCoCg}) {
-    std::array<std::vector<std::uint32_t>, 3> planes;
-    for (std::size_t c = 0; c < 3; ++c) planes[c] = BitsOf(channels[c], 0, bits);
+    std::array<std::vector<std::uint32_t>, 3> planes = channels;
     if (kind != ColourKind::kNone) {
       ForwardColour(kind, bits, planes[0].size(), planes[0].data(), planes[1].data(),
                     planes[2].data());
@@ -106,36 +116,46 @@ ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
   return best;
 }
 
-Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
-                                        unsigned shift, std::span<const std::uint64_t> codes,
-                                        Profile profile) {
-  const std::vector<std::byte> samples = SamplesOf(codes, shift, bits);
+Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
+                                         std::span<const std::byte> samples, Profile profile) {
   const std::size_t width = bits <= 8 ? 1 : 2;
   EncodedStream stream = {.coder = StreamCoder::kStore, .raw_bytes = samples.size(), .body = {}};
+  const std::span<const std::byte> first = samples.first(width);
   if (std::equal(samples.begin() + static_cast<std::ptrdiff_t>(width), samples.end(),
                  samples.begin())) {
     stream.coder = StreamCoder::kConstant;
-    stream.body.assign(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(width));
+    stream.body.assign(first.begin(), first.end());
     return stream;
   }
-  std::size_t best = samples.size();
-  const int level = profile == Profile::kFast || profile == Profile::kBalanced ? 3 : 9;
-  std::vector<std::byte> zstd = CompressZstd(samples, level);
-  if (Beats(zstd.size(), best)) {
-    best = zstd.size();
-    stream.coder = StreamCoder::kZstd;
-    stream.body = std::move(zstd);
-  }
+  std::vector<std::byte> planes;
+  std::size_t planes_bytes = samples.size();
   if (geometry.allows_planes) {
-    FOREBAY_ASSIGN(std::vector<std::byte> planes,
-                   EncodePlanes(geometry.Plane(bits), samples, profile));
-    if (Beats(planes.size(), best)) {
-      stream.coder = StreamCoder::kPlanes;
-      stream.body = std::move(planes);
+    FOREBAY_ASSIGN(planes, EncodePlanesWell(geometry.Plane(bits), samples, profile));
+    planes_bytes = std::min(planes_bytes, planes.size());
+  }
+  std::size_t best = samples.size();
+  const bool fast = profile == Profile::kFast;  // whose readers cannot wait for zstd
+  if (fast || MayBeat(samples, planes_bytes)) {
+    std::vector<std::byte> bytes =
+        fast ? CompressLz4(samples) : CompressZstd(samples, profile == Profile::kBalanced ? 3 : 9);
+    if (Beats(bytes.size(), best)) {
+      best = bytes.size();
+      stream.coder = fast ? StreamCoder::kLz4 : StreamCoder::kZstd;
+      stream.body = std::move(bytes);
     }
   }
-  if (stream.coder == StreamCoder::kStore) stream.body = samples;
+  if (!planes.empty() && Beats(planes.size(), best)) {
+    stream.coder = StreamCoder::kPlanes;
+    stream.body = std::move(planes);
+  }
+  if (stream.coder == StreamCoder::kStore) stream.body.assign(samples.begin(), samples.end());
   return stream;
+}
+
+Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
+                                        unsigned shift, std::span<const std::uint64_t> codes,
+                                        Profile profile) {
+  return EncodeSampleStream(geometry, bits, SamplesOf(codes, shift, bits), profile);
 }
 
 }  // namespace forebay::compress

@@ -25,12 +25,19 @@ std::uint8_t SplitBits(std::uint32_t bits, std::array<std::uint8_t, kPlanesMax>&
 std::size_t EstimateCodeBytes(const ChunkGeometry& geometry, std::uint32_t bits,
                               std::span<const std::uint64_t> codes);
 
-// The colour space with the smallest estimated cost.
+// The colour space with the smallest estimated cost, of the first three channels' codes, one
+// after the other.
 ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
-                        std::span<const std::vector<std::uint64_t>> channels);
+                        const std::array<std::vector<std::uint32_t>, 3>& channels);
+std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned shift,
+                                  std::uint32_t bits);
 
-// The plane of bits [shift, shift + bits) of a channel's codes: constant, coded, zstd or stored,
-// whichever is smallest, with some weight on what decodes fast.
+// A plane of samples, of one or two bytes: constant, coded, zstd or stored, whichever is smallest,
+// with some weight on what decodes fast.
+Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
+                                         std::span<const std::byte> samples, Profile profile);
+
+// The same for bits [shift, shift + bits) of a channel's codes.
 Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                                         unsigned shift, std::span<const std::uint64_t> codes,
                                         Profile profile);
