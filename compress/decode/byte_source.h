@@ -1,0 +1,28 @@
+// Where a pack's bytes come from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// A file or what stands for one. ReadAt fills `bytes` whole or fails. Thread-safe.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  virtual std::uint64_t size() const = 0;
+  virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
+};
+
+// A file opened for reading, and read with pread. Errors name the path.
+Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);
+
+// Memory that outlives the source.
+std::unique_ptr<ByteSource> MemorySource(std::span<const std::byte> bytes);
+
+}  // namespace forebay::compress

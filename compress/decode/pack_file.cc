@@ -1,0 +1,443 @@
+#include "compress/decode/pack_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "compress/decode/pack_walk.h"
+#include "compress/decode/scratch_arena.h"
+#include "compress/decode/strided_copy.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+
+std::string NameOf(const PackSchema& schema, const ChunkEntry& entry) {
+  return "chunk of field " + schema.fields[entry.field].name + ", samples " +
+         std::to_string(entry.first_sample) + " to " +
+         std::to_string(entry.first_sample + entry.sample_count - 1) + ", at byte " +
+         std::to_string(entry.offset);
+}
+
+}  // namespace
+
+Result<PackFile> PackFile::Open(const ByteSource& source) {
+  PackFile file(source);
+  FOREBAY_TRY(file.ReadStart());
+  FOREBAY_TRY(file.ReadIndex());
+  file.SizeScratch();
+  return file;
+}
+
+Status PackFile::ReadStart() {
+  std::array<std::byte, kPackHeaderBytes> header;
+  if (source_->size() < header.size()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: not a pack file, only " +
+                                                  std::to_string(source_->size()) + " bytes");
+  }
+  FOREBAY_TRY(source_->ReadAt(0, header));
+  FOREBAY_ASSIGN(start_bytes_, PackStartBytes(header));
+  identity_ = PackIdentity(header);
+  if (start_bytes_ > source_->size()) return Damaged("the file ends within its schema");
+  std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
+  FOREBAY_TRY(source_->ReadAt(0, start));
+  FOREBAY_ASSIGN(schema_, ReadPackStart(start));
+  return {};
+}
+
+Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
+                                                    RecordType type) const {
+  std::array<std::byte, kRecordPrefixBytes> bytes;
+  FOREBAY_TRY(source_->ReadAt(offset, bytes));
+  FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(bytes));
+  if (prefix.type != type || prefix.payload_bytes > bytes_max ||
+      prefix.head_bytes > source_->size() - offset ||
+      prefix.payload_bytes > source_->size() - offset - prefix.head_bytes) {
+    return Damaged("a record of the wrong type or size at byte " + std::to_string(offset));
+  }
+  std::vector<std::byte> head(prefix.head_bytes);
+  FOREBAY_TRY(source_->ReadAt(offset, head));
+  FOREBAY_TRY(CheckRecordHead(identity_, offset, head));
+  std::vector<std::byte> payload(static_cast<std::size_t>(prefix.payload_bytes));
+  FOREBAY_TRY(source_->ReadAt(offset + prefix.head_bytes, payload));
+  if (PayloadChecksum(identity_, type, offset, payload) != prefix.payload_checksum) {
+    return Damaged("the record at byte " + std::to_string(offset) +
+                   " does not match its checksum");
+  }
+  return payload;
+}
+
+Status PackFile::ReadIndex() {
+  std::array<std::byte, kFooterBytes> bytes;
+  if (source_->size() - start_bytes_ < bytes.size()) return Damaged("the file has no end");
+  FOREBAY_TRY(source_->ReadAt(source_->size() - bytes.size(), bytes));
+  FOREBAY_ASSIGN(const PackFooter footer, ReadPackFooter(identity_, bytes));
+  const std::uint64_t end = source_->size() - bytes.size();
+  if (footer.index_offset < start_bytes_ || footer.index_offset > end ||
+      footer.index_bytes != end - footer.index_offset) {
+    return Damaged("a footer that points beside the index");
+  }
+  FOREBAY_ASSIGN(const std::vector<std::byte> payload,
+                 ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex));
+  FOREBAY_ASSIGN(index_, ReadPackIndex(schema_, payload));
+  if (index_.samples != footer.samples) return Damaged("footer and index disagree");
+  for (const ChunkEntry& entry : index_.chunks) {
+    if (entry.offset < start_bytes_ || entry.offset > end ||
+        entry.head_bytes > end - entry.offset ||
+        entry.payload_bytes > end - entry.offset - entry.head_bytes) {
+      return Damaged(NameOf(schema_, entry) + ": outside the file");
+    }
+  }
+  return {};
+}
+
+void PackFile::SizeScratch() {
+  field_begins_.assign(1, 0);
+  std::size_t next = 0;
+  std::size_t record = 0;
+  for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+    while (next < index_.chunks.size() && index_.chunks[next].field == field) {
+      const ChunkEntry& entry = index_.chunks[next++];
+      record = std::max(record, entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes));
+    }
+    field_begins_.push_back(next);
+  }
+  std::size_t decode = 0;
+  std::size_t raw = 0;
+  for (const PackField& field : schema_.fields) {
+    if (field.variable()) {
+      decode = std::max(decode, ChunkScratchBytes(BytesShape(limits::kChunkBytesMax)));
+      raw = std::max<std::size_t>(raw, limits::kChunkBytesMax);
+      continue;
+    }
+    const ChunkShape largest = field.Shape(0, field.samples_per_chunk);
+    decode = std::max(decode, ChunkScratchBytes(largest));
+    raw = std::max(raw, largest.bytes());
+  }
+  ScratchArena arena;
+  arena.Take<std::byte>(record);
+  arena.Take<std::byte>(raw);
+  arena.Take<std::byte>(decode);
+  scratch_bytes_ = arena.bytes();
+}
+
+Result<std::uint32_t> PackFile::FindField(std::string_view name) const {
+  std::string names;
+  for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+    if (schema_.fields[field].name == name) return field;
+    names += (field > 0 ? ", " : "") + schema_.fields[field].name;
+  }
+  return Error(ErrorCode::kNotFound,
+               "pack: no field " + std::string(name) + "; there are: " + names);
+}
+
+std::span<const ChunkEntry> PackFile::Chunks(std::uint32_t field, std::uint64_t first_sample,
+                                             std::uint64_t count) const {
+  const std::span<const ChunkEntry> all(index_.chunks);
+  const auto chunks = all.subspan(field_begins_[field],
+                                  field_begins_[field + 1] - field_begins_[field]);
+  const auto begin = std::ranges::partition_point(chunks, [&](const ChunkEntry& entry) {
+    return entry.first_sample + entry.sample_count <= first_sample;
+  });
+  const auto end = std::ranges::partition_point(chunks, [&](const ChunkEntry& entry) {
+    return entry.first_sample < first_sample + count;
+  });
+  return begin < end ? std::span<const ChunkEntry>(begin, end) : std::span<const ChunkEntry>();
+}
+
+Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
+                                             std::span<std::byte> scratch) const {
+  const std::size_t bytes = entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes);
+  if (scratch.size() < scratch_bytes_) {
+    return Error(ErrorCode::kInvalidArgument, "pack: scratch memory of " +
+                                                  std::to_string(scratch.size()) +
+                                                  " bytes, needed are " +
+                                                  std::to_string(scratch_bytes_));
+  }
+  ScratchArena arena(scratch);
+  const std::span<std::byte> record = arena.Take<std::byte>(bytes);
+  FOREBAY_TRY(source_->ReadAt(entry.offset, record));
+  const auto fail = [&](const Error& error) {
+    return error.WithContext(NameOf(schema_, entry));
+  };
+  const auto prefix = ReadRecordPrefix(record);
+  if (!prefix.has_value()) return fail(prefix.error());
+  if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
+      prefix->payload_bytes != entry.payload_bytes) {
+    return fail(Damaged("its record is not the one that the index names"));
+  }
+  const auto added = CheckRecordHead(identity_, entry.offset, record);
+  if (!added.has_value()) return fail(added.error());
+  auto head = ReadChunkHead(schema_, *added);
+  if (!head.has_value()) return fail(head.error());
+  if (head->field != entry.field || head->tile != entry.tile ||
+      head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
+      head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
+    return fail(Damaged("it holds other samples than the index says"));
+  }
+  LoadedChunk chunk{.head = std::move(*head),
+                    .payload = record.subspan(entry.head_bytes),
+                    .rest = scratch.subspan(arena.bytes() - ScratchArena::kAlignment)};
+  if (PayloadChecksum(identity_, RecordType::kChunk, entry.offset, chunk.payload) !=
+      prefix->payload_checksum) {
+    return fail(Damaged("its payload does not match its checksum"));
+  }
+  return chunk;
+}
+
+Status PackFile::VerifySamples(const ChunkHead& head, std::uint32_t first, std::uint32_t count,
+                               std::span<const std::byte> bytes) const {
+  const PackField& field = schema_.fields[head.field];
+  std::size_t at = 0;
+  for (std::uint32_t i = first; i < first + count; ++i) {
+    const std::size_t length = field.variable() ? head.LengthOf(i) : bytes.size() / count;
+    if (SampleChecksum(identity_, head.field, head.tile, head.first_sample + i, head.part_offset,
+                       bytes.subspan(at, length)) != head.ChecksumOf(i)) {
+      return Damaged("sample " + std::to_string(head.first_sample + i) + " of field " +
+                     field.name + " does not match its checksum");
+    }
+    at += length;
+  }
+  return {};
+}
+
+Status PackFile::ReadTile(const ChunkEntry& entry, std::uint64_t first_sample,
+                          std::uint64_t count, const PackRegion& region, const StridedOutput& out,
+                          std::span<std::byte> scratch) const {
+  const PackField& field = schema_.fields[entry.field];
+  const auto origin = field.TileOrigin(entry.tile);
+  const auto extent = field.TileExtent(entry.tile);
+  // What of the region lies in the tile, and where it goes.
+  const std::uint64_t begin = std::max(first_sample, entry.first_sample);
+  const std::uint64_t end = std::min(first_sample + count,
+                                     entry.first_sample + entry.sample_count);
+  ChunkRange range{.first_sample = static_cast<std::uint32_t>(begin - entry.first_sample),
+                   .sample_count = static_cast<std::uint32_t>(end - begin)};
+  StridedOutput part = out;
+  std::size_t skipped = static_cast<std::size_t>(begin - first_sample) * out.sample_stride;
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    const std::uint32_t low = std::max(region.origin[axis], origin[axis]);
+    const std::uint32_t high = std::min(region.origin[axis] + region.extent[axis],
+                                        origin[axis] + extent[axis]);
+    if (low >= high) return {};
+    range.origin[axis] = low - origin[axis];
+    range.extent[axis] = high - low;
+    skipped += (low - region.origin[axis]) * out.axis_stride[axis];
+  }
+  if (skipped > out.memory.size()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: the output is too small");
+  }
+  part.memory = out.memory.subspan(skipped);
+  FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
+  const ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
+  const ChunkRange whole =
+      ChunkRange::Samples(shape, range.first_sample, range.sample_count);
+  FOREBAY_TRY(CheckRange(shape, range, part));
+  ScratchArena arena(chunk.rest);
+  // Checksums are of whole samples: what is not wanted whole and dense is decoded aside.
+  const bool direct = IsDense(shape, range, part);
+  const std::size_t bytes = range.sample_count * shape.sample_bytes();
+  const std::span<std::byte> samples =
+      direct ? part.memory.first(bytes) : arena.Take<std::byte>(bytes);
+  const std::span<std::byte> work = arena.Take<std::byte>(ChunkScratchBytes(shape));
+  const Status decoded =
+      DecodeChunk(shape, chunk.head.codec, chunk.payload, whole,
+                  StridedOutput::Dense(shape, whole, samples), work);
+  if (!decoded.has_value()) return decoded.error().WithContext(NameOf(schema_, entry));
+  FOREBAY_TRY(VerifySamples(chunk.head, range.first_sample, range.sample_count, samples));
+  if (!direct) {
+    ChunkRange box = range;
+    ChunkShape taken = shape;
+    box.first_sample = 0;
+    taken.samples = range.sample_count;
+    CopyBox(taken, box, samples, part);
+  }
+  return {};
+}
+
+Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
+                      const PackRegion& region, const StridedOutput& out,
+                      std::span<std::byte> scratch) const {
+  if (field >= schema_.fields.size() || schema_.fields[field].variable()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: not a field of fixed size");
+  }
+  if (first_sample > samples() || count > samples() - first_sample) {
+    return Error(ErrorCode::kOutOfRange, "pack: it has " + std::to_string(samples()) + " samples");
+  }
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    const std::uint32_t extent = schema_.fields[field].extent[axis];
+    if (region.origin[axis] > extent || region.extent[axis] > extent - region.origin[axis]) {
+      return Error(ErrorCode::kOutOfRange,
+                   "pack: axis " + std::to_string(axis) + " of field " +
+                       schema_.fields[field].name + " has " + std::to_string(extent));
+    }
+  }
+  if (count == 0) return {};
+  for (const ChunkEntry& entry : Chunks(field, first_sample, count)) {
+    FOREBAY_TRY(ReadTile(entry, first_sample, count, region, out, scratch));
+  }
+  return {};
+}
+
+Status PackFile::ReadSamples(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
+                             std::span<std::byte> out, std::span<std::byte> scratch) const {
+  if (field >= schema_.fields.size()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: no such field");
+  }
+  const PackField& spec = schema_.fields[field];
+  StridedOutput strided{.memory = out, .sample_stride = spec.sample_bytes()};
+  std::size_t stride = DtypeBytes(spec.dtype);
+  for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
+    strided.axis_stride[axis] = stride;
+    stride *= spec.extent[axis];
+  }
+  return Read(field, first_sample, count, WholeRegion(field), strided, scratch);
+}
+
+Result<PackFile::DecodedChunk> PackFile::DecodeWhole(const ChunkEntry& entry,
+                                                     std::span<std::byte> scratch) const {
+  FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
+  const PackField& field = schema_.fields[entry.field];
+  ScratchArena arena(chunk.rest);
+  const auto bytes = arena.Take<std::byte>(static_cast<std::size_t>(chunk.head.raw_bytes));
+  if (!bytes.empty()) {
+    const ChunkShape shape = field.variable() ? BytesShape(chunk.head.raw_bytes)
+                                              : field.Shape(entry.tile, entry.sample_count);
+    const ChunkRange whole = ChunkRange::Whole(shape);
+    const Status decoded = DecodeChunk(shape, chunk.head.codec, chunk.payload, whole,
+                                       StridedOutput::Dense(shape, whole, bytes),
+                                       arena.Take<std::byte>(ChunkScratchBytes(shape)));
+    if (!decoded.has_value()) return decoded.error().WithContext(NameOf(schema_, entry));
+  }
+  FOREBAY_TRY(VerifySamples(chunk.head, 0, entry.sample_count, bytes));
+  return DecodedChunk{.head = chunk.head, .bytes = bytes};
+}
+
+Result<std::uint64_t> PackFile::SampleBytes(std::uint32_t field, std::uint64_t sample,
+                                            std::span<std::byte> scratch) const {
+  if (field >= schema_.fields.size() || sample >= samples()) {
+    return Error(ErrorCode::kOutOfRange, "pack: no such field or sample");
+  }
+  if (!schema_.fields[field].variable()) return schema_.fields[field].sample_bytes();
+  const ChunkEntry& entry = Chunks(field, sample, 1).front();
+  if (entry.sample_bytes != 0) return entry.sample_bytes;
+  FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
+  return chunk.head.LengthOf(static_cast<std::uint32_t>(sample - entry.first_sample));
+}
+
+Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
+                           std::span<std::byte> scratch) const {
+  if (field >= schema_.fields.size() || !schema_.fields[field].variable() ||
+      sample >= samples()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: not a sample of a variable field");
+  }
+  std::uint64_t filled = 0;
+  for (const ChunkEntry& entry : Chunks(field, sample, 1)) {
+    FOREBAY_ASSIGN(const DecodedChunk chunk, DecodeWhole(entry, scratch));
+    const auto wanted = static_cast<std::uint32_t>(sample - entry.first_sample);
+    std::size_t at = 0;
+    for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
+    const std::size_t length = chunk.head.LengthOf(wanted);
+    if (entry.part_offset != filled || length > out.size() - filled) {
+      return Error(ErrorCode::kInvalidArgument,
+                   "pack: the output does not have the sample's length");
+    }
+    if (length > 0) std::memcpy(out.data() + filled, chunk.bytes.data() + at, length);
+    filled += length;
+  }
+  if (filled != out.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "pack: the output does not have the sample's length");
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
+                                                std::uint64_t count) const {
+  if (first_sample > samples() || count > samples() - first_sample) {
+    return Error(ErrorCode::kOutOfRange, "pack: it has " + std::to_string(samples()) + " samples");
+  }
+  std::vector<std::string> keys;
+  if (!has_keys()) {
+    keys.resize(static_cast<std::size_t>(count));
+    return keys;
+  }
+  for (const KeyEntry& entry : index_.keys) {
+    if (entry.first_sample + entry.sample_count <= first_sample) continue;
+    if (entry.first_sample >= first_sample + count) break;
+    FOREBAY_ASSIGN(const std::vector<std::byte> payload,
+                   ReadRecord(entry.offset, limits::kPackKeysBytesMax, RecordType::kKeys));
+    ByteReader reader(payload);
+    for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+      const std::string_view key = reader.ReadString(limits::kPackKeyBytesMax);
+      const std::uint64_t sample = entry.first_sample + i;
+      if (sample >= first_sample && sample < first_sample + count) keys.emplace_back(key);
+    }
+    if (!reader.ok() || reader.remaining() != 0) return Damaged("a key record of wrong length");
+  }
+  return keys;
+}
+
+namespace {
+
+// The index of what a walk over the records found: the chunks of each field up to the sample
+// that all fields and the keys have reached.
+PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chunks,
+                          std::vector<KeyEntry> keys) {
+  std::vector<std::uint64_t> reached(schema.fields.size(), 0);
+  for (const ChunkEntry& entry : chunks) {
+    const PackField& field = schema.fields[entry.field];
+    const bool last_tile = entry.tile + 1 == field.tiles();
+    const bool last_part = entry.sample_bytes == 0 ||
+                           entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
+    if (last_tile && last_part) reached[entry.field] = entry.first_sample + entry.sample_count;
+  }
+  PackIndex index;
+  index.samples = *std::ranges::min_element(reached);
+  if (!keys.empty()) {
+    index.samples = std::min(index.samples, keys.back().first_sample + keys.back().sample_count);
+  }
+  const auto beyond = [&](const auto& entry) {
+    return entry.first_sample + entry.sample_count > index.samples;
+  };
+  // A chunk that reaches beyond takes all of its samples with it.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (const auto& entry : chunks) {
+      if (entry.first_sample < index.samples && beyond(entry)) {
+        index.samples = entry.first_sample;
+        changed = true;
+      }
+    }
+    for (const auto& entry : keys) {
+      if (entry.first_sample < index.samples && beyond(entry)) {
+        index.samples = entry.first_sample;
+        changed = true;
+      }
+    }
+  }
+  std::erase_if(chunks, beyond);
+  std::erase_if(keys, beyond);
+  std::ranges::stable_sort(chunks, {}, &ChunkEntry::field);
+  index.chunks = std::move(chunks);
+  index.keys = std::move(keys);
+  return index;
+}
+
+}  // namespace
+
+Result<PackFile> PackFile::Recover(const ByteSource& source) {
+  PackFile file(source);
+  FOREBAY_TRY(file.ReadStart());
+  PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_);
+  while (walk.Next()) continue;
+  file.index_ = CompleteSamples(file.schema_, walk.chunks(), walk.keys());
+  FOREBAY_TRY(CheckPackIndex(file.schema_, file.index_));
+  file.SizeScratch();
+  return file;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,116 @@
+// Reads a pack file (docs/pack.md): whole samples, single fields, regions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compress/decode/byte_source.h"
+#include "compress/decode/chunk_decoder.h"
+#include "compress/format/pack_format.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// A box of a field's elements; the field's whole extent where it is not said.
+struct PackRegion {
+  std::array<std::uint32_t, kChunkRankMax> origin = {0, 0, 0, 0};
+  std::array<std::uint32_t, kChunkRankMax> extent = {1, 1, 1, 1};
+};
+
+// An open pack; holds its index. Borrows the source, which outlives it. Reading is const and
+// thread-safe, with scratch memory of the caller's, and allocates only for errors and keys.
+//
+// Every chunk is checked against its checksum before it is decoded, every sample after. A
+// damaged chunk costs its own samples: the error (kDataLoss) names field, samples and byte.
+class PackFile {
+ public:
+  // Reads header, schema, footer and index. Errors: kInvalidArgument (not a pack),
+  // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help).
+  static Result<PackFile> Open(const ByteSource& source);
+
+  // As Open, without footer and index: walks over the records as far as they are sound and
+  // keeps the samples that are complete in all fields. Every payload is read and verified.
+  static Result<PackFile> Recover(const ByteSource& source);
+
+  const PackSchema& schema() const { return schema_; }
+  std::uint64_t samples() const { return index_.samples; }
+  std::uint64_t identity() const { return identity_; }
+  const PackIndex& index() const { return index_; }
+  bool has_keys() const { return !index_.keys.empty(); }
+
+  // The number of a field. kNotFound names those there are.
+  Result<std::uint32_t> FindField(std::string_view name) const;
+
+  // The chunks of a field that hold any of the samples, in order.
+  std::span<const ChunkEntry> Chunks(std::uint32_t field, std::uint64_t first_sample,
+                                     std::uint64_t count) const;
+
+  // Scratch memory that any call below needs.
+  std::size_t ScratchBytes() const { return scratch_bytes_; }
+
+  PackRegion WholeRegion(std::uint32_t field) const {
+    return {.extent = schema_.fields[field].extent};
+  }
+
+  // Elements of a fixed field: element (s, i0 .. i3) of the samples and the region lies at byte
+  // s * sample_stride + sum of i * axis_stride of `out`.
+  Status Read(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
+              const PackRegion& region, const StridedOutput& out,
+              std::span<std::byte> scratch) const;
+
+  // Whole samples of a fixed field, dense.
+  Status ReadSamples(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
+                     std::span<std::byte> out, std::span<std::byte> scratch) const;
+
+  // The length of a variable field's sample, and its bytes.
+  Result<std::uint64_t> SampleBytes(std::uint32_t field, std::uint64_t sample,
+                                    std::span<std::byte> scratch) const;
+  Status ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
+                   std::span<std::byte> scratch) const;
+
+  // Keys of samples; empty strings where the pack has none.
+  Result<std::vector<std::string>> Keys(std::uint64_t first_sample, std::uint64_t count) const;
+
+  // Reads a chunk's head and payload, both verified, into `scratch`.
+  struct LoadedChunk {
+    ChunkHead head;
+    std::span<const std::byte> payload;
+    std::span<std::byte> rest;  // of the scratch memory
+  };
+  Result<LoadedChunk> Load(const ChunkEntry& entry, std::span<std::byte> scratch) const;
+
+  // Decodes a whole chunk of either kind into scratch memory and verifies its samples.
+  struct DecodedChunk {
+    ChunkHead head;
+    std::span<const std::byte> bytes;
+  };
+  Result<DecodedChunk> DecodeWhole(const ChunkEntry& entry, std::span<std::byte> scratch) const;
+
+ private:
+  explicit PackFile(const ByteSource& source) : source_(&source) {}
+
+  Status ReadStart();
+  Status ReadIndex();
+  void SizeScratch();
+  Result<std::vector<std::byte>> ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
+                                            RecordType type) const;
+  Status ReadTile(const ChunkEntry& entry, std::uint64_t first_sample, std::uint64_t count,
+                  const PackRegion& region, const StridedOutput& out,
+                  std::span<std::byte> scratch) const;
+  Status VerifySamples(const ChunkHead& head, std::uint32_t first, std::uint32_t count,
+                       std::span<const std::byte> bytes) const;
+
+  const ByteSource* source_;
+  std::uint64_t identity_ = 0;
+  std::uint64_t start_bytes_ = 0;
+  PackSchema schema_;
+  PackIndex index_;
+  std::vector<std::size_t> field_begins_;  // in index_.chunks; one more than fields
+  std::size_t scratch_bytes_ = 0;
+};
+
+}  // namespace forebay::compress

@@ -1,0 +1,154 @@
+// Damaged packs: every flip and every truncation is found, and costs its own samples only.
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "compress/encode/pack_test_model.h"
+#include "proto/contract/checksum.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::uint32_t kSeed = 20261121;
+
+// A small pack with all kinds of fields.
+PackModel SmallModel() {
+  PackModel model = MakeModel(4, kSeed);
+  model.sequences = {2};
+  model.schema.fields[0].extent = {4, 5, 3, 1};
+  model.schema.fields[0].tile = {3, 5, 3, 1};
+  model.schema.fields[1].extent = model.schema.fields[1].tile = {3, 3, 1, 1};
+  for (auto& sample : model.samples) {
+    sample[0].resize(60);
+    sample[1].resize(18);
+  }
+  return model;
+}
+
+enum class Outcome { kRight, kRefused, kWrong };
+
+// Reads every field of every sample of `bytes`.
+Outcome ReadAll(std::span<const std::byte> bytes, const PackModel& model, std::size_t* refused) {
+  static std::vector<std::byte> scratch;  // large, and as the last call left it
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  if (!pack.has_value()) return Outcome::kRefused;
+  if (pack->samples() != model.samples.size()) return Outcome::kWrong;
+  if (scratch.size() < pack->ScratchBytes()) scratch.resize(pack->ScratchBytes());
+  Outcome outcome = Outcome::kRight;
+  for (std::size_t s = 0; s < model.samples.size(); ++s) {
+    for (std::uint32_t field = 0; field < model.schema.fields.size(); ++field) {
+      const auto value = ReadField(*pack, field, s, scratch);
+      if (!value.has_value()) {
+        EXPECT_EQ(value.error().code(), ErrorCode::kDataLoss) << value.error().message();
+        ++*refused;
+        outcome = Outcome::kRefused;
+      } else if (*value != model.samples[s][field]) {
+        return Outcome::kWrong;
+      }
+    }
+  }
+  const auto keys = pack->Keys(0, model.samples.size());
+  if (!keys.has_value()) return Outcome::kRefused;
+  return *keys == model.keys ? outcome : Outcome::kWrong;
+}
+
+TEST(PackDamage, EveryFlippedBitIsFound) {
+  const TestFolder folder;
+  const PackModel model = SmallModel();
+  auto bytes = WritePack(model, folder);
+  ASSERT_LT(bytes.size(), 4096U);
+  std::size_t unread = 0;
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    std::size_t refused = 0;
+    const Outcome outcome = ReadAll(bytes, model, &refused);
+    ASSERT_NE(outcome, Outcome::kWrong) << "bit " << bit;
+    // A chunk's damage costs no more than its samples of one field.
+    ASSERT_LE(refused, 4U) << "bit " << bit;
+    unread += outcome == Outcome::kRight ? 1 : 0;
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+  }
+  // Padding between records is not looked at: less than 8 bytes a record.
+  EXPECT_LT(unread, bytes.size() * 8 / 12);
+}
+
+TEST(PackDamage, EveryTruncationIsFound) {
+  const TestFolder folder;
+  const PackModel model = SmallModel();
+  const auto bytes = WritePack(model, folder);
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    const auto source = MemorySource(std::span(bytes).first(length));
+    const auto pack = PackFile::Open(*source);
+    ASSERT_FALSE(pack.has_value()) << length;
+  }
+}
+
+TEST(PackDamage, ChunksDoNotPassForOneAnother) {
+  const TestFolder folder;
+  PackModel model = SmallModel();
+  model.sequences = {2};  // chunks of two samples
+  for (auto& sample : model.samples) sample = model.samples[0];  // all of them look alike
+  auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  const auto chunks = pack->Chunks(0, 0, 4);
+  ASSERT_GE(chunks.size(), 3U);
+  const ChunkEntry& a = chunks[0];
+  const ChunkEntry& b = chunks[2];  // the same tile of later samples
+  ASSERT_EQ(a.payload_bytes, b.payload_bytes);
+  const std::size_t length = a.head_bytes + static_cast<std::size_t>(a.payload_bytes);
+  std::swap_ranges(bytes.begin() + static_cast<std::ptrdiff_t>(a.offset),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(a.offset + length),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(b.offset));
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  const auto value = ReadField(*pack, 0, 0, scratch);
+  ASSERT_FALSE(value.has_value());
+  EXPECT_EQ(value.error().code(), ErrorCode::kDataLoss);
+  EXPECT_NE(value.error().message().find("field image, samples 0 to 1"), std::string::npos)
+      << value.error().message();
+}
+
+// Puts the header's checksum right again.
+void Fix(std::vector<std::byte>& bytes) {
+  const std::uint64_t checksum = Checksum(std::span(bytes).first(kPackHeaderBytes - 8));
+  for (std::size_t i = 0; i < 8; ++i) {
+    bytes[kPackHeaderBytes - 8 + i] = static_cast<std::byte>(checksum >> (8 * i) & 0xFF);
+  }
+}
+
+TEST(PackDamage, NewerVersionsAndUnknownFeaturesAreRefusedByName) {
+  const TestFolder folder;
+  const auto bytes = WritePack(SmallModel(), folder);
+  for (const std::size_t at : {std::size_t{8}, std::size_t{16}}) {  // major version, features
+    auto newer = bytes;
+    newer[at] = at == 8 ? std::byte{2} : std::byte{1};
+    Fix(newer);
+    const auto source = MemorySource(newer);
+    const auto pack = PackFile::Open(*source);
+    ASSERT_FALSE(pack.has_value());
+    EXPECT_EQ(pack.error().code(), ErrorCode::kUnimplemented);
+  }
+  const std::vector<std::byte> text(100, std::byte{'a'});
+  const auto source = MemorySource(text);
+  EXPECT_EQ(PackFile::Open(*source).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(PackDamage, HugeSizesInTheHeaderAreRefusedBeforeAllocation) {
+  const TestFolder folder;
+  const auto bytes = WritePack(SmallModel(), folder);
+  for (std::size_t at = 32; at < 40; ++at) {  // bytes of the schema
+    auto huge = bytes;
+    huge[at] = std::byte{0xFF};
+    Fix(huge);
+    const auto source = MemorySource(huge);
+    const auto pack = PackFile::Open(*source);
+    ASSERT_FALSE(pack.has_value());
+    EXPECT_EQ(pack.error().code(), ErrorCode::kDataLoss);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::compress

@@ -1,0 +1,240 @@
+// Packs: what goes in comes out, by sample, by run, by region; threads, resume and recovery.
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "compress/encode/pack_test_model.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::uint32_t kSeed = 20261121;
+
+void ExpectHolds(const PackFile& pack, const PackModel& model, std::size_t samples) {
+  ASSERT_EQ(pack.samples(), samples);
+  std::vector<std::byte> scratch(pack.ScratchBytes());
+  for (std::size_t s = 0; s < samples; ++s) {
+    for (std::uint32_t field = 0; field < model.schema.fields.size(); ++field) {
+      const auto value = ReadField(pack, field, s, scratch);
+      ASSERT_TRUE(value.has_value()) << value.error().message();
+      ASSERT_EQ(*value, model.samples[s][field]) << "sample " << s << ", field " << field;
+    }
+  }
+}
+
+TEST(PackFile, GivesBackSchemaSamplesAndKeys) {
+  const TestFolder folder;
+  for (const bool aligned : {false, true}) {
+    const PackModel model = MakeModel(23, kSeed, aligned);
+    const auto bytes = WritePack(model, folder);
+    const auto source = MemorySource(bytes);
+    const auto pack = PackFile::Open(*source);
+    ASSERT_TRUE(pack.has_value()) << pack.error().message();
+    ExpectHolds(*pack, model, 23);
+    EXPECT_EQ(pack->schema().provenance, model.schema.provenance);
+    EXPECT_EQ(pack->schema().fields[0].tile, model.schema.fields[0].tile);
+    EXPECT_EQ(pack->schema().fields[1].fill_bits, model.schema.fields[1].fill_bits);
+    const auto keys = pack->Keys(3, 18);
+    ASSERT_TRUE(keys.has_value());
+    EXPECT_EQ(*keys, std::vector<std::string>(model.keys.begin() + 3, model.keys.begin() + 21));
+    EXPECT_EQ(*pack->FindField("text"), 4U);
+    EXPECT_EQ(pack->FindField("txt").error().code(), ErrorCode::kNotFound);
+    for (const ChunkEntry& entry : pack->index().chunks) {
+      EXPECT_EQ((entry.offset + entry.head_bytes) % (aligned ? 4096 : 8), 0U);
+    }
+  }
+}
+
+TEST(PackFile, ReadsRunsAndRegionsIntoStridedMemory) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(23, kSeed);
+  const auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  std::mt19937 random(kSeed);
+  const PackField& image = pack->schema().fields[0];
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t first = random() % 23;
+    const std::size_t count = 1 + random() % (23 - first);
+    PackRegion region;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      region.origin[axis] = static_cast<std::uint32_t>(random() % image.extent[axis]);
+      region.extent[axis] =
+          static_cast<std::uint32_t>(1 + random() % (image.extent[axis] - region.origin[axis]));
+    }
+    // Rows one after the other with gaps, samples in reverse nesting.
+    const std::size_t row = region.extent[1] * region.extent[2] + 5;
+    StridedOutput out{.sample_stride = row * region.extent[0] + 11,
+                      .axis_stride = {row, region.extent[2], 1, 1}};
+    std::vector<std::byte> memory(out.sample_stride * count, std::byte{0x77});
+    out.memory = memory;
+    ASSERT_TRUE(pack->Read(0, first, count, region, out, scratch).has_value());
+    std::size_t touched = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+      for (std::uint32_t y = 0; y < region.extent[0]; ++y) {
+        for (std::uint32_t x = 0; x < region.extent[1]; ++x) {
+          for (std::uint32_t c = 0; c < region.extent[2]; ++c) {
+            const std::size_t from = ((region.origin[0] + y) * 30 + region.origin[1] + x) * 3 +
+                                     region.origin[2] + c;
+            ASSERT_EQ(memory[s * out.sample_stride + y * row + x * region.extent[2] + c],
+                      model.samples[first + s][0][from]) << "round " << round << ", seed " << kSeed;
+            ++touched;
+          }
+        }
+      }
+    }
+    EXPECT_GE(static_cast<std::size_t>(std::ranges::count(memory, std::byte{0x77})) + touched,
+              memory.size());
+  }
+}
+
+TEST(PackFile, IsTheSameForAnyNumberOfThreads) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(40, kSeed);
+  const auto one = WritePack(model, folder, {.profile = Profile::kDense, .threads = 1});
+  for (unsigned threads : {2U, 5U}) {
+    EXPECT_EQ(WritePack(model, folder, {.profile = Profile::kDense, .threads = threads}), one);
+  }
+}
+
+TEST(PackFile, ResumedRunsGiveTheFileOfAnUninterruptedOne) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(40, kSeed);
+  const auto whole = WritePack(model, folder);
+  std::mt19937 random(kSeed);
+  std::size_t resumed_late = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::string path = folder.Path("killed.fbp");
+    const std::size_t cut = random() % whole.size();
+    WriteFile(path + ".part", std::span(whole).first(cut));
+    auto writer = PackWriter::Resume(path, model.schema, {});
+    ASSERT_TRUE(writer.has_value()) << writer.error().message();
+    resumed_late += (*writer)->next_sample() > 0 ? 1 : 0;
+    ASSERT_TRUE(AddAll(model, **writer, model.samples.size()).has_value());
+    ASSERT_TRUE((*writer)->Finish().has_value());
+    ASSERT_EQ(ReadFile(path), whole) << "cut at " << cut << ", seed " << kSeed;
+    std::filesystem::remove(path);
+  }
+  EXPECT_GT(resumed_late, 0U);
+}
+
+TEST(PackFile, RecoversWhatIsCompleteWithoutAnIndex) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(40, kSeed);
+  const auto whole = WritePack(model, folder);
+  std::uint64_t most = 0;
+  for (std::size_t bytes = 0; bytes <= whole.size(); bytes += 97) {
+    const auto source = MemorySource(std::span(whole).first(bytes));
+    const auto pack = PackFile::Recover(*source);
+    if (!pack.has_value()) continue;
+    EXPECT_GE(pack->samples(), most);
+    most = pack->samples();
+    ExpectHolds(*pack, model, static_cast<std::size_t>(most));
+  }
+  EXPECT_EQ(most, 40U);
+}
+
+TEST(PackFile, HoldsByteStringsLongerThanAChunk) {
+  const TestFolder folder;
+  PackModel model;
+  model.schema.fields = {{.name = "record", .fill_bits = {}, .bound = {},
+                          .samples_per_chunk = 100}};
+  for (const std::size_t bytes : {std::size_t{3}, std::size_t{9'000'000}, std::size_t{0},
+                                  static_cast<std::size_t>(limits::kChunkBytesMax),
+                                  static_cast<std::size_t>(limits::kChunkBytesMax) + 1}) {
+    auto& value = model.samples.emplace_back().emplace_back(bytes);
+    for (std::size_t i = 0; i < bytes; ++i) value[i] = static_cast<std::byte>(i * i / 4096 & 0xFF);
+  }
+  const auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value()) << pack.error().message();
+  ExpectHolds(*pack, model, 5);
+  const auto recovered = PackFile::Recover(*source);
+  ASSERT_TRUE(recovered.has_value());
+  ExpectHolds(*recovered, model, 5);
+}
+
+TEST(PackFile, ExpandsNoiseByLessThanAThousandth) {
+  const TestFolder folder;
+  PackModel model;
+  model.schema.fields = {{.name = "noise", .kind = FieldKind::kImage, .dtype = Dtype::kU8,
+                          .rank = 2, .extent = {512, 512, 1, 1}, .fill_bits = {}, .bound = {},
+                          .samples_per_chunk = 8, .tile = {512, 512, 1, 1}}};
+  std::mt19937 random(kSeed);
+  for (int s = 0; s < 8; ++s) {
+    auto& value = model.samples.emplace_back().emplace_back(512 * 512);
+    for (std::byte& byte : value) byte = static_cast<std::byte>(random());
+  }
+  for (const Profile profile : {Profile::kFast, Profile::kBalanced, Profile::kDense}) {
+    EXPECT_LE(WritePack(model, folder, {.profile = profile}).size(),
+              8 * 512 * 512 * 1001 / 1000);
+  }
+}
+
+TEST(PackFile, AnEmptyPackIsAPack) {
+  const TestFolder folder;
+  const auto bytes = WritePack(MakeModel(0, kSeed), folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value()) << pack.error().message();
+  EXPECT_EQ(pack->samples(), 0U);
+}
+
+TEST(PackWriter, RefusesWhatDoesNotFit) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(3, kSeed);
+  const std::string path = folder.Path("x.fbp");
+  auto writer = PackWriter::Create(path, model.schema, {});
+  ASSERT_TRUE(writer.has_value());
+  std::vector<std::span<const std::byte>> fields(model.samples[0].begin(),
+                                                 model.samples[0].end());
+  EXPECT_EQ((*writer)->Add(std::span(fields).first(2), "a").error().code(),
+            ErrorCode::kInvalidArgument);
+  auto shorter = fields;
+  shorter[1] = shorter[1].first(4);
+  EXPECT_EQ((*writer)->Add(shorter, "a").error().code(), ErrorCode::kInvalidArgument);
+  ASSERT_TRUE((*writer)->Add(fields, "a").has_value());
+  EXPECT_EQ((*writer)->Add(fields, "").error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(PackWriter::Create(path, model.schema, {}).error().code(),
+            ErrorCode::kAlreadyExists);
+  PackSchema other = model.schema;
+  other.fields[0].name = "picture";
+  EXPECT_EQ(PackWriter::Resume(path, other, {}).error().code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(PackWriter::Resume(folder.Path("none"), other, {}).error().code(),
+            ErrorCode::kNotFound);
+  ASSERT_TRUE((*writer)->Finish().has_value());
+  EXPECT_EQ((*writer)->Add(fields, "b").error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(PackWriter::Create(path, model.schema, {}).error().code(),
+            ErrorCode::kAlreadyExists);
+}
+
+TEST(PackSchema, RefusesWhatMakesNoSense) {
+  const PackModel model = MakeModel(0, kSeed);
+  EXPECT_TRUE(CheckSchema(model.schema).has_value());
+  const auto refused = [&](auto&& change) {
+    PackSchema schema = model.schema;
+    change(schema);
+    return !CheckSchema(schema).has_value();
+  };
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields.clear(); }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[1].name = "image"; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].name = ""; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].extent[0] = 0; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].tile[0] = 21; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].rank = 5; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].channel_axis = 3; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].samples_per_chunk = 0; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[0].samples_per_chunk = 1 << 16; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[1].valid_bits = 17; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.fields[3].bound.mode = 6; }));
+  EXPECT_TRUE(refused([](PackSchema& s) { s.provenance.resize(257); }));
+}
+
+}  // namespace
+}  // namespace forebay::compress

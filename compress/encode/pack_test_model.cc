@@ -1,0 +1,113 @@
+#include "compress/encode/pack_test_model.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+
+TestFolder::TestFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "forebay-pack-XXXXXX").string();
+  FOREBAY_CHECK(mkdtemp(name.data()) != nullptr);
+  folder_ = name;
+}
+
+TestFolder::~TestFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+PackModel MakeModel(std::size_t samples, std::uint32_t seed, bool aligned) {
+  std::mt19937 random(seed);
+  PackModel model;
+  model.schema.aligned = aligned;
+  model.schema.provenance = {{"source", "a test"}, {"writer", "pack_test_model"}};
+  model.schema.fields = {
+      {.name = "image", .kind = FieldKind::kImage, .dtype = Dtype::kU8, .rank = 3,
+       .extent = {20, 30, 3, 1}, .channel_axis = 2, .fill_bits = {}, .bound = {},
+       .samples_per_chunk = 4, .tile = {16, 17, 3, 1}},
+      {.name = "depth", .kind = FieldKind::kImage, .dtype = Dtype::kU16, .rank = 2,
+       .extent = {17, 19, 1, 1}, .valid_bits = 12, .fill_bits = 0, .bound = {},
+       .samples_per_chunk = 3, .tile = {17, 19, 1, 1}},
+      {.name = "label", .kind = FieldKind::kLabel, .dtype = Dtype::kI32, .rank = 0,
+       .fill_bits = {}, .bound = {}, .samples_per_chunk = 16},
+      {.name = "weather", .kind = FieldKind::kMetadata, .dtype = Dtype::kF32, .rank = 1,
+       .extent = {7, 1, 1, 1}, .fill_bits = {}, .bound = {}, .samples_per_chunk = 5,
+       .tile = {7, 1, 1, 1}},
+      {.name = "text", .kind = FieldKind::kRaw, .dtype = Dtype::kBytes, .rank = 0,
+       .fill_bits = {}, .bound = {}, .samples_per_chunk = 6}};
+  for (std::size_t s = 0; s < samples; ++s) {
+    auto& fields = model.samples.emplace_back();
+    for (const PackField& field : model.schema.fields) {
+      const std::size_t bytes = field.variable() ? random() % 40 * (random() % 3)
+                                                 : static_cast<std::size_t>(field.sample_bytes());
+      auto& value = fields.emplace_back(bytes);
+      for (std::size_t i = 0; i < bytes; ++i) {
+        value[i] = static_cast<std::byte>((i / 3 + s + random() % 4) & 0xFF);
+      }
+      if (field.name == "depth") {
+        for (std::size_t i = 1; i < bytes; i += 2) value[i] &= std::byte{0x0F};
+      }
+    }
+    model.keys.push_back("sample/" + std::to_string(s * 7));
+  }
+  if (samples > 8) model.sequences = {5, 6};
+  return model;
+}
+
+Status AddAll(const PackModel& model, PackWriter& writer, std::size_t end) {
+  while (writer.next_sample() < end) {
+    const auto s = static_cast<std::size_t>(writer.next_sample());
+    for (std::size_t begin : model.sequences) {
+      if (begin == s) FOREBAY_TRY(writer.BeginSequence());
+    }
+    const std::vector<std::span<const std::byte>> fields(model.samples[s].begin(),
+                                                         model.samples[s].end());
+    FOREBAY_TRY(writer.Add(fields, model.keys.empty() ? "" : model.keys[s]));
+  }
+  return {};
+}
+
+std::vector<std::byte> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  FOREBAY_CHECK(file.good());
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+void WriteFile(const std::string& path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  FOREBAY_CHECK(file.good());
+}
+
+std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folder,
+                                 const PackWriterOptions& options) {
+  const std::string path = folder.Path("written.fbp");
+  auto writer = PackWriter::Create(path, model.schema, options);
+  FOREBAY_CHECK(writer.has_value());
+  FOREBAY_CHECK(AddAll(model, **writer, model.samples.size()).has_value());
+  FOREBAY_CHECK((*writer)->Finish().has_value());
+  std::vector<std::byte> bytes = ReadFile(path);
+  std::filesystem::remove(path);
+  return bytes;
+}
+
+Result<std::vector<std::byte>> ReadField(const PackFile& pack, std::uint32_t field,
+                                         std::uint64_t sample, std::span<std::byte> scratch) {
+  FOREBAY_ASSIGN(const std::uint64_t bytes, pack.SampleBytes(field, sample, scratch));
+  std::vector<std::byte> value(static_cast<std::size_t>(bytes));
+  if (pack.schema().fields[field].variable()) {
+    FOREBAY_TRY(pack.ReadBytes(field, sample, value, scratch));
+  } else {
+    FOREBAY_TRY(pack.ReadSamples(field, sample, 1, value, scratch));
+  }
+  return value;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,339 @@
+#include "compress/encode/pack_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "compress/decode/byte_source.h"
+#include "compress/decode/pack_walk.h"
+#include "compress/encode/record_queue.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::uint32_t kKeysPerRecord = 4096;
+constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
+
+// A field's samples that wait for their chunk to be full.
+struct FieldBuffer {
+  std::uint64_t first_sample = 0;
+  std::uint64_t begin = 0;  // samples before are in the file already
+  std::uint32_t samples = 0;
+  bool begins_sequence = true;
+  std::vector<std::byte> bytes;
+  std::vector<std::uint32_t> lengths;
+};
+
+// The tile's part of whole samples, dense.
+std::vector<std::byte> CutTile(const PackField& field, std::uint32_t tile,
+                               std::span<const std::byte> samples, std::uint32_t count) {
+  if (field.tiles() == 1) return {samples.begin(), samples.end()};
+  const auto origin = field.TileOrigin(tile);
+  const auto extent = field.TileExtent(tile);
+  const std::size_t element = DtypeBytes(field.dtype);
+  const auto sample_bytes = static_cast<std::size_t>(field.sample_bytes());
+  std::vector<std::byte> cut;
+  cut.reserve(count * field.Shape(tile, 1).bytes());
+  // Rows along the last axis are contiguous on both sides.
+  const std::size_t run = extent[3] * element;
+  for (std::uint32_t sample = 0; sample < count; ++sample) {
+    for (std::uint32_t a = 0; a < extent[0]; ++a) {
+      for (std::uint32_t b = 0; b < extent[1]; ++b) {
+        for (std::uint32_t c = 0; c < extent[2]; ++c) {
+          const std::size_t at =
+              ((std::size_t{origin[0] + a} * field.extent[1] + origin[1] + b) * field.extent[2] +
+               origin[2] + c) * field.extent[3] + origin[3];
+          const auto from = samples.subspan(sample * sample_bytes + at * element, run);
+          cut.insert(cut.end(), from.begin(), from.end());
+        }
+      }
+    }
+  }
+  return cut;
+}
+
+class FileWriter : public PackWriter {
+ public:
+  FileWriter(std::string path, const PackSchema& schema) : path_(std::move(path)), schema_(schema) {
+    buffers_.resize(schema_.fields.size());
+  }
+
+  // Takes the open file; records go to `offset` and on.
+  void Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
+             std::uint64_t offset) {
+    queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile},
+                                           options.threads, identity, path_ + ".part",
+                                           std::move(file), offset);
+  }
+
+  // What a walk found: every field goes on where its complete chunks end.
+  void SetPresent(const PackWalk& walk) {
+    for (const ChunkEntry& entry : walk.chunks()) {
+      const PackField& field = schema_.fields[entry.field];
+      const bool last_part = entry.sample_bytes == 0 ||
+                             entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
+      if (entry.tile + 1 == field.tiles() && last_part) {
+        FieldBuffer& buffer = buffers_[entry.field];
+        buffer.begin = buffer.first_sample = entry.first_sample + entry.sample_count;
+        buffer.begins_sequence = false;
+      }
+    }
+    next_ = buffers_[0].begin;
+    for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
+    if (!walk.keys().empty()) {
+      keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
+      has_keys_ = true;
+    }
+    // Without a key record nobody knows yet whether there will be keys: they begin anew.
+    next_ = walk.keys().empty() ? 0 : std::min(next_, keys_.first_sample);
+    queue_->SetPresent(walk.chunks(), walk.keys());
+  }
+
+  std::uint64_t next_sample() const override { return next_; }
+
+  Status BeginSequence() override {
+    FOREBAY_TRY(failure_);
+    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+      if (schema_.fields[field].rank < 2 || next_ < buffers_[field].begin) continue;
+      FOREBAY_TRY(Remember(Flush(field)));
+      buffers_[field].begins_sequence = true;
+    }
+    return {};
+  }
+
+  Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) override {
+    FOREBAY_TRY(failure_);
+    FOREBAY_TRY(CheckSample(fields, key));
+    for (std::uint32_t field = 0; field < fields.size(); ++field) {
+      raw_bytes_ += fields[field].size();
+      if (next_ < buffers_[field].begin) continue;
+      FOREBAY_TRY(Remember(AddField(field, fields[field])));
+    }
+    if (has_keys_ && next_ >= keys_.first_sample) {
+      key_bytes_.String(key);
+      ++keys_.sample_count;
+      if (keys_.sample_count == kKeysPerRecord || key_bytes_.size() >= kKeyRecordBytes) {
+        FOREBAY_TRY(Remember(FlushKeys()));
+      }
+    }
+    ++next_;
+    return {};
+  }
+
+  Result<PackSummary> Finish() override {
+    FOREBAY_TRY(failure_);
+    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+      FOREBAY_TRY(Remember(Flush(field)));
+    }
+    FOREBAY_TRY(Remember(FlushKeys()));
+    FOREBAY_TRY(Remember(queue_->Finish(next_)));
+    FOREBAY_TRY(Remember(Publish()));
+    failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
+    return PackSummary{.samples = next_,
+                       .raw_bytes = raw_bytes_,
+                       .file_bytes = queue_->offset(),
+                       .chunks = queue_->index().chunks.size()};
+  }
+
+ private:
+  Status Remember(Status status) {
+    if (!status.has_value()) failure_ = status;
+    return status;
+  }
+
+  Status CheckSample(std::span<const std::span<const std::byte>> fields, std::string_view key) {
+    const std::string where = path_ + ": sample " + std::to_string(next_) + ": ";
+    if (fields.size() != schema_.fields.size()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + std::to_string(fields.size()) + " fields, the schema has " +
+                       std::to_string(schema_.fields.size()));
+    }
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const PackField& field = schema_.fields[i];
+      const std::uint64_t wanted = field.variable() ? fields[i].size() : field.sample_bytes();
+      if (fields[i].size() != wanted || fields[i].size() > limits::kSampleBytesMax) {
+        return Error(ErrorCode::kInvalidArgument,
+                     where + "field " + field.name + " has " + std::to_string(fields[i].size()) +
+                         " bytes, wanted are " + std::to_string(wanted));
+      }
+    }
+    if (key.size() > limits::kPackKeyBytesMax) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + "a key of more than " + std::to_string(limits::kPackKeyBytesMax) +
+                       " bytes");
+    }
+    if (next_ == 0) has_keys_ = !key.empty();
+    if (has_keys_ == key.empty()) {
+      return Error(ErrorCode::kInvalidArgument, where + "keys are for all samples or for none");
+    }
+    return {};
+  }
+
+  Status AddField(std::uint32_t number, std::span<const std::byte> bytes) {
+    const PackField& field = schema_.fields[number];
+    FieldBuffer& buffer = buffers_[number];
+    if (field.variable()) {
+      if (buffer.bytes.size() + bytes.size() > limits::kChunkBytesMax) FOREBAY_TRY(Flush(number));
+      if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
+      buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
+    }
+    buffer.bytes.insert(buffer.bytes.end(), bytes.begin(), bytes.end());
+    if (++buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
+    return {};
+  }
+
+  // A byte string longer than a chunk: chunks of its own.
+  Status AddParts(std::uint32_t number, std::span<const std::byte> bytes) {
+    FieldBuffer& buffer = buffers_[number];
+    for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMax) {
+      const auto part =
+          bytes.subspan(at, std::min<std::size_t>(limits::kChunkBytesMax, bytes.size() - at));
+      FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                         .first_sample = buffer.first_sample,
+                                         .sample_count = 1,
+                                         .part_offset = at,
+                                         .sample_bytes = bytes.size()},
+                                .lengths = {static_cast<std::uint32_t>(part.size())},
+                                .raw = {part.begin(), part.end()},
+                                .keys = {}}));
+    }
+    ++buffer.first_sample;
+    return {};
+  }
+
+  // Hands the field's buffered samples on, tile by tile.
+  Status Flush(std::uint32_t number) {
+    FieldBuffer& buffer = buffers_[number];
+    if (buffer.samples == 0) return {};
+    const PackField& field = schema_.fields[number];
+    for (std::uint32_t tile = 0; tile < field.tiles(); ++tile) {
+      FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                         .tile = tile,
+                                         .first_sample = buffer.first_sample,
+                                         .sample_count = buffer.samples,
+                                         .begins_sequence = buffer.begins_sequence},
+                                .lengths = buffer.lengths,
+                                .raw = field.variable()
+                                           ? buffer.bytes
+                                           : CutTile(field, tile, buffer.bytes, buffer.samples),
+                                .keys = {}}));
+    }
+    buffer.first_sample += buffer.samples;
+    buffer.samples = 0;
+    buffer.begins_sequence = false;
+    buffer.bytes.clear();
+    buffer.lengths.clear();
+    return {};
+  }
+
+  Status FlushKeys() {
+    if (keys_.sample_count == 0) return {};
+    const KeyEntry keys = keys_;
+    keys_ = {.first_sample = keys.first_sample + keys.sample_count};
+    return queue_->Push({.type = RecordType::kKeys,
+                         .head = {},
+                         .lengths = {},
+                         .raw = std::exchange(key_bytes_, ByteWriter()).Release(),
+                         .keys = keys});
+  }
+
+  Status Publish() {
+    const std::string part = path_ + ".part";
+    if (std::rename(part.c_str(), path_.c_str()) != 0) {
+      return Error::FromErrno(errno, path_ + ": naming the finished file");
+    }
+    const std::size_t slash = path_.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
+    const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.get() < 0 || fsync(directory.get()) != 0) {
+      return Error::FromErrno(errno, folder + ": syncing");
+    }
+    return {};
+  }
+
+  const std::string path_;
+  const PackSchema schema_;
+  std::unique_ptr<RecordQueue> queue_;
+  std::vector<FieldBuffer> buffers_;
+  KeyEntry keys_;
+  ByteWriter key_bytes_;
+  bool has_keys_ = false;
+  std::uint64_t next_ = 0;
+  std::uint64_t raw_bytes_ = 0;
+  Status failure_;
+};
+
+Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& name) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t written = pwrite(file, bytes.data() + at, bytes.size() - at,
+                                   static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, name + ": writing");
+    at += static_cast<std::size_t>(written);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
+                                                       const PackSchema& schema,
+                                                       const PackWriterOptions& options) {
+  FOREBAY_TRY(CheckSchema(schema));
+  if (access(path.c_str(), F_OK) == 0) {
+    return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
+  }
+  const std::string part = path + ".part";
+  UniqueFd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0 && errno == EEXIST) {
+    return Error(ErrorCode::kAlreadyExists,
+                 part + ": an unfinished pack; resume it or remove it first");
+  }
+  if (file.get() < 0) return Error::FromErrno(errno, part + ": creating");
+  const std::vector<std::byte> start = WritePackStart(schema);
+  FOREBAY_TRY(WriteAll(file.get(), start, part));
+  auto writer = std::make_unique<FileWriter>(path, schema);
+  writer->Start(options, PackIdentity(start), std::move(file), start.size());
+  return std::unique_ptr<PackWriter>(std::move(writer));
+}
+
+Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
+                                                       const PackSchema& schema,
+                                                       const PackWriterOptions& options) {
+  FOREBAY_TRY(CheckSchema(schema));
+  const std::string part = path + ".part";
+  UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
+  FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(part));
+  const std::vector<std::byte> start = WritePackStart(schema);
+  std::vector<std::byte> there(std::min<std::uint64_t>(start.size(), source->size()));
+  FOREBAY_TRY(source->ReadAt(0, there));
+  if (!std::equal(there.begin(), there.end(), start.begin())) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 part + ": begun with another schema or other options; remove it to begin anew");
+  }
+  const std::uint64_t identity = PackIdentity(start);
+  PackWalk walk(*source, schema, identity, start.size());
+  while (walk.Next()) continue;
+  FOREBAY_TRY(WriteAll(file.get(), start, part));
+  if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {
+    return Error::FromErrno(errno, part + ": cutting off what is not whole");
+  }
+  auto writer = std::make_unique<FileWriter>(path, schema);
+  writer->Start(options, identity, std::move(file), walk.offset());
+  writer->SetPresent(walk);
+  return std::unique_ptr<PackWriter>(std::move(writer));
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,65 @@
+// Writes a pack file (docs/pack.md) as samples come, with bounded memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "compress/encode/plane_encoder.h"
+#include "compress/format/pack_format.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+struct PackWriterOptions {
+  Profile profile = Profile::kBalanced;
+  // Threads that encode; the file is the same for any number. 1: the caller's.
+  unsigned threads = 1;
+};
+
+struct PackSummary {
+  std::uint64_t samples = 0;
+  std::uint64_t raw_bytes = 0;   // of the samples' fields
+  std::uint64_t file_bytes = 0;
+  std::uint64_t chunks = 0;
+};
+
+// Writes PATH.part, which becomes PATH when it is finished and on the disk. Holds a chunk of each
+// field, and at most 2 * threads + 2 chunks under encode. After an error every call returns it
+// and PATH.part stays, for Resume. Not thread-safe; Add waits for the slowest encoder.
+class PackWriter {
+ public:
+  // Errors: kInvalidArgument (schema), kAlreadyExists (PATH or PATH.part), a system's.
+  static Result<std::unique_ptr<PackWriter>> Create(const std::string& path,
+                                                    const PackSchema& schema,
+                                                    const PackWriterOptions& options);
+
+  // Goes on with PATH.part, whose damaged or torn end is cut off. The caller adds samples from
+  // next_sample() on, the same as in the first run, sequences included; the finished file is
+  // then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
+  // (another schema).
+  static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
+                                                    const PackSchema& schema,
+                                                    const PackWriterOptions& options);
+
+  virtual ~PackWriter() = default;
+
+  // The number of the sample that Add takes next.
+  virtual std::uint64_t next_sample() const = 0;
+
+  // The next sample begins a sequence: nothing is predicted across. Chunks of fields with two
+  // axes or more end here.
+  virtual Status BeginSequence() = 0;
+
+  // Takes a sample: the bytes of its fields in the schema's order, elements little-endian and
+  // row-major. Keys are for all samples or for none. Errors: kInvalidArgument for other sizes.
+  virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
+
+  // Writes what is left, the index and the footer; publishes the file.
+  virtual Result<PackSummary> Finish() = 0;
+};
+
+}  // namespace forebay::compress

@@ -1,0 +1,199 @@
+#include "compress/encode/record_queue.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+
+RecordQueue::RecordQueue(const PackSchema& schema, const ChunkOptions& options, unsigned threads,
+                         std::uint64_t identity, std::string path, UniqueFd file,
+                         std::uint64_t offset)
+    : schema_(schema),
+      options_(options),
+      identity_(identity),
+      path_(std::move(path)),
+      file_(std::move(file)),
+      offset_(offset) {
+  for (unsigned i = 0; threads > 1 && i < threads; ++i) {
+    threads_.emplace_back([this](const std::stop_token& stop) { RunThread(stop); });
+  }
+}
+
+RecordQueue::~RecordQueue() {
+  for (std::jthread& thread : threads_) thread.request_stop();
+  changed_.notify_all();
+}
+
+void RecordQueue::SetPresent(const std::vector<ChunkEntry>& chunks,
+                             const std::vector<KeyEntry>& keys) {
+  for (const ChunkEntry& entry : chunks) {
+    present_chunks_.insert({entry.field, entry.first_sample, entry.tile, entry.part_offset});
+  }
+  if (!keys.empty()) present_keys_ = keys.back().first_sample + keys.back().sample_count;
+  index_.chunks = chunks;
+  index_.keys = keys;
+}
+
+Status RecordQueue::Push(PendingRecord record) {
+  const bool present =
+      record.type == RecordType::kKeys
+          ? record.keys.first_sample < present_keys_
+          : present_chunks_.contains({record.head.field, record.head.first_sample,
+                                      record.head.tile, record.head.part_offset});
+  if (present) return {};
+  auto task = std::make_unique<Task>();
+  task->record = std::move(record);
+  if (threads_.empty()) {
+    Encode(*task);
+    return WriteTask(*task);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+  const std::size_t full = 2 * threads_.size() + 2;
+  while (tasks_.size() >= full) FOREBAY_TRY(WriteFront());
+  return {};
+}
+
+void RecordQueue::RunThread(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [this] { return begun_ < tasks_.size(); })) {
+    Task& task = *tasks_[begun_++];
+    lock.unlock();
+    Encode(task);
+    lock.lock();
+    changed_.notify_all();
+  }
+}
+
+// Fills in what the head says of the samples, then encodes. Reads nothing that changes, so that
+// every thread does the same.
+void RecordQueue::Encode(Task& task) const {
+  PendingRecord& record = task.record;
+  if (record.type == RecordType::kKeys) {
+    const std::lock_guard lock(mutex_);
+    task.encoded = EncodedChunk{};
+    return;
+  }
+  const PackField& field = schema_.fields[record.head.field];
+  ByteWriter checksums;
+  ByteWriter lengths;
+  std::size_t at = 0;
+  for (std::uint32_t i = 0; i < record.head.sample_count; ++i) {
+    const std::size_t length =
+        field.variable() ? record.lengths[i] : record.raw.size() / record.head.sample_count;
+    if (field.variable()) lengths.Le(record.lengths[i]);
+    checksums.Le(SampleChecksum(identity_, record.head.field, record.head.tile,
+                                record.head.first_sample + i, record.head.part_offset,
+                                std::span(record.raw).subspan(at, length)));
+    at += length;
+  }
+  ChunkOptions options = options_;
+  options.bound = {.mode = static_cast<BoundMode>(field.bound.mode),
+                   .absolute = field.bound.absolute,
+                   .relative = field.bound.relative};
+  Result<EncodedChunk> encoded = EncodedChunk{};
+  if (!record.raw.empty()) {
+    const ChunkShape shape = field.variable()
+                                 ? BytesShape(record.raw.size())
+                                 : field.Shape(record.head.tile, record.head.sample_count);
+    encoded = EncodeChunk(shape, record.raw, options);
+  }
+  const std::lock_guard lock(mutex_);
+  task.checksums = checksums.Release();
+  task.lengths = lengths.Release();
+  task.encoded = std::move(encoded);
+}
+
+Status RecordQueue::WriteFront() {
+  std::unique_ptr<Task> task;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return tasks_.front()->encoded.has_value(); });
+    task = std::move(tasks_.front());
+    tasks_.pop_front();
+    --begun_;
+  }
+  return WriteTask(*task);
+}
+
+Status RecordQueue::WriteTask(Task& task) {
+  PendingRecord& record = task.record;
+  if (!task.encoded->has_value()) return task.encoded->error();
+  if (record.type == RecordType::kKeys) {
+    ByteWriter added;
+    added.Le(record.keys.first_sample);
+    added.Le(record.keys.sample_count);
+    record.keys.offset = offset_;
+    record.keys.payload_bytes = record.raw.size();
+    FOREBAY_TRY(AppendRecord(record.type, added.bytes(), record.raw, &record.keys.head_bytes));
+    index_.keys.push_back(record.keys);
+    return {};
+  }
+  const EncodedChunk& encoded = **task.encoded;
+  record.head.codec = encoded.codec;
+  record.head.raw_bytes = record.raw.size();
+  record.head.checksums = task.checksums;
+  record.head.lengths = task.lengths;
+  ChunkEntry entry{.field = record.head.field,
+                   .tile = record.head.tile,
+                   .first_sample = record.head.first_sample,
+                   .sample_count = record.head.sample_count,
+                   .offset = offset_,
+                   .payload_bytes = encoded.payload.size(),
+                   .part_offset = record.head.part_offset,
+                   .sample_bytes = record.head.sample_bytes};
+  FOREBAY_TRY(AppendRecord(record.type, WriteChunkHead(record.head), encoded.payload,
+                           &entry.head_bytes));
+  index_.chunks.push_back(entry);
+  return {};
+}
+
+Status RecordQueue::AppendRecord(RecordType type, std::span<const std::byte> added,
+                                 std::span<const std::byte> payload, std::uint32_t* head_bytes) {
+  std::vector<std::byte> record =
+      WriteRecordHead(identity_, offset_, type, 0, added, payload, schema_.aligned);
+  *head_bytes = static_cast<std::uint32_t>(record.size());
+  record.insert(record.end(), payload.begin(), payload.end());
+  record.resize((record.size() + 7) / 8 * 8);
+  return Append(record);
+}
+
+Status RecordQueue::Append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(file_.get(), bytes.data(), bytes.size(),
+                                   static_cast<off_t>(offset_));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, path_ + ": writing");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset_ += static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
+Status RecordQueue::Finish(std::uint64_t samples) {
+  while (!tasks_.empty()) FOREBAY_TRY(WriteFront());
+  index_.samples = samples;
+  std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
+  FOREBAY_TRY(CheckPackIndex(schema_, index_));
+  const std::uint64_t index_offset = offset_;
+  std::uint32_t head_bytes = 0;
+  FOREBAY_TRY(AppendRecord(RecordType::kIndex, {}, WritePackIndex(index_), &head_bytes));
+  FOREBAY_TRY(Append(WritePackFooter(identity_, {.index_offset = index_offset,
+                                                 .index_bytes = offset_ - index_offset,
+                                                 .samples = samples})));
+  if (fdatasync(file_.get()) != 0) return Error::FromErrno(errno, path_ + ": syncing");
+  return {};
+}
+
+}  // namespace forebay::compress

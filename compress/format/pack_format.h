@@ -1,0 +1,184 @@
+// The container's structures and how they become bytes (docs/pack.md). A pack file is a header, a
+// schema, records, an index record and a footer; records describe themselves, so that a file
+// without its end can be read by walking over them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compress/format/chunk_codec.h"
+#include "compress/format/chunk_shape.h"
+#include "proto/contract/result.h"
+#include "proto/contract/tensor.h"
+
+namespace forebay::compress {
+
+inline constexpr std::uint64_t kPackMagic = 0x314B'4150'5942'4546;    // "FEBYPAK1"
+inline constexpr std::uint64_t kFooterMagic = 0x3150'4E45'5942'4546;  // "FEBYENP1"
+inline constexpr std::uint32_t kRecordMagic = 0x4345'5246;            // "FREC"
+inline constexpr std::uint16_t kPackMajor = 1, kPackMinor = 0;
+inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
+inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
+inline constexpr std::uint64_t kKnownFeatures = 0;     // that a reader must understand
+
+enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4 };
+// A record of unknown type is skipped unless it carries this flag.
+inline constexpr std::uint16_t kRecordMustUnderstand = 1;
+
+// Persisted by number; never renumber.
+enum class FieldKind : std::uint8_t { kImage = 0, kLabel = 1, kMask = 2, kMetadata = 3, kRaw = 4 };
+
+// Declared error bound of a field; mode 0 is lossless (encode/error_bound.h has the modes).
+struct DeclaredBound {
+  std::uint8_t mode = 0;
+  double absolute = 0, relative = 0;
+};
+
+// A field of every sample. Fixed fields have up to 4 axes; a variable one is kBytes with rank 0:
+// byte strings of any length.
+struct PackField {
+  std::string name;
+  FieldKind kind = FieldKind::kRaw;
+  Dtype dtype = Dtype::kBytes;
+  std::uint8_t rank = 0;
+  std::array<std::uint32_t, kChunkRankMax> extent = {1, 1, 1, 1};
+  std::int8_t channel_axis = -1;
+  std::uint8_t valid_bits = 0;  // 0: all of the element's
+  std::optional<std::uint64_t> fill_bits = std::nullopt;
+  DeclaredBound bound;
+  std::uint32_t samples_per_chunk = 8;
+  std::array<std::uint32_t, kChunkRankMax> tile = {1, 1, 1, 1};  // extents of a chunk's tile
+
+  bool variable() const { return dtype == Dtype::kBytes && rank == 0; }
+  std::uint64_t sample_bytes() const;  // of a fixed field
+  std::uint32_t tiles() const;         // of one sample
+  // Origin and extent of tile `number`, in row-major order of tiles.
+  std::array<std::uint32_t, kChunkRankMax> TileOrigin(std::uint32_t number) const;
+  std::array<std::uint32_t, kChunkRankMax> TileExtent(std::uint32_t number) const;
+  // The shape of a chunk of `samples` samples of a tile.
+  ChunkShape Shape(std::uint32_t number, std::uint32_t samples) const;
+};
+
+// The shape as which the byte strings of a variable field's chunk are coded; not of no bytes.
+ChunkShape BytesShape(std::uint64_t bytes);
+
+struct PackSchema {
+  std::vector<PackField> fields;
+  std::vector<std::pair<std::string, std::string>> provenance;  // "source", "writer", ...
+  bool aligned = false;  // payloads of chunks begin at multiples of 4096
+};
+
+// kInvalidArgument for no or too many fields, names that repeat, shapes or tiles out of bounds.
+Status CheckSchema(const PackSchema& schema);
+
+// Header and schema, checksummed: how a pack file begins.
+std::vector<std::byte> WritePackStart(const PackSchema& schema);
+
+// The size of header and schema together, from the first kPackHeaderBytes of a file. Errors:
+// kInvalidArgument (not a pack), kUnimplemented (a newer version or feature), kDataLoss.
+Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header);
+
+// The schema of a pack from its first PackStartBytes().
+Result<PackSchema> ReadPackStart(std::span<const std::byte> start);
+
+// What identifies a pack's records: no record of another pack passes for its own.
+std::uint64_t PackIdentity(std::span<const std::byte> header);
+
+// A chunk of a field: a run of samples of one tile. Of a variable field a chunk holds whole
+// samples, or a part of one that is longer than a chunk.
+struct ChunkHead {
+  std::uint32_t field = 0;
+  std::uint32_t tile = 0;
+  std::uint64_t first_sample = 0;
+  std::uint32_t sample_count = 0;
+  ChunkCodec codec = ChunkCodec::kStore;
+  bool begins_sequence = false;  // nothing is predicted across its front
+  std::uint64_t raw_bytes = 0;   // of the elements, or of all byte strings
+  std::uint64_t part_offset = 0, sample_bytes = 0;  // of a part: where in a sample of how many
+  // Borrowed, little-endian: a u64 per sample, of its decoded bytes; a u32 per sample of a
+  // variable field.
+  std::span<const std::byte> checksums = {}, lengths = {};
+
+  std::uint64_t ChecksumOf(std::uint32_t index) const;
+  std::uint32_t LengthOf(std::uint32_t index) const;
+};
+
+// A record's beginning, whatever its type.
+struct RecordPrefix {
+  RecordType type = RecordType::kChunk;
+  std::uint16_t flags = 0;
+  std::uint32_t head_bytes = 0;  // prefix and what the type adds, padding included
+  std::uint64_t payload_bytes = 0, payload_checksum = 0;
+};
+
+// The head of a record whose payload is `payload`, at `offset` in the file.
+std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
+                                       RecordType type, std::uint16_t flags,
+                                       std::span<const std::byte> added,
+                                       std::span<const std::byte> payload, bool aligned);
+
+// From the first kRecordPrefixBytes of a record. Errors: kDataLoss.
+Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes);
+
+// Checks a whole head against its own checksum; returns what the type added.
+Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
+                                                   std::span<const std::byte> head);
+
+std::uint64_t PayloadChecksum(std::uint64_t identity, RecordType type, std::uint64_t offset,
+                              std::span<const std::byte> payload);
+
+// The checksum of a sample's decoded bytes in a chunk.
+std::uint64_t SampleChecksum(std::uint64_t identity, std::uint32_t field, std::uint32_t tile,
+                             std::uint64_t sample, std::uint64_t part_offset,
+                             std::span<const std::byte> bytes);
+
+std::vector<std::byte> WriteChunkHead(const ChunkHead& head);
+// Checked against the schema: tile, counts, sizes. Borrows `added`. Errors: kDataLoss.
+Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::byte> added);
+
+// Where a chunk lies. Sorted by field, first sample, tile, part.
+struct ChunkEntry {
+  std::uint32_t field = 0, tile = 0;
+  std::uint64_t first_sample = 0;
+  std::uint32_t sample_count = 0;
+  std::uint32_t head_bytes = 0;
+  std::uint64_t offset = 0;         // of the record
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t part_offset = 0, sample_bytes = 0;
+};
+
+struct KeyEntry {
+  std::uint64_t first_sample = 0;
+  std::uint32_t sample_count = 0;
+  std::uint32_t head_bytes = 0;
+  std::uint64_t offset = 0, payload_bytes = 0;
+};
+
+struct PackIndex {
+  std::uint64_t samples = 0;
+  std::vector<ChunkEntry> chunks;
+  std::vector<KeyEntry> keys;
+};
+
+std::vector<std::byte> WritePackIndex(const PackIndex& index);
+// Checked: sorted, no gaps and no overlaps within a field. Errors: kDataLoss.
+Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::byte> payload);
+// The same check on an index that was put together.
+Status CheckPackIndex(const PackSchema& schema, const PackIndex& index);
+
+struct PackFooter {
+  std::uint64_t index_offset = 0;  // of the index record
+  std::uint64_t index_bytes = 0;   // of the whole record
+  std::uint64_t samples = 0;
+};
+
+std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter& footer);
+Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::byte> bytes);
+
+}  // namespace forebay::compress

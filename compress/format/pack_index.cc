@@ -1,0 +1,196 @@
+// The index and the footer of a pack.
+#include <algorithm>
+#include <string>
+
+#include "compress/format/pack_format.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kChunkEntryBytes = 56;
+constexpr std::size_t kKeyEntryBytes = 32;
+
+Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+
+// Whether the chunks of a field cover samples 0 to `samples`, tile by tile, without gaps.
+class CoverageCheck {
+ public:
+  CoverageCheck(const PackField& field, std::uint64_t samples)
+      : tiles_(field.tiles()), variable_(field.variable()), samples_(samples) {}
+
+  bool Next(const ChunkEntry& entry) {
+    if (entry.tile != tile_ || entry.first_sample != first_ || entry.sample_count == 0 ||
+        entry.sample_count > samples_ - first_) {
+      return false;
+    }
+    if (tile_ > 0 && entry.sample_count != count_) return false;
+    count_ = entry.sample_count;
+    if (entry.sample_bytes != 0) return NextPart(entry);
+    if (entry.part_offset != 0 || part_ != 0) return false;
+    if (++tile_ == tiles_) {
+      tile_ = 0;
+      first_ += count_;
+    }
+    return true;
+  }
+
+  bool Complete() const { return first_ == samples_ && tile_ == 0 && part_ == 0; }
+
+ private:
+  // A sample in several chunks: all but the last one are of one length, which the entries do
+  // not hold; that they follow one another is seen when they are read.
+  bool NextPart(const ChunkEntry& entry) {
+    if (!variable_ || entry.sample_count != 1 || entry.part_offset < part_ ||
+        (part_ == 0) != (entry.part_offset == 0) || entry.part_offset >= entry.sample_bytes) {
+      return false;
+    }
+    part_ = entry.part_offset + 1;
+    const bool last = entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
+    if (last) {
+      part_ = 0;
+      ++first_;
+    }
+    return true;
+  }
+
+  const std::uint32_t tiles_;
+  const bool variable_;
+  const std::uint64_t samples_;
+  std::uint32_t tile_ = 0, count_ = 0;
+  std::uint64_t first_ = 0, part_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::byte> WritePackIndex(const PackIndex& index) {
+  ByteWriter writer;
+  writer.Le(index.samples);
+  writer.Le(static_cast<std::uint64_t>(index.chunks.size()));
+  writer.Le(static_cast<std::uint64_t>(index.keys.size()));
+  for (const ChunkEntry& entry : index.chunks) {
+    writer.Le(entry.field);
+    writer.Le(entry.tile);
+    writer.Le(entry.first_sample);
+    writer.Le(entry.sample_count);
+    writer.Le(entry.head_bytes);
+    writer.Le(entry.offset);
+    writer.Le(entry.payload_bytes);
+    writer.Le(entry.part_offset);
+    writer.Le(entry.sample_bytes);
+  }
+  for (const KeyEntry& entry : index.keys) {
+    writer.Le(entry.first_sample);
+    writer.Le(entry.sample_count);
+    writer.Le(entry.head_bytes);
+    writer.Le(entry.offset);
+    writer.Le(entry.payload_bytes);
+  }
+  return writer.Release();
+}
+
+Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  PackIndex index;
+  index.samples = reader.ReadLe<std::uint64_t>();
+  const auto chunks = reader.ReadLe<std::uint64_t>();
+  const auto keys = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || chunks > reader.remaining() / kChunkEntryBytes ||
+      keys > reader.remaining() / kKeyEntryBytes ||
+      chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
+    return Damaged("an index whose counts do not fit its size");
+  }
+  index.chunks.reserve(static_cast<std::size_t>(chunks));
+  for (std::uint64_t i = 0; i < chunks; ++i) {
+    ChunkEntry& entry = index.chunks.emplace_back();
+    entry.field = reader.ReadLe<std::uint32_t>();
+    entry.tile = reader.ReadLe<std::uint32_t>();
+    entry.first_sample = reader.ReadLe<std::uint64_t>();
+    entry.sample_count = reader.ReadLe<std::uint32_t>();
+    entry.head_bytes = reader.ReadLe<std::uint32_t>();
+    entry.offset = reader.ReadLe<std::uint64_t>();
+    entry.payload_bytes = reader.ReadLe<std::uint64_t>();
+    entry.part_offset = reader.ReadLe<std::uint64_t>();
+    entry.sample_bytes = reader.ReadLe<std::uint64_t>();
+  }
+  for (std::uint64_t i = 0; i < keys; ++i) {
+    KeyEntry& entry = index.keys.emplace_back();
+    entry.first_sample = reader.ReadLe<std::uint64_t>();
+    entry.sample_count = reader.ReadLe<std::uint32_t>();
+    entry.head_bytes = reader.ReadLe<std::uint32_t>();
+    entry.offset = reader.ReadLe<std::uint64_t>();
+    entry.payload_bytes = reader.ReadLe<std::uint64_t>();
+  }
+  FOREBAY_TRY(CheckPackIndex(schema, index));
+  return index;
+}
+
+Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
+  if (index.samples > limits::kSampleCountMax) return Damaged("too many samples");
+  std::size_t next = 0;
+  for (std::uint32_t number = 0; number < schema.fields.size(); ++number) {
+    CoverageCheck coverage(schema.fields[number], index.samples);
+    for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
+      const ChunkEntry& entry = index.chunks[next];
+      if (!coverage.Next(entry) || entry.head_bytes < kRecordPrefixBytes ||
+          entry.payload_bytes > limits::kChunkBytesMax) {
+        return Damaged("chunks of field " + schema.fields[number].name +
+                       " that do not follow one another, at sample " +
+                       std::to_string(entry.first_sample));
+      }
+    }
+    if (!coverage.Complete()) {
+      return Damaged("chunks of field " + schema.fields[number].name +
+                     " do not cover all samples");
+    }
+  }
+  if (next != index.chunks.size()) return Damaged("chunks of no field");
+  std::uint64_t first = 0;
+  for (const KeyEntry& entry : index.keys) {
+    if (entry.first_sample != first || entry.sample_count > index.samples - first ||
+        entry.payload_bytes > limits::kPackKeysBytesMax ||
+        entry.head_bytes < kRecordPrefixBytes) {
+      return Damaged("keys that do not follow one another");
+    }
+    first += entry.sample_count;
+  }
+  if (first != 0 && first != index.samples) return Damaged("keys do not cover all samples");
+  return {};
+}
+
+std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter& footer) {
+  ByteWriter writer;
+  writer.Le(identity);
+  writer.Le(footer.index_offset);
+  writer.Le(footer.index_bytes);
+  writer.Le(footer.samples);
+  writer.Le(std::uint64_t{0});
+  writer.Le(std::uint64_t{0});
+  writer.Le(Checksum(writer.bytes()));
+  writer.Le(kFooterMagic);
+  return writer.Release();
+}
+
+Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  const auto written_for = reader.ReadLe<std::uint64_t>();
+  PackFooter footer;
+  footer.index_offset = reader.ReadLe<std::uint64_t>();
+  footer.index_bytes = reader.ReadLe<std::uint64_t>();
+  footer.samples = reader.ReadLe<std::uint64_t>();
+  reader.Take(16);
+  const auto checksum = reader.ReadLe<std::uint64_t>();
+  const auto magic = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || magic != kFooterMagic || written_for != identity ||
+      Checksum(bytes.first(48)) != checksum) {
+    return Damaged("no valid footer: the file is incomplete or damaged");
+  }
+  if (footer.index_bytes < kRecordPrefixBytes || footer.index_bytes > limits::kPackIndexBytesMax) {
+    return Damaged("an index of impossible size");
+  }
+  return footer;
+}
+
+}  // namespace forebay::compress
