@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
 constexpr std::uint32_t kChangeCost = 4 * 256;  // of a block's filter that is not its neighbour's
 constexpr std::uint32_t kStayCost = 64;
+// Standard filters that are never fitted: pictures that were drawn, not taken, obey them exactly.
+constexpr std::uint32_t kStandardKept = 4;
 
 enum TapIndex : std::size_t { kWest, kWest2, kNorth, kNorthWest, kNorthEast, kNorth2 };
 constexpr std::size_t kPrevious = kIntraTapCount;
@@ -37,7 +39,6 @@ WaveFilter Standard(std::initializer_list<StandardWeight> weights, bool clamped 
   return filter;
 }
 
-// The first is never fitted: the median edge detector, or the previous frame as it is.
 std::vector<WaveFilter> StandardIntra() {
   return {Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}, true),
           Standard({{kWest, 64}, {kNorth, 64}}),
@@ -253,7 +254,7 @@ class FilterChoice {
             best = filter;
           }
         }
-        if (!last && best > 0 && best_cost > kTapBlockPixels * 8) {
+        if (!last && best >= kStandardKept && best_cost > kTapBlockPixels * 8) {
           Accumulate(*taps_, errors_[best], work_.effort.fit_stride, equations_[best]);
         }
       }
@@ -261,7 +262,7 @@ class FilterChoice {
   }
 
   void Refit(std::size_t taps) {
-    for (std::uint32_t filter = 1; filter < group_->filter_count; ++filter) {
+    for (std::uint32_t filter = kStandardKept; filter < group_->filter_count; ++filter) {
       if (equations_[filter].pixels < 4 * kTapBlockPixels) continue;
       if (const auto fitted = Solve(equations_[filter], taps)) group_->filters[filter] = *fitted;
     }
