@@ -20,7 +20,7 @@ constexpr std::uint32_t kTemporalMargin = 32;  // columns on both sides of a row
 // Everything that decoding a chunk holds besides its plan.
 struct WaveMemory {
   std::array<PaddedFrame<std::uint8_t>, 3> ring;
-  std::span<std::int16_t> sums;           // raster, rows of `sums_stride`
+  std::span<std::int16_t> sums;           // raster, a band's rows of `sums_stride`
   std::size_t sums_stride = 0;
   std::span<std::int16_t> wave_sums;      // [steps][64]
   std::span<std::uint8_t> pixels;         // [period + steps][64]
@@ -38,7 +38,8 @@ struct WaveMemory {
     const std::size_t steps = WaveSteps(shape.rows, shape.columns);
     const std::size_t with_above = steps + WavePeriod(shape.columns);
     sums_stride = (shape.columns + 2 * std::size_t{kTemporalMargin} + 31) / 32 * 32;
-    sums = arena.Take<std::int16_t>(sums_stride * (shape.rows + std::size_t{1}) + kTemporalMargin);
+    sums = arena.Take<std::int16_t>(sums_stride * (kWaveLanes + std::size_t{1}) +
+                                     kTemporalMargin);
     wave_sums = arena.Take<std::int16_t>((steps + 8) * kWaveLanes);
     pixels = arena.Take<std::uint8_t>((with_above + 16) * kWaveLanes);
     for (auto& plane : sizes) plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
@@ -535,16 +536,19 @@ struct TapList {
   }
 };
 
-// Sums of the temporal taps, in raster order. A run of blocks writes up to 31 sums beyond its
+// Sums of the temporal taps of a band of 64 rows, in raster order. A run of blocks writes up to 31 sums beyond its
 // end, which the next one overwrites; an odd last row is followed by one that nobody reads.
 void PredictTemporal(const PlaneShape& shape, const WavePlan& plan,
-                                       std::span<const WaveBlock> blocks,
-                                       const PaddedFrame<std::uint8_t>& previous,
-                                       const PaddedFrame<std::uint8_t>* earlier,
-                                       WaveMemory& memory) {
+                     std::span<const WaveBlock> blocks, const PaddedFrame<std::uint8_t>& previous,
+                     const PaddedFrame<std::uint8_t>* earlier, std::uint32_t band,
+                     WaveMemory& memory) {
   const std::uint32_t log2 = plan.parameters.block_log2;
   const std::int32_t middle = 1 << (shape.bits - 1);
-  for (std::uint32_t block_row = 0; block_row < plan.block_rows; ++block_row) {
+  const std::uint32_t first_row = band * kWaveLanes;
+  const std::uint32_t first_block = first_row >> log2;
+  const std::uint32_t end_block =
+      std::min(first_block + (kWaveLanes >> log2), plan.block_rows);
+  for (std::uint32_t block_row = first_block; block_row < end_block; ++block_row) {
     const WaveBlock* const line = &blocks[std::size_t{block_row} * plan.block_columns];
     const std::uint32_t top = block_row << log2;
     const std::uint32_t bottom = std::min(top + (1U << log2), shape.rows);
@@ -564,7 +568,7 @@ void PredictTemporal(const PlaneShape& shape, const WavePlan& plan,
       if (right - left <= 16) {
         for (std::uint32_t row = top; row < bottom; row += 2) {
           const __m512i two = taps.TwoRows(row * previous.stride + left, previous.stride);
-          std::int16_t* const to = sums + row * memory.sums_stride + left;
+          std::int16_t* const to = sums + (row - first_row) * memory.sums_stride + left;
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(two));
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + memory.sums_stride),
                               _mm512_extracti64x4_epi64(two, 1));
@@ -572,7 +576,7 @@ void PredictTemporal(const PlaneShape& shape, const WavePlan& plan,
       } else {
         for (std::uint32_t row = top; row < bottom; ++row) {
           for (std::uint32_t column = left; column < right; column += 32) {
-            _mm512_storeu_si512(sums + row * memory.sums_stride + column,
+            _mm512_storeu_si512(sums + (row - first_row) * memory.sums_stride + column,
                                 taps.Row(row * previous.stride + column));
           }
         }
@@ -582,66 +586,64 @@ void PredictTemporal(const PlaneShape& shape, const WavePlan& plan,
   }
 }
 
-// Raster sums into wave order, 8 steps of 32 lanes at a time.
-void SumsToWave(const PlaneShape& shape, WaveMemory& memory) {
+// A band's raster sums into wave order, 8 steps of 32 lanes at a time.
+void SumsToWave(const PlaneShape& shape, std::uint32_t band, WaveMemory& memory) {
   const std::uint32_t period = WavePeriod(shape.columns);
-  const std::uint32_t bands = WaveBands(shape.rows);
+  const std::uint32_t last_row = shape.rows - band * kWaveLanes - 1;
   const auto columns = static_cast<std::int32_t>(shape.columns);
   const std::uint32_t span = shape.columns + kWaveLag * (kWaveLanes - 1);
-  for (std::uint32_t band = 0; band < bands; ++band) {
-    for (std::uint32_t half = 0; half < kWaveLanes; half += 32) {
-      std::array<const std::int16_t*, 32> rows;
-      for (std::uint32_t lane = 0; lane < 32; ++lane) {
-        const std::uint32_t row = std::min(band * kWaveLanes + half + lane, shape.rows - 1);
-        rows[lane] = memory.sums.data() + row * memory.sums_stride + kTemporalMargin;
-      }
-      const std::uint32_t lag = kWaveLag * half;
-      // Of the lanes, those whose row's columns this step is within; the others are at that time
-      // in the band before or behind.
-      const auto within = [&](std::uint32_t step) {
-        const auto first = [](std::uint32_t lanes) {
-          return lanes >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << lanes) - 1;
-        };
-        const std::uint32_t begun = first((step - lag) / kWaveLag + 1);
-        return step - lag < shape.columns
-                   ? begun
-                   : begun & ~first((step - lag - shape.columns) / kWaveLag + 1);
+  for (std::uint32_t half = 0; half < kWaveLanes; half += 32) {
+    std::array<const std::int16_t*, 32> rows;
+    for (std::uint32_t lane = 0; lane < 32; ++lane) {
+      const std::uint32_t row = std::min(half + lane, last_row);
+      rows[lane] = memory.sums.data() + row * memory.sums_stride + kTemporalMargin;
+    }
+    const std::uint32_t lag = kWaveLag * half;
+    // Of the lanes, those whose row's columns this step is within; the others are at that time
+    // in the band before or behind.
+    const auto within = [&](std::uint32_t step) {
+      const auto first = [](std::uint32_t lanes) {
+        return lanes >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << lanes) - 1;
       };
-      for (std::uint32_t step = lag; step < std::min(span, lag + shape.columns + 62); step += 8) {
-        const auto load = [&](std::uint32_t lane) {
-          const std::int32_t column =
-              std::clamp(static_cast<std::int32_t>(step - lag) -
-                             static_cast<std::int32_t>(kWaveLag * lane), -8, columns);
-          return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[lane] + column));
-        };
-        std::array<__m512i, 8> a;
-        for (std::uint32_t i = 0; i < 8; ++i) {
-          __m512i line = _mm512_castsi128_si512(load(i));
-          line = _mm512_inserti32x4(line, load(i + 8), 1);
-          line = _mm512_inserti32x4(line, load(i + 16), 2);
-          a[i] = _mm512_inserti32x4(line, load(i + 24), 3);
-        }
-        std::array<__m512i, 8> b;
-        for (std::size_t i = 0; i < 4; ++i) {
-          b[2 * i] = _mm512_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
-          b[2 * i + 1] = _mm512_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
-        }
-        for (std::size_t i = 0; i < 8; i += 4) {
-          a[i] = _mm512_unpacklo_epi32(b[i], b[i + 2]);
-          a[i + 1] = _mm512_unpackhi_epi32(b[i], b[i + 2]);
-          a[i + 2] = _mm512_unpacklo_epi32(b[i + 1], b[i + 3]);
-          a[i + 3] = _mm512_unpackhi_epi32(b[i + 1], b[i + 3]);
-        }
-        std::int16_t* const to =
-            memory.wave_sums.data() + (std::size_t{band} * period + step) * kWaveLanes + half;
-        const auto wave_end = static_cast<std::uint32_t>(memory.wave_sums.size() / kWaveLanes);
-        const std::uint32_t count = std::min(8U, wave_end - (band * period + step));
-        for (std::uint32_t i = 0; i < count; ++i) {
-          const std::size_t pair = i / 2;
-          const __m512i line = i % 2 == 0 ? _mm512_unpacklo_epi64(a[pair], a[pair + 4])
-                                          : _mm512_unpackhi_epi64(a[pair], a[pair + 4]);
-          _mm512_mask_storeu_epi16(to + i * kWaveLanes, within(step + i), line);
-        }
+      const std::uint32_t begun = first((step - lag) / kWaveLag + 1);
+      return step - lag < shape.columns
+                 ? begun
+                 : begun & ~first((step - lag - shape.columns) / kWaveLag + 1);
+    };
+    for (std::uint32_t step = lag; step < std::min(span, lag + shape.columns + 62); step += 8) {
+      const auto load = [&](std::uint32_t lane) {
+        const std::int32_t column =
+            std::clamp(static_cast<std::int32_t>(step - lag) -
+                           static_cast<std::int32_t>(kWaveLag * lane), -8, columns);
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[lane] + column));
+      };
+      std::array<__m512i, 8> a;
+      for (std::uint32_t i = 0; i < 8; ++i) {
+        __m512i line = _mm512_castsi128_si512(load(i));
+        line = _mm512_inserti32x4(line, load(i + 8), 1);
+        line = _mm512_inserti32x4(line, load(i + 16), 2);
+        a[i] = _mm512_inserti32x4(line, load(i + 24), 3);
+      }
+      std::array<__m512i, 8> b;
+      for (std::size_t i = 0; i < 4; ++i) {
+        b[2 * i] = _mm512_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm512_unpackhi_epi16(a[2 * i], a[2 * i + 1]);
+      }
+      for (std::size_t i = 0; i < 8; i += 4) {
+        a[i] = _mm512_unpacklo_epi32(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi32(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi32(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi32(b[i + 1], b[i + 3]);
+      }
+      std::int16_t* const to =
+          memory.wave_sums.data() + (std::size_t{band} * period + step) * kWaveLanes + half;
+      const auto wave_end = static_cast<std::uint32_t>(memory.wave_sums.size() / kWaveLanes);
+      const std::uint32_t count = std::min(8U, wave_end - (band * period + step));
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const std::size_t pair = i / 2;
+        const __m512i line = i % 2 == 0 ? _mm512_unpacklo_epi64(a[pair], a[pair + 4])
+                                        : _mm512_unpackhi_epi64(a[pair], a[pair + 4]);
+        _mm512_mask_storeu_epi16(to + i * kWaveLanes, within(step + i), line);
       }
     }
   }
@@ -725,9 +727,11 @@ Status DecodeFramesAvx512(const PlaneShape& shape, const WavePlan& plan,
                  static_cast<std::uint8_t>(plan.parameters.top), memory.pixels);
     SetFresh(shape, plan, blocks, memory.fresh);
     if (previous != nullptr) {
-      PredictTemporal(shape, plan, blocks, *previous, t > 1 ? &memory.ring[(t + 1) % 3] : nullptr,
-                      memory);
-      SumsToWave(shape, memory);
+      const auto* earlier = t > 1 ? &memory.ring[(t + 1) % 3] : nullptr;
+      for (std::uint32_t band = 0; band < WaveBands(shape.rows); ++band) {
+        PredictTemporal(shape, plan, blocks, *previous, earlier, band, memory);
+        SumsToWave(shape, band, memory);
+      }
     }
     FramePass(shape, plan, t > 0, memory, memory.sizes[t % 2].data(),
               memory.sizes[(t + 1) % 2].data())
