@@ -69,7 +69,7 @@ class SpanSource : public ByteSource {
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return Error::FromErrno(errno, path + ": opening");
   struct stat status = {};
   if (fstat(fd.get(), &status) != 0) return Error::FromErrno(errno, path + ": looking at it");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "compress/decode/pack_walk.h"
@@ -20,6 +22,13 @@ std::string NameOf(const PackSchema& schema, const ChunkEntry& entry) {
          std::to_string(entry.first_sample) + " to " +
          std::to_string(entry.first_sample + entry.sample_count - 1) + ", at byte " +
          std::to_string(entry.offset);
+}
+
+// Whether a record that the index names lies between `begin` and `end`.
+template <typename Entry>
+bool Within(const Entry& entry, std::uint64_t begin, std::uint64_t end) {
+  return entry.offset >= begin && entry.offset <= end && entry.head_bytes <= end - entry.offset &&
+         entry.payload_bytes <= end - entry.offset - entry.head_bytes;
 }
 
 }  // namespace
@@ -49,11 +58,13 @@ Status PackFile::ReadStart() {
 }
 
 Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
-                                                    RecordType type) const {
+                                                    RecordType type,
+                                                    const std::uint64_t* head_checksum) const {
   std::array<std::byte, kRecordPrefixBytes> bytes;
   FOREBAY_TRY(source_->ReadAt(offset, bytes));
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(bytes));
   if (prefix.type != type || prefix.payload_bytes > bytes_max ||
+      (head_checksum != nullptr && prefix.head_checksum != *head_checksum) ||
       prefix.head_bytes > source_->size() - offset ||
       prefix.payload_bytes > source_->size() - offset - prefix.head_bytes) {
     return Damaged("a record of the wrong type or size at byte " + std::to_string(offset));
@@ -81,15 +92,16 @@ Status PackFile::ReadIndex() {
     return Damaged("a footer that points beside the index");
   }
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
-                 ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex));
+                 ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, nullptr));
   FOREBAY_ASSIGN(index_, ReadPackIndex(schema_, payload));
   if (index_.samples != footer.samples) return Damaged("footer and index disagree");
   for (const ChunkEntry& entry : index_.chunks) {
-    if (entry.offset < start_bytes_ || entry.offset > end ||
-        entry.head_bytes > end - entry.offset ||
-        entry.payload_bytes > end - entry.offset - entry.head_bytes) {
+    if (!Within(entry, start_bytes_, end)) {
       return Damaged(NameOf(schema_, entry) + ": outside the file");
     }
+  }
+  for (const KeyEntry& entry : index_.keys) {
+    if (!Within(entry, start_bytes_, end)) return Damaged("keys outside the file");
   }
   return {};
 }
@@ -105,17 +117,18 @@ void PackFile::SizeScratch() {
     }
     field_begins_.push_back(next);
   }
+  // Scratch memory does not grow with the shape alone: every shape that occurs is asked.
   std::size_t decode = 0;
   std::size_t raw = 0;
-  for (const PackField& field : schema_.fields) {
-    if (field.variable()) {
-      decode = std::max(decode, ChunkScratchBytes(BytesShape(limits::kChunkBytesMax)));
-      raw = std::max<std::size_t>(raw, limits::kChunkBytesMax);
-      continue;
-    }
-    const ChunkShape largest = field.Shape(0, field.samples_per_chunk);
-    decode = std::max(decode, ChunkScratchBytes(largest));
-    raw = std::max(raw, largest.bytes());
+  std::set<std::tuple<std::uint32_t, std::array<std::uint32_t, kChunkRankMax>, std::uint32_t>>
+      seen;
+  for (const ChunkEntry& entry : index_.chunks) {
+    const PackField& field = schema_.fields[entry.field];
+    const ChunkShape shape = field.variable() ? BytesShape(limits::kChunkBytesMax)
+                                              : field.Shape(entry.tile, entry.sample_count);
+    if (!seen.emplace(entry.field, shape.extent, shape.samples).second) continue;
+    decode = std::max(decode, ChunkScratchBytes(shape));
+    raw = std::max(raw, shape.bytes());
   }
   ScratchArena arena;
   arena.Take<std::byte>(record);
@@ -166,7 +179,8 @@ Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
   const auto prefix = ReadRecordPrefix(record);
   if (!prefix.has_value()) return fail(prefix.error());
   if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
-      prefix->payload_bytes != entry.payload_bytes) {
+      prefix->payload_bytes != entry.payload_bytes ||
+      prefix->head_checksum != entry.head_checksum) {
     return fail(Damaged("its record is not the one that the index names"));
   }
   const auto added = CheckRecordHead(identity_, entry.offset, record);
@@ -341,7 +355,8 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
     std::size_t at = 0;
     for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
     const std::size_t length = chunk.head.LengthOf(wanted);
-    if (entry.part_offset != filled || length > out.size() - filled) {
+    if (entry.part_offset != filled) return Damaged("parts of a sample are missing");
+    if (length > out.size() - filled) {
       return Error(ErrorCode::kInvalidArgument,
                    "pack: the output does not have the sample's length");
     }
@@ -361,7 +376,7 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
     return Error(ErrorCode::kOutOfRange, "pack: it has " + std::to_string(samples()) + " samples");
   }
   std::vector<std::string> keys;
-  if (!has_keys()) {
+  if (!schema_.keyed) {
     keys.resize(static_cast<std::size_t>(count));
     return keys;
   }
@@ -369,9 +384,10 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
     if (entry.first_sample + entry.sample_count <= first_sample) continue;
     if (entry.first_sample >= first_sample + count) break;
     FOREBAY_ASSIGN(const std::vector<std::byte> payload,
-                   ReadRecord(entry.offset, limits::kPackKeysBytesMax, RecordType::kKeys));
+                   ReadRecord(entry.offset, limits::kPackKeysBytesMax, RecordType::kKeys,
+                              &entry.head_checksum));
     ByteReader reader(payload);
-    for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+    for (std::uint32_t i = 0; i < entry.sample_count && reader.ok(); ++i) {
       const std::string_view key = reader.ReadString(limits::kPackKeyBytesMax);
       const std::uint64_t sample = entry.first_sample + i;
       if (sample >= first_sample && sample < first_sample + count) keys.emplace_back(key);
@@ -397,8 +413,10 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
   }
   PackIndex index;
   index.samples = *std::ranges::min_element(reached);
-  if (!keys.empty()) {
-    index.samples = std::min(index.samples, keys.back().first_sample + keys.back().sample_count);
+  if (schema.keyed) {
+    const std::uint64_t keyed =
+        keys.empty() ? 0 : keys.back().first_sample + keys.back().sample_count;
+    index.samples = std::min(index.samples, keyed);
   }
   const auto beyond = [&](const auto& entry) {
     return entry.first_sample + entry.sample_count > index.samples;
@@ -432,7 +450,7 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
 Result<PackFile> PackFile::Recover(const ByteSource& source) {
   PackFile file(source);
   FOREBAY_TRY(file.ReadStart());
-  PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_);
+  PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_, false);
   while (walk.Next()) continue;
   file.index_ = CompleteSamples(file.schema_, walk.chunks(), walk.keys());
   FOREBAY_TRY(CheckPackIndex(file.schema_, file.index_));

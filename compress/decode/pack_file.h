@@ -32,15 +32,15 @@ class PackFile {
   // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help).
   static Result<PackFile> Open(const ByteSource& source);
 
-  // As Open, without footer and index: walks over the records as far as they are sound and
-  // keeps the samples that are complete in all fields. Every payload is read and verified.
+  // As Open, without footer and index: walks over the records as far as their heads are sound
+  // and keeps the samples that are complete in all fields. Payloads are verified when read.
   static Result<PackFile> Recover(const ByteSource& source);
 
   const PackSchema& schema() const { return schema_; }
   std::uint64_t samples() const { return index_.samples; }
   std::uint64_t identity() const { return identity_; }
   const PackIndex& index() const { return index_; }
-  bool has_keys() const { return !index_.keys.empty(); }
+  bool has_keys() const { return schema_.keyed; }
 
   // The number of a field. kNotFound names those there are.
   Result<std::uint32_t> FindField(std::string_view name) const;
@@ -97,7 +97,8 @@ class PackFile {
   Status ReadIndex();
   void SizeScratch();
   Result<std::vector<std::byte>> ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
-                                            RecordType type) const;
+                                            RecordType type,
+                                            const std::uint64_t* head_checksum) const;
   Status ReadTile(const ChunkEntry& entry, std::uint64_t first_sample, std::uint64_t count,
                   const PackRegion& region, const StridedOutput& out,
                   std::span<std::byte> scratch) const;

@@ -19,20 +19,22 @@ bool PackWalk::Next() {
       prefix->payload_bytes > limits::kPackKeysBytesMax) {
     return false;
   }
-  record_.resize(prefix->head_bytes + static_cast<std::size_t>(prefix->payload_bytes));
+  record_.resize(prefix->head_bytes);
   if (!source_.ReadAt(offset_, record_).has_value()) return false;
   const auto added = CheckRecordHead(identity_, offset_, record_);
-  const auto payload = std::span<const std::byte>(record_).subspan(prefix->head_bytes);
-  if (!added.has_value() || PayloadChecksum(identity_, prefix->type, offset_, payload) !=
-                                prefix->payload_checksum) {
-    return false;
-  }
-  bool taken = (prefix->flags & kRecordMustUnderstand) == 0;
+  if (!added.has_value() || (verify_payloads_ && !PayloadIsSound(*prefix))) return false;
+  bool taken = true;
   if (prefix->type == RecordType::kChunk) taken = TakeChunk(*prefix, *added);
   if (prefix->type == RecordType::kKeys) taken = TakeKeys(*prefix, *added);
   // Records begin at multiples of 8.
-  if (taken) offset_ += (record_.size() + 7) / 8 * 8;
+  if (taken) offset_ += (prefix->head_bytes + prefix->payload_bytes + 7) / 8 * 8;
   return taken;
+}
+
+bool PackWalk::PayloadIsSound(const RecordPrefix& prefix) {
+  payload_.resize(static_cast<std::size_t>(prefix.payload_bytes));
+  return source_.ReadAt(offset_ + prefix.head_bytes, payload_).has_value() &&
+         PayloadChecksum(identity_, prefix.type, offset_, payload_) == prefix.payload_checksum;
 }
 
 bool PackWalk::TakeChunk(const RecordPrefix& prefix, std::span<const std::byte> added) {
@@ -46,7 +48,8 @@ bool PackWalk::TakeChunk(const RecordPrefix& prefix, std::span<const std::byte> 
                      .offset = offset_,
                      .payload_bytes = prefix.payload_bytes,
                      .part_offset = head->part_offset,
-                     .sample_bytes = head->sample_bytes});
+                     .sample_bytes = head->sample_bytes,
+                     .head_checksum = prefix.head_checksum});
   return true;
 }
 
@@ -61,7 +64,8 @@ bool PackWalk::TakeKeys(const RecordPrefix& prefix, std::span<const std::byte> a
                    .sample_count = count,
                    .head_bytes = prefix.head_bytes,
                    .offset = offset_,
-                   .payload_bytes = prefix.payload_bytes});
+                   .payload_bytes = prefix.payload_bytes,
+                   .head_checksum = prefix.head_checksum});
   return true;
 }
 

@@ -536,8 +536,9 @@ struct TapList {
   }
 };
 
-// Sums of the temporal taps of a band of 64 rows, in raster order. A run of blocks writes up to 31 sums beyond its
-// end, which the next one overwrites; an odd last row is followed by one that nobody reads.
+// Sums of the temporal taps of a band of 64 rows, in raster order. A run of blocks writes up to
+// 31 sums beyond its end, which the next one overwrites; an odd last row is followed by one that
+// nobody reads.
 void PredictTemporal(const PlaneShape& shape, const WavePlan& plan,
                      std::span<const WaveBlock> blocks, const PaddedFrame<std::uint8_t>& previous,
                      const PaddedFrame<std::uint8_t>* earlier, std::uint32_t band,

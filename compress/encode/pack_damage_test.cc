@@ -111,6 +111,49 @@ TEST(PackDamage, ChunksDoNotPassForOneAnother) {
       << value.error().message();
 }
 
+TEST(PackDamage, ChunksOfAnotherPackDoNotPass) {
+  const TestFolder folder;
+  PackModel model = SmallModel();
+  auto mine = WritePack(model, folder);
+  std::swap(model.samples[0][0], model.samples[1][0]);  // the same bytes in another order
+  const auto other = WritePack(model, folder);
+  const auto source = MemorySource(mine);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  const ChunkEntry entry = pack->Chunks(0, 0, 1)[0];
+  const auto at = static_cast<std::ptrdiff_t>(entry.offset);
+  const auto length = static_cast<std::ptrdiff_t>(entry.head_bytes + entry.payload_bytes);
+  ASSERT_FALSE(std::equal(mine.begin() + at, mine.begin() + at + length, other.begin() + at));
+  std::copy(other.begin() + at, other.begin() + at + length, mine.begin() + at);
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  const auto value = ReadField(*pack, 0, 0, scratch);
+  ASSERT_FALSE(value.has_value());
+  EXPECT_EQ(value.error().code(), ErrorCode::kDataLoss);
+}
+
+// A damaged payload costs its own samples even where the index is gone.
+TEST(PackDamage, RecoveryGoesOnBehindADamagedPayload) {
+  const TestFolder folder;
+  const PackModel model = SmallModel();
+  auto bytes = WritePack(model, folder);
+  {
+    const auto source = MemorySource(bytes);
+    const auto pack = PackFile::Open(*source);
+    ASSERT_TRUE(pack.has_value());
+    const ChunkEntry& entry = pack->Chunks(0, 0, 1)[0];
+    bytes[static_cast<std::size_t>(entry.offset) + entry.head_bytes] ^= std::byte{1};
+  }
+  bytes.resize(bytes.size() - kFooterBytes);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Recover(*source);
+  ASSERT_TRUE(pack.has_value()) << pack.error().message();
+  ASSERT_EQ(pack->samples(), 4U);
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  EXPECT_FALSE(ReadField(*pack, 0, 0, scratch).has_value());
+  EXPECT_TRUE(ReadField(*pack, 0, 3, scratch).has_value());
+  EXPECT_TRUE(ReadField(*pack, 1, 0, scratch).has_value());
+}
+
 // Puts the header's checksum right again.
 void Fix(std::vector<std::byte>& bytes) {
   const std::uint64_t checksum = Checksum(std::span(bytes).first(kPackHeaderBytes - 8));

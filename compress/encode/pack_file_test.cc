@@ -1,5 +1,7 @@
 // Packs: what goes in comes out, by sample, by run, by region; threads, resume and recovery.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -33,7 +35,9 @@ TEST(PackFile, GivesBackSchemaSamplesAndKeys) {
     const auto pack = PackFile::Open(*source);
     ASSERT_TRUE(pack.has_value()) << pack.error().message();
     ExpectHolds(*pack, model, 23);
-    EXPECT_EQ(pack->schema().provenance, model.schema.provenance);
+    auto provenance = model.schema.provenance;
+    provenance.emplace_back("profile", "balanced");
+    EXPECT_EQ(pack->schema().provenance, provenance);
     EXPECT_EQ(pack->schema().fields[0].tile, model.schema.fields[0].tile);
     EXPECT_EQ(pack->schema().fields[1].fill_bits, model.schema.fields[1].fill_bits);
     const auto keys = pack->Keys(3, 18);
@@ -159,6 +163,81 @@ TEST(PackFile, HoldsByteStringsLongerThanAChunk) {
   ExpectHolds(*recovered, model, 5);
 }
 
+// Both decode aside: a tile at the edge may need more scratch memory than the first one.
+TEST(PackFile, ReadsTilesOfOddShapes) {
+  const TestFolder folder;
+  PackModel model;
+  model.schema.fields = {{.name = "wide", .kind = FieldKind::kImage, .dtype = Dtype::kU8,
+                          .rank = 2, .extent = {7, 1611, 1, 1}, .fill_bits = {}, .bound = {},
+                          .samples_per_chunk = 2, .tile = {7, 608, 1, 1}}};
+  for (std::size_t s = 0; s < 3; ++s) {
+    auto& value = model.samples.emplace_back().emplace_back(7 * 1611);
+    for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<std::byte>(i / 9 + s);
+  }
+  const auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  ExpectHolds(*pack, model, 3);
+}
+
+TEST(PackFile, KeepsLossyFieldsWithinTheirBound) {
+  const TestFolder folder;
+  PackModel model;
+  model.schema.fields = {{.name = "wind", .kind = FieldKind::kImage, .dtype = Dtype::kF32,
+                          .rank = 2, .extent = {40, 60, 1, 1}, .fill_bits = {},
+                          .bound = {.mode = 1, .absolute = 0.01}, .samples_per_chunk = 4,
+                          .tile = {40, 60, 1, 1}}};
+  std::vector<std::vector<float>> values;
+  for (int s = 0; s < 6; ++s) {
+    auto& field = values.emplace_back();
+    for (int i = 0; i < 2400; ++i) {
+      field.push_back(static_cast<float>(i % 60) * 0.37F + static_cast<float>(i / 60 + s) * 1.1F);
+    }
+    const auto raw = std::as_bytes(std::span(field));
+    model.samples.emplace_back().emplace_back(raw.begin(), raw.end());
+  }
+  const auto bytes = WritePack(model, folder);
+  EXPECT_LT(bytes.size(), 6U * 2400 * 4 / 4);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  for (std::size_t s = 0; s < 6; ++s) {
+    const auto value = ReadField(*pack, 0, s, scratch);
+    ASSERT_TRUE(value.has_value()) << value.error().message();
+    for (std::size_t i = 0; i < 2400; ++i) {
+      float got = 0;
+      std::memcpy(&got, value->data() + i * sizeof(float), sizeof(float));
+      ASSERT_LE(std::abs(double{got} - double{values[s][i]}), 0.01);
+    }
+  }
+}
+
+TEST(PackFile, ResumesBehindAByteStringOfSeveralChunks) {
+  const TestFolder folder;
+  PackModel model;
+  model.schema.fields = {{.name = "record", .fill_bits = {}, .bound = {},
+                          .samples_per_chunk = 2}};
+  for (const std::size_t bytes : {std::size_t{5'000'000}, std::size_t{10}, std::size_t{20}}) {
+    model.samples.emplace_back().emplace_back(bytes, std::byte{7});
+  }
+  const auto whole = WritePack(model, folder);
+  const auto source = MemorySource(whole);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  for (const ChunkEntry& entry : pack->index().chunks) {
+    const std::string path = folder.Path("killed.fbp");
+    WriteFile(path + ".part", std::span(whole).first(static_cast<std::size_t>(entry.offset)));
+    auto writer = PackWriter::Resume(path, model.schema, {});
+    ASSERT_TRUE(writer.has_value());
+    ASSERT_TRUE(AddAll(model, **writer, 3).has_value());
+    ASSERT_TRUE((*writer)->Finish().has_value());
+    ASSERT_EQ(ReadFile(path), whole) << "cut at " << entry.offset;
+    std::filesystem::remove(path);
+  }
+}
+
 TEST(PackFile, ExpandsNoiseByLessThanAThousandth) {
   const TestFolder folder;
   PackModel model;
@@ -205,6 +284,8 @@ TEST(PackWriter, RefusesWhatDoesNotFit) {
   PackSchema other = model.schema;
   other.fields[0].name = "picture";
   EXPECT_EQ(PackWriter::Resume(path, other, {}).error().code(),
+            ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(PackWriter::Resume(path, model.schema, {.profile = Profile::kDense}).error().code(),
             ErrorCode::kFailedPrecondition);
   EXPECT_EQ(PackWriter::Resume(folder.Path("none"), other, {}).error().code(),
             ErrorCode::kNotFound);

@@ -24,6 +24,7 @@ PackModel MakeModel(std::size_t samples, std::uint32_t seed, bool aligned) {
   std::mt19937 random(seed);
   PackModel model;
   model.schema.aligned = aligned;
+  model.schema.keyed = true;
   model.schema.provenance = {{"source", "a test"}, {"writer", "pack_test_model"}};
   model.schema.fields = {
       {.name = "image", .kind = FieldKind::kImage, .dtype = Dtype::kU8, .rank = 3,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -90,12 +91,12 @@ class FileWriter : public PackWriter {
     }
     next_ = buffers_[0].begin;
     for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
-    if (!walk.keys().empty()) {
-      keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
-      has_keys_ = true;
+    if (schema_.keyed) {
+      if (!walk.keys().empty()) {
+        keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
+      }
+      next_ = std::min(next_, keys_.first_sample);
     }
-    // Without a key record nobody knows yet whether there will be keys: they begin anew.
-    next_ = walk.keys().empty() ? 0 : std::min(next_, keys_.first_sample);
     queue_->SetPresent(walk.chunks(), walk.keys());
   }
 
@@ -119,7 +120,7 @@ class FileWriter : public PackWriter {
       if (next_ < buffers_[field].begin) continue;
       FOREBAY_TRY(Remember(AddField(field, fields[field])));
     }
-    if (has_keys_ && next_ >= keys_.first_sample) {
+    if (schema_.keyed && next_ >= keys_.first_sample) {
       key_bytes_.String(key);
       ++keys_.sample_count;
       if (keys_.sample_count == kKeysPerRecord || key_bytes_.size() >= kKeyRecordBytes) {
@@ -172,9 +173,9 @@ class FileWriter : public PackWriter {
                    where + "a key of more than " + std::to_string(limits::kPackKeyBytesMax) +
                        " bytes");
     }
-    if (next_ == 0) has_keys_ = !key.empty();
-    if (has_keys_ == key.empty()) {
-      return Error(ErrorCode::kInvalidArgument, where + "keys are for all samples or for none");
+    if (schema_.keyed == key.empty()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + (schema_.keyed ? "without a key" : "with a key; the pack has none"));
     }
     return {};
   }
@@ -201,11 +202,13 @@ class FileWriter : public PackWriter {
       FOREBAY_TRY(queue_->Push({.head = {.field = number,
                                          .first_sample = buffer.first_sample,
                                          .sample_count = 1,
+                                         .begins_sequence = buffer.begins_sequence,
                                          .part_offset = at,
                                          .sample_bytes = bytes.size()},
                                 .lengths = {static_cast<std::uint32_t>(part.size())},
                                 .raw = {part.begin(), part.end()},
                                 .keys = {}}));
+      buffer.begins_sequence = false;
     }
     ++buffer.first_sample;
     return {};
@@ -267,7 +270,6 @@ class FileWriter : public PackWriter {
   std::vector<FieldBuffer> buffers_;
   KeyEntry keys_;
   ByteWriter key_bytes_;
-  bool has_keys_ = false;
   std::uint64_t next_ = 0;
   std::uint64_t raw_bytes_ = 0;
   Status failure_;
@@ -285,11 +287,20 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
+// The schema with the profile among its provenance: files of another profile are not gone on with.
+PackSchema WithProfile(PackSchema schema, Profile profile) {
+  static constexpr std::array<const char*, 5> kNames = {"fast", "balanced", "dense", "learned",
+                                                        "auto"};
+  schema.provenance.emplace_back("profile", kNames.at(static_cast<std::size_t>(profile)));
+  return schema;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
-                                                       const PackSchema& schema,
+                                                       const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
+  const PackSchema schema = WithProfile(wanted, options.profile);
   FOREBAY_TRY(CheckSchema(schema));
   if (access(path.c_str(), F_OK) == 0) {
     return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
@@ -309,8 +320,9 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
 }
 
 Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
-                                                       const PackSchema& schema,
+                                                       const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
+  const PackSchema schema = WithProfile(wanted, options.profile);
   FOREBAY_TRY(CheckSchema(schema));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
@@ -324,7 +336,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                  part + ": begun with another schema or other options; remove it to begin anew");
   }
   const std::uint64_t identity = PackIdentity(start);
-  PackWalk walk(*source, schema, identity, start.size());
+  PackWalk walk(*source, schema, identity, start.size(), true);
   while (walk.Next()) continue;
   FOREBAY_TRY(WriteAll(file.get(), start, part));
   if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {

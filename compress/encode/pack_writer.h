@@ -32,6 +32,7 @@ struct PackSummary {
 // and PATH.part stays, for Resume. Not thread-safe; Add waits for the slowest encoder.
 class PackWriter {
  public:
+  // The profile's name is added to the provenance.
   // Errors: kInvalidArgument (schema), kAlreadyExists (PATH or PATH.part), a system's.
   static Result<std::unique_ptr<PackWriter>> Create(const std::string& path,
                                                     const PackSchema& schema,
@@ -55,7 +56,8 @@ class PackWriter {
   virtual Status BeginSequence() = 0;
 
   // Takes a sample: the bytes of its fields in the schema's order, elements little-endian and
-  // row-major. Keys are for all samples or for none. Errors: kInvalidArgument for other sizes.
+  // row-major; a key where the schema is keyed, else an empty one. Errors: kInvalidArgument for
+  // other sizes.
   virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
 
   // Writes what is left, the index and the footer; publishes the file.

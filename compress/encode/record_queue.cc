@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "compress/decode/chunk_decoder.h"
 #include "proto/contract/byte_cursor.h"
-#include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
@@ -76,43 +76,55 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
   }
 }
 
-// Fills in what the head says of the samples, then encodes. Reads nothing that changes, so that
+// Encodes, decodes again, and hashes what a reader will get. Reads nothing that changes, so that
 // every thread does the same.
 void RecordQueue::Encode(Task& task) const {
   PendingRecord& record = task.record;
-  if (record.type == RecordType::kKeys) {
-    const std::lock_guard lock(mutex_);
-    task.encoded = EncodedChunk{};
-    return;
-  }
-  const PackField& field = schema_.fields[record.head.field];
+  Result<EncodedChunk> encoded = EncodedChunk{};
   ByteWriter checksums;
   ByteWriter lengths;
-  std::size_t at = 0;
-  for (std::uint32_t i = 0; i < record.head.sample_count; ++i) {
-    const std::size_t length =
-        field.variable() ? record.lengths[i] : record.raw.size() / record.head.sample_count;
-    if (field.variable()) lengths.Le(record.lengths[i]);
-    checksums.Le(SampleChecksum(identity_, record.head.field, record.head.tile,
-                                record.head.first_sample + i, record.head.part_offset,
-                                std::span(record.raw).subspan(at, length)));
-    at += length;
-  }
-  ChunkOptions options = options_;
-  options.bound = {.mode = static_cast<BoundMode>(field.bound.mode),
-                   .absolute = field.bound.absolute,
-                   .relative = field.bound.relative};
-  Result<EncodedChunk> encoded = EncodedChunk{};
-  if (!record.raw.empty()) {
-    const ChunkShape shape = field.variable()
-                                 ? BytesShape(record.raw.size())
-                                 : field.Shape(record.head.tile, record.head.sample_count);
-    encoded = EncodeChunk(shape, record.raw, options);
+  if (record.type == RecordType::kChunk) {
+    const PackField& field = schema_.fields[record.head.field];
+    std::vector<std::byte> decoded(record.raw.size());
+    if (!record.raw.empty()) encoded = EncodeAndDecode(field, record, decoded);
+    std::size_t at = 0;
+    for (std::uint32_t i = 0; i < record.head.sample_count; ++i) {
+      const std::size_t length =
+          field.variable() ? record.lengths[i] : decoded.size() / record.head.sample_count;
+      if (field.variable()) lengths.Le(record.lengths[i]);
+      checksums.Le(SampleChecksum(identity_, record.head.field, record.head.tile,
+                                  record.head.first_sample + i, record.head.part_offset,
+                                  std::span(decoded).subspan(at, length)));
+      at += length;
+    }
   }
   const std::lock_guard lock(mutex_);
   task.checksums = checksums.Release();
   task.lengths = lengths.Release();
   task.encoded = std::move(encoded);
+}
+
+Result<EncodedChunk> RecordQueue::EncodeAndDecode(const PackField& field,
+                                                  const PendingRecord& record,
+                                                  std::span<std::byte> decoded) const {
+  ChunkOptions options = options_;
+  options.bound = {.mode = static_cast<BoundMode>(field.bound.mode),
+                   .absolute = field.bound.absolute,
+                   .relative = field.bound.relative};
+  const ChunkShape shape = field.variable()
+                               ? BytesShape(record.raw.size())
+                               : field.Shape(record.head.tile, record.head.sample_count);
+  FOREBAY_ASSIGN(EncodedChunk encoded, EncodeChunk(shape, record.raw, options));
+  std::vector<std::byte> scratch(ChunkScratchBytes(shape));
+  const ChunkRange whole = ChunkRange::Whole(shape);
+  FOREBAY_TRY(DecodeChunk(shape, encoded.codec, encoded.payload, whole,
+                          StridedOutput::Dense(shape, whole, decoded), scratch));
+  if (options.bound.mode == BoundMode::kLossless &&
+      !std::equal(decoded.begin(), decoded.end(), record.raw.begin())) {
+    return Error(ErrorCode::kInternal, path_ + ": a chunk of field " + field.name +
+                                           " does not decode to what was encoded");
+  }
+  return encoded;
 }
 
 Status RecordQueue::WriteFront() {
@@ -136,7 +148,10 @@ Status RecordQueue::WriteTask(Task& task) {
     added.Le(record.keys.sample_count);
     record.keys.offset = offset_;
     record.keys.payload_bytes = record.raw.size();
-    FOREBAY_TRY(AppendRecord(record.type, added.bytes(), record.raw, &record.keys.head_bytes));
+    RecordPrefix written;
+    FOREBAY_TRY(AppendRecord(record.type, added.bytes(), record.raw, &written));
+    record.keys.head_bytes = written.head_bytes;
+    record.keys.head_checksum = written.head_checksum;
     index_.keys.push_back(record.keys);
     return {};
   }
@@ -153,19 +168,22 @@ Status RecordQueue::WriteTask(Task& task) {
                    .payload_bytes = encoded.payload.size(),
                    .part_offset = record.head.part_offset,
                    .sample_bytes = record.head.sample_bytes};
-  FOREBAY_TRY(AppendRecord(record.type, WriteChunkHead(record.head), encoded.payload,
-                           &entry.head_bytes));
+  RecordPrefix written;
+  FOREBAY_TRY(AppendRecord(record.type, WriteChunkHead(record.head), encoded.payload, &written));
+  entry.head_bytes = written.head_bytes;
+  entry.head_checksum = written.head_checksum;
   index_.chunks.push_back(entry);
   return {};
 }
 
 Status RecordQueue::AppendRecord(RecordType type, std::span<const std::byte> added,
-                                 std::span<const std::byte> payload, std::uint32_t* head_bytes) {
+                                 std::span<const std::byte> payload, RecordPrefix* written) {
   std::vector<std::byte> record =
-      WriteRecordHead(identity_, offset_, type, 0, added, payload, schema_.aligned);
-  *head_bytes = static_cast<std::uint32_t>(record.size());
+      WriteRecordHead(identity_, offset_, type, added, payload, schema_.aligned);
+  FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(record));
   record.insert(record.end(), payload.begin(), payload.end());
   record.resize((record.size() + 7) / 8 * 8);
+  *written = prefix;
   return Append(record);
 }
 
@@ -187,8 +205,13 @@ Status RecordQueue::Finish(std::uint64_t samples) {
   std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
   FOREBAY_TRY(CheckPackIndex(schema_, index_));
   const std::uint64_t index_offset = offset_;
-  std::uint32_t head_bytes = 0;
-  FOREBAY_TRY(AppendRecord(RecordType::kIndex, {}, WritePackIndex(index_), &head_bytes));
+  RecordPrefix written;
+  const std::vector<std::byte> payload = WritePackIndex(index_);
+  if (payload.size() > limits::kPackIndexBytesMax - kRecordPrefixBytes) {
+    return Error(ErrorCode::kResourceExhausted,
+                 path_ + ": too many chunks for one pack; write several or larger chunks");
+  }
+  FOREBAY_TRY(AppendRecord(RecordType::kIndex, {}, payload, &written));
   FOREBAY_TRY(Append(WritePackFooter(identity_, {.index_offset = index_offset,
                                                  .index_bytes = offset_ - index_offset,
                                                  .samples = samples})));

@@ -60,12 +60,14 @@ class RecordQueue {
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
 
   void Encode(Task& task) const;
+  Result<EncodedChunk> EncodeAndDecode(const PackField& field, const PendingRecord& record,
+                                       std::span<std::byte> decoded) const;
   void RunThread(const std::stop_token& stop);
   Status WriteFront();
   Status WriteTask(Task& task);
   Status Append(std::span<const std::byte> bytes);
   Status AppendRecord(RecordType type, std::span<const std::byte> added,
-                      std::span<const std::byte> payload, std::uint32_t* head_bytes);
+                      std::span<const std::byte> payload, RecordPrefix* written);
 
   const PackSchema& schema_;
   const ChunkOptions options_;

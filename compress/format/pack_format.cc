@@ -41,7 +41,9 @@ Result<PackField> ReadField(ByteReader& reader) {
   PackField field;
   field.name = reader.ReadString(limits::kNameBytesMax);
   const auto kind = reader.ReadLe<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(FieldKind::kRaw)) return Damaged("unknown field kind");
+  if (kind > static_cast<std::uint8_t>(FieldKind::kRaw)) {
+    return Error(ErrorCode::kUnimplemented, "pack: a field of unknown kind; use a newer reader");
+  }
   field.kind = static_cast<FieldKind>(kind);
   FOREBAY_ASSIGN(field.dtype, DtypeFromNumber(reader.ReadLe<std::uint8_t>()));
   field.rank = reader.ReadLe<std::uint8_t>();
@@ -68,7 +70,9 @@ Status CheckField(const PackField& field) {
     return Invalid(where + "a chunk has 1 to " + std::to_string(limits::kChunkSamplesMax) +
                    " samples");
   }
-  if (field.bound.mode > 5) return Invalid(where + "unknown error bound");
+  if (field.bound.mode > 5 || !(field.bound.absolute >= 0) || !(field.bound.relative >= 0)) {
+    return Invalid(where + "an error bound that makes no sense");
+  }
   if (field.valid_bits > 8 * DtypeBytes(field.dtype)) {
     return Invalid(where + "more valid bits than an element has");
   }
@@ -163,14 +167,21 @@ Status CheckSchema(const PackSchema& schema) {
 
 std::vector<std::byte> WritePackStart(const PackSchema& schema) {
   ByteWriter body;
+  body.Le(static_cast<std::uint8_t>(schema.keyed ? 1 : 0));
   body.Varint(schema.fields.size());
-  for (const PackField& field : schema.fields) WriteField(field, body);
+  for (const PackField& field : schema.fields) {
+    ByteWriter writer;
+    WriteField(field, writer);
+    body.Varint(writer.size());
+    body.Bytes(writer.bytes());
+  }
   body.Varint(schema.provenance.size());
   for (const auto& [key, value] : schema.provenance) {
     body.String(key);
     body.String(value);
   }
-  body.AlignTo(schema.aligned ? limits::kIoAlignmentBytes : 8);
+  body.Varint(0);  // sections that later versions may add
+  body.AlignTo(8);
   ByteWriter writer;
   writer.Le(kPackMagic);
   writer.Le(kPackMajor);
@@ -231,10 +242,14 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start) {
     return Damaged("the schema does not match its checksum");
   }
   ByteReader reader(body);
+  schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged("too many fields");
   for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
-    FOREBAY_ASSIGN(PackField field, ReadField(reader));
+    // A later version may have written more of a field than is read here.
+    ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
+    FOREBAY_ASSIGN(PackField field, ReadField(part));
+    if (!part.ok()) return Damaged("a field ends early");
     schema.fields.push_back(std::move(field));
   }
   const std::uint64_t entries = reader.ReadVarint();
@@ -257,31 +272,25 @@ std::uint64_t PackIdentity(std::span<const std::byte> header) {
 }
 
 std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
-                                       RecordType type, std::uint16_t flags,
-                                       std::span<const std::byte> added,
+                                       RecordType type, std::span<const std::byte> added,
                                        std::span<const std::byte> payload, bool aligned) {
   const std::uint64_t alignment =
       aligned && type == RecordType::kChunk ? limits::kIoAlignmentBytes : 8;
   const std::uint64_t unpadded = offset + kRecordPrefixBytes + added.size();
   const std::uint64_t end = (unpadded + alignment - 1) / alignment * alignment;
   const auto head_bytes = static_cast<std::uint32_t>(end - offset);
-  ByteWriter body;
-  body.Le(kRecordMagic);
-  body.Le(static_cast<std::uint16_t>(type));
-  body.Le(flags);
-  body.Le(head_bytes);
-  body.Le(static_cast<std::uint32_t>(added.size()));
-  body.Le(static_cast<std::uint64_t>(payload.size()));
-  body.Le(PayloadChecksum(identity, type, offset, payload));
-  ByteWriter rest;
-  rest.Bytes(body.bytes());
-  rest.Bytes(added);
-  const std::uint64_t checksum =
-      Checksum(RecordIdentity(identity, type, offset, rest.size()), rest.bytes());
+  ByteWriter covered;
+  covered.Le(head_bytes);
+  covered.Le(static_cast<std::uint32_t>(added.size()));
+  covered.Le(static_cast<std::uint64_t>(payload.size()));
+  covered.Le(PayloadChecksum(identity, type, offset, payload));
+  covered.Bytes(added);
   ByteWriter head;
-  head.Bytes(body.bytes());
-  head.Le(checksum);
-  head.Bytes(added);
+  head.Le(kRecordMagic);
+  head.Le(static_cast<std::uint16_t>(type));
+  head.Le(std::uint16_t{0});
+  head.Le(Checksum(RecordIdentity(identity, type, offset, covered.size()), covered.bytes()));
+  head.Bytes(covered.bytes());
   std::vector<std::byte> result = head.Release();
   result.resize(head_bytes);
   return result;
@@ -292,7 +301,8 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   if (reader.ReadLe<std::uint32_t>() != kRecordMagic) return Damaged("no record here");
   RecordPrefix prefix;
   prefix.type = static_cast<RecordType>(reader.ReadLe<std::uint16_t>());
-  prefix.flags = reader.ReadLe<std::uint16_t>();
+  static_cast<void>(reader.ReadLe<std::uint16_t>());
+  prefix.head_checksum = reader.ReadLe<std::uint64_t>();
   prefix.head_bytes = reader.ReadLe<std::uint32_t>();
   const auto added = reader.ReadLe<std::uint32_t>();
   prefix.payload_bytes = reader.ReadLe<std::uint64_t>();
@@ -309,19 +319,16 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
   if (head.size() < prefix.head_bytes) return Damaged("a record head ends early");
-  ByteReader reader(head.subspan(12));
-  const auto added_bytes = reader.ReadLe<std::uint32_t>();
-  reader.Take(16);
-  const auto checksum = reader.ReadLe<std::uint64_t>();
-  const std::span<const std::byte> added = reader.Take(added_bytes);
-  ChecksumStream stream(RecordIdentity(identity, prefix.type, offset, 32 + added.size()));
-  stream.Update(head.first(32));
-  stream.Update(added);
-  if (!reader.ok() || stream.Finish() != checksum) {
+  const auto added_bytes =
+      ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
+  const std::span<const std::byte> covered =
+      head.subspan(kRecordCoveredOffset, kRecordPrefixBytes - kRecordCoveredOffset + added_bytes);
+  if (Checksum(RecordIdentity(identity, prefix.type, offset, covered.size()), covered) !=
+      prefix.head_checksum) {
     return Damaged("the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
-  return added;
+  return head.subspan(kRecordPrefixBytes, added_bytes);
 }
 
 std::uint64_t PayloadChecksum(std::uint64_t identity, RecordType type, std::uint64_t offset,
@@ -379,16 +386,18 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   head.first_sample = reader.ReadLe<std::uint64_t>();
   head.sample_count = reader.ReadLe<std::uint32_t>();
   const auto codec = reader.ReadLe<std::uint8_t>();
-  head.begins_sequence = (reader.ReadLe<std::uint8_t>() & 1) != 0;
+  const auto flags = reader.ReadLe<std::uint8_t>();
+  head.begins_sequence = (flags & 1) != 0;
   static_cast<void>(reader.ReadLe<std::uint16_t>());
   head.raw_bytes = reader.ReadLe<std::uint64_t>();
   head.part_offset = reader.ReadLe<std::uint64_t>();
   head.sample_bytes = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || head.field >= schema.fields.size()) return Damaged("a chunk of no field");
   const PackField& field = schema.fields[head.field];
-  if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded)) {
+  if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded) || flags > 1) {
     return Error(ErrorCode::kUnimplemented, "pack: a chunk of unknown codec " +
-                                                std::to_string(codec) + "; use a newer reader");
+                                                std::to_string(codec) +
+                                                " or flags; use a newer reader");
   }
   head.codec = static_cast<ChunkCodec>(codec);
   if (head.tile >= field.tiles() || head.sample_count == 0 ||
@@ -412,8 +421,9 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   const bool part = head.sample_bytes != 0;
   if (total != head.raw_bytes || (!part && head.part_offset != 0) ||
       (part && (head.sample_count != 1 || head.sample_bytes > limits::kSampleBytesMax ||
-                head.part_offset > head.sample_bytes ||
-                head.raw_bytes > head.sample_bytes - head.part_offset))) {
+                head.part_offset >= head.sample_bytes ||
+                head.raw_bytes != std::min(limits::kChunkBytesMax,
+                                           head.sample_bytes - head.part_offset)))) {
     return Damaged("a chunk of field " + field.name + " whose lengths do not add up");
   }
   return head;

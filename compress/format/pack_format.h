@@ -25,11 +25,11 @@ inline constexpr std::uint32_t kRecordMagic = 0x4345'5246;            // "FREC"
 inline constexpr std::uint16_t kPackMajor = 1, kPackMinor = 0;
 inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
 inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
+inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its checksum covers it
 inline constexpr std::uint64_t kKnownFeatures = 0;     // that a reader must understand
 
+// Records of other types are passed over: what a reader must understand has a feature bit.
 enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4 };
-// A record of unknown type is skipped unless it carries this flag.
-inline constexpr std::uint16_t kRecordMustUnderstand = 1;
 
 // Persisted by number; never renumber.
 enum class FieldKind : std::uint8_t { kImage = 0, kLabel = 1, kMask = 2, kMetadata = 3, kRaw = 4 };
@@ -72,6 +72,7 @@ struct PackSchema {
   std::vector<PackField> fields;
   std::vector<std::pair<std::string, std::string>> provenance;  // "source", "writer", ...
   bool aligned = false;  // payloads of chunks begin at multiples of 4096
+  bool keyed = false;    // every sample has a key; else none has
 };
 
 // kInvalidArgument for no or too many fields, names that repeat, shapes or tiles out of bounds.
@@ -112,15 +113,14 @@ struct ChunkHead {
 // A record's beginning, whatever its type.
 struct RecordPrefix {
   RecordType type = RecordType::kChunk;
-  std::uint16_t flags = 0;
   std::uint32_t head_bytes = 0;  // prefix and what the type adds, padding included
   std::uint64_t payload_bytes = 0, payload_checksum = 0;
+  std::uint64_t head_checksum = 0;
 };
 
 // The head of a record whose payload is `payload`, at `offset` in the file.
 std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
-                                       RecordType type, std::uint16_t flags,
-                                       std::span<const std::byte> added,
+                                       RecordType type, std::span<const std::byte> added,
                                        std::span<const std::byte> payload, bool aligned);
 
 // From the first kRecordPrefixBytes of a record. Errors: kDataLoss.
@@ -151,6 +151,7 @@ struct ChunkEntry {
   std::uint64_t offset = 0;         // of the record
   std::uint64_t payload_bytes = 0;
   std::uint64_t part_offset = 0, sample_bytes = 0;
+  std::uint64_t head_checksum = 0;  // so that no other pack's record passes for this one
 };
 
 struct KeyEntry {
@@ -158,6 +159,7 @@ struct KeyEntry {
   std::uint32_t sample_count = 0;
   std::uint32_t head_bytes = 0;
   std::uint64_t offset = 0, payload_bytes = 0;
+  std::uint64_t head_checksum = 0;
 };
 
 struct PackIndex {

@@ -10,8 +10,8 @@
 namespace forebay::compress {
 namespace {
 
-constexpr std::size_t kChunkEntryBytes = 56;
-constexpr std::size_t kKeyEntryBytes = 32;
+constexpr std::size_t kChunkEntryBytes = 64;
+constexpr std::size_t kKeyEntryBytes = 40;
 
 Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
 
@@ -40,16 +40,17 @@ class CoverageCheck {
   bool Complete() const { return first_ == samples_ && tile_ == 0 && part_ == 0; }
 
  private:
-  // A sample in several chunks: all but the last one are of one length, which the entries do
-  // not hold; that they follow one another is seen when they are read.
+  // A sample in several chunks, of 4 MiB each but the last.
   bool NextPart(const ChunkEntry& entry) {
-    if (!variable_ || entry.sample_count != 1 || entry.part_offset < part_ ||
-        (part_ == 0) != (entry.part_offset == 0) || entry.part_offset >= entry.sample_bytes) {
+    if (!variable_ || entry.sample_count != 1 || entry.part_offset != part_ ||
+        entry.sample_bytes <= limits::kChunkBytesMax ||
+        entry.sample_bytes > limits::kSampleBytesMax ||
+        (part_ > 0 && entry.sample_bytes != part_of_)) {
       return false;
     }
-    part_ = entry.part_offset + 1;
-    const bool last = entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
-    if (last) {
+    part_of_ = entry.sample_bytes;
+    part_ += limits::kChunkBytesMax;
+    if (part_ >= part_of_) {
       part_ = 0;
       ++first_;
     }
@@ -60,7 +61,7 @@ class CoverageCheck {
   const bool variable_;
   const std::uint64_t samples_;
   std::uint32_t tile_ = 0, count_ = 0;
-  std::uint64_t first_ = 0, part_ = 0;
+  std::uint64_t first_ = 0, part_ = 0, part_of_ = 0;
 };
 
 }  // namespace
@@ -80,6 +81,7 @@ std::vector<std::byte> WritePackIndex(const PackIndex& index) {
     writer.Le(entry.payload_bytes);
     writer.Le(entry.part_offset);
     writer.Le(entry.sample_bytes);
+    writer.Le(entry.head_checksum);
   }
   for (const KeyEntry& entry : index.keys) {
     writer.Le(entry.first_sample);
@@ -87,6 +89,7 @@ std::vector<std::byte> WritePackIndex(const PackIndex& index) {
     writer.Le(entry.head_bytes);
     writer.Le(entry.offset);
     writer.Le(entry.payload_bytes);
+    writer.Le(entry.head_checksum);
   }
   return writer.Release();
 }
@@ -114,6 +117,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
     entry.payload_bytes = reader.ReadLe<std::uint64_t>();
     entry.part_offset = reader.ReadLe<std::uint64_t>();
     entry.sample_bytes = reader.ReadLe<std::uint64_t>();
+    entry.head_checksum = reader.ReadLe<std::uint64_t>();
   }
   for (std::uint64_t i = 0; i < keys; ++i) {
     KeyEntry& entry = index.keys.emplace_back();
@@ -122,6 +126,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
     entry.head_bytes = reader.ReadLe<std::uint32_t>();
     entry.offset = reader.ReadLe<std::uint64_t>();
     entry.payload_bytes = reader.ReadLe<std::uint64_t>();
+    entry.head_checksum = reader.ReadLe<std::uint64_t>();
   }
   FOREBAY_TRY(CheckPackIndex(schema, index));
   return index;
@@ -135,6 +140,9 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
     for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
       const ChunkEntry& entry = index.chunks[next];
       if (!coverage.Next(entry) || entry.head_bytes < kRecordPrefixBytes ||
+          entry.head_bytes > limits::kPackStartBytesMax ||
+          entry.sample_count > schema.fields[number].samples_per_chunk ||
+          entry.sample_bytes > limits::kSampleBytesMax ||
           entry.payload_bytes > limits::kChunkBytesMax) {
         return Damaged("chunks of field " + schema.fields[number].name +
                        " that do not follow one another, at sample " +
@@ -151,12 +159,13 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
   for (const KeyEntry& entry : index.keys) {
     if (entry.first_sample != first || entry.sample_count > index.samples - first ||
         entry.payload_bytes > limits::kPackKeysBytesMax ||
-        entry.head_bytes < kRecordPrefixBytes) {
+        entry.sample_count > entry.payload_bytes ||  // a key takes a byte at least
+        entry.head_bytes < kRecordPrefixBytes || entry.head_bytes > limits::kPackStartBytesMax) {
       return Damaged("keys that do not follow one another");
     }
     first += entry.sample_count;
   }
-  if (first != 0 && first != index.samples) return Damaged("keys do not cover all samples");
+  if (first != (schema.keyed ? index.samples : 0)) return Damaged("keys do not cover all samples");
   return {};
 }
 
