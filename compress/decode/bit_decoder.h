@@ -2,8 +2,10 @@
 // zeros and is found by `exhausted()`, so that a parser checks once.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "compress/format/plane_bits.h"
@@ -14,7 +16,8 @@ namespace forebay::compress {
 class BitDecoder {
  public:
   explicit BitDecoder(std::span<const std::byte> bytes) : bytes_(bytes) {
-    for (int i = 0; i < 4; ++i) code_ = code_ << 8 | NextByte();
+    code_ = Peek();
+    offset_ = 4;
   }
 
   // Without a branch on the bit, which cannot be foreseen.
@@ -59,7 +62,7 @@ class BitDecoder {
     const std::uint32_t length = Tree(model.length);
     if (length == 0) return 0;
     if (length > 24) {
-      overrun_ = true;
+      invalid_ = true;
       return 0;
     }
     return 1U << (length - 1) | PlainBits(length - 1);
@@ -72,30 +75,40 @@ class BitDecoder {
     return (folded & 1) != 0 ? -half - 1 : half;
   }
 
-  // True where more was read than there was, or a number was out of range.
-  bool exhausted() const { return overrun_; }
+  // True where more was read than there was, or a number was out of range. The encoder leaves out
+  // trailing zeros, of which the decoder looks at four at most.
+  bool exhausted() const { return invalid_ || offset_ > bytes_.size() + 4; }
 
  private:
-  std::uint32_t NextByte() {
-    if (offset_ < bytes_.size()) return std::to_integer<std::uint32_t>(bytes_[offset_++]);
-    // The encoder leaves out trailing zeros, of which the decoder looks at four at most.
-    if (++beyond_ > 4) overrun_ = true;
-    return 0;
+  // The next four bytes, most significant first, zeros beyond the end.
+  std::uint32_t Peek() const {
+    std::uint32_t value = 0;
+    if (offset_ < bytes_.size() && bytes_.size() - offset_ >= sizeof(value)) {
+      std::memcpy(&value, bytes_.data() + offset_, sizeof(value));
+      if constexpr (std::endian::native == std::endian::little) value = __builtin_bswap32(value);
+      return value;
+    }
+    for (std::size_t i = 0; i < sizeof(value); ++i) {
+      value <<= 8;
+      if (offset_ + i < bytes_.size()) value |= std::to_integer<std::uint32_t>(bytes_[offset_ + i]);
+    }
+    return value;
   }
 
+  // Whole bytes at once, without a loop that cannot be foreseen either.
   void Normalise() {
-    while (range_ < (1U << 24)) {
-      range_ <<= 8;
-      code_ = code_ << 8 | NextByte();
-    }
+    const auto shift = static_cast<unsigned>(std::countl_zero(range_)) & 24U;
+    const std::uint64_t ahead = std::uint64_t{code_} << 32 | Peek();
+    code_ = static_cast<std::uint32_t>(ahead << shift >> 32);
+    range_ <<= shift;
+    offset_ += shift / 8;
   }
 
   std::span<const std::byte> bytes_;
   std::size_t offset_ = 0;
-  std::uint32_t beyond_ = 0;
   std::uint32_t range_ = 0xFFFF'FFFF;
   std::uint32_t code_ = 0;
-  bool overrun_ = false;
+  bool invalid_ = false;
 };
 
 }  // namespace forebay::compress

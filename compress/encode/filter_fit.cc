@@ -14,8 +14,8 @@ namespace forebay::compress {
 namespace {
 
 constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
-constexpr std::uint32_t kChangeCost = 4 * 256;  // of a block's filter that is not its neighbour's
-constexpr std::uint32_t kStayCost = 64;
+constexpr std::uint32_t kChangeCost = 5 * 256;  // of a block's filter that is not its neighbour's
+constexpr std::uint32_t kStayCost = 48;
 // Standard filters that are never fitted: pictures that were drawn, not taken, obey them exactly.
 constexpr std::uint32_t kStandardKept = 4;
 
