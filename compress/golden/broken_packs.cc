@@ -1,0 +1,195 @@
+// The packs that are refused. Each has one fault; what else it says of itself is right.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include <zstd.h>
+
+#include "compress/golden/golden_packs.h"
+#include "compress/golden/pack_editor.h"
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// Where a chunk's record says what, in what its type adds (docs/pack.md).
+constexpr std::size_t kAtFirstSample = 8, kAtCodec = 20, kAtFlags = 21, kAtRawBytes = 24;
+constexpr std::size_t kAtChecksums = 48;
+
+void PutWord(Bytes& bytes, std::size_t at, std::uint64_t value) {
+  for (std::size_t i = 0; i < 8; ++i) {
+    bytes[at + i] = static_cast<std::byte>(value >> (8 * i) & 0xFF);
+  }
+}
+
+// `change` made to a sound pack's bytes, and nothing put right.
+Bytes Changed(Bytes bytes, const std::function<void(Bytes&)>& change) {
+  change(bytes);
+  return bytes;
+}
+
+// A byte of the header changed and the header's checksum put right.
+Bytes WithHeader(Bytes bytes, std::size_t at, std::byte value) {
+  bytes[at] = value;
+  PutWord(bytes, kPackHeaderBytes - 8, Checksum(std::span(bytes).first(kPackHeaderBytes - 8)));
+  return bytes;
+}
+
+// Changed between being taken apart and put together: all checksums are right.
+Bytes Edited(const Bytes& bytes, const std::function<void(PackEditor&)>& change) {
+  PackEditor editor(bytes);
+  change(editor);
+  return editor.Bytes();
+}
+
+// A zstd frame of `bytes` zeros, with its size and a checksum.
+Bytes ZstdZeros(std::size_t bytes) {
+  const Bytes zeros(bytes);
+  Bytes frame(ZSTD_compressBound(bytes));
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 20);
+  const std::size_t size =
+      ZSTD_compress2(context, frame.data(), frame.size(), zeros.data(), zeros.size());
+  ZSTD_freeCCtx(context);
+  FOREBAY_CHECK(ZSTD_isError(size) == 0);
+  frame.resize(size);
+  return frame;
+}
+
+std::size_t Offset(const Bytes& bytes, std::size_t chunk, bool payload) {
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  FOREBAY_CHECK(pack.has_value());
+  const ChunkEntry& entry = pack->index().chunks[chunk];
+  return static_cast<std::size_t>(entry.offset + (payload ? entry.head_bytes : 0));
+}
+
+void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
+  bad.push_back({"newer_version", WithHeader(good, 8, std::byte{2}), ErrorCode::kUnimplemented,
+                 "written by format 2.0"});
+  bad.push_back({"unknown_feature", WithHeader(good, 16, std::byte{1}),
+                 ErrorCode::kUnimplemented, "features that this reader"});
+  bad.push_back({"odd_alignment", WithHeader(good, 12, std::byte{16}), ErrorCode::kDataLoss,
+                 "odd alignment"});
+  bad.push_back({"huge_schema", WithHeader(good, 38, std::byte{0xFF}), ErrorCode::kDataLoss,
+                 "a schema of more than"});
+  bad.push_back({"wrong_magic", Changed(good, [](Bytes& b) { b[7] = std::byte{'2'}; }),
+                 ErrorCode::kInvalidArgument, "not a pack file"});
+  bad.push_back({"header_checksum", Changed(good, [](Bytes& b) { b[10] ^= std::byte{1}; }),
+                 ErrorCode::kDataLoss, "the header does not match its checksum"});
+  bad.push_back({"schema_checksum",
+                 Changed(good, [](Bytes& b) { b[kPackHeaderBytes + 2] ^= std::byte{1}; }),
+                 ErrorCode::kDataLoss, "the schema does not match its checksum"});
+  bad.push_back({"cut_in_schema", Changed(good, [](Bytes& b) { b.resize(80); }),
+                 ErrorCode::kDataLoss, "ends within its schema"});
+  bad.push_back({"torn_footer", Changed(good, [](Bytes& b) { b.resize(b.size() - 10); }),
+                 ErrorCode::kDataLoss, "no valid footer"});
+}
+
+void AddBrokenIndexes(const Bytes& good, std::vector<BadPack>& bad) {
+  bad.push_back({"index_beside", Changed(good,
+                                         [](Bytes& b) {
+                                           const std::size_t footer = b.size() - kFooterBytes;
+                                           b[footer + 8] ^= std::byte{8};
+                                           PutWord(b, footer + 48,
+                                                   Checksum(std::span(b).subspan(footer, 48)));
+                                         }),
+                 ErrorCode::kDataLoss, "a footer that points beside the index"});
+  bad.push_back({"footer_disagrees",
+                 Edited(good, [](PackEditor& e) { e.set_footer_samples(6); }),
+                 ErrorCode::kDataLoss, "footer and index disagree"});
+  bad.push_back({"overlapping_chunks",
+                 Edited(good, [](PackEditor& e) { e.index().chunks[1].first_sample = 2; }),
+                 ErrorCode::kDataLoss, "do not follow one another, at sample 2"});
+  bad.push_back({"missing_chunk", Edited(good, [](PackEditor& e) { e.index().chunks.pop_back(); }),
+                 ErrorCode::kDataLoss, "chunks of field text do not cover all samples"});
+  bad.push_back({"keys_missing", Edited(good,
+                                        [](PackEditor& e) {
+                                          --e.index().keys[0].sample_count;
+                                        }),
+                 ErrorCode::kDataLoss, "keys do not cover all samples"});
+  bad.push_back({"chunk_outside",
+                 Edited(good, [](PackEditor& e) { e.set_misplaced_by(1ULL << 40); }),
+                 ErrorCode::kDataLoss, "outside the file"});
+  bad.push_back({"chunk_misplaced", Edited(good, [](PackEditor& e) { e.set_misplaced_by(8); }),
+                 ErrorCode::kDataLoss, "chunk of field label, samples 0 to 2"});
+}
+
+// Two chunks of one field, of one length, in each other's place.
+Bytes Swapped(Bytes bytes) {
+  const std::size_t a = Offset(bytes, 0, false), b = Offset(bytes, 1, false);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  const auto length = static_cast<std::size_t>(pack->index().chunks[0].head_bytes +
+                                               pack->index().chunks[0].payload_bytes);
+  FOREBAY_CHECK(pack->index().chunks[1].head_bytes == pack->index().chunks[0].head_bytes &&
+                pack->index().chunks[1].payload_bytes == pack->index().chunks[0].payload_bytes);
+  std::swap_ranges(bytes.begin() + static_cast<std::ptrdiff_t>(a),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(a + length),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(b));
+  return bytes;
+}
+
+void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
+  const auto edit = [&](std::string name, ErrorCode code, std::string message,
+                        const std::function<void(PackEditor&)>& change) {
+    bad.push_back({std::move(name), Edited(good, change), code, std::move(message)});
+  };
+  bad.push_back({"damaged_payload", Changed(good,
+                                            [&](Bytes& b) {
+                                              b[Offset(good, 0, true)] ^= std::byte{0x10};
+                                            }),
+                 ErrorCode::kDataLoss, "its payload does not match its checksum"});
+  edit("sample_checksum", ErrorCode::kDataLoss,
+       "sample 0 of field label does not match its checksum",
+       [](PackEditor& e) { e.Patch(0, kAtChecksums, 8, 12345); });
+  edit("raw_too_large", ErrorCode::kDataLoss, "a chunk of field text of impossible size",
+       [](PackEditor& e) { e.Patch(2, kAtRawBytes, 8, limits::kChunkBytesMax + 1); });
+  edit("lengths_disagree", ErrorCode::kDataLoss, "whose lengths do not add up",
+       [](PackEditor& e) { e.Patch(2, kAtRawBytes, 8, 3); });
+  edit("unknown_codec", ErrorCode::kUnimplemented, "unknown codec 9",
+       [](PackEditor& e) { e.Patch(0, kAtCodec, 1, 9); });
+  edit("unknown_flags", ErrorCode::kUnimplemented, "or flags; use a newer reader",
+       [](PackEditor& e) { e.Patch(0, kAtFlags, 1, 2); });
+  edit("other_samples", ErrorCode::kDataLoss, "it holds other samples than the index says",
+       [](PackEditor& e) { e.Patch(0, kAtFirstSample, 8, 1); });
+  edit("stored_short", ErrorCode::kDataLoss, "stored chunk: 23 bytes, 24 expected",
+       [](PackEditor& e) {
+         e.Patch(0, kAtCodec, 1, 0);
+         e.Chunk(0).payload.assign(23, std::byte{1});
+       });
+  edit("zstd_bomb", ErrorCode::kDataLoss, "zstd frame of another size", [](PackEditor& e) {
+    e.Patch(0, kAtCodec, 1, 1);
+    e.Chunk(0).payload = ZstdZeros(std::size_t{32} << 20);
+  });
+  edit("endless_key", ErrorCode::kDataLoss, "a key record of wrong length", [](PackEditor& e) {
+    for (PackEditor::Record& record : e.records()) {
+      if (record.type == RecordType::kKeys) record.payload[0] = std::byte{0x7F};
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<BadPack> MakeBadPacks() {
+  const std::vector<GoodPack> good = MakeGoodPacks();
+  const auto named = [&](const char* name) -> const Bytes& {
+    const auto found = std::ranges::find(good, name, &GoodPack::name);
+    FOREBAY_CHECK(found != good.end());
+    return found->bytes;
+  };
+  std::vector<BadPack> bad;
+  AddBrokenStarts(named("keys"), bad);
+  AddBrokenIndexes(named("keys"), bad);
+  AddBrokenChunks(named("keys"), bad);
+  bad.push_back({"swapped_chunks", Swapped(named("swappable")), ErrorCode::kDataLoss,
+                 "its record is not the one that the index names"});
+  return bad;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,173 @@
+#include "compress/golden/golden_packs.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "compress/encode/pack_test_model.h"
+#include "compress/golden/pack_editor.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+
+namespace forebay::compress {
+namespace {
+
+PackField Fixed(std::string name, Dtype dtype, std::vector<std::uint32_t> extents,
+                std::uint32_t samples_per_chunk) {
+  PackField field{.name = std::move(name), .kind = FieldKind::kImage, .dtype = dtype,
+                  .rank = static_cast<std::uint8_t>(extents.size()), .fill_bits = {},
+                  .bound = {}, .samples_per_chunk = samples_per_chunk};
+  for (std::size_t axis = 0; axis < extents.size(); ++axis) {
+    field.extent[axis] = field.tile[axis] = extents[axis];
+  }
+  return field;
+}
+
+PackField Strings(std::string name, std::uint32_t samples_per_chunk) {
+  return {.name = std::move(name), .kind = FieldKind::kRaw, .fill_bits = {}, .bound = {},
+          .samples_per_chunk = samples_per_chunk};
+}
+
+// Bytes that rise slowly, with steps: neither constant nor noise.
+std::vector<std::byte> Ramp(std::size_t bytes, std::size_t sample) {
+  std::vector<std::byte> value(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value[i] = static_cast<std::byte>((i / 5 + i % 3 * 2 + sample * 3 + i * i / 97) & 0xFF);
+  }
+  return value;
+}
+
+void Fill(PackModel& model, std::size_t samples) {
+  for (std::size_t s = 0; s < samples; ++s) {
+    auto& fields = model.samples.emplace_back();
+    for (const PackField& field : model.schema.fields) {
+      const auto bytes = field.variable() ? s * 11 % 23 : field.sample_bytes();
+      fields.push_back(Ramp(static_cast<std::size_t>(bytes), s));
+    }
+  }
+}
+
+PackModel Of(std::vector<PackField> fields, std::size_t samples) {
+  PackModel model;
+  model.schema.fields = std::move(fields);
+  Fill(model, samples);
+  return model;
+}
+
+PackModel EveryType(bool floats) {
+  std::vector<PackField> fields;
+  for (std::uint64_t number = 0; number <= 10; ++number) {
+    const auto dtype = DtypeFromNumber(number);
+    FOREBAY_CHECK(dtype.has_value());
+    const bool is_float = number >= static_cast<std::uint64_t>(Dtype::kF16);
+    if (is_float == floats) fields.push_back(Fixed(std::string(DtypeName(*dtype)), *dtype, {6}, 2));
+  }
+  return Of(std::move(fields), 3);
+}
+
+PackModel Tiles() {
+  PackField image = Fixed("image", Dtype::kU8, {12, 20, 3}, 2);
+  image.channel_axis = 2;
+  image.tile = {8, 16, 3, 1};
+  return Of({image}, 3);
+}
+
+PackModel FourAxes() {
+  PackField volume = Fixed("volume", Dtype::kU16, {3, 4, 5, 2}, 2);
+  volume.tile = {2, 3, 5, 2};
+  volume.valid_bits = 12;
+  PackModel model = Of({volume}, 2);
+  for (auto& sample : model.samples) {
+    for (std::size_t i = 1; i < sample[0].size(); i += 2) sample[0][i] &= std::byte{0x0F};
+  }
+  return model;
+}
+
+PackModel Lossy() {
+  PackField heat = Fixed("heat", Dtype::kF32, {8, 24}, 2);
+  heat.fill_bits = std::bit_cast<std::uint32_t>(-999.0F);
+  heat.bound = {.mode = 1, .absolute = 0.25};
+  PackModel model = Of({heat}, 2);
+  for (std::size_t s = 0; s < 2; ++s) {
+    ByteWriter writer;
+    for (std::uint32_t i = 0; i < 192; ++i) {
+      float value = static_cast<float>(i % 24) * 1.375F + static_cast<float>(i / 24 + s) * 2.5F;
+      if (i % 31 == 7) value = -999.0F;
+      if (i % 47 == 5) value = std::numeric_limits<float>::quiet_NaN();
+      writer.Le(std::bit_cast<std::uint32_t>(value));
+    }
+    model.samples[s][0] = writer.Release();
+  }
+  return model;
+}
+
+PackModel Pictures() {
+  return Of({Fixed("picture", Dtype::kU8, {16, 32}, 4), Fixed("class", Dtype::kI32, {}, 4)}, 4);
+}
+
+PackModel Keyed() {
+  PackModel model = Of({Fixed("label", Dtype::kI64, {}, 3), Strings("text", 2)}, 5);
+  model.schema.keyed = true;
+  model.keys = {"a", "b/2", std::string(40, 'k'), "\xC3\xA9", "last"};
+  return model;
+}
+
+std::vector<std::byte> Write(const PackModel& model, Profile profile = Profile::kBalanced) {
+  const TestFolder folder;
+  return WritePack(model, folder, {.profile = profile});
+}
+
+}  // namespace
+
+std::vector<GoodPack> MakeGoodPacks() {
+  PackModel provenance = Of({Fixed("x", Dtype::kU8, {3}, 1)}, 1);
+  provenance.schema.provenance = {{"source", "arithmetic"}, {"", ""}, {"note", "\xE2\x82\xAC"}};
+  PackModel sequences = Of({Fixed("frame", Dtype::kU8, {8, 24}, 4)}, 6);
+  sequences.sequences = {2, 3};
+  PackModel empty_strings = Of({Strings("text", 3)}, 4);
+  for (auto& sample : empty_strings.samples) sample[0].clear();
+  PackModel aligned = Of({Fixed("frame", Dtype::kU8, {8, 24}, 1)}, 2);
+  aligned.schema.aligned = true;
+  std::vector<GoodPack> packs = {{"integers", Write(EveryType(false))},
+                                 {"floats", Write(EveryType(true))},
+                                 {"tiles", Write(Tiles())},
+                                 {"four_axes", Write(FourAxes())},
+                                 {"strings", Write(Of({Strings("text", 3)}, 7))},
+                                 {"empty_strings", Write(empty_strings)},
+                                 {"keys", Write(Keyed())},
+                                 {"sequences", Write(sequences)},
+                                 {"aligned", Write(aligned)},
+                                 {"provenance", Write(provenance)},
+                                 {"lossy", Write(Lossy())},
+                                 {"swappable", Write(Of({Fixed("noise", Dtype::kU8, {4}, 1)}, 2))},
+                                 {"no_samples", Write(Of({Strings("text", 3)}, 0))},
+                                 {"fast", Write(Pictures(), Profile::kFast)},
+                                 {"balanced", Write(Pictures())},
+                                 {"dense", Write(Pictures(), Profile::kDense)}};
+  PackEditor unknown(Write(Keyed()));
+  unknown.InsertUnknownRecord(1);
+  packs.push_back({"unknown_record", unknown.Bytes()});
+  return packs;
+}
+
+Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std::byte>& scratch) {
+  const auto source = MemorySource(bytes);
+  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
+  if (scratch.size() < pack.ScratchBytes()) scratch.resize(pack.ScratchBytes());
+  ByteWriter all;
+  all.Le(pack.samples());
+  FOREBAY_ASSIGN(const std::vector<std::string> keys, pack.Keys(0, pack.samples()));
+  for (const std::string& key : keys) all.String(key);
+  for (std::uint64_t sample = 0; sample < pack.samples(); ++sample) {
+    for (std::uint32_t field = 0; field < pack.schema().fields.size(); ++field) {
+      FOREBAY_ASSIGN(const std::vector<std::byte> value, ReadField(pack, field, sample, scratch));
+      all.Varint(value.size());
+      all.Bytes(value);
+    }
+  }
+  return Checksum(all.bytes());
+}
+
+}  // namespace forebay::compress

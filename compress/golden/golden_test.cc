@@ -1,0 +1,147 @@
+// Files of this version are read forever, refused ones with the same words; the generator still
+// writes them; no damaged bit and no cut goes unnoticed.
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <zstd.h>
+
+#include "compress/encode/pack_test_model.h"
+#include "compress/golden/golden_packs.h"
+
+namespace forebay::compress {
+namespace {
+
+// What each good pack holds (HashPack). Never changed: a pack once written is read forever.
+const std::map<std::string, std::uint64_t> kHashes = {
+    {"integers", 0x64CAD5F7C8210B0B},
+    {"floats", 0xBD5AA94B40FEBE09},
+    {"tiles", 0x49DEF00A41242365},
+    {"four_axes", 0x3EBB491A753F0889},
+    {"strings", 0x390E25BD703B8CF4},
+    {"empty_strings", 0xF0174B31F14E1D0D},
+    {"keys", 0x95CF23C20A61842E},
+    {"sequences", 0x36955373D8D6FC98},
+    {"aligned", 0x60A09FA665D68B0F},
+    {"provenance", 0x4F70CCD5E42A2BEE},
+    {"lossy", 0x9C5E115A2697E719},
+    {"swappable", 0xE1670943BA55CF92},
+    {"no_samples", 0xC77B3ABB6F87ACD9},
+    {"fast", 0x8CC152AD6247ED80},
+    {"balanced", 0x8CC152AD6247ED80},
+    {"dense", 0x8CC152AD6247ED80},
+    {"unknown_record", 0x95CF23C20A61842E},
+};
+
+constexpr unsigned kZstdVersion = 10504;  // that compressed the files
+
+std::filesystem::path Folder(const char* part) {
+  return std::filesystem::path(FOREBAY_GOLDEN_FOLDER) / part;
+}
+
+std::set<std::string> Names(const char* part) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(Folder(part))) {
+    names.insert(entry.path().stem());
+  }
+  return names;
+}
+
+std::vector<std::byte> Load(const char* part, const std::string& name) {
+  return ReadFile(Folder(part) / (name + ".fbp"));
+}
+
+TEST(GoldenPacks, AreReadAsTheyWereWritten) {
+  std::vector<std::byte> scratch;
+  std::set<std::string> expected;
+  for (const auto& [name, hash] : kHashes) {
+    expected.insert(name);
+    const auto found = HashPack(Load("good", name), scratch);
+    ASSERT_TRUE(found.has_value()) << name << ": " << found.error().message();
+    EXPECT_EQ(*found, hash) << name;
+  }
+  EXPECT_EQ(Names("good"), expected);
+}
+
+TEST(GoldenPacks, AreRecoveredWithoutAnEnd) {
+  std::vector<std::byte> scratch;
+  for (const auto& [name, hash] : kHashes) {
+    auto bytes = Load("good", name);
+    const auto whole_source = MemorySource(bytes);
+    const auto whole = PackFile::Open(*whole_source);
+    ASSERT_TRUE(whole.has_value()) << name;
+    bytes.resize(bytes.size() - kFooterBytes);
+    const auto source = MemorySource(bytes);
+    const auto pack = PackFile::Recover(*source);
+    ASSERT_TRUE(pack.has_value()) << name << ": " << pack.error().message();
+    EXPECT_EQ(pack->samples(), whole->samples()) << name;
+    EXPECT_EQ(WritePackIndex(pack->index()), WritePackIndex(whole->index())) << name;
+  }
+}
+
+TEST(GoldenPacks, AreWrittenAgain) {
+  if (ZSTD_versionNumber() != kZstdVersion) {
+    GTEST_SKIP() << "the files were written with zstd " << kZstdVersion << ", here is "
+                 << ZSTD_versionNumber() << ", which may compress otherwise";
+  }
+  for (const GoodPack& pack : MakeGoodPacks()) {
+    EXPECT_EQ(pack.bytes, Load("good", pack.name)) << pack.name;
+    EXPECT_LE(pack.bytes.size(), pack.name == "aligned" ? 16384U : 4096U) << pack.name;
+  }
+  for (const BadPack& pack : MakeBadPacks()) {
+    EXPECT_EQ(pack.bytes, Load("bad", pack.name)) << pack.name;
+    EXPECT_LE(pack.bytes.size(), 4096U) << pack.name;
+  }
+}
+
+TEST(GoldenPacks, BrokenOnesAreRefusedWithCodeAndReason) {
+  std::vector<std::byte> scratch;
+  std::set<std::string> names;
+  for (const BadPack& pack : MakeBadPacks()) {
+    names.insert(pack.name);
+    const auto found = HashPack(Load("bad", pack.name), scratch);
+    ASSERT_FALSE(found.has_value()) << pack.name;
+    EXPECT_EQ(found.error().code(), pack.code) << pack.name << ": " << found.error().message();
+    EXPECT_NE(found.error().message().find(pack.message), std::string::npos)
+        << pack.name << ": " << found.error().message();
+  }
+  EXPECT_EQ(Names("bad"), names);
+}
+
+TEST(GoldenPacks, EveryFlippedBitIsFoundOrHarmless) {
+  std::vector<std::byte> scratch;  // as the call before left it
+  std::size_t flips = 0, harmless = 0;
+  for (const auto& [name, hash] : kHashes) {
+    auto bytes = Load("good", name);
+    if (bytes.size() > 4096) continue;
+    for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+      const auto mask = static_cast<std::byte>(1U << (bit % 8));
+      bytes[bit / 8] ^= mask;
+      const auto found = HashPack(bytes, scratch);
+      if (found.has_value()) {
+        ASSERT_EQ(*found, hash) << name << ", bit " << bit;
+        ++harmless;
+      }
+      bytes[bit / 8] ^= mask;
+      ++flips;
+    }
+  }
+  EXPECT_GT(flips, 100'000U);
+  EXPECT_LT(harmless, flips / 12);  // zeros up to a multiple of 8, and records passed over
+}
+
+TEST(GoldenPacks, EveryTruncationIsFound) {
+  std::vector<std::byte> scratch;
+  for (const auto& [name, hash] : kHashes) {
+    const auto bytes = Load("good", name);
+    for (std::size_t length = 0; length < bytes.size(); ++length) {
+      ASSERT_FALSE(HashPack(std::span(bytes).first(length), scratch).has_value())
+          << name << ", " << length << " bytes";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace forebay::compress

@@ -1,0 +1,30 @@
+// Writes the golden packs, which are checked in, and prints the hashes that the test holds:
+// write_golden FOLDER
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "compress/encode/pack_test_model.h"
+#include "compress/golden/golden_packs.h"
+#include "proto/contract/check.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: write_golden FOLDER\n", stderr);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  for (const char* part : {"good", "bad"}) std::filesystem::create_directories(folder / part);
+  std::vector<std::byte> scratch;
+  for (const auto& pack : forebay::compress::MakeGoodPacks()) {
+    forebay::compress::WriteFile(folder / "good" / (pack.name + ".fbp"), pack.bytes);
+    const auto hash = forebay::compress::HashPack(pack.bytes, scratch);
+    FOREBAY_CHECK(hash.has_value());
+    std::printf("    {\"%s\", 0x%016" PRIX64 "},\n", pack.name.c_str(), *hash);
+  }
+  for (const auto& pack : forebay::compress::MakeBadPacks()) {
+    forebay::compress::WriteFile(folder / "bad" / (pack.name + ".fbp"), pack.bytes);
+  }
+  return 0;
+}
