@@ -213,7 +213,7 @@ class CodedChunk {
   const ChunkGeometry geometry_;
   const std::uint32_t first_, count_;
   CodedScratch scratch_;
-  ChunkHead head_;
+  CodedHead head_;
   std::array<PlaneSource, kPlanesMax * kChannelsMax> planes_;
 };
 

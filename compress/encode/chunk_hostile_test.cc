@@ -152,7 +152,7 @@ TEST_F(HostileChunk, EachHeadFieldBeyondItsBoundIsATypedError) {
   const ChunkShape shape = {.dtype = Dtype::kF32, .samples = 2, .rank = 2,
                             .extent = {64, 64, 1, 1}};
   const std::vector<std::byte> samples(2 * 64 * 64 * 2, std::byte{1});
-  ChunkHead good;
+  CodedHead good;
   good.stages.plane_count = 1;
   good.stages.plane_bits[0] = 16;
   good.stream_count = 1;
@@ -160,11 +160,11 @@ TEST_F(HostileChunk, EachHeadFieldBeyondItsBoundIsATypedError) {
                      .raw_bytes = static_cast<std::uint32_t>(samples.size()), .body = samples};
   EXPECT_EQ(Decode(shape, SerialiseChunk(good)), ErrorCode::kUnknown);
   const auto expect = [&](ErrorCode code, auto change) {
-    ChunkHead head = good;
+    CodedHead head = good;
     change(head);
     EXPECT_EQ(Decode(shape, SerialiseChunk(head)), code);
   };
-  using Head = ChunkHead;
+  using Head = CodedHead;
   const auto bad = ErrorCode::kDataLoss, newer = ErrorCode::kUnimplemented;
   expect(bad, [](Head& h) { h.stages.plane_bits[0] = 17; });
   expect(bad, [](Head& h) { h.stages.plane_bits[0] = 0; });

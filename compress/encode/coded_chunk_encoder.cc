@@ -269,7 +269,7 @@ class CodedChunkEncoder {
   std::optional<QuantisedValues> quantised_;
   std::uint64_t base_ = 0;
   std::uint32_t code_bits_ = 0;
-  ChunkHead head_;
+  CodedHead head_;
   std::vector<EncodedStream> streams_;
 };
 

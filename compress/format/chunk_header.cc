@@ -173,7 +173,7 @@ Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_
   return {};
 }
 
-std::uint32_t BitsOfStream(const ChunkHead& head, std::uint32_t index) {
+std::uint32_t BitsOfStream(const CodedHead& head, std::uint32_t index) {
   return head.stages.plane_bits[(index - head.plane_stream()) % head.stages.plane_count];
 }
 
@@ -185,9 +185,9 @@ std::uint32_t ChunkStages::code_bits() const {
   return bits;
 }
 
-Result<ChunkHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::byte> payload) {
+Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::byte> payload) {
   ByteReader reader(payload);
-  ChunkHead head;
+  CodedHead head;
   const auto layout = reader.ReadLe<std::uint8_t>();
   if (!reader.ok()) return Damaged("empty payload");
   if (layout != kChunkLayout) return Newer("layout " + std::to_string(layout));
@@ -269,7 +269,7 @@ void WriteStages(const ChunkStages& stages, ByteWriter& writer) {
 
 }  // namespace
 
-std::vector<std::byte> SerialiseChunk(const ChunkHead& head) {
+std::vector<std::byte> SerialiseChunk(const CodedHead& head) {
   ByteWriter writer;
   writer.Le(kChunkLayout);
   WriteStages(head.stages, writer);

@@ -71,7 +71,7 @@ struct ChunkStream {
 
 // Streams in the order of the payload: masks, escape positions, escape values, dictionary,
 // planes (channel by channel).
-struct ChunkHead {
+struct CodedHead {
   ChunkStages stages;
   std::uint32_t stream_count = 0;
   std::array<ChunkStream, kStreamsMax> streams;
@@ -90,9 +90,9 @@ inline std::size_t SideStreamBytesMax(const ChunkShape& shape) { return shape.by
 
 // The head of `payload`, every size of it checked against `shape`; bodies are borrowed from the
 // payload. Errors: kDataLoss; kUnimplemented for a layout, stage or coder of a newer version.
-Result<ChunkHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::byte> payload);
+Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::byte> payload);
 
 // The payload: the head and then its bodies.
-std::vector<std::byte> SerialiseChunk(const ChunkHead& head);
+std::vector<std::byte> SerialiseChunk(const CodedHead& head);
 
 }  // namespace forebay::compress
