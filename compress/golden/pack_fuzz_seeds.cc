@@ -1,0 +1,106 @@
+// Writes seeds of tests/fuzz/corpus/pack_format, packed_decoder and wave_decoder, which are
+// checked in: pack_fuzz_seeds FOLDER
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "compress/encode/pack_test_model.h"
+#include "compress/encode/packed_encoder.h"
+#include "compress/encode/wave_encoder.h"
+#include "compress/golden/golden_packs.h"
+#include "compress/golden/pack_editor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes Prefixed(std::initializer_list<unsigned> first, std::span<const std::byte> rest) {
+  Bytes bytes;
+  for (const unsigned byte : first) bytes.push_back(static_cast<std::byte>(byte));
+  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  return bytes;
+}
+
+// Samples that rise along rows and move from frame to frame.
+Bytes Samples(const PlaneShape& shape) {
+  Bytes bytes;
+  for (std::uint32_t t = 0; t < shape.frames; ++t) {
+    for (std::uint32_t y = 0; y < shape.rows; ++y) {
+      for (std::uint32_t x = 0; x < shape.columns; ++x) {
+        const std::uint32_t value =
+            ((x + t) * 3 + y * 2 + (x * y) % 5) & ((1U << shape.bits) - 1);
+        bytes.push_back(static_cast<std::byte>(value & 0xFF));
+        if (shape.sample_bytes() == 2) bytes.push_back(static_cast<std::byte>(value >> 8));
+      }
+    }
+  }
+  return bytes;
+}
+
+void WritePlaneSeeds(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder / "wave_decoder");
+  std::filesystem::create_directories(folder / "packed_decoder");
+  for (const unsigned bits : {1U, 8U, 12U, 16U}) {
+    const std::string name = "bits" + std::to_string(bits);
+    PlaneShape shape{.frames = 3, .rows = 8 + 6, .columns = 24 + 9,
+                     .bits = static_cast<std::uint8_t>(bits)};
+    WriteFile(folder / "wave_decoder" / name,
+              Prefixed({2, 6, 9, bits - 1}, EncodeWave(shape, Samples(shape), WaveEffort{})));
+    shape.rows = 7;
+    shape.columns = 34;
+    WriteFile(folder / "packed_decoder" / name,
+              Prefixed({2, 6, 33, bits - 1}, EncodePacked(shape, Samples(shape))));
+  }
+}
+
+// The parsers by the numbers of pack_format_fuzz.cc.
+void WriteFormatSeeds(const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (const GoodPack& pack : MakeGoodPacks()) {
+    const auto start = PackStartBytes(pack.bytes);
+    FOREBAY_CHECK(start.has_value());
+    if (pack.name == "aligned") continue;
+    const auto body = std::span(pack.bytes).subspan(
+        kPackHeaderBytes, static_cast<std::size_t>(*start) - kPackHeaderBytes);
+    WriteFile(folder / ("schema_" + pack.name), Prefixed({0}, body));
+  }
+  Bytes checksums(16), lengths(8);
+  const ChunkHead image{.field = 0, .tile = 1, .first_sample = 3, .sample_count = 2,
+                        .raw_bytes = 56, .checksums = checksums};
+  WriteFile(folder / "chunk_image", Prefixed({1}, WriteChunkHead(image)));
+  lengths[0] = std::byte{5};
+  const ChunkHead text{.field = 1, .first_sample = 3, .sample_count = 2, .raw_bytes = 5,
+                       .checksums = checksums, .lengths = lengths};
+  WriteFile(folder / "chunk_text", Prefixed({1}, WriteChunkHead(text)));
+  PackIndex index{.samples = 2, .chunks = {}, .keys = {}};
+  for (std::uint32_t tile = 0; tile < 2; ++tile) {
+    index.chunks.push_back({.tile = tile, .sample_count = 2, .head_bytes = 104, .offset = 400});
+  }
+  index.chunks.push_back({.field = 1, .sample_count = 1, .head_bytes = 104, .offset = 400});
+  for (const std::uint64_t at : {0U, 1U << 22}) {
+    index.chunks.push_back({.field = 1, .first_sample = 1, .sample_count = 1, .head_bytes = 104,
+                            .offset = 800, .part_offset = at, .sample_bytes = 5'000'000});
+  }
+  index.keys.push_back({.sample_count = 2, .head_bytes = 56, .offset = 900, .payload_bytes = 8});
+  WriteFile(folder / "index", Prefixed({2}, WritePackIndex(index)));
+  WriteFile(folder / "record", Prefixed({3}, WriteRecordHead(1, 2, RecordType::kKeys, lengths,
+                                                             checksums, false)));
+  WriteFile(folder / "footer",
+            Prefixed({4}, WritePackFooter(1, {.index_offset = 64, .index_bytes = 64})));
+}
+
+}  // namespace
+}  // namespace forebay::compress
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: pack_fuzz_seeds FOLDER\n", stderr);
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  forebay::compress::WritePlaneSeeds(folder);
+  forebay::compress::WriteFormatSeeds(folder / "pack_format");
+  return 0;
+}

@@ -1,0 +1,117 @@
+// Prints what a pack holds, in the words of pack_reader.py: pack_dump FILE
+//
+// Checksums of chunks are computed from what was decoded, not copied from the file.
+#include <cinttypes>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "compress/decode/pack_file.h"
+#include "proto/contract/checksum.h"
+
+namespace forebay::compress {
+namespace {
+
+std::string Hex(std::string_view text) {
+  std::string hex;
+  for (const char letter : text) {
+    char pair[3];
+    std::snprintf(pair, sizeof(pair), "%02x", static_cast<unsigned char>(letter));
+    hex += pair;
+  }
+  return hex;
+}
+
+std::string Join(const std::array<std::uint32_t, kChunkRankMax>& numbers) {
+  std::string text;
+  for (const std::uint32_t number : numbers) {
+    text += (text.empty() ? "" : ",") + std::to_string(number);
+  }
+  return text;
+}
+
+void PrintSchema(const PackFile& pack) {
+  const PackSchema& schema = pack.schema();
+  std::printf("pack samples=%" PRIu64 " keyed=%d alignment=%d\n", pack.samples(),
+              schema.keyed ? 1 : 0, schema.aligned ? 4096 : 8);
+  for (const PackField& field : schema.fields) {
+    std::printf("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%u\n",
+                field.name.c_str(), static_cast<int>(field.kind), static_cast<int>(field.dtype),
+                field.rank, Join(field.extent).c_str(), Join(field.tile).c_str(),
+                field.samples_per_chunk);
+  }
+  for (const auto& [key, value] : schema.provenance) {
+    std::printf("provenance %s=%s\n", Hex(key).c_str(), Hex(value).c_str());
+  }
+}
+
+Status PrintChunks(const PackFile& pack, std::span<std::byte> scratch) {
+  for (const ChunkEntry& entry : pack.index().chunks) {
+    FOREBAY_ASSIGN(const PackFile::DecodedChunk chunk, pack.DecodeWhole(entry, scratch));
+    std::string checksums;
+    std::size_t at = 0;
+    for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
+      const std::size_t length = pack.schema().fields[entry.field].variable()
+                                     ? chunk.head.LengthOf(i)
+                                     : chunk.bytes.size() / entry.sample_count;
+      char word[32];
+      std::snprintf(word, sizeof(word), "%s%016" PRIx64, i > 0 ? "," : "",
+                    SampleChecksum(pack.identity(), entry.field, entry.tile,
+                                   entry.first_sample + i, entry.part_offset,
+                                   chunk.bytes.subspan(at, length)));
+      checksums += word;
+      at += length;
+    }
+    std::printf("chunk field=%u tile=%u first=%" PRIu64 " samples=%u part=%" PRIu64
+                " of=%" PRIu64 " codec=%d sequence=%d checksums=%s\n",
+                entry.field, entry.tile, entry.first_sample, entry.sample_count,
+                entry.part_offset, entry.sample_bytes, static_cast<int>(chunk.head.codec),
+                chunk.head.begins_sequence ? 1 : 0, checksums.c_str());
+  }
+  return {};
+}
+
+Status PrintSamples(const PackFile& pack, std::span<std::byte> scratch) {
+  std::vector<std::byte> value;
+  for (std::uint64_t sample = 0; sample < pack.samples(); ++sample) {
+    for (std::uint32_t field = 0; field < pack.schema().fields.size(); ++field) {
+      FOREBAY_ASSIGN(const std::uint64_t bytes, pack.SampleBytes(field, sample, scratch));
+      value.resize(static_cast<std::size_t>(bytes));
+      FOREBAY_TRY(pack.schema().fields[field].variable()
+                      ? pack.ReadBytes(field, sample, value, scratch)
+                      : pack.ReadSamples(field, sample, 1, value, scratch));
+      std::printf("sample %" PRIu64 " field=%u hash=%016" PRIx64 "\n", sample, field,
+                  Checksum(value));
+    }
+  }
+  return {};
+}
+
+Status Dump(const char* path) {
+  FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
+  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
+  PrintSchema(pack);
+  FOREBAY_ASSIGN(const std::vector<std::string> keys, pack.Keys(0, pack.samples()));
+  if (pack.has_keys()) {
+    for (const std::string& key : keys) std::printf("key %s\n", Hex(key).c_str());
+  }
+  std::vector<std::byte> scratch(pack.ScratchBytes());
+  FOREBAY_TRY(PrintChunks(pack, scratch));
+  return PrintSamples(pack, scratch);
+}
+
+}  // namespace
+}  // namespace forebay::compress
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: pack_dump FILE\n", stderr);
+    return 2;
+  }
+  const forebay::Status status = forebay::compress::Dump(argv[1]);
+  if (!status.has_value()) {
+    std::fprintf(stderr, "%s: %s\n", argv[1], status.error().message().c_str());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""An independent reader of pack files, written from docs/pack.md alone.
+
+    pack_reader.py list FILE...          print what the files hold
+    pack_reader.py check DUMP FILE...    compare with what the program DUMP prints of each
+
+Chunks that are stored are decoded, those of zstd where a module for it exists; of all others
+head, payload and index are verified. Every checksum is looked at.
+"""
+
+import dataclasses
+import struct
+import subprocess
+import sys
+
+from xxh3 import xxh3
+
+try:
+    import zstandard
+except ImportError:
+    zstandard = None
+
+WORD = (1 << 64) - 1
+CHUNK_BYTES_MAX = 4 << 20
+ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8)
+BYTES = 0
+CHUNK, KEYS, INDEX = 1, 2, 4
+STORE, ZSTD = 0, 1
+
+
+class Damaged(Exception):
+    """A file that the document does not allow."""
+
+
+def need(condition, what):
+    if not condition:
+        raise Damaged(what)
+
+
+def hash_as(identity, data):
+    """The hash of bytes under an identity of four numbers."""
+    return xxh3(data, xxh3(struct.pack("<4Q", *(word & WORD for word in identity))))
+
+
+class Cursor:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, count):
+        need(count <= len(self.data) - self.at, "ends early")
+        self.at += count
+        return self.data[self.at - count:self.at]
+
+    def read(self, layout):
+        return struct.unpack("<" + layout, self.take(struct.calcsize("<" + layout)))
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            need(shift < 70, "a varint of more than 10 bytes")
+            (byte,) = self.read("B")
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def string(self):
+        return self.take(self.varint())
+
+
+@dataclasses.dataclass
+class Field:
+    name: str
+    kind: int
+    dtype: int
+    rank: int
+    extent: tuple
+    tile: tuple
+    samples_per_chunk: int
+
+    @property
+    def variable(self):
+        return self.dtype == BYTES and self.rank == 0
+
+    def tiles(self):
+        """(origin, extent) of each tile, in their order."""
+        found = [((), ())]
+        for whole, part in zip(self.extent, self.tile):
+            found = [(origin + (at,), extent + (min(part, whole - at),))
+                     for origin, extent in found for at in range(0, whole, part)]
+        return found
+
+
+def product(numbers):
+    result = 1
+    for number in numbers:
+        result *= number
+    return result
+
+
+def read_field(data):
+    cursor = Cursor(data)
+    name = cursor.string().decode()
+    kind, dtype, rank, *numbers = cursor.read("3B8I")
+    cursor.read("BBBQBQQ")
+    (samples_per_chunk,) = cursor.read("I")
+    return Field(name, kind, dtype, rank, tuple(numbers[:4]), tuple(numbers[4:]),
+                 samples_per_chunk)
+
+
+class Pack:
+    def __init__(self, data):
+        self.data = data
+        need(data[:8] == b"FEBYPAK1", "no pack")
+        header = struct.unpack_from("<8xHHIQQQQQQ", data)
+        major, _, self.alignment, features, _, schema_bytes, schema_hash, _, self.identity = header
+        need(xxh3(data[:56]) == self.identity, "header checksum")
+        need(major == 1 and features == 0, "a newer version")
+        schema = data[64:64 + schema_bytes]
+        need(len(schema) == schema_bytes and xxh3(schema) == schema_hash, "schema checksum")
+        self.read_schema(Cursor(schema))
+        self.read_end()
+
+    def read_schema(self, cursor):
+        (flags,) = cursor.read("B")
+        self.keyed = bool(flags & 1)
+        self.fields = [read_field(cursor.string()) for _ in range(cursor.varint())]
+        self.provenance = [(cursor.string(), cursor.string()) for _ in range(cursor.varint())]
+        for _ in range(cursor.varint()):
+            cursor.varint()
+            cursor.string()
+
+    def record(self, offset):
+        """(type, head bytes, what the type adds, payload, word at 8), all verified."""
+        need(offset % 8 == 0, "a record beside a multiple of 8")
+        need(offset + 40 <= len(self.data), "a record outside the file")
+        magic, kind, _, checksum, head_bytes, added_bytes, payload_bytes, payload_hash = (
+            struct.unpack_from("<4sHHQIIQQ", self.data, offset))
+        need(magic == b"FREC", "no record")
+        end = offset + head_bytes + payload_bytes
+        need(40 + added_bytes <= head_bytes and end <= len(self.data), "a record's size")
+        covered = self.data[offset + 16:offset + 40 + added_bytes]
+        need(hash_as((self.identity, kind, offset, len(covered)), covered) == checksum,
+             "head checksum")
+        payload = self.data[offset + head_bytes:end]
+        need(hash_as((self.identity, kind, ~offset, payload_bytes), payload) == payload_hash,
+             "payload checksum")
+        return kind, head_bytes, covered[24:], payload, checksum
+
+    def read_end(self):
+        footer = self.data[-64:]
+        identity, offset, size, samples = struct.unpack_from("<4Q", footer)
+        checksum, magic = struct.unpack_from("<Q8s", footer, 48)
+        need(magic == b"FEBYENP1" and identity == self.identity, "no footer")
+        need(xxh3(footer[:48]) == checksum, "footer checksum")
+        need(offset + size + 64 == len(self.data), "an index beside the footer")
+        kind, _, _, payload, _ = self.record(offset)
+        need(kind == INDEX, "no index")
+        cursor = Cursor(payload)
+        self.samples, chunks, keys = cursor.read("3Q")
+        need(self.samples == samples, "footer and index disagree")
+        self.chunk_entries = [cursor.read("IIQIIQQQQQ") for _ in range(chunks)]
+        self.key_entries = [cursor.read("QIIQQQ") for _ in range(keys)]
+        need(cursor.at == len(payload), "bytes behind the index")
+        order = [(e[0], e[2], e[1], e[7]) for e in self.chunk_entries]
+        need(order == sorted(order), "an index out of order")
+
+    def keys(self):
+        found = []
+        for first, count, head_bytes, offset, payload_bytes, word in self.key_entries:
+            kind, head, added, payload, checksum = self.record(offset)
+            need((kind, head, len(payload), checksum) == (KEYS, head_bytes, payload_bytes, word),
+                 "not the key record of the index")
+            need(struct.unpack("<QI", added) == (first, count) and first == len(found),
+                 "keys of other samples")
+            cursor = Cursor(payload)
+            found += [cursor.string() for _ in range(count)]
+            need(cursor.at == len(payload), "bytes behind the keys")
+        need(len(found) == (self.samples if self.keyed else 0), "keys for some samples only")
+        return found
+
+    def chunk(self, entry):
+        number, tile, first, count, head_bytes, offset, payload_bytes, part, whole, word = entry
+        kind, head, added, payload, checksum = self.record(offset)
+        need((kind, head, len(payload), checksum) == (CHUNK, head_bytes, payload_bytes, word),
+             "not the chunk record of the index")
+        need((offset + head) % self.alignment == 0, "a payload beside the alignment")
+        cursor = Cursor(added)
+        head = cursor.read("IIQIBBHQQQ")
+        need(head[:4] == (number, tile, first, count) and head[8:] == (part, whole),
+             "a chunk of other samples")
+        codec, flags, _, raw_bytes = head[4:8]
+        need(raw_bytes <= CHUNK_BYTES_MAX and flags <= 1, "raw bytes or flags of a chunk")
+        checksums = cursor.read("%dQ" % count)
+        field = self.fields[number]
+        if field.variable:
+            lengths = cursor.read("%dI" % count)
+        else:
+            lengths = (product(field.tiles()[tile][1]) * ELEMENT_BYTES[field.dtype],) * count
+        need(cursor.at == len(added) and sum(lengths) == raw_bytes, "lengths of a chunk")
+        return codec, flags, checksums, lengths, self.decode(codec, payload, raw_bytes)
+
+    @staticmethod
+    def decode(codec, payload, raw_bytes):
+        """The raw bytes, or None where this reader has no decoder."""
+        raw = None
+        if codec == STORE or raw_bytes == 0:
+            raw = payload
+        elif codec == ZSTD and zstandard is not None:
+            raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw_bytes)
+        need(raw is None or len(raw) == raw_bytes, "raw bytes of another length")
+        return raw
+
+    def cut(self, entry, codec_and_so_on):
+        """Of a decoded chunk [(sample, bytes)], verified."""
+        number, tile, first, part = entry[0], entry[1], entry[2], entry[7]
+        _, _, checksums, lengths, raw = codec_and_so_on
+        cursor, found = Cursor(raw), []
+        for i, (checksum, length) in enumerate(zip(checksums, lengths)):
+            data = cursor.take(length)
+            need(hash_as((self.identity ^ part, number << 32 | tile, first + i, length), data)
+                 == checksum, "sample checksum")
+            found.append((first + i, data))
+        return found
+
+
+def place(field, tile, data, whole):
+    """Puts a tile's elements where they belong in a whole sample."""
+    size = ELEMENT_BYTES[field.dtype]
+    origin, extent = field.tiles()[tile]
+    run = extent[3] * size
+    at = 0
+    for a in range(extent[0]):
+        for b in range(extent[1]):
+            for c in range(extent[2]):
+                element = 0
+                for index, along in zip((origin[0] + a, origin[1] + b, origin[2] + c, origin[3]),
+                                        field.extent):
+                    element = element * along + index
+                whole[element * size:element * size + run] = data[at:at + run]
+                at += run
+
+
+def describe(data):
+    """The lines that pack_dump prints; None in place of a hash that cannot be had here."""
+    pack = Pack(data)
+    lines = ["pack samples=%d keyed=%d alignment=%d" % (pack.samples, pack.keyed, pack.alignment)]
+    for field in pack.fields:
+        lines.append("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%d" % (
+            field.name, field.kind, field.dtype, field.rank, ",".join(map(str, field.extent)),
+            ",".join(map(str, field.tile)), field.samples_per_chunk))
+    for key, value in pack.provenance:
+        lines.append("provenance %s=%s" % (key.hex(), value.hex()))
+    lines += ["key %s" % key.hex() for key in pack.keys()]
+    values, missing = {}, set()
+    for entry in pack.chunk_entries:
+        chunk = pack.chunk(entry)
+        lines.append("chunk field=%d tile=%d first=%d samples=%d part=%d of=%d codec=%d "
+                     "sequence=%d checksums=%s" % (
+                         *entry[:4], *entry[7:9], chunk[0], chunk[1],
+                         ",".join("%016x" % word for word in chunk[2])))
+        if chunk[4] is None:
+            missing.update((entry[0], entry[2] + i) for i in range(entry[3]))
+            continue
+        for sample, part in pack.cut(entry, chunk):
+            field = pack.fields[entry[0]]
+            bytes_all = product(field.extent) * ELEMENT_BYTES[field.dtype]
+            value = values.setdefault((entry[0], sample),
+                                      bytearray(0 if field.variable else bytes_all))
+            if field.variable:
+                need(len(value) == entry[7], "parts that do not follow one another")
+                value += part
+            else:
+                place(field, entry[1], part, value)
+    for sample in range(pack.samples):
+        for number in range(len(pack.fields)):
+            where = (number, sample)
+            need(where in values or where in missing, "a sample in no chunk")
+            found = None if where in missing else "%016x" % xxh3(bytes(values[where]))
+            lines.append("sample %d field=%d hash=%s" % (sample, number, found))
+    return lines
+
+
+def compare(name, mine, theirs):
+    """The number of hashes that both sides have; ends the program where they differ."""
+    need(len(mine) == len(theirs), "%s: %d lines, the program has %d"
+         % (name, len(mine), len(theirs)))
+    agreed = 0
+    for left, right in zip(mine, theirs):
+        if left.endswith("hash=None"):
+            need(right.startswith(left[:-4]), "%s: %s is not %s" % (name, left, right))
+            continue
+        need(left == right, "%s: %s is not %s" % (name, left, right))
+        agreed += left.startswith("sample")
+    return agreed
+
+
+def main(arguments):
+    if len(arguments) < 2 or arguments[0] not in ("list", "check"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    check = arguments[0] == "check"
+    files = arguments[2:] if check else arguments[1:]
+    agreed = 0
+    for name in files:
+        with open(name, "rb") as file:
+            mine = describe(file.read())
+        if not check:
+            print("\n".join([name] + mine))
+            continue
+        answer = subprocess.run([arguments[1], name], check=True, capture_output=True, text=True)
+        agreed += compare(name, mine, answer.stdout.splitlines())
+    if check:
+        print("%d files agree, %d samples decoded by both" % (len(files), agreed))
+        return 0 if len(files) >= 12 and agreed >= 20 else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
