@@ -1,26 +1,19 @@
-// The wave decoder of samples of up to 8 bits in AVX-512 (F, BW, VL, VBMI).
+// The wave decoder in AVX-512 (F, BW, VL, VBMI, VBMI2).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
-#include "compress/decode/scratch_arena.h"
-#include "compress/decode/wave_plan.h"
-#include "compress/format/plane_shape.h"
-#include "proto/contract/result.h"
+#include "compress/decode/wave_order.h"
 
 namespace forebay::compress {
 
-// True where this build has the kernel and this processor can run it.
+// True where this processor can run the kernels.
 bool HaveWaveAvx512();
 
-// Takes what DecodeFramesAvx512 will.
-void CountFramesAvx512(const PlaneShape& shape, ScratchArena& arena);
+// For samples of up to 8 bits: a step's 64 samples in one register.
+extern const WaveOrderKernel<std::uint8_t> kWaveAvx512;
 
-// As DecodeWave, behind its plan. Equals the scalar decoder bit for bit.
-Status DecodeFramesAvx512(const PlaneShape& shape, const WavePlan& plan,
-                          std::uint32_t frames_wanted, std::span<std::byte> samples,
-                          ScratchArena& arena);
+// For samples of 9 to 16 bits: in two.
+extern const WaveOrderKernel<std::uint16_t> kWaveWideAvx512;
 
 }  // namespace forebay::compress

@@ -8,6 +8,7 @@
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/wave_avx512.h"
 #include "compress/decode/wave_frame.h"
+#include "compress/decode/wave_order.h"
 #include "compress/decode/wave_plan.h"
 #include "compress/format/padded_frame.h"
 #include "compress/format/wave_predict.h"
@@ -112,6 +113,41 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
   return {};
 }
 
+// The kernel for samples of type T that `kernel` names; null for the scalar decoder.
+template <typename T>
+const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
+#ifdef FOREBAY_WAVE_AVX512
+  if (kernel == WaveKernel::kAvx512) {
+    if constexpr (sizeof(T) == 1) {
+      return &kWaveAvx512;
+    } else {
+      return &kWaveWideAvx512;
+    }
+  }
+#endif
+  static_cast<void>(kernel);
+  return nullptr;
+}
+
+template <typename T>
+std::size_t ScratchBytes(const PlaneShape& shape) {
+  ScratchArena scalar;
+  CountWavePlan(shape, scalar);
+  ScratchArena vectors = scalar;
+  WaveFrames<T>().Take(shape, scalar);
+  if (BestWaveKernel() != WaveKernel::kScalar) CountWaveOrder<T>(shape, vectors);
+  return std::max(scalar.bytes(), vectors.bytes());
+}
+
+template <typename T>
+Status Decode(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
+              WaveKernel kernel, std::span<std::byte> samples, ScratchArena& arena) {
+  const WaveOrderKernel<T>* const vectors = Vectors<T>(kernel);
+  return vectors != nullptr
+             ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, samples, arena)
+             : DecodeFrames<T>(shape, plan, frames_wanted, samples, arena);
+}
+
 }  // namespace
 
 WaveKernel BestWaveKernel() {
@@ -121,20 +157,13 @@ WaveKernel BestWaveKernel() {
   return WaveKernel::kScalar;
 }
 
+std::span<const WaveKernel> WaveKernels() {
+  static constexpr std::array kAll = {WaveKernel::kScalar, WaveKernel::kAvx512};
+  return std::span(kAll).first(BestWaveKernel() == WaveKernel::kAvx512 ? 2 : 1);
+}
+
 std::size_t WaveScratchBytes(const PlaneShape& shape) {
-  ScratchArena arena;
-  CountWavePlan(shape, arena);
-  if (shape.bits <= 8) {
-    ScratchArena scalar = arena;
-    WaveFrames<std::uint8_t>().Take(shape, scalar);
-#ifdef FOREBAY_WAVE_AVX512
-    CountFramesAvx512(shape, arena);
-#endif
-    return std::max(scalar.bytes(), arena.bytes());
-  } else {
-    WaveFrames<std::uint16_t>().Take(shape, arena);
-  }
-  return arena.bytes();
+  return shape.bits <= 8 ? ScratchBytes<std::uint8_t>(shape) : ScratchBytes<std::uint16_t>(shape);
 }
 
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
@@ -142,16 +171,9 @@ Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
                   std::span<std::byte> scratch) {
   ScratchArena arena(scratch);
   FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, frames_wanted, arena));
-#ifdef FOREBAY_WAVE_AVX512
-  if (kernel == WaveKernel::kAvx512 && shape.bits <= 8) {
-    return DecodeFramesAvx512(shape, plan, frames_wanted, samples, arena);
-  }
-#else
-  static_cast<void>(kernel);
-#endif
   return shape.bits <= 8
-             ? DecodeFrames<std::uint8_t>(shape, plan, frames_wanted, samples, arena)
-             : DecodeFrames<std::uint16_t>(shape, plan, frames_wanted, samples, arena);
+             ? Decode<std::uint8_t>(shape, plan, frames_wanted, kernel, samples, arena)
+             : Decode<std::uint16_t>(shape, plan, frames_wanted, kernel, samples, arena);
 }
 
 }  // namespace forebay::compress

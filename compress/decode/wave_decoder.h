@@ -10,11 +10,14 @@
 
 namespace forebay::compress {
 
-// Which kernels run. All give the same bits.
+// Which kernels run, slowest first. All give the same bits.
 enum class WaveKernel : std::uint8_t { kScalar, kAvx2, kAvx512 };
 
 // The fastest that this processor has.
 WaveKernel BestWaveKernel();
+
+// All that it has, from kScalar to the fastest.
+std::span<const WaveKernel> WaveKernels();
 
 std::size_t WaveScratchBytes(const PlaneShape& shape);
 

@@ -34,6 +34,11 @@ struct WaveStream {
   bool AtEnd() const;
 };
 
+// What a lane's state and the words behind it hold next: a residual modulo 2^bits up to 8 bits, a
+// folded one beyond. `table` is the context's.
+std::uint32_t DecodeWaveSymbol(std::span<const WaveEntry> table, std::uint32_t bits,
+                               std::uint32_t& state, WaveStream& stream);
+
 // A frame to decode. T is uint8_t or uint16_t.
 template <typename T>
 struct WaveFrameJob {

@@ -6,28 +6,30 @@
 namespace forebay::compress {
 namespace {
 
-// The residual that a lane's state and the words behind it hold next, modulo 2^bits.
-std::uint32_t DecodeResidual(std::span<const WaveEntry> table, std::uint32_t bits,
-                             std::uint32_t& state, WaveStream& stream) {
-  const WaveEntry entry = table[state & (kWaveProbabilityScale - 1)];
-  state = WaveFrequency(entry) * (state >> kWaveProbabilityBits) + WaveBias(entry);
-  if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
-  std::uint32_t folded = WaveSymbol(entry);
-  if (bits <= 8) return folded;
-  if (folded >= kWaveDirectTokens) {
-    // Four tokens to an octave: two bits below the leading one, then the rest as it is.
-    const std::uint32_t octave = (folded - kWaveDirectTokens) / 4 + 4;
-    const std::uint32_t plain = octave - 2;
-    const std::uint32_t low = state & ((1U << plain) - 1);
-    folded = (4U | (folded & 3)) << plain | low;
-    state >>= plain;
-    if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
-  }
-  const std::uint32_t half = folded >> 1;
-  return ((folded & 1) != 0 ? ~half : half) & ((1U << bits) - 1);
+// The residual, modulo 2^bits, that a symbol and its plain bits mean.
+std::uint32_t ResidualOf(std::uint32_t symbol, std::uint32_t bits) {
+  if (bits <= 8) return symbol;
+  const std::uint32_t half = symbol >> 1;
+  return ((symbol & 1) != 0 ? ~half : half) & ((1U << bits) - 1);
 }
 
 }  // namespace
+
+std::uint32_t DecodeWaveSymbol(std::span<const WaveEntry> table, std::uint32_t bits,
+                               std::uint32_t& state, WaveStream& stream) {
+  const WaveEntry entry = table[state & (kWaveProbabilityScale - 1)];
+  state = WaveFrequency(entry) * (state >> kWaveProbabilityBits) + WaveBias(entry);
+  if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
+  const std::uint32_t symbol = WaveSymbol(entry);
+  if (bits <= 8 || symbol < kWaveDirectTokens) return symbol;
+  // Four tokens to an octave: two bits below the leading one, then the rest as it is.
+  const std::uint32_t octave = (symbol - kWaveDirectTokens) / 4 + 4;
+  const std::uint32_t plain = octave - 2;
+  const std::uint32_t low = state & ((1U << plain) - 1);
+  state >>= plain;
+  if (state < kWaveStateMin) state = state << 16 | stream.NextWord();
+  return (4U | (symbol & 3)) << plain | low;
+}
 
 bool WaveStream::AtEnd() const {
   return !overrun && next == end &&
@@ -61,9 +63,10 @@ void DecodeWaveFrame(const WaveFrameJob<T>& job, const std::uint8_t* previous_si
       if ((choice & kWaveSkip) == 0) {
         const std::uint32_t context = EnergyContext(
             *job.group, PixelEnergy(sizes, previous_sizes, frame.columns, row, column));
-        residual = DecodeResidual(
+        const std::uint32_t symbol = DecodeWaveSymbol(
             job.table.subspan(std::size_t{context} * kWaveProbabilityScale, kWaveProbabilityScale),
             job.bits, stream.states[lane], stream);
+        residual = ResidualOf(symbol, job.bits);
       }
       sizes[at] = WaveMagnitude(residual, job.bits, job.parameters->magnitude_shift);
       frame.At(static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)) =

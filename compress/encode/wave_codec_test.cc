@@ -63,16 +63,10 @@ Decoded Decode(const PlaneShape& shape, std::span<const std::byte> body, std::ui
   return result;
 }
 
-std::vector<WaveKernel> Kernels() {
-  std::vector<WaveKernel> kernels = {WaveKernel::kScalar};
-  if (BestWaveKernel() != WaveKernel::kScalar) kernels.push_back(BestWaveKernel());
-  return kernels;
-}
-
 void ExpectRoundTrip(const PlaneShape& shape, Scene scene, const WaveEffort& effort) {
   const auto samples = MakeSamples(shape, scene, kSeed);
   const auto body = EncodeWave(shape, samples, effort);
-  for (WaveKernel kernel : Kernels()) {
+  for (WaveKernel kernel : WaveKernels()) {
     const Decoded decoded = Decode(shape, body, shape.frames, kernel);
     ASSERT_TRUE(decoded.ok && decoded.samples == samples)
         << shape.frames << " x " << shape.rows << " x " << shape.columns << ", "
@@ -139,7 +133,7 @@ TEST(WaveCodec, FirstFramesAreAPrefixOfAll) {
   const PlaneShape shape{.frames = 6, .rows = 66, .columns = 140, .bits = 8};
   const auto samples = MakeSamples(shape, Scene::kMoving, kSeed);
   const auto body = EncodeWave(shape, samples, {});
-  for (WaveKernel kernel : Kernels()) {
+  for (WaveKernel kernel : WaveKernels()) {
     for (std::uint32_t frames = 0; frames <= shape.frames; ++frames) {
       const Decoded decoded = Decode(shape, body, frames, kernel);
       ASSERT_TRUE(decoded.ok);
@@ -166,7 +160,7 @@ TEST(WaveCodec, EncodesTheSameBytesEverywhere) {
 TEST(WaveCodec, RefusesEveryTruncation) {
   const PlaneShape shape{.frames = 2, .rows = 20, .columns = 24, .bits = 8};
   const auto body = EncodeWave(shape, MakeSamples(shape, Scene::kMoving, kSeed), {});
-  for (WaveKernel kernel : Kernels()) {
+  for (WaveKernel kernel : WaveKernels()) {
     for (std::size_t bytes = 0; bytes < body.size(); ++bytes) {
       EXPECT_FALSE(Decode(shape, std::span(body).first(bytes), shape.frames, kernel).ok) << bytes;
     }
@@ -178,7 +172,7 @@ TEST(WaveCodec, RefusesEveryTruncation) {
 TEST(WaveCodec, KernelsAgreeOnDamagedBodies) {
   std::mt19937 random(kSeed);
   std::size_t refused = 0;
-  for (const std::uint8_t bits : {std::uint8_t{8}, std::uint8_t{5}, std::uint8_t{12}}) {
+  for (const std::uint8_t bits : std::vector<std::uint8_t>{8, 5, 9, 12, 16}) {
     const PlaneShape shape{.frames = 3, .rows = 70, .columns = 140, .bits = bits};
     const auto body = EncodeWave(shape, MakeSamples(shape, Scene::kMoving, kSeed), {});
     for (int round = 0; round < 300; ++round) {
@@ -188,13 +182,17 @@ TEST(WaveCodec, KernelsAgreeOnDamagedBodies) {
                                                : body.size();
       damaged[random() % range] ^= static_cast<std::byte>(1U << (random() % 8));
       const Decoded scalar = Decode(shape, damaged, shape.frames, WaveKernel::kScalar);
-      const Decoded best = Decode(shape, damaged, shape.frames, BestWaveKernel());
       refused += scalar.ok ? 0 : 1;
-      ASSERT_EQ(scalar.ok, best.ok) << "round " << round << ", seed " << kSeed;
-      ASSERT_TRUE(!scalar.ok || scalar.samples == best.samples) << round;
+      for (WaveKernel kernel : WaveKernels().subspan(1)) {
+        const Decoded other = Decode(shape, damaged, shape.frames, kernel);
+        // What is refused at its end was decoded before: it is the same, too.
+        ASSERT_TRUE(scalar.ok == other.ok && scalar.samples == other.samples)
+            << int{bits} << " bits, round " << round << ", kernel " << static_cast<int>(kernel)
+            << ", seed " << kSeed;
+      }
     }
   }
-  EXPECT_GT(refused, 600U);  // of 900
+  EXPECT_GT(refused, 1000U);  // of 1500
 }
 
 }  // namespace

@@ -1,0 +1,151 @@
+#include "compress/decode/wave_order.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace forebay::compress {
+namespace {
+
+template <typename T>
+WaveMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
+  WaveMemory<T> memory;
+  // Loads of a register may begin at a frame's last sample.
+  const std::size_t samples = PaddedFrame<T>::Samples(shape.rows, shape.columns) + 64;
+  for (PaddedFrame<T>& frame : memory.ring) {
+    const auto taken = arena.Take<T>(samples);
+    if (!taken.empty()) frame = PaddedFrame<T>::Over(taken.data(), shape.rows, shape.columns);
+  }
+  const std::size_t steps = WaveSteps(shape.rows, shape.columns);
+  const std::size_t with_above = steps + WavePeriod(shape.columns);
+  const std::size_t band_rows = std::min<std::size_t>(shape.rows, kWaveLanes) + 1;
+  memory.sums_stride = (shape.columns + 2 * kSumMargin + 31) / 32 * 32;
+  memory.sums = arena.Take<WaveSum<T>>(memory.sums_stride * band_rows + kSumMargin);
+  memory.wave_sums = arena.Take<WaveSum<T>>((steps + 8) * kWaveLanes);
+  memory.pixels = arena.Take<T>((with_above + 16) * kWaveLanes);
+  for (auto& plane : memory.sizes) {
+    plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
+  }
+  memory.fresh = arena.Take<std::uint64_t>(steps);
+  return memory;
+}
+
+// Puts the rows above the frame where lanes 63 and 62 would have left them.
+template <typename T>
+void SetRowsAbove(const PlaneShape& shape, const T* above, T top, std::span<T> pixels) {
+  // Row -1's column c belongs to step c + 126 - period of lane 63; row -2's to c + 124 - period
+  // of lane 62. `pixels` begins at step -period.
+  for (std::uint32_t column = 0; column < shape.columns; ++column) {
+    const T value = above != nullptr ? above[column] : top;
+    pixels[(std::size_t{column} + 126) * kWaveLanes + 63] = value;
+    pixels[(std::size_t{column} + 124) * kWaveLanes + 62] = value;
+  }
+}
+
+void SetFresh(const PlaneShape& shape, const WavePlan& plan, std::span<const WaveBlock> blocks,
+              std::span<std::uint64_t> fresh) {
+  const std::uint32_t log2 = plan.parameters.block_log2;
+  const std::uint32_t size = 1U << log2;
+  const std::uint32_t period = WavePeriod(shape.columns);
+  const std::uint32_t bands = WaveBands(shape.rows);
+  std::ranges::fill(fresh, 0);
+  auto* const bytes = reinterpret_cast<std::uint8_t*>(fresh.data());
+  for (std::uint32_t lane = 0; lane < kWaveLanes; lane += size) {
+    for (std::uint32_t band = 0; band < bands; ++band) {
+      const std::uint32_t row = band * kWaveLanes + lane;
+      if (row >= shape.rows) continue;
+      const WaveBlock* line = &blocks[std::size_t{row >> log2} * plan.block_columns];
+      std::uint8_t* to =
+          bytes + (std::size_t{band} * period + lane * kWaveLag) * 8 + (lane >> log2);
+      for (std::uint32_t column = 0; column < shape.columns; ++column, to += 8) {
+        *to = line[column >> log2].filter;
+      }
+    }
+  }
+}
+
+// A frame's rows into the caller's memory, `offset` added back.
+template <typename T>
+void CopyOut(const PaddedFrame<T>& frame, std::uint32_t offset, std::byte* out) {
+  const std::size_t row_bytes = frame.columns * sizeof(T);
+  for (std::uint32_t row = 0; row < frame.rows; ++row, out += row_bytes) {
+    const T* const line = frame.Row(static_cast<std::int32_t>(row));
+    if constexpr (sizeof(T) == 1) {
+      std::memcpy(out, line, row_bytes);
+    } else {
+      for (std::uint32_t column = 0; column < frame.columns; ++column) {
+        const auto value = static_cast<T>(line[column] + offset);
+        std::memcpy(out + column * sizeof(T), &value, sizeof(T));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void DecodeLanesAtEnd(std::span<const WaveEntry> table, std::uint32_t bits, std::uint64_t lanes,
+                      WaveStream& stream, LanesAtEnd& at) {
+  at.symbols.fill(0);
+  for (std::uint32_t lane = 0; lane < kWaveLanes; ++lane) {
+    if ((lanes >> lane & 1) == 0) continue;
+    const std::size_t first = std::size_t{at.contexts[lane]} * kWaveProbabilityScale;
+    at.symbols[lane] = static_cast<std::uint16_t>(DecodeWaveSymbol(
+        table.subspan(first, kWaveProbabilityScale), bits, at.states[lane], stream));
+  }
+}
+
+template <typename T>
+void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena) {
+  TakeMemory<T>(shape, arena);
+}
+
+template <typename T>
+Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
+                       const WaveOrderKernel<T>& kernel, std::span<std::byte> samples,
+                       ScratchArena& arena) {
+  WaveMemory<T> memory = TakeMemory<T>(shape, arena);
+  const std::size_t above_bytes = std::size_t{WavePeriod(shape.columns)} * kWaveLanes;
+  for (auto& plane : memory.sizes) {
+    std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
+    std::fill_n(plane.end() - kWaveLanes, kWaveLanes, std::uint8_t{0});
+  }
+  WaveStream stream{.states = plan.states,
+                    .next = plan.words.data(),
+                    .end = plan.words.data() + plan.words.size()};
+  const std::uint32_t offset = sizeof(T) == 1 ? 0 : 1U << (shape.bits - 1);
+  const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    const WaveOrderFrame<T> frame{
+        .shape = shape,
+        .plan = plan,
+        .blocks = plan.blocks.subspan(t * frame_blocks, frame_blocks),
+        .memory = memory,
+        .current = memory.ring[t % 3],
+        .previous = t > 0 ? &memory.ring[(t - 1) % 3] : nullptr,
+        .earlier = t > 1 ? &memory.ring[(t + 1) % 3] : nullptr,
+        .previous_sizes = memory.sizes[(t + 1) % 2].data(),
+        .sizes = memory.sizes[t % 2].data()};
+    SetRowsAbove<T>(shape, t > 0 ? frame.previous->Row(0) : nullptr,
+                    static_cast<T>(plan.parameters.top - offset), memory.pixels);
+    SetFresh(shape, plan, frame.blocks, memory.fresh);
+    if (t > 0) kernel.sum_temporal(frame);
+    kernel.run_lanes(frame, stream);
+    kernel.to_raster(frame);
+    CopyOut(frame.current, offset, samples.data() + t * shape.frame_samples() * sizeof(T));
+    if (t + 1 < frames_wanted) frame.current.Extend();
+  }
+  if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
+    return Error(ErrorCode::kDataLoss, "wave-coded planes: the words do not end with the frames");
+  }
+  return {};
+}
+
+template void CountWaveOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
+template void CountWaveOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
+template Status DecodeWaveOrder<std::uint8_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
+                                              const WaveOrderKernel<std::uint8_t>&,
+                                              std::span<std::byte>, ScratchArena&);
+template Status DecodeWaveOrder<std::uint16_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
+                                               const WaveOrderKernel<std::uint16_t>&,
+                                               std::span<std::byte>, ScratchArena&);
+
+}  // namespace forebay::compress
