@@ -11,10 +11,10 @@ file(GLOB_RECURSE all_headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
 
 set(header_sources "")
 foreach(header IN LISTS all_headers)
-  # LibTorch costs 15 s and 1.4 GB a file, and MPI and FUSE may be missing: those headers are
-  # compiled by the sources that use them.
+  # LibTorch costs 15 s and 1.4 GB a file, MPI and FUSE may be missing, and vector instructions
+  # need a processor's flags: those headers are compiled by the sources that use them.
   file(STRINGS ${PROJECT_SOURCE_DIR}/${header} heavy LIMIT_COUNT 1
-       REGEX "^ *# *include *[<\"](torch/|ATen/|c10/|mpi\\.h|fuse|benchmark/|trainer/|bench/)")
+       REGEX "^ *# *include *[<\"](torch/|ATen/|c10/|mpi\\.h|immintrin\\.h|fuse|benchmark/|trainer/|bench/)")
   if(heavy)
     continue()
   endif()
