@@ -71,7 +71,7 @@ Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_
 
 template <typename T>
 const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, WaveKernel kernel) {
-#ifdef FOREBAY_WAVE_AVX512
+#ifdef FOREBAY_X86_KERNELS
   if constexpr (sizeof(T) == 1) {
     if (kernel == WaveKernel::kAvx512) return DecodePackedRowAvx512(row, planes);
   }

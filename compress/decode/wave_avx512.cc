@@ -79,12 +79,15 @@ class ByteLanes : public LanesAvx512 {
     return _mm512_mask_min_epu8(raised, clamped, raised, _mm512_max_epu8(taps[0], taps[2]));
   }
 
+  bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
+
+  [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
+    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(halves[0])),
+                              _mm512_cvtepi16_epi8(halves[1]), 1);
+  }
+
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
-    if (stream_.end - next_ < kStepBytesMax) {
-      const std::array<__m512i, 2> halves = DecodeAtEnd(lanes, contexts);
-      return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(halves[0])),
-                                _mm512_cvtepi16_epi8(halves[1]), 1);
-    }
     // Written out: the compiler keeps loops over states, which then live in memory.
     const std::array<__m128i, 4> parts = Quarters(contexts);
     const std::array<__m128i, 4> symbols = {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compress/decode/scratch_arena.h"
+#include "compress/decode/wave_avx2.h"
 #include "compress/decode/wave_avx512.h"
 #include "compress/decode/wave_frame.h"
 #include "compress/decode/wave_order.h"
@@ -116,13 +117,16 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
 // The kernel for samples of type T that `kernel` names; null for the scalar decoder.
 template <typename T>
 const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
-#ifdef FOREBAY_WAVE_AVX512
+#ifdef FOREBAY_X86_KERNELS
   if (kernel == WaveKernel::kAvx512) {
     if constexpr (sizeof(T) == 1) {
       return &kWaveAvx512;
     } else {
       return &kWaveWideAvx512;
     }
+  }
+  if constexpr (sizeof(T) == 1) {
+    if (kernel == WaveKernel::kAvx2) return &kWaveAvx2;
   }
 #endif
   static_cast<void>(kernel);
@@ -151,15 +155,17 @@ Status Decode(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frame
 }  // namespace
 
 WaveKernel BestWaveKernel() {
-#ifdef FOREBAY_WAVE_AVX512
+#ifdef FOREBAY_X86_KERNELS
   if (HaveWaveAvx512()) return WaveKernel::kAvx512;
+  if (HaveWaveAvx2()) return WaveKernel::kAvx2;
 #endif
   return WaveKernel::kScalar;
 }
 
 std::span<const WaveKernel> WaveKernels() {
-  static constexpr std::array kAll = {WaveKernel::kScalar, WaveKernel::kAvx512};
-  return std::span(kAll).first(BestWaveKernel() == WaveKernel::kAvx512 ? 2 : 1);
+  static constexpr std::array kAll = {WaveKernel::kScalar, WaveKernel::kAvx2,
+                                      WaveKernel::kAvx512};
+  return std::span(kAll).first(static_cast<std::size_t>(BestWaveKernel()) + 1);
 }
 
 std::size_t WaveScratchBytes(const PlaneShape& shape) {

@@ -91,8 +91,8 @@ class LanesAvx512 {
 
   static __m512i StateMin() { return _mm512_set1_epi32(static_cast<int>(kWaveStateMin)); }
 
-  // Symbols where the words may end within this step; low and high half.
-  [[gnu::always_inline]] std::array<__m512i, 2> DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
+  // Symbols in 16 bits each, one lane after the other; low and high half.
+  [[gnu::always_inline]] std::array<__m512i, 2> DecodeSlowly(std::uint64_t lanes, Bytes contexts) {
     LanesAtEnd end;
     Save(end.states.data());
     _mm512_store_si512(end.contexts.data(), contexts);

@@ -9,6 +9,7 @@
 //   Enter(choice, fresh)            as Shift; the first lanes of block rows take new filters
 //   Predict(sums, choice, taps)     sums: the step's, or null;  Join(value, symbols): the pixels
 //   Contexts(energy), Decode(lanes, contexts), SizeOf(symbols)
+//   NearEnd(), DecodeAtEnd          Decode might read beyond the words; its stand-in
 #pragma once
 
 #include <array>
@@ -116,7 +117,7 @@ class WavePass {
   template <typename T>
   static const T* FirstUpper(const T* plane) { return plane + 125 * kWaveLanes + 62; }
 
-  // `edges`: some lane is at its row's first, second or last column.
+  // kEdges: some lane is at its row's first, second or last column.
   template <bool kEdges>
   [[gnu::always_inline]] inline static Pixels Predict(
       const Lanes& lanes, const WaveSum<Sample>* sums, const LaneMasks::Step& at, Bytes choice,
@@ -180,8 +181,10 @@ class WavePass {
                         choice, past.pixel, east, upper);
     const Bytes energy =
         Energy<kInter, kEdges>(frame_.previous_sizes + now, at, past.size, size_east);
+    const std::uint64_t coded = at.active & ~Lanes::Skipped(choice);
+    const Bytes contexts = lanes.Contexts(energy);
     const auto symbols =
-        lanes.Decode(at.active & ~Lanes::Skipped(choice), lanes.Contexts(energy));
+        lanes.NearEnd() ? lanes.DecodeAtEnd(coded, contexts) : lanes.Decode(coded, contexts);
     const Pixels decoded = lanes.Join(value, symbols);
     const Bytes own_size = lanes.SizeOf(symbols);
     // Lanes 62 and 63 hold the rows above until they begin.

@@ -104,11 +104,14 @@ class WideLanes : public LanesAvx512 {
                     taps[2].high)};
   }
 
+  bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
+
+  [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
+    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts);
+    return {halves[0], halves[1]};
+  }
+
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
-    if (stream_.end - next_ < kStepBytesMax) {
-      const std::array<__m512i, 2> halves = DecodeAtEnd(lanes, contexts);
-      return {halves[0], halves[1]};
-    }
     // Written out: the compiler keeps loops over states, which then live in memory.
     const std::array<__m128i, 4> parts = Quarters(contexts);
     const std::array<__m256i, 4> folded = {
