@@ -218,7 +218,8 @@ TEST(Cli, UsageErrorsAndHelp) {
   const Outcome help = Forebay({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"datasets", "stage", "status", "verify", "evict", "order", "audit",
-                              "bench", "drain", "Exit codes:"}) {
+                              "bench", "drain", "pack", "unpack", "inspect",
+                              "Exit codes:"}) {
     EXPECT_THAT(help.out, HasSubstr(command));
   }
   EXPECT_EQ(Forebay({"stage", "--help"}).code, 0);

@@ -96,6 +96,9 @@ int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams
   AddOrder(app, context);
   AddAudit(app, context);
   AddBench(app, context);
+  AddPack(app, context);
+  AddUnpack(app, context);
+  AddInspect(app, context);
   AddDrain(app, context);
   // CLI11 takes the arguments last first.
   std::reverse(arguments.begin(), arguments.end());

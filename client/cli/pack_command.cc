@@ -1,0 +1,323 @@
+// `forebay pack`: a data set or a folder of images as a pack file.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/human_text.h"
+#include "client/cli/pack_plan.h"
+#include "client/cli/pack_source.h"
+#include "client/cli/pack_survey.h"
+#include "client/cli/progress_line.h"
+#include "compress/encode/pack_writer.h"
+
+namespace forebay::cli {
+namespace {
+
+using compress::PackField;
+using compress::PackSchema;
+using compress::PackWriter;
+using std::chrono::steady_clock;
+
+constexpr unsigned kThreadsMax = 1024;
+
+struct PackArguments {
+  std::vector<std::string> names;  // [DATASET] OUTPUT
+  std::string images, config, selection = "all";
+  std::string profile = "balanced", tile;
+  unsigned threads = 0;
+  std::vector<std::string> fields, bounds;
+  std::uint32_t samples_per_chunk = 0;
+  std::uint64_t sequence_length = 0, limit = 0;
+  bool align = false, resume = false;
+
+  const std::string& output() const { return names.back(); }
+};
+
+std::uint64_t FileBytes(const std::string& path) {
+  struct stat found = {};
+  return stat(path.c_str(), &found) == 0 ? static_cast<std::uint64_t>(found.st_size) : 0;
+}
+
+// How far packing has come: a line for people, an event for programs.
+class PackProgress {
+ public:
+  PackProgress(CommandContext& context, const PackSchema& schema, std::string output,
+               std::uint64_t first, std::uint64_t samples)
+      : context_(context), output_(std::move(output)), first_(first), samples_(samples),
+        line_(context.out, context.terminal), state_({.name = output_, .note = {}}) {
+    for (const PackField& field : schema.fields) {
+      if (!field.variable()) state_.bytes_total += field.sample_bytes() * (samples - first);
+      any_length_ = any_length_ || field.variable();
+    }
+    // The total is not known before the end: progress is in samples then.
+    if (any_length_) state_.bytes_total = 0;
+  }
+
+  void Took(std::uint64_t done, std::uint64_t bytes) {
+    raw_bytes_ += bytes;
+    // Took is only called where samples were to come.
+    const std::uint64_t tenth = (done - first_) * 10 / (samples_ - first_);
+    const auto now = steady_clock::now();
+    const bool due = context_.terminal && !context_.json
+                         ? now - shown_ >= std::chrono::milliseconds(100)
+                         : tenth > tenth_;
+    if (!due) return;
+    shown_ = now;
+    tenth_ = tenth;
+    const double seconds = std::max(Seconds(), 1e-9);
+    const double rate = static_cast<double>(done - first_) / seconds;
+    const std::uint64_t written = FileBytes(output_ + ".part");
+    // Chunks under encode are not in the file yet, and a resumed file has more than was read.
+    const double ratio = first_ > 0 || written == 0
+                             ? 0 : static_cast<double>(raw_bytes_) / static_cast<double>(written);
+    if (context_.json) {
+      context_.PrintJson("pack", {{"event", "progress"},
+                                  {"samples", done},
+                                  {"samples_total", samples_},
+                                  {"raw_bytes", raw_bytes_},
+                                  {"samples_per_s", rate},
+                                  {"raw_bytes_per_s", static_cast<double>(raw_bytes_) / seconds},
+                                  {"file_bytes", written}});
+      return;
+    }
+    state_.bytes_done = raw_bytes_;
+    state_.note = fmt::format("{} of {} samples, {:.0f}/s", HumanCount(done),
+                              HumanCount(samples_), rate);
+    if (ratio > 0) state_.note += fmt::format(", ratio so far {:.2f}", ratio);
+    if (any_length_) {
+      // Nearly: the samples to come are taken to be as long as those that came.
+      state_.bytes_total = raw_bytes_ / std::max<std::uint64_t>(done - first_, 1) *
+                           (samples_ - first_);
+    }
+    line_.Show(state_);
+  }
+
+  void Done(const std::string& verdict) { line_.Done(state_, verdict); }
+
+  double Seconds() const {
+    return std::chrono::duration<double>(steady_clock::now() - began_).count();
+  }
+
+ private:
+  CommandContext& context_;
+  const std::string output_;
+  const std::uint64_t first_, samples_;
+  ProgressLine line_;
+  ProgressLine::State state_;
+  bool any_length_ = false;
+  std::uint64_t raw_bytes_ = 0, tenth_ = 0;
+  steady_clock::time_point began_ = steady_clock::now(), shown_;
+};
+
+// Gives the n-th bound to the n-th field named; a single bound to the one field that is neither a
+// label nor of any length.
+Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
+  if (!arguments.fields.empty() && arguments.fields.size() != arguments.bounds.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} times --field and {} times --bound; each bound is of one field",
+                             arguments.fields.size(), arguments.bounds.size()));
+  }
+  for (std::size_t i = 0; i < arguments.bounds.size(); ++i) {
+    FOREBAY_ASSIGN(const compress::DeclaredBound bound, ParseBound(arguments.bounds[i]));
+    std::vector<PackField*> wanted;
+    std::string names;
+    for (PackField& field : schema.fields) {
+      const bool named = !arguments.fields.empty() && field.name == arguments.fields[i];
+      const bool only = arguments.fields.empty() && !field.variable() &&
+                        field.kind != compress::FieldKind::kLabel;
+      if (named || only) wanted.push_back(&field);
+      names += (names.empty() ? "" : ", ") + field.name;
+    }
+    if (wanted.empty()) {
+      return Error(ErrorCode::kNotFound,
+                   fmt::format("--bound {}: no field {}; there are: {}", arguments.bounds[i],
+                               arguments.fields.empty() ? "to bound" : arguments.fields[i],
+                               names));
+    }
+    if (wanted.size() > 1 || (arguments.fields.empty() && arguments.bounds.size() > 1)) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("--bound {}: say of which field with --field; there are: {}",
+                               arguments.bounds[i], names));
+    }
+    if (wanted.front()->variable()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("--bound {}: field {} holds bytes of any length",
+                               arguments.bounds[i], wanted.front()->name));
+    }
+    const bool real = wanted.front()->dtype >= Dtype::kF16;
+    if (bound.mode == 5 && !real) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("--bound {}: field {} has {} elements; pw is for floating point: "
+                               "use abs or rel", arguments.bounds[i], wanted.front()->name,
+                               DtypeName(wanted.front()->dtype)));
+    }
+    wanted.front()->bound = bound;
+  }
+  return {};
+}
+
+Result<PackSchema> PlanSchema(const PackArguments& arguments, const PackSource& source) {
+  PackSchema schema = source.schema();
+  LayoutOptions layout;
+  if (arguments.samples_per_chunk > 0) layout.samples_per_chunk = arguments.samples_per_chunk;
+  if (!arguments.tile.empty()) {
+    FOREBAY_ASSIGN(layout.tile, ParseTile(arguments.tile));
+  }
+  for (PackField& field : schema.fields) FOREBAY_TRY(LayOut(layout, field));
+  FOREBAY_TRY(SetBounds(arguments, schema));
+  schema.aligned = arguments.align;
+  schema.provenance.emplace_back("writer", std::string("forebay ") + FOREBAY_VERSION);
+  return schema;
+}
+
+Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
+                                               const PackArguments& arguments) {
+  if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
+  return OpenDatasetSource({.address = arguments.config.empty() ? context.address : "",
+                            .embedded_config = arguments.config,
+                            .connect_timeout_ms = context.connect_timeout_ms,
+                            .dataset = arguments.names.front(),
+                            .selection = arguments.selection});
+}
+
+// Adds the samples that the writer lacks.
+Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint64_t samples,
+                  PackWriter& writer, PackProgress& progress) {
+  if (writer.next_sample() < samples) FOREBAY_TRY(source.Skip(writer.next_sample()));
+  PackSample sample;
+  while (writer.next_sample() < samples) {
+    const std::uint64_t number = writer.next_sample();
+    FOREBAY_TRY(source.Next(sample));
+    const bool cut = arguments.sequence_length > 0 && number % arguments.sequence_length == 0;
+    if (sample.begins_sequence || cut) FOREBAY_TRY(writer.BeginSequence());
+    FOREBAY_TRY(writer.Add(sample.fields, sample.key));
+    std::uint64_t bytes = 0;
+    for (const auto field : sample.fields) bytes += field.size();
+    progress.Took(number + 1, bytes);
+  }
+  return {};
+}
+
+Status PrintResult(CommandContext& context, const PackArguments& arguments,
+                   PackProgress& progress, const compress::PackSummary& summary) {
+  const double seconds = progress.Seconds();
+  // Of the whole file, also where this run wrote only its end.
+  FOREBAY_ASSIGN(const OpenedPack pack, OpenPack(arguments.output(), false));
+  FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
+  if (context.json) {
+    context.PrintJson("pack", {{"event", "done"},
+                               {"path", arguments.output()},
+                               {"samples", summary.samples},
+                               {"raw_bytes", survey.raw_bytes},
+                               {"file_bytes", survey.file_bytes},
+                               {"ratio", survey.ratio()},
+                               {"chunks", summary.chunks},
+                               {"seconds", seconds}});
+    return {};
+  }
+  progress.Done(fmt::format("{} samples, raw {}, file {}, ratio {:.3f}, {}",
+                            HumanCount(summary.samples), HumanBytes(survey.raw_bytes),
+                            HumanBytes(survey.file_bytes), survey.ratio(),
+                            HumanSeconds(seconds)));
+  return {};
+}
+
+Status CheckArguments(const PackArguments& arguments) {
+  const bool images = !arguments.images.empty();
+  if (arguments.names.size() != (images ? 1U : 2U)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "wanted is `forebay pack DATASET OUTPUT`, or `forebay pack --images FOLDER "
+                 "OUTPUT`");
+  }
+  if (images && (arguments.selection != "all" || !arguments.config.empty())) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--selection and --config are for data sets, not for --images");
+  }
+  return {};
+}
+
+Status RunPack(CommandContext& context, const PackArguments& arguments) {
+  FOREBAY_TRY(CheckArguments(arguments));
+  compress::PackWriterOptions options;
+  FOREBAY_ASSIGN(options.profile, ParseProfile(arguments.profile));
+  options.threads = arguments.threads > 0
+                        ? arguments.threads
+                        : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenSource(context, arguments));
+  FOREBAY_ASSIGN(const PackSchema schema, PlanSchema(arguments, *source));
+  if (!context.json) {
+    for (const std::string& note : source->notes()) context.err << "note: " << note << '\n';
+  }
+  std::uint64_t samples = source->samples();
+  if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
+  const std::string& output = arguments.output();
+  const bool begun = FileBytes(output + ".part") > 0;
+  FOREBAY_ASSIGN(const std::unique_ptr<PackWriter> writer,
+                 arguments.resume && begun ? PackWriter::Resume(output, schema, options)
+                                           : PackWriter::Create(output, schema, options));
+  if (writer->next_sample() > samples) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("{}.part: has {} samples, more than the {} to be packed; remove it "
+                             "to begin anew", output, writer->next_sample(), samples));
+  }
+  PackProgress progress(context, schema, output, writer->next_sample(), samples);
+  const Status added = AddSamples(arguments, *source, samples, *writer, progress);
+  if (!added) {
+    return added.error().WithContext(output + ".part stays, for --resume");
+  }
+  FOREBAY_ASSIGN(const compress::PackSummary summary, writer->Finish());
+  return PrintResult(context, arguments, progress, summary);
+}
+
+}  // namespace
+
+void AddPack(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "pack", "Write a data set, or a folder of images without any daemon, as a pack file.");
+  auto arguments = std::make_shared<PackArguments>();
+  command->add_option("NAMES", arguments->names, "DATASET OUTPUT, or OUTPUT with --images")
+      ->required()
+      ->expected(1, 2);
+  command->add_option("--images", arguments->images,
+                      "A folder of PGM or PPM images of one size, in byte order of names; folders "
+                      "in it are classes, each folder is a sequence");
+  command->add_option("--config", arguments->config,
+                      "Start a private daemon with this configuration file");
+  command->add_option("--selection", arguments->selection, "Which samples (default: all)");
+  command->add_option("--profile", arguments->profile,
+                      "fast, balanced, dense or auto (default: balanced)")
+      ->check(CLI::IsMember({"fast", "balanced", "dense", "auto"}));
+  command->add_option("--threads", arguments->threads, "That encode (default: one per core)")
+      ->check(CLI::Range(1U, kThreadsMax));
+  command->add_option("--bound", arguments->bounds,
+                      "abs:X, rel:X or pw:X: how far values may lie from the originals (default: "
+                      "lossless); one per --field");
+  command->add_option("--field", arguments->fields, "The field that a bound is of");
+  command->add_option("--samples-per-chunk", arguments->samples_per_chunk,
+                      "Of fixed fields (default: 8 of images, 4096 of others, as far as fits)")
+      ->check(CLI::Range(1U, 65536U));
+  command->add_option("--tile", arguments->tile,
+                      "Rows and columns, as in 256x256, that decode alone (default: whole, or as "
+                      "large as a chunk can be)");
+  command->add_option("--sequence-length", arguments->sequence_length,
+                      "Begin a sequence every so many samples, too");
+  command->add_option("--limit", arguments->limit, "At most so many samples");
+  command->add_flag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
+  command->add_flag("--resume", arguments->resume,
+                    "Go on with OUTPUT.part, if there is one, of a run with the same options");
+  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part.");
+  command->callback([&context, arguments] {
+    Status status = RunPack(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,65 @@
+#include "client/cli/safe_path.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cctype>
+#include <utility>
+
+namespace forebay::cli {
+namespace {
+
+constexpr std::size_t kPartBytesMax = 255;
+
+// Names in messages end up on terminals: nothing in them moves the cursor.
+std::string Printable(std::string_view name) {
+  std::string text(name.substr(0, kPartBytesMax));
+  std::ranges::replace_if(text, [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
+  return text;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> SafePathParts(std::string_view path) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view part = path.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == ".." || part.find('\0') != part.npos ||
+        part.size() > kPartBytesMax) {
+      return Error(ErrorCode::kInvalidArgument,
+                   "'" + Printable(path) + "' is not a path beneath the folder and is not "
+                   "written; choose other samples with --range or fields with --field");
+    }
+    parts.emplace_back(part);
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Result<FileBeneath> CreateBeneath(int folder, const std::string& name,
+                                  std::span<const std::string> parts) {
+  UniqueFd below;
+  std::string path = name;
+  for (const std::string& part : parts.first(parts.size() - 1)) {
+    const int parent = below.valid() ? below.get() : folder;
+    path += "/" + Printable(part);
+    if (mkdirat(parent, part.c_str(), 0755) != 0 && errno != EEXIST) {
+      return Error::FromErrno(errno, path + ": creating");
+    }
+    UniqueFd child(openat(parent, part.c_str(),
+                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!child.valid()) {
+      return Error::FromErrno(errno, path + ": opening; a link or a file in its place?");
+    }
+    below = std::move(child);
+  }
+  FOREBAY_ASSIGN(NewFile file,
+                 NewFile::Create(below.valid() ? below.get() : folder, parts.back(),
+                                 path + "/" + Printable(parts.back())));
+  return FileBeneath{std::move(below), std::move(file)};
+}
+
+}  // namespace forebay::cli
