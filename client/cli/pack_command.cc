@@ -17,6 +17,7 @@
 #include "client/cli/pack_survey.h"
 #include "client/cli/progress_line.h"
 #include "compress/encode/pack_writer.h"
+#include "proto/contract/limits.h"
 
 namespace forebay::cli {
 namespace {
@@ -50,8 +51,10 @@ std::uint64_t FileBytes(const std::string& path) {
 class PackProgress {
  public:
   PackProgress(CommandContext& context, const PackSchema& schema, std::string output,
-               std::uint64_t first, std::uint64_t samples)
+               unsigned threads, std::uint64_t first, std::uint64_t samples)
       : context_(context), output_(std::move(output)), first_(first), samples_(samples),
+        pending_bytes_max_((2 * std::uint64_t{threads} + 2 + schema.fields.size()) *
+                           limits::kChunkBytesMax),
         line_(context.out, context.terminal), state_({.name = output_, .note = {}}) {
     for (const PackField& field : schema.fields) {
       if (!field.variable()) state_.bytes_total += field.sample_bytes() * (samples - first);
@@ -75,9 +78,11 @@ class PackProgress {
     const double seconds = std::max(Seconds(), 1e-9);
     const double rate = static_cast<double>(done - first_) / seconds;
     const std::uint64_t written = FileBytes(output_ + ".part");
-    // Chunks under encode are not in the file yet, and a resumed file has more than was read.
-    const double ratio = first_ > 0 || written == 0
-                             ? 0 : static_cast<double>(raw_bytes_) / static_cast<double>(written);
+    // What was read but is not in the file yet would flatter the ratio: it is shown once that is
+    // little beside the rest. A resumed file has more in it than was read.
+    const bool known = first_ == 0 && written > 0 && raw_bytes_ / 16 > pending_bytes_max_;
+    const double ratio =
+        known ? static_cast<double>(raw_bytes_) / static_cast<double>(written) : 0;
     if (context_.json) {
       context_.PrintJson("pack", {{"event", "progress"},
                                   {"samples", done},
@@ -110,6 +115,7 @@ class PackProgress {
   CommandContext& context_;
   const std::string output_;
   const std::uint64_t first_, samples_;
+  const std::uint64_t pending_bytes_max_;  // read, but not in the file
   ProgressLine line_;
   ProgressLine::State state_;
   bool any_length_ = false;
@@ -268,7 +274,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
                  fmt::format("{}.part: has {} samples, more than the {} to be packed; remove it "
                              "to begin anew", output, writer->next_sample(), samples));
   }
-  PackProgress progress(context, schema, output, writer->next_sample(), samples);
+  PackProgress progress(context, schema, output, options.threads, writer->next_sample(), samples);
   const Status added = AddSamples(arguments, *source, samples, *writer, progress);
   if (!added) {
     return added.error().WithContext(output + ".part stays, for --resume");
