@@ -151,22 +151,21 @@ void SetSlots(std::uint32_t bits, SymbolFrequencies& frequencies) {
   }
 }
 
+}  // namespace
+
 template <typename T>
-std::uint32_t ChooseMagnitudeShift(const WaveWork<T>& work) {
+void ChooseMagnitudeShift(WaveWork<T>& work) {
   // Energies are eight to twelve magnitudes: a mean of 12 keeps most of them below 255.
   std::uint64_t sum = 0;
   for (T residual : work.residuals) sum += WaveMagnitude(residual, work.shape.bits, 0);
   std::uint32_t shift = 0;
   while (shift < 8 && (sum >> shift) > work.residuals.size() * 10) ++shift;
-  return shift;
+  work.parameters.magnitude_shift = shift;
 }
-
-}  // namespace
 
 template <typename T>
 std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work) {
   const PlaneShape& shape = work.shape;
-  work.parameters.magnitude_shift = ChooseMagnitudeShift(work);
   const std::size_t frame_samples = shape.frame_samples();
   std::vector<std::uint8_t> sizes(work.residuals.size());
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -217,6 +216,8 @@ std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work) {
   return result;
 }
 
+template void ChooseMagnitudeShift(WaveWork<std::uint8_t>&);
+template void ChooseMagnitudeShift(WaveWork<std::uint16_t>&);
 template std::array<GroupFrequencies, 2> ModelContexts(WaveWork<std::uint8_t>&);
 template std::array<GroupFrequencies, 2> ModelContexts(WaveWork<std::uint16_t>&);
 

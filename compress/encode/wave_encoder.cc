@@ -14,37 +14,6 @@
 namespace forebay::compress {
 namespace {
 
-template <typename T>
-WaveWork<T> PrepareWork(const PlaneShape& shape, std::span<const std::byte> samples,
-                        const WaveEffort& effort) {
-  WaveWork<T> work;
-  work.shape = shape;
-  work.effort = effort;
-  work.middle = 1 << (shape.bits - 1);
-  work.motion_rows = ((shape.rows - 1) >> kMotionBlockLog2) + 1;
-  work.motion_columns = ((shape.columns - 1) >> kMotionBlockLog2) + 1;
-  for (std::uint32_t t = 0; t < shape.frames; ++t) {
-    auto& memory = work.memory.emplace_back(PaddedFrame<T>::Samples(shape.rows, shape.columns));
-    const auto frame = PaddedFrame<T>::Over(memory.data(), shape.rows, shape.columns);
-    const std::byte* from = samples.data() + t * shape.frame_samples() * sizeof(T);
-    for (std::uint32_t row = 0; row < shape.rows; ++row) {
-      std::memcpy(frame.Row(static_cast<std::int32_t>(row)),
-                  from + std::size_t{row} * shape.columns * sizeof(T), shape.columns * sizeof(T));
-    }
-    frame.Extend();
-    work.frames.push_back({frame.origin, frame.rows, frame.columns, frame.stride});
-  }
-  // The median of the first row stands above the first frame.
-  std::vector<T> first(work.frames[0].Row(0), work.frames[0].Row(0) + shape.columns);
-  std::ranges::nth_element(first, first.begin() + static_cast<std::ptrdiff_t>(first.size() / 2));
-  work.parameters.top = first[first.size() / 2];
-  for (std::uint32_t t = 0; t < shape.frames; ++t) {
-    auto& above = work.above.emplace_back(shape.columns + 16, static_cast<T>(work.parameters.top));
-    if (t > 0) std::copy_n(work.frames[t - 1].Row(0) - 8, above.size(), above.begin());
-  }
-  return work;
-}
-
 class SideWriter {
  public:
   void Group(const WaveGroup& group, std::size_t taps, const GroupFrequencies& frequencies,
@@ -151,10 +120,49 @@ std::vector<std::byte> WriteSide(const WaveWork<T>& work,
 template <typename T>
 std::vector<std::byte> Encode(const PlaneShape& shape, std::span<const std::byte> samples,
                               const WaveEffort& effort) {
-  WaveWork<T> work = PrepareWork<T>(shape, samples, effort);
+  WaveWork<T> work = PrepareWaveWork<T>(shape, samples, effort);
   SearchMotion(work);
   ChooseFilters(work);
   ComputeResiduals(work);
+  ChooseMagnitudeShift(work);
+  return WriteWaveBody(work);
+}
+
+}  // namespace
+
+template <typename T>
+WaveWork<T> PrepareWaveWork(const PlaneShape& shape, std::span<const std::byte> samples,
+                            const WaveEffort& effort) {
+  WaveWork<T> work;
+  work.shape = shape;
+  work.effort = effort;
+  work.middle = 1 << (shape.bits - 1);
+  work.motion_rows = ((shape.rows - 1) >> kMotionBlockLog2) + 1;
+  work.motion_columns = ((shape.columns - 1) >> kMotionBlockLog2) + 1;
+  for (std::uint32_t t = 0; t < shape.frames; ++t) {
+    auto& memory = work.memory.emplace_back(PaddedFrame<T>::Samples(shape.rows, shape.columns));
+    const auto frame = PaddedFrame<T>::Over(memory.data(), shape.rows, shape.columns);
+    const std::byte* from = samples.data() + t * shape.frame_samples() * sizeof(T);
+    for (std::uint32_t row = 0; row < shape.rows; ++row) {
+      std::memcpy(frame.Row(static_cast<std::int32_t>(row)),
+                  from + std::size_t{row} * shape.columns * sizeof(T), shape.columns * sizeof(T));
+    }
+    frame.Extend();
+    work.frames.push_back({frame.origin, frame.rows, frame.columns, frame.stride});
+  }
+  // The median of the first row stands above the first frame.
+  std::vector<T> first(work.frames[0].Row(0), work.frames[0].Row(0) + shape.columns);
+  std::ranges::nth_element(first, first.begin() + static_cast<std::ptrdiff_t>(first.size() / 2));
+  work.parameters.top = first[first.size() / 2];
+  for (std::uint32_t t = 0; t < shape.frames; ++t) {
+    auto& above = work.above.emplace_back(shape.columns + 16, static_cast<T>(work.parameters.top));
+    if (t > 0) std::copy_n(work.frames[t - 1].Row(0) - 8, above.size(), above.begin());
+  }
+  return work;
+}
+
+template <typename T>
+std::vector<std::byte> WriteWaveBody(WaveWork<T>& work) {
   const auto frequencies = ModelContexts(work);
   const std::vector<std::byte> side = WriteSide(work, frequencies);
   ByteWriter writer;
@@ -169,7 +177,12 @@ std::vector<std::byte> Encode(const PlaneShape& shape, std::span<const std::byte
   return writer.Release();
 }
 
-}  // namespace
+template WaveWork<std::uint8_t> PrepareWaveWork(const PlaneShape&, std::span<const std::byte>,
+                                                const WaveEffort&);
+template WaveWork<std::uint16_t> PrepareWaveWork(const PlaneShape&, std::span<const std::byte>,
+                                                 const WaveEffort&);
+template std::vector<std::byte> WriteWaveBody(WaveWork<std::uint8_t>&);
+template std::vector<std::byte> WriteWaveBody(WaveWork<std::uint16_t>&);
 
 std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::byte> samples,
                                   const WaveEffort& effort) {

@@ -21,8 +21,7 @@ struct GroupFrequencies {
   std::array<SymbolFrequencies, kWaveContexts> contexts;
 };
 
-// Chooses magnitude shift and thresholds (into work.parameters), fills work.contexts and counts
-// symbols: intra, inter.
+// Chooses thresholds (into work.parameters), fills work.contexts and counts symbols: intra, inter.
 template <typename T>
 std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work);
 

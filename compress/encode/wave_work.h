@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compress/encode/wave_encoder.h"
@@ -38,6 +39,11 @@ struct WaveWork {
 
 inline constexpr std::uint32_t kMotionBlockLog2 = 4;
 
+// Frames with their edges, and what lies above the first.
+template <typename T>
+WaveWork<T> PrepareWaveWork(const PlaneShape& shape, std::span<const std::byte> samples,
+                            const WaveEffort& effort);
+
 // Integer motion of each 16 x 16 block of all inter frames, into work.motion.
 template <typename T>
 void SearchMotion(WaveWork<T>& work);
@@ -49,5 +55,13 @@ void ChooseFilters(WaveWork<T>& work);
 // Residuals of all frames under the chosen filters; marks blocks without any as skipped.
 template <typename T>
 void ComputeResiduals(WaveWork<T>& work);
+
+// For those residuals, into work.parameters.
+template <typename T>
+void ChooseMagnitudeShift(WaveWork<T>& work);
+
+// Models, side information and symbols of what all of the above chose.
+template <typename T>
+std::vector<std::byte> WriteWaveBody(WaveWork<T>& work);
 
 }  // namespace forebay::compress
