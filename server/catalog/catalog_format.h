@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
@@ -117,6 +118,14 @@ template <typename T>
 std::span<const std::byte> RowBytes(const T& row) {
   static_assert(std::is_trivially_copyable_v<T>);
   return std::as_bytes(std::span(&row, 1));
+}
+
+// Appends a little-endian integer.
+template <typename T>
+void AppendLe(std::vector<std::byte>& bytes, T value) {
+  static_assert(std::is_integral_v<T>);
+  const std::span<const std::byte> raw = RowBytes(value);
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
 }
 
 // Rounds up to kSectionAlignmentBytes.

@@ -12,12 +12,6 @@
 namespace forebay::catalog {
 namespace {
 
-template <typename T>
-void AppendLe(std::vector<std::byte>& bytes, T value) {
-  const auto raw = std::as_bytes(std::span(&value, 1));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
-}
-
 void AppendText(std::vector<std::byte>& bytes, std::string_view text) {
   const auto raw = std::as_bytes(std::span(text.data(), text.size()));
   bytes.insert(bytes.end(), raw.begin(), raw.end());

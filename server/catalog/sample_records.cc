@@ -7,16 +7,6 @@
 #include "server/catalog/catalog_writer.h"
 
 namespace forebay::catalog {
-namespace {
-
-template <typename T>
-void AppendLe(std::vector<std::byte>& bytes, T value) {
-  const auto raw = std::as_bytes(std::span(&value, 1));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
-}
-
-}  // namespace
-
 std::uint64_t KeyHash(std::string_view key) {
   return Checksum(std::as_bytes(std::span(key.data(), key.size())));
 }
