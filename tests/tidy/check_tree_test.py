@@ -58,6 +58,8 @@ CASES = {
             code("server/catalog/a.cc", '#include "server/tier/ram_arena.h"'),
             code("server/peer/a.cc", '#include "server/stream/x.h"'),
             code("server/stream/a.cc", '#include "server/peer/x.h"'),
+            code("server/stream/testing/a.h", '#include "server/daemon/x.h"'),
+            code("server/peer/testing/a.h", '#include "server/stream/x.h"'),
             code("server/daemon/a.cc", '#include "client/client.h"'),
             code("client/a.cc", '#include "server/io/clock.h"'),
             code("client/a.cc", "#include <server/io/clock.h>"),
@@ -73,6 +75,7 @@ CASES = {
         [
             code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
+            code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),
             code("server/io/a.cc", '// #include "server/tier/ram_arena.h"'),
             code("client/cli/a.cc", '#include "client/client.h"\n#include "compress/codec.h"'),
             {**code("client/client.h", '#include "client/batch.h"'), **code("client/batch.h", ""),

@@ -16,7 +16,7 @@
 #include "server/fetch/fetcher.h"
 #include "server/io/clock.h"
 #include "server/io/memory_backend.h"
-#include "server/fetch/peer_source.h"
+#include "server/peer/single_node.h"
 #include "server/stage/stager.h"
 #include "server/stream/stream_registry.h"
 #include "server/tier/extent_cache.h"
@@ -59,17 +59,6 @@ class CollectingSink final : public BatchSink {
   std::condition_variable came_;
   std::vector<Taken> batches_;
   std::vector<Error> errors_;
-};
-
-// The transport of a job of one node.
-class AloneSource final : public fetch::PeerSource {
- public:
-  std::vector<plan::Node> Nodes() const override { return {plan::Node{self(), 1}}; }
-  NodeRank self() const override { return NodeRank(0); }
-  void Bring(NodeRank, std::uint64_t, ExtentId,
-             std::function<void(const Status&)> done) override {
-    done(Error(ErrorCode::kUnavailable, "this job has one node"));
-  }
 };
 
 struct ServeOptions {
@@ -136,7 +125,7 @@ class ServeFixture {
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<stage::Dataset> dataset_;
   std::unique_ptr<stage::Stager> stager_;
-  AloneSource peers_;
+  peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
   std::unique_ptr<StreamRegistry> registry_;
