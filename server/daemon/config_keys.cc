@@ -115,7 +115,9 @@ std::vector<ConfigKey> DaemonKeys() {
        "this user and job under $XDG_RUNTIME_DIR or the system's temporary directory.",
        Text(&Config::socket)},
       {"daemon.state_dir", "",
-       "Directory for saved catalogs, kept between daemons. Empty: catalogs are not saved.",
+       "Directory for saved catalogs, kept between daemons, and for the scratch files of large "
+       "ones while they are built. Empty: catalogs are not saved, and are built in memory; one "
+       "that has a table of more than 1 GiB then fails.",
        Text(&Config::state_dir)},
       {"daemon.job_id", "",
        "The job this daemon serves; clients of another job are refused. Empty: $FOREBAY_JOB_ID, "
