@@ -184,6 +184,7 @@ Status Daemon::OpenMemory() {
                    .region_bytes = kRegionBytesMin,
                    .first_region = RegionId(static_cast<std::uint32_t>(
                        arena_->regions().size())),
+                   .lowest_first = true,
                    .populate_ahead_bytes = kAheadBytes,
                    .populate_at_start = true}));
   return {};

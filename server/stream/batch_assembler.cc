@@ -166,7 +166,10 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
     if (!in_place && extent.tier == tier::TierKind::kRam) ++batch.copied_views;
   }
   if (scratch_bytes > 0) {
-    FOREBAY_ASSIGN(batch.hold.slot, slots.Allocate(scratch_bytes));
+    // Views stay in it. A contiguous batch gives it back as soon as it is gathered, and takes
+    // the slot that its reader holds from the other end.
+    const tier::Stay stay = views ? tier::Stay::kLong : tier::Stay::kBrief;
+    FOREBAY_ASSIGN(batch.hold.slot, slots.Allocate(scratch_bytes, stay));
   }
   reads_.clear();
   read_pieces_.clear();

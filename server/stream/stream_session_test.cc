@@ -3,8 +3,10 @@
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -277,6 +279,51 @@ TEST_F(StreamSessionTest, WhatReadingFromSsdTakesIsPartOfWhatAStreamNeeds) {
   ASSERT_TRUE(sink_->WaitFor(1));
   ExpectRightBytes();
   views->Close();
+}
+
+TEST_F(StreamSessionTest, ScratchLeavesNoHoleBetweenSlots) {
+  Start({.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20, .workers = 1});
+  auto session = Open({.batch = 64, .credits = 6});
+  ASSERT_NE(session, nullptr);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    ASSERT_TRUE(session->Pull({.first = {.step = StepId(step)}}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(step + 1));
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+  }
+  EXPECT_GT(session->stats().ssd_samples, 0u) << "nothing was read from SSD";
+  const tier::RamArena& slots = serve_->slots();
+  EXPECT_EQ(slots.used_bytes(), 6 * ((64 * kRecordBytes + 4095) / 4096 * 4096));
+  EXPECT_EQ(slots.largest_free_bytes(), slots.capacity_bytes() - slots.used_bytes());
+  session->Close();
+}
+
+TEST_F(StreamSessionTest, AStreamAdmittedToTheLastPageNeverLacksARunOfThem) {
+  // 64 KB for each of 6 batches, and what the ledger counts for reading one of them.
+  constexpr std::uint64_t kLastPage = 6 * (64 << 10) + 146 * 4096;
+  Start({.ram_bytes = 256 << 10, .slot_bytes = kLastPage, .ssd_bytes = 64 << 20, .workers = 3});
+  auto session = Open(kTight);
+  ASSERT_NE(session, nullptr);
+  EXPECT_FALSE(serve_->Open({.name = "another"}, *sink_).has_value()) << "there is room left";
+  constexpr std::uint64_t kSeed = 5;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  std::mt19937_64 random(kSeed);
+  std::vector<std::uint64_t> held;
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    const std::size_t wanted = 1 + random() % (6 - held.size());
+    for (std::size_t i = 0; i < wanted; ++i) {
+      ASSERT_TRUE(session->Pull({.first = {.step = StepId(random() % 8)}}).has_value());
+    }
+    ASSERT_TRUE(sink_->WaitFor(wanted)) << "a batch waits for a release, round " << round;
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    for (const CollectingSink::Taken& batch : sink_->TakeBatches()) held.push_back(batch.id);
+    do {
+      std::swap(held[random() % held.size()], held.back());
+      ASSERT_TRUE(session->Release({&held.back(), 1}).has_value());
+      held.pop_back();
+    } while (held.size() == 6 || (!held.empty() && random() % 2 == 0));
+  }
+  EXPECT_GT(session->stats().ssd_samples, 0u) << "nothing was read from SSD";
+  session->Close();
 }
 
 TEST_F(StreamSessionTest, BatchesThatWaitForScratchComeWithoutAnyRelease) {

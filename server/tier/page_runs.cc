@@ -18,10 +18,39 @@ std::optional<PageRuns::Run> PageRuns::Take(std::uint64_t pages) {
   const auto found = by_length_.lower_bound({0, 0, pages});
   if (found == by_length_.end()) return std::nullopt;
   const Run run = *found;
+  return TakeFrom(run, run.first_page, pages);
+}
+
+std::optional<PageRuns::Run> PageRuns::TakeLowest(std::uint64_t pages) {
+  FOREBAY_CHECK(pages > 0);
+  for (std::size_t region = 0; region < regions_.size(); ++region) {
+    for (const auto& [first_page, length] : regions_[region].runs) {
+      if (length >= pages) return TakeFrom({region, first_page, length}, first_page, pages);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
+  FOREBAY_CHECK(pages > 0);
+  for (std::size_t region = regions_.size(); region-- > 0;) {
+    const std::map<std::uint64_t, std::uint64_t>& runs = regions_[region].runs;
+    for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+      if (run->second < pages) continue;
+      return TakeFrom({region, run->first, run->second}, run->first + run->second - pages, pages);
+    }
+  }
+  return std::nullopt;
+}
+
+PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
+  const std::uint64_t left = run.pages - pages;
   Erase(run);
-  if (run.pages > pages) Insert({run.region, run.first_page + pages, run.pages - pages});
+  if (left > 0) {
+    Insert({run.region, first_page == run.first_page ? first_page + pages : run.first_page, left});
+  }
   free_pages_ -= pages;
-  return Run{run.region, run.first_page, pages};
+  return {run.region, first_page, pages};
 }
 
 void PageRuns::Give(const Run& run) {

@@ -11,7 +11,8 @@
 namespace forebay::tier {
 
 // Best fit: the shortest run that is long enough, of equals the one at the lowest address.
-// Neighbouring free runs of one region are always joined. O(log runs). Not thread-safe.
+// Neighbouring free runs of one region are always joined. O(log runs), where nothing else is
+// said. Not thread-safe.
 class PageRuns {
  public:
   struct Run {
@@ -25,6 +26,10 @@ class PageRuns {
   // Takes `pages` (at least 1) from the start of the best run; nullopt where none is long
   // enough.
   std::optional<Run> Take(std::uint64_t pages);
+  // The same from the start of the lowest run that is long enough. O(runs).
+  std::optional<Run> TakeLowest(std::uint64_t pages);
+  // The same from the end of the highest run that is long enough. O(runs).
+  std::optional<Run> TakeHighest(std::uint64_t pages);
   // Gives back a run that Take returned, whole. Giving back anything else is a bug and is
   // found by a check.
   void Give(const Run& run);
@@ -41,6 +46,8 @@ class PageRuns {
       return a.first_page < b.first_page;
     }
   };
+  // Takes `pages` at `first_page`, which lies at either end of `run`, a free one.
+  Run TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages);
   void Insert(const Run& run);
   void Erase(const Run& run);
 

@@ -146,6 +146,21 @@ TEST_F(PopulateAheadTest, AnArenaPopulatesWhereItsBlocksWillLie) {
   EXPECT_EQ((*arena)->populated_ahead_bytes(), 8 * kMiB) << "7 MiB, in whole steps";
 }
 
+TEST_F(PopulateAheadTest, BriefBlocksAskForNothing) {
+  auto arena = RamArena::Create({.capacity_bytes = 24 * kMiB,
+                                 .region_bytes = 16 * kMiB,
+                                 .first_region = RegionId(0),
+                                 .lowest_first = true,
+                                 .populate_ahead_bytes = 4 * kMiB,
+                                 .populate_at_start = true});
+  ASSERT_TRUE(arena.has_value());
+  auto block = (*arena)->Allocate(kMiB, Stay::kBrief);
+  ASSERT_TRUE(block.has_value());
+  (*arena)->DrainPopulation();
+  EXPECT_EQ(ResidentBytes((*arena)->regions()[0]), 4 * kMiB) << "where the first block will lie";
+  EXPECT_EQ(ResidentBytes((*arena)->regions()[1]), 0U);
+}
+
 TEST_F(PopulateAheadTest, AnArenaCostsNothingBeforeItsFirstBlock) {
   auto arena = RamArena::Create({.capacity_bytes = 16 * kMiB,
                                  .region_bytes = 16 * kMiB,

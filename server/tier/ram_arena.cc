@@ -21,6 +21,7 @@ class PageRunArena final : public RamArena {
   PageRunArena(const Options& options, std::vector<SharedRegion> regions)
       : first_region_(options.first_region),
         capacity_bytes_(options.capacity_bytes),
+        lowest_first_(options.lowest_first),
         regions_(std::move(regions)) {
     std::uint64_t left = capacity_bytes_;
     for (std::size_t i = 0; i < regions_.size(); ++i) {
@@ -32,26 +33,13 @@ class PageRunArena final : public RamArena {
     ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
     if (!options.populate_at_start) return;
     // Where the first block will lie.
-    const PageRuns::Run first = *runs_.Take(1);
+    const PageRuns::Run first = *TakeLocked(1, Stay::kLong);
     runs_.Give(first);
     ahead_->Reach(first.region, first.first_page * kPageBytes);
   }
 
   // A block alive now would write into unmapped memory and call a dead arena.
   ~PageRunArena() override { FOREBAY_CHECK(used_bytes() == 0); }
-
-  Result<ArenaBlock> Allocate(std::uint64_t bytes) override {
-    if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
-    if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
-    const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
-    std::lock_guard lock(mutex_);
-    const std::optional<PageRuns::Run> run = runs_.Take(pages);
-    if (!run) return Full(bytes, "fit in no free run");
-    const std::uint64_t offset = run->first_page * kPageBytes;
-    if (ahead_) ahead_->Reach(run->region, offset + pages * kPageBytes);
-    const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
-    return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
-  }
 
   std::uint64_t capacity_bytes() const override { return capacity_bytes_; }
   std::uint64_t used_bytes() const override {
@@ -71,6 +59,19 @@ class PageRunArena final : public RamArena {
   }
 
  protected:
+  Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) override {
+    if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
+    if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
+    const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
+    std::lock_guard lock(mutex_);
+    const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
+    if (!run) return Full(bytes, "fit in no free run");
+    const std::uint64_t offset = run->first_page * kPageBytes;
+    if (ahead_ && stay == Stay::kLong) ahead_->Reach(run->region, offset + pages * kPageBytes);
+    const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
+    return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
+  }
+
   void Free(const ArenaBlock& block) override {
     const std::uint64_t pages = (block.bytes().size() + kPageBytes - 1) / kPageBytes;
     std::lock_guard lock(mutex_);
@@ -79,6 +80,10 @@ class PageRunArena final : public RamArena {
   }
 
  private:
+  std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) {
+    if (stay == Stay::kBrief) return runs_.TakeHighest(pages);
+    return lowest_first_ ? runs_.TakeLowest(pages) : runs_.Take(pages);
+  }
   Error Full(std::uint64_t bytes, const char* why) const {
     return Error(ErrorCode::kResourceExhausted,
                  "ram arena of " + std::to_string(capacity_bytes_) + " bytes: " +
@@ -87,6 +92,7 @@ class PageRunArena final : public RamArena {
 
   const RegionId first_region_;
   const std::uint64_t capacity_bytes_;
+  const bool lowest_first_;
   const std::vector<SharedRegion> regions_;
   mutable std::mutex mutex_;
   PageRuns runs_;  // guarded by mutex_

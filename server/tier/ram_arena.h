@@ -39,14 +39,20 @@ class ArenaBlock {
   std::span<std::byte> bytes_;
 };
 
-// Thread-safe. Allocation is best-fit over free page runs and coalesces on return; a block
-// never crosses regions.
+// How long a block stays. Brief ones come from the upper end, so that they leave no hole between
+// those that stay; no memory is made ahead for them.
+enum class Stay : std::uint8_t { kLong, kBrief };
+
+// Thread-safe. Allocation is over free page runs and coalesces on return; a block never crosses
+// regions.
 class RamArena {
  public:
   struct Options {
     std::uint64_t capacity_bytes = 0;  // rounded down to whole pages of 4 KiB
     std::uint64_t region_bytes = std::uint64_t{1} << 30;  // of one memfd
     RegionId first_region = RegionId();  // the ids of this arena's regions: this one, +1, ...
+    // Blocks lie as far down as they fit; else in the shortest free run that fits them.
+    bool lowest_first = false;
     // Memory that is made before it is allocated, so that nobody waits for its first touch
     // (PopulateAhead); within the regions. 0: pages are made as they are touched.
     std::uint64_t populate_ahead_bytes = 0;
@@ -57,7 +63,9 @@ class RamArena {
   virtual ~RamArena() = default;
 
   // kResourceExhausted where no free run is long enough; never blocks.
-  virtual Result<ArenaBlock> Allocate(std::uint64_t bytes) = 0;
+  Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong) {
+    return DoAllocate(bytes, stay);
+  }
   virtual std::uint64_t capacity_bytes() const = 0;
   virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
@@ -68,6 +76,7 @@ class RamArena {
 
  protected:
   friend class ArenaBlock;
+  virtual Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) = 0;
   virtual void Free(const ArenaBlock& block) = 0;
   // For implementations to fill a block (ArenaBlock's members are theirs alone).
   ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);

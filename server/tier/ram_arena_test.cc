@@ -27,8 +27,8 @@ std::unique_ptr<RamArena> Make(const RamArena::Options& options) {
   return std::move(*arena);
 }
 
-ArenaBlock Take(RamArena& arena, std::uint64_t bytes) {
-  Result<ArenaBlock> block = arena.Allocate(bytes);
+ArenaBlock Take(RamArena& arena, std::uint64_t bytes, Stay stay = Stay::kLong) {
+  Result<ArenaBlock> block = arena.Allocate(bytes, stay);
   if (!block.has_value()) {
     ADD_FAILURE() << block.error().ToString();
     std::abort();
@@ -88,6 +88,45 @@ TEST(RamArena, TakesTheShortestRunThatFits) {
   b = ArenaBlock();
   const ArenaBlock small = Take(*arena, 3 * kPage);
   EXPECT_EQ(small.region_offset(), offset_b);
+}
+
+TEST(RamArena, BriefBlocksComeFromAboveAndLeaveOneRunBelow) {
+  const auto arena = Make({.capacity_bytes = 4 * kMiB,
+                           .region_bytes = 2 * kMiB,
+                           .first_region = RegionId(0),
+                           .lowest_first = true});
+  ArenaBlock brief = Take(*arena, kPage + 1, Stay::kBrief);
+  EXPECT_EQ(brief.region(), RegionId(1));
+  EXPECT_EQ(brief.region_offset(), 2 * kMiB - 2 * kPage);
+  const ArenaBlock below = Take(*arena, kPage, Stay::kBrief);
+  EXPECT_EQ(below.region_offset(), 2 * kMiB - 3 * kPage);
+  const ArenaBlock first = Take(*arena, kPage);
+  EXPECT_EQ(first.region(), RegionId(0));
+  EXPECT_EQ(first.region_offset(), 0U);
+  brief = ArenaBlock();
+  const ArenaBlock second = Take(*arena, 2 * kPage);
+  EXPECT_EQ(second.region(), RegionId(0)) << "the hole above would be the shortest run that fits";
+  EXPECT_EQ(second.region_offset(), kPage);
+  const ArenaBlock longer = Take(*arena, 3 * kPage, Stay::kBrief);
+  EXPECT_EQ(longer.region(), RegionId(1)) << "the highest run is too short for it";
+  EXPECT_EQ(longer.region_offset(), 2 * kMiB - 6 * kPage);
+  EXPECT_EQ(arena->Allocate(2 * kMiB, Stay::kBrief).error().code(),
+            ErrorCode::kResourceExhausted);
+  EXPECT_EQ(arena->Allocate(0, Stay::kBrief).error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(RamArena, LowestFirstGoesOnInTheNextRegion) {
+  const auto arena = Make({.capacity_bytes = 3 * kMiB,
+                           .region_bytes = 2 * kMiB,
+                           .first_region = RegionId(0),
+                           .lowest_first = true});
+  const ArenaBlock first = Take(*arena, kMiB + 1);
+  EXPECT_EQ(first.region(), RegionId(0)) << "though the other region is shorter";
+  const ArenaBlock second = Take(*arena, kMiB);
+  EXPECT_EQ(second.region(), RegionId(1));
+  const ArenaBlock third = Take(*arena, kPage);
+  EXPECT_EQ(third.region(), RegionId(0));
+  EXPECT_FALSE(arena->Allocate(kMiB).has_value());
 }
 
 TEST(RamArena, BlockMayFillARegionButNotCrossIt) {
@@ -171,12 +210,18 @@ class PageModel {
     std::size_t region = 0;
     std::uint64_t first = 0, length = 0;
   };
-  // The shortest run of at least `pages`; of equals the lowest.
-  std::optional<Best> Find(std::uint64_t pages) const {
+  enum class From { kShortest, kLowest, kHighest };
+  // Where `pages` start: at the start of the shortest run that is long enough (of equals the
+  // lowest) or of the lowest, or at the end of the highest.
+  std::optional<Best> Find(std::uint64_t pages, From from) const {
     std::optional<Best> best;
     ForEachRun([&](const Best& run) {
-      if (run.length >= pages && (!best || run.length < best->length)) best = run;
+      if (run.length < pages) return;
+      const bool better = from == From::kHighest ||
+                          (from == From::kShortest && best && run.length < best->length);
+      if (!best || better) best = run;
     });
+    if (best && from == From::kHighest) best->first += best->length - pages;
     return best;
   }
   template <typename Visit>
@@ -219,8 +264,12 @@ TEST(PageRuns, AgreesWithAModelOfOneFlagPerPage) {
         held.pop_back();
       } else {
         const std::uint64_t pages = 1 + random() % (random() % 8 == 0 ? 64 : 9);
-        const auto expected = model.Find(pages);
-        const auto taken = runs.Take(pages);
+        using From = PageModel::From;
+        const auto from = static_cast<From>(random() % 3);
+        const auto expected = model.Find(pages, from);
+        const auto taken = from == From::kShortest ? runs.Take(pages)
+                           : from == From::kLowest ? runs.TakeLowest(pages)
+                                                   : runs.TakeHighest(pages);
         ASSERT_EQ(taken.has_value(), expected.has_value());
         if (taken) {
           ASSERT_EQ(taken->region, expected->region);

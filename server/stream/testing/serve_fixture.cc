@@ -107,7 +107,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                  tier::RamArena::Create({.capacity_bytes = options.slot_bytes,
                                          .region_bytes = 1 << 30,
                                          .first_region = RegionId(static_cast<std::uint32_t>(
-                                             self.arena_->regions().size()))}));
+                                             self.arena_->regions().size())),
+                                         .lowest_first = true}));
   if (options.ssd_bytes > 0) {
     FOREBAY_ASSIGN(self.ssd_directory_, backend.OpenDirectory("/ssd"));
     FOREBAY_ASSIGN(self.store_, tier::SegmentStore::Open(
