@@ -6,14 +6,15 @@
 #   deploy/quickstart.sh [--until packages|build|data|stage|train] [-- FLAGS OF forebay-train]
 #
 # Everything lies under build/quickstart (FOREBAY_QUICKSTART_DIR); a second run skips what is
-# done. FOREBAY_JOBS sets the parallelism of the build.
+# done. FOREBAY_JOBS sets the parallelism of the build; FOREBAY_DAEMON_CGROUP is the folder of a
+# cgroup that the daemon joins, so that its memory is counted apart from the trainer's.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly source_folder=$PWD
 readonly steps=(packages build data stage train)
 
-usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 fail() {
   printf 'quickstart: %s\n' "$1" >&2
   exit 1
@@ -165,8 +166,11 @@ forebay() { "$place/install/bin/forebay" --socket "$socket" "$@"; }
 
 start_daemon() {
   write_daemon_config
-  "$place/install/bin/forebayd" --config "$runtime_folder/forebayd.toml" \
-    >"$log_folder/forebayd.log" 2>&1 </dev/null &
+  (
+    [[ -z "${FOREBAY_DAEMON_CGROUP:-}" ]] ||
+      printf '%d\n' "$BASHPID" >"$FOREBAY_DAEMON_CGROUP/cgroup.procs"
+    exec "$place/install/bin/forebayd" --config "$runtime_folder/forebayd.toml"
+  ) >"$log_folder/forebayd.log" 2>&1 </dev/null &
   daemon_pid=$!
   for _ in $(seq 150); do
     forebay status >/dev/null 2>&1 && return 0

@@ -1,14 +1,16 @@
 """The harness itself: goals, pairs, reports, configuration; no daemon, no peer."""
 
 import json
+import os
 import pathlib
 import tempfile
 import tomllib
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
-from harness import (datasets, figures, machine, peers, processes, programs, report,
-                     spine)
+from harness import (datasets, figures, machine, memory_group, peers, processes, programs,
+                     report, spine)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -172,9 +174,108 @@ class MicroBenchmarkTest(unittest.TestCase):
             "ring_limit_4k was not measured")
 
 
+class MemoryGroupTest(unittest.TestCase):
+    ROOT = pathlib.Path("/groups")
+
+    def test_looks_from_its_own_group_upwards(self):
+        self.assertEqual(
+            memory_group.places("3:cpu,memory:/a/b\n0::/x\n", self.ROOT),
+            ([self.ROOT / "memory" / name for name in ("a/b", "a", "")],
+             "memory.max_usage_in_bytes"))
+        self.assertEqual(memory_group.places("0::/x\n", self.ROOT),
+                         ([self.ROOT / "x", self.ROOT], "memory.peak"))
+        self.assertEqual(memory_group.places("2:cpu:/\n0::/\n", self.ROOT),
+                         ([self.ROOT], "memory.peak"))
+
+    def test_where_nothing_counts_it_is_missing_and_leaves_nothing(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "x").mkdir()
+            with self.assertRaisesRegex(processes.Missing, "no memory.peak.*no memory.peak"):
+                with memory_group.MemoryGroup(root, "0::/x\n"):
+                    pass
+            self.assertEqual([path.name for path in root.rglob("*")], ["x"])
+
+    def test_a_folder_that_is_not_there_is_passed_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(processes.Missing, "No such file.*no memory.peak"):
+                with memory_group.MemoryGroup(pathlib.Path(folder), "0::/gone\n"):
+                    pass
+
+
+class FakeGroup:
+    def __init__(self, folder, peak):
+        self.folder, self._peak = folder, peak
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def peak_bytes(self):
+        return self._peak
+
+
+class QuickstartTest(unittest.TestCase):
+    def run_row(self, make_group, body):
+        """Figure id -> figure, and the error that ended the row."""
+        sheet = figures.Sheet(echo=lambda line: None)
+        error = None
+        with tempfile.TemporaryDirectory() as folder:
+            repository = pathlib.Path(folder)
+            (repository / "deploy").mkdir()
+            (repository / "deploy" / "quickstart.sh").write_text(body, encoding="utf-8")
+            log = repository / "build" / "quickstart" / "log"
+            log.mkdir(parents=True)
+            (log / "forebayd.log").write_text(
+                "forebayd 0.1 serves job 'x' on unix:s (ram 256 MiB, slots 64 MiB, ssd 1 MiB, u)")
+            with unittest.mock.patch.dict(os.environ):
+                os.environ.pop("FOREBAY_QUICKSTART_DIR", None)
+                try:
+                    programs.quickstart(sheet, repository, make_group)
+                except (processes.Missing, processes.RunFailed) as raised:
+                    error = raised
+        return {figure.id.rpartition(".")[2]: figure for figure in sheet.figures}, error
+
+    BODY = ('[ "${FOREBAY_DAEMON_CGROUP:-none}" = "%s" ] || exit 9\n'
+            'echo "trainer stall   1.44 %%     1.3 %% after"; echo "test accuracy   0.91"\n')
+
+    def test_the_peak_is_read_against_what_the_daemon_says_it_takes(self):
+        for over in (-1, 50):
+            peak = (320 << 20) + over * 10**6
+            row, error = self.run_row(lambda: FakeGroup("/g/a", peak), self.BODY % "/g/a")
+            self.assertIsNone(error)
+            self.assertEqual(row["memory_over_limits"].value, max(0, over))
+            self.assertIn("limits=336 MB", row["memory_over_limits"].settings)
+            self.assertEqual((row["accuracy"].value, row["stall"].value), (0.91, 1.44))
+            self.assertLess(row["again_s"].value, 60)
+
+    def test_without_a_cgroup_only_the_memory_is_missing(self):
+        def none():
+            raise processes.Missing("no cgroup")
+        row, error = self.run_row(none, self.BODY % "none")
+        self.assertIsInstance(error, processes.Missing)
+        self.assertEqual(set(row), {"first_s", "again_s", "accuracy", "stall"})
+
+    def test_a_daemon_outside_its_cgroup_is_no_figure(self):
+        row, error = self.run_row(lambda: FakeGroup("/g/a", 0), self.BODY % "/g/a")
+        self.assertIsInstance(error, processes.RunFailed)
+        self.assertNotIn("memory_over_limits", row)
+
+    def test_a_failing_script_or_one_that_says_nothing_is_no_figure(self):
+        for body in ("echo why >&2; exit 1\n", "true\n"):
+            row, error = self.run_row(lambda: FakeGroup("/g/a", 1), body)
+            self.assertIsInstance(error, processes.RunFailed)
+            self.assertNotIn("accuracy", row)
+
+    def test_the_log_must_name_the_limits(self):
+        with self.assertRaises(processes.RunFailed):
+            programs.daemon_limits("forebayd: something else")
+
+
 class MachineTest(unittest.TestCase):
     def test_reads_the_cpu_clock_of_a_process(self):
-        import os
         before = machine.process_cpu_seconds(os.getpid())
         sum(range(200_000))
         self.assertGreater(machine.process_cpu_seconds(os.getpid()), before)

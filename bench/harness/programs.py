@@ -1,6 +1,8 @@
 """Rows of suite `spine` that run one program and read what it prints."""
 
+import contextlib
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -9,6 +11,7 @@ import time
 
 from harness import processes
 from harness.figures import Figure, Goal, from_runs
+from harness.memory_group import MemoryGroup
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 
@@ -70,6 +73,7 @@ QUICKSTART_GOALS = {
     "spine.quickstart.again_s": ("s", Goal(60, at_least=False)),
     "spine.quickstart.accuracy": ("share", Goal(0.90)),
     "spine.quickstart.stall": ("%", Goal(2, at_least=False)),
+    "spine.quickstart.memory_over_limits": ("MB", Goal(100, at_least=False)),
 }
 ORDER_SIZE_MAX = 1 << 34
 
@@ -175,25 +179,65 @@ def _last_number(pattern, text):
     return float(found[-1]) if found else None
 
 
-def quickstart(sheet):
-    """Twice: as this machine finds it, and again."""
-    script = REPOSITORY / "deploy" / "quickstart.sh"
-    for name in ("first", "again"):
-        begin = time.monotonic()
-        done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False,
-                              timeout=3600, stdin=subprocess.DEVNULL)
-        seconds = time.monotonic() - begin
-        if done.returncode != 0:
-            raise processes.RunFailed("quickstart: " + done.stderr.strip()[-300:])
-        unit, goal = QUICKSTART_GOALS[f"spine.quickstart.{name}_s"]
-        sheet.add(from_runs(f"spine.quickstart.{name}_s", unit, [seconds], goal=goal,
-                            note="bare only on a machine without the packages"
-                            if name == "first" else ""))
-    for figure_id, pattern in (
-            ("spine.quickstart.accuracy", r"accuracy\D{0,20}?(0\.\d+|1\.0+)"),
-            ("spine.quickstart.stall", r"stall\D{0,20}?(\d+(?:\.\d+)?) ?%")):
-        value = _last_number(pattern, done.stdout)
-        if value is None:
-            raise processes.RunFailed(f"quickstart printed nothing for {figure_id}")
-        unit, goal = QUICKSTART_GOALS[figure_id]
-        sheet.add(from_runs(figure_id, unit, [value], goal=goal))
+def _run_quickstart(script, group):
+    """Seconds, and what it printed."""
+    environment = dict(os.environ)
+    if group is not None:
+        environment["FOREBAY_DAEMON_CGROUP"] = str(group.folder)
+    begin = time.monotonic()
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False,
+                          timeout=3600, stdin=subprocess.DEVNULL, env=environment)
+    if done.returncode != 0:
+        raise processes.RunFailed("quickstart: " + done.stderr.strip()[-300:])
+    return time.monotonic() - begin, done.stdout
+
+
+def daemon_limits(log_text):
+    """Bytes of memory that a daemon was configured to take, from what it logs at its start."""
+    found = re.search(r"\(ram (\d+) MiB, slots (\d+) MiB", log_text)
+    if found is None:
+        raise processes.RunFailed("the daemon's log does not say what it was configured to take")
+    return (int(found[1]) + int(found[2])) << 20
+
+
+def _memory_figure(sheet, group, log):
+    """The peak of the daemon's cgroup over both runs."""
+    limit_bytes = daemon_limits(log.read_text(encoding="utf-8"))
+    peak_bytes = group.peak_bytes()
+    if peak_bytes == 0:
+        raise processes.RunFailed("the daemon was not in its cgroup")
+    unit, goal = QUICKSTART_GOALS["spine.quickstart.memory_over_limits"]
+    sheet.add(from_runs("spine.quickstart.memory_over_limits", unit,
+                        [max(0, peak_bytes - limit_bytes) / 1e6], goal=goal,
+                        settings=f"limits={limit_bytes / 1e6:.0f} MB; peak of the daemon's "
+                        f"cgroup={peak_bytes / 1e6:.0f} MB, shared memory included"))
+
+
+def quickstart(sheet, repository=REPOSITORY, make_group=MemoryGroup):
+    """Twice: as this machine finds it, and again. The daemon runs in a cgroup of its own where
+    one can be made; else only the figure of its memory is missing."""
+    script = repository / "deploy" / "quickstart.sh"
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(make_group())
+        except processes.Missing as reason:
+            group, no_group = None, str(reason)
+        for name in ("first", "again"):
+            seconds, output = _run_quickstart(script, group)
+            unit, goal = QUICKSTART_GOALS[f"spine.quickstart.{name}_s"]
+            sheet.add(from_runs(f"spine.quickstart.{name}_s", unit, [seconds], goal=goal,
+                                note="bare only on a machine without the packages"
+                                if name == "first" else ""))
+        for figure_id, pattern in (
+                ("spine.quickstart.accuracy", r"accuracy\D{0,20}?(0\.\d+|1\.0+)"),
+                ("spine.quickstart.stall", r"stall\D{0,20}?(\d+(?:\.\d+)?) ?%")):
+            value = _last_number(pattern, output)
+            if value is None:
+                raise processes.RunFailed(f"quickstart printed nothing for {figure_id}")
+            unit, goal = QUICKSTART_GOALS[figure_id]
+            sheet.add(from_runs(figure_id, unit, [value], goal=goal))
+        if group is None:
+            raise processes.Missing(no_group)
+        place = (os.environ.get("FOREBAY_QUICKSTART_DIR")
+                 or repository / "build" / "quickstart")
+        _memory_figure(sheet, group, pathlib.Path(place) / "log" / "forebayd.log")
