@@ -1,5 +1,4 @@
 // forebayd: the per-node daemon. Stays in the foreground, in the job step that started it.
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -7,7 +6,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -18,6 +16,7 @@
 
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/serve_loop.h"
 #include "server/daemon/version.h"
 
 namespace forebay::daemon {
@@ -64,19 +63,12 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
-// Blocks until a signal asks for the end, or the daemon itself does. The second signal aborts.
+// Until the end, in good order. A second signal aborts.
 void Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  pollfd polled[] = {{signal_fd, POLLIN, 0}, {daemon.wake_fd(), POLLIN, 0}};
-  constexpr int kTickMs = 1000;
-  for (;;) {
-    poll(polled, std::size(polled), kTickMs);
-    signalfd_siginfo info{};
-    if (read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
-      spdlog::info("signal {}: draining (a second one ends at once)", info.ssi_signo);
-      break;
-    }
-    if (daemon.Tick()) break;
+  const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
+  if (signal_number != 0) {
+    spdlog::info("signal {}: draining (a second one ends at once)", signal_number);
   }
   close(signal_fd);
   std::signal(SIGTERM, SIG_DFL);

@@ -1,0 +1,108 @@
+// A daemon that is asked to end begins at once: these loops do no housekeeping at all, so that
+// only being woken ends them.
+#include "server/daemon/serve_loop.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::chrono::seconds kPatience(60);  // until a test gives up
+
+bool IsReadable(int fd) {
+  pollfd polled{fd, POLLIN, 0};
+  return poll(&polled, 1, 0) == 1;
+}
+
+class ServeLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "fbsXXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    ASSERT_EQ(pipe2(signals_, O_NONBLOCK | O_CLOEXEC), 0);
+    Config config = DefaultConfig();
+    config.socket = folder_ + "/run/forebayd.sock";
+    config.job_id = "serve-loop-test";
+    config.ram_capacity = "1MiB";
+    config.slots_capacity = "1MiB";
+    auto started = Daemon::Start(config);
+    ASSERT_TRUE(started.has_value()) << started.error().ToString();
+    daemon_ = std::move(*started);
+  }
+  void TearDown() override {
+    daemon_.reset();
+    close(signals_[0]);
+    close(signals_[1]);
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::future<int> Serve() {
+    return std::async(std::launch::async, [this] {
+      return ServeUntilAsked(*daemon_, {.signal_fd = signals_[0], .tick_ms = -1});
+    });
+  }
+  void SendSignal(int number) {
+    signalfd_siginfo info{};
+    info.ssi_signo = static_cast<std::uint32_t>(number);
+    ASSERT_EQ(write(signals_[1], &info, sizeof(info)), static_cast<ssize_t>(sizeof(info)));
+  }
+  // What the loop returned; where nothing ends it, the test fails and a signal does.
+  int Await(std::future<int>& serving) {
+    if (serving.wait_for(kPatience) != std::future_status::ready) {
+      ADD_FAILURE() << "nothing woke the loop";
+      SendSignal(SIGKILL);
+    }
+    return serving.get();
+  }
+
+  std::string folder_;
+  int signals_[2] = {-1, -1};
+  std::unique_ptr<Daemon> daemon_;
+};
+
+TEST_F(ServeLoopTest, ADrainEndsItWithoutHousekeeping) {
+  EXPECT_FALSE(IsReadable(daemon_->wake_fd()));
+  EXPECT_FALSE(daemon_->Tick()) << "nobody has asked for the end";
+  std::future<int> serving = Serve();
+  daemon_->RequestDrain();
+  EXPECT_EQ(Await(serving), 0);
+  EXPECT_TRUE(IsReadable(daemon_->wake_fd()));
+  EXPECT_FALSE(daemon_->stopping()) << "stopping is the caller's";
+}
+
+TEST_F(ServeLoopTest, ADrainFromBeforeItIsNotLost) {
+  daemon_->RequestDrain();
+  std::future<int> serving = Serve();
+  EXPECT_EQ(Await(serving), 0);
+}
+
+TEST_F(ServeLoopTest, ASignalEndsItAndIsNamed) {
+  std::future<int> serving = Serve();
+  SendSignal(SIGTERM);
+  EXPECT_EQ(Await(serving), SIGTERM);
+  EXPECT_FALSE(daemon_->Tick()) << "nobody asked the daemon";
+}
+
+TEST_F(ServeLoopTest, WithBothTheSignalIsToldFirst) {
+  daemon_->RequestDrain();
+  SendSignal(SIGINT);
+  std::future<int> serving = Serve();
+  EXPECT_EQ(Await(serving), SIGINT);
+}
+
+}  // namespace
+}  // namespace forebay::daemon
