@@ -132,8 +132,10 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     // The store has removed what it found damaged. What it could not open for want of a
     // descriptor, say, stays resident, and this reader has a miss.
     const ErrorCode code = segment.error().code();
-    const bool is_gone = code == ErrorCode::kDataLoss || code == ErrorCode::kNotFound ||
-                         code == ErrorCode::kFailedPrecondition;
+    const bool was_gone = code == ErrorCode::kDataLoss || code == ErrorCode::kNotFound ||
+                          code == ErrorCode::kFailedPrecondition;
+    // Somebody may have evicted it and another published it anew in the meantime.
+    const bool is_gone = was_gone && !store_->Contains(key);
     const bool is_ours = found != index_.end() && !found->second.is_recovered;
     const bool is_device = segment.error().system_errno() != 0;
     if (code == ErrorCode::kDataLoss && (is_device || is_ours)) CountDeviceError(clock_.NowNs());

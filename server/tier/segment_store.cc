@@ -68,6 +68,11 @@ class FileSegmentStore final : public SegmentStore {
              const ExtentChecksums& checksums) override;
   Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) override;
   Status Remove(const ExtentKey& key) override;
+  bool Contains(const ExtentKey& key) const override {
+    std::lock_guard lock(index_mutex_);
+    const auto found = index_.find(key);
+    return found != index_.end() && found->second.state == State::kPublished;
+  }
   std::vector<ExtentKey> Keys() const override;
   std::uint64_t capacity_bytes() const override { return options_.capacity_bytes; }
   std::uint64_t used_bytes() const override {

@@ -55,6 +55,7 @@ class SegmentStore {
   // Removes the record, then the file. kNotFound. After any other error the extent is no
   // longer served either, and what is left of it goes with a later Put or Open.
   virtual Status Remove(const ExtentKey& key) = 0;
+  virtual bool Contains(const ExtentKey& key) const = 0;  // published
   virtual std::vector<ExtentKey> Keys() const = 0;  // published, by manifest order
   virtual std::uint64_t capacity_bytes() const = 0;
   virtual std::uint64_t used_bytes() const = 0;  // of files: padding, tables, footers included
