@@ -30,8 +30,12 @@ enum class Format : std::uint8_t {
   kIdx = 3,          // one or more IDX files (MNIST family)
   kNpy = 4,          // one or more .npy files (x, y)
   kRaw = 5,          // fixed-size records, one or more files
+  kPack = 6,         // one or more packs (docs/pack.md): compressed, delivered decoded
 };
-std::string_view FormatName(Format format);  // "image-folder", "tar", "idx", "npy", "raw"
+// "image-folder", "tar", "idx", "npy", "raw", "pack"
+std::string_view FormatName(Format format);
+
+class PackTable;
 
 struct ObjectInfo {
   std::string_view path;  // beneath the data set's root; borrowed from the catalog
@@ -94,6 +98,10 @@ class Catalog {
   virtual std::uint64_t total_bytes() const = 0;  // over all extents
   // Names of the values of a kConstant field (class names), empty where it has none.
   virtual std::vector<std::string_view> ConstantNames(FieldId field) const = 0;
+
+  // Where the chunks lie, for kPack; null for every other format. A pack's pieces are chunks, not
+  // samples: Locate and SampleRange are for the other formats and refuse it (kUnimplemented).
+  virtual const PackTable* packs() const { return nullptr; }
 
   // One location per field of fields(); `sample` < sample_count(), locations.size() ==
   // fields().size(). kDataLoss where the sample's page is damaged.

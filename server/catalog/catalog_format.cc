@@ -16,6 +16,7 @@ std::string_view FormatName(Format format) {
     case Format::kIdx: return "idx";
     case Format::kNpy: return "npy";
     case Format::kRaw: return "raw";
+    case Format::kPack: return "pack";
   }
   return "unknown";
 }

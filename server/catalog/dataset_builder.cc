@@ -26,6 +26,7 @@ std::optional<std::size_t> FindIdxTag(std::string_view name) {
 bool IsNamedLike(std::string_view name, Format format) {
   switch (format) {
     case Format::kTar: return name.ends_with(".tar");
+    case Format::kPack: return name.ends_with(".pack");
     case Format::kNpy: return name.ends_with(".npy");
     case Format::kIdx:
       return name.ends_with(".idx") || (FindIdxTag(name).has_value() && !name.ends_with(".gz"));
@@ -117,6 +118,8 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     case Format::kIdx:
     case Format::kNpy:
     case Format::kRaw: return BuildRecordFiles(context, format);
+    case Format::kPack:
+      return Error(ErrorCode::kUnimplemented, "data sets of packs are not catalogued yet");
     case Format::kTar: break;
   }
   return Error(ErrorCode::kFailedPrecondition,
