@@ -8,7 +8,6 @@
 
 #include "compress/decode/pack_walk.h"
 #include "compress/decode/scratch_arena.h"
-#include "compress/decode/strided_copy.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
 
@@ -16,13 +15,6 @@ namespace forebay::compress {
 namespace {
 
 Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
-
-std::string NameOf(const PackSchema& schema, const ChunkEntry& entry) {
-  return "chunk of field " + schema.fields[entry.field].name + ", samples " +
-         std::to_string(entry.first_sample) + " to " +
-         std::to_string(entry.first_sample + entry.sample_count - 1) + ", at byte " +
-         std::to_string(entry.offset);
-}
 
 // Whether a record that the index names lies between `begin` and `end`.
 template <typename Entry>
@@ -173,103 +165,9 @@ Result<PackFile::LoadedChunk> PackFile::Load(const ChunkEntry& entry,
   ScratchArena arena(scratch);
   const std::span<std::byte> record = arena.Take<std::byte>(bytes);
   FOREBAY_TRY(source_->ReadAt(entry.offset, record));
-  const auto fail = [&](const Error& error) {
-    return error.WithContext(NameOf(schema_, entry));
-  };
-  const auto prefix = ReadRecordPrefix(record);
-  if (!prefix.has_value()) return fail(prefix.error());
-  if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
-      prefix->payload_bytes != entry.payload_bytes ||
-      prefix->head_checksum != entry.head_checksum) {
-    return fail(Damaged("its record is not the one that the index names"));
-  }
-  const auto added = CheckRecordHead(identity_, entry.offset, record);
-  if (!added.has_value()) return fail(added.error());
-  auto head = ReadChunkHead(schema_, *added);
-  if (!head.has_value()) return fail(head.error());
-  if (head->field != entry.field || head->tile != entry.tile ||
-      head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
-      head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
-    return fail(Damaged("it holds other samples than the index says"));
-  }
-  LoadedChunk chunk{.head = std::move(*head),
-                    .payload = record.subspan(entry.head_bytes),
-                    .rest = scratch.subspan(arena.bytes() - ScratchArena::kAlignment)};
-  if (PayloadChecksum(identity_, RecordType::kChunk, entry.offset, chunk.payload) !=
-      prefix->payload_checksum) {
-    return fail(Damaged("its payload does not match its checksum"));
-  }
-  return chunk;
-}
-
-Status PackFile::VerifySamples(const ChunkHead& head, std::uint32_t first, std::uint32_t count,
-                               std::span<const std::byte> bytes) const {
-  const PackField& field = schema_.fields[head.field];
-  std::size_t at = 0;
-  for (std::uint32_t i = first; i < first + count; ++i) {
-    const std::size_t length = field.variable() ? head.LengthOf(i) : bytes.size() / count;
-    if (SampleChecksum(identity_, head.field, head.tile, head.first_sample + i, head.part_offset,
-                       bytes.subspan(at, length)) != head.ChecksumOf(i)) {
-      return Damaged("sample " + std::to_string(head.first_sample + i) + " of field " +
-                     field.name + " does not match its checksum");
-    }
-    at += length;
-  }
-  return {};
-}
-
-Status PackFile::ReadTile(const ChunkEntry& entry, std::uint64_t first_sample,
-                          std::uint64_t count, const PackRegion& region, const StridedOutput& out,
-                          std::span<std::byte> scratch) const {
-  const PackField& field = schema_.fields[entry.field];
-  const auto origin = field.TileOrigin(entry.tile);
-  const auto extent = field.TileExtent(entry.tile);
-  // What of the region lies in the tile, and where it goes.
-  const std::uint64_t begin = std::max(first_sample, entry.first_sample);
-  const std::uint64_t end = std::min(first_sample + count,
-                                     entry.first_sample + entry.sample_count);
-  ChunkRange range{.first_sample = static_cast<std::uint32_t>(begin - entry.first_sample),
-                   .sample_count = static_cast<std::uint32_t>(end - begin)};
-  StridedOutput part = out;
-  std::size_t skipped = static_cast<std::size_t>(begin - first_sample) * out.sample_stride;
-  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
-    const std::uint32_t low = std::max(region.origin[axis], origin[axis]);
-    const std::uint32_t high = std::min(region.origin[axis] + region.extent[axis],
-                                        origin[axis] + extent[axis]);
-    if (low >= high) return {};
-    range.origin[axis] = low - origin[axis];
-    range.extent[axis] = high - low;
-    skipped += (low - region.origin[axis]) * out.axis_stride[axis];
-  }
-  if (skipped > out.memory.size()) {
-    return Error(ErrorCode::kInvalidArgument, "pack: the output is too small");
-  }
-  part.memory = out.memory.subspan(skipped);
-  FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
-  const ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
-  const ChunkRange whole =
-      ChunkRange::Samples(shape, range.first_sample, range.sample_count);
-  FOREBAY_TRY(CheckRange(shape, range, part));
-  ScratchArena arena(chunk.rest);
-  // Checksums are of whole samples: what is not wanted whole and dense is decoded aside.
-  const bool direct = IsDense(shape, range, part);
-  const std::size_t bytes = range.sample_count * shape.sample_bytes();
-  const std::span<std::byte> samples =
-      direct ? part.memory.first(bytes) : arena.Take<std::byte>(bytes);
-  const std::span<std::byte> work = arena.Take<std::byte>(ChunkScratchBytes(shape));
-  const Status decoded =
-      DecodeChunk(shape, chunk.head.codec, chunk.payload, whole,
-                  StridedOutput::Dense(shape, whole, samples), work);
-  if (!decoded.has_value()) return decoded.error().WithContext(NameOf(schema_, entry));
-  FOREBAY_TRY(VerifySamples(chunk.head, range.first_sample, range.sample_count, samples));
-  if (!direct) {
-    ChunkRange box = range;
-    ChunkShape taken = shape;
-    box.first_sample = 0;
-    taken.samples = range.sample_count;
-    CopyBox(taken, box, samples, part);
-  }
-  return {};
+  FOREBAY_ASSIGN(const ChunkRecord chunk, ReadChunkRecord(context(), entry, record));
+  return LoadedChunk{.record = chunk,
+                     .rest = scratch.subspan(arena.bytes() - ScratchArena::kAlignment)};
 }
 
 Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
@@ -290,8 +188,12 @@ Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint
     }
   }
   if (count == 0) return {};
+  const TileRequest request{
+      .first_sample = first_sample, .count = count, .region = region, .out = out};
   for (const ChunkEntry& entry : Chunks(field, first_sample, count)) {
-    FOREBAY_TRY(ReadTile(entry, first_sample, count, region, out, scratch));
+    if (!Wants(schema_, request, entry)) continue;
+    FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
+    FOREBAY_TRY(DecodeTile(context(), entry, chunk.record, request, chunk.rest));
   }
   return {};
 }
@@ -301,33 +203,21 @@ Status PackFile::ReadSamples(std::uint32_t field, std::uint64_t first_sample, st
   if (field >= schema_.fields.size()) {
     return Error(ErrorCode::kInvalidArgument, "pack: no such field");
   }
-  const PackField& spec = schema_.fields[field];
-  StridedOutput strided{.memory = out, .sample_stride = spec.sample_bytes()};
-  std::size_t stride = DtypeBytes(spec.dtype);
-  for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
-    strided.axis_stride[axis] = stride;
-    stride *= spec.extent[axis];
-  }
-  return Read(field, first_sample, count, WholeRegion(field), strided, scratch);
+  const TileRequest whole =
+      TileRequest::Samples(schema_.fields[field], first_sample, count, out);
+  return Read(field, first_sample, count, whole.region, whole.out, scratch);
 }
 
 Result<PackFile::DecodedChunk> PackFile::DecodeWhole(const ChunkEntry& entry,
                                                      std::span<std::byte> scratch) const {
   FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
-  const PackField& field = schema_.fields[entry.field];
+  const std::size_t bytes = static_cast<std::size_t>(chunk.record.head.raw_bytes);
   ScratchArena arena(chunk.rest);
-  const auto bytes = arena.Take<std::byte>(static_cast<std::size_t>(chunk.head.raw_bytes));
-  if (!bytes.empty()) {
-    const ChunkShape shape = field.variable() ? BytesShape(chunk.head.raw_bytes)
-                                              : field.Shape(entry.tile, entry.sample_count);
-    const ChunkRange whole = ChunkRange::Whole(shape);
-    const Status decoded = DecodeChunk(shape, chunk.head.codec, chunk.payload, whole,
-                                       StridedOutput::Dense(shape, whole, bytes),
-                                       arena.Take<std::byte>(ChunkScratchBytes(shape)));
-    if (!decoded.has_value()) return decoded.error().WithContext(NameOf(schema_, entry));
-  }
-  FOREBAY_TRY(VerifySamples(chunk.head, 0, entry.sample_count, bytes));
-  return DecodedChunk{.head = chunk.head, .bytes = bytes};
+  const std::span<std::byte> out = arena.Take<std::byte>(bytes);
+  const std::span<std::byte> rest =
+      chunk.rest.subspan(arena.bytes() - ScratchArena::kAlignment);
+  FOREBAY_TRY(DecodeRecord(context(), entry, chunk.record, out, rest));
+  return DecodedChunk{.head = chunk.record.head, .bytes = out};
 }
 
 Result<std::uint64_t> PackFile::SampleBytes(std::uint32_t field, std::uint64_t sample,
@@ -339,7 +229,8 @@ Result<std::uint64_t> PackFile::SampleBytes(std::uint32_t field, std::uint64_t s
   const ChunkEntry& entry = Chunks(field, sample, 1).front();
   if (entry.sample_bytes != 0) return entry.sample_bytes;
   FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
-  return chunk.head.LengthOf(static_cast<std::uint32_t>(sample - entry.first_sample));
+  return chunk.record.head.LengthOf(
+      static_cast<std::uint32_t>(sample - entry.first_sample));
 }
 
 Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,

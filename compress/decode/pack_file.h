@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "compress/decode/byte_source.h"
-#include "compress/decode/chunk_decoder.h"
+#include "compress/decode/chunk_record.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
-
-// A box of a field's elements; the field's whole extent where it is not said.
-struct PackRegion {
-  std::array<std::uint32_t, kChunkRankMax> origin = {0, 0, 0, 0};
-  std::array<std::uint32_t, kChunkRankMax> extent = {1, 1, 1, 1};
-};
 
 // An open pack; holds its index. Borrows the source, which outlives it. Reading is const and
 // thread-safe, with scratch memory of the caller's, and allocates only for errors and keys.
@@ -53,7 +47,7 @@ class PackFile {
   std::size_t ScratchBytes() const { return scratch_bytes_; }
 
   PackRegion WholeRegion(std::uint32_t field) const {
-    return {.extent = schema_.fields[field].extent};
+    return PackRegion::Whole(schema_.fields[field]);
   }
 
   // Elements of a fixed field: element (s, i0 .. i3) of the samples and the region lies at byte
@@ -77,8 +71,7 @@ class PackFile {
 
   // Reads a chunk's head and payload, both verified, into `scratch`.
   struct LoadedChunk {
-    ChunkHead head;
-    std::span<const std::byte> payload;
+    ChunkRecord record;
     std::span<std::byte> rest;  // of the scratch memory
   };
   Result<LoadedChunk> Load(const ChunkEntry& entry, std::span<std::byte> scratch) const;
@@ -99,11 +92,7 @@ class PackFile {
   Result<std::vector<std::byte>> ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
                                             RecordType type,
                                             const std::uint64_t* head_checksum) const;
-  Status ReadTile(const ChunkEntry& entry, std::uint64_t first_sample, std::uint64_t count,
-                  const PackRegion& region, const StridedOutput& out,
-                  std::span<std::byte> scratch) const;
-  Status VerifySamples(const ChunkHead& head, std::uint32_t first, std::uint32_t count,
-                       std::span<const std::byte> bytes) const;
+  PackContext context() const { return {.schema = schema_, .identity = identity_}; }
 
   const ByteSource* source_;
   std::uint64_t identity_ = 0;

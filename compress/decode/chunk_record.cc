@@ -1,0 +1,180 @@
+#include "compress/decode/chunk_record.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compress/decode/scratch_arena.h"
+#include "compress/decode/strided_copy.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+
+ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_t raw_bytes) {
+  return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
+}
+
+Status VerifySamples(const PackContext& pack, const ChunkHead& head, std::uint32_t first,
+                     std::uint32_t count, std::span<const std::byte> bytes) {
+  const PackField& field = pack.schema.fields[head.field];
+  std::size_t at = 0;
+  for (std::uint32_t i = first; i < first + count; ++i) {
+    const std::size_t length = field.variable() ? head.LengthOf(i) : bytes.size() / count;
+    if (SampleChecksum(pack.identity, head.field, head.tile, head.first_sample + i,
+                       head.part_offset, bytes.subspan(at, length)) != head.ChecksumOf(i)) {
+      return Damaged("sample " + std::to_string(head.first_sample + i) + " of field " +
+                     field.name + " does not match its checksum");
+    }
+    at += length;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string NameOf(const PackSchema& schema, const ChunkEntry& entry) {
+  return "chunk of field " + schema.fields[entry.field].name + ", samples " +
+         std::to_string(entry.first_sample) + " to " +
+         std::to_string(entry.first_sample + entry.sample_count - 1) + ", at byte " +
+         std::to_string(entry.offset);
+}
+
+TileRequest TileRequest::Samples(const PackField& field, std::uint64_t first_sample,
+                                 std::uint64_t count, std::span<std::byte> memory) {
+  TileRequest request{.first_sample = first_sample,
+                      .count = count,
+                      .region = PackRegion::Whole(field),
+                      .out = {.memory = memory, .sample_stride = field.sample_bytes()}};
+  std::size_t stride = DtypeBytes(field.dtype);
+  for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
+    request.out.axis_stride[axis] = stride;
+    stride *= field.extent[axis];
+  }
+  return request;
+}
+
+bool Wants(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry) {
+  const PackField& field = schema.fields[entry.field];
+  const auto origin = field.TileOrigin(entry.tile);
+  const auto extent = field.TileExtent(entry.tile);
+  const PackRegion& region = request.region;
+  bool wants = request.first_sample < entry.first_sample + entry.sample_count &&
+               entry.first_sample < request.first_sample + request.count;
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    wants = wants && region.origin[axis] < origin[axis] + extent[axis] &&
+            origin[axis] < region.origin[axis] + region.extent[axis];
+  }
+  return wants;
+}
+
+Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& entry,
+                                    std::span<const std::byte> record) {
+  const auto fail = [&](const Error& error) {
+    return error.WithContext(NameOf(pack.schema, entry));
+  };
+  if (record.size() < entry.head_bytes ||
+      record.size() - entry.head_bytes != entry.payload_bytes) {
+    return fail(Damaged("its record has another length than the index says"));
+  }
+  const auto prefix = ReadRecordPrefix(record);
+  if (!prefix.has_value()) return fail(prefix.error());
+  if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
+      prefix->payload_bytes != entry.payload_bytes ||
+      prefix->head_checksum != entry.head_checksum) {
+    return fail(Damaged("its record is not the one that the index names"));
+  }
+  const auto added = CheckRecordHead(pack.identity, entry.offset, record);
+  if (!added.has_value()) return fail(added.error());
+  auto head = ReadChunkHead(pack.schema, *added);
+  if (!head.has_value()) return fail(head.error());
+  if (head->field != entry.field || head->tile != entry.tile ||
+      head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
+      head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
+    return fail(Damaged("it holds other samples than the index says"));
+  }
+  const ChunkRecord chunk{.head = std::move(*head), .payload = record.subspan(entry.head_bytes)};
+  if (PayloadChecksum(pack.identity, RecordType::kChunk, entry.offset, chunk.payload) !=
+      prefix->payload_checksum) {
+    return fail(Damaged("its payload does not match its checksum"));
+  }
+  return chunk;
+}
+
+std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry) {
+  const ChunkShape shape = ShapeOf(schema.fields[entry.field], entry, limits::kChunkBytesMax);
+  ScratchArena arena;
+  arena.Take<std::byte>(shape.bytes());
+  arena.Take<std::byte>(ChunkScratchBytes(shape));
+  return arena.bytes();
+}
+
+Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
+                  const TileRequest& request, std::span<std::byte> scratch) {
+  if (!Wants(pack.schema, request, entry)) return {};
+  const PackField& field = pack.schema.fields[entry.field];
+  const auto origin = field.TileOrigin(entry.tile);
+  const auto extent = field.TileExtent(entry.tile);
+  const std::uint64_t begin = std::max(request.first_sample, entry.first_sample);
+  const std::uint64_t end = std::min(request.first_sample + request.count,
+                                     entry.first_sample + entry.sample_count);
+  ChunkRange range{.first_sample = static_cast<std::uint32_t>(begin - entry.first_sample),
+                   .sample_count = static_cast<std::uint32_t>(end - begin)};
+  StridedOutput part = request.out;
+  std::size_t skipped =
+      static_cast<std::size_t>(begin - request.first_sample) * part.sample_stride;
+  const PackRegion& region = request.region;
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    const std::uint32_t low = std::max(region.origin[axis], origin[axis]);
+    const std::uint32_t high = std::min(region.origin[axis] + region.extent[axis],
+                                        origin[axis] + extent[axis]);
+    range.origin[axis] = low - origin[axis];
+    range.extent[axis] = high - low;
+    skipped += (low - region.origin[axis]) * part.axis_stride[axis];
+  }
+  if (skipped > part.memory.size()) {
+    return Error(ErrorCode::kInvalidArgument, "pack: the output is too small");
+  }
+  part.memory = part.memory.subspan(skipped);
+  ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
+  FOREBAY_TRY(CheckRange(shape, range, part));
+  ScratchArena arena(scratch);
+  // Checksums are of whole samples: what is not wanted whole and dense is decoded aside.
+  const ChunkRange whole = ChunkRange::Samples(shape, range.first_sample, range.sample_count);
+  const bool direct = IsDense(shape, range, part);
+  const std::size_t bytes = range.sample_count * shape.sample_bytes();
+  const std::span<std::byte> samples =
+      direct ? part.memory.first(bytes) : arena.Take<std::byte>(bytes);
+  const Status decoded = DecodeChunk(shape, record.head.codec, record.payload, whole,
+                                     StridedOutput::Dense(shape, whole, samples),
+                                     arena.Take<std::byte>(ChunkScratchBytes(shape)));
+  if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
+  FOREBAY_TRY(VerifySamples(pack, record.head, range.first_sample, range.sample_count, samples));
+  if (!direct) {
+    range.first_sample = 0;
+    shape.samples = range.sample_count;
+    CopyBox(shape, range, samples, part);
+  }
+  return {};
+}
+
+Status DecodeRecord(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
+                    std::span<std::byte> out, std::span<std::byte> scratch) {
+  const PackField& field = pack.schema.fields[entry.field];
+  if (out.size() != record.head.raw_bytes) {
+    return Error(ErrorCode::kInvalidArgument, "pack: the output has another length than the chunk");
+  }
+  if (!out.empty()) {
+    const ChunkShape shape = ShapeOf(field, entry, record.head.raw_bytes);
+    const ChunkRange whole = ChunkRange::Whole(shape);
+    ScratchArena arena(scratch);
+    const Status decoded = DecodeChunk(shape, record.head.codec, record.payload, whole,
+                                       StridedOutput::Dense(shape, whole, out),
+                                       arena.Take<std::byte>(ChunkScratchBytes(shape)));
+    if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
+  }
+  return VerifySamples(pack, record.head, 0, entry.sample_count, out);
+}
+
+}  // namespace forebay::compress
