@@ -46,6 +46,7 @@ Status PackFile::ReadStart() {
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
   FOREBAY_ASSIGN(schema_, ReadPackStart(start));
+  FOREBAY_ASSIGN(schema_fingerprint_, SchemaFingerprint(start));
   return {};
 }
 
@@ -83,8 +84,12 @@ Status PackFile::ReadIndex() {
       footer.index_bytes != end - footer.index_offset) {
     return Damaged("a footer that points beside the index");
   }
+  std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
+  FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
+  FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(prefix_bytes));
+  root_ = prefix.head_checksum;
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
-                 ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, nullptr));
+                 ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, &root_));
   FOREBAY_ASSIGN(index_, ReadPackIndex(schema_, payload));
   if (index_.samples != footer.samples) return Damaged("footer and index disagree");
   for (const ChunkEntry& entry : index_.chunks) {

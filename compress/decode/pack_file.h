@@ -33,6 +33,11 @@ class PackFile {
   const PackSchema& schema() const { return schema_; }
   std::uint64_t samples() const { return index_.samples; }
   std::uint64_t identity() const { return identity_; }
+  // What a set of packs knows a file by: SchemaFingerprint, and the word at 8 of the index
+  // record, which covers the words at 8 of all chunks and keys and so all that the pack holds (0
+  // after Recover).
+  std::uint64_t schema_fingerprint() const { return schema_fingerprint_; }
+  std::uint64_t root() const { return root_; }
   const PackIndex& index() const { return index_; }
   bool has_keys() const { return schema_.keyed; }
 
@@ -97,6 +102,7 @@ class PackFile {
   const ByteSource* source_;
   std::uint64_t identity_ = 0;
   std::uint64_t start_bytes_ = 0;
+  std::uint64_t schema_fingerprint_ = 0, root_ = 0;
   PackSchema schema_;
   PackIndex index_;
   std::vector<std::size_t> field_begins_;  // in index_.chunks; one more than fields

@@ -133,6 +133,7 @@ class FileWriter : public PackWriter {
 
   Result<PackSummary> Finish() override {
     FOREBAY_TRY(failure_);
+    FOREBAY_TRY(CheckAllAdded());
     for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
       FOREBAY_TRY(Remember(Flush(field)));
     }
@@ -150,6 +151,16 @@ class FileWriter : public PackWriter {
   Status Remember(Status status) {
     if (!status.has_value()) failure_ = status;
     return status;
+  }
+
+  // A resumed file may have fields that reach beyond the samples that were added.
+  Status CheckAllAdded() const {
+    std::uint64_t present = keys_.first_sample;
+    for (const FieldBuffer& buffer : buffers_) present = std::max(present, buffer.begin);
+    if (present <= next_) return {};
+    return Error(ErrorCode::kFailedPrecondition,
+                 path_ + ".part: has " + std::to_string(present) + " samples, more than the " +
+                     std::to_string(next_) + " that were added; remove it to begin anew");
   }
 
   Status CheckSample(std::span<const std::span<const std::byte>> fields, std::string_view key) {
@@ -287,20 +298,21 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
-// The schema with the profile among its provenance: files of another profile are not gone on with.
-PackSchema WithProfile(PackSchema schema, Profile profile) {
+}  // namespace
+
+// With the profile among its provenance, files of another profile are not gone on with.
+PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options) {
   static constexpr std::array<const char*, 5> kNames = {"fast", "balanced", "dense", "learned",
                                                         "auto"};
-  schema.provenance.emplace_back("profile", kNames.at(static_cast<std::size_t>(profile)));
-  return schema;
+  wanted.provenance.emplace_back("profile",
+                                 kNames.at(static_cast<std::size_t>(options.profile)));
+  return wanted;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                                                        const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
-  const PackSchema schema = WithProfile(wanted, options.profile);
+  const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckSchema(schema));
   if (access(path.c_str(), F_OK) == 0) {
     return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
@@ -322,7 +334,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
 Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                                                        const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
-  const PackSchema schema = WithProfile(wanted, options.profile);
+  const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckSchema(schema));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));

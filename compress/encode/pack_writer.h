@@ -20,6 +20,10 @@ struct PackWriterOptions {
   unsigned threads = 1;
 };
 
+// The schema that a pack written with these options has: `wanted`, and the profile's name in its
+// provenance.
+PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
+
 struct PackSummary {
   std::uint64_t samples = 0;
   std::uint64_t raw_bytes = 0;   // of the samples' fields
@@ -60,7 +64,8 @@ class PackWriter {
   // other sizes.
   virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
 
-  // Writes what is left, the index and the footer; publishes the file.
+  // Writes what is left, the index and the footer; publishes the file. Errors:
+  // kFailedPrecondition (a resumed file has more samples than were added).
   virtual Result<PackSummary> Finish() = 0;
 };
 

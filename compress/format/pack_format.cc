@@ -265,6 +265,20 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start) {
   return schema;
 }
 
+Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
+  if (start.size() < kPackHeaderBytes) return Damaged("the header ends early");
+  const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
+  ByteReader reader(body);
+  reader.Take(1);
+  const std::uint64_t fields = reader.ReadVarint();
+  if (fields > limits::kFieldCountMax) return Damaged("too many fields");
+  for (std::uint64_t i = 0; i < fields; ++i) {
+    reader.Take(static_cast<std::size_t>(reader.ReadVarint()));
+  }
+  if (!reader.ok()) return Damaged("the schema ends early");
+  return Checksum(body.first(reader.offset()));
+}
+
 std::uint64_t PackIdentity(std::span<const std::byte> header) {
   // The header's last word covers all of it, the schema's checksum included.
   ByteReader reader(header.subspan(kPackHeaderBytes - sizeof(std::uint64_t)));

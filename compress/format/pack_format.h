@@ -88,6 +88,10 @@ Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header);
 // The schema of a pack from its first PackStartBytes().
 Result<PackSchema> ReadPackStart(std::span<const std::byte> start);
 
+// The hash of the schema up to the end of the last field, of a pack's first PackStartBytes():
+// packs of a set may differ in what comes behind (provenance, sections). Errors: kDataLoss.
+Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start);
+
 // What identifies a pack's records: no record of another pack passes for its own.
 std::uint64_t PackIdentity(std::span<const std::byte> header);
 

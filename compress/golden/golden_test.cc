@@ -44,7 +44,7 @@ std::filesystem::path Folder(const char* part) {
 std::set<std::string> Names(const char* part) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(Folder(part))) {
-    names.insert(entry.path().stem());
+    if (entry.path().extension() == ".fbp") names.insert(entry.path().stem());
   }
   return names;
 }

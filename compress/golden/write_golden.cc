@@ -6,6 +6,7 @@
 #include <string>
 
 #include "compress/encode/pack_test_model.h"
+#include "compress/golden/golden_manifests.h"
 #include "compress/golden/golden_packs.h"
 #include "proto/contract/check.h"
 
@@ -25,6 +26,11 @@ int main(int argc, char** argv) {
   }
   for (const auto& pack : forebay::compress::MakeBadPacks()) {
     forebay::compress::WriteFile(folder / "bad" / (pack.name + ".fbp"), pack.bytes);
+  }
+  forebay::compress::WriteFile(folder / "good" / "pictures.fbset",
+                               forebay::compress::MakeGoodManifest());
+  for (const auto& manifest : forebay::compress::MakeBadManifests()) {
+    forebay::compress::WriteFile(folder / "bad" / (manifest.name + ".fbset"), manifest.bytes);
   }
   return 0;
 }

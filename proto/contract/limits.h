@@ -105,6 +105,7 @@ inline constexpr std::uint64_t kPackKeysBytesMax = 8 * kMiB;     // of one key r
 inline constexpr std::size_t kPackKeyBytesMax = 1024;            // of a sample's key
 inline constexpr std::size_t kPackProvenanceMax = 256;           // entries of at most 4 KiB
 inline constexpr std::size_t kPackShardsMax = 1U << 16;          // of one manifest
+inline constexpr std::uint64_t kPackManifestBytesMax = 32 * kMiB;
 
 // --- configuration -----------------------------------------------------------------------
 inline constexpr std::uint64_t kConfigFileBytesMax = 1 * kMiB;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/decode/pack_file.h"
+#include "compress/decode/pack_set.h"
 #include "proto/contract/checksum.h"
 
 namespace forebay::compress {
@@ -71,15 +71,18 @@ Status PrintChunks(const PackFile& pack, std::span<std::byte> scratch) {
   return {};
 }
 
-Status PrintSamples(const PackFile& pack, std::span<std::byte> scratch) {
+// Of a pack or a set of packs, which have the same calls.
+template <typename Packs>
+Status PrintSamples(const Packs& packs, const PackSchema& schema, std::uint64_t first,
+                    std::uint64_t end, std::span<std::byte> scratch) {
   std::vector<std::byte> value;
-  for (std::uint64_t sample = 0; sample < pack.samples(); ++sample) {
-    for (std::uint32_t field = 0; field < pack.schema().fields.size(); ++field) {
-      FOREBAY_ASSIGN(const std::uint64_t bytes, pack.SampleBytes(field, sample, scratch));
+  for (std::uint64_t sample = first; sample < end; ++sample) {
+    for (std::uint32_t field = 0; field < schema.fields.size(); ++field) {
+      FOREBAY_ASSIGN(const std::uint64_t bytes, packs.SampleBytes(field, sample, scratch));
       value.resize(static_cast<std::size_t>(bytes));
-      FOREBAY_TRY(pack.schema().fields[field].variable()
-                      ? pack.ReadBytes(field, sample, value, scratch)
-                      : pack.ReadSamples(field, sample, 1, value, scratch));
+      FOREBAY_TRY(schema.fields[field].variable()
+                      ? packs.ReadBytes(field, sample, value, scratch)
+                      : packs.ReadSamples(field, sample, 1, value, scratch));
       std::printf("sample %" PRIu64 " field=%u hash=%016" PRIx64 "\n", sample, field,
                   Checksum(value));
     }
@@ -87,17 +90,41 @@ Status PrintSamples(const PackFile& pack, std::span<std::byte> scratch) {
   return {};
 }
 
-Status Dump(const char* path) {
-  FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
-  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
+// All but the samples.
+Status PrintPack(const PackFile& pack, std::span<std::byte> scratch) {
   PrintSchema(pack);
   FOREBAY_ASSIGN(const std::vector<std::string> keys, pack.Keys(0, pack.samples()));
   if (pack.has_keys()) {
     for (const std::string& key : keys) std::printf("key %s\n", Hex(key).c_str());
   }
+  return PrintChunks(pack, scratch);
+}
+
+Status DumpSet(const char* path) {
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSet> set, PackSet::Open(path));
+  std::printf("set generation=%" PRIu64 " fingerprint=%016" PRIx64 "\n",
+              set->manifest().generation, set->manifest().schema_fingerprint);
+  for (std::size_t number = 0; number < set->manifest().shards.size(); ++number) {
+    const ShardEntry& entry = set->manifest().shards[number];
+    const std::uint64_t first = set->FirstSample(number);
+    FOREBAY_ASSIGN(const auto shard, set->Shard(number));
+    std::printf("shard %s first=%" PRIu64 " bytes=%" PRIu64 " root=%016" PRIx64 "\n",
+                entry.name.c_str(), first, entry.file_bytes, entry.root);
+    std::vector<std::byte> scratch(shard->file.ScratchBytes());
+    FOREBAY_TRY(PrintPack(shard->file, scratch));
+    FOREBAY_TRY(PrintSamples(*set, shard->file.schema(), first, first + entry.samples, scratch));
+  }
+  return {};
+}
+
+Status Dump(const char* path) {
+  FOREBAY_ASSIGN(const bool is_set, IsManifestFile(path));
+  if (is_set) return DumpSet(path);
+  FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
+  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
   std::vector<std::byte> scratch(pack.ScratchBytes());
-  FOREBAY_TRY(PrintChunks(pack, scratch));
-  return PrintSamples(pack, scratch);
+  FOREBAY_TRY(PrintPack(pack, scratch));
+  return PrintSamples(pack, pack.schema(), 0, pack.samples(), scratch);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An independent reader of pack files, written from docs/pack.md alone.
+"""An independent reader of pack files and sets of them, written from docs/pack.md alone.
 
     pack_reader.py list FILE...          print what the files hold
     pack_reader.py check DUMP FILE...    compare with what the program DUMP prints of each
@@ -9,6 +9,7 @@ head, payload and index are verified. Every checksum is looked at.
 """
 
 import dataclasses
+import os
 import struct
 import subprocess
 import sys
@@ -108,6 +109,38 @@ def read_field(data):
                  samples_per_chunk)
 
 
+class Manifest:
+    """A set of packs: `shards` are (name, bytes, samples, root)."""
+
+    def __init__(self, data):
+        need(data[:8] == b"FEBYSET1" and len(data) >= 64, "no manifest")
+        major, _, _, features, self.generation, self.fingerprint, size, list_hash, checksum = (
+            struct.unpack_from("<8xHHIQQQQQQ", data))
+        need(xxh3(data[:56]) == checksum, "header checksum")
+        need(major == 1 and features == 0, "a newer version")
+        need(len(data) == 64 + size and xxh3(data[64:]) == list_hash, "list checksum")
+        cursor, self.shards = Cursor(data[64:]), []
+        for _ in range(cursor.varint()):
+            entry = Cursor(cursor.string())
+            name = entry.string().decode()
+            need(all(part not in ("", ".", "..") for part in name.split("/")), "a name")
+            self.shards.append((name, *entry.read("3Q")))
+        need(cursor.at == size, "bytes behind the list")
+        need(1 <= len(self.shards) <= 65536, "number of shards")
+        need(len({shard[0] for shard in self.shards}) == len(self.shards), "a name twice")
+
+    def open(self, folder, number):
+        """A shard, found to be the one that the manifest names."""
+        name, size, samples, root = self.shards[number]
+        with open(os.path.join(folder, name), "rb") as file:
+            data = file.read()
+        need(len(data) == size, name + ": another size")
+        pack = Pack(data)
+        need((pack.samples, pack.root, pack.fingerprint) == (samples, root, self.fingerprint),
+             name + ": another file")
+        return pack
+
+
 class Pack:
     def __init__(self, data):
         self.data = data
@@ -125,6 +158,7 @@ class Pack:
         (flags,) = cursor.read("B")
         self.keyed = bool(flags & 1)
         self.fields = [read_field(cursor.string()) for _ in range(cursor.varint())]
+        self.fingerprint = xxh3(cursor.data[:cursor.at])
         self.provenance = [(cursor.string(), cursor.string()) for _ in range(cursor.varint())]
         for _ in range(cursor.varint()):
             cursor.varint()
@@ -154,7 +188,7 @@ class Pack:
         need(magic == b"FEBYENP1" and identity == self.identity, "no footer")
         need(xxh3(footer[:48]) == checksum, "footer checksum")
         need(offset + size + 64 == len(self.data), "an index beside the footer")
-        kind, _, _, payload, _ = self.record(offset)
+        kind, _, _, payload, self.root = self.record(offset)
         need(kind == INDEX, "no index")
         cursor = Cursor(payload)
         self.samples, chunks, keys = cursor.read("3Q")
@@ -241,9 +275,24 @@ def place(field, tile, data, whole):
                 at += run
 
 
-def describe(data):
+def describe(name):
     """The lines that pack_dump prints; None in place of a hash that cannot be had here."""
-    pack = Pack(data)
+    with open(name, "rb") as file:
+        data = file.read()
+    if not data.startswith(b"FEBYSET1"):
+        return describe_pack(Pack(data), 0)
+    manifest = Manifest(data)
+    lines = ["set generation=%d fingerprint=%016x" % (manifest.generation, manifest.fingerprint)]
+    first = 0
+    for number, (shard, size, samples, root) in enumerate(manifest.shards):
+        lines.append("shard %s first=%d bytes=%d root=%016x" % (shard, first, size, root))
+        lines += describe_pack(manifest.open(os.path.dirname(name), number), first)
+        first += samples
+    return lines
+
+
+def describe_pack(pack, first_sample):
+    """Of a pack; samples are numbered from first_sample on."""
     lines = ["pack samples=%d keyed=%d alignment=%d" % (pack.samples, pack.keyed, pack.alignment)]
     for field in pack.fields:
         lines.append("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%d" % (
@@ -277,7 +326,7 @@ def describe(data):
             where = (number, sample)
             need(where in values or where in missing, "a sample in no chunk")
             found = None if where in missing else "%016x" % xxh3(bytes(values[where]))
-            lines.append("sample %d field=%d hash=%s" % (sample, number, found))
+            lines.append("sample %d field=%d hash=%s" % (first_sample + sample, number, found))
     return lines
 
 
@@ -303,8 +352,7 @@ def main(arguments):
     files = arguments[2:] if check else arguments[1:]
     agreed = 0
     for name in files:
-        with open(name, "rb") as file:
-            mine = describe(file.read())
+        mine = describe(name)
         if not check:
             print("\n".join([name] + mine))
             continue
