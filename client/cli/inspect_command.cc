@@ -9,7 +9,7 @@
 #include "client/cli/command_context.h"
 #include "client/cli/human_text.h"
 #include "client/cli/pack_survey.h"
-#include "client/cli/progress_line.h"
+#include "client/cli/pack_verify.h"
 
 namespace forebay::cli {
 namespace {
@@ -66,7 +66,9 @@ double RatioOf(std::uint64_t raw, std::uint64_t stored) {
   return stored == 0 ? 0 : static_cast<double>(raw) / static_cast<double>(stored);
 }
 
-Status PrintChunks(CommandContext& context, const OpenedPack& pack) {
+// Samples are numbered through the set.
+Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::string& path,
+                   std::uint64_t first_sample) {
   TextTable table({"field", "tile", "samples", "offset", "raw", "stored", "ratio", "codec"});
   for (const ChunkEntry& entry : pack.file->index().chunks) {
     const std::string& name = pack.file->schema().fields[entry.field].name;
@@ -76,9 +78,10 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack) {
     const std::string codec = facts ? CodecName(facts->codec) : "damaged";
     const std::uint64_t raw = facts ? facts->raw_bytes : 0;
     if (context.json) {
-      context.PrintJson("inspect_chunk", {{"field", name},
+      context.PrintJson("inspect_chunk", {{"path", path},
+                                          {"field", name},
                                           {"tile", entry.tile},
-                                          {"first_sample", entry.first_sample},
+                                          {"first_sample", first_sample + entry.first_sample},
                                           {"samples", entry.sample_count},
                                           {"offset", entry.offset},
                                           {"part_offset", entry.part_offset},
@@ -89,43 +92,13 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack) {
       continue;
     }
     table.Add({name, std::to_string(entry.tile),
-               fmt::format("{}:{}", entry.first_sample, entry.first_sample + entry.sample_count),
+               fmt::format("{}:{}", first_sample + entry.first_sample,
+                           first_sample + entry.first_sample + entry.sample_count),
                std::to_string(entry.offset), std::to_string(raw), std::to_string(stored),
                fmt::format("{:.2f}", RatioOf(raw, stored)), codec});
   }
   if (!context.json) context.out << table.ToString() << '\n';
   return {};
-}
-
-// Decodes everything; what is damaged, one line each. Errors of the system end it.
-Result<std::vector<std::string>> Verify(CommandContext& context, const OpenedPack& pack) {
-  std::vector<std::string> damage;
-  std::vector<std::byte> scratch(pack.file->ScratchBytes());
-  ProgressLine line(context.out, context.terminal);
-  ProgressLine::State state{.name = "verifying", .note = {}};
-  for (const ChunkEntry& entry : pack.file->index().chunks) {
-    state.bytes_total += entry.head_bytes + entry.payload_bytes;
-  }
-  for (const ChunkEntry& entry : pack.file->index().chunks) {
-    const auto decoded = pack.file->DecodeWhole(entry, scratch);
-    // Whatever is wrong with the bytes: a decoder calls damage by several names.
-    if (!decoded && decoded.error().system_errno() != 0) return decoded.error();
-    if (!decoded) damage.push_back(decoded.error().message());
-    state.bytes_done += entry.head_bytes + entry.payload_bytes;
-    if (!damage.empty()) state.note = fmt::format("{} damaged", damage.size());
-    if (!context.json && context.terminal) line.Show(state);
-  }
-  if (!context.json && context.terminal) context.out << "\r\x1b[K";
-  for (const compress::KeyEntry& entry : pack.file->index().keys) {
-    const auto keys = pack.file->Keys(entry.first_sample, entry.sample_count);
-    if (!keys && keys.error().system_errno() != 0) return keys.error();
-    if (!keys) {
-      damage.push_back(fmt::format("keys of samples {} to {}, at byte {}: {}", entry.first_sample,
-                                   entry.first_sample + entry.sample_count - 1, entry.offset,
-                                   keys.error().message()));
-    }
-  }
-  return damage;
 }
 
 Json FieldJson(const PackField& field, const FieldSurvey& survey) {
@@ -159,14 +132,8 @@ std::string CodecShares(const FieldSurvey& survey) {
   return text.empty() ? "-" : text;
 }
 
-void PrintTable(CommandContext& context, const InspectArguments& arguments,
-                const OpenedPack& pack, const PackSurvey& survey) {
-  const compress::PackSchema& schema = pack.file->schema();
-  context.out << fmt::format("{}: {} samples{}, {}, raw {}, ratio {:.3f}{}{}\n", arguments.path,
-                             HumanCount(pack.file->samples()),
-                             arguments.recover ? " complete" : "", HumanBytes(survey.file_bytes),
-                             HumanBytes(survey.raw_bytes), survey.ratio(),
-                             schema.keyed ? ", keys" : "", schema.aligned ? ", aligned" : "");
+void PrintFields(CommandContext& context, const compress::PackSchema& schema,
+                 const PackSurvey& survey) {
   for (const auto& [name, value] : schema.provenance) {
     context.out << fmt::format("  {}: {}\n", name, value);
   }
@@ -186,55 +153,108 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
   context.out << '\n' << table.ToString();
 }
 
+// What a run found of a pack, or of all shards of a set.
+struct Inspection {
+  compress::PackSchema schema;  // the first shard's
+  PackSurvey survey;
+  std::vector<std::string> damage;
+  std::uint64_t unreadable = 0, chunks = 0;
+};
+
+void PrintTable(CommandContext& context, const InspectArguments& arguments,
+                const OpenedPacks& packs, const Inspection& found) {
+  std::string shards;
+  if (packs.is_set()) {
+    shards = fmt::format(", {} shards, generation {}", HumanCount(packs.count()),
+                         packs.set().manifest().generation);
+  }
+  context.out << fmt::format("{}: {} samples{}, {}, raw {}, ratio {:.3f}{}{}{}\n", arguments.path,
+                             HumanCount(packs.samples()),
+                             arguments.recover ? " complete" : "",
+                             HumanBytes(found.survey.file_bytes),
+                             HumanBytes(found.survey.raw_bytes), found.survey.ratio(),
+                             found.schema.keyed ? ", keys" : "",
+                             found.schema.aligned ? ", aligned" : "", shards);
+  PrintFields(context, found.schema, found.survey);
+  if (packs.is_set()) {
+    TextTable table({"shard", "samples", "size"});
+    for (std::size_t i = 0; i < packs.count(); ++i) {
+      const compress::ShardEntry& shard = packs.set().manifest().shards[i];
+      table.Add({shard.name,
+                 fmt::format("{}:{}", packs.FirstSample(i), packs.FirstSample(i) + shard.samples),
+                 HumanBytes(shard.file_bytes)});
+    }
+    context.out << '\n' << table.ToString();
+  }
+  for (const std::string& line : found.damage) context.err << line << '\n';
+  if (arguments.verify) {
+    context.out << fmt::format("\nverified {} chunks: {} damaged\n", HumanCount(found.chunks),
+                               HumanCount(found.damage.size()));
+  } else if (found.unreadable > 0) {
+    context.err << fmt::format("{}: the heads of {} chunks are damaged; --verify names them\n",
+                               arguments.path, found.unreadable);
+  }
+}
+
 void PrintObject(CommandContext& context, const InspectArguments& arguments,
-                 const OpenedPack& pack, const PackSurvey& survey,
-                 const std::vector<std::string>& damage) {
-  const compress::PackSchema& schema = pack.file->schema();
+                 const OpenedPacks& packs, const Inspection& found) {
   Json provenance = Json::object();
-  for (const auto& [name, value] : schema.provenance) provenance[name] = value;
+  for (const auto& [name, value] : found.schema.provenance) provenance[name] = value;
   Json fields = Json::array();
-  for (std::size_t i = 0; i < schema.fields.size(); ++i) {
-    fields.push_back(FieldJson(schema.fields[i], survey.fields[i]));
+  for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
+    fields.push_back(FieldJson(found.schema.fields[i], found.survey.fields[i]));
   }
   Json object = {{"path", arguments.path},
-                 {"samples", pack.file->samples()},
+                 {"samples", packs.samples()},
                  {"recovered", arguments.recover},
-                 {"file_bytes", survey.file_bytes},
-                 {"raw_bytes", survey.raw_bytes},
-                 {"ratio", survey.ratio()},
-                 {"keyed", schema.keyed},
-                 {"aligned", schema.aligned},
+                 {"file_bytes", found.survey.file_bytes},
+                 {"raw_bytes", found.survey.raw_bytes},
+                 {"ratio", found.survey.ratio()},
+                 {"keyed", found.schema.keyed},
+                 {"aligned", found.schema.aligned},
                  {"provenance", std::move(provenance)},
                  {"fields", std::move(fields)},
                  {"verified", arguments.verify},
-                 {"damage", damage}};
+                 {"damage", found.damage}};
+  if (packs.is_set()) {
+    object["generation"] = packs.set().manifest().generation;
+    object["shards"] = Json::array();
+    for (std::size_t i = 0; i < packs.count(); ++i) {
+      const compress::ShardEntry& shard = packs.set().manifest().shards[i];
+      object["shards"].push_back({{"name", shard.name},
+                                  {"first_sample", packs.FirstSample(i)},
+                                  {"samples", shard.samples},
+                                  {"file_bytes", shard.file_bytes}});
+    }
+  }
   context.PrintJson("inspect", std::move(object));
 }
 
 Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
-  FOREBAY_ASSIGN(const OpenedPack pack, OpenPack(arguments.path, arguments.recover));
-  FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
-  if (arguments.chunks) FOREBAY_TRY(PrintChunks(context, pack));
-  std::vector<std::string> damage;
-  if (arguments.verify) {
-    FOREBAY_ASSIGN(damage, Verify(context, pack));
+  FOREBAY_ASSIGN(const OpenedPacks packs,
+                 OpenedPacks::Open(arguments.path, arguments.recover));
+  Inspection found;
+  for (std::size_t i = 0; i < packs.count(); ++i) {
+    FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
+    AddSurvey(survey, found.survey);
+    if (i == 0) found.schema = pack.file->schema();
+    found.chunks += pack.file->index().chunks.size();
+    if (arguments.chunks) {
+      FOREBAY_TRY(PrintChunks(context, pack, packs.Path(i), packs.FirstSample(i)));
+    }
+    if (!arguments.verify) continue;
+    FOREBAY_ASSIGN(std::vector<std::string> damage, VerifyPack(context, pack));
+    for (std::string& line : damage) {
+      found.damage.push_back(packs.is_set() ? packs.Path(i) + ": " + line : std::move(line));
+    }
   }
-  std::uint64_t unreadable = 0;
-  for (const FieldSurvey& field : survey.fields) unreadable += field.unreadable;
-  if (!damage.empty() || unreadable > 0) context.exit_code = ExitCode::kViolation;
+  for (const FieldSurvey& field : found.survey.fields) found.unreadable += field.unreadable;
+  if (!found.damage.empty() || found.unreadable > 0) context.exit_code = ExitCode::kViolation;
   if (context.json) {
-    PrintObject(context, arguments, pack, survey, damage);
-    return {};
-  }
-  PrintTable(context, arguments, pack, survey);
-  for (const std::string& line : damage) context.err << line << '\n';
-  if (arguments.verify) {
-    context.out << fmt::format("\nverified {} chunks: {} damaged\n",
-                               HumanCount(pack.file->index().chunks.size()),
-                               HumanCount(damage.size()));
-  } else if (unreadable > 0) {
-    context.err << fmt::format("{}: the heads of {} chunks are damaged; --verify names them\n",
-                               arguments.path, unreadable);
+    PrintObject(context, arguments, packs, found);
+  } else {
+    PrintTable(context, arguments, packs, found);
   }
   return {};
 }
@@ -243,9 +263,10 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
 
 void AddInspect(CLI::App& app, CommandContext& context) {
   CLI::App* command =
-      app.add_subcommand("inspect", "Show what a pack file holds; no daemon is needed.");
+      app.add_subcommand("inspect",
+                         "Show what a pack file or a set of packs holds; no daemon is needed.");
   auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("PACK", arguments->path, "The pack file")->required();
+  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")->required();
   command->add_flag("--chunks", arguments->chunks, "A line per chunk");
   command->add_flag("--verify", arguments->verify,
                     "Decode everything and check every checksum; damage is named");

@@ -1,5 +1,6 @@
 // `forebay pack`: a data set or a folder of images as a pack file.
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,10 +14,10 @@
 #include "client/cli/command_context.h"
 #include "client/cli/human_text.h"
 #include "client/cli/pack_plan.h"
+#include "client/cli/pack_sink.h"
 #include "client/cli/pack_source.h"
 #include "client/cli/pack_survey.h"
 #include "client/cli/progress_line.h"
-#include "compress/encode/pack_writer.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {
@@ -24,7 +25,6 @@ namespace {
 
 using compress::PackField;
 using compress::PackSchema;
-using compress::PackWriter;
 using std::chrono::steady_clock;
 
 constexpr unsigned kThreadsMax = 1024;
@@ -37,8 +37,10 @@ struct PackArguments {
   std::vector<std::string> fields, bounds;
   std::uint32_t samples_per_chunk = 0;
   std::uint64_t sequence_length = 0, limit = 0;
-  bool align = false, resume = false;
+  bool align = false, resume = false, append = false;
+  std::uint64_t shard_bytes = 0;
 
+  bool set() const { return append || shard_bytes > 0; }
   const std::string& output() const { return names.back(); }
 };
 
@@ -196,7 +198,7 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
 
 // Adds the samples that the writer lacks.
 Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint64_t samples,
-                  PackWriter& writer, PackProgress& progress) {
+                  PackSink& writer, PackProgress& progress) {
   if (writer.next_sample() < samples) FOREBAY_TRY(source.Skip(writer.next_sample()));
   PackSample sample;
   while (writer.next_sample() < samples) {
@@ -213,27 +215,62 @@ Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint6
 }
 
 Status PrintResult(CommandContext& context, const PackArguments& arguments,
-                   PackProgress& progress, const compress::PackSummary& summary) {
+                   PackProgress& progress, const compress::PackSetSummary& summary) {
   const double seconds = progress.Seconds();
-  // Of the whole file, also where this run wrote only its end.
-  FOREBAY_ASSIGN(const OpenedPack pack, OpenPack(arguments.output(), false));
-  FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
+  // Of the whole pack or set, also where this run wrote only its end.
+  FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(arguments.output(), false));
+  PackSurvey survey;
+  std::uint64_t chunks = 0;
+  for (std::size_t i = 0; i < packs.count(); ++i) {
+    FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_ASSIGN(const PackSurvey one, SurveyPack(pack));
+    AddSurvey(one, survey);
+    chunks += pack.file->index().chunks.size();
+  }
   if (context.json) {
-    context.PrintJson("pack", {{"event", "done"},
-                               {"path", arguments.output()},
-                               {"samples", summary.samples},
-                               {"raw_bytes", survey.raw_bytes},
-                               {"file_bytes", survey.file_bytes},
-                               {"ratio", survey.ratio()},
-                               {"chunks", summary.chunks},
-                               {"seconds", seconds}});
+    Json object = {{"event", "done"},
+                   {"path", arguments.output()},
+                   {"samples", summary.samples},
+                   {"raw_bytes", survey.raw_bytes},
+                   {"file_bytes", survey.file_bytes},
+                   {"ratio", survey.ratio()},
+                   {"chunks", chunks},
+                   {"seconds", seconds}};
+    if (packs.is_set()) {
+      object["generation"] = summary.generation;
+      object["shards"] = summary.shards;
+      object["shards_added"] = summary.shards_added;
+      object["samples_added"] = summary.samples_added;
+    }
+    context.PrintJson("pack", std::move(object));
     return {};
   }
-  progress.Done(fmt::format("{} samples, raw {}, file {}, ratio {:.3f}, {}",
+  std::string set;
+  if (packs.is_set()) {
+    set = fmt::format(", generation {}: {} shards, {} of them and {} samples new",
+                      summary.generation, HumanCount(summary.shards),
+                      HumanCount(summary.shards_added), HumanCount(summary.samples_added));
+  }
+  progress.Done(fmt::format("{} samples, raw {}, file {}, ratio {:.3f}, {}{}",
                             HumanCount(summary.samples), HumanBytes(survey.raw_bytes),
                             HumanBytes(survey.file_bytes), survey.ratio(),
-                            HumanSeconds(seconds)));
+                            HumanSeconds(seconds), set));
   return {};
+}
+
+// Labels are numbers of classes: those of a set are to mean the same in every shard.
+Status CheckClasses(const std::string& manifest, const PackSchema& schema) {
+  if (access(manifest.c_str(), F_OK) != 0) return {};
+  FOREBAY_ASSIGN(const auto set, compress::PackSet::Open(manifest));
+  FOREBAY_ASSIGN(PackSchema there, set->Schema());
+  const auto no_class = [](const auto& entry) { return !entry.first.starts_with("class."); };
+  auto wanted = schema.provenance;
+  std::erase_if(wanted, no_class);
+  std::erase_if(there.provenance, no_class);
+  if (wanted == there.provenance) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               manifest + ": its labels are of other classes than these samples'; give them the "
+                          "same class folders");
 }
 
 Status CheckArguments(const PackArguments& arguments) {
@@ -265,10 +302,14 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   std::uint64_t samples = source->samples();
   if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
   const std::string& output = arguments.output();
-  const bool begun = FileBytes(output + ".part") > 0;
-  FOREBAY_ASSIGN(const std::unique_ptr<PackWriter> writer,
-                 arguments.resume && begun ? PackWriter::Resume(output, schema, options)
-                                           : PackWriter::Create(output, schema, options));
+  if (arguments.append) FOREBAY_TRY(CheckClasses(output, schema));
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSink> writer,
+                 PackSink::Open(output, schema,
+                                {.pack = options,
+                                 .set = arguments.set(),
+                                 .append = arguments.append,
+                                 .shard_raw_bytes = arguments.shard_bytes,
+                                 .resume = arguments.resume}));
   if (writer->next_sample() > samples) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("{}.part: has {} samples, more than the {} to be packed; remove it "
@@ -277,9 +318,10 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   PackProgress progress(context, schema, output, options.threads, writer->next_sample(), samples);
   const Status added = AddSamples(arguments, *source, samples, *writer, progress);
   if (!added) {
-    return added.error().WithContext(output + ".part stays, for --resume");
+    return added.error().WithContext(arguments.set() ? "the shard's .part stays, for --resume"
+                                                     : output + ".part stays, for --resume");
   }
-  FOREBAY_ASSIGN(const compress::PackSummary summary, writer->Finish());
+  FOREBAY_ASSIGN(const compress::PackSetSummary summary, writer->Finish());
   return PrintResult(context, arguments, progress, summary);
 }
 
@@ -319,7 +361,15 @@ void AddPack(CLI::App& app, CommandContext& context) {
   command->add_flag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
   command->add_flag("--resume", arguments->resume,
                     "Go on with OUTPUT.part, if there is one, of a run with the same options");
-  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part.");
+  command->add_option("--shard-size", arguments->shard_bytes,
+                      "Write a set of packs, whose shards hold at most so many raw bytes (1GiB); "
+                      "OUTPUT is its manifest")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--append", arguments->append,
+                    "Add the samples to the set whose manifest is OUTPUT, which may not exist yet");
+  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part. Shards lie beside "
+                  "a manifest; the set has the new samples when all are written.");
   command->callback([&context, arguments] {
     Status status = RunPack(context, *arguments);
     if (!status) context.Fail(status.error());

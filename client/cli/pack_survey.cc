@@ -17,8 +17,37 @@ Result<OpenedPack> OpenPack(const std::string& path, bool recover) {
                                            "; `forebay inspect --recover` shows what is left");
   }
   if (!file) return file.error().WithContext(path);
-  pack.file = std::make_unique<PackFile>(std::move(*file));
+  pack.file = std::make_shared<const PackFile>(std::move(*file));
   return pack;
+}
+
+Result<OpenedPacks> OpenedPacks::Open(const std::string& path, bool recover) {
+  OpenedPacks packs;
+  packs.path_ = path;
+  FOREBAY_ASSIGN(const bool is_set, compress::IsManifestFile(path));
+  if (!is_set) {
+    FOREBAY_ASSIGN(packs.single_, OpenPack(path, recover));
+    return packs;
+  }
+  if (recover) {
+    return Error(ErrorCode::kInvalidArgument,
+                 path + ": a set of packs; --recover is for one of its shards");
+  }
+  FOREBAY_ASSIGN(packs.set_, compress::PackSet::Open(path));
+  return packs;
+}
+
+std::string OpenedPacks::Path(std::size_t number) const {
+  return is_set() ? compress::FolderOf(path_) + set_->manifest().shards[number].name : path_;
+}
+
+Result<OpenedPack> OpenedPacks::Pack(std::size_t number) const {
+  if (!is_set()) return single_;
+  const auto shard = set_->Shard(number);
+  if (!shard) return shard.error().WithContext(path_);
+  // Both share the shard, which is open as long as one of them is.
+  return OpenedPack{.source = {*shard, (*shard)->source.get()},
+                    .file = {*shard, &(*shard)->file}};
 }
 
 Result<ChunkFacts> ReadChunkFacts(const OpenedPack& pack, const ChunkEntry& entry) {
@@ -66,6 +95,22 @@ Result<PackSurvey> SurveyPack(const OpenedPack& pack) {
     survey.raw_bytes += facts->raw_bytes;
   }
   return survey;
+}
+
+void AddSurvey(const PackSurvey& more, PackSurvey& sum) {
+  if (sum.fields.empty()) sum.fields.resize(more.fields.size());
+  for (std::size_t i = 0; i < more.fields.size(); ++i) {
+    FieldSurvey& field = sum.fields[i];
+    field.chunks += more.fields[i].chunks;
+    field.unreadable += more.fields[i].unreadable;
+    field.raw_bytes += more.fields[i].raw_bytes;
+    field.stored_bytes += more.fields[i].stored_bytes;
+    for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
+      field.raw_of_codec[codec] += more.fields[i].raw_of_codec[codec];
+    }
+  }
+  sum.file_bytes += more.file_bytes;
+  sum.raw_bytes += more.raw_bytes;
 }
 
 const char* CodecName(ChunkCodec codec) {

@@ -37,10 +37,10 @@ struct UnpackArguments {
 
 class Unpacker {
  public:
-  Unpacker(CommandContext& context, const PackFile& file, const UnpackArguments& arguments,
-           SampleRange range)
-      : context_(context), file_(file), folder_(arguments.folder), range_(range),
-        scratch_(file.ScratchBytes()), line_(std::in_place, context.out, context.terminal) {}
+  Unpacker(CommandContext& context, const OpenedPacks& packs, const compress::PackSchema& schema,
+           const UnpackArguments& arguments, SampleRange range)
+      : context_(context), packs_(packs), schema_(schema), folder_(arguments.folder),
+        range_(range), line_(std::in_place, context.out, context.terminal) {}
 
   Status Open() {
     if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -52,7 +52,7 @@ class Unpacker {
   }
 
   Status Write(std::uint32_t number) {
-    const PackField& field = file_.schema().fields[number];
+    const PackField& field = schema_.fields[number];
     FOREBAY_ASSIGN(const std::vector<std::string> parts, SafePathParts(field.name));
     if (parts.size() != 1) {
       return Error(ErrorCode::kInvalidArgument,
@@ -67,7 +67,7 @@ class Unpacker {
 
  private:
   Status WriteArray(std::uint32_t number) {
-    const PackField& field = file_.schema().fields[number];
+    const PackField& field = schema_.fields[number];
     std::vector<std::uint64_t> shape = {range_.count()};
     for (std::size_t axis = 0; axis < field.rank; ++axis) shape.push_back(field.extent[axis]);
     const std::string name = field.name + ".npy";
@@ -81,20 +81,7 @@ class Unpacker {
                                limits::kSampleBytesMax));
     }
     state_.bytes_total = range_.count() * sample_bytes;
-    const std::uint64_t at_once = std::max<std::uint64_t>(1, kReadBytesMax / sample_bytes);
-    std::vector<std::byte> samples;
-    std::uint64_t next = range_.begin;
-    while (next < range_.end) {
-      // As many as end with a chunk, so that none is decoded twice.
-      const auto& chunk = file_.Chunks(number, next, 1).front();
-      const std::uint64_t end = std::min(range_.end, chunk.first_sample + chunk.sample_count);
-      const std::uint64_t count = std::min(at_once, end - next);
-      samples.resize(static_cast<std::size_t>(count * sample_bytes));
-      FOREBAY_TRY(file_.ReadSamples(number, next, count, samples, scratch_));
-      FOREBAY_TRY(out.Append(samples));
-      next += count;
-      Advance(samples.size());
-    }
+    FOREBAY_TRY(ForPacks([&](SampleRange part) { return AppendArray(number, part, out); }));
     FOREBAY_TRY(out.Finish());
     ++files;
     Report(fmt::format("{} samples, {}", HumanCount(range_.count()),
@@ -102,24 +89,71 @@ class Unpacker {
     return {};
   }
 
+  // Calls write(samples of the open pack) for each pack that has any of the range's.
+  template <typename Write>
+  Status ForPacks(Write write) {
+    for (std::size_t i = 0; i < packs_.count(); ++i) {
+      first_sample_ = packs_.FirstSample(i);
+      const std::uint64_t end =
+          i + 1 < packs_.count() ? packs_.FirstSample(i + 1) : packs_.samples();
+      const SampleRange part{std::max(range_.begin, first_sample_) - first_sample_,
+                             std::min(range_.end, end) - first_sample_};
+      if (first_sample_ >= range_.end || end <= range_.begin || part.count() == 0) continue;
+      FOREBAY_ASSIGN(pack_, packs_.Pack(i));
+      scratch_.resize(std::max(scratch_.size(), pack_.file->ScratchBytes()));
+      const Status written = write(part);
+      if (!written) {
+        return packs_.is_set() ? written.error().WithContext(packs_.Path(i)) : written;
+      }
+    }
+    return {};
+  }
+
+  Status AppendArray(std::uint32_t number, SampleRange part, NewFile& out) {
+    const std::uint64_t sample_bytes = schema_.fields[number].sample_bytes();
+    const std::uint64_t at_once = std::max<std::uint64_t>(1, kReadBytesMax / sample_bytes);
+    std::vector<std::byte> samples;
+    std::uint64_t next = part.begin;
+    while (next < part.end) {
+      // As many as end with a chunk, so that none is decoded twice.
+      const auto& chunk = pack_.file->Chunks(number, next, 1).front();
+      const std::uint64_t end = std::min(part.end, chunk.first_sample + chunk.sample_count);
+      const std::uint64_t count = std::min(at_once, end - next);
+      samples.resize(static_cast<std::size_t>(count * sample_bytes));
+      FOREBAY_TRY(pack_.file->ReadSamples(number, next, count, samples, scratch_));
+      FOREBAY_TRY(out.Append(samples));
+      next += count;
+      Advance(samples.size());
+    }
+    return {};
+  }
+
+  Status WriteFiles(std::uint32_t number) {
+    FOREBAY_TRY(ForPacks([&](SampleRange part) { return AppendFiles(number, part); }));
+    Report(fmt::format("{} files, {}", HumanCount(range_.count()),
+                       HumanBytes(state_.bytes_done)));
+    return {};
+  }
+
   // Chunk by chunk, so that each is decoded once; a sample longer than a chunk is written part
   // by part.
-  Status WriteFiles(std::uint32_t number) {
+  Status AppendFiles(std::uint32_t number, SampleRange range) {
     std::optional<FileBeneath> open;  // of the sample whose parts are coming
     std::uint64_t part_offset = 0;
     for (const compress::ChunkEntry& entry :
-         file_.Chunks(number, range_.begin, range_.count())) {
-      FOREBAY_ASSIGN(const PackFile::DecodedChunk chunk, file_.DecodeWhole(entry, scratch_));
+         pack_.file->Chunks(number, range.begin, range.count())) {
+      FOREBAY_ASSIGN(const PackFile::DecodedChunk chunk,
+                     pack_.file->DecodeWhole(entry, scratch_));
       FOREBAY_ASSIGN(const std::vector<std::string> keys, KeysOf(entry));
       std::size_t at = 0;
       for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
         const auto value = chunk.bytes.subspan(at, chunk.head.LengthOf(i));
         at += value.size();
         const std::uint64_t sample = entry.first_sample + i;
-        if (sample < range_.begin || sample >= range_.end) continue;
+        if (sample < range.begin || sample >= range.end) continue;
         if (entry.part_offset == 0) {
           part_offset = 0;
-          FOREBAY_ASSIGN(FileBeneath created, Create(number, sample, keys[i]));
+          FOREBAY_ASSIGN(FileBeneath created, Create(number, first_sample_ + sample, keys[i]));
           open.emplace(std::move(created));
         }
         if (!open || entry.part_offset != part_offset) {
@@ -135,17 +169,15 @@ class Unpacker {
         ++files;
       }
     }
-    Report(fmt::format("{} files, {}", HumanCount(range_.count()),
-                       HumanBytes(state_.bytes_done)));
     return {};
   }
 
   // Numbers where the pack has no keys.
   Result<std::vector<std::string>> KeysOf(const compress::ChunkEntry& entry) const {
-    if (file_.has_keys()) return file_.Keys(entry.first_sample, entry.sample_count);
+    if (schema_.keyed) return pack_.file->Keys(entry.first_sample, entry.sample_count);
     std::vector<std::string> keys;
     for (std::uint32_t i = 0; i < entry.sample_count; ++i) {
-      keys.push_back(fmt::format("{:012}", entry.first_sample + i));
+      keys.push_back(fmt::format("{:012}", first_sample_ + entry.first_sample + i));
     }
     return keys;
   }
@@ -153,7 +185,7 @@ class Unpacker {
   Result<FileBeneath> Create(std::uint32_t number, std::uint64_t sample, const std::string& key) {
     auto parts = SafePathParts(key);
     if (!parts) return parts.error().WithContext(fmt::format("key of sample {}", sample));
-    parts->insert(parts->begin(), file_.schema().fields[number].name);
+    parts->insert(parts->begin(), schema_.fields[number].name);
     return CreateBeneath(root_.get(), folder_, *parts);
   }
 
@@ -169,9 +201,12 @@ class Unpacker {
   }
 
   CommandContext& context_;
-  const PackFile& file_;
+  const OpenedPacks& packs_;
+  const compress::PackSchema& schema_;
   const std::string folder_;
   const SampleRange range_;
+  OpenedPack pack_;                 // that is being read
+  std::uint64_t first_sample_ = 0;  // of the range's numbers, in pack_
   std::vector<std::byte> scratch_;
   UniqueFd root_;
   std::optional<ProgressLine> line_;
@@ -179,27 +214,27 @@ class Unpacker {
 };
 
 Status RunUnpack(CommandContext& context, const UnpackArguments& arguments) {
-  FOREBAY_ASSIGN(const OpenedPack pack, OpenPack(arguments.path, false));
-  SampleRange range{0, pack.file->samples()};
+  FOREBAY_ASSIGN(const OpenedPacks packs, OpenedPacks::Open(arguments.path, false));
+  FOREBAY_ASSIGN(const OpenedPack first, packs.Pack(0));
+  const compress::PackSchema& schema = first.file->schema();
+  SampleRange range{0, packs.samples()};
   if (!arguments.range.empty()) {
-    FOREBAY_ASSIGN(range, ParseRange(arguments.range, pack.file->samples()));
+    FOREBAY_ASSIGN(range, ParseRange(arguments.range, packs.samples()));
   }
   std::vector<std::uint32_t> fields;
   for (const std::string& name : arguments.fields) {
-    FOREBAY_ASSIGN(const std::uint32_t field, pack.file->FindField(name));
+    FOREBAY_ASSIGN(const std::uint32_t field, first.file->FindField(name));
     fields.push_back(field);
   }
-  for (std::uint32_t i = 0; arguments.fields.empty() && i < pack.file->schema().fields.size();
-       ++i) {
+  for (std::uint32_t i = 0; arguments.fields.empty() && i < schema.fields.size(); ++i) {
     fields.push_back(i);
   }
-  Unpacker unpacker(context, *pack.file, arguments, range);
+  Unpacker unpacker(context, packs, schema, arguments, range);
   FOREBAY_TRY(unpacker.Open());
   for (const std::uint32_t field : fields) {
     const Status written = unpacker.Write(field);
     if (!written) {
-      return written.error().WithContext(arguments.path + ": " +
-                                         pack.file->schema().fields[field].name);
+      return written.error().WithContext(arguments.path + ": " + schema.fields[field].name);
     }
   }
   if (context.json) {
@@ -216,14 +251,15 @@ Status RunUnpack(CommandContext& context, const UnpackArguments& arguments) {
 
 void AddUnpack(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand(
-      "unpack", "Write a pack's fields as .npy arrays, those of any length as files by key.");
+      "unpack", "Write the fields of a pack or a set of packs as .npy arrays, those of any length "
+                "as files by key.");
   auto arguments = std::make_shared<UnpackArguments>();
-  command->add_option("PACK", arguments->path, "The pack file")->required();
+  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")->required();
   command->add_option("--to", arguments->folder, "The folder; nothing in it is overwritten")
       ->required();
   command->add_option("--field", arguments->fields, "Fields (default: all)");
   command->add_option("--range", arguments->range, "Samples BEGIN:END, without END");
-  command->footer("Exit code 3: a chunk is damaged; `forebay inspect --verify` names all.");
+  command->footer("Exit code 3: a chunk is damaged; `forebay verify` names all.");
   command->callback([&context, arguments] {
     Status status = RunUnpack(context, *arguments);
     if (!status) context.Fail(status.error());

@@ -1,4 +1,6 @@
-// `forebay verify`, `evict` and `drain`: upkeep of a daemon.
+// `forebay verify`, `evict` and `drain`: upkeep of a daemon; `verify` also of pack files.
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,6 +9,7 @@
 
 #include "client/cli/command_context.h"
 #include "client/cli/human_text.h"
+#include "client/cli/pack_verify.h"
 #include "client/cli/progress_line.h"
 #include "client/rpc_status.h"
 #include "proto/contract/limits.h"
@@ -98,13 +101,25 @@ Status RunDrain(CommandContext& context) {
 
 void AddVerify(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand(
-      "verify", "Read everything resident back and compare it with its checksums.");
+      "verify", "Compare all that the daemon's tiers hold of data sets, or pack files, with their "
+                "checksums.");
   auto names = std::make_shared<std::vector<std::string>>();
-  command->add_option("NAMES", *names, "Data sets (default: all)");
-  command->footer("Exit code 3: damage was found (and will be fetched anew).");
+  command->add_option("NAMES", *names,
+                      "Data sets (default: all), or pack files and manifests of sets: names with "
+                      "'/' in them or that end in .fbp or .fbset; these need no daemon");
+  command->footer("Exit code 3: damage was found (of data sets it will be fetched anew).");
   command->callback([&context, names] {
-    Status status = RunVerify(context, *names);
+    const auto packs = std::ranges::stable_partition(*names, std::not_fn(IsPackPath));
+    const std::vector<std::string> paths(packs.begin(), packs.end());
+    names->erase(packs.begin(), packs.end());
+    Status status;
+    if (!paths.empty()) status = VerifyPackFiles(context, paths);
     if (!status) context.Fail(status.error());
+    if (!paths.empty() && names->empty()) return;
+    const ExitCode of_packs = context.exit_code;
+    status = RunVerify(context, *names);
+    if (!status) context.Fail(status.error());
+    if (of_packs != ExitCode::kOk) context.exit_code = of_packs;
   });
 }
 

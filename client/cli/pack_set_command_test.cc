@@ -1,0 +1,149 @@
+// Sets of packs on the command line, and `forebay verify` of files.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/cli/pack_command_fixture.h"
+#include "client/cli/pack_verify.h"
+#include "client/testing/fake_daemon.h"
+
+namespace forebay::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using PackSetCommandTest = PackCommandTest;
+
+TEST_F(PackSetCommandTest, ShardsAppendedComeBackAsOne) {
+  const std::string pixels = MakeImages(20);
+  const std::string set = Path("train.fbset");
+  const PackRun first = Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("generation 1"));
+  const PackRun second =
+      Forebay({"pack", "--images", Path("in"), set, "--append", "--limit", "7", "--json"});
+  ASSERT_EQ(second.code, 0) << second.out;
+  EXPECT_EQ(second.last()["generation"], 2);
+  EXPECT_EQ(second.last()["samples"], 27);
+  EXPECT_EQ(second.last()["samples_added"], 7);
+  EXPECT_EQ(second.last()["shards_added"], 1);
+  ASSERT_TRUE(fs::exists(Path("train-g0002-00000.fbp")));
+  ASSERT_EQ(Forebay({"unpack", set, "--to", Path("all")}).code, 0);
+  const std::size_t sample = pixels.size() / 20;
+  EXPECT_EQ(Elements("all/image.npy"), pixels + pixels.substr(0, 7 * sample));
+  ASSERT_EQ(Forebay({"unpack", set, "--to", Path("part"), "--range", "13:22"}).code, 0);
+  EXPECT_EQ(Elements("part/image.npy"),
+            pixels.substr(13 * sample) + pixels.substr(0, 2 * sample));
+  EXPECT_EQ(Elements("part/label.npy").size(), 9U * 4);
+}
+
+TEST_F(PackSetCommandTest, InspectShowsShardsAndTheirSum) {
+  MakeImages(20);
+  const std::string set = Path("s.fbset");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "15KB"}).code, 0);
+  const PackRun table = Forebay({"inspect", set, "--chunks"});
+  ASSERT_EQ(table.code, 0) << table.err;
+  for (const char* words : {"s-g0001-00000.fbp", "s-g0001-00001.fbp", "20 samples",
+                            "generation 1", "image"}) {
+    EXPECT_THAT(table.out, HasSubstr(words));
+  }
+  const Json json = Forebay({"inspect", set, "--json", "--verify"}).last();
+  EXPECT_EQ(json["generation"], 1);
+  EXPECT_GT(json["shards"].size(), 1U);
+  EXPECT_EQ(json["fields"][0]["raw_bytes"], 20 * kRows * kColumns * 3);
+  std::uint64_t bytes = 0;
+  for (const auto& shard : json["shards"]) bytes += shard["file_bytes"].get<std::uint64_t>();
+  EXPECT_EQ(json["file_bytes"], bytes);
+  EXPECT_EQ(Forebay({"inspect", set, "--recover"}).code, 2);
+}
+
+TEST_F(PackSetCommandTest, OtherClassesAndOtherLayoutsAreRefused) {
+  MakeImages(8);
+  const std::string set = Path("s.fbset");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--append"}).code, 0);
+  const PackRun layout = Forebay(
+      {"pack", "--images", Path("in"), set, "--append", "--samples-per-chunk", "4"});
+  EXPECT_EQ(layout.code, 6);
+  EXPECT_THAT(layout.err, HasSubstr("another schema"));
+  EXPECT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "1MB"}).code, 1)
+      << "it exists";
+  fs::rename(Path("in/dog"), Path("in/bird"));
+  const PackRun classes = Forebay({"pack", "--images", Path("in"), set, "--append"});
+  EXPECT_EQ(classes.code, 6);
+  EXPECT_THAT(classes.err, HasSubstr("other classes"));
+  EXPECT_EQ(Forebay({"inspect", set, "--json"}).last()["samples"], 8);
+  EXPECT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "many"}).code, 2);
+}
+
+TEST_F(PackSetCommandTest, AResumedRunEndsAsAnUninterruptedOne) {
+  MakeImages(20);
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), Path("a.fbset"), "--shard-size", "10kB"}).code,
+            0);
+  // A run that broke off: one of its images is damaged, and repaired before the run is resumed.
+  const std::string broken = "in/dog/115.ppm";
+  const std::string image = Read(broken);
+  Write(broken, image.substr(0, 40));
+  EXPECT_NE(Forebay({"pack", "--images", Path("in"), Path("b.fbset"), "--shard-size", "10kB"}).code,
+            0);
+  EXPECT_FALSE(fs::exists(Path("b.fbset")));
+  Write(broken, image);
+  const std::vector<std::string> again = {"pack", "--images", Path("in"), Path("b.fbset"),
+                                          "--shard-size", "10kB"};
+  EXPECT_THAT(Forebay(again).err, HasSubstr("resume it or remove"));
+  auto resume = again;
+  resume.push_back("--resume");
+  const PackRun run = Forebay(resume);
+  ASSERT_EQ(run.code, 0) << run.err;
+  for (const auto& shard : Forebay({"inspect", Path("a.fbset"), "--json"}).last()["shards"]) {
+    std::string name = shard["name"];
+    const std::string expected = Read(name);
+    name[0] = 'b';
+    EXPECT_TRUE(Read(name) == expected) << name;
+  }
+}
+
+TEST_F(PackSetCommandTest, VerifyNamesWhatIsDamaged) {
+  MakeImages(20);
+  const std::string set = Path("s.fbset");
+  const std::string pack = Path("p.fbp");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"}).code, 0);
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
+  const PackRun sound = Forebay({"verify", set, pack});
+  EXPECT_EQ(sound.code, 0) << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("s.fbset: verified 20 samples"));
+  EXPECT_THAT(sound.out, HasSubstr("p.fbp: verified 20 samples"));
+  Flip("s-g0001-00001.fbp", fs::file_size(Path("s-g0001-00001.fbp")) / 2);
+  fs::remove(Path("s-g0001-00002.fbp"));
+  const PackRun damaged = Forebay({"verify", set, pack});
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_THAT(damaged.err, HasSubstr("s-g0001-00001.fbp"));
+  EXPECT_THAT(damaged.err, HasSubstr("s-g0001-00002.fbp"));
+  EXPECT_THAT(damaged.out, HasSubstr("p.fbp: verified 20 samples"));
+  const Json json = Forebay({"verify", set, "--json"}).last();
+  EXPECT_EQ(json["schema"], "forebay.verify_pack.v1");
+  EXPECT_GE(json["damage"].size(), 2U);
+  EXPECT_EQ(Forebay({"verify", Path("none.fbp"), pack}).code, 5);
+  EXPECT_THAT(Forebay({"verify", Path("none.fbp"), pack}).out, HasSubstr("p.fbp: verified"));
+}
+
+TEST_F(PackSetCommandTest, VerifyTakesDataSetsByNameAndPacksByPath) {
+  for (const char* path : {"./a", "a.fbp", "b/a.fbset", "a.fbset", "/a"}) {
+    EXPECT_TRUE(IsPackPath(path)) << path;
+  }
+  for (const char* name : {"a", "imagenet", "a.fbp2", "fbp"}) EXPECT_FALSE(IsPackPath(name));
+  MakeImages(4);
+  const std::string pack = Path("p.fbp");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
+  // Both at once: the pack is verified, and the data set asked for of a daemon that is not there.
+  const PackRun both = Forebay({"verify", pack, "mnist", "--address", "unix:/nonexistent/s"});
+  EXPECT_EQ(both.code, 4);
+  EXPECT_THAT(both.out, HasSubstr("p.fbp: verified 4 samples"));
+}
+
+}  // namespace
+}  // namespace forebay::cli
