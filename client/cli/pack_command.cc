@@ -368,8 +368,8 @@ void AddPack(CLI::App& app, CommandContext& context) {
       ->check(CLI::PositiveNumber);
   command->add_flag("--append", arguments->append,
                     "Add the samples to the set whose manifest is OUTPUT, which may not exist yet");
-  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part. Shards lie beside "
-                  "a manifest; the set has the new samples when all are written.");
+  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part. Shards lie "
+                  "beside a manifest; the set has the new samples when all are written.");
   command->callback([&context, arguments] {
     Status status = RunPack(context, *arguments);
     if (!status) context.Fail(status.error());

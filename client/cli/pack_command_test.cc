@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/cli/pack_command_fixture.h"
+#include "client/cli/pack_command_test_folder.h"
 #include "client/testing/fake_daemon.h"
 #include "compress/encode/pack_writer.h"
 #include "compress/format/pack_format.h"

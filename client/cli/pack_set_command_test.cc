@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/cli/pack_command_fixture.h"
+#include "client/cli/pack_command_test_folder.h"
 #include "client/cli/pack_verify.h"
 #include "client/testing/fake_daemon.h"
 
