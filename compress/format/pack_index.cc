@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "compress/format/chunk_coverage.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
@@ -14,55 +15,6 @@ constexpr std::size_t kChunkEntryBytes = 64;
 constexpr std::size_t kKeyEntryBytes = 40;
 
 Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
-
-// Whether the chunks of a field cover samples 0 to `samples`, tile by tile, without gaps.
-class CoverageCheck {
- public:
-  CoverageCheck(const PackField& field, std::uint64_t samples)
-      : tiles_(field.tiles()), variable_(field.variable()), samples_(samples) {}
-
-  bool Next(const ChunkEntry& entry) {
-    if (entry.tile != tile_ || entry.first_sample != first_ || entry.sample_count == 0 ||
-        entry.sample_count > samples_ - first_) {
-      return false;
-    }
-    if (tile_ > 0 && entry.sample_count != count_) return false;
-    count_ = entry.sample_count;
-    if (entry.sample_bytes != 0) return NextPart(entry);
-    if (entry.part_offset != 0 || part_ != 0) return false;
-    if (++tile_ == tiles_) {
-      tile_ = 0;
-      first_ += count_;
-    }
-    return true;
-  }
-
-  bool Complete() const { return first_ == samples_ && tile_ == 0 && part_ == 0; }
-
- private:
-  // A sample in several chunks, of 4 MiB each but the last.
-  bool NextPart(const ChunkEntry& entry) {
-    if (!variable_ || entry.sample_count != 1 || entry.part_offset != part_ ||
-        entry.sample_bytes <= limits::kChunkBytesMax ||
-        entry.sample_bytes > limits::kSampleBytesMax ||
-        (part_ > 0 && entry.sample_bytes != part_of_)) {
-      return false;
-    }
-    part_of_ = entry.sample_bytes;
-    part_ += limits::kChunkBytesMax;
-    if (part_ >= part_of_) {
-      part_ = 0;
-      ++first_;
-    }
-    return true;
-  }
-
-  const std::uint32_t tiles_;
-  const bool variable_;
-  const std::uint64_t samples_;
-  std::uint32_t tile_ = 0, count_ = 0;
-  std::uint64_t first_ = 0, part_ = 0, part_of_ = 0;
-};
 
 }  // namespace
 
@@ -136,14 +88,10 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
   if (index.samples > limits::kSampleCountMax) return Damaged("too many samples");
   std::size_t next = 0;
   for (std::uint32_t number = 0; number < schema.fields.size(); ++number) {
-    CoverageCheck coverage(schema.fields[number], index.samples);
+    ChunkCoverage coverage(schema.fields[number], index.samples);
     for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
       const ChunkEntry& entry = index.chunks[next];
-      if (!coverage.Next(entry) || entry.head_bytes < kRecordPrefixBytes ||
-          entry.head_bytes > limits::kPackStartBytesMax ||
-          entry.sample_count > schema.fields[number].samples_per_chunk ||
-          entry.sample_bytes > limits::kSampleBytesMax ||
-          entry.payload_bytes > limits::kChunkBytesMax) {
+      if (!coverage.Next(entry)) {
         return Damaged("chunks of field " + schema.fields[number].name +
                        " that do not follow one another, at sample " +
                        std::to_string(entry.first_sample));

@@ -104,7 +104,7 @@ inline constexpr std::uint64_t kPackIndexBytesMax = 1 * kGiB;    // 16 million c
 inline constexpr std::uint64_t kPackKeysBytesMax = 8 * kMiB;     // of one key record
 inline constexpr std::size_t kPackKeyBytesMax = 1024;            // of a sample's key
 inline constexpr std::size_t kPackProvenanceMax = 256;           // entries of at most 4 KiB
-inline constexpr std::size_t kPackShardsMax = 1U << 16;          // of one manifest
+inline constexpr std::size_t kPackShardsMax = 1U << 16;          // of one manifest or data set
 inline constexpr std::uint64_t kPackManifestBytesMax = 32 * kMiB;
 
 // --- configuration -----------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include "proto/contract/limits.h"
 #include "server/catalog/image_checker.h"
 #include "server/catalog/input_error.h"
+#include "server/catalog/pack_catalog.h"
 
 namespace forebay::catalog {
 namespace {
@@ -38,6 +39,7 @@ Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte>
 }
 
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
+  if (IsPackImage(bytes.bytes())) return OpenPackImage(std::move(bytes));
   FOREBAY_ASSIGN(ImageTables tables, CheckImage(bytes.bytes()));
   bytes.DropResidentPages();
   return std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));

@@ -80,7 +80,7 @@ bool BuildsFromMetadata(Format format) { return format != Format::kTar; }
 
 Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   std::vector<Format> found;
-  for (const Format format : {Format::kTar, Format::kIdx, Format::kNpy}) {
+  for (const Format format : {Format::kTar, Format::kIdx, Format::kNpy, Format::kPack}) {
     FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(root, format));
     if (!names.empty()) found.push_back(format);
   }
@@ -93,7 +93,7 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   if (found.size() == 1) return found.front();
   std::string reason = "data set " + Quoted(source.name);
   if (found.empty()) {
-    reason += " has no class directories, *.tar, *.npy or IDX files at the top of its root";
+    reason += " has no class directories, *.tar, *.npy, *.pack or IDX files at the top of its root";
   } else {
     reason += " fits several formats:";
     for (const Format format : found) reason += " " + std::string(FormatName(format));
@@ -118,8 +118,7 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     case Format::kIdx:
     case Format::kNpy:
     case Format::kRaw: return BuildRecordFiles(context, format);
-    case Format::kPack:
-      return Error(ErrorCode::kUnimplemented, "data sets of packs are not catalogued yet");
+    case Format::kPack: return BuildPacks(context);
     case Format::kTar: break;
   }
   return Error(ErrorCode::kFailedPrecondition,

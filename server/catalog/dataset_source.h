@@ -25,9 +25,11 @@ struct FieldFile {
 
 struct DatasetSource {
   std::string name;
-  // Unset: detected (class directories; *.tar; IDX magic; .npy magic). Raw is never guessed.
+  // Unset: detected (class directories; *.tar; *.pack; IDX and .npy by name). Raw is never
+  // guessed.
   std::optional<Format> format;
-  std::vector<FieldFile> files;          // kIdx, kNpy, kRaw; empty: found by suffix or magic
+  // kIdx, kNpy, kRaw; kPack, in order and without field names. Empty: found by suffix or magic.
+  std::vector<FieldFile> files;
   // kRaw: every file is a sequence of records of this type and shape after `header_bytes`.
   Dtype raw_dtype = Dtype::kU8;
   std::vector<std::uint64_t> raw_shape;

@@ -269,6 +269,24 @@ TEST(ConfigTest, FortyMutatedFilesAreRefusedAndNameWhatIsWrong) {
   }
 }
 
+TEST(ConfigTest, FilesOfPacksAreNamedWithoutFields) {
+  constexpr std::string_view kPacks = "[[dataset]]\nname = \"p\"\npath = \"/gfs/p\"\n"
+                                      "format = \"pack\"\nfiles = [\"b.pack\", \"k=v.pack\"]\n";
+  Config config = DefaultConfig();
+  const Status loaded = Load(std::string(kPacks), config);
+  ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
+  ASSERT_EQ(config.datasets.size(), 1U);
+  const catalog::DatasetSource& source = config.datasets[0].source;
+  EXPECT_EQ(source.format, catalog::Format::kPack);
+  ASSERT_EQ(source.files.size(), 2U);
+  EXPECT_EQ(source.files[0].path, "b.pack");
+  EXPECT_EQ(source.files[1].path, "k=v.pack");
+  EXPECT_EQ(source.files[1].field, "");
+  std::string text(kPacks);
+  text.replace(text.find("b.pack"), 6, "");
+  EXPECT_THAT(RefusalOf(text), HasSubstr("dataset key 'files'"));
+}
+
 TEST(ConfigTest, EveryTruncationIsTakenOrRefusedWithItsLine) {
   for (std::size_t length = 0; length < kGoodFile.size(); ++length) {
     Config config = DefaultConfig();

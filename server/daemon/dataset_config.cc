@@ -13,9 +13,9 @@
 namespace forebay::daemon {
 namespace {
 
-constexpr std::array<catalog::Format, 5> kFormats = {
+constexpr std::array<catalog::Format, 6> kFormats = {
     catalog::Format::kImageFolder, catalog::Format::kTar, catalog::Format::kIdx,
-    catalog::Format::kNpy, catalog::Format::kRaw};
+    catalog::Format::kNpy, catalog::Format::kRaw, catalog::Format::kPack};
 
 Error Wrong(std::string_view key, std::string_view reason) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("dataset key '{}': {}", key, reason));
@@ -72,13 +72,20 @@ Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
       return {};
     }
   }
-  return Wrong("format", fmt::format("'{}' is none of image-folder, tar, idx, npy, raw", name));
+  return Wrong("format",
+               fmt::format("'{}' is none of image-folder, tar, idx, npy, raw, pack", name));
 }
 
+// After TakeFormat: packs bring the names of their fields with them.
 Status TakeFiles(const toml::table& table, catalog::DatasetSource& source) {
   std::vector<std::string> files;
   FOREBAY_TRY(TakeStrings(table, "files", files));
   for (const std::string& file : files) {
+    if (source.format == catalog::Format::kPack) {
+      if (file.empty()) return Wrong("files", "a path is expected");
+      source.files.push_back({.field = "", .path = file});
+      continue;
+    }
     const std::size_t equals = file.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == file.size()) {
       return Wrong("files", fmt::format("'{}' is not field=path", file));

@@ -1,0 +1,43 @@
+// ObjectSource: a file of a data set as the decoder of packs reads it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "compress/decode/byte_source.h"
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+
+namespace forebay::catalog {
+
+// Borrows the queue, which nobody else may use meanwhile. Errors name the path. Reads of several
+// threads wait for each other.
+class ObjectSource final : public compress::ByteSource {
+ public:
+  static Result<std::unique_ptr<ObjectSource>> Open(io::Directory& root, io::IoQueue& queue,
+                                                    const std::string& path);
+
+  // As it was opened.
+  const io::FileInfo& info() const { return info_; }
+  std::uint64_t size() const override { return info_.bytes; }
+  Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override;
+  // kFailedPrecondition where size or modification time are no longer as they were.
+  Status CheckUnchanged() const;
+
+ private:
+  ObjectSource(io::IoQueue& queue, std::string path, std::unique_ptr<io::File> file,
+               const io::FileInfo& info)
+      : queue_(queue), path_(std::move(path)), file_(std::move(file)), info_(info) {}
+
+  io::IoQueue& queue_;
+  const std::string path_;
+  const std::unique_ptr<io::File> file_;
+  const io::FileInfo info_;
+  mutable std::mutex mutex_;
+};
+
+}  // namespace forebay::catalog
