@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compress/decode/brisk_decoder.h"
 #include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/plane_kinds.h"
@@ -59,7 +60,8 @@ Status Inflate(const Scratch& scratch, std::span<const std::byte> body) {
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   Take(shape, arena);
-  return std::max({arena.bytes(), WaveScratchBytes(shape), PackedScratchBytes(shape)});
+  return std::max({arena.bytes(), WaveScratchBytes(shape), PackedScratchBytes(shape),
+                   BriskScratchBytes(shape)});
 }
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
@@ -77,6 +79,9 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   }
   if (kind == kPlaneKindPacked) {
     return DecodePacked(shape, body, frames_wanted, kernel, samples, scratch);
+  }
+  if (kind == kPlaneKindBrisk) {
+    return DecodeBrisk(shape, body, frames_wanted, kernel, samples, scratch);
   }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);

@@ -8,40 +8,13 @@
 #include <cstring>
 #include <utility>
 
+#include "compress/encode/block_frame.h"
 #include "compress/format/packed_format.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
-
-// A frame in whole blocks, a column and a row of zeros before its samples. Beyond the frame its
-// last column and row go on.
-class BlockFrame {
- public:
-  template <typename T>
-  BlockFrame(const PlaneShape& shape, const T* samples, std::uint32_t block_rows,
-             std::uint32_t block_columns)
-      : stride_(std::size_t{block_columns} * kPackedColumns + 1),
-        values_(stride_ * (std::size_t{block_rows} * kPackedRows + 1)) {
-    for (std::uint32_t y = 0; y < block_rows * kPackedRows; ++y) {
-      const T* line = samples + std::size_t{std::min(y, shape.rows - 1)} * shape.columns;
-      std::uint16_t* const to = &values_[(std::size_t{y} + 1) * stride_ + 1];
-      std::copy_n(line, shape.columns, to);
-      std::fill(to + shape.columns, to + stride_ - 1, to[shape.columns - 1]);
-    }
-  }
-
-  const std::uint16_t* Block(std::uint32_t row, std::uint32_t column) const {
-    return &values_[(std::size_t{row} * kPackedRows + 1) * stride_ +
-                    std::size_t{column} * kPackedColumns + 1];
-  }
-  std::size_t stride() const { return stride_; }
-
- private:
-  std::size_t stride_;
-  std::vector<std::uint16_t> values_;
-};
 
 using Residuals = std::array<std::uint16_t, kPackedSamples>;
 
@@ -119,16 +92,13 @@ void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint
   }
 }
 
-template <typename T>
 PackedStreams EncodeFrames(const PlaneShape& shape, std::span<const std::byte> samples) {
-  std::vector<T> aligned(samples.size() / sizeof(T));
-  std::memcpy(aligned.data(), samples.data(), samples.size());
   const std::uint32_t block_rows = PackedBlocks(shape.rows, kPackedRows);
   const std::uint32_t block_columns = PackedBlocks(shape.columns, kPackedColumns);
   PackedStreams out;
   std::vector<BlockFrame> previous;
   for (std::uint32_t t = 0; t < shape.frames; ++t) {
-    BlockFrame current(shape, &aligned[t * shape.frame_samples()], block_rows, block_columns);
+    BlockFrame current(shape, samples, t);
     for (std::uint32_t row = 0; row < block_rows; ++row) {
       for (std::uint32_t column = 0; column < block_columns; ++column) {
         EncodeBlock(current.Block(row, column), current.stride(),
@@ -157,8 +127,7 @@ std::vector<std::byte> Squeeze(std::span<const std::byte> plain) {
 std::vector<std::byte> EncodePacked(const PlaneShape& shape, std::span<const std::byte> samples) {
   FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
-  const PackedStreams streams = shape.bits <= 8 ? EncodeFrames<std::uint8_t>(shape, samples)
-                                                : EncodeFrames<std::uint16_t>(shape, samples);
+  const PackedStreams streams = EncodeFrames(shape, samples);
   ByteWriter planes;
   for (std::uint64_t plane : streams.planes) planes.Le(plane);
   const std::span<const std::byte> plain_codes = std::as_bytes(std::span(streams.codes));

@@ -2,9 +2,12 @@
 
 #include <zstd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
+#include "compress/encode/brisk_encoder.h"
+#include "compress/encode/byte_stream_encoder.h"
 #include "compress/encode/packed_encoder.h"
 #include "compress/encode/wave_encoder.h"
 #include "compress/format/plane_kinds.h"
@@ -13,22 +16,31 @@
 namespace forebay::compress {
 namespace {
 
+// Of so few samples, brisk's tables and states weigh more than its pace is worth.
+constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
+
+// Writes residuals; false where a sample has more than its valid bits.
 template <typename T>
 bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> samples,
                             std::span<std::byte> residuals) {
   const std::size_t count = samples.size() / sizeof(T);
-  const std::size_t frame = shape.frame_samples();
-  const auto mask = static_cast<std::uint32_t>((1U << shape.bits) - 1);
-  std::uint32_t seen = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    T value = 0, previous = 0;
+  const std::size_t first = std::min(count, shape.frame_samples());
+  const auto mask = static_cast<T>((1U << shape.bits) - 1);
+  const auto load = [&](std::size_t i) {
+    T value = 0;
     std::memcpy(&value, samples.data() + i * sizeof(T), sizeof(T));
-    if (i >= frame) std::memcpy(&previous, samples.data() + (i - frame) * sizeof(T), sizeof(T));
-    seen |= value;
-    const T residual = static_cast<T>((static_cast<std::uint32_t>(value) - previous) & mask);
+    return value;
+  };
+  T seen = 0;
+  for (std::size_t i = 0; i < first; ++i) seen = static_cast<T>(seen | load(i));
+  std::memcpy(residuals.data(), samples.data(), first * sizeof(T));
+  for (std::size_t i = first; i < count; ++i) {
+    const T value = load(i);
+    seen = static_cast<T>(seen | value);
+    const auto residual = static_cast<T>((value - load(i - first)) & mask);
     std::memcpy(residuals.data() + i * sizeof(T), &residual, sizeof(T));
   }
-  return (seen & ~mask) == 0;
+  return (seen & static_cast<T>(~mask)) == 0;
 }
 
 // Difference to the previous frame, behind zstd: what repeats itself from afar, such as masks.
@@ -52,6 +64,11 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   if (profile == Profile::kFast) {
     std::vector<std::byte> body = EncodePacked(shape, samples);
     body.insert(body.begin(), kPlaneKindPacked);
+    return body;
+  }
+  if (profile == Profile::kBalanced && samples.size() > kSmallBytes) {
+    std::vector<std::byte> body = EncodeBrisk(shape, samples);
+    body.insert(body.begin(), kPlaneKindBrisk);
     return body;
   }
   WaveEffort effort;
@@ -79,9 +96,10 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
   }
   if (samples.empty()) return std::vector<std::byte>{kPlaneKindRaw};
   std::vector<std::byte> best = EncodePredicted(shape, samples, profile);
-  if (profile != Profile::kFast) {
+  const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
+  if (profile != Profile::kFast && (!hurried || MayBeat(residuals, best.size() / 2))) {
     // Masks and labels repeat themselves from afar, which no predictor sees.
-    std::vector<std::byte> repeating = EncodeZstd(residuals, profile == Profile::kBalanced ? 3 : 9);
+    std::vector<std::byte> repeating = EncodeZstd(residuals, hurried ? 3 : 9);
     if (repeating.size() < best.size()) best = std::move(repeating);
   }
   if (best.size() > samples.size()) {

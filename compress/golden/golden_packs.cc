@@ -1,5 +1,6 @@
 #include "compress/golden/golden_packs.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -107,6 +108,30 @@ PackModel Pictures() {
   return Of({Fixed("picture", Dtype::kU8, {16, 32}, 4), Fixed("class", Dtype::kI32, {}, 4)}, 4);
 }
 
+// Of more samples than the balanced profile leaves to wave-coded planes; noise of a bit.
+PackModel Slopes() {
+  constexpr std::uint32_t kRows = 32, kColumns = 48;
+  PackModel model;
+  model.schema.fields = {Fixed("picture", Dtype::kU8, {2 * kRows, kColumns}, 4),
+                         Fixed("depth", Dtype::kU16, {kRows, kColumns}, 4)};
+  std::uint32_t random = 1;
+  for (std::uint32_t s = 0; s < 4; ++s) {
+    std::array<ByteWriter, 2> writers;
+    for (std::uint32_t y = 0; y < 2 * kRows; ++y) {
+      for (std::uint32_t x = 0; x < kColumns; ++x) {
+        random = random * 1664525 + 1013904223;
+        const std::uint32_t noise = random >> 31;
+        writers[0].Le(static_cast<std::uint8_t>(x + 2 * y + 3 * s + (x > y ? noise : 0)));
+        if (y >= kRows) continue;
+        const std::uint32_t depth = 1000 + x * x * 7 + 11 * y + 300 * s + (y > 12 ? noise : 0);
+        writers[1].Le(static_cast<std::uint16_t>(depth));
+      }
+    }
+    model.samples.push_back({writers[0].Release(), writers[1].Release()});
+  }
+  return model;
+}
+
 PackModel Keyed() {
   PackModel model = Of({Fixed("label", Dtype::kI64, {}, 3), Strings("text", 2)}, 5);
   model.schema.keyed = true;
@@ -145,7 +170,8 @@ std::vector<GoodPack> MakeGoodPacks() {
                                  {"no_samples", Write(Of({Strings("text", 3)}, 0))},
                                  {"fast", Write(Pictures(), Profile::kFast)},
                                  {"balanced", Write(Pictures())},
-                                 {"dense", Write(Pictures(), Profile::kDense)}};
+                                 {"dense", Write(Pictures(), Profile::kDense)},
+                                 {"brisk", Write(Slopes())}};
   PackEditor unknown(Write(Keyed()));
   unknown.InsertUnknownRecord(1);
   packs.push_back({"unknown_record", unknown.Bytes()});

@@ -1,0 +1,58 @@
+// One row of brisk blocks, and the ways to decode it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/format/brisk_format.h"
+
+namespace forebay::compress {
+
+// A class by slot, an array for each thing that a lane looks up. Tokens of samples of up to 8 bits
+// are shifted already.
+struct alignas(64) BriskClass {
+  std::array<std::uint8_t, kBriskSlots> token, frequency, bias;
+  // The same for one lane at a time: bias | frequency << 8 | residual << 16, planes apart.
+  std::array<std::uint32_t, kBriskSlots> entries;
+  std::uint8_t shift = 0;           // planes of low bits
+  std::uint8_t escape_slots_at = 0;  // slots from here on are escapes
+};
+
+// What the blocks are read from. A kernel may load up to 128 bytes from any place in a section:
+// the states lie behind them.
+struct BriskStream {
+  alignas(64) std::array<std::uint8_t, kBriskLanes> low{}, high{};  // the lanes' states
+  const std::byte* planes = nullptr;
+  const std::byte* planes_end = nullptr;
+  const std::byte* bytes = nullptr;
+  const std::byte* bytes_end = nullptr;
+  const std::byte* escapes = nullptr;
+  const std::byte* escapes_end = nullptr;
+};
+
+// A row of blocks: 4 rows of samples, `blocks` x 16 columns. `above` is the row over them and
+// `above_previous` the same of the previous frame, both zeros at the frame's top; `previous` is
+// null in the first frame. All have `stride` samples from row to row.
+template <typename T>
+struct BriskRow {
+  const std::uint8_t* codes = nullptr;  // their classes exist
+  const BriskClass* classes = nullptr;  // of class 1 and so on
+  std::uint32_t blocks = 0;
+  T* samples = nullptr;
+  const T* above = nullptr;
+  const T* previous = nullptr;
+  const T* above_previous = nullptr;
+  std::size_t stride = 0;
+  T mask = 0;  // of the valid bits
+};
+
+// Decodes a row of blocks; false when a section ended early. The reference.
+template <typename T>
+bool DecodeBriskRow(const BriskRow<T>& row, BriskStream& stream);
+
+// The same in AVX-512, for samples of up to 8 bits and of 9 to 16.
+bool DecodeBriskRowAvx512(const BriskRow<std::uint8_t>& row, BriskStream& stream);
+bool DecodeBriskRowWideAvx512(const BriskRow<std::uint16_t>& row, BriskStream& stream);
+
+}  // namespace forebay::compress

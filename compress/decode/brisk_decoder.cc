@@ -1,0 +1,263 @@
+#include "compress/decode/brisk_decoder.h"
+
+#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "compress/decode/brisk_blocks.h"
+#include "compress/decode/scratch_arena.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Damaged(const char* what) {
+  return Error(ErrorCode::kDataLoss, std::string("brisk planes: ") + what);
+}
+
+// Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
+template <typename T>
+struct BriskMemory {
+  std::span<std::byte> context;  // zstd's
+  std::span<std::byte> side;
+  std::span<BriskClass> classes;
+  std::array<std::span<T>, 2> frames;
+  std::span<T> zeros;
+  std::uint32_t block_rows = 0, block_columns = 0;
+  std::size_t stride = 0;
+
+  BriskMemory(const PlaneShape& shape, ScratchArena& arena)
+      : block_rows(PackedBlocks(shape.rows, kPackedRows)),
+        block_columns(PackedBlocks(shape.columns, kPackedColumns)),
+        stride(std::size_t{block_columns} * kPackedColumns) {
+    context = arena.Take<std::byte>(ZSTD_estimateDCtxSize());
+    side = arena.Take<std::byte>(BriskSideBytesMax(shape));
+    classes = arena.Take<BriskClass>(kBriskClassesMax);
+    for (auto& frame : frames) frame = arena.Take<T>(stride * block_rows * kPackedRows);
+    zeros = arena.Take<T>(stride);
+  }
+};
+
+// The side information, which lies behind zstd or as it is.
+template <typename T>
+Result<std::span<const std::byte>> OpenSide(const BriskMemory<T>& memory, bool squeezed,
+                                            std::span<const std::byte> section) {
+  if (!squeezed) return section;
+  ZSTD_DCtx* const context = ZSTD_initStaticDCtx(memory.context.data(), memory.context.size());
+  FOREBAY_CHECK(context != nullptr);
+  const std::size_t bytes = ZSTD_decompressDCtx(context, memory.side.data(), memory.side.size(),
+                                                section.data(), section.size());
+  if (ZSTD_isError(bytes) != 0) return Damaged(ZSTD_getErrorName(bytes));
+  return std::span<const std::byte>(memory.side.first(bytes));
+}
+
+void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token, bool wide,
+               BriskClass& to) {
+  const auto residual = static_cast<std::uint16_t>(static_cast<std::uint32_t>(token)
+                                                   << to.shift);
+  const auto narrow = static_cast<std::uint8_t>(wide ? static_cast<std::uint32_t>(token)
+                                                     : residual);
+  for (std::uint32_t i = 0; i < frequency; ++i) {
+    to.token[first + i] = narrow;
+    to.frequency[first + i] = static_cast<std::uint8_t>(frequency);
+    to.bias[first + i] = static_cast<std::uint8_t>(i);
+    to.entries[first + i] = i | frequency << 8 | std::uint32_t{residual} << 16;
+  }
+}
+
+// A class: its planes, slots of escapes, and frequencies until all slots are taken.
+Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BriskClass& to) {
+  to.shift = reader.ReadLe<std::uint8_t>();
+  const auto escapes = reader.ReadLe<std::uint8_t>();
+  if (to.shift >= sample_bits || escapes == 0) return Damaged("a class of a wrong kind");
+  to.escape_slots_at = static_cast<std::uint8_t>(kBriskSlots - escapes);
+  std::uint32_t next = 0;
+  for (std::uint32_t rank = 0; next < to.escape_slots_at && rank < kBriskSlots; ++rank) {
+    const auto frequency = reader.ReadLe<std::uint8_t>();
+    if (frequency > to.escape_slots_at - next) return Damaged("frequencies beyond the slots");
+    FillSlots(next, frequency, BriskToken(rank), sample_bits > 8, to);
+    next += frequency;
+  }
+  if (next != to.escape_slots_at) return Damaged("frequencies that leave slots");
+  FillSlots(next, escapes, 0, sample_bits > 8, to);
+  return {};
+}
+
+// Classes and block bytes, of which the first `blocks_wanted` are looked at.
+struct BriskSide {
+  std::uint32_t classes = 0;
+  const std::uint8_t* codes = nullptr;
+};
+
+Result<BriskSide> ReadSide(const PlaneShape& shape, std::span<const std::byte> bytes,
+                           std::span<BriskClass> classes) {
+  ByteReader reader(bytes);
+  BriskSide side{.classes = reader.ReadLe<std::uint8_t>()};
+  if (side.classes > kBriskClassesMax) return Damaged("too many classes");
+  for (std::uint32_t i = 0; i < side.classes; ++i) {
+    FOREBAY_TRY(ReadClass(shape.bits, reader, classes[i]));
+  }
+  if (!reader.ok() || reader.remaining() != BriskBlocks(shape)) {
+    return Damaged("side information of a wrong length");
+  }
+  const std::span<const std::byte> codes = reader.Take(reader.remaining());
+  side.codes = reinterpret_cast<const std::uint8_t*>(codes.data());
+  std::uint8_t highest = 0;
+  for (std::size_t i = 0; i < codes.size(); ++i) highest = std::max(highest, side.codes[i]);
+  if (std::uint32_t{highest} >> 3 > side.classes) return Damaged("a class that is not there");
+  return side;
+}
+
+bool AtEnd(const BriskStream& stream) {
+  const auto all = [](const auto& states, std::uint8_t value) {
+    return std::ranges::all_of(states, [=](std::uint8_t state) { return state == value; });
+  };
+  return stream.planes == stream.planes_end && stream.bytes == stream.bytes_end &&
+         stream.escapes == stream.escapes_end && all(stream.low, 0) && all(stream.high, 1);
+}
+
+template <typename T>
+bool DecodeRow(const BriskRow<T>& row, WaveKernel kernel, BriskStream& stream) {
+#ifdef FOREBAY_X86_KERNELS
+  if (kernel == WaveKernel::kAvx512) {
+    if constexpr (sizeof(T) == 1) {
+      return DecodeBriskRowAvx512(row, stream);
+    } else {
+      return DecodeBriskRowWideAvx512(row, stream);
+    }
+  }
+#endif
+  static_cast<void>(kernel);
+  return DecodeBriskRow(row, stream);
+}
+
+// Decodes frames where they belong where blocks cover them exactly, else beside and copies them.
+template <typename T>
+class BriskFrames {
+ public:
+  BriskFrames(const PlaneShape& shape, const BriskMemory<T>& memory, std::span<std::byte> samples)
+      : shape_(shape), memory_(memory), samples_(samples) {
+    const auto address = reinterpret_cast<std::uintptr_t>(samples.data());
+    in_place_ = shape.columns == memory.stride && shape.rows % kPackedRows == 0 &&
+                address % alignof(T) == 0;
+  }
+
+  Status Decode(std::uint32_t frames_wanted, const BriskSide& side, WaveKernel kernel,
+                BriskStream& stream) {
+    const std::uint8_t* codes = side.codes;
+    const T* previous = nullptr;
+    std::ranges::fill(memory_.zeros, T{0});
+    for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+      T* const current = Frame(t);
+      for (std::uint32_t row = 0; row < memory_.block_rows; ++row) {
+        const std::size_t at = std::size_t{row} * kPackedRows * memory_.stride;
+        const T* const zeros = memory_.zeros.data();
+        const bool inside = row > 0;
+        const BriskRow<T> blocks = {
+            .codes = codes,
+            .classes = memory_.classes.data(),
+            .blocks = memory_.block_columns,
+            .samples = current + at,
+            .above = inside ? current + at - memory_.stride : zeros,
+            .previous = previous != nullptr ? previous + at : nullptr,
+            .above_previous =
+                previous != nullptr && inside ? previous + at - memory_.stride : zeros,
+            .stride = memory_.stride,
+            .mask = static_cast<T>((1U << shape_.bits) - 1)};
+        if (!DecodeRow(blocks, kernel, stream)) return Damaged("a section ends early");
+        codes += memory_.block_columns;
+      }
+      if (!in_place_) CopyOut(t, current);
+      previous = current;
+    }
+    return {};
+  }
+
+ private:
+  T* Frame(std::uint32_t t) const {
+    if (!in_place_) return memory_.frames[t % 2].data();
+    return reinterpret_cast<T*>(samples_.data()) + t * shape_.frame_samples();
+  }
+
+  void CopyOut(std::uint32_t t, const T* frame) const {
+    std::byte* out = samples_.data() + t * shape_.frame_samples() * sizeof(T);
+    const std::size_t row_bytes = std::size_t{shape_.columns} * sizeof(T);
+    for (std::uint32_t y = 0; y < shape_.rows; ++y, out += row_bytes) {
+      std::memcpy(out, frame + y * memory_.stride, row_bytes);
+    }
+  }
+
+  const PlaneShape& shape_;
+  const BriskMemory<T>& memory_;
+  const std::span<std::byte> samples_;
+  bool in_place_ = false;
+};
+
+template <typename T>
+Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
+              std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+              ScratchArena& arena) {
+  const BriskMemory<T> memory(shape, arena);
+  ByteReader reader(body);
+  const auto flags = reader.ReadLe<std::uint8_t>();
+  const auto side_bytes = reader.ReadLe<std::uint32_t>();
+  const auto plane_bytes = reader.ReadLe<std::uint32_t>();
+  const auto escape_bytes = reader.ReadLe<std::uint32_t>();
+  const std::span<const std::byte> section = reader.Take(side_bytes);
+  const std::span<const std::byte> planes = reader.Take(plane_bytes);
+  if (!reader.ok() || reader.remaining() < kBriskStateBytes ||
+      escape_bytes > reader.remaining() - kBriskStateBytes) {
+    return Damaged("a section goes beyond the end");
+  }
+  if (flags > kBriskSqueezedSide) return Damaged("unknown flags");
+  const std::span<const std::byte> words =
+      reader.Take(reader.remaining() - kBriskStateBytes - escape_bytes);
+  const std::span<const std::byte> escapes = reader.Take(escape_bytes);
+  const std::span<const std::byte> states = reader.Take(kBriskStateBytes);
+  FOREBAY_ASSIGN(const std::span<const std::byte> open, OpenSide(memory, flags != 0, section));
+  FOREBAY_ASSIGN(const BriskSide side, ReadSide(shape, open, memory.classes));
+  BriskStream stream;
+  std::memcpy(stream.low.data(), states.data(), kBriskLanes);
+  std::memcpy(stream.high.data(), states.data() + kBriskLanes, kBriskLanes);
+  stream.planes = planes.data();
+  stream.planes_end = planes.data() + planes.size();
+  stream.bytes = words.data();
+  stream.bytes_end = words.data() + words.size();
+  stream.escapes = escapes.data();
+  stream.escapes_end = escapes.data() + escapes.size();
+  BriskFrames<T> frames(shape, memory, samples);
+  FOREBAY_TRY(frames.Decode(frames_wanted, side, kernel, stream));
+  if (frames_wanted == shape.frames && !AtEnd(stream)) {
+    return Damaged("the sections do not end with the frames");
+  }
+  return {};
+}
+
+template <typename T>
+std::size_t ScratchBytes(const PlaneShape& shape) {
+  ScratchArena arena;
+  const BriskMemory<T> memory(shape, arena);
+  return arena.bytes();
+}
+
+}  // namespace
+
+std::size_t BriskScratchBytes(const PlaneShape& shape) {
+  return shape.bits <= 8 ? ScratchBytes<std::uint8_t>(shape) : ScratchBytes<std::uint16_t>(shape);
+}
+
+Status DecodeBrisk(const PlaneShape& shape, std::span<const std::byte> body,
+                   std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                   std::span<std::byte> scratch) {
+  ScratchArena arena(scratch);
+  return shape.bits <= 8
+             ? Decode<std::uint8_t>(shape, body, frames_wanted, kernel, samples, arena)
+             : Decode<std::uint16_t>(shape, body, frames_wanted, kernel, samples, arena);
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,216 @@
+#include "compress/encode/brisk_encoder.h"
+
+#include <zstd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "compress/encode/block_frame.h"
+#include "compress/encode/brisk_classes.h"
+#include "compress/encode/brisk_kernels.h"
+#include "compress/encode/brisk_symbols.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kSampledBlocks = 4096;  // that classes are made for
+constexpr std::size_t kBlocksPerClass = 24;   // sampled; a class costs a table
+constexpr std::uint32_t kClasses = 15;
+constexpr std::uint32_t kChangeCost = 2 * kBriskCostUnit;  // of a byte unlike the last block's
+constexpr int kSideLevel = 3;
+
+class BriskEncoder {
+ public:
+  BriskEncoder(const PlaneShape& shape, std::span<const std::byte> samples)
+      : shape_(shape),
+        block_rows_(PackedBlocks(shape.rows, kPackedRows)),
+        block_columns_(PackedBlocks(shape.columns, kPackedColumns)) {
+    for (std::uint32_t t = 0; t < shape.frames; ++t) frames_.emplace_back(shape, samples, t);
+  }
+
+  std::vector<std::byte> Run() {
+    const std::vector<BriskResiduals> sampled = SampleBlocks();
+    classes_ = static_cast<std::uint32_t>(
+        std::clamp<std::size_t>(sampled.size() / kBlocksPerClass, 1, kClasses));
+    shifts_ = ChooseBriskClasses(sampled, shape_.bits, classes_, costs_);
+    ChooseBlocks();
+    const std::vector<BriskTable> tables = MakeTables();
+    const BriskSections sections = CodeBriskBlocks(blocks_, codes_, shape_.bits, tables);
+    return Serialise(tables, sections);
+  }
+
+ private:
+  void Predict(std::uint32_t frame, std::uint32_t row, std::uint32_t column) {
+    const BlockFrame& current = frames_[frame];
+    const BlockFrame& previous = frames_[frame > 0 ? frame - 1 : 0];
+    BriskPredict(current.Block(row, column), previous.Block(row, column), current.stride(),
+                 shape_.bits, candidates_);
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      const bool usable = frame > 0 || i < kPackedTemporal;
+      sizes_[i] = usable ? BriskSize(candidates_[i]) : UINT32_MAX;
+    }
+  }
+
+  // Temporal predictors first: where they do as well they are the cheaper ones to undo.
+  std::size_t Smallest() const {
+    std::size_t best = kPackedTemporal;
+    for (std::size_t i = 0; i < kBriskPredictors; ++i) {
+      const std::size_t predictor = i ^ kPackedTemporal;
+      if (sizes_[predictor] < sizes_[best]) best = predictor;
+    }
+    return best;
+  }
+
+  // Residuals other than zero, of blocks from all over.
+  std::vector<BriskResiduals> SampleBlocks() {
+    std::vector<BriskResiduals> sampled;
+    const std::size_t blocks = BriskBlocks(shape_);
+    const std::size_t step = std::max<std::size_t>(blocks / kSampledBlocks, 1);
+    for (std::size_t i = 0; i < blocks; i += step) {
+      const std::size_t in_frame = i % (std::size_t{block_rows_} * block_columns_);
+      Predict(static_cast<std::uint32_t>(i / (std::size_t{block_rows_} * block_columns_)),
+              static_cast<std::uint32_t>(in_frame / block_columns_),
+              static_cast<std::uint32_t>(in_frame % block_columns_));
+      const std::size_t best = Smallest();
+      if (sizes_[best] > 0) sampled.push_back(candidates_[best]);
+    }
+    return sampled;
+  }
+
+  void ChooseBlocks() {
+    blocks_.resize(BriskBlocks(shape_));
+    codes_.reserve(blocks_.size());
+    for (std::uint32_t frame = 0; frame < shape_.frames; ++frame) {
+      for (std::uint32_t row = 0; row < block_rows_; ++row) {
+        for (std::uint32_t column = 0; column < block_columns_; ++column) {
+          Predict(frame, row, column);
+          const std::uint8_t code = ChooseCode();
+          blocks_[codes_.size()] = candidates_[code & kBriskPredictorMask];
+          codes_.push_back(code);
+        }
+      }
+    }
+  }
+
+  // The predictor and class that cost a block least; predictors that leave much more than the
+  // best of them are not tried.
+  std::uint8_t ChooseCode() const {
+    const std::size_t smallest = Smallest();
+    if (sizes_[smallest] == 0) return static_cast<std::uint8_t>(smallest);
+    const std::uint8_t last = codes_.empty() ? std::uint8_t{0} : codes_.back();
+    const std::uint32_t limit = sizes_[smallest] + sizes_[smallest] / 16;
+    std::uint32_t best_cost = UINT32_MAX;
+    std::uint8_t best = 0;
+    for (std::size_t i = 0; i < kBriskPredictors; ++i) {
+      const std::size_t predictor = i ^ kPackedTemporal;
+      if (sizes_[predictor] > limit) continue;
+      BriskCostLine sums;
+      BriskBlockCosts(candidates_[predictor], shape_.bits > 8, costs_, sums);
+      for (std::uint32_t c = 0; c < classes_; ++c) {
+        const auto code = static_cast<std::uint8_t>((c + 1) << 3 | predictor);
+        const std::uint32_t cost = sums[c] + (code == last ? 0 : kChangeCost);
+        if (cost >= best_cost) continue;
+        best_cost = cost;
+        best = code;
+      }
+    }
+    return best;
+  }
+
+  // Tables of the classes that blocks have chosen, which move up to where others were dropped.
+  std::vector<BriskTable> MakeTables() {
+    struct Tally {
+      std::array<std::uint32_t, kBriskSlots> tokens{};
+      std::uint32_t escapes = 0;
+      bool used = false;
+    };
+    std::vector<Tally> tallies(classes_ + 1);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const std::uint32_t chosen = codes_[i] >> 3;
+      if (chosen == 0) continue;
+      Tally& tally = tallies[chosen];
+      tally.used = true;
+      for (const std::int16_t residual : blocks_[i]) {
+        std::uint8_t token = 0;
+        const bool direct = BriskTokenOf(residual, shifts_[chosen - 1], token);
+        tally.tokens[token] += direct ? 1 : 0;
+        tally.escapes += direct ? 0 : 1;
+      }
+    }
+    std::vector<BriskTable> tables;
+    std::vector<std::uint8_t> renamed(classes_ + 1);
+    for (std::uint32_t c = 1; c <= classes_; ++c) {
+      if (!tallies[c].used) continue;
+      tables.push_back(MakeBriskTable(shifts_[c - 1], tallies[c].tokens, tallies[c].escapes));
+      renamed[c] = static_cast<std::uint8_t>(tables.size());
+    }
+    for (std::uint8_t& code : codes_) {
+      code = static_cast<std::uint8_t>(renamed[code >> 3] << 3 | (code & kBriskPredictorMask));
+    }
+    return tables;
+  }
+
+  std::vector<std::byte> SideInformation(std::span<const BriskTable> tables) const {
+    ByteWriter writer;
+    writer.Le(static_cast<std::uint8_t>(tables.size()));
+    for (const BriskTable& table : tables) {
+      writer.Le(table.shift);
+      writer.Le(table.escape_slots);
+      std::uint32_t left = table.escape_slots_at();
+      for (std::uint32_t rank = 0; left > 0; ++rank) {
+        const std::uint8_t frequency =
+            table.frequency[static_cast<std::uint8_t>(BriskToken(rank))];
+        writer.Le(frequency);
+        left -= frequency;
+      }
+    }
+    writer.Bytes(std::as_bytes(std::span(codes_)));
+    return writer.Release();
+  }
+
+  std::vector<std::byte> Serialise(std::span<const BriskTable> tables,
+                                   const BriskSections& sections) const {
+    const std::vector<std::byte> side = SideInformation(tables);
+    std::vector<std::byte> squeezed(ZSTD_compressBound(side.size()));
+    const std::size_t bytes = ZSTD_compress(squeezed.data(), squeezed.size(), side.data(),
+                                            side.size(), kSideLevel);
+    FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
+    squeezed.resize(bytes);
+    const bool smaller = squeezed.size() < side.size();
+    ByteWriter writer;
+    writer.Le(smaller ? kBriskSqueezedSide : std::uint8_t{0});
+    writer.Le(static_cast<std::uint32_t>(smaller ? squeezed.size() : side.size()));
+    writer.Le(static_cast<std::uint32_t>(sections.planes.size()));
+    writer.Le(static_cast<std::uint32_t>(sections.escapes.size()));
+    writer.Bytes(smaller ? squeezed : side);
+    writer.Bytes(sections.planes);
+    writer.Bytes(sections.words);
+    writer.Bytes(sections.escapes);
+    writer.Bytes(sections.states);
+    return writer.Release();
+  }
+
+  const PlaneShape& shape_;
+  const std::uint32_t block_rows_, block_columns_;
+  std::vector<BlockFrame> frames_;
+  BriskCandidates candidates_{};
+  std::array<std::uint32_t, kBriskPredictors> sizes_{};
+  std::uint32_t classes_ = 0;
+  std::vector<std::uint8_t> shifts_;
+  BriskCosts costs_{};
+  std::vector<BriskResiduals> blocks_;
+  std::vector<std::uint8_t> codes_;
+};
+
+}  // namespace
+
+std::vector<std::byte> EncodeBrisk(const PlaneShape& shape, std::span<const std::byte> samples) {
+  FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
+  return BriskEncoder(shape, samples).Run();
+}
+
+}  // namespace forebay::compress

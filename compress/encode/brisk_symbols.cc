@@ -1,0 +1,147 @@
+// rANS (J. Duda, arXiv:1311.2540) in 64 lanes that share a stream of bytes (F. Giesen,
+// arXiv:1402.3392): written from the last block to the first, so that it is read forwards.
+#include "compress/encode/brisk_symbols.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+namespace forebay::compress {
+namespace {
+
+constexpr unsigned kInverseBits = 24;
+
+// 2^24 / frequency, rounded up: exact quotients of states below 2^16.
+constexpr std::array<std::uint32_t, kBriskSlots> kInverses = [] {
+  std::array<std::uint32_t, kBriskSlots> inverses{};
+  for (std::uint32_t i = 1; i < inverses.size(); ++i) {
+    inverses[i] = ((1U << kInverseBits) + i - 1) / i;
+  }
+  return inverses;
+}();
+
+// What coding a token takes: the slots, and the inverse of their number.
+struct Symbol {
+  std::uint32_t inverse = 0;
+  std::uint16_t first = 0;
+  std::uint8_t frequency = 0;
+  bool escape = false;
+};
+
+// A class's tokens, and the escape in place of those that have no slots.
+struct Symbols {
+  std::array<Symbol, kBriskSlots> tokens;
+  Symbol escape;
+  std::uint32_t shift = 0;
+
+  explicit Symbols(const BriskTable& table) : shift(table.shift) {
+    escape = {.inverse = kInverses[table.escape_slots],
+              .first = static_cast<std::uint16_t>(table.escape_slots_at()),
+              .frequency = table.escape_slots,
+              .escape = true};
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::uint8_t frequency = table.frequency[i];
+      tokens[i] = frequency == 0 ? escape
+                                 : Symbol{.inverse = kInverses[frequency],
+                                          .first = table.first[i],
+                                          .frequency = frequency};
+    }
+  }
+
+  Symbol Of(std::int32_t residual) const {
+    std::uint8_t token = 0;
+    return BriskTokenOf(residual, shift, token) ? tokens[token] : escape;
+  }
+};
+
+void PutLe(std::uint64_t value, std::size_t bytes, std::vector<std::byte>& to) {
+  for (std::size_t i = 0; i < bytes; ++i, value >>= 8) {
+    to.push_back(static_cast<std::byte>(value & 0xFF));
+  }
+}
+
+// `escaped` has a bit for each lane that escapes.
+void PutPlanesAndEscapes(const BriskResiduals& residuals, std::uint32_t bits,
+                         std::uint32_t shift, std::uint64_t escaped, BriskSections& out) {
+  for (std::uint64_t rest = escaped; rest != 0; rest &= rest - 1) {
+    const auto lane = static_cast<std::size_t>(std::countr_zero(rest));
+    const auto value = static_cast<std::uint32_t>(residuals[lane]) & ((1U << bits) - 1);
+    PutLe(value, bits <= 8 ? 1 : 2, out.escapes);
+  }
+  for (std::uint32_t plane = 0; plane < shift; ++plane) {
+    std::uint64_t word = 0;
+    for (std::uint32_t lane = 0; lane < kBriskLanes; ++lane) {
+      word |= std::uint64_t{static_cast<std::uint32_t>(residuals[lane]) >> plane & 1} << lane;
+    }
+    PutLe(word & ~escaped, sizeof(word), out.planes);
+  }
+}
+
+// Bytes of all blocks, written from the last one to the first and each block's from the last lane
+// to the first.
+class WordWriter {
+ public:
+  explicit WordWriter(std::size_t bytes_max) : bytes_(bytes_max), at_(bytes_max) {
+    states_.fill(kBriskStateMin);
+  }
+
+  // Returns which lanes escape.
+  std::uint64_t Block(const BriskResiduals& residuals, const Symbols& symbols) {
+    std::uint64_t escaped = 0;
+    std::byte* to = bytes_.data() + at_;
+    for (std::uint32_t lane = kBriskLanes; lane-- > 0;) {
+      const Symbol symbol = symbols.Of(residuals[lane]);
+      std::uint32_t state = states_[lane];
+      const bool full = state >= std::uint32_t{symbol.frequency} << 8;
+      to[-1] = static_cast<std::byte>(state & 0xFF);
+      to -= full ? 1 : 0;
+      state = full ? state >> 8 : state;
+      const auto quotient =
+          static_cast<std::uint32_t>(std::uint64_t{state} * symbol.inverse >> kInverseBits);
+      states_[lane] = (quotient << 8) + symbol.first + (state - quotient * symbol.frequency);
+      escaped = escaped << 1 | (symbol.escape ? 1 : 0);
+    }
+    at_ = static_cast<std::size_t>(to - bytes_.data());
+    return escaped;
+  }
+
+  void Finish(BriskSections& out) const {
+    out.words.assign(bytes_.begin() + static_cast<std::ptrdiff_t>(at_), bytes_.end());
+    for (const std::uint32_t state : states_) PutLe(state & 0xFF, 1, out.states);
+    for (const std::uint32_t state : states_) PutLe(state >> 8, 1, out.states);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t at_;
+  std::array<std::uint32_t, kBriskLanes> states_;
+};
+
+}  // namespace
+
+BriskSections CodeBriskBlocks(std::span<const BriskResiduals> blocks,
+                              std::span<const std::uint8_t> codes, std::uint32_t bits,
+                              std::span<const BriskTable> tables) {
+  std::vector<Symbols> symbols;
+  for (const BriskTable& table : tables) symbols.emplace_back(table);
+  const auto coded = static_cast<std::size_t>(
+      std::ranges::count_if(codes, [](std::uint8_t code) { return code >> 3 != 0; }));
+  // A place more, which is written and not kept.
+  WordWriter writer(coded * kBriskLanes + 1);
+  std::vector<std::uint64_t> escaped(blocks.size());
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    if (const std::uint32_t chosen = codes[i] >> 3; chosen != 0) {
+      escaped[i] = writer.Block(blocks[i], symbols[chosen - 1]);
+    }
+  }
+  BriskSections out;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (const std::uint32_t chosen = codes[i] >> 3; chosen != 0) {
+      PutPlanesAndEscapes(blocks[i], bits, symbols[chosen - 1].shift, escaped[i], out);
+    }
+  }
+  writer.Finish(out);
+  return out;
+}
+
+}  // namespace forebay::compress
