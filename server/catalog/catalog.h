@@ -76,6 +76,7 @@ class Catalog {
   // Takes a catalog image. Verifies magic, version, header, all tables but the sample pages
   // (each verified at its first use); errors name the offset. kFailedPrecondition: another
   // format version; kDataLoss: damaged.
+  // An image of packs has no such pages: all of it is verified.
   static Result<std::shared_ptr<const Catalog>> FromBytes(std::vector<std::byte> image);
   // Maps a saved catalog; the same checks.
   static Result<std::shared_ptr<const Catalog>> Map(const std::string& absolute_path);
@@ -110,6 +111,7 @@ class Catalog {
   virtual Result<Range> SampleRange(SampleId sample, std::uint32_t part) const = 0;
   // The pieces of one extent, in image order: piece i is the intersection with the extent of
   // sample first_sample + i. Appends sample_count ranges {offset, length within the extent}.
+  // kPack: piece i is the extent's i-th chunk record, and there are as many as it has chunks.
   virtual Status Pieces(ExtentId extent, std::vector<Range>& pieces) const = 0;
   // The sample's key (tar key, file path beneath the root, or its number).
   virtual Result<std::string> SampleKey(SampleId sample) const = 0;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "compress/encode/pack_test_model.h"
 #include "server/catalog/catalog_test_fixture.h"
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/record_text.h"
@@ -63,6 +64,26 @@ void WriteCatalogs(SeedWriter& seeds) {
   if (catalog.has_value()) seeds.Write("catalog", BytesText((*catalog)->image()));
 }
 
+// Packs with and without keys, in few and in many extents.
+void WritePackCatalogs(SeedWriter& seeds) {
+  const compress::TestFolder folder;
+  DatasetSource source;
+  source.name = "seed";
+  for (const bool keyed : {true, false}) {
+    io::MemoryBackend backend;
+    for (const char* path : {"/packs/a.pack", "/packs/b.pack"}) {
+      compress::PackModel model = compress::MakeModel(keyed ? 3 : 9, keyed ? 1 : 2);
+      model.schema.keyed = keyed;
+      if (!keyed) model.keys.clear();
+      if (!backend.AddFile(path, compress::WritePack(model, folder)).has_value()) return;
+    }
+    auto root = backend.OpenDirectory("/packs");
+    source.extent_bytes = keyed ? 2000 : 32'768;
+    const auto catalog = BuildFromMetadata(backend, **root, source, nullptr);
+    if (catalog.has_value()) seeds.Write("catalog", BytesText((*catalog)->image()));
+  }
+}
+
 void WriteTars(SeedWriter& seeds) {
   seeds.Write("tar", TarFileText("a/1.jpg", "one") + TarFileText("a/1.cls", "7") +
                               TarEndText());
@@ -100,5 +121,6 @@ int main(int argc, char** argv) {
   forebay::catalog::WriteTars(seeds);
   forebay::catalog::WriteHeaders(seeds);
   forebay::catalog::WriteSelections(seeds);
+  forebay::catalog::WritePackCatalogs(seeds);
   return seeds.is_good() ? 0 : 1;
 }

@@ -44,7 +44,8 @@ std::uint64_t ExtentIdentity(const catalog::ExtentInfo& extent,
 ExtentKey KeyOf(const catalog::Catalog& catalog, ExtentId extent);
 
 // The checksums taken when an extent's bytes first came off the GFS (design 7.1). Piece i is
-// the part of sample info.first_sample + i that lies in this extent.
+// the part of sample info.first_sample + i that lies in this extent, or, in a data set of packs,
+// the extent's i-th chunk.
 struct ExtentChecksums {
   std::uint64_t image = 0;
   std::vector<std::uint64_t> pieces;
