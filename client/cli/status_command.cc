@@ -1,4 +1,6 @@
 // `forebay status`: what a daemon has, does and has read.
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include <fmt/format.h>
@@ -38,7 +40,11 @@ Json StreamJson(const v1::StreamStatus& stream) {
           {"copied_views", stream.copied_views()},
           {"hit_ram_samples", stream.hit_ram_samples()},
           {"hit_ssd_samples", stream.hit_ssd_samples()},
-          {"gfs_wait_samples", stream.gfs_wait_samples()}};
+          {"gfs_wait_samples", stream.gfs_wait_samples()},
+          {"decoded_chunks", stream.decoded_chunks()},
+          {"decoded_bytes", stream.decoded_bytes()},
+          {"decode_ns", stream.decode_ns()},
+          {"kept_samples", stream.kept_samples()}};
 }
 
 Json StatusJson(const v1::StatusReply& reply) {
@@ -57,6 +63,14 @@ Json StatusJson(const v1::StatusReply& reply) {
                  {"reads", reply.gfs().reads()},
                  {"bytes", reply.gfs().bytes()},
                  {"stats", reply.gfs().stats()}}}};
+  const v1::DecodeStatus& decode = reply.decode();
+  json["decode"] = {{"capacity_bytes", decode.capacity_bytes()},
+                    {"used_bytes", decode.used_bytes()},
+                    {"units", decode.units()},
+                    {"hits", decode.hits()},
+                    {"shared", decode.shared()},
+                    {"decoded", decode.decoded()},
+                    {"evictions", decode.evictions()}};
   json["tiers"] = Json::array();
   for (const v1::TierStatus& tier : reply.tiers()) json["tiers"].push_back(TierJson(tier));
   json["datasets"] = Json::array();
@@ -110,17 +124,30 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
                HumanCount(stream.gfs_wait_samples())});
   }
   if (table.row_count() != 0) context.out << '\n' << table.ToString();
+  for (const v1::StreamStatus& stream : reply.streams()) {
+    if (stream.decoded_bytes() + stream.kept_samples() == 0) continue;
+    const double seconds = static_cast<double>(stream.decode_ns()) / 1e9;
+    const double amplification = static_cast<double>(stream.decoded_bytes()) /
+                                 static_cast<double>(std::max<std::uint64_t>(1, stream.bytes()));
+    context.out << fmt::format(
+        "{} {}/{}: decoded {} of {} chunks in {}, {:.2f} times what was delivered; {} values were "
+        "decoded already\n",
+        stream.name(), stream.rank(), stream.ranks(), HumanBytes(stream.decoded_bytes()),
+        HumanCount(stream.decoded_chunks()), HumanSeconds(seconds), amplification,
+        HumanCount(stream.kept_samples()));
+  }
 }
 
 void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
   context.out << fmt::format(
       "forebayd {} (pid {}), job '{}', up {}, {} I/O, {} clients\n"
-      "memory limit {}, slots {} of {}\n"
+      "memory limit {}, slots {} of {}, decoded chunks {} of {}\n"
       "GFS: {} opens, {} reads, {} bytes ({}), {} stats\n",
       reply.version(), reply.pid(), reply.job_id(),
       HumanSeconds(static_cast<double>(reply.uptime_ms()) / 1000), reply.io_backend(),
       reply.clients(), HumanBytes(reply.memory_limit_bytes()),
       HumanBytes(reply.slot_bytes_used()), HumanBytes(reply.slot_bytes_capacity()),
+      HumanBytes(reply.decode().used_bytes()), HumanBytes(reply.decode().capacity_bytes()),
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));

@@ -63,6 +63,10 @@ inline constexpr std::uint32_t kClientsMax = 256;            // connections of o
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;
 inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // per client
+inline constexpr std::uint64_t kDecodedUnitBytesMax = 128 * kMiB;  // a run of samples that is
+                                                     // decoded at once; of longer ones each alone
+inline constexpr std::uint64_t kDecodeReadBytesMax = 16 * kMiB;  // of chunks read ahead from SSD
+                                                     // for one batch
 inline constexpr int kRefetchMax = 3;                // wrong bytes from SSD: then DATA_LOSS
 inline constexpr int kReconnectsWithoutBatchMax = 8; // of one stream: then UNAVAILABLE
 

@@ -35,6 +35,8 @@ struct Config {
   // [slots], [stream]
   std::string slots_capacity;
   std::string view_pin_capacity;
+  // [decode]
+  std::string decode_capacity;
   // [stage]
   std::uint64_t stage_readers = 8;
   std::uint64_t stage_requests = 8;

@@ -154,6 +154,10 @@ std::vector<ConfigKey> StreamKeys() {
        "Extents that the views of one stream may pin: bytes or a share of tier.ram.capacity; "
        "samples of further extents are copied to slots, and counted.",
        Capacity(&Config::view_pin_capacity)},
+      {"decode.capacity", "10%",
+       "Memory for decoded chunks of packed data sets, kept while some order needs them soon: "
+       "bytes or a share of memory.",
+       Capacity(&Config::decode_capacity)},
       {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_readers, text, 64);

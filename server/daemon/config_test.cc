@@ -64,7 +64,7 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 19> kKeyCases = {{
+constexpr std::array<KeyCase, 20> kKeyCases = {{
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
@@ -80,6 +80,7 @@ constexpr std::array<KeyCase, 19> kKeyCases = {{
     {"tier.scrub.enabled", "false", "off"},
     {"tier.scrub.bytes_per_second", "1GiB", "1KiB"},
     {"slots.capacity", "64MiB", "1KiB"},
+    {"decode.capacity", "64MiB", "much"},
     {"stream.view_pin_capacity", "1GiB", ""},
     {"stage.readers", "1", "0"},
     {"stage.requests", "64", "0"},

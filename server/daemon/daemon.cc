@@ -270,9 +270,15 @@ Status Daemon::OpenStreams() {
                                 *backend_, static_cast<std::uint32_t>(workers), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
+  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
+  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
+  decoded_ = std::make_unique<fetch::DecodedCache>(
+      *decoded,
+      [this](const fetch::UnitSamples& samples) { return future_.NextUse(samples); });
   registry_ = std::make_unique<stream::StreamRegistry>(
       stream::RegistryOptions{.has_ssd = store_ != nullptr, .view_pin_bytes = *pin},
       stream::RegistryParts{.fetcher = *fetcher_,
+                            .decoded = *decoded_,
                             .executor = *executor_,
                             .slots = *slots_,
                             .future = future_,

@@ -103,6 +103,7 @@ class Daemon final : public AdminTarget {
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

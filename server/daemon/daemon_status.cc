@@ -21,6 +21,16 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_bad_extents(stats.bad_extents);
 }
 
+void FillDecode(const fetch::DecodedCache::Stats& stats, v1::DecodeStatus& message) {
+  message.set_capacity_bytes(stats.capacity_bytes);
+  message.set_used_bytes(stats.used_bytes);
+  message.set_units(stats.units);
+  message.set_hits(stats.hits);
+  message.set_shared(stats.shared);
+  message.set_decoded(stats.decoded);
+  message.set_evictions(stats.evictions);
+}
+
 }  // namespace
 
 v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
@@ -64,7 +74,10 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
   reply.set_slot_bytes_capacity(slots_->capacity_bytes());
   reply.set_slot_bytes_used(slots_->used_bytes());
-  reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes());
+  const fetch::DecodedCache::Stats decoded = decoded_->stats();
+  reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
+                               decoded.capacity_bytes);
+  FillDecode(decoded, *reply.mutable_decode());
   const stream::SessionStats totals = registry_->totals();
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
@@ -112,6 +125,10 @@ v1::StatusReply Daemon::StatusNow() {
     stream.set_hit_ram_samples(summary.stats.ram_samples);
     stream.set_hit_ssd_samples(summary.stats.ssd_samples);
     stream.set_gfs_wait_samples(summary.stats.waited_samples);
+    stream.set_decoded_chunks(summary.stats.decode.chunks);
+    stream.set_decoded_bytes(summary.stats.decode.bytes);
+    stream.set_decode_ns(summary.stats.decode.ns);
+    stream.set_kept_samples(summary.stats.decode.kept_samples);
   }
   return reply;
 }

@@ -83,6 +83,19 @@ void WriteScrub(const v1::ScrubStatus& scrub, FamilyWriter& out) {
               Number(scrub.bad_extents()));
 }
 
+void WriteDecode(const v1::DecodeStatus& decode, FamilyWriter& out) {
+  out.Gauge("forebay_decode_capacity_bytes", "Configured room for decoded chunks.", {},
+            Number(decode.capacity_bytes()));
+  out.Gauge("forebay_decode_used_bytes", "Taken by decoded chunks.", {},
+            Number(decode.used_bytes()));
+  out.Counter("forebay_decode_units_total", "Runs of samples decoded.", {},
+              Number(decode.decoded()));
+  out.Counter("forebay_decode_hits_total", "Runs of samples found decoded.", {},
+              Number(decode.hits()));
+  out.Counter("forebay_decode_evictions_total", "Runs of samples dropped again.", {},
+              Number(decode.evictions()));
+}
+
 void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::DatasetStatus& dataset : status.datasets()) {
     const std::vector<Label> labels = {{"dataset", dataset.name()}};
@@ -110,6 +123,10 @@ void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
                 Number(stream.bytes()));
     out.Counter("forebay_stream_gfs_wait_samples_total", "Samples that waited for the GFS.",
                 labels, Number(stream.gfs_wait_samples()));
+    out.Counter("forebay_stream_decoded_bytes_total", "Bytes decoded for it from packs.", labels,
+                Number(stream.decoded_bytes()));
+    out.Counter("forebay_stream_decode_seconds_total", "Time of its threads spent decoding.",
+                labels, Number(stream.decode_ns()) / 1e9);
   }
 }
 
@@ -133,6 +150,7 @@ class StatusCollector final : public prometheus::Collectable {
               Number(status.slot_bytes_used()));
     WriteTiers(status, out);
     WriteScrub(status.scrub(), out);
+    WriteDecode(status.decode(), out);
     WriteDatasets(status, out);
     WriteStreams(status, out);
     return out.Take();

@@ -26,6 +26,21 @@ struct BatchHold {
   tier::ArenaBlock slot;
 };
 
+// What decoding a batch took; nothing where the data set is not packed.
+struct DecodeCounts {
+  std::uint64_t chunks = 0;
+  std::uint64_t bytes = 0;        // that came out
+  std::uint64_t ns = 0;           // of this batch's thread
+  std::uint64_t kept_samples = 0; // values that were decoded already
+
+  void Add(const DecodeCounts& other) {
+    chunks += other.chunks;
+    bytes += other.bytes;
+    ns += other.ns;
+    kept_samples += other.kept_samples;
+  }
+};
+
 struct AssembledBatch {
   BatchName name;
   std::uint64_t first_position = 0;
@@ -38,6 +53,7 @@ struct AssembledBatch {
   std::uint32_t ssd_samples = 0;     // read from SSD
   std::uint64_t ram_bytes = 0;       // of them
   std::uint64_t ssd_bytes = 0;
+  DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
 };
 

@@ -8,18 +8,9 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
-namespace {
-
-constexpr std::uint64_t kRowAlignment = 64;   // of a field within a slot: one cache line
-constexpr std::uint64_t kPackAlignment = 16;  // of a variable-size value within it
-
-std::uint64_t AlignUp(std::uint64_t value, std::uint64_t alignment) {
-  return (value + alignment - 1) / alignment * alignment;
-}
-
-}  // namespace
 
 Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
@@ -39,6 +30,13 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
     indices_[i] = order.Forward(spec.plan.Resolve(slice.first + i).position);
   }
   samples_.resize(slice.count);
+  is_packed_ = spec.catalog->packs() != nullptr;
+  if (is_packed_) {
+    for (std::uint64_t i = 0; i < slice.count; ++i) {
+      samples_[i] = spec.selection->At(indices_[i]).value();
+    }
+    return packed_.Plan(spec, samples_);
+  }
   locations_.resize(slice.count * field_count_);
   pieces_.clear();
   piece_begin_.clear();
@@ -103,11 +101,17 @@ Result<AssembledBatch> BatchAssembler::Assemble(const StreamSpec& spec,
                                                 std::vector<tier::ExtentRef> refs,
                                                 tier::RamArena& slots, io::IoQueue& queue,
                                                 std::vector<tier::ExtentRef>& bad) {
-  FOREBAY_CHECK(refs.size() == extents_.size());
+  FOREBAY_CHECK(refs.size() == extents().size());
   AssembledBatch batch;
   batch.name = name_;
   batch.first_position = first_position_;
   batch.padded_count = padded_count_;
+  if (is_packed_) {
+    FOREBAY_TRY(packed_.Fill(spec, {.refs = refs, .slots = slots, .queue = queue, .bad = bad},
+                             batch));
+    batch.sample_ids = samples_;
+    return batch;
+  }
   FOREBAY_TRY(Materialise(spec, limits, refs, slots, queue, batch, bad));
   batch.fields.resize(field_count_);
   const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;

@@ -12,6 +12,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/piece_reader.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/packed_gather.h"
 
 namespace forebay::stream {
 
@@ -28,9 +29,15 @@ struct AssembleLimits {
 // thread-safe.
 class BatchAssembler {
  public:
-  // Resolves the batch's samples; extents() then lists what is needed, each once.
+  // `decoded` is borrowed: what packed data sets decode to.
+  explicit BatchAssembler(fetch::DecodedCache& decoded) : packed_(decoded) {}
+
+  // Resolves the batch's samples; extents() then lists what is needed, each once. Of a packed
+  // data set that may be less the next time, or more: it depends on what is decoded already.
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name);
-  std::span<const ExtentId> extents() const { return extents_; }
+  std::span<const ExtentId> extents() const {
+    return is_packed_ ? packed_.extents() : std::span<const ExtentId>(extents_);
+  }
 
   // Puts the batch together. `refs` are the planned extents, in order. `slots` gives memory for
   // what must be copied or read: kResourceExhausted where it has none now, and the call may be
@@ -74,6 +81,8 @@ class BatchAssembler {
   void FillConstants(std::size_t field, AssembledField& out) const;
   Status FillContiguous(const StreamSpec& spec, tier::RamArena& slots, AssembledBatch& batch);
 
+  PackedGather packed_;
+  bool is_packed_ = false;
   std::vector<bool> pins_;  // of extents_: views may point into it
   BatchName name_;
   std::uint64_t first_position_ = 0;

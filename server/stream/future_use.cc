@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace forebay::stream {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0} - 1;
+
+}  // namespace
 
 void StreamFuture::Advance(EpochId epoch, std::uint64_t position) {
   std::lock_guard lock(mutex_);
@@ -17,7 +22,7 @@ StreamFuture::Reach StreamFuture::ReachOf(ExtentId extent, EpochId epoch) {
       (static_cast<std::uint64_t>(epoch.value() - epoch_.value()) << 32) | extent.value();
   const auto [entry, inserted] = reaches_.try_emplace(key);
   if (!inserted) return entry->second;
-  const Order order(spec_->order, epoch);
+  const Order& order = OrderOf(epoch);
   const catalog::ExtentInfo info = spec_->catalog->extent(extent);
   Reach reach;
   for (std::uint32_t i = 0; i < info.sample_count; ++i) {
@@ -32,8 +37,34 @@ StreamFuture::Reach StreamFuture::ReachOf(ExtentId extent, EpochId epoch) {
   return reach;
 }
 
+const Order& StreamFuture::OrderOf(EpochId epoch) {
+  std::optional<Order>& order = orders_[epoch.value() % 2];
+  if (!order || order->epoch() != epoch) order.emplace(spec_->order, epoch);
+  return *order;
+}
+
+std::uint64_t StreamFuture::StepsUntilAny(std::uint64_t first, std::uint32_t count) {
+  std::lock_guard lock(mutex_);
+  const std::uint64_t size = spec_->selection->size();
+  for (std::uint32_t later = 0; later < 2; ++later) {
+    const Order& order = OrderOf(EpochId(epoch_.value() + later));
+    const std::uint64_t from = later == 0 ? position_ : 0;
+    std::uint64_t soonest = ~std::uint64_t{0};
+    for (std::uint64_t sample = first; sample < first + count; ++sample) {
+      const std::uint64_t index = spec_->selection->IndexOf(SampleId(sample));
+      if (index >= size) continue;
+      const std::uint64_t position = order.Inverse(index).value();
+      if (position >= from) soonest = std::min(soonest, position);
+    }
+    if (soonest == ~std::uint64_t{0}) continue;
+    const std::uint64_t passed = later == 0 ? 0 : spec_->plan.sample_count();
+    return (passed + soonest - std::min(position_, passed + soonest)) /
+           spec_->plan.global_batch();
+  }
+  return kNever;
+}
+
 std::uint64_t StreamFuture::StepsUntil(ExtentId extent) {
-  constexpr std::uint64_t kNever = ~std::uint64_t{0} - 1;
   std::lock_guard lock(mutex_);
   const std::uint64_t batch = spec_->plan.global_batch();
   const Reach now = ReachOf(extent, epoch_);
@@ -57,10 +88,20 @@ void FutureUse::Remove(const StreamFuture* future) {
 
 std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
   std::lock_guard lock(mutex_);
-  std::uint64_t soonest = ~std::uint64_t{0} - 1;
+  std::uint64_t soonest = kNever;
   for (const auto& future : futures_) {
     if (future->spec().dataset->hash() != key.dataset) continue;
     soonest = std::min(soonest, future->StepsUntil(key.extent));
+  }
+  return soonest;
+}
+
+std::uint64_t FutureUse::NextUse(const fetch::UnitSamples& samples) const {
+  std::lock_guard lock(mutex_);
+  std::uint64_t soonest = kNever;
+  for (const auto& future : futures_) {
+    if (future->spec().dataset->hash() != samples.dataset) continue;
+    soonest = std::min(soonest, future->StepsUntilAny(samples.first, samples.count));
   }
   return soonest;
 }

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "proto/contract/ids.h"
+#include "server/fetch/decoded_cache.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_key.h"
 
@@ -24,6 +26,8 @@ class StreamFuture {
   void Advance(EpochId epoch, std::uint64_t position);
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch.
   std::uint64_t StepsUntil(ExtentId extent);
+  // Steps until any of the samples [first, first + count) is needed, likewise.
+  std::uint64_t StepsUntilAny(std::uint64_t first, std::uint32_t count);
   const StreamSpec& spec() const { return *spec_; }
 
  private:
@@ -33,12 +37,14 @@ class StreamFuture {
     std::uint64_t last = 0;
   };
   Reach ReachOf(ExtentId extent, EpochId epoch);
+  const Order& OrderOf(EpochId epoch);  // of epoch_ or the one after it
 
   const std::shared_ptr<const StreamSpec> spec_;
   std::mutex mutex_;
   EpochId epoch_;
   std::uint64_t position_ = 0;
   std::unordered_map<std::uint64_t, Reach> reaches_;  // of epoch_ and the one after it
+  std::optional<Order> orders_[2];                    // likewise, by parity
 };
 
 // All open streams. Thread-safe.
@@ -48,6 +54,8 @@ class FutureUse {
   void Remove(const StreamFuture* future);
   // The minimum over streams; ~0 - 1 where no stream will read it.
   std::uint64_t NextUse(const tier::ExtentKey& key) const;
+  // The same for any of some samples.
+  std::uint64_t NextUse(const fetch::UnitSamples& samples) const;
 
  private:
   mutable std::mutex mutex_;

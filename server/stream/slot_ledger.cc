@@ -19,6 +19,11 @@ std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * 
 
 SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
   if (spec.batch_bytes_max == 0) return {};
+  const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
+  if (spec.catalog->packs() != nullptr) {
+    // Decoded samples are copied to a slot, also as views; chunks are read to other memory.
+    return {.held_bytes = Pages(spec.batch_bytes_max + padding), .scratch_bytes = 0};
+  }
   const std::uint64_t samples = spec.plan.global_batch() / spec.plan.ranks();
   const std::uint64_t extent_bytes =
       std::max<std::uint64_t>(1, spec.dataset->options().source.extent_bytes);
@@ -28,7 +33,6 @@ SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
       samples * spec.catalog->part_count() + 2 * spec.batch_bytes_max / extent_bytes;
   const std::uint64_t read_bytes = Pages(spec.batch_bytes_max + pieces * 2 * kPage);
   if (spec.delivery == Delivery::kContiguous || spec.inline_payload) {
-    const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
     return {.held_bytes = Pages(spec.batch_bytes_max + padding),
             .scratch_bytes = policy.has_ssd ? read_bytes : 0};
   }

@@ -23,6 +23,7 @@ void Add(SessionStats& total, const SessionStats& part) {
   total.ssd_bytes += part.ssd_bytes;
   total.waited_samples += part.waited_samples;
   total.copied_views += part.copied_views;
+  total.decode.Add(part.decode);
   total.held += part.held;
 }
 
@@ -226,7 +227,7 @@ void StreamRegistry::ExpireParked() {
 
 std::unique_ptr<BatchAssembler> StreamRegistry::TakeAssembler() {
   std::lock_guard lock(mutex_);
-  if (assemblers_.empty()) return std::make_unique<BatchAssembler>();
+  if (assemblers_.empty()) return std::make_unique<BatchAssembler>(parts_.decoded);
   std::unique_ptr<BatchAssembler> assembler = std::move(assemblers_.back());
   assemblers_.pop_back();
   return assembler;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/fetch/decoded_cache.h"
 #include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/io/clock.h"
@@ -30,6 +31,7 @@ struct RegistryOptions {
 // What streams work with; borrowed, must outlive the registry's sessions.
 struct RegistryParts {
   fetch::Fetcher& fetcher;
+  fetch::DecodedCache& decoded;
   fetch::Executor& executor;
   tier::RamArena& slots;
   FutureUse& future;

@@ -98,6 +98,25 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
   }
 }
 
+// What the job waited for, in the order of `extents`. False, and nothing is kept, where something
+// is missing: what is decoded already may have changed since, and with it what is needed.
+bool StreamSession::TakeWaitedFor(Job& job, std::span<const ExtentId> extents,
+                                  std::vector<tier::ExtentRef>& refs) {
+  const std::vector<tier::ExtentRef> held = std::exchange(job.refs, {});
+  if (held.empty()) return false;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const auto is_it = [&](const tier::ExtentRef& ref) { return ref->key.extent == extents[i]; };
+    const auto found = i < held.size() && is_it(held[i]) ? held.begin() + i
+                                                         : std::ranges::find_if(held, is_it);
+    if (found == held.end()) {
+      refs.clear();
+      return false;
+    }
+    refs.push_back(*found);
+  }
+  return true;
+}
+
 void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue) {
   if (closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   std::unique_ptr<BatchAssembler> assembler = registry_.TakeAssembler();
@@ -107,9 +126,8 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     registry_.GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
   }
-  std::vector<tier::ExtentRef> refs = std::move(job->refs);
-  job->refs.clear();
-  if (refs.empty() &&
+  std::vector<tier::ExtentRef> refs;
+  if (!TakeWaitedFor(*job, assembler->extents(), refs) &&
       !registry_.parts_.fetcher.TryAcquire(*spec_->dataset, assembler->extents(), refs)) {
     std::vector<ExtentId> extents(assembler->extents().begin(), assembler->extents().end());
     registry_.GiveAssembler(std::move(assembler));
@@ -118,7 +136,9 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
     return ref->tier == tier::TierKind::kSsd;
   });
-  job->takes_unasked = reads_ssd && spec_->batch_bytes_max == 0;
+  // Chunks are read to memory that slots know nothing of.
+  const bool is_packed = spec_->catalog->packs() != nullptr;
+  job->takes_unasked = reads_ssd && spec_->batch_bytes_max == 0 && !is_packed;
   if (!registry_.BeginAttempt(job, reads_ssd ? need_.scratch_bytes : 0)) {
     return registry_.GiveAssembler(std::move(assembler));
   }
@@ -228,6 +248,7 @@ void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
   stats_.ssd_bytes += batch.ssd_bytes;
   stats_.waited_samples += job.waited ? samples : 0;
   stats_.copied_views += batch.copied_views;
+  stats_.decode.Add(batch.decode);
   stats_.digest += BatchDigest({.epoch = batch.name.epoch,
                                 .step = batch.name.step,
                                 .micro_size = batch.name.micro_size,

@@ -36,6 +36,7 @@ struct SessionStats {
   std::uint64_t batches = 0, samples = 0, padded = 0, bytes = 0;
   std::uint64_t ram_samples = 0, ssd_samples = 0, waited_samples = 0, copied_views = 0;
   std::uint64_t ram_bytes = 0, ssd_bytes = 0;
+  DecodeCounts decode;
   std::uint64_t digest = 0;  // sum of BatchDigest over delivered batches
   std::uint32_t held = 0;    // batches with the reader
 };
@@ -79,6 +80,8 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   };
   void Start(const std::shared_ptr<Job>& job);
   void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
+  static bool TakeWaitedFor(Job& job, std::span<const ExtentId> extents,
+                            std::vector<tier::ExtentRef>& refs);
   void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
   void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
   std::uint64_t ExcessOf(const AssembledBatch& batch) const;

@@ -140,11 +140,16 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                                                                .clock = self.clock_,
                                                                .next_use = next_use}));
   self.fetcher_ = std::make_unique<fetch::Fetcher>(*self.cache_, *self.stager_, self.peers_);
+  self.decoded_ = std::make_unique<fetch::DecodedCache>(
+      options.decoded_bytes, [raw = made.get()](const fetch::UnitSamples& samples) {
+        return raw->future_.NextUse(samples);
+      });
   FOREBAY_ASSIGN(self.executor_, fetch::ThreadExecutor::Create(backend, options.workers, 16));
   self.registry_ = std::make_unique<StreamRegistry>(
       RegistryOptions{.has_ssd = options.ssd_bytes > 0,
                       .view_pin_bytes = options.view_pin_bytes},
       RegistryParts{.fetcher = *self.fetcher_,
+                    .decoded = *self.decoded_,
                     .executor = *self.executor_,
                     .slots = *self.slots_,
                     .future = self.future_,

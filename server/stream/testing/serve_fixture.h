@@ -69,6 +69,7 @@ struct ServeOptions {
   std::uint32_t readers = 2;
   std::uint32_t workers = 2;
   bool persist = false;
+  std::uint64_t decoded_bytes = 1 << 20;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
 };
 
@@ -127,6 +128,7 @@ class ServeFixture {
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
+  std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
   std::unique_ptr<StreamRegistry> registry_;
 };

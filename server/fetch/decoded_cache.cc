@@ -1,0 +1,155 @@
+#include "server/fetch/decoded_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::fetch {
+namespace {
+
+// Units looked at when room is needed: asking when samples are needed costs an inverse
+// permutation each, so a cache of very many small units looks at a part of them in turn.
+constexpr std::size_t kExaminedMax = 512;
+constexpr std::uint64_t kSpareShare = 16;  // eviction leaves this part of the capacity free
+
+}  // namespace
+
+std::span<const std::byte> DecodedUnit::Sample(std::uint32_t index) const {
+  FOREBAY_CHECK(index < samples);
+  if (ends.empty()) {
+    const std::size_t sample_bytes = bytes.size() / samples;
+    return bytes.span().subspan(index * sample_bytes, sample_bytes);
+  }
+  const std::uint64_t begin = index == 0 ? 0 : ends[index - 1];
+  return bytes.span().subspan(begin, ends[index] - begin);
+}
+
+UnitRef DecodedCache::Find(const UnitKey& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(key);
+  if (found == index_.end()) return nullptr;
+  ++counts_.hits;
+  return kept_[found->second].unit;
+}
+
+Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples,
+                                  const Decode& decode) {
+  std::shared_ptr<Flight> flight;
+  {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const auto found = index_.find(key);
+      if (found != index_.end()) {
+        ++counts_.hits;
+        return kept_[found->second].unit;
+      }
+      const auto [entry, inserted] = flights_.try_emplace(key);
+      if (inserted) {
+        flight = entry->second = std::make_shared<Flight>();
+        break;
+      }
+      const std::shared_ptr<Flight> other = entry->second;
+      landed_.wait(lock, [&] { return other->over; });
+      if (other->unit) {
+        ++counts_.shared;
+        return other->unit;
+      }
+      // It failed for the other, who may have had bad bytes: this one tries with its own.
+    }
+  }
+  Result<DecodedUnit> decoded = decode();
+  Result<UnitRef> result = UnitRef();
+  if (decoded.has_value()) {
+    result = std::make_shared<const DecodedUnit>(std::move(*decoded));
+  } else {
+    result = decoded.error();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    flights_.erase(key);
+    flight->over = true;
+    if (result.has_value()) {
+      flight->unit = *result;
+      ++counts_.decoded;
+      KeepLocked(key, samples, *result);
+    }
+  }
+  landed_.notify_all();
+  return result;
+}
+
+bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return MakeRoomLocked(samples, bytes, /*only_ask=*/true);
+}
+
+void DecodedCache::KeepLocked(const UnitKey& key, const UnitSamples& samples,
+                              const UnitRef& unit) {
+  if (!MakeRoomLocked(samples, unit->memory_bytes(), /*only_ask=*/false)) return;
+  index_[key] = kept_.size();
+  kept_.push_back({.key = key, .samples = samples, .unit = unit});
+  used_bytes_ += unit->memory_bytes();
+}
+
+// Drops what is needed farther than `samples`, farthest first, until `bytes` more fit; like is
+// not traded for like. Nothing is dropped where that does not suffice.
+bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
+                                  bool only_ask) {
+  if (bytes > capacity_bytes_) return false;
+  if (used_bytes_ <= capacity_bytes_ - bytes) return true;
+  struct Candidate {
+    std::uint64_t next_use;
+    std::size_t index;
+  };
+  const std::uint64_t next_use = next_use_(samples);
+  std::vector<Candidate> candidates;
+  std::uint64_t freed = 0;
+  const std::size_t examined = std::min(kept_.size(), kExaminedMax);
+  for (std::size_t i = 0; i < examined; ++i) {
+    const std::size_t index = (hand_ + i) % kept_.size();
+    const std::uint64_t use = next_use_(kept_[index].samples);
+    if (use <= next_use) continue;
+    candidates.push_back({use, index});
+    freed += kept_[index].unit->memory_bytes();
+  }
+  if (used_bytes_ - freed > capacity_bytes_ - bytes) return false;
+  if (only_ask) return true;
+  std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
+    return a.next_use != b.next_use ? a.next_use > b.next_use : a.index > b.index;
+  });
+  const std::uint64_t low = capacity_bytes_ - capacity_bytes_ / kSpareShare;
+  std::vector<std::size_t> dropped;
+  for (const Candidate& candidate : candidates) {
+    const bool fits = used_bytes_ <= capacity_bytes_ - bytes;
+    if (fits && used_bytes_ + bytes <= low) break;
+    used_bytes_ -= kept_[candidate.index].unit->memory_bytes();
+    dropped.push_back(candidate.index);
+  }
+  hand_ = kept_.empty() ? 0 : (hand_ + examined) % kept_.size();
+  // From the end, so that what takes a dropped one's place is never itself to be dropped.
+  std::ranges::sort(dropped, std::greater<>());
+  for (const std::size_t index : dropped) DropLocked(index);
+  return true;
+}
+
+void DecodedCache::DropLocked(std::size_t index) {
+  index_.erase(kept_[index].key);
+  if (index + 1 != kept_.size()) {
+    kept_[index] = std::move(kept_.back());
+    index_[kept_[index].key] = index;
+  }
+  kept_.pop_back();
+  ++counts_.evictions;
+}
+
+DecodedCache::Stats DecodedCache::stats() const {
+  std::lock_guard lock(mutex_);
+  Stats stats = counts_;
+  stats.capacity_bytes = capacity_bytes_;
+  stats.used_bytes = used_bytes_;
+  stats.units = kept_.size();
+  return stats;
+}
+
+}  // namespace forebay::fetch

@@ -1,0 +1,122 @@
+// DecodedCache: what chunks of packed data decode to, kept for as long as some order will need it
+// soon. Memory of this process only: samples are copied from it into slots.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/tier/extent_key.h"
+
+namespace forebay::fetch {
+
+// Memory that is not cleared before it is written.
+class RawBytes {
+ public:
+  RawBytes() = default;
+  explicit RawBytes(std::size_t size)
+      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  std::span<std::byte> span() { return {bytes_.get(), size_}; }
+  std::span<const std::byte> span() const { return {bytes_.get(), size_}; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  std::size_t size_ = 0;
+};
+
+// A run of samples of one field, decoded.
+struct DecodedUnit {
+  RawBytes bytes;                   // samples one after the other
+  std::vector<std::uint64_t> ends;  // of each sample in `bytes`; empty: all of one size
+  std::uint32_t samples = 0;
+
+  std::span<const std::byte> Sample(std::uint32_t index) const;
+  std::size_t memory_bytes() const { return bytes.size() + ends.size() * sizeof(ends[0]); }
+};
+using UnitRef = std::shared_ptr<const DecodedUnit>;
+
+// Where a unit's first chunk lies: no two units have the same.
+struct UnitKey {
+  tier::ExtentKey extent;
+  std::uint32_t piece = 0;
+  bool operator==(const UnitKey&) const = default;
+};
+
+// Which samples a unit holds: so that one can ask when they are needed.
+struct UnitSamples {
+  std::uint64_t dataset = 0;  // tier::DatasetHash
+  std::uint64_t first = 0;
+  std::uint32_t count = 0;
+};
+
+// When any of the samples is needed next (smaller is sooner, ~0 never). Asked under the cache's
+// lock; must not call back into it.
+using SampleNextUse = std::function<std::uint64_t(const UnitSamples&)>;
+
+// Thread-safe.
+class DecodedCache {
+ public:
+  // `capacity_bytes` 0: nothing is kept, but readers that want the same unit at the same time
+  // still share one decoding.
+  DecodedCache(std::uint64_t capacity_bytes, SampleNextUse next_use)
+      : capacity_bytes_(capacity_bytes), next_use_(std::move(next_use)) {}
+
+  // The unit, if it is kept; counts a hit.
+  UnitRef Find(const UnitKey& key);
+
+  // The unit, decoded by `decode` unless it is kept or another thread decodes it right now, which
+  // is waited for. `decode` runs without a lock and must not call into the cache.
+  using Decode = std::function<Result<DecodedUnit>()>;
+  Result<UnitRef> Get(const UnitKey& key, const UnitSamples& samples, const Decode& decode);
+
+  // Whether a unit of so many bytes would be kept now.
+  bool WouldKeep(const UnitSamples& samples, std::uint64_t bytes);
+
+  struct Stats {
+    std::uint64_t capacity_bytes = 0, used_bytes = 0, units = 0;
+    std::uint64_t hits = 0, shared = 0, decoded = 0, evictions = 0;
+  };
+  Stats stats() const;
+
+ private:
+  struct KeyHash {
+    std::size_t operator()(const UnitKey& key) const {
+      return tier::ExtentKeyHash()(key.extent) + key.piece * 0x9E3779B97F4A7C15ULL;
+    }
+  };
+  struct Kept {
+    UnitKey key;
+    UnitSamples samples;
+    UnitRef unit;
+  };
+  // One decoding under way.
+  struct Flight {
+    bool over = false;
+    UnitRef unit;  // null where it failed
+  };
+
+  bool MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes, bool only_ask);
+  void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit);
+  void DropLocked(std::size_t index);
+
+  const std::uint64_t capacity_bytes_;
+  const SampleNextUse next_use_;
+  mutable std::mutex mutex_;
+  std::condition_variable landed_;
+  std::unordered_map<UnitKey, std::shared_ptr<Flight>, KeyHash> flights_;
+  std::vector<Kept> kept_;
+  std::unordered_map<UnitKey, std::size_t, KeyHash> index_;  // in kept_
+  std::size_t hand_ = 0;  // where the next search for what may go begins
+  std::uint64_t used_bytes_ = 0;
+  Stats counts_;
+};
+
+}  // namespace forebay::fetch

@@ -1,0 +1,224 @@
+// DecodedCache: what is kept, what goes, and that one unit is decoded once.
+#include "server/fetch/decoded_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace forebay::fetch {
+namespace {
+
+UnitKey KeyOf(std::uint32_t number) {
+  return {.extent = {.dataset = 1, .extent = ExtentId(number / 8), .identity = 5},
+          .piece = number % 8};
+}
+
+class DecodedCacheTest : public ::testing::Test {
+ protected:
+  // Unit `number` holds sample `number`; its bytes all say so.
+  Result<UnitRef> Get(DecodedCache& cache, std::uint32_t number, std::size_t bytes = 100) {
+    return cache.Get(KeyOf(number), SamplesOf(number), [&]() -> Result<DecodedUnit> {
+      ++decodings_;
+      return Unit(number, bytes);
+    });
+  }
+  static UnitSamples SamplesOf(std::uint32_t number) { return {1, number, 1}; }
+  static DecodedUnit Unit(std::uint32_t number, std::size_t bytes) {
+    DecodedUnit unit{.bytes = RawBytes(bytes), .ends = {}, .samples = 1};
+    for (std::byte& byte : unit.bytes.span()) byte = static_cast<std::byte>(number);
+    return unit;
+  }
+  DecodedCache Make(std::uint64_t capacity) {
+    return DecodedCache(capacity, [this](const UnitSamples& samples) {
+      const auto found = next_use_.find(samples.first);
+      return found == next_use_.end() ? samples.first : found->second;
+    });
+  }
+
+  std::map<std::uint64_t, std::uint64_t> next_use_;  // else the sample's number
+  std::atomic<int> decodings_ = 0;
+};
+
+TEST_F(DecodedCacheTest, KeepsAndFinds) {
+  DecodedCache cache = Make(1'000);
+  EXPECT_EQ(cache.Find(KeyOf(3)), nullptr);
+  const Result<UnitRef> unit = Get(cache, 3);
+  ASSERT_TRUE(unit.has_value());
+  EXPECT_EQ((*unit)->Sample(0).front(), std::byte{3});
+  EXPECT_EQ(cache.Find(KeyOf(3)), *unit);
+  ASSERT_TRUE(Get(cache, 3).has_value());
+  EXPECT_EQ(decodings_, 1);
+  const DecodedCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.units, 1U);
+  EXPECT_EQ(stats.used_bytes, 100U);
+  EXPECT_EQ(stats.hits, 2U);
+  EXPECT_EQ(stats.decoded, 1U);
+}
+
+TEST_F(DecodedCacheTest, FixedAndVariableSamples) {
+  DecodedUnit fixed{.bytes = RawBytes(12), .ends = {}, .samples = 3};
+  EXPECT_EQ(fixed.Sample(2).data(), fixed.bytes.span().data() + 8);
+  EXPECT_EQ(fixed.Sample(2).size(), 4U);
+  DecodedUnit variable{.bytes = RawBytes(12), .ends = {5, 5, 12}, .samples = 3};
+  EXPECT_EQ(variable.Sample(0).size(), 5U);
+  EXPECT_EQ(variable.Sample(1).size(), 0U);
+  EXPECT_EQ(variable.Sample(2).data(), variable.bytes.span().data() + 5);
+  EXPECT_EQ(variable.Sample(2).size(), 7U);
+}
+
+TEST_F(DecodedCacheTest, WhatIsNeededFarthestGoes) {
+  DecodedCache cache = Make(500);
+  for (std::uint32_t i = 1; i <= 5; ++i) ASSERT_TRUE(Get(cache, i * 10).has_value());
+  EXPECT_EQ(cache.stats().units, 5U);
+  ASSERT_TRUE(Get(cache, 5).has_value());
+  EXPECT_EQ(cache.Find(KeyOf(50)), nullptr);
+  EXPECT_NE(cache.Find(KeyOf(5)), nullptr);
+  EXPECT_NE(cache.Find(KeyOf(10)), nullptr);
+  EXPECT_LE(cache.stats().used_bytes, 500U);
+  EXPECT_GE(cache.stats().evictions, 1U);
+}
+
+TEST_F(DecodedCacheTest, WhatIsNeededLaterThanAllIsNotKept) {
+  DecodedCache cache = Make(300);
+  for (std::uint32_t i = 1; i <= 3; ++i) ASSERT_TRUE(Get(cache, i).has_value());
+  EXPECT_FALSE(cache.WouldKeep(SamplesOf(9), 100));
+  ASSERT_TRUE(Get(cache, 9).has_value());
+  EXPECT_EQ(cache.Find(KeyOf(9)), nullptr);
+  EXPECT_EQ(cache.stats().evictions, 0U);
+  EXPECT_TRUE(cache.WouldKeep(SamplesOf(0), 100));
+  EXPECT_EQ(cache.stats().units, 3U) << "asking drops nothing";
+}
+
+TEST_F(DecodedCacheTest, NothingIsDroppedForWhatDoesNotFitAnyway) {
+  DecodedCache cache = Make(300);
+  for (std::uint32_t i = 1; i <= 3; ++i) ASSERT_TRUE(Get(cache, i).has_value());
+  ASSERT_TRUE(Get(cache, 0, 301).has_value());
+  next_use_[2] = 0;  // as soon as the newcomer
+  next_use_[3] = 0;
+  ASSERT_TRUE(Get(cache, 0, 250).has_value());
+  EXPECT_EQ(cache.stats().units, 3U);
+}
+
+TEST_F(DecodedCacheTest, WithoutCapacityNothingIsKept) {
+  DecodedCache cache = Make(0);
+  EXPECT_FALSE(cache.WouldKeep(SamplesOf(1), 1));
+  ASSERT_TRUE(Get(cache, 1).has_value());
+  ASSERT_TRUE(Get(cache, 1).has_value());
+  EXPECT_EQ(decodings_, 2);
+  EXPECT_EQ(cache.stats().used_bytes, 0U);
+}
+
+TEST_F(DecodedCacheTest, ManyUnitsComeAndGoWithinTheCapacity) {
+  DecodedCache cache = Make(2'000 * 100);
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    next_use_[i] = (i * 7919) % 10'007;
+    ASSERT_TRUE(Get(cache, i).has_value());
+    ASSERT_LE(cache.stats().used_bytes, 2'000U * 100);
+  }
+  // The index still names what it should: every kept unit says its own number.
+  std::uint64_t found = 0;
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    const UnitRef unit = cache.Find(KeyOf(i));
+    if (!unit) continue;
+    ++found;
+    ASSERT_EQ(unit->Sample(0).front(), static_cast<std::byte>(i));
+  }
+  EXPECT_EQ(found, cache.stats().units);
+  EXPECT_GT(found, 1'500U);
+}
+
+TEST_F(DecodedCacheTest, AFailureIsTheCallersAlone) {
+  DecodedCache cache = Make(1'000);
+  const Result<UnitRef> failed = cache.Get(KeyOf(1), SamplesOf(1), []() -> Result<DecodedUnit> {
+    return Error(ErrorCode::kDataLoss, "bad bytes");
+  });
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code(), ErrorCode::kDataLoss);
+  ASSERT_TRUE(Get(cache, 1).has_value());
+  EXPECT_EQ(cache.stats().decoded, 1U);
+}
+
+// One decodes while three more want the same unit: they wait, and share it, also where it is
+// not kept.
+TEST_F(DecodedCacheTest, OneDecodingServesAllWhoWaitForIt) {
+  DecodedCache cache = Make(0);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool has_begun = false;
+  bool may_end = false;
+  std::thread first([&] {
+    const Result<UnitRef> unit =
+        cache.Get(KeyOf(7), SamplesOf(7), [&]() -> Result<DecodedUnit> {
+          std::unique_lock lock(mutex);
+          has_begun = true;
+          changed.notify_all();
+          changed.wait(lock, [&] { return may_end; });
+          ++decodings_;
+          return Unit(7, 64);
+        });
+    EXPECT_TRUE(unit.has_value());
+  });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return has_begun; });
+  }
+  std::atomic<int> served = 0;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      const Result<UnitRef> unit = Get(cache, 7, 64);
+      if (unit.has_value() && (*unit)->Sample(0).front() == std::byte{7}) ++served;
+    });
+  }
+  {
+    std::lock_guard lock(mutex);
+    may_end = true;
+  }
+  changed.notify_all();
+  first.join();
+  for (std::thread& thread : others) thread.join();
+  EXPECT_EQ(served, 3);
+  // Whoever came while it was under way shared it; whoever came after decoded it anew.
+  const DecodedCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.shared + stats.decoded, 4U);
+  EXPECT_EQ(static_cast<std::uint64_t>(decodings_), stats.decoded);
+}
+
+TEST_F(DecodedCacheTest, AfterAnothersFailureTheWaiterDecodesItself) {
+  DecodedCache cache = Make(1'000);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool has_begun = false;
+  bool may_fail = false;
+  std::thread first([&] {
+    const Result<UnitRef> unit =
+        cache.Get(KeyOf(2), SamplesOf(2), [&]() -> Result<DecodedUnit> {
+          std::unique_lock lock(mutex);
+          has_begun = true;
+          changed.notify_all();
+          changed.wait(lock, [&] { return may_fail; });
+          return Error(ErrorCode::kDataLoss, "bad bytes");
+        });
+    EXPECT_FALSE(unit.has_value());
+  });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return has_begun; });
+  }
+  std::thread second([&] { EXPECT_TRUE(Get(cache, 2).has_value()); });
+  {
+    std::lock_guard lock(mutex);
+    may_fail = true;
+  }
+  changed.notify_all();
+  first.join();
+  second.join();
+  EXPECT_EQ(decodings_, 1);
+}
+
+}  // namespace
+}  // namespace forebay::fetch

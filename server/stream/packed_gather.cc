@@ -1,0 +1,455 @@
+#include "server/stream/packed_gather.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "server/stream/slot_layout.h"
+
+namespace forebay::stream {
+
+using catalog::PackChunk;
+using compress::ChunkRecord;
+using compress::PackContext;
+using compress::PackField;
+using compress::TileRequest;
+using fetch::DecodedUnit;
+
+namespace {
+
+std::uint64_t NowNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+catalog::Range PieceOf(const PackChunk& chunk) {
+  return {.extent = chunk.extent, .offset = chunk.image_offset, .length = chunk.bytes()};
+}
+
+// Memory for `bytes`, kept for the next time.
+Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes) {
+  if (buffer.size() < bytes) {
+    buffer = io::AlignedBuffer();  // never both at once
+    FOREBAY_ASSIGN(buffer, io::AlignedBuffer::Create(static_cast<std::size_t>(bytes)));
+  }
+  return buffer.span();
+}
+
+}  // namespace
+
+Status PackedGather::Plan(const StreamSpec& spec, std::span<const std::uint64_t> samples) {
+  table_ = spec.catalog->packs();
+  FOREBAY_CHECK(table_ != nullptr);
+  row_count_ = samples.size();
+  PlanUnits(spec, samples);
+  PlanChunks();
+  return {};
+}
+
+// Values in order of field and, within a field, of the unit that was met first.
+void PackedGather::PlanUnits(const StreamSpec& spec, std::span<const std::uint64_t> samples) {
+  units_.clear();
+  unsorted_.clear();
+  unit_index_.clear();
+  field_units_.assign(1, 0);
+  const auto fields = static_cast<std::uint32_t>(table_->schema().fields.size());
+  for (std::uint32_t field = 0; field < fields; ++field) {
+    for (std::uint32_t row = 0; row < samples.size(); ++row) {
+      const catalog::ChunkGroup group = table_->GroupOf(field, SampleId(samples[row]));
+      const auto [entry, inserted] = unit_index_.try_emplace(
+          group.first, static_cast<std::uint32_t>(units_.size()));
+      if (inserted) {
+        const PackChunk chunk = table_->chunk(group.first);
+        Unit unit;
+        unit.field = field;
+        unit.group = group;
+        unit.key = {spec.dataset->key(chunk.extent), chunk.piece};
+        unit.samples = {.dataset = spec.dataset->hash(), .first = chunk.first_sample(),
+                        .count = chunk.entry.sample_count};
+        units_.push_back(std::move(unit));
+      }
+      Unit& unit = units_[entry->second];
+      ++unit.user_count;
+      unsorted_.push_back({.unit = entry->second, .row = row,
+                           .index = static_cast<std::uint32_t>(samples[row] -
+                                                               unit.samples.first)});
+    }
+    field_units_.push_back(static_cast<std::uint32_t>(units_.size()));
+  }
+  std::uint32_t next = 0;
+  for (Unit& unit : units_) {
+    unit.first_user = next;
+    next += std::exchange(unit.user_count, 0);
+  }
+  users_.resize(unsorted_.size());
+  for (const User& user : unsorted_) {
+    Unit& unit = units_[user.unit];
+    users_[unit.first_user + unit.user_count++] = user;
+  }
+}
+
+void PackedGather::PlanChunks() {
+  chunks_.clear();
+  extents_.clear();
+  extent_index_.clear();
+  for (Unit& unit : units_) {
+    unit.decoded = decoded_.Find(unit.key);
+    if (unit.decoded) continue;
+    unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
+    unit.chunk_count = unit.group.count;
+    for (std::uint32_t i = 0; i < unit.group.count; ++i) {
+      Chunk chunk{.at = table_->chunk(unit.group.first + i)};
+      const auto [entry, inserted] = extent_index_.try_emplace(
+          chunk.at.extent, static_cast<std::uint32_t>(extents_.size()));
+      if (inserted) extents_.push_back(chunk.at.extent);
+      chunk.extent_index = entry->second;
+      chunks_.push_back(chunk);
+    }
+  }
+}
+
+Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
+  FOREBAY_CHECK(means.refs.size() == extents_.size());
+  const auto& fields = table_->schema().fields;
+  values_.resize(fields.size());
+  value_bytes_.clear();
+  // Of variable values nobody knows the size before they are decoded.
+  for (std::uint32_t field = 0; field < fields.size(); ++field) {
+    if (!fields[field].variable()) continue;
+    values_[field].assign(row_count_, {});
+    FOREBAY_TRY(FillField(field, means, batch));
+  }
+  FOREBAY_TRY(LayOut(spec));
+  tier::ArenaBlock slot;
+  if (total_bytes_ > 0) {
+    FOREBAY_ASSIGN(slot, means.slots.Allocate(total_bytes_));
+  }
+  slot_ = slot.bytes();
+  for (std::uint32_t field = 0; field < fields.size(); ++field) {
+    if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
+  }
+  batch.hold.slot = std::move(slot);
+  Describe(spec, batch);
+  return {};
+}
+
+Status PackedGather::LayOut(const StreamSpec& spec) {
+  const auto& fields = table_->schema().fields;
+  begins_.assign(fields.size(), 0);
+  row_bytes_.assign(fields.size(), 0);
+  total_bytes_ = 0;
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    begins_[field] = total_bytes_ = AlignUp(total_bytes_, kRowAlignment);
+    if (!fields[field].variable()) {
+      FOREBAY_ASSIGN(row_bytes_[field], spec.catalog->fields()[field].BytesPerSample());
+      if (row_bytes_[field] > limits::kSlotBytesMax / std::max<std::size_t>(row_count_, 1)) {
+        total_bytes_ = limits::kSlotBytesMax + 1;
+      } else {
+        total_bytes_ += row_bytes_[field] * row_count_;
+      }
+    } else {
+      for (const Value& value : values_[field]) {
+        total_bytes_ += AlignUp(value.length, kPackAlignment);
+      }
+    }
+    if (total_bytes_ > limits::kSlotBytesMax) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
+                               row_count_, limits::kSlotBytesMax));
+    }
+  }
+  return {};
+}
+
+// All values of one field, unit by unit: fixed ones into the slot, variable ones into
+// value_bytes_.
+Status PackedGather::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
+  const std::uint32_t end = field_units_[field + 1];
+  std::uint32_t read_end = field_units_[field];
+  for (std::uint32_t number = field_units_[field]; number < end; ++number) {
+    if (number == read_end) FOREBAY_TRY(ReadAhead(number, end, means, batch, read_end));
+    FOREBAY_TRY(FillUnit(units_[number], means, batch));
+  }
+  return {};
+}
+
+// Reads what lies on SSD of the units from `unit` on, as many as a wave takes, at least one; sets
+// `read_end` behind them. A unit too large for a wave is read chunk by chunk when it is decoded.
+Status PackedGather::ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
+                               AssembledBatch& batch, std::uint32_t& read_end) {
+  std::vector<Chunk*> wave;
+  std::uint64_t wave_bytes = 0;
+  for (read_end = unit; read_end < end; ++read_end) {
+    Unit& next = units_[read_end];
+    std::uint64_t bytes = 0;
+    const std::span<Chunk> chunks =
+        std::span(chunks_).subspan(next.first_chunk, next.chunk_count);
+    for (Chunk& chunk : chunks) {
+      chunk.record = {};
+      if (means.refs[chunk.extent_index]->tier != tier::TierKind::kSsd) continue;
+      bytes += fetch::AlignedBytes(PieceOf(chunk.at));
+    }
+    if (wave_bytes + bytes > limits::kDecodeReadBytesMax) {
+      if (read_end == unit) ++read_end;
+      break;
+    }
+    wave_bytes += bytes;
+    for (Chunk& chunk : chunks) {
+      if (means.refs[chunk.extent_index]->tier == tier::TierKind::kSsd) wave.push_back(&chunk);
+    }
+  }
+  if (wave.empty()) return {};
+  FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(read_buffer_, wave_bytes));
+  return ReadFromSsd(wave, memory, means, batch);
+}
+
+Status PackedGather::ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> memory,
+                                 const Means& means, AssembledBatch& batch) {
+  std::vector<fetch::PieceRead> reads;
+  std::uint64_t used = 0;
+  for (Chunk* chunk : chunks) {
+    const tier::ResidentExtent& extent = *means.refs[chunk->extent_index];
+    const catalog::Range piece = PieceOf(chunk->at);
+    if (chunk->at.piece >= extent.sums().pieces.size()) {
+      means.bad.push_back(means.refs[chunk->extent_index]);
+      return Error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
+                                                     tier::KeyText(extent.key),
+                                                     extent.sums().pieces.size()));
+    }
+    const std::uint64_t cell = fetch::AlignedBytes(piece);
+    reads.push_back({.extent = &extent, .piece = piece,
+                     .checksum = extent.sums().pieces[chunk->at.piece],
+                     .memory = memory.subspan(used, cell)});
+    chunk->record = memory.subspan(used + fetch::LeadBytes(piece), piece.length);
+    used += cell;
+    batch.ssd_bytes += piece.length;
+  }
+  std::vector<fetch::PieceFailure> failures;
+  FOREBAY_TRY(fetch::ReadPieces(means.queue, reads, failures));
+  if (failures.empty()) return {};
+  for (const fetch::PieceFailure& failure : failures) {
+    means.bad.push_back(means.refs[chunks[failure.index]->extent_index]);
+  }
+  return Error(ErrorCode::kDataLoss, failures.front().error.message());
+}
+
+Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& batch) {
+  const PackField& field = table_->schema().fields[unit.field];
+  const std::span<const User> users =
+      std::span(users_).subspan(unit.first_user, unit.user_count);
+  if (unit.decoded) {
+    batch.decode.kept_samples += unit.user_count;
+    batch.ram_samples += unit.user_count;
+  } else {
+    const bool from_ssd =
+        means.refs[chunks_[unit.first_chunk].extent_index]->tier == tier::TierKind::kSsd;
+    (from_ssd ? batch.ssd_samples : batch.ram_samples) += unit.user_count;
+    if (!field.variable()) {
+      const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
+      if (bytes > limits::kDecodedUnitBytesMax) {
+        for (const User& user : users) FOREBAY_TRY(DecodeRows(unit, user, 1, means, batch));
+        return {};
+      }
+      if (IsRun(unit) && !decoded_.WouldKeep(unit.samples, bytes)) {
+        return DecodeRows(unit, users.front(), unit.user_count, means, batch);
+      }
+    }
+    FOREBAY_ASSIGN(unit.decoded, decoded_.Get(unit.key, unit.samples, [&] {
+      return DecodeUnit(unit, means, batch);
+    }));
+  }
+  if (field.variable()) {
+    TakeValues(unit, *unit.decoded);
+  } else {
+    for (const User& user : users) {
+      const std::span<const std::byte> value = unit.decoded->Sample(user.index);
+      FOREBAY_CHECK(value.size() == row_bytes_[unit.field]);
+      std::memcpy(slot_.data() + begins_[unit.field] + user.row * value.size(), value.data(),
+                  value.size());
+    }
+  }
+  unit.decoded.reset();  // a batch holds no more than one unit that is not kept
+  return {};
+}
+
+// Whether the batch takes consecutive samples of the unit into consecutive rows.
+bool PackedGather::IsRun(const Unit& unit) const {
+  for (std::uint32_t i = 1; i < unit.user_count; ++i) {
+    const User& last = users_[unit.first_user + i - 1];
+    const User& next = users_[unit.first_user + i];
+    if (next.row != last.row + 1 || next.index != last.index + 1) return false;
+  }
+  return true;
+}
+
+// `count` samples from `first` on, straight into their rows.
+Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t count,
+                                const Means& means, AssembledBatch& batch) {
+  const PackField& field = table_->schema().fields[unit.field];
+  const std::uint64_t row_bytes = row_bytes_[unit.field];
+  for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+    Chunk& chunk = chunks_[unit.first_chunk + i];
+    FOREBAY_ASSIGN(const ChunkRecord record, RecordOf(chunk, means, batch));
+    const std::uint64_t begun_ns = NowNs();
+    const TileRequest request = TileRequest::Samples(
+        field, chunk.at.entry.first_sample + first.index, count,
+        slot_.subspan(begins_[unit.field] + first.row * row_bytes, count * row_bytes));
+    const PackContext pack{.schema = table_->schema(), .identity = chunk.at.identity};
+    const Status decoded =
+        compress::DecodeTile(pack, chunk.at.entry, record, request, ScratchFor(chunk));
+    if (!decoded.has_value()) {
+      means.bad.push_back(means.refs[chunk.extent_index]);
+      return decoded;
+    }
+    batch.decode.ns += NowNs() - begun_ns;
+  }
+  batch.decode.chunks += unit.chunk_count;
+  batch.decode.bytes += (first.index + count) * row_bytes;  // frames before have to be decoded
+  return {};
+}
+
+Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
+                                             AssembledBatch& batch) {
+  const PackField& field = table_->schema().fields[unit.field];
+  DecodedUnit decoded;
+  decoded.samples = unit.samples.count;
+  if (!field.variable()) decoded.bytes = fetch::RawBytes(field.sample_bytes() * decoded.samples);
+  for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+    Chunk& chunk = chunks_[unit.first_chunk + i];
+    const compress::ChunkEntry& entry = chunk.at.entry;
+    FOREBAY_ASSIGN(const ChunkRecord record, RecordOf(chunk, means, batch));
+    if (field.variable() && i == 0) {
+      const std::uint64_t bytes =
+          entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
+      if (bytes > limits::kSlotBytesMax) {
+        return Error(ErrorCode::kResourceExhausted,
+                     fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax "
+                                 "({})", unit.samples.first, field.name, bytes,
+                                 limits::kSlotBytesMax));
+      }
+      decoded.bytes = fetch::RawBytes(bytes);
+      std::uint64_t end = 0;
+      for (std::uint32_t s = 0; s < decoded.samples; ++s) {
+        end += entry.sample_bytes != 0 ? entry.sample_bytes : record.head.LengthOf(s);
+        decoded.ends.push_back(end);
+      }
+    }
+    const std::span<std::byte> out = decoded.bytes.span();
+    if (field.variable() && (entry.part_offset > out.size() ||
+                             record.head.raw_bytes > out.size() - entry.part_offset)) {
+      return Error(ErrorCode::kDataLoss, fmt::format("sample {} of field '{}' has parts that do "
+                                                     "not belong together",
+                                                     unit.samples.first, field.name));
+    }
+    const std::uint64_t begun_ns = NowNs();
+    const PackContext pack{.schema = table_->schema(), .identity = chunk.at.identity};
+    const std::span<std::byte> scratch = ScratchFor(chunk);
+    const Status status =
+        field.variable()
+            ? compress::DecodeRecord(pack, entry, record,
+                                     out.subspan(entry.part_offset, record.head.raw_bytes),
+                                     scratch)
+            : compress::DecodeTile(pack, entry, record,
+                                   TileRequest::Samples(field, entry.first_sample,
+                                                        decoded.samples, out), scratch);
+    if (!status.has_value()) {
+      means.bad.push_back(means.refs[chunk.extent_index]);
+      return status.error();
+    }
+    batch.decode.ns += NowNs() - begun_ns;
+  }
+  batch.decode.chunks += unit.chunk_count;
+  batch.decode.bytes += decoded.bytes.size();
+  return decoded;
+}
+
+// The chunk's record, checked, wherever it lies.
+Result<ChunkRecord> PackedGather::RecordOf(Chunk& chunk, const Means& means,
+                                           AssembledBatch& batch) {
+  const tier::ResidentExtent& extent = *means.refs[chunk.extent_index];
+  std::span<const std::byte> bytes = chunk.record;
+  if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
+    const std::span<const std::byte> image = extent.block.bytes();
+    FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
+    bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
+    batch.ram_bytes += bytes.size();
+  } else if (bytes.empty()) {
+    Chunk* one[] = {&chunk};
+    FOREBAY_ASSIGN(const std::span<std::byte> memory,
+                   Grow(late_buffer_, fetch::AlignedBytes(PieceOf(chunk.at))));
+    FOREBAY_TRY(ReadFromSsd(one, memory, means, batch));
+    bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
+  }
+  const Result<ChunkRecord> record = compress::ReadChunkRecord(
+      {.schema = table_->schema(), .identity = chunk.at.identity}, chunk.at.entry, bytes);
+  if (!record.has_value()) means.bad.push_back(means.refs[chunk.extent_index]);
+  return record;
+}
+
+// Copies the values of a variable field aside, until all lengths are known.
+void PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
+  for (std::uint32_t i = 0; i < unit.user_count; ++i) {
+    const User& user = users_[unit.first_user + i];
+    const std::span<const std::byte> value = decoded.Sample(user.index);
+    values_[unit.field][user.row] = {.offset = value_bytes_.size(), .length = value.size()};
+    value_bytes_.insert(value_bytes_.end(), value.begin(), value.end());
+  }
+}
+
+std::span<std::byte> PackedGather::ScratchFor(const Chunk& chunk) {
+  const std::size_t bytes = compress::RecordScratchBytes(table_->schema(), chunk.at.entry);
+  if (scratch_.size() < bytes) {
+    scratch_ = fetch::RawBytes();
+    scratch_ = fetch::RawBytes(bytes);
+  }
+  return scratch_.span();
+}
+
+// What the reader is told: a tensor per fixed field, a span per sample of the others and, where
+// it asked for views, of all.
+void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const {
+  const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;
+  const tier::ArenaBlock& slot = batch.hold.slot;
+  const std::uint32_t region =
+      spec.inline_payload || !slot.valid() ? kInlineRegion : slot.region().value();
+  const std::uint64_t base = spec.inline_payload || !slot.valid() ? 0 : slot.region_offset();
+  const auto& fields = table_->schema().fields;
+  batch.fields.resize(fields.size());
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    AssembledField& out = batch.fields[field];
+    std::uint64_t cursor = begins_[field];
+    if (fields[field].variable()) {
+      for (const Value& value : values_[field]) {
+        if (value.length > 0) {
+          std::memcpy(slot.bytes().data() + cursor, value_bytes_.data() + value.offset,
+                      value.length);
+        }
+        out.spans.push_back({.region = region, .reserved = 0, .offset = base + cursor,
+                             .length = value.length});
+        cursor += AlignUp(value.length, kPackAlignment);
+        batch.payload_bytes += value.length;
+      }
+      continue;
+    }
+    const std::uint64_t row_bytes = row_bytes_[field];
+    batch.payload_bytes += row_bytes * row_count_;
+    if (!views) {
+      out.is_tensor = true;
+      out.tensor = {.region = region, .reserved = 0, .offset = base + cursor,
+                    .length = row_bytes * row_count_};
+      continue;
+    }
+    for (std::size_t row = 0; row < row_count_; ++row) {
+      out.spans.push_back({.region = region, .reserved = 0,
+                           .offset = base + cursor + row * row_bytes, .length = row_bytes});
+    }
+  }
+}
+
+}  // namespace forebay::stream

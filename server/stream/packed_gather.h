@@ -1,0 +1,109 @@
+// PackedGather: puts a batch of a packed data set together. Chunks are read from where their
+// extents lie, decoded, and the wanted samples copied to the slot; or decoded straight into it,
+// where the batch takes a run of samples in order that no one will need again soon.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "compress/decode/chunk_record.h"
+#include "proto/contract/result.h"
+#include "server/catalog/pack_table.h"
+#include "server/fetch/decoded_cache.h"
+#include "server/fetch/piece_reader.h"
+#include "server/io/aligned_buffer.h"
+#include "server/stream/assembled_batch.h"
+
+namespace forebay::stream {
+
+// One batch at a time; keeps its buffers between batches: what one wave of SSD reads takes
+// (limits::kDecodeReadBytesMax), one decoder's scratch, and the variable values of a batch. Not
+// thread-safe.
+class PackedGather {
+ public:
+  explicit PackedGather(fetch::DecodedCache& decoded) : decoded_(decoded) {}
+
+  // Finds the units that the samples need, and takes those that are decoded already; extents()
+  // then lists, each once, where the chunks of the others lie.
+  Status Plan(const StreamSpec& spec, std::span<const std::uint64_t> samples);
+  std::span<const ExtentId> extents() const { return extents_; }
+
+  // What Fill works with; borrowed. `refs` are extents(), in order.
+  struct Means {
+    std::span<const tier::ExtentRef> refs;
+    tier::RamArena& slots;
+    io::IoQueue& queue;
+    std::vector<tier::ExtentRef>& bad;  // receives extents whose bytes were wrong
+  };
+  // Fills batch.fields, all in one slot. kResourceExhausted where slot memory is short: worth
+  // repeating later. kDataLoss, with `bad`: worth repeating once they were fetched anew.
+  Status Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch);
+
+ private:
+  // A run of samples of one field: what is decoded at once.
+  struct Unit {
+    std::uint32_t field = 0;
+    catalog::ChunkGroup group;
+    fetch::UnitKey key;
+    fetch::UnitSamples samples;  // the data set's numbers
+    fetch::UnitRef decoded;
+    std::uint32_t first_user = 0, user_count = 0;   // in users_
+    std::uint32_t first_chunk = 0, chunk_count = 0; // in chunks_, unless decoded
+  };
+  // A value of the batch: sample `index` of a unit is row `row`.
+  struct User {
+    std::uint32_t unit = 0, row = 0, index = 0;
+  };
+  struct Chunk {
+    catalog::PackChunk at;
+    std::uint32_t extent_index = 0;         // in extents_
+    std::span<const std::byte> record = {};  // empty: not read yet
+  };
+  // Where a row's value of a variable field lies.
+  struct Value {
+    std::uint64_t offset = 0, length = 0;
+  };
+
+  void PlanUnits(const StreamSpec& spec, std::span<const std::uint64_t> samples);
+  void PlanChunks();
+  Status LayOut(const StreamSpec& spec);
+  Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
+  Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
+                   AssembledBatch& batch, std::uint32_t& read_end);
+  Status ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> memory, const Means& means,
+                     AssembledBatch& batch);
+  Status FillUnit(Unit& unit, const Means& means, AssembledBatch& batch);
+  bool IsRun(const Unit& unit) const;
+  Status DecodeRows(Unit& unit, const User& first, std::uint32_t count, const Means& means,
+                    AssembledBatch& batch);
+  Result<fetch::DecodedUnit> DecodeUnit(Unit& unit, const Means& means, AssembledBatch& batch);
+  Result<compress::ChunkRecord> RecordOf(Chunk& chunk, const Means& means,
+                                         AssembledBatch& batch);
+  void TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
+  std::span<std::byte> ScratchFor(const Chunk& chunk);
+  void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
+
+  fetch::DecodedCache& decoded_;
+  const catalog::PackTable* table_ = nullptr;
+  std::size_t row_count_ = 0;
+  std::vector<Unit> units_;                    // by field
+  std::vector<std::uint32_t> field_units_;     // field -> first unit; one more at the end
+  std::vector<User> users_;                    // by unit
+  std::vector<User> unsorted_;
+  std::vector<Chunk> chunks_;
+  std::vector<ExtentId> extents_;
+  std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
+  std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
+
+  std::span<std::byte> slot_;                  // of the batch being filled
+  std::vector<std::uint64_t> begins_, row_bytes_;  // of fields in the slot; 0 bytes: variable
+  std::vector<std::vector<Value>> values_;     // of variable fields, per row, in value_bytes_
+  std::vector<std::byte> value_bytes_;
+  std::uint64_t total_bytes_ = 0;
+  io::AlignedBuffer read_buffer_, late_buffer_;
+  fetch::RawBytes scratch_;
+};
+
+}  // namespace forebay::stream
