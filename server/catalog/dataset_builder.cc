@@ -26,7 +26,8 @@ std::optional<std::size_t> FindIdxTag(std::string_view name) {
 bool IsNamedLike(std::string_view name, Format format) {
   switch (format) {
     case Format::kTar: return name.ends_with(".tar");
-    case Format::kPack: return name.ends_with(".pack");
+    case Format::kPack:
+      return name.ends_with(".fbp") || name.ends_with(".pack") || name.ends_with(".fbset");
     case Format::kNpy: return name.ends_with(".npy");
     case Format::kIdx:
       return name.ends_with(".idx") || (FindIdxTag(name).has_value() && !name.ends_with(".gz"));
@@ -93,7 +94,8 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   if (found.size() == 1) return found.front();
   std::string reason = "data set " + Quoted(source.name);
   if (found.empty()) {
-    reason += " has no class directories, *.tar, *.npy, *.pack or IDX files at the top of its root";
+    reason += " has no class directories, *.tar, *.npy, packs (*.fbset, *.fbp, *.pack) or IDX "
+              "files at the top of its root";
   } else {
     reason += " fits several formats:";
     for (const Format format : found) reason += " " + std::string(FormatName(format));

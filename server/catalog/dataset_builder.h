@@ -27,8 +27,9 @@ Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& cont
 // kIdx, kNpy and kRaw: every file is a part and supplies one field.
 Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& context,
                                                         Format format);
-// kPack. Reads header, schema, footer, index and keys of each file, none of its chunks. Memory:
-// what `scratch` says for each table, and 130 bytes per chunk of one file at a time.
+// kPack: packs, or the shards of a manifest. Reads header, schema, footer, index and keys of each
+// file, none of its chunks. Memory: what `scratch` says for each table, and 130 bytes per chunk of
+// one file at a time.
 Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context);
 
 // Files at the top of `root` that look like `format` by their name, sorted by bytes.

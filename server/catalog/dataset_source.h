@@ -25,10 +25,11 @@ struct FieldFile {
 
 struct DatasetSource {
   std::string name;
-  // Unset: detected (class directories; *.tar; *.pack; IDX and .npy by name). Raw is never
-  // guessed.
+  // Unset: detected (class directories; *.tar; *.fbset, *.fbp, *.pack; IDX
+  // and .npy by name). Raw is never guessed.
   std::optional<Format> format;
-  // kIdx, kNpy, kRaw; kPack, in order and without field names. Empty: found by suffix or magic.
+  // kIdx, kNpy, kRaw; kPack: packs and manifests, in order, without field names. Empty: found by
+  // suffix or magic.
   std::vector<FieldFile> files;
   // kRaw: every file is a sequence of records of this type and shape after `header_bytes`.
   Dtype raw_dtype = Dtype::kU8;

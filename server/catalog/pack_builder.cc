@@ -4,6 +4,7 @@
 #include <set>
 
 #include "compress/decode/pack_file.h"
+#include "compress/format/pack_manifest.h"
 #include "proto/contract/limits.h"
 #include "server/catalog/dataset_builder.h"
 #include "server/catalog/input_error.h"
@@ -24,24 +25,36 @@ Error Wrong(const BuildContext& context, const std::string& reason) {
                "data set " + Quoted(context.source.name) + " " + reason);
 }
 
+// Packs at the top of the root, or the set there: what its manifest does not name is left of a
+// run that was killed, or of another generation.
+Result<std::vector<std::string>> FindPacks(const BuildContext& context) {
+  FOREBAY_ASSIGN(std::vector<std::string> paths, FilesNamedLike(context.root, Format::kPack));
+  std::vector<std::string> sets;
+  for (const std::string& path : paths) {
+    if (path.ends_with(".fbset")) sets.push_back(path);
+  }
+  if (sets.size() > 1) {
+    return Wrong(context, "has several sets of packs, " + Quoted(sets[0]) + " and " +
+                              Quoted(sets[1]) + " among them; name one in its files");
+  }
+  return sets.empty() ? paths : sets;
+}
+
 Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
   std::vector<std::string> paths;
   if (context.source.files.empty()) {
-    FOREBAY_ASSIGN(paths, FilesNamedLike(context.root, Format::kPack));
+    FOREBAY_ASSIGN(paths, FindPacks(context));
   }
-  std::set<std::string_view> seen;
   for (const FieldFile& file : context.source.files) {
     if (!file.field.empty()) {
       return Wrong(context, "names a field for " + Quoted(file.path) +
                                 ": packs bring the names of their fields with them");
     }
-    if (!seen.insert(file.path).second) {
-      return Wrong(context, "names " + Quoted(file.path) + " twice");
-    }
     paths.push_back(file.path);
   }
   if (paths.empty()) {
-    return Wrong(context, "has no *.pack at the top of its root; name its packs in its files");
+    return Wrong(context, "has no packs (*.fbset, *.fbp, *.pack) at the top of its root; name "
+                          "them in its files");
   }
   if (paths.size() > limits::kPackShardsMax) {
     return Error(ErrorCode::kResourceExhausted,
@@ -98,18 +111,68 @@ Status CheckSameSchema(const FirstPack& first, const std::string& path, const Pa
                                                 " do not belong to one data set: " + reason);
 }
 
+// What a manifest says of a pack.
+struct ShardFacts {
+  const compress::ShardEntry& entry;
+  std::uint64_t schema_fingerprint = 0;
+  const std::string& manifest;  // its path
+};
+
+// A shard is the file that its manifest names, or none that the set's samples can be read from.
+Status CheckShard(const ShardFacts& facts, const PackFile& pack, std::uint64_t bytes) {
+  const auto wrong = [&](ErrorCode code, const std::string& what) {
+    return Error(code, "not the file that " + Quoted(facts.manifest) + " names: " + what);
+  };
+  if (bytes != facts.entry.file_bytes) {
+    return wrong(ErrorCode::kDataLoss, "it has " + std::to_string(bytes) + " bytes, wanted are " +
+                                           std::to_string(facts.entry.file_bytes));
+  }
+  if (pack.schema_fingerprint() != facts.schema_fingerprint) {
+    return wrong(ErrorCode::kFailedPrecondition, "its schema is not the set's");
+  }
+  if (pack.samples() != facts.entry.samples || pack.root() != facts.entry.root) {
+    return wrong(ErrorCode::kDataLoss, "its index is another one");
+  }
+  return {};
+}
+
+Result<compress::PackManifest> ReadManifest(const ObjectSource& source, const std::string& path) {
+  std::array<std::byte, compress::kManifestHeaderBytes> header;
+  if (source.size() < header.size() || source.size() > limits::kPackManifestBytesMax) {
+    return InputError(ErrorCode::kDataLoss, path, 0, "a manifest of an impossible size");
+  }
+  FOREBAY_TRY(source.ReadAt(0, header));
+  const auto bytes = compress::PackManifestBytes(header);
+  if (!bytes.has_value()) return bytes.error().WithContext(Quoted(path));
+  std::vector<std::byte> whole(static_cast<std::size_t>(source.size()));
+  FOREBAY_TRY(source.ReadAt(0, whole));
+  auto manifest = compress::ReadPackManifest(whole);
+  if (!manifest.has_value()) return manifest.error().WithContext(Quoted(path));
+  return manifest;
+}
+
 // Builds one catalog, pack after pack.
 class PackBuilder {
  public:
   explicit PackBuilder(const BuildContext& context) : context_(context) {}
 
+  // A pack, or a manifest and the packs that it names.
   Status Add(io::IoQueue& queue, const std::string& path) {
     FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> source,
                    ObjectSource::Open(context_.root, queue, path));
-    const Status added = AddSource(*source, path);
-    // A file that is being written reads as a damaged one: say what is wrong.
-    FOREBAY_TRY(source->CheckUnchanged());
-    return added;
+    std::array<std::byte, sizeof(std::uint64_t)> magic = {};
+    if (source->size() >= magic.size()) FOREBAY_TRY(source->ReadAt(0, magic));
+    if (!compress::IsManifest(magic)) return AddPack(*source, path, nullptr);
+    FOREBAY_ASSIGN(const compress::PackManifest manifest, ReadManifest(*source, path));
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    for (const compress::ShardEntry& entry : manifest.shards) {
+      const std::string shard_path = folder + entry.name;
+      FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> shard,
+                     ObjectSource::Open(context_.root, queue, shard_path));
+      const ShardFacts facts{entry, manifest.schema_fingerprint, path};
+      FOREBAY_TRY(AddPack(*shard, shard_path, &facts));
+    }
+    return {};
   }
 
   Result<std::shared_ptr<const Catalog>> Finish() {
@@ -121,9 +184,22 @@ class PackBuilder {
   }
 
  private:
-  Status AddSource(const ObjectSource& source, const std::string& path) {
+  Status AddPack(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
+    if (!seen_.insert(path).second) return Wrong(context_, "has " + Quoted(path) + " twice");
+    const Status added = AddSource(source, path, facts);
+    // A file that is being written reads as a damaged one: say what is wrong.
+    FOREBAY_TRY(source.CheckUnchanged());
+    if (added.has_value() && context_.progress) context_.progress(seen_.size());
+    return added;
+  }
+
+  Status AddSource(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
     const Result<PackFile> pack = PackFile::Open(source);
     if (!pack.has_value()) return pack.error().WithContext(Quoted(path));
+    if (facts != nullptr) {
+      const Status named = CheckShard(*facts, *pack, source.size());
+      if (!named.has_value()) return named.error().WithContext(Quoted(path));
+    }
     FOREBAY_TRY(TakeSchema(path, pack->schema()));
     if (pack->samples() == 0) return {};
     const auto cut = CutPack(pack->schema(), pack->index().chunks, context_.source.extent_bytes);
@@ -158,6 +234,7 @@ class PackBuilder {
 
   const BuildContext& context_;
   FirstPack first_;
+  std::set<std::string> seen_;  // paths of packs
   std::optional<PackImageWriter> writer_;
 };
 
@@ -174,11 +251,7 @@ Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue,
                  context.backend.CreateQueue({.depth = 1}));
   PackBuilder builder(context);
-  std::uint64_t seen = 0;
-  for (const std::string& path : paths) {
-    FOREBAY_TRY(builder.Add(*queue, path));
-    if (context.progress) context.progress(++seen);
-  }
+  for (const std::string& path : paths) FOREBAY_TRY(builder.Add(*queue, path));
   return builder.Finish();
 }
 

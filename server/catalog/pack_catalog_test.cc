@@ -5,7 +5,9 @@
 
 #include "compress/decode/pack_file.h"
 #include "compress/encode/pack_test_model.h"
+#include "compress/format/pack_manifest.h"
 #include "server/catalog/catalog_test_fixture.h"
+#include "server/catalog/object_source.h"
 #include "server/catalog/pack_image_probe.h"
 #include "server/catalog/pack_table.h"
 #include "server/io/thread_backend.h"
@@ -259,7 +261,7 @@ TEST_F(PackCatalogTest, NamedFilesKeepTheirOrder) {
   source_.files[0].field = "image";
   EXPECT_THAT(BuildError(), HasSubstr("names a field for 'x/late.bin'"));
   source_.files[0] = source_.files[1];
-  EXPECT_THAT(BuildError(), HasSubstr("names 'early.pack' twice"));
+  EXPECT_THAT(BuildError(), HasSubstr("has 'early.pack' twice"));
   source_.files[0].path = "gone.pack";
   EXPECT_THAT(BuildError(), HasSubstr("gone.pack"));
 }
@@ -365,7 +367,7 @@ TEST_F(PackCatalogTest, RefusesWhatIsNoSoundPack) {
 TEST_F(PackCatalogTest, RefusesDirectoriesAndEmptyRoots) {
   source_.format = Format::kPack;
   AddFile("other.txt", "x");
-  EXPECT_THAT(BuildError(), HasSubstr("has no *.pack at the top"));
+  EXPECT_THAT(BuildError(), HasSubstr("has no packs (*.fbset, *.fbp, *.pack) at the top"));
   source_.files = {{.field = "", .path = "folder"}};
   ASSERT_TRUE(backend_.AddDirectory("/data/folder").has_value());
   EXPECT_THAT(BuildError(), HasSubstr("'folder' is not a file"));
@@ -377,6 +379,28 @@ TEST_F(PackCatalogTest, RefusesDirectoriesAndEmptyRoots) {
   EXPECT_THAT(BuildError(), HasSubstr("kNameBytesMax"));
 }
 
+TEST_F(PackCatalogTest, SourcesNoticeFilesThatChangeAndReadsBeyondThem) {
+  AddFile("a.pack", "0123456789");
+  auto queue = backend_.CreateQueue({.depth = 1});
+  const auto source = ObjectSource::Open(*root_, **queue, "a.pack");
+  ASSERT_TRUE(source.has_value());
+  std::vector<std::byte> bytes(4);
+  ASSERT_TRUE((*source)->ReadAt(6, bytes).has_value());
+  EXPECT_EQ(BytesText(bytes), "6789");
+  EXPECT_TRUE((*source)->CheckUnchanged().has_value());
+  const Status beyond = (*source)->ReadAt(7, bytes);
+  ASSERT_FALSE(beyond.has_value());
+  EXPECT_EQ(beyond.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(beyond.error().message(), HasSubstr("'a.pack' at offset 7"));
+  auto writer = root_->Open("a.pack", io::OpenMode::kAppend);
+  ASSERT_TRUE(writer.has_value());
+  ASSERT_TRUE(io::WriteFully(**queue, **writer, 0, bytes).has_value());
+  const Status changed = (*source)->CheckUnchanged();
+  ASSERT_FALSE(changed.has_value());
+  EXPECT_EQ(changed.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(changed.error().message(), HasSubstr("'a.pack' changed while"));
+}
+
 TEST_F(PackCatalogTest, DetectsPacksBesideOtherFilesButNotOtherData) {
   AddPack("a.pack", compress::MakeModel(2, 1));
   AddFile("README", "x");
@@ -384,6 +408,80 @@ TEST_F(PackCatalogTest, DetectsPacksBesideOtherFilesButNotOtherData) {
   EXPECT_EQ(*DetectFormat(*root_, source_), Format::kPack);
   AddFile("b.tar", "x");
   EXPECT_THAT(DetectFormat(*root_, source_).error().message(), HasSubstr("tar pack"));
+}
+
+class PackSetCatalogTest : public PackCatalogTest {
+ protected:
+  // sets/s.fbset of sets/2.fbp and sets/x/1.fbp, and one file that no manifest names.
+  PackSetCatalogTest() {
+    AddPack("sets/2.fbp", compress::MakeModel(5, 1));
+    AddPack("sets/x/1.fbp", compress::MakeModel(3, 2));
+    AddFile("sets/3.fbp", "left by a run that was killed");
+    for (const WrittenPack& pack : packs_) {
+      manifest_.shards.push_back({.name = pack.path.substr(5),
+                                  .file_bytes = pack.bytes.size(),
+                                  .samples = pack.file->samples(),
+                                  .root = pack.file->root()});
+    }
+    manifest_.schema_fingerprint = packs_[0].file->schema_fingerprint();
+    Publish();
+    source_.format = Format::kPack;
+    source_.files = {{.field = "", .path = "sets/s.fbset"}};
+  }
+  void Publish() { AddFile("sets/s.fbset", BytesText(compress::WritePackManifest(manifest_))); }
+
+  compress::PackManifest manifest_;
+};
+
+TEST_F(PackSetCatalogTest, HasTheShardsOfTheManifestInItsOrder) {
+  const auto catalog = MustBuild();
+  ASSERT_NE(catalog, nullptr);
+  ASSERT_EQ(catalog->object_count(), 2U);
+  EXPECT_EQ(catalog->object(ObjectId(0)).path, "sets/2.fbp");
+  EXPECT_EQ(catalog->object(ObjectId(1)).path, "sets/x/1.fbp");
+  ExpectSample(*catalog, 5, 2, packs_[1]);
+}
+
+TEST_F(PackSetCatalogTest, TheOneSetAtTheTopIsFound) {
+  for (const char* name : {"2.fbp", "x/1.fbp", "3.fbp", "s.fbset"}) {
+    AddFile(std::string("top/") + name, FileText(std::string("sets/") + name));
+  }
+  root_ = *backend_.OpenDirectory("/data/top");
+  source_.files.clear();
+  const auto catalog = MustBuild();
+  ASSERT_NE(catalog, nullptr);
+  EXPECT_EQ(catalog->sample_count(), 8U);
+  EXPECT_EQ(catalog->object(ObjectId(1)).path, "x/1.fbp");
+  AddFile("top/t.fbset", FileText("sets/s.fbset"));
+  EXPECT_THAT(BuildError(), HasSubstr("several sets of packs, 's.fbset' and 't.fbset'"));
+}
+
+TEST_F(PackSetCatalogTest, RefusesShardsThatTheManifestDoesNotMean) {
+  const compress::PackManifest sound = manifest_;
+  const auto refusal = [&](auto change) {
+    manifest_ = sound;
+    change(manifest_);
+    Publish();
+    return BuildError();
+  };
+  EXPECT_THAT(refusal([](auto& set) { set.shards[1].file_bytes += 1; }),
+              AllOf(HasSubstr("'sets/x/1.fbp'"), HasSubstr("'sets/s.fbset' names: it has")));
+  EXPECT_THAT(refusal([](auto& set) { set.shards[0].root ^= 1; }), HasSubstr("its index"));
+  EXPECT_THAT(refusal([](auto& set) { set.shards[0].samples -= 1; }), HasSubstr("its index"));
+  EXPECT_THAT(refusal([](auto& set) { set.schema_fingerprint ^= 1; }), HasSubstr("its schema"));
+  EXPECT_THAT(refusal([](auto& set) { set.shards[1].name = "gone.fbp"; }), HasSubstr("gone.fbp"));
+  EXPECT_THAT(refusal([](auto& set) { set.shards[1].name = "../a.fbp"; }), HasSubstr("beneath"));
+  source_.files.push_back({.field = "", .path = "sets/2.fbp"});
+  EXPECT_THAT(refusal([](auto&) {}), HasSubstr("has 'sets/2.fbp' twice"));
+  source_.files.pop_back();
+  std::string text = FileText("sets/s.fbset");
+  AddFile("sets/s.fbset", text.substr(0, 20));
+  EXPECT_THAT(BuildError(), HasSubstr("impossible size"));
+  AddFile("sets/s.fbset", text.substr(0, text.size() - 1));
+  EXPECT_THAT(BuildError(), AllOf(HasSubstr("'sets/s.fbset'"), HasSubstr("its header says")));
+  text.back() = static_cast<char>(text.back() ^ 1);
+  AddFile("sets/s.fbset", text);
+  EXPECT_THAT(BuildError(), AllOf(HasSubstr("'sets/s.fbset'"), HasSubstr("checksum")));
 }
 
 class PackImageTest : public PackCatalogTest {

@@ -185,8 +185,8 @@ constexpr std::array<DatasetKey, 13> kDatasetKeys = {{
     {"name", "(required)", "How clients and the CLI call it."},
     {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
     {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
-    {"files", "(found)", "idx, npy, raw: list of \"field=path\"; pack: list of \"path\"; paths "
-                         "beneath the root. Those of pack need its format set."},
+    {"files", "(found)", "idx, npy, raw: list of \"field=path\"; pack, whose format must be "
+                         "set then: list of \"path\", packs or sets; paths beneath the root."},
     {"dtype", "u8", "raw: element type of a record."},
     {"shape", "(required for raw)", "raw: elements of a record, for example [28, 28]."},
     {"header", "0", "raw: bytes before the first record of each file."},
