@@ -15,6 +15,25 @@ std::string CollectingSink::Bytes(const WireSpan& span) const {
   return {reinterpret_cast<const char*>(region.data() + span.offset), span.length};
 }
 
+std::vector<std::string> CollectingSink::Values(const AssembledField& field,
+                                                std::size_t samples) const {
+  std::vector<std::string> values;
+  if (field.is_tensor) {
+    const std::string rows = Bytes(field.tensor);
+    const std::size_t row = rows.size() / std::max<std::size_t>(1, samples);
+    for (std::size_t i = 0; i < samples; ++i) values.push_back(rows.substr(i * row, row));
+    return values;
+  }
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < samples && !field.spans.empty(); ++i) {
+    const std::size_t count = field.span_counts.empty() ? 1 : field.span_counts[i];
+    std::string bytes;
+    for (std::size_t j = 0; j < count; ++j) bytes += Bytes(field.spans[next++]);
+    values.push_back(std::move(bytes));
+  }
+  return values;
+}
+
 void CollectingSink::Deliver(std::uint64_t id, const AssembledBatch& batch,
                              std::span<const std::byte>) {
   Taken taken;
@@ -22,23 +41,13 @@ void CollectingSink::Deliver(std::uint64_t id, const AssembledBatch& batch,
   taken.name = batch.name;
   taken.sample_ids = batch.sample_ids;
   taken.padded = batch.padded_count;
-  const AssembledField& field = batch.fields.front();
-  taken.views = !field.is_tensor;
-  if (field.is_tensor) {
-    const std::string rows = Bytes(field.tensor);
-    const std::size_t row = rows.size() / std::max<std::size_t>(1, batch.sample_ids.size());
-    for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
-      taken.payload.push_back(rows.substr(i * row, row));
-    }
-  } else {
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
-      const std::size_t count = field.span_counts.empty() ? 1 : field.span_counts[i];
-      std::string bytes;
-      for (std::size_t j = 0; j < count; ++j) bytes += Bytes(field.spans[next++]);
-      taken.payload.push_back(std::move(bytes));
-    }
+  taken.views = !batch.fields.front().is_tensor;
+  taken.decode = batch.decode;
+  taken.payload_bytes = batch.payload_bytes;
+  for (const AssembledField& field : batch.fields) {
+    taken.fields.push_back(Values(field, batch.sample_ids.size()));
   }
+  taken.payload = taken.fields.front();
   std::lock_guard lock(mutex_);
   batches_.push_back(std::move(taken));
   came_.notify_all();
@@ -121,10 +130,14 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   self.cache_ = tier::ExtentCache::Create(*self.arena_, self.store_.get(), {}, next_use);
   FOREBAY_ASSIGN(auto root, backend.OpenDirectory("/gfs"));
   stage::DatasetOptions dataset;
+  if (options.source) {
+    dataset.source = *options.source;
+  } else {
+    dataset.source.format = catalog::Format::kRaw;
+    dataset.source.files = {{.field = "x", .path = "data.bin"}};
+    dataset.source.raw_shape = {record_bytes};
+  }
   dataset.source.name = "data";
-  dataset.source.format = catalog::Format::kRaw;
-  dataset.source.files = {{.field = "x", .path = "data.bin"}};
-  dataset.source.raw_shape = {record_bytes};
   dataset.source.extent_bytes = options.extent_bytes;
   dataset.persist = options.persist;
   self.dataset_ = std::make_unique<stage::Dataset>(dataset, backend, std::move(root));
@@ -189,8 +202,8 @@ Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {
   order.tail = ask.tail;
   order.shape.mode = ask.mode;
   if (ask.mode == OrderMode::kBlock) {
-    order.shape.block_samples = 16;
-    order.shape.window_runs = 4;
+    order.shape.block_samples = ask.block_samples;
+    order.shape.window_runs = ask.window_runs;
   }
   const auto encoded = order.Encode();
   return StreamRequestSpec{.dataset = "data",

@@ -34,6 +34,9 @@ class CollectingSink final : public BatchSink {
     std::vector<std::uint64_t> sample_ids;
     std::uint32_t padded = 0;
     std::vector<std::string> payload;  // per sample: field 0's bytes
+    std::vector<std::vector<std::string>> fields;  // [field][sample], field 0 included
+    DecodeCounts decode;
+    std::uint64_t payload_bytes = 0;
     bool views = false;
   };
   // `regions` translate spans to memory: arena regions, then slot regions.
@@ -53,6 +56,7 @@ class CollectingSink final : public BatchSink {
 
  private:
   std::string Bytes(const WireSpan& span) const;
+  std::vector<std::string> Values(const AssembledField& field, std::size_t samples) const;
 
   const std::vector<std::span<std::byte>> regions_;
   mutable std::mutex mutex_;
@@ -70,6 +74,8 @@ struct ServeOptions {
   std::uint32_t workers = 2;
   bool persist = false;
   std::uint64_t decoded_bytes = 1 << 20;
+  // Where set, the data set instead of records; its name is "data" in any case.
+  std::optional<catalog::DatasetSource> source;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
 };
 
@@ -97,6 +103,8 @@ class ServeFixture {
     std::uint32_t credits = 4;
     std::string name = "train";
     OrderMode mode = OrderMode::kGlobal;
+    std::uint64_t block_samples = 16;
+    std::uint64_t window_runs = 4;
     std::uint64_t seed = 7;
     std::uint32_t ranks = 1;
     std::uint32_t rank = 0;
@@ -108,6 +116,7 @@ class ServeFixture {
   std::unique_ptr<CollectingSink> MakeSink() const;
 
   stage::Dataset& dataset() { return *dataset_; }
+  fetch::DecodedCache& decoded() { return *decoded_; }
   tier::ExtentCache& cache() { return *cache_; }
   tier::RamArena& slots() { return *slots_; }
   tier::RamArena& arena() { return *arena_; }

@@ -1,0 +1,287 @@
+// Streams over packs: every field of every sample, from every tier, in every order; how much is
+// decoded for it; what damage does.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compress/encode/pack_test_model.h"
+#include "server/catalog/pack_table.h"
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::stream {
+namespace {
+
+using compress::MakeModel;
+using compress::PackModel;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kSamples = 61;  // ends within a chunk
+
+std::string Text(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A movie of `samples` frames of 32 x 48 in chunks of 8.
+PackModel Movie(std::size_t samples) {
+  PackModel model;
+  compress::PackField field{.name = "frame", .kind = compress::FieldKind::kImage,
+                            .dtype = Dtype::kU8, .rank = 2};
+  field.extent = field.tile = {32, 48, 1, 1};
+  model.schema.fields = {field};
+  for (std::size_t s = 0; s < samples; ++s) {
+    std::vector<std::byte> frame(32 * 48);
+    for (std::size_t i = 0; i < frame.size(); ++i) {
+      frame[i] = static_cast<std::byte>((i / 48 * 3 + i % 48 * 2 + s + (i * s) % 5) & 0xFF);
+    }
+    model.samples.push_back({frame});
+  }
+  return model;
+}
+
+class PackedStreamTest : public ::testing::Test {
+ protected:
+  PackedStreamTest() { EXPECT_TRUE(backend_.AddDirectory("/ssd").has_value()); }
+
+  void Start(const PackModel& model, ServeOptions options = {}) {
+    model_ = model;
+    bytes_ = compress::WritePack(model, folder_);
+    ASSERT_TRUE(backend_.AddFile("/gfs/data.pack", bytes_).has_value());
+    Serve(std::move(options));
+  }
+  void Serve(ServeOptions options) {
+    options.source = catalog::DatasetSource();
+    options.source->format = catalog::Format::kPack;
+    auto made = ServeFixture::Create(backend_, 0, options);
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    serve_ = std::move(*made);
+    const Status staged = serve_->StageAll();
+    ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
+    sink_ = serve_->MakeSink();
+  }
+
+  std::shared_ptr<StreamSession> Open(const ServeFixture::Ask& ask) {
+    auto session = serve_->Open(ask, *sink_);
+    EXPECT_TRUE(session.has_value()) << (session ? "" : session.error().ToString());
+    return session ? *session : nullptr;
+  }
+
+  void PullEpoch(StreamSession& session, std::uint32_t epoch) {
+    for (std::uint64_t step = 0; step < session.spec().plan.steps(); ++step) {
+      const std::size_t before = sink_->batches().size();
+      ASSERT_TRUE(session.Pull({.first = {.epoch = EpochId(epoch), .step = StepId(step)}})
+                      .has_value());
+      ASSERT_TRUE(sink_->WaitFor(before + 1));
+      ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+      const std::uint64_t id = sink_->batches().back().id;
+      ASSERT_TRUE(session.Release({&id, 1}).has_value());
+    }
+  }
+
+  // Every field of every sample that came; returns how many different samples that were.
+  std::size_t ExpectRightBytes() {
+    std::set<std::uint64_t> seen;
+    for (const CollectingSink::Taken& batch : sink_->batches()) {
+      EXPECT_EQ(batch.fields.size(), model_.schema.fields.size());
+      for (std::size_t field = 0; field < batch.fields.size(); ++field) {
+        EXPECT_EQ(batch.fields[field].size(), batch.sample_ids.size());
+        for (std::size_t i = 0; i < batch.fields[field].size(); ++i) {
+          const std::uint64_t sample = batch.sample_ids[i];
+          seen.insert(sample);
+          EXPECT_EQ(batch.fields[field][i], Text(model_.samples[sample][field]))
+              << "sample " << sample << ", field " << field;
+        }
+      }
+    }
+    return seen.size();
+  }
+  DecodeCounts Decoded() const {
+    DecodeCounts sum;
+    for (const CollectingSink::Taken& batch : sink_->batches()) sum.Add(batch.decode);
+    return sum;
+  }
+  std::uint64_t PayloadBytes() const {
+    std::uint64_t bytes = 0;
+    for (const CollectingSink::Taken& batch : sink_->batches()) bytes += batch.payload_bytes;
+    return bytes;
+  }
+
+  compress::TestFolder folder_;
+  io::MemoryBackend backend_;
+  PackModel model_;
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<CollectingSink> sink_;
+  std::unique_ptr<ServeFixture> serve_;
+};
+
+TEST_F(PackedStreamTest, EveryFieldInEveryOrderAndDelivery) {
+  Start(MakeModel(kSamples, 5));
+  ASSERT_GE(model_.schema.fields.size(), 5U);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    for (const OrderMode mode :
+         {OrderMode::kSequential, OrderMode::kBlock, OrderMode::kGlobal}) {
+      sink_ = serve_->MakeSink();
+      auto session = Open({.batch = 7, .delivery = delivery, .mode = mode,
+                           .tail = TailPolicy::kShort});
+      ASSERT_TRUE(session);
+      PullEpoch(*session, 2);
+      EXPECT_EQ(ExpectRightBytes(), kSamples);
+      session->Close();
+    }
+  }
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U) << "slot memory leaked";
+}
+
+TEST_F(PackedStreamTest, FromSsd) {
+  Start(MakeModel(kSamples, 6),
+        {.ram_bytes = 128 << 10, .ssd_bytes = 64 << 20, .extent_bytes = 32 << 10,
+         .decoded_bytes = 8 << 10});
+  ASSERT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 0U) << "nothing went to SSD";
+  auto session = Open({.batch = 9, .tail = TailPolicy::kShort});
+  ASSERT_TRUE(session);
+  PullEpoch(*session, 0);
+  EXPECT_EQ(ExpectRightBytes(), kSamples);
+  EXPECT_GT(session->stats().ssd_bytes, 0U);
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, SequentialOrderDecodesEveryByteOnceWithoutKeepingAny) {
+  Start(Movie(64), {.decoded_bytes = 0});
+  auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
+  PullEpoch(*session, 0);
+  EXPECT_EQ(ExpectRightBytes(), 64U);
+  EXPECT_EQ(Decoded().bytes, PayloadBytes());
+  EXPECT_EQ(Decoded().chunks, 8U);
+  EXPECT_EQ(serve_->decoded().stats().decoded, 0U) << "decoded straight into the slot";
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, ABlockOrderThatFitsTheCacheDecodesEveryChunkOnce) {
+  // A window is 4 runs of 8 samples of 1,536 bytes; the cache holds two.
+  Start(Movie(256), {.decoded_bytes = 2 * 4 * 8 * 32 * 48});
+  auto session = Open({.batch = 8, .mode = OrderMode::kBlock, .block_samples = 8,
+                       .window_runs = 4});
+  PullEpoch(*session, 1);
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_EQ(Decoded().bytes, PayloadBytes());
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, AGlobalOrderBeyondTheCacheDecodesMore) {
+  Start(Movie(256), {.decoded_bytes = 4 * 8 * 32 * 48});
+  auto session = Open({.batch = 8});
+  PullEpoch(*session, 0);
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_GT(Decoded().bytes, 2 * PayloadBytes());
+  EXPECT_LE(serve_->decoded().stats().used_bytes, 4U * 8 * 32 * 48);
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, WhatIsDecodedNeedsNoExtent) {
+  Start(Movie(64), {.decoded_bytes = 1 << 20});
+  auto session = Open({.batch = 8});
+  PullEpoch(*session, 0);
+  for (const tier::ExtentKey& key : serve_->cache().Resident(tier::TierKind::kRam)) {
+    ASSERT_TRUE(serve_->cache().Evict(key, std::nullopt).has_value());
+  }
+  const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
+  PullEpoch(*session, 1);
+  EXPECT_EQ(ExpectRightBytes(), 64U);
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "the GFS was read again";
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, WhatWasEvictedIsBroughtAgain) {
+  Start(MakeModel(kSamples, 9), {.decoded_bytes = 0});
+  auto session = Open({.batch = 7, .tail = TailPolicy::kShort});
+  for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
+    for (const tier::ExtentKey& key : serve_->cache().Resident(tier::TierKind::kRam)) {
+      ASSERT_TRUE(serve_->cache().Evict(key, std::nullopt).has_value());
+    }
+    PullEpoch(*session, epoch);
+  }
+  EXPECT_EQ(ExpectRightBytes(), kSamples);
+  session->Close();
+}
+
+// A chunk that is damaged in RAM is dropped and brought anew; the reader sees nothing of it.
+TEST_F(PackedStreamTest, ADamagedCopyInRamIsReplaced) {
+  Start(Movie(64), {.decoded_bytes = 0});
+  const catalog::PackChunk chunk = serve_->dataset().catalog()->packs()->chunk(3);
+  {
+    const tier::ExtentRef extent = serve_->cache().FindOn(serve_->dataset().key(chunk.extent),
+                                                          tier::TierKind::kRam);
+    ASSERT_TRUE(extent);
+    extent->block.bytes()[chunk.image_offset + chunk.entry.head_bytes + 5] ^= std::byte{4};
+  }
+  auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
+  PullEpoch(*session, 0);
+  EXPECT_EQ(ExpectRightBytes(), 64U);
+  EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).bad_extents, 1U);
+  session->Close();
+}
+
+// A chunk that is damaged on the GFS costs its own samples; the error names them.
+TEST_F(PackedStreamTest, DamageOnTheGfsIsConfinedToItsSamples) {
+  const PackModel model = Movie(64);
+  std::vector<std::byte> bytes = compress::WritePack(model, folder_);
+  {
+    const auto source = compress::MemorySource(bytes);
+    const auto pack = compress::PackFile::Open(*source);
+    ASSERT_TRUE(pack.has_value());
+    const compress::ChunkEntry& entry = pack->index().chunks[2];
+    bytes[entry.offset + entry.head_bytes + 9] ^= std::byte{1};
+  }
+  ASSERT_TRUE(backend_.AddFile("/gfs/data.pack", bytes).has_value());
+  model_ = model;
+  Serve({});
+  auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    ASSERT_TRUE(session->Pull({.first = {.step = StepId(step)}}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(step + 1));
+    if (step == 2) continue;
+    const CollectingSink::Taken batch = sink_->batches().back();
+    EXPECT_EQ(batch.name.step.value(), step);
+    ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+  }
+  EXPECT_EQ(ExpectRightBytes(), 56U);
+  ASSERT_EQ(sink_->errors().size(), 1U);
+  EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(sink_->errors()[0].message(), HasSubstr("field frame, samples 16 to 23"));
+  session->Close();
+}
+
+// Batches of two ranks at once over the same chunks: each is decoded once.
+TEST_F(PackedStreamTest, RanksShareDecodings) {
+  Start(Movie(128), {.workers = 4, .decoded_bytes = 1 << 20});
+  auto first = Open({.batch = 16, .credits = 8, .mode = OrderMode::kGlobal, .ranks = 2,
+                     .rank = 0});
+  auto second = Open({.batch = 16, .credits = 8, .mode = OrderMode::kGlobal, .ranks = 2,
+                      .rank = 1});
+  ASSERT_TRUE(first->Pull({.first = {}, .count = 8}).has_value());
+  ASSERT_TRUE(second->Pull({.first = {}, .count = 8}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(16));
+  EXPECT_EQ(ExpectRightBytes(), 128U);
+  EXPECT_EQ(serve_->decoded().stats().decoded, 16U);
+  first->Close();
+  second->Close();
+}
+
+TEST_F(PackedStreamTest, ABatchThatFindsNoSlotsWaitsForThem) {
+  // Slots for two batches of 8 x 1,536 bytes, promised to four credits of one page each.
+  Start(Movie(64), {.slot_bytes = 4 * 16384});
+  auto session = Open({.batch = 8, .credits = 4});
+  ASSERT_TRUE(session);
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 4}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(4));
+  EXPECT_TRUE(sink_->errors().empty());
+  EXPECT_FALSE(serve_->Open({.batch = 8, .credits = 4, .name = "other"}, *sink_).has_value())
+      << "slots were promised twice";
+  session->Close();
+}
+
+}  // namespace
+}  // namespace forebay::stream
