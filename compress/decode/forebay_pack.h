@@ -1,0 +1,170 @@
+/* Reads packs and sets of packs (docs/pack.md) from C. Plain C99; no C++ type, no exception and no
+ * allocator crosses it.
+ *
+ * Functions that can fail return 0 or one of the codes below, and then fill `*error`, which may
+ * be NULL. What they would have written is then undefined. Strings are UTF-8 with a final zero.
+ * An open pack may be read by many threads at once, each with scratch memory of its own; nothing
+ * else may run while it is closed. Reading allocates no memory, but where a shard of a set has to
+ * be opened, and for keys and messages.
+ *
+ * Later versions may add functions and constants; what is here stays.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define FOREBAY_PACK_EXPORT __attribute__((visibility("default")))
+#else
+#define FOREBAY_PACK_EXPORT
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FOREBAY_PACK_RANK_MAX 4
+#define FOREBAY_PACK_MESSAGE_BYTES 512
+#define FOREBAY_PACK_KEY_BYTES_MAX 1024
+
+/* Numbers of gRPC's codes. */
+enum forebay_pack_code {
+  FOREBAY_PACK_OK = 0,
+  FOREBAY_PACK_INVALID_ARGUMENT = 3,     /* not a pack, a wrong argument, too little memory */
+  FOREBAY_PACK_NOT_FOUND = 5,            /* no such file, shard or field */
+  FOREBAY_PACK_PERMISSION_DENIED = 7,
+  FOREBAY_PACK_RESOURCE_EXHAUSTED = 8,   /* a limit, or no memory to open it */
+  FOREBAY_PACK_FAILED_PRECONDITION = 9,  /* a shard of another schema than its set */
+  FOREBAY_PACK_OUT_OF_RANGE = 11,        /* samples, elements or fields that there are not */
+  FOREBAY_PACK_UNIMPLEMENTED = 12,       /* written by a newer version */
+  FOREBAY_PACK_INTERNAL = 13,
+  FOREBAY_PACK_DATA_LOSS = 15            /* damaged: the message names file, field and samples */
+};
+
+typedef struct forebay_pack_error {
+  int code;
+  int system_errno;                         /* 0 where no system call failed */
+  char message[FOREBAY_PACK_MESSAGE_BYTES]; /* cut off where it is longer */
+} forebay_pack_error;
+
+/* Element types; elements are little-endian. */
+enum forebay_pack_dtype {
+  FOREBAY_PACK_BYTES = 0,
+  FOREBAY_PACK_U8 = 1,
+  FOREBAY_PACK_I8 = 2,
+  FOREBAY_PACK_U16 = 3,
+  FOREBAY_PACK_I16 = 4,
+  FOREBAY_PACK_I32 = 5,
+  FOREBAY_PACK_I64 = 6,
+  FOREBAY_PACK_F16 = 7,
+  FOREBAY_PACK_BF16 = 8,
+  FOREBAY_PACK_F32 = 9,
+  FOREBAY_PACK_F64 = 10
+};
+
+enum forebay_pack_kind {
+  FOREBAY_PACK_IMAGE = 0,
+  FOREBAY_PACK_LABEL = 1,
+  FOREBAY_PACK_MASK = 2,
+  FOREBAY_PACK_METADATA = 3,
+  FOREBAY_PACK_RAW = 4
+};
+
+/* A field that every sample has. */
+typedef struct forebay_pack_field {
+  const char* name;       /* until the pack is closed */
+  int kind, dtype;
+  uint32_t element_bytes;
+  int variable;           /* 1: byte strings of any length; no shape then */
+  uint32_t rank;          /* axes; the last one varies fastest */
+  uint32_t extent[FOREBAY_PACK_RANK_MAX]; /* 1 beyond the rank */
+  uint64_t sample_bytes;  /* of a whole sample; 0 where variable */
+  int channel_axis;       /* -1: none */
+  uint32_t valid_bits;    /* of an element; 0: all */
+  int has_fill;           /* 1: elements with these bits stand for missing ones */
+  uint64_t fill_bits;
+  int bound_mode;         /* 0: lossless; others in docs/pack.md */
+  double bound_absolute, bound_relative;
+  uint32_t samples_per_chunk;             /* that are decoded together, at most */
+  uint32_t tile[FOREBAY_PACK_RANK_MAX];   /* elements that are decoded together */
+} forebay_pack_field;
+
+/* A box of a sample's elements. */
+typedef struct forebay_pack_region {
+  uint32_t origin[FOREBAY_PACK_RANK_MAX];
+  uint32_t extent[FOREBAY_PACK_RANK_MAX]; /* 1 beyond the rank */
+} forebay_pack_region;
+
+/* Distances in bytes between neighbours, of the caller's memory. */
+typedef struct forebay_pack_strides {
+  size_t sample;
+  size_t axis[FOREBAY_PACK_RANK_MAX];
+} forebay_pack_strides;
+
+/* The caller's scratch memory, of forebay_pack_scratch_bytes; of no alignment. */
+typedef struct forebay_pack_scratch {
+  void* memory;
+  size_t bytes;
+} forebay_pack_scratch;
+
+typedef struct forebay_pack forebay_pack;
+
+/* Opens a pack, or a set by its manifest. `*pack` is NULL after an error. */
+FOREBAY_PACK_EXPORT int forebay_pack_open(const char* path, forebay_pack** pack,
+                                          forebay_pack_error* error);
+
+/* Takes NULL, too. */
+FOREBAY_PACK_EXPORT void forebay_pack_close(forebay_pack* pack);
+
+FOREBAY_PACK_EXPORT uint64_t forebay_pack_sample_count(const forebay_pack* pack);
+FOREBAY_PACK_EXPORT uint32_t forebay_pack_field_count(const forebay_pack* pack);
+/* 1 where samples have keys. */
+FOREBAY_PACK_EXPORT int forebay_pack_has_keys(const forebay_pack* pack);
+
+/* Describes a field by its number. */
+FOREBAY_PACK_EXPORT int forebay_pack_describe(const forebay_pack* pack, uint32_t field,
+                                              forebay_pack_field* description,
+                                              forebay_pack_error* error);
+
+/* The number of a field by its name. */
+FOREBAY_PACK_EXPORT int forebay_pack_find_field(const forebay_pack* pack, const char* name,
+                                                uint32_t* field, forebay_pack_error* error);
+
+/* Scratch memory for every call below on these samples. Of a set it opens the shards that have
+ * them; the 64 used last stay open. */
+FOREBAY_PACK_EXPORT int forebay_pack_scratch_bytes(const forebay_pack* pack,
+                                                   uint64_t first_sample, uint64_t count,
+                                                   size_t* bytes, forebay_pack_error* error);
+
+/* Elements of `count` samples of a field that is not variable: element (s, i0 .. i3) of the samples
+ * and the region, both counted from 0, goes to byte s * strides->sample + sum of
+ * i * strides->axis of `out`, which has `out_bytes`. A region of NULL is the whole sample, strides
+ * of NULL leave no gaps. Nothing else in `out` is written. */
+FOREBAY_PACK_EXPORT int forebay_pack_read(const forebay_pack* pack, uint32_t field,
+                                          uint64_t first_sample, uint64_t count,
+                                          const forebay_pack_region* region, void* out,
+                                          size_t out_bytes, const forebay_pack_strides* strides,
+                                          forebay_pack_scratch scratch,
+                                          forebay_pack_error* error);
+
+/* Bytes of a sample's field, variable or not. */
+FOREBAY_PACK_EXPORT int forebay_pack_sample_bytes(const forebay_pack* pack, uint32_t field,
+                                                  uint64_t sample, forebay_pack_scratch scratch,
+                                                  uint64_t* bytes, forebay_pack_error* error);
+
+/* A variable field's byte string; `out_bytes` is its length. */
+FOREBAY_PACK_EXPORT int forebay_pack_read_bytes(const forebay_pack* pack, uint32_t field,
+                                                uint64_t sample, void* out, size_t out_bytes,
+                                                forebay_pack_scratch scratch,
+                                                forebay_pack_error* error);
+
+/* A sample's key with a final zero; empty where there are none. FOREBAY_PACK_KEY_BYTES_MAX + 1
+ * bytes are always enough. A key may hold zeros: `*key_bytes`, where not NULL, is its length. */
+FOREBAY_PACK_EXPORT int forebay_pack_key(const forebay_pack* pack, uint64_t sample, char* key,
+                                         size_t key_memory_bytes, size_t* key_bytes,
+                                         forebay_pack_error* error);
+
+#ifdef __cplusplus
+}
+#endif
