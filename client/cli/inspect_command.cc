@@ -132,6 +132,70 @@ std::string CodecShares(const FieldSurvey& survey) {
   return text.empty() ? "-" : text;
 }
 
+// What a run found of a pack, or of all shards of a set.
+struct Inspection {
+  compress::PackSchema schema;  // the first shard's
+  // Of the fields, through all shards; none where a shard has none.
+  std::vector<compress::FieldStatistics> statistics;
+  PackSurvey survey;
+  std::vector<std::string> damage;
+  std::uint64_t unreadable = 0, chunks = 0;
+};
+
+// Statistics may be damaged alone: that is damage, and they are not shown.
+Status TakeStatistics(const OpenedPack& pack, const std::string& path, bool first,
+                      Inspection& found) {
+  auto statistics = pack.file->Statistics();
+  if (!statistics && statistics.error().code() != ErrorCode::kDataLoss) return statistics.error();
+  if (!statistics) {
+    found.damage.push_back(path + ": " + statistics.error().message());
+    statistics = std::vector<compress::FieldStatistics>();
+  }
+  if (first) {
+    found.statistics = std::move(*statistics);
+    return {};
+  }
+  if (statistics->size() != found.statistics.size()) found.statistics.clear();
+  for (std::size_t field = 0; field < found.statistics.size(); ++field) {
+    compress::AddStatistics(found.schema.fields[field], (*statistics)[field],
+                            found.statistics[field]);
+  }
+  return {};
+}
+
+double ShareOf(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void PrintStatistics(CommandContext& context, const Inspection& found) {
+  if (found.statistics.empty()) return;
+  TextTable table({"field", "values", "valid", "NaN", "zeros", "min", "max", "mean", "deviation"});
+  for (std::size_t i = 0; i < found.statistics.size(); ++i) {
+    const PackField& field = found.schema.fields[i];
+    const compress::FieldStatistics& numbers = found.statistics[i];
+    table.Add({field.name + (field.variable() ? " (lengths)" : ""), HumanCount(numbers.values),
+               fmt::format("{:.4g} %", 100 * ShareOf(numbers.valid, numbers.values)),
+               HumanCount(numbers.nans),
+               fmt::format("{:.4g} %", 100 * ShareOf(numbers.zeros, numbers.valid)),
+               fmt::format("{:.6g}", MinimumOf(field, numbers)),
+               fmt::format("{:.6g}", MaximumOf(field, numbers)),
+               fmt::format("{:.6g}", MeanOf(numbers)),
+               fmt::format("{:.6g}", DeviationOf(numbers))});
+  }
+  context.out << '\n' << table.ToString();
+}
+
+Json StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers) {
+  return {{"values", numbers.values},
+          {"valid", numbers.valid},
+          {"nans", numbers.nans},
+          {"zeros", numbers.zeros},
+          {"min", MinimumOf(field, numbers)},
+          {"max", MaximumOf(field, numbers)},
+          {"mean", MeanOf(numbers)},
+          {"deviation", DeviationOf(numbers)}};
+}
+
 void PrintFields(CommandContext& context, const compress::PackSchema& schema,
                  const PackSurvey& survey) {
   for (const auto& [name, value] : schema.provenance) {
@@ -153,14 +217,6 @@ void PrintFields(CommandContext& context, const compress::PackSchema& schema,
   context.out << '\n' << table.ToString();
 }
 
-// What a run found of a pack, or of all shards of a set.
-struct Inspection {
-  compress::PackSchema schema;  // the first shard's
-  PackSurvey survey;
-  std::vector<std::string> damage;
-  std::uint64_t unreadable = 0, chunks = 0;
-};
-
 void PrintTable(CommandContext& context, const InspectArguments& arguments,
                 const OpenedPacks& packs, const Inspection& found) {
   std::string shards;
@@ -176,6 +232,7 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
                              found.schema.keyed ? ", keys" : "",
                              found.schema.aligned ? ", aligned" : "", shards);
   PrintFields(context, found.schema, found.survey);
+  PrintStatistics(context, found);
   if (packs.is_set()) {
     TextTable table({"shard", "samples", "size"});
     for (std::size_t i = 0; i < packs.count(); ++i) {
@@ -203,6 +260,9 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
   Json fields = Json::array();
   for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
     fields.push_back(FieldJson(found.schema.fields[i], found.survey.fields[i]));
+    if (!found.statistics.empty()) {
+      fields.back()["statistics"] = StatisticsJson(found.schema.fields[i], found.statistics[i]);
+    }
   }
   Json object = {{"path", arguments.path},
                  {"samples", packs.samples()},
@@ -239,14 +299,17 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
     AddSurvey(survey, found.survey);
     if (i == 0) found.schema = pack.file->schema();
+    if (!arguments.recover) FOREBAY_TRY(TakeStatistics(pack, packs.Path(i), i == 0, found));
     found.chunks += pack.file->index().chunks.size();
     if (arguments.chunks) {
       FOREBAY_TRY(PrintChunks(context, pack, packs.Path(i), packs.FirstSample(i)));
     }
     if (!arguments.verify) continue;
     FOREBAY_ASSIGN(std::vector<std::string> damage, VerifyPack(context, pack));
-    for (std::string& line : damage) {
-      found.damage.push_back(packs.is_set() ? packs.Path(i) + ": " + line : std::move(line));
+    // What was found before may be found again.
+    for (const std::string& line : damage) {
+      const std::string named = packs.Path(i) + ": " + line;
+      if (std::ranges::count(found.damage, named) == 0) found.damage.push_back(named);
     }
   }
   for (const FieldSurvey& field : found.survey.fields) found.unreadable += field.unreadable;

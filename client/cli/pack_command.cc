@@ -289,7 +289,7 @@ Status CheckArguments(const PackArguments& arguments) {
 
 Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_TRY(CheckArguments(arguments));
-  compress::PackWriterOptions options;
+  compress::PackWriterOptions options{.statistics = true};
   FOREBAY_ASSIGN(options.profile, ParseProfile(arguments.profile));
   options.threads = arguments.threads > 0
                         ? arguments.threads

@@ -145,5 +145,41 @@ TEST_F(PackSetCommandTest, VerifyTakesDataSetsByNameAndPacksByPath) {
   EXPECT_THAT(both.out, HasSubstr("p.fbp: verified 4 samples"));
 }
 
+TEST_F(PackSetCommandTest, StatisticsAreShownAndVerified) {
+  const std::string pixels = MakeImages(12);
+  const std::string set = Path("s.fbset");
+  const std::string pack = Path("p.fbp");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"}).code, 0);
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
+  double sum = 0;
+  for (const char pixel : pixels) sum += static_cast<unsigned char>(pixel);
+  for (const std::string& path : {set, pack}) {
+    const Json image = Forebay({"inspect", path, "--json"}).last()["fields"][0]["statistics"];
+    EXPECT_EQ(image["values"], pixels.size());
+    EXPECT_EQ(image["valid"], pixels.size());
+    EXPECT_NEAR(image["mean"].get<double>(), sum / static_cast<double>(pixels.size()), 1e-9);
+    EXPECT_GT(image["deviation"], 1.0);
+  }
+  const Json label = Forebay({"inspect", pack, "--json"}).last()["fields"][1]["statistics"];
+  EXPECT_EQ(label["min"], 0);
+  EXPECT_EQ(label["max"], 1);
+  EXPECT_EQ(label["mean"], 0.5);
+  EXPECT_EQ(label["zeros"], 6);
+  EXPECT_THAT(Forebay({"inspect", pack}).out, HasSubstr("deviation"));
+  // Their record damaged: the footer says where it is.
+  const std::string bytes = Read("p.fbp");
+  std::uint64_t at = 0;
+  for (std::size_t i = 8; i-- > 0;) {
+    at = at << 8 | static_cast<unsigned char>(bytes[bytes.size() - 64 + 32 + i]);
+  }
+  Flip("p.fbp", at + 60);
+  const PackRun shown = Forebay({"inspect", pack});
+  EXPECT_EQ(shown.code, 3);
+  EXPECT_THAT(shown.err, HasSubstr("statistics"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("deviation")));
+  EXPECT_EQ(Forebay({"verify", pack}).code, 3);
+  EXPECT_EQ(Forebay({"unpack", pack, "--to", Path("all")}).code, 0) << "the rest can be read";
+}
+
 }  // namespace
 }  // namespace forebay::cli

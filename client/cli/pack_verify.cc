@@ -10,9 +10,47 @@
 namespace forebay::cli {
 
 using compress::ChunkEntry;
+using compress::FieldStatistics;
+
+namespace {
+
+// Measures what is decoded, chunk by chunk, and compares it with what the file says.
+class StatisticsCheck {
+ public:
+  explicit StatisticsCheck(const compress::PackSchema& schema)
+      : schema_(schema), found_(schema.fields.size()), lost_(schema.fields.size(), false) {}
+
+  void Take(std::uint32_t field, const compress::ChunkHead& head,
+            std::span<const std::byte> decoded) {
+    const compress::PackField& spec = schema_.fields[field];
+    compress::AddStatistics(spec, compress::MeasureChunk(spec, head, decoded), found_[field]);
+  }
+  // A chunk that cannot be read: nothing is known of its field.
+  void Lose(std::uint32_t field) { lost_[field] = true; }
+
+  void Compare(const std::vector<FieldStatistics>& written,
+               std::vector<std::string>& damage) const {
+    for (std::size_t field = 0; field < written.size(); ++field) {
+      if (lost_[field] || compress::WriteStatistics({written[field]}) ==
+                              compress::WriteStatistics({found_[field]})) {
+        continue;
+      }
+      damage.push_back("statistics of field " + schema_.fields[field].name +
+                       " are not those of its values");
+    }
+  }
+
+ private:
+  const compress::PackSchema& schema_;
+  std::vector<FieldStatistics> found_;
+  std::vector<bool> lost_;
+};
+
+}  // namespace
 
 Result<std::vector<std::string>> VerifyPack(CommandContext& context, const OpenedPack& pack) {
   std::vector<std::string> damage;
+  StatisticsCheck statistics(pack.file->schema());
   std::vector<std::byte> scratch(pack.file->ScratchBytes());
   ProgressLine line(context.out, context.terminal);
   ProgressLine::State state{.name = "verifying", .note = {}};
@@ -24,6 +62,11 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
     // Whatever is wrong with the bytes: a decoder calls damage by several names.
     if (!decoded && decoded.error().system_errno() != 0) return decoded.error();
     if (!decoded) damage.push_back(decoded.error().message());
+    if (decoded) {
+      statistics.Take(entry.field, decoded->head, decoded->bytes);
+    } else {
+      statistics.Lose(entry.field);
+    }
     state.bytes_done += entry.head_bytes + entry.payload_bytes;
     if (!damage.empty()) state.note = fmt::format("{} damaged", damage.size());
     if (!context.json && context.terminal) line.Show(state);
@@ -37,6 +80,13 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
                                    entry.first_sample + entry.sample_count - 1, entry.offset,
                                    keys.error().message()));
     }
+  }
+  const auto written = pack.file->Statistics();
+  if (!written && written.error().system_errno() != 0) return written.error();
+  if (!written) {
+    damage.push_back(written.error().message());
+  } else {
+    statistics.Compare(*written, damage);
   }
   return damage;
 }

@@ -91,6 +91,9 @@ Status PackFile::ReadIndex() {
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
                  ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, &root_));
   FOREBAY_ASSIGN(index_, ReadPackIndex(schema_, payload));
+  // Of no account until they are asked for: damage to them costs nothing else.
+  statistics_offset_ = footer.statistics_offset;
+  statistics_bytes_ = footer.statistics_bytes;
   if (index_.samples != footer.samples) return Damaged("footer and index disagree");
   for (const ChunkEntry& entry : index_.chunks) {
     if (!Within(entry, start_bytes_, end)) {
@@ -264,6 +267,14 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
                  "pack: the output does not have the sample's length");
   }
   return {};
+}
+
+Result<std::vector<FieldStatistics>> PackFile::Statistics() const {
+  if (statistics_bytes_ == 0) return std::vector<FieldStatistics>();
+  const auto payload =
+      ReadRecord(statistics_offset_, statistics_bytes_, RecordType::kStatistics, nullptr);
+  if (!payload.has_value()) return payload.error().WithContext("statistics");
+  return ReadStatistics(schema_, *payload);
 }
 
 Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,

@@ -10,6 +10,7 @@
 
 #include "compress/decode/byte_source.h"
 #include "compress/decode/chunk_record.h"
+#include "compress/format/field_statistics.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
@@ -71,6 +72,10 @@ class PackFile {
   Status ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
                    std::span<std::byte> scratch) const;
 
+  // Of the fields, in the schema's order; none where the file has none, or after Recover. Errors:
+  // kDataLoss.
+  Result<std::vector<FieldStatistics>> Statistics() const;
+
   // Keys of samples; empty strings where the pack has none.
   Result<std::vector<std::string>> Keys(std::uint64_t first_sample, std::uint64_t count) const;
 
@@ -103,6 +108,7 @@ class PackFile {
   std::uint64_t identity_ = 0;
   std::uint64_t start_bytes_ = 0;
   std::uint64_t schema_fingerprint_ = 0, root_ = 0;
+  std::uint64_t statistics_offset_ = 0, statistics_bytes_ = 0;
   PackSchema schema_;
   PackIndex index_;
   std::vector<std::size_t> field_begins_;  // in index_.chunks; one more than fields

@@ -13,7 +13,11 @@ bool PackWalk::Next() {
   if (offset_ > size || size - offset_ < bytes.size()) return false;
   if (!source_.ReadAt(offset_, bytes).has_value()) return false;
   const auto prefix = ReadRecordPrefix(bytes);
-  if (!prefix.has_value() || prefix->type == RecordType::kIndex) return false;
+  // Statistics and index end a file.
+  if (!prefix.has_value() || prefix->type == RecordType::kIndex ||
+      prefix->type == RecordType::kStatistics) {
+    return false;
+  }
   const std::uint64_t left = size - offset_;
   if (prefix->head_bytes > left || prefix->payload_bytes > left - prefix->head_bytes ||
       prefix->payload_bytes > limits::kPackKeysBytesMax) {

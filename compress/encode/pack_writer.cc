@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compress/decode/byte_source.h"
+#include "compress/decode/chunk_record.h"
 #include "compress/decode/pack_walk.h"
 #include "compress/encode/record_queue.h"
 #include "proto/contract/byte_cursor.h"
@@ -75,10 +76,11 @@ class FileWriter : public PackWriter {
     queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile},
                                            options.threads, identity, path_ + ".part",
                                            std::move(file), offset);
+    if (options.statistics) queue_->KeepStatistics();
   }
 
   // What a walk found: every field goes on where its complete chunks end.
-  void SetPresent(const PackWalk& walk) {
+  void SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics) {
     for (const ChunkEntry& entry : walk.chunks()) {
       const PackField& field = schema_.fields[entry.field];
       const bool last_part = entry.sample_bytes == 0 ||
@@ -97,7 +99,7 @@ class FileWriter : public PackWriter {
       }
       next_ = std::min(next_, keys_.first_sample);
     }
-    queue_->SetPresent(walk.chunks(), walk.keys());
+    queue_->SetPresent(walk.chunks(), walk.keys(), std::move(statistics));
   }
 
   std::uint64_t next_sample() const override { return next_; }
@@ -298,6 +300,24 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
+// Of chunks that a killed run wrote, which are not encoded again: what they decode to is measured.
+Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
+                                                  const PackContext& pack,
+                                                  const std::vector<ChunkEntry>& chunks) {
+  std::vector<FieldStatistics> statistics;
+  std::vector<std::byte> bytes, decoded, scratch;
+  for (const ChunkEntry& entry : chunks) {
+    bytes.resize(entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes));
+    FOREBAY_TRY(source.ReadAt(entry.offset, bytes));
+    FOREBAY_ASSIGN(const ChunkRecord record, ReadChunkRecord(pack, entry, bytes));
+    decoded.resize(static_cast<std::size_t>(record.head.raw_bytes));
+    scratch.resize(std::max(scratch.size(), RecordScratchBytes(pack.schema, entry)));
+    FOREBAY_TRY(DecodeRecord(pack, entry, record, decoded, scratch));
+    statistics.push_back(MeasureChunk(pack.schema.fields[entry.field], record.head, decoded));
+  }
+  return statistics;
+}
+
 }  // namespace
 
 // With the profile among its provenance, files of another profile are not gone on with.
@@ -350,13 +370,19 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   const std::uint64_t identity = PackIdentity(start);
   PackWalk walk(*source, schema, identity, start.size(), true);
   while (walk.Next()) continue;
+  std::vector<FieldStatistics> statistics;
+  if (options.statistics) {
+    FOREBAY_ASSIGN(statistics,
+                   MeasureAgain(*source, {.schema = schema, .identity = identity},
+                                walk.chunks()));
+  }
   FOREBAY_TRY(WriteAll(file.get(), start, part));
   if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {
     return Error::FromErrno(errno, part + ": cutting off what is not whole");
   }
   auto writer = std::make_unique<FileWriter>(path, schema);
   writer->Start(options, identity, std::move(file), walk.offset());
-  writer->SetPresent(walk);
+  writer->SetPresent(walk, std::move(statistics));
   return std::unique_ptr<PackWriter>(std::move(writer));
 }
 

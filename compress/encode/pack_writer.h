@@ -18,6 +18,8 @@ struct PackWriterOptions {
   Profile profile = Profile::kBalanced;
   // Threads that encode; the file is the same for any number. 1: the caller's.
   unsigned threads = 1;
+  // Statistics of every field at the end of the file.
+  bool statistics = false;
 };
 
 // The schema that a pack written with these options has: `wanted`, and the profile's name in its

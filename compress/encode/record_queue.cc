@@ -9,6 +9,7 @@
 
 #include "compress/decode/chunk_decoder.h"
 #include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
@@ -33,13 +34,15 @@ RecordQueue::~RecordQueue() {
 }
 
 void RecordQueue::SetPresent(const std::vector<ChunkEntry>& chunks,
-                             const std::vector<KeyEntry>& keys) {
+                             const std::vector<KeyEntry>& keys,
+                             std::vector<FieldStatistics> statistics) {
   for (const ChunkEntry& entry : chunks) {
     present_chunks_.insert({entry.field, entry.first_sample, entry.tile, entry.part_offset});
   }
   if (!keys.empty()) present_keys_ = keys.back().first_sample + keys.back().sample_count;
   index_.chunks = chunks;
   index_.keys = keys;
+  statistics_ = std::move(statistics);
 }
 
 Status RecordQueue::Push(PendingRecord record) {
@@ -83,6 +86,7 @@ void RecordQueue::Encode(Task& task) const {
   Result<EncodedChunk> encoded = EncodedChunk{};
   ByteWriter checksums;
   ByteWriter lengths;
+  FieldStatistics statistics;
   if (record.type == RecordType::kChunk) {
     const PackField& field = schema_.fields[record.head.field];
     std::vector<std::byte> decoded(record.raw.size());
@@ -97,10 +101,16 @@ void RecordQueue::Encode(Task& task) const {
                                   std::span(decoded).subspan(at, length)));
       at += length;
     }
+    if (keeps_statistics_) {
+      ChunkHead head = record.head;
+      head.lengths = lengths.bytes();
+      statistics = MeasureChunk(field, head, decoded);
+    }
   }
   const std::lock_guard lock(mutex_);
   task.checksums = checksums.Release();
   task.lengths = lengths.Release();
+  task.statistics = statistics;
   task.encoded = std::move(encoded);
 }
 
@@ -173,6 +183,7 @@ Status RecordQueue::WriteTask(Task& task) {
   entry.head_bytes = written.head_bytes;
   entry.head_checksum = written.head_checksum;
   index_.chunks.push_back(entry);
+  if (keeps_statistics_) statistics_.push_back(task.statistics);
   return {};
 }
 
@@ -199,12 +210,30 @@ Status RecordQueue::Append(std::span<const std::byte> bytes) {
   return {};
 }
 
+// The chunks of a field are in the file as they are in the index: only fields are mixed.
+Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
+  if (!keeps_statistics_) return {};
+  FOREBAY_CHECK(statistics_.size() == index_.chunks.size());
+  std::vector<FieldStatistics> fields(schema_.fields.size());
+  for (std::size_t i = 0; i < statistics_.size(); ++i) {
+    const std::uint32_t field = index_.chunks[i].field;
+    AddStatistics(schema_.fields[field], statistics_[i], fields[field]);
+  }
+  footer.statistics_offset = offset_;
+  RecordPrefix written;
+  FOREBAY_TRY(AppendRecord(RecordType::kStatistics, {}, WriteStatistics(fields), &written));
+  footer.statistics_bytes = offset_ - footer.statistics_offset;
+  return {};
+}
+
 Status RecordQueue::Finish(std::uint64_t samples) {
   while (!tasks_.empty()) FOREBAY_TRY(WriteFront());
   index_.samples = samples;
+  PackFooter footer{.samples = samples};
+  FOREBAY_TRY(WriteStatisticsRecord(footer));
   std::ranges::stable_sort(index_.chunks, {}, &ChunkEntry::field);
   FOREBAY_TRY(CheckPackIndex(schema_, index_));
-  const std::uint64_t index_offset = offset_;
+  footer.index_offset = offset_;
   RecordPrefix written;
   const std::vector<std::byte> payload = WritePackIndex(index_);
   if (payload.size() > limits::kPackIndexBytesMax - kRecordPrefixBytes) {
@@ -212,9 +241,8 @@ Status RecordQueue::Finish(std::uint64_t samples) {
                  path_ + ": too many chunks for one pack; write several or larger chunks");
   }
   FOREBAY_TRY(AppendRecord(RecordType::kIndex, {}, payload, &written));
-  FOREBAY_TRY(Append(WritePackFooter(identity_, {.index_offset = index_offset,
-                                                 .index_bytes = offset_ - index_offset,
-                                                 .samples = samples})));
+  footer.index_bytes = offset_ - footer.index_offset;
+  FOREBAY_TRY(Append(WritePackFooter(identity_, footer)));
   if (fdatasync(file_.get()) != 0) return Error::FromErrno(errno, path_ + ": syncing");
   return {};
 }

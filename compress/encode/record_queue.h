@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "compress/encode/chunk_encoder.h"
+#include "compress/format/field_statistics.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"
@@ -35,12 +36,18 @@ class RecordQueue {
  public:
   RecordQueue(const PackSchema& schema, const ChunkOptions& options, unsigned threads,
               std::uint64_t identity, std::string path, UniqueFd file, std::uint64_t offset);
+
+  // Statistics of all chunks are to be written. Called before SetPresent and Push.
+  void KeepStatistics() { keeps_statistics_ = true; }
+
   ~RecordQueue();
   RecordQueue(const RecordQueue&) = delete;
   RecordQueue& operator=(const RecordQueue&) = delete;
 
   // What a file that is resumed holds already: Push passes over such records.
-  void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys);
+  // `statistics` has one entry per chunk where they are kept.
+  void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys,
+                  std::vector<FieldStatistics> statistics);
 
   // Waits while the queue is full. Errors are those of any record before.
   Status Push(PendingRecord record);
@@ -55,6 +62,7 @@ class RecordQueue {
   struct Task {
     PendingRecord record;
     std::vector<std::byte> checksums, lengths;
+    FieldStatistics statistics;
     std::optional<Result<EncodedChunk>> encoded;  // set under mutex_
   };
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
@@ -65,6 +73,7 @@ class RecordQueue {
   void RunThread(const std::stop_token& stop);
   Status WriteFront();
   Status WriteTask(Task& task);
+  Status WriteStatisticsRecord(PackFooter& footer);
   Status Append(std::span<const std::byte> bytes);
   Status AppendRecord(RecordType type, std::span<const std::byte> added,
                       std::span<const std::byte> payload, RecordPrefix* written);
@@ -76,6 +85,8 @@ class RecordQueue {
   UniqueFd file_;
   std::uint64_t offset_;
   PackIndex index_;
+  bool keeps_statistics_ = false;
+  std::vector<FieldStatistics> statistics_;  // of the index's chunks, in the file's order
   std::set<ChunkKey> present_chunks_;
   std::uint64_t present_keys_ = 0;  // keys of so many samples are there
 

@@ -29,7 +29,8 @@ inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its check
 inline constexpr std::uint64_t kKnownFeatures = 0;     // that a reader must understand
 
 // Records of other types are passed over: what a reader must understand has a feature bit.
-enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4 };
+enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4,
+                                        kStatistics = 5 };
 
 // Persisted by number; never renumber.
 enum class FieldKind : std::uint8_t { kImage = 0, kLabel = 1, kMask = 2, kMetadata = 3, kRaw = 4 };
@@ -182,6 +183,7 @@ struct PackFooter {
   std::uint64_t index_offset = 0;  // of the index record
   std::uint64_t index_bytes = 0;   // of the whole record
   std::uint64_t samples = 0;
+  std::uint64_t statistics_offset = 0, statistics_bytes = 0;  // of the record; 0: none
 };
 
 std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter& footer);

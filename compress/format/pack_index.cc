@@ -123,8 +123,8 @@ std::vector<std::byte> WritePackFooter(std::uint64_t identity, const PackFooter&
   writer.Le(footer.index_offset);
   writer.Le(footer.index_bytes);
   writer.Le(footer.samples);
-  writer.Le(std::uint64_t{0});
-  writer.Le(std::uint64_t{0});
+  writer.Le(footer.statistics_offset);
+  writer.Le(footer.statistics_bytes);
   writer.Le(Checksum(writer.bytes()));
   writer.Le(kFooterMagic);
   return writer.Release();
@@ -137,7 +137,8 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
   footer.index_offset = reader.ReadLe<std::uint64_t>();
   footer.index_bytes = reader.ReadLe<std::uint64_t>();
   footer.samples = reader.ReadLe<std::uint64_t>();
-  reader.Take(16);
+  footer.statistics_offset = reader.ReadLe<std::uint64_t>();
+  footer.statistics_bytes = reader.ReadLe<std::uint64_t>();
   const auto checksum = reader.ReadLe<std::uint64_t>();
   const auto magic = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || magic != kFooterMagic || written_for != identity ||

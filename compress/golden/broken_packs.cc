@@ -7,6 +7,7 @@
 
 #include "compress/golden/golden_packs.h"
 #include "compress/golden/pack_editor.h"
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
@@ -174,6 +175,29 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
   });
 }
 
+// The file with another offset and size of its statistics in the footer.
+Bytes PointedElsewhere(Bytes bytes, std::uint64_t offset, std::uint64_t size) {
+  const std::size_t footer = bytes.size() - kFooterBytes;
+  PutWord(bytes, footer + 32, offset);
+  PutWord(bytes, footer + 40, size);
+  PutWord(bytes, footer + 48, Checksum(std::span(bytes).subspan(footer, 48)));
+  return bytes;
+}
+
+void AddBrokenStatistics(const Bytes& good, std::vector<BadPack>& bad) {
+  const std::size_t footer = good.size() - kFooterBytes;
+  const std::uint64_t at = ByteReader(std::span(good).subspan(footer + 32)).ReadLe<std::uint64_t>();
+  bad.push_back({"statistics_damaged",
+                 Changed(good, [&](Bytes& b) { b[at + 50] ^= std::byte{2}; }),
+                 ErrorCode::kDataLoss, "statistics: pack: the record at byte"});
+  bad.push_back({"statistics_beside", PointedElsewhere(good, at + 8, 512), ErrorCode::kDataLoss,
+                 "statistics: pack: no record here"});
+  bad.push_back({"statistics_outside", PointedElsewhere(good, ~std::uint64_t{0} - 7, 512),
+                 ErrorCode::kDataLoss, "statistics"});
+  bad.push_back({"statistics_of_chunk", PointedElsewhere(good, Offset(good, 0, false), 512),
+                 ErrorCode::kDataLoss, "statistics: pack: a record of the wrong type"});
+}
+
 }  // namespace
 
 std::vector<BadPack> MakeBadPacks() {
@@ -187,6 +211,7 @@ std::vector<BadPack> MakeBadPacks() {
   AddBrokenStarts(named("keys"), bad);
   AddBrokenIndexes(named("keys"), bad);
   AddBrokenChunks(named("keys"), bad);
+  AddBrokenStatistics(named("statistics"), bad);
   bad.push_back({"swapped_chunks", Swapped(named("swappable")), ErrorCode::kDataLoss,
                  "its record is not the one that the index names"});
   return bad;

@@ -139,6 +139,33 @@ PackModel Keyed() {
   return model;
 }
 
+// Every type that a chunk stores as it is, NaN, a fill value, and strings; several chunks each.
+PackModel Measured() {
+  PackField heat = Fixed("heat", Dtype::kF32, {3}, 3);
+  heat.fill_bits = std::bit_cast<std::uint32_t>(-999.0F);
+  PackModel model = Of({heat, Fixed("half", Dtype::kF16, {5}, 3),
+                        Fixed("brain", Dtype::kBf16, {2}, 3), Fixed("depth", Dtype::kI16, {3}, 3),
+                        Fixed("wide", Dtype::kI64, {}, 3), Fixed("pixel", Dtype::kU8, {4}, 3),
+                        Strings("text", 3)},
+                       5);
+  const float values[5][3] = {{-999.0F, 1.25F, 0.0F},
+                              {std::numeric_limits<float>::quiet_NaN(), -7.5F, 3.0e7F},
+                              {0.1F, -0.0F, 12.0F},
+                              {-999.0F, -999.0F, -999.0F},
+                              {2.0F, 1.0e-6F, -3.0F}};
+  for (std::size_t s = 0; s < 5; ++s) {
+    ByteWriter writer;
+    for (const float value : values[s]) writer.Le(std::bit_cast<std::uint32_t>(value));
+    model.samples[s][0] = writer.Release();
+  }
+  return model;
+}
+
+std::vector<std::byte> WriteMeasured() {
+  const TestFolder folder;
+  return WritePack(Measured(), folder, {.statistics = true});
+}
+
 std::vector<std::byte> Write(const PackModel& model, Profile profile = Profile::kBalanced) {
   const TestFolder folder;
   return WritePack(model, folder, {.profile = profile});
@@ -171,7 +198,8 @@ std::vector<GoodPack> MakeGoodPacks() {
                                  {"fast", Write(Pictures(), Profile::kFast)},
                                  {"balanced", Write(Pictures())},
                                  {"dense", Write(Pictures(), Profile::kDense)},
-                                 {"brisk", Write(Slopes())}};
+                                 {"brisk", Write(Slopes())},
+                                 {"statistics", WriteMeasured()}};
   PackEditor unknown(Write(Keyed()));
   unknown.InsertUnknownRecord(1);
   packs.push_back({"unknown_record", unknown.Bytes()});
@@ -193,6 +221,8 @@ Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std
       all.Bytes(value);
     }
   }
+  FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
+  if (!statistics.empty()) all.Bytes(WriteStatistics(statistics));
   return Checksum(all.bytes());
 }
 

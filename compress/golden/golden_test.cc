@@ -33,6 +33,7 @@ const std::map<std::string, std::uint64_t> kHashes = {
     {"balanced", 0x8CC152AD6247ED80},
     {"dense", 0x8CC152AD6247ED80},
     {"brisk", 0x04601D483DB2F76A},
+    {"statistics", 0x700C0B235C1457A3},
     {"unknown_record", 0x95CF23C20A61842E},
 };
 

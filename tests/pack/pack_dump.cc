@@ -1,6 +1,7 @@
 // Prints what a pack holds, in the words of pack_reader.py: pack_dump FILE
 //
 // Checksums of chunks are computed from what was decoded, not copied from the file.
+#include <bit>
 #include <cinttypes>
 #include <cstdio>
 #include <string>
@@ -97,7 +98,20 @@ Status PrintPack(const PackFile& pack, std::span<std::byte> scratch) {
   if (pack.has_keys()) {
     for (const std::string& key : keys) std::printf("key %s\n", Hex(key).c_str());
   }
-  return PrintChunks(pack, scratch);
+  FOREBAY_TRY(PrintChunks(pack, scratch));
+  FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
+  for (const FieldStatistics& field : statistics) {
+    std::printf("statistics ");
+    const std::uint64_t words[] = {field.values, field.valid, field.zeros, field.nans,
+                                   field.minimum_bits, field.maximum_bits,
+                                   std::bit_cast<std::uint64_t>(field.sum),
+                                   std::bit_cast<std::uint64_t>(field.squares)};
+    for (const std::uint64_t& word : words) {
+      std::printf("%s%016" PRIx64, &word == words ? "" : ",", word);
+    }
+    std::printf("\n");
+  }
+  return {};
 }
 
 Status DumpSet(const char* path) {

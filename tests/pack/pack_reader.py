@@ -24,9 +24,12 @@ except ImportError:
 WORD = (1 << 64) - 1
 CHUNK_BYTES_MAX = 4 << 20
 ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8)
-BYTES = 0
-CHUNK, KEYS, INDEX = 1, 2, 4
+LETTERS = "BBbHhiqeffd"  # bf16 as f32
+BYTES, F16, BF16 = 0, 7, 8
+CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
 STORE, ZSTD = 0, 1
+
+measured_fields = 0  # whose statistics were computed here, too
 
 
 class Damaged(Exception):
@@ -78,6 +81,7 @@ class Field:
     extent: tuple
     tile: tuple
     samples_per_chunk: int
+    fill: int  # bits; None: no such value
 
     @property
     def variable(self):
@@ -103,10 +107,11 @@ def read_field(data):
     cursor = Cursor(data)
     name = cursor.string().decode()
     kind, dtype, rank, *numbers = cursor.read("3B8I")
-    cursor.read("BBBQBQQ")
+    _, _, has_fill, fill = cursor.read("BBBQ")
+    cursor.read("BQQ")
     (samples_per_chunk,) = cursor.read("I")
     return Field(name, kind, dtype, rank, tuple(numbers[:4]), tuple(numbers[4:]),
-                 samples_per_chunk)
+                 samples_per_chunk, fill if has_fill else None)
 
 
 class Manifest:
@@ -183,13 +188,15 @@ class Pack:
 
     def read_end(self):
         footer = self.data[-64:]
-        identity, offset, size, samples = struct.unpack_from("<4Q", footer)
+        identity, offset, size, samples, self.statistics_at, statistics_bytes = (
+            struct.unpack_from("<6Q", footer))
         checksum, magic = struct.unpack_from("<Q8s", footer, 48)
         need(magic == b"FEBYENP1" and identity == self.identity, "no footer")
         need(xxh3(footer[:48]) == checksum, "footer checksum")
         need(offset + size + 64 == len(self.data), "an index beside the footer")
         kind, _, _, payload, self.root = self.record(offset)
         need(kind == INDEX, "no index")
+        need((self.statistics_at == 0) == (statistics_bytes == 0), "half a statistics record")
         cursor = Cursor(payload)
         self.samples, chunks, keys = cursor.read("3Q")
         need(self.samples == samples, "footer and index disagree")
@@ -198,6 +205,15 @@ class Pack:
         need(cursor.at == len(payload), "bytes behind the index")
         order = [(e[0], e[2], e[1], e[7]) for e in self.chunk_entries]
         need(order == sorted(order), "an index out of order")
+
+    def statistics(self):
+        """Per field (values, valid, zeros, NaNs, minimum, maximum, sum, squares) as bits."""
+        if self.statistics_at == 0:
+            return []
+        kind, _, added, payload, _ = self.record(self.statistics_at)
+        need(kind == STATISTICS and not added, "no statistics")
+        need(len(payload) == 64 * len(self.fields), "statistics of other fields")
+        return [struct.unpack_from("<8Q", payload, 64 * i) for i in range(len(self.fields))]
 
     def keys(self):
         found = []
@@ -291,6 +307,66 @@ def describe(name):
     return lines
 
 
+def elements(field, data):
+    """The values of bytes, and whether each is valid, None for NaN."""
+    width = ELEMENT_BYTES[field.dtype]
+    count = len(data) // width
+    bits = struct.unpack("<%d%s" % (count, {1: "B", 2: "H", 4: "I", 8: "Q"}[width]), data)
+    if field.dtype == BF16:
+        data = struct.pack("<%dI" % count, *(word << 16 for word in bits))
+    values = struct.unpack("<%d%s" % (count, LETTERS[field.dtype]), data)
+    return [(value, None if value != value else word != field.fill)
+            for value, word in zip(values, bits)]
+
+
+def measure(field, entry, chunk, measured):
+    """Adds a chunk to `measured`: by field the numbers of its statistics, None if unknown."""
+    codec_and_so_on, part, whole = chunk[:4], entry[7], entry[8]
+    if field.variable:
+        lengths = codec_and_so_on[3] if whole == 0 else ([whole] if part == 0 else [])
+        found = [(length, True) for length in lengths]
+    elif chunk[4] is None:
+        measured[entry[0]] = None
+        return
+    else:
+        found = elements(field, chunk[4])
+    valid = [value for value, is_valid in found if is_valid]
+    total = squares = 0.0
+    for value in valid:
+        total += float(value)
+        squares += float(value) * float(value)
+    sums = measured.setdefault(entry[0], [0, 0, 0, 0, None, None, 0.0, 0.0])
+    if sums is None:
+        return
+    sums[0] += len(found)
+    sums[3] += sum(is_valid is None for _, is_valid in found)
+    if not valid:
+        return
+    sums[1] += len(valid)
+    sums[2] += sum(value == 0 for value in valid)
+    low, high = min(valid), max(valid)
+    sums[4] = low if sums[4] is None or low < sums[4] else sums[4]
+    sums[5] = high if sums[5] is None or high > sums[5] else sums[5]
+    sums[6] += total
+    sums[7] += squares
+
+
+def check_statistics(pack, measured):
+    """The number of fields whose statistics are those of what was decoded here."""
+    agreed = 0
+    for number, (field, found) in enumerate(zip(pack.fields, pack.statistics())):
+        mine = measured.get(number, [0, 0, 0, 0, None, None, 0.0, 0.0])
+        if mine is None:
+            continue
+        real = field.dtype >= F16
+        ends = [struct.unpack("<Q", struct.pack("<d" if real else "<q", value or 0))[0]
+                for value in mine[4:6]]
+        sums = [struct.unpack("<Q", struct.pack("<d", value))[0] for value in mine[6:]]
+        need(tuple(mine[:4] + ends + sums) == found, field.name + ": other statistics")
+        agreed += 1
+    return agreed
+
+
 def describe_pack(pack, first_sample):
     """Of a pack; samples are numbered from first_sample on."""
     lines = ["pack samples=%d keyed=%d alignment=%d" % (pack.samples, pack.keyed, pack.alignment)]
@@ -301,13 +377,14 @@ def describe_pack(pack, first_sample):
     for key, value in pack.provenance:
         lines.append("provenance %s=%s" % (key.hex(), value.hex()))
     lines += ["key %s" % key.hex() for key in pack.keys()]
-    values, missing = {}, set()
+    values, missing, measured = {}, set(), {}
     for entry in pack.chunk_entries:
         chunk = pack.chunk(entry)
         lines.append("chunk field=%d tile=%d first=%d samples=%d part=%d of=%d codec=%d "
                      "sequence=%d checksums=%s" % (
                          *entry[:4], *entry[7:9], chunk[0], chunk[1],
                          ",".join("%016x" % word for word in chunk[2])))
+        measure(pack.fields[entry[0]], entry, chunk, measured)
         if chunk[4] is None:
             missing.update((entry[0], entry[2] + i) for i in range(entry[3]))
             continue
@@ -321,6 +398,10 @@ def describe_pack(pack, first_sample):
                 value += part
             else:
                 place(field, entry[1], part, value)
+    global measured_fields
+    measured_fields += check_statistics(pack, measured)
+    for words in pack.statistics():
+        lines.append("statistics %s" % ",".join("%016x" % word for word in words))
     for sample in range(pack.samples):
         for number in range(len(pack.fields)):
             where = (number, sample)
@@ -359,8 +440,9 @@ def main(arguments):
         answer = subprocess.run([arguments[1], name], check=True, capture_output=True, text=True)
         agreed += compare(name, mine, answer.stdout.splitlines())
     if check:
-        print("%d files agree, %d samples decoded by both" % (len(files), agreed))
-        return 0 if len(files) >= 12 and agreed >= 20 else 1
+        print("%d files agree, %d samples decoded by both, statistics of %d fields" % (
+            len(files), agreed, measured_fields))
+        return 0 if len(files) >= 12 and agreed >= 20 and measured_fields >= 3 else 1
     return 0
 
 
