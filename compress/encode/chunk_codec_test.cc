@@ -8,6 +8,7 @@
 #include "compress/encode/chunk_encoder.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/coded_chunk_encoder.h"
+#include "compress/format/chunk_header.h"
 
 namespace forebay::compress {
 namespace {
@@ -154,6 +155,32 @@ TEST(ChunkCodec, SameInputSameBytes) {
   ASSERT_TRUE(first.has_value() && second.has_value());
   EXPECT_EQ(first->codec, ChunkCodec::kCoded);
   EXPECT_EQ(first->payload, second->payload);
+}
+
+TEST(ChunkCodec, BalancedTakesValuesThatFillTheirRangeAsTheyAre) {
+  SampleMaker maker(kSeed + 3);
+  const ChunkShape shape = {.dtype = Dtype::kU16,
+                            .samples = 2,
+                            .rank = 2,
+                            .extent = {64, 96, 1, 1},
+                            .fill_bits = 0};
+  for (const std::uint32_t scale : {1U, 64U}) {
+    std::vector<std::uint16_t> values;
+    for (std::uint32_t i = 0; i < shape.elements(); ++i) {
+      const auto value = static_cast<std::uint32_t>(i % 96 * 3 + i / 96 * 2 + maker.Below(4));
+      values.push_back(static_cast<std::uint16_t>(maker.Below(50) == 0 ? 0 : value * scale));
+    }
+    const auto raw = std::as_bytes(std::span(values));
+    const auto chunk = EncodeChunk(shape, raw, {.profile = Profile::kBalanced, .bound = {}});
+    ASSERT_TRUE(chunk.has_value());
+    ASSERT_EQ(chunk->codec, ChunkCodec::kCoded);
+    const auto head = ParseChunkHead(shape, chunk->payload);
+    ASSERT_TRUE(head.has_value());
+    EXPECT_EQ(head->stages.mask_count == 0 && head->stream_count == 1, scale == 1);
+    const auto decoded =
+        Decode(shape, chunk->codec, chunk->payload, ChunkRange::Whole(shape));
+    EXPECT_TRUE(std::ranges::equal(decoded, raw));
+  }
 }
 
 // --- every error branch -------------------------------------------------------------------

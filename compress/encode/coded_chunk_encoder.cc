@@ -20,6 +20,10 @@ namespace forebay::compress {
 namespace {
 
 constexpr int kSideLevel = 19;  // zstd, of masks and lists: small and seldom
+// A dictionary pays where values are rarer than one in so many, even for a reader in a hurry; it
+// costs too much to find out in chunks of a few bytes more.
+constexpr std::uint32_t kGapsPlainBytes = 4, kGapsPlainWords = 16;
+constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
 // Codes of a chunk on their way to planes.
 class CodedChunkEncoder {
@@ -48,29 +52,28 @@ class CodedChunkEncoder {
     return Serialise();
   }
 
-  // Bytes without fill value, holes or gaps: nothing but channels and colours. False where they
-  // are of another kind; then nothing has been done.
-  bool IsPlain() const {
-    if (shape_.element_bytes() != 1 || OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
+  // Elements that are their own samples: nothing but channels and colours. False where they are
+  // of another kind; then nothing has been done.
+  bool IsPlain() {
+    if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
     if (options_.bound.mode != BoundMode::kLossless) return false;
-    std::array<std::array<std::uint32_t, 256>, 4> counts{};
-    for (std::size_t i = 0; i < raw_.size(); ++i) {
-      ++counts[i % 4][std::to_integer<std::size_t>(raw_[i])];
+    if (options_.profile == Profile::kBalanced && raw_.size() > kSmallBytes) {
+      return shape_.element_bytes() == 1 ? FillsItsRange<std::uint8_t>(kGapsPlainBytes)
+                                         : shape_.element_bytes() == 2 &&
+                                               geometry_.channels == 1 &&
+                                               FillsItsRange<std::uint16_t>(kGapsPlainWords);
     }
-    std::uint32_t distinct = 0;
-    for (std::size_t value = 0; value < 256; ++value) {
-      const bool used = (counts[0][value] | counts[1][value] | counts[2][value] |
-                         counts[3][value]) != 0;
-      if (used && shape_.fill_bits == value) return false;
-      distinct += used ? 1 : 0;
-    }
-    return distinct > 128;
+    if (shape_.element_bytes() != 1) return false;
+    std::array<std::uint32_t, 256> counts{};
+    const std::uint32_t distinct = Count<std::uint8_t>(counts);
+    return distinct > 128 && (!shape_.fill_bits.has_value() || *shape_.fill_bits > 255 ||
+                              counts[*shape_.fill_bits] == 0);
   }
 
   Result<std::vector<std::byte>> RunPlain() {
     constexpr std::uint8_t kBits = 8;
     head_.stages.plane_count = 1;
-    head_.stages.plane_bits[0] = kBits;
+    head_.stages.plane_bits[0] = shape_.element_bytes() == 1 ? kBits : plain_bits_;
     if (geometry_.channels == 1) {
       FOREBAY_TRY(AddPlane(raw_));
       return Serialise();
@@ -90,9 +93,36 @@ class CodedChunkEncoder {
   }
 
  private:
+  // How often each value occurs, and how many do.
+  template <typename T>
+  std::uint32_t Count(std::span<std::uint32_t> counts) const {
+    for (std::size_t at = 0; at < raw_.size(); at += sizeof(T)) {
+      T value = 0;
+      std::memcpy(&value, raw_.data() + at, sizeof(T));
+      ++counts[value];
+    }
+    return static_cast<std::uint32_t>(
+        std::ranges::count_if(counts, [](std::uint32_t count) { return count > 0; }));
+  }
+
+  // True where the values occur that lie between zero and the largest, one in `gaps` at least, and
+  // samples of T hold them: then neither offset, shift nor dictionary gains what a fast reader
+  // would lose by them, and holes are values as all others.
+  template <typename T>
+  bool FillsItsRange(std::uint32_t gaps) {
+    std::vector<std::uint32_t> counts(std::size_t{1} << (8 * sizeof(T)));
+    const std::uint32_t distinct = Count<T>(counts);
+    std::size_t highest = counts.size() - 1;
+    while (highest > 0 && counts[highest] == 0) --highest;
+    plain_bits_ = static_cast<std::uint8_t>(std::bit_width(highest));
+    if (sizeof(T) == 2 && plain_bits_ <= 8) return false;
+    return distinct > 1 && highest / gaps < distinct;
+  }
+
   Status AddPlane(std::span<const std::byte> samples) {
     FOREBAY_ASSIGN(EncodedStream stream,
-                   EncodeSampleStream(geometry_, 8, samples, options_.profile));
+                   EncodeSampleStream(geometry_, head_.stages.plane_bits[0], samples,
+                                      options_.profile));
     streams_.push_back(std::move(stream));
     return {};
   }
@@ -269,6 +299,7 @@ class CodedChunkEncoder {
   std::optional<QuantisedValues> quantised_;
   std::uint64_t base_ = 0;
   std::uint32_t code_bits_ = 0;
+  std::uint8_t plain_bits_ = 0;
   CodedHead head_;
   std::vector<EncodedStream> streams_;
 };

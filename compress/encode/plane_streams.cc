@@ -135,9 +135,10 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
   }
   std::size_t best = samples.size();
   const bool fast = profile == Profile::kFast;  // whose readers cannot wait for zstd
-  if (fast || MayBeat(samples, planes_bytes)) {
+  const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
+  if (fast || MayBeat(samples, hurried ? planes_bytes / 2 : planes_bytes)) {
     std::vector<std::byte> bytes =
-        fast ? CompressLz4(samples) : CompressZstd(samples, profile == Profile::kBalanced ? 3 : 9);
+        fast ? CompressLz4(samples) : CompressZstd(samples, hurried ? 3 : 9);
     if (Beats(bytes.size(), best)) {
       best = bytes.size();
       stream.coder = fast ? StreamCoder::kLz4 : StreamCoder::kZstd;
