@@ -95,8 +95,9 @@ class BitDecoder {
     return value;
   }
 
-  // Whole bytes at once, without a loop that cannot be foreseen either.
+  // Seldom, as most bits are foreseen and take a small part of the range. Whole bytes at once.
   void Normalise() {
+    if (range_ >= 1U << 24) return;
     const auto shift = static_cast<unsigned>(std::countl_zero(range_)) & 24U;
     const std::uint64_t ahead = std::uint64_t{code_} << 32 | Peek();
     code_ = static_cast<std::uint32_t>(ahead << shift >> 32);
