@@ -55,4 +55,8 @@ bool DecodeBriskRow(const BriskRow<T>& row, BriskStream& stream);
 bool DecodeBriskRowAvx512(const BriskRow<std::uint8_t>& row, BriskStream& stream);
 bool DecodeBriskRowWideAvx512(const BriskRow<std::uint16_t>& row, BriskStream& stream);
 
+// The same in AVX2.
+bool DecodeBriskRowAvx2(const BriskRow<std::uint8_t>& row, BriskStream& stream);
+bool DecodeBriskRowWideAvx2(const BriskRow<std::uint16_t>& row, BriskStream& stream);
+
 }  // namespace forebay::compress

@@ -124,11 +124,12 @@ bool AtEnd(const BriskStream& stream) {
 template <typename T>
 bool DecodeRow(const BriskRow<T>& row, WaveKernel kernel, BriskStream& stream) {
 #ifdef FOREBAY_X86_KERNELS
-  if (kernel == WaveKernel::kAvx512) {
+  const bool widest = kernel == WaveKernel::kAvx512;
+  if (widest || kernel == WaveKernel::kAvx2) {
     if constexpr (sizeof(T) == 1) {
-      return DecodeBriskRowAvx512(row, stream);
+      return widest ? DecodeBriskRowAvx512(row, stream) : DecodeBriskRowAvx2(row, stream);
     } else {
-      return DecodeBriskRowWideAvx512(row, stream);
+      return widest ? DecodeBriskRowWideAvx512(row, stream) : DecodeBriskRowWideAvx2(row, stream);
     }
   }
 #endif

@@ -1,0 +1,141 @@
+// The 64 lanes of a brisk stream in four registers, a byte of each state in either of two. For
+// files that are compiled for AVX2 only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "compress/decode/brisk_blocks.h"
+
+namespace forebay::compress {
+
+// 64 bytes: lanes 0 to 31 and 32 to 63.
+struct BriskHalves {
+  __m256i low, high;
+};
+
+// Where each of 8 lanes finds its byte among those that the lanes of a mask share.
+inline constexpr std::array<std::uint64_t, 256> kBriskExpansions = [] {
+  std::array<std::uint64_t, 256> places{};
+  for (std::size_t mask = 0; mask < places.size(); ++mask) {
+    std::uint64_t next = 0;
+    for (std::size_t lane = 0; lane < 8; ++lane) {
+      const bool taken = (mask >> lane & 1) != 0;
+      places[mask] |= (taken ? next : 0x80) << (8 * lane);
+      next += taken ? 1 : 0;
+    }
+  }
+  return places;
+}();
+
+// States while a row is decoded; Store them afterwards.
+class BriskLanesAvx2 {
+ public:
+  explicit BriskLanesAvx2(const BriskStream& stream)
+      : low_(Load(stream.low.data())), high_(Load(stream.high.data())), next_(stream.bytes) {}
+
+  void Store(BriskStream& stream) const {
+    StoreBytes(low_, stream.low.data());
+    StoreBytes(high_, stream.high.data());
+    stream.bytes = next_;
+  }
+
+  // One step: each lane's token, and which lanes escape.
+  BriskHalves Step(const BriskClass& table, std::uint64_t& escapes) {
+    const __m256i at = _mm256_set1_epi8(static_cast<char>(table.escape_slots_at));
+    escapes = Mask(_mm256_cmpeq_epi8(_mm256_max_epu8(low_.low, at), low_.low),
+                   _mm256_cmpeq_epi8(_mm256_max_epu8(low_.high, at), low_.high));
+    Found first = LookUp(table, low_.low), second = LookUp(table, low_.high);
+    Advance(first, low_.low, high_.low);
+    Advance(second, low_.high, high_.high);
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i first_refill = _mm256_cmpeq_epi8(high_.low, zero);
+    const __m256i second_refill = _mm256_cmpeq_epi8(high_.high, zero);
+    const BriskHalves bytes = Expand(Mask(first_refill, second_refill));
+    high_.low = _mm256_blendv_epi8(high_.low, low_.low, first_refill);
+    high_.high = _mm256_blendv_epi8(high_.high, low_.high, second_refill);
+    low_.low = _mm256_blendv_epi8(low_.low, bytes.low, first_refill);
+    low_.high = _mm256_blendv_epi8(low_.high, bytes.high, second_refill);
+    return {first.token, second.token};
+  }
+
+  const std::byte* next() const { return next_; }
+
+  static BriskHalves Load(const std::uint8_t* from) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
+  }
+  static void StoreBytes(const BriskHalves& bytes, std::uint8_t* to) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes.low);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), bytes.high);
+  }
+
+ private:
+  struct Found {
+    __m256i token, frequency, bias;
+  };
+
+  static std::uint64_t Mask(__m256i first, __m256i second) {
+    return static_cast<std::uint32_t>(_mm256_movemask_epi8(first)) |
+           std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(second))} << 32;
+  }
+
+  // Sixteen shuffles of a table's sixteenths: a lane whose slot lies in another one gets zero.
+  static Found LookUp(const BriskClass& table, __m256i slots) {
+    Found found = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    const __m256i elsewhere = _mm256_set1_epi8(0x70);
+    for (std::size_t part = 0; part < kBriskSlots; part += 16) {
+      const __m256i place = _mm256_adds_epu8(
+          _mm256_xor_si256(slots, _mm256_set1_epi8(static_cast<char>(part))), elsewhere);
+      const auto add = [&](const std::uint8_t* from, __m256i& to) {
+        const __m256i values = _mm256_broadcastsi128_si256(
+            _mm_load_si128(reinterpret_cast<const __m128i*>(from + part)));
+        to = _mm256_or_si256(to, _mm256_shuffle_epi8(values, place));
+      };
+      add(table.token.data(), found.token);
+      add(table.frequency.data(), found.frequency);
+      add(table.bias.data(), found.bias);
+    }
+    return found;
+  }
+
+  // frequency * high + bias, lanes of even number and of odd one apart.
+  static void Advance(const Found& found, __m256i& low, __m256i& high) {
+    const __m256i byte = _mm256_set1_epi16(0xFF);
+    const __m256i even = _mm256_add_epi16(
+        _mm256_mullo_epi16(_mm256_and_si256(found.frequency, byte), _mm256_and_si256(high, byte)),
+        _mm256_and_si256(found.bias, byte));
+    const __m256i odd = _mm256_add_epi16(
+        _mm256_mullo_epi16(_mm256_srli_epi16(found.frequency, 8), _mm256_srli_epi16(high, 8)),
+        _mm256_srli_epi16(found.bias, 8));
+    low = _mm256_or_si256(_mm256_and_si256(even, byte), _mm256_slli_epi16(odd, 8));
+    high = _mm256_or_si256(_mm256_srli_epi16(even, 8), _mm256_andnot_si256(byte, odd));
+  }
+
+  // The next bytes, for the lanes of `mask`.
+  BriskHalves Expand(std::uint64_t mask) {
+    std::array<__m128i, 8> eights;
+    for (__m128i& eight : eights) {
+      const auto lanes = static_cast<std::uint8_t>(mask);
+      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(next_));
+      eight = _mm_shuffle_epi8(
+          bytes, _mm_cvtsi64_si128(static_cast<long long>(kBriskExpansions[lanes])));
+      next_ += _mm_popcnt_u32(lanes);
+      mask >>= 8;
+    }
+    const auto half = [&](std::size_t i) {
+      return _mm256_inserti128_si256(
+          _mm256_castsi128_si256(_mm_unpacklo_epi64(eights[i], eights[i + 1])),
+          _mm_unpacklo_epi64(eights[i + 2], eights[i + 3]), 1);
+    };
+    return {half(0), half(4)};
+  }
+
+  BriskHalves low_, high_;
+  const std::byte* next_;
+};
+
+}  // namespace forebay::compress
