@@ -41,6 +41,8 @@ class CodedChunkEncoder {
     holes_.assign(shape_.elements(), 0);
     const bool lossy = options_.bound.mode != BoundMode::kLossless;
     const std::vector<std::uint64_t> patterns = MaskPatterns(shape_, bits_, search_);
+    guessed_ = search_ != HoleSearch::kDeclared &&
+               patterns != MaskPatterns(shape_, bits_, HoleSearch::kDeclared);
     MarkHoles(patterns);
     if (lossy) Quantise();
     if (!quantised_.has_value()) LoadCodes();
@@ -69,6 +71,9 @@ class CodedChunkEncoder {
     return distinct > 128 && (!shape_.fill_bits.has_value() || *shape_.fill_bits > 255 ||
                               counts[*shape_.fill_bits] == 0);
   }
+
+  // Whether Run made a mask that nobody declared.
+  bool guessed() const { return guessed_; }
 
   Result<std::vector<std::byte>> RunPlain() {
     constexpr std::uint8_t kBits = 8;
@@ -220,9 +225,10 @@ class CodedChunkEncoder {
       ChunkMask& entry = head_.stages.masks[head_.stages.mask_count++];
       entry = {.pattern = pattern, .temporal = runs.temporal};
       if (dense && geometry_.allows_planes && geometry_.channels == 1) {
+        // Quick to decode, as it comes on top of the values.
         FOREBAY_ASSIGN(std::vector<std::byte> planes,
                        EncodePlanes(geometry_.Plane(1), std::as_bytes(std::span(mask)),
-                                    options_.profile));
+                                    Profile::kBalanced));
         if (planes.size() < stream.body.size()) {
           stream = {.coder = StreamCoder::kPlanes, .raw_bytes = mask.size(),
                     .body = std::move(planes)};
@@ -300,6 +306,7 @@ class CodedChunkEncoder {
   std::uint64_t base_ = 0;
   std::uint32_t code_bits_ = 0;
   std::uint8_t plain_bits_ = 0;
+  bool guessed_ = false;
   CodedHead head_;
   std::vector<EncodedStream> streams_;
 };
@@ -314,7 +321,7 @@ Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
   FOREBAY_ASSIGN(std::vector<std::byte> payload, encoder.Run());
   const bool dense = options.profile != Profile::kFast && options.profile != Profile::kBalanced;
   // A mask that nobody declared is a guess: where time allows, see what it costs.
-  if (!dense || shape.element_bytes() == 1) return payload;
+  if (!dense || shape.element_bytes() == 1 || !encoder.guessed()) return payload;
   FOREBAY_ASSIGN(std::vector<std::byte> declared,
                  CodedChunkEncoder(shape, raw, options, HoleSearch::kDeclared).Run());
   return declared.size() < payload.size() ? declared : payload;
