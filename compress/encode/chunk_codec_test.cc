@@ -1,5 +1,6 @@
 // EncodeChunk and DecodeChunk: every element type comes back, in whole and in part.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/coded_chunk_encoder.h"
 #include "compress/format/chunk_header.h"
+#include "compress/format/plane_kinds.h"
 
 namespace forebay::compress {
 namespace {
@@ -181,6 +183,37 @@ TEST(ChunkCodec, BalancedTakesValuesThatFillTheirRangeAsTheyAre) {
         Decode(shape, chunk->codec, chunk->payload, ChunkRange::Whole(shape));
     EXPECT_TRUE(std::ranges::equal(decoded, raw));
   }
+}
+
+// How the only plane of a chunk of bytes is coded.
+std::byte PlaneKind(const ChunkShape& shape, std::span<const std::byte> raw, Profile profile) {
+  const auto chunk = EncodeChunk(shape, raw, {.profile = profile, .bound = {}});
+  EXPECT_TRUE(chunk.has_value() && chunk->codec == ChunkCodec::kCoded);
+  EXPECT_TRUE(std::ranges::equal(
+      Decode(shape, chunk->codec, chunk->payload, ChunkRange::Whole(shape)), raw));
+  const auto head = ParseChunkHead(shape, chunk->payload);
+  EXPECT_TRUE(head.has_value() && head->streams[0].coder == StreamCoder::kPlanes);
+  return head->streams[0].body[0];
+}
+
+TEST(ChunkCodec, AutoTakesTheSlowerPlanesOnlyWhereTheySaveMuch) {
+  SampleMaker maker(kSeed + 4);
+  const ChunkShape shape = {
+      .dtype = Dtype::kU8, .samples = 4, .rank = 2, .extent = {96, 128, 1, 1}};
+  std::vector<std::byte> noisy, moving;
+  for (std::uint32_t i = 0; i < shape.elements(); ++i) {
+    const std::uint32_t x = i % 128, y = i / 128 % 96, t = i / (128 * 96);
+    noisy.push_back(static_cast<std::byte>(x + y / 2 + maker.Below(12)));
+    // Waves that go 2.5 columns a frame: filters of many neighbours, displaced, foresee them.
+    const double place = x + 2.5 * t, height = y;
+    const double value = 128 + 60 * std::sin(0.9 * place + 0.7 * height) +
+                         40 * std::sin(1.1 * height - 0.6 * place);
+    moving.push_back(static_cast<std::byte>(static_cast<int>(value)));
+  }
+  EXPECT_EQ(PlaneKind(shape, noisy, Profile::kDense), kPlaneKindWave);
+  EXPECT_EQ(PlaneKind(shape, noisy, Profile::kAuto), kPlaneKindBrisk);
+  EXPECT_EQ(PlaneKind(shape, moving, Profile::kDense), kPlaneKindWave);
+  EXPECT_EQ(PlaneKind(shape, moving, Profile::kAuto), kPlaneKindWave);
 }
 
 // --- every error branch -------------------------------------------------------------------
