@@ -15,10 +15,10 @@ void StepLanes(const BriskClass& table, BriskStream& stream, Residuals& residual
     std::uint32_t state =
         (entry >> 8 & 0xFF) * stream.high[lane] + (entry & 0xFF);
     residuals[lane] = entry >> 16;
-    const bool refill = state < kBriskStateMin;
-    const std::uint32_t refilled = state << 8 | std::to_integer<std::uint32_t>(*next);
-    state = refill ? refilled : state;
-    next += refill ? 1 : 0;
+    // By arithmetic: a branch could not be foreseen.
+    const std::uint32_t refill = state < kBriskStateMin ? 1 : 0;
+    state = state << (8 * refill) | (std::to_integer<std::uint32_t>(*next) & (0 - refill));
+    next += refill;
     stream.low[lane] = static_cast<std::uint8_t>(state);
     stream.high[lane] = static_cast<std::uint8_t>(state >> 8);
   }

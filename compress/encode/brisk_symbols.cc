@@ -60,6 +60,28 @@ void PutLe(std::uint64_t value, std::size_t bytes, std::vector<std::byte>& to) {
   }
 }
 
+// Eight lanes' low or high bytes, the first one's lowest.
+std::uint64_t EightBytes(const std::int16_t* residuals, unsigned shift) {
+  std::uint64_t bytes = 0;
+  for (unsigned i = 0; i < 8; ++i) {
+    const auto value = static_cast<std::uint16_t>(residuals[i]);
+    bytes |= std::uint64_t{static_cast<std::uint8_t>(value >> shift)} << (8 * i);
+  }
+  return bytes;
+}
+
+// A bit of each lane.
+std::uint64_t PlaneOf(const BriskResiduals& residuals, std::uint32_t plane) {
+  std::uint64_t word = 0;
+  for (std::size_t lane = 0; lane < kBriskLanes; lane += 8) {
+    const std::uint64_t bytes = EightBytes(&residuals[lane], plane < 8 ? 0 : 8);
+    const std::uint64_t bits = bytes >> (plane % 8) & 0x0101'0101'0101'0101;
+    // The product gathers bit 8i at bit 56 + i; no two terms meet.
+    word |= (bits * 0x0102'0408'1020'4080 >> 56) << lane;
+  }
+  return word;
+}
+
 // `escaped` has a bit for each lane that escapes.
 void PutPlanesAndEscapes(const BriskResiduals& residuals, std::uint32_t bits,
                          std::uint32_t shift, std::uint64_t escaped, BriskSections& out) {
@@ -69,11 +91,7 @@ void PutPlanesAndEscapes(const BriskResiduals& residuals, std::uint32_t bits,
     PutLe(value, bits <= 8 ? 1 : 2, out.escapes);
   }
   for (std::uint32_t plane = 0; plane < shift; ++plane) {
-    std::uint64_t word = 0;
-    for (std::uint32_t lane = 0; lane < kBriskLanes; ++lane) {
-      word |= std::uint64_t{static_cast<std::uint32_t>(residuals[lane]) >> plane & 1} << lane;
-    }
-    PutLe(word & ~escaped, sizeof(word), out.planes);
+    PutLe(PlaneOf(residuals, plane) & ~escaped, sizeof(std::uint64_t), out.planes);
   }
 }
 
@@ -92,10 +110,11 @@ class WordWriter {
     for (std::uint32_t lane = kBriskLanes; lane-- > 0;) {
       const Symbol symbol = symbols.Of(residuals[lane]);
       std::uint32_t state = states_[lane];
-      const bool full = state >= std::uint32_t{symbol.frequency} << 8;
+      // By arithmetic: a branch could not be foreseen.
+      const std::uint32_t full = state >= std::uint32_t{symbol.frequency} << 8 ? 1 : 0;
       to[-1] = static_cast<std::byte>(state & 0xFF);
-      to -= full ? 1 : 0;
-      state = full ? state >> 8 : state;
+      to -= full;
+      state >>= 8 * full;
       const auto quotient =
           static_cast<std::uint32_t>(std::uint64_t{state} * symbol.inverse >> kInverseBits);
       states_[lane] = (quotient << 8) + symbol.first + (state - quotient * symbol.frequency);
