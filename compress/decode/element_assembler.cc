@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "compress/decode/byte_table.h"
 #include "compress/format/colour.h"
 #include "compress/format/element_code.h"
 #include "compress/format/quantiser.h"
@@ -185,9 +186,34 @@ Status Assemble(const AssemblyJob& job, std::span<std::byte> out) {
   return Assembler<Code, Element>(job, out).Run();
 }
 
+// True where elements are one plane of bytes looked up in a dictionary, and nothing else.
+bool IsByteDictionary(const AssemblyJob& job) {
+  const ChunkStages& stages = *job.stages;
+  return job.shape->element_bytes() == 1 && job.geometry->channels == 1 &&
+         stages.plane_count == 1 && job.planes[0].samples != nullptr &&
+         job.planes[0].sample_bytes == 1 && stages.dictionary_count > 0 &&
+         stages.dictionary_count <= 256 && stages.mask_count == 0 && stages.offset == 0 &&
+         stages.shift == 0 && !stages.is_quantised() &&
+         OrderOf(job.shape->dtype) == CodeOrder::kUnsigned;
+}
+
+// False where a sample lies beyond the dictionary.
+bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
+  ByteTable table{};
+  for (std::size_t i = 0; i < job.stages->dictionary_count; ++i) {
+    table[i] = static_cast<std::uint8_t>(job.dictionary[i]);
+  }
+  const std::size_t begin = job.first_sample * job.geometry->sample_pixels;
+  const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
+  return MapBytes(table, from, out.size(), reinterpret_cast<std::uint8_t*>(out.data())) <
+         job.stages->dictionary_count;
+}
+
 }  // namespace
 
 Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
+  // What is out of the ordinary goes the common way, which knows what to do about it.
+  if (IsByteDictionary(job) && LookUpBytes(job, out)) return {};
   const bool quantised = job.stages->is_quantised();
   switch (job.shape->element_bytes()) {
     case 1:

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/byte_table.h"
 #include "compress/decode/chunk_decoder.h"
 #include "compress/decode/mask_decoder.h"
 #include "compress/encode/chunk_samples.h"
@@ -156,6 +157,24 @@ TEST(Geometry, PixelsAndElementsAgreeInEveryShape) {
       sum += channel.size();
     }
     ASSERT_EQ(sum, codes.size());
+  }
+}
+
+TEST(ByteTables, MapEveryByteAndNothingBeside) {
+  SampleMaker maker(kSeed);
+  ByteTable table;
+  for (std::uint8_t& entry : table) entry = static_cast<std::uint8_t>(maker.Bits());
+  for (std::size_t count = 0; count < 300; ++count) {
+    const std::uint64_t levels = 1 + maker.Below(256);
+    std::vector<std::uint8_t> from(count), to(count + 64, 0xC7), expected(count + 64, 0xC7);
+    std::uint8_t largest = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      from[i] = static_cast<std::uint8_t>(maker.Below(levels));
+      expected[i] = table[from[i]];
+      largest = std::max(largest, from[i]);
+    }
+    ASSERT_EQ(MapBytes(table, from.data(), count, to.data()), largest) << count;
+    ASSERT_EQ(to, expected) << count << " bytes, seed " << kSeed;
   }
 }
 

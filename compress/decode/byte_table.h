@@ -1,0 +1,21 @@
+// Bytes through a table of bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace forebay::compress {
+
+using ByteTable = std::array<std::uint8_t, 256>;
+
+// to[i] = table[from[i]] for `count` bytes; returns the largest of `from`, 0 where there are none.
+// The arrays do not overlap. The same everywhere, whatever the processor.
+std::uint8_t MapBytes(const ByteTable& table, const std::uint8_t* from, std::size_t count,
+                      std::uint8_t* to);
+
+// The same, a processor with AVX-512 VBMI taken for granted.
+std::uint8_t MapBytesAvx512(const ByteTable& table, const std::uint8_t* from, std::size_t count,
+                            std::uint8_t* to);
+
+}  // namespace forebay::compress
