@@ -96,6 +96,7 @@ int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams
   AddOrder(app, context);
   AddAudit(app, context);
   AddBench(app, context);
+  AddCompress(app, context);
   AddPack(app, context);
   AddUnpack(app, context);
   AddInspect(app, context);

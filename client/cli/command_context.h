@@ -59,6 +59,7 @@ void AddDrain(CLI::App& app, CommandContext& context);
 void AddOrder(CLI::App& app, CommandContext& context);
 void AddAudit(CLI::App& app, CommandContext& context);
 void AddBench(CLI::App& app, CommandContext& context);
+void AddCompress(CLI::App& app, CommandContext& context);
 void AddPack(CLI::App& app, CommandContext& context);
 void AddUnpack(CLI::App& app, CommandContext& context);
 void AddInspect(CLI::App& app, CommandContext& context);

@@ -1,5 +1,8 @@
 // A daemon's data set as samples of a pack.
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -9,11 +12,13 @@
 #include "client/cli/pack_plan.h"
 #include "client/cli/pack_source.h"
 #include "client/client.h"
+#include "client/embedded_daemon.h"
 
 namespace forebay::cli {
 namespace {
 
 constexpr std::uint32_t kBatchSamples = 64;
+constexpr std::int64_t kDaemonStartMs = 60'000;  // at least so long for a private daemon to start
 constexpr std::size_t kNamedClassesMax = 200;  // in the provenance
 
 void SwapElements(std::size_t element, std::span<std::byte> bytes) {
@@ -25,9 +30,10 @@ void SwapElements(std::size_t element, std::span<std::byte> bytes) {
 
 class DatasetSource : public PackSource {
  public:
-  DatasetSource(DatasetInfo info, std::unique_ptr<Client> client,
-                std::unique_ptr<BatchStream> stream)
-      : info_(std::move(info)), client_(std::move(client)), stream_(std::move(stream)) {}
+  DatasetSource(std::shared_ptr<internal::EmbeddedDaemon> daemon, DatasetInfo info,
+                std::unique_ptr<Client> client, std::unique_ptr<BatchStream> stream)
+      : daemon_(std::move(daemon)), info_(std::move(info)), client_(std::move(client)),
+        stream_(std::move(stream)) {}
 
   Status Start(const std::string& selection) {
     if (stream_->selected_count() == 0) {
@@ -129,6 +135,7 @@ class DatasetSource : public PackSource {
     return std::span<const std::byte>(copy);
   }
 
+  const std::shared_ptr<internal::EmbeddedDaemon> daemon_;  // null: one with its own address
   const DatasetInfo info_;
   const std::unique_ptr<Client> client_;
   const std::unique_ptr<BatchStream> stream_;
@@ -143,10 +150,27 @@ class DatasetSource : public PackSource {
 }  // namespace
 
 Result<std::unique_ptr<PackSource>> OpenDatasetSource(const DatasetSourceOptions& options) {
-  FOREBAY_ASSIGN(auto client, Client::Connect({.address = options.address,
+  // A daemon of a job of its own: neither one of this job, which has other data sets, nor the
+  // address in the environment is meant.
+  std::shared_ptr<internal::EmbeddedDaemon> daemon;
+  std::string address = options.address;
+  std::string job;
+  if (!options.embedded_config.empty()) {
+    job = fmt::format("pack-{}", getpid());
+    const auto timeout = std::chrono::milliseconds(
+        std::max(options.connect_timeout_ms, kDaemonStartMs));
+    FOREBAY_ASSIGN(daemon, internal::EmbeddedDaemon::StartOrJoin(
+                               {.job_id = job,
+                                .config = options.embedded_config,
+                                .binary = {},
+                                .directory = {},
+                                .deadline = std::chrono::steady_clock::now() + timeout}));
+    address = daemon->address();
+  }
+  FOREBAY_ASSIGN(auto client, Client::Connect({.address = address,
+                                               .job_id = job,
                                                .client_name = "forebay-pack",
-                                               .connect_timeout_ms = options.connect_timeout_ms,
-                                               .embedded_config = options.embedded_config}));
+                                               .connect_timeout_ms = options.connect_timeout_ms}));
   StreamOptions stream_options;
   stream_options.dataset = options.dataset;
   stream_options.stream_name = "pack";
@@ -158,7 +182,8 @@ Result<std::unique_ptr<PackSource>> OpenDatasetSource(const DatasetSourceOptions
   FOREBAY_ASSIGN(auto stream, client->Open(stream_options));
   FOREBAY_ASSIGN(DatasetInfo info, client->Describe(options.dataset, options.selection));
   auto source =
-      std::make_unique<DatasetSource>(std::move(info), std::move(client), std::move(stream));
+      std::make_unique<DatasetSource>(std::move(daemon), std::move(info), std::move(client),
+                                      std::move(stream));
   FOREBAY_TRY(source->Start(options.selection));
   return std::unique_ptr<PackSource>(std::move(source));
 }

@@ -1,13 +1,17 @@
 // `forebay inspect`: what a pack file holds, and whether all of it is sound.
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
 #include "client/cli/human_text.h"
+#include "client/cli/pack_streams.h"
 #include "client/cli/pack_survey.h"
 #include "client/cli/pack_verify.h"
 
@@ -20,7 +24,8 @@ using compress::PackField;
 
 struct InspectArguments {
   std::string path;
-  bool chunks = false, verify = false, recover = false;
+  bool chunks = false, streams = false, verify = false, recover = false;
+  std::string plot, plot_field;
 };
 
 const char* KindName(FieldKind kind) {
@@ -290,6 +295,35 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
   context.PrintJson("inspect", std::move(object));
 }
 
+// The field that has most bytes, unless one is named.
+Result<std::uint32_t> FieldToPlot(const InspectArguments& arguments, const Inspection& found) {
+  std::uint32_t largest = 0;
+  for (std::uint32_t i = 0; i < found.schema.fields.size(); ++i) {
+    if (found.schema.fields[i].name == arguments.plot_field) return i;
+    if (found.survey.fields[i].raw_bytes > found.survey.fields[largest].raw_bytes) largest = i;
+  }
+  if (arguments.plot_field.empty()) return largest;
+  return Error(ErrorCode::kNotFound,
+               fmt::format("{}: no field {}", arguments.path, arguments.plot_field));
+}
+
+Status WritePlot(CommandContext& context, const InspectArguments& arguments,
+                 const OpenedPacks& packs, const Inspection& found) {
+  FOREBAY_ASSIGN(const std::uint32_t field, FieldToPlot(arguments, found));
+  std::vector<PlotColumn> columns;
+  for (std::size_t i = 0; i < packs.count(); ++i) {
+    FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_TRY(AddPlotColumns(pack, field, packs.FirstSample(i), columns));
+  }
+  std::ofstream file(arguments.plot, std::ios::binary | std::ios::trunc);
+  file << PlotOf(fmt::format("{}: field {}", arguments.path, found.schema.fields[field].name),
+                 std::move(columns));
+  file.close();
+  if (!file) return Error::FromErrno(errno, arguments.plot + ": writing");
+  if (!context.json) context.out << "\nplot: " << arguments.plot << '\n';
+  return {};
+}
+
 Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
   FOREBAY_ASSIGN(const OpenedPacks packs,
                  OpenedPacks::Open(arguments.path, arguments.recover));
@@ -303,6 +337,9 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     found.chunks += pack.file->index().chunks.size();
     if (arguments.chunks) {
       FOREBAY_TRY(PrintChunks(context, pack, packs.Path(i), packs.FirstSample(i)));
+    }
+    if (arguments.streams) {
+      FOREBAY_TRY(PrintStreams(context, pack, packs.Path(i), packs.FirstSample(i)));
     }
     if (!arguments.verify) continue;
     FOREBAY_ASSIGN(std::vector<std::string> damage, VerifyPack(context, pack));
@@ -319,7 +356,7 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
   } else {
     PrintTable(context, arguments, packs, found);
   }
-  return {};
+  return arguments.plot.empty() ? Status() : WritePlot(context, arguments, packs, found);
 }
 
 }  // namespace
@@ -331,6 +368,12 @@ void AddInspect(CLI::App& app, CommandContext& context) {
   auto arguments = std::make_shared<InspectArguments>();
   command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")->required();
   command->add_flag("--chunks", arguments->chunks, "A line per chunk");
+  command->add_flag("--streams", arguments->streams,
+                    "A line per chunk and stream: coder, bits, ratio, share of predictors");
+  command->add_option("--plot", arguments->plot,
+                      "Write an SVG: ratio, coders and predictors along the samples");
+  command->add_option("--plot-field", arguments->plot_field,
+                      "The field that is plotted (default: the one with most bytes)");
   command->add_flag("--verify", arguments->verify,
                     "Decode everything and check every checksum; damage is named");
   command->add_flag("--recover", arguments->recover,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -32,12 +33,13 @@ constexpr unsigned kThreadsMax = 1024;
 struct PackArguments {
   std::vector<std::string> names;  // [DATASET] OUTPUT
   std::string images, config, selection = "all";
+  PathSourceOptions from;
   std::string profile = "balanced", tile;
   unsigned threads = 0;
   std::vector<std::string> fields, bounds;
   std::uint32_t samples_per_chunk = 0;
   std::uint64_t sequence_length = 0, limit = 0;
-  bool align = false, resume = false, append = false;
+  bool align = false, resume = false, append = false, force = false;
   std::uint64_t shard_bytes = 0;
 
   bool set() const { return append || shard_bytes > 0; }
@@ -189,6 +191,7 @@ Result<PackSchema> PlanSchema(const PackArguments& arguments, const PackSource& 
 Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                                                const PackArguments& arguments) {
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
+  if (!arguments.from.path.empty()) return OpenPathSource(arguments.from);
   return OpenDatasetSource({.address = arguments.config.empty() ? context.address : "",
                             .embedded_config = arguments.config,
                             .connect_timeout_ms = context.connect_timeout_ms,
@@ -275,21 +278,31 @@ Status CheckClasses(const std::string& manifest, const PackSchema& schema) {
 
 Status CheckArguments(const PackArguments& arguments) {
   const bool images = !arguments.images.empty();
-  if (arguments.names.size() != (images ? 1U : 2U)) {
+  const bool from = !arguments.from.path.empty();
+  if (arguments.names.size() != (images || from ? 1U : 2U) || (images && from)) {
     return Error(ErrorCode::kInvalidArgument,
-                 "wanted is `forebay pack DATASET OUTPUT`, or `forebay pack --images FOLDER "
-                 "OUTPUT`");
+                 "wanted is `forebay pack DATASET OUTPUT`, `forebay pack --images FOLDER OUTPUT` "
+                 "or `forebay pack --from PATH OUTPUT`");
   }
-  if (images && (arguments.selection != "all" || !arguments.config.empty())) {
+  if ((images || from) && (arguments.selection != "all" || !arguments.config.empty())) {
     return Error(ErrorCode::kInvalidArgument,
-                 "--selection and --config are for data sets, not for --images");
+                 "--selection and --config are for data sets, not for --images and --from");
+  }
+  if (arguments.force && (arguments.set() || arguments.resume)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--force replaces one pack: not with --append, --shard-size or --resume");
+  }
+  if (!from && (!arguments.from.dtype.empty() || !arguments.from.shape.empty() ||
+                arguments.from.header_bytes > 0)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--dtype, --shape and --header are for a raw file that --from names");
   }
   return {};
 }
 
 Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_TRY(CheckArguments(arguments));
-  compress::PackWriterOptions options{.statistics = true};
+  compress::PackWriterOptions options{.statistics = true, .replace = arguments.force};
   FOREBAY_ASSIGN(options.profile, ParseProfile(arguments.profile));
   options.threads = arguments.threads > 0
                         ? arguments.threads
@@ -302,6 +315,9 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   std::uint64_t samples = source->samples();
   if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
   const std::string& output = arguments.output();
+  if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
+    return Error::FromErrno(errno, output + ".part: removing");
+  }
   if (arguments.append) FOREBAY_TRY(CheckClasses(output, schema));
   FOREBAY_ASSIGN(const std::unique_ptr<PackSink> writer,
                  PackSink::Open(output, schema,
@@ -331,12 +347,17 @@ void AddPack(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand(
       "pack", "Write a data set, or a folder of images without any daemon, as a pack file.");
   auto arguments = std::make_shared<PackArguments>();
-  command->add_option("NAMES", arguments->names, "DATASET OUTPUT, or OUTPUT with --images")
+  command->add_option("NAMES", arguments->names,
+                      "DATASET OUTPUT, or OUTPUT with --images or --from")
       ->required()
       ->expected(1, 2);
   command->add_option("--images", arguments->images,
                       "A folder of PGM or PPM images of one size, in byte order of names; folders "
                       "in it are classes, each folder is a sequence");
+  command->add_option("--from", arguments->from.path,
+                      "Without a daemon: a folder of images, a pack or a set of packs to be packed "
+                      "anew, or a raw file");
+  AddPathOptions(*command, arguments->from);
   command->add_option("--config", arguments->config,
                       "Start a private daemon with this configuration file");
   command->add_option("--selection", arguments->selection, "Which samples (default: all)");
@@ -346,8 +367,8 @@ void AddPack(CLI::App& app, CommandContext& context) {
   command->add_option("--threads", arguments->threads, "That encode (default: one per core)")
       ->check(CLI::Range(1U, kThreadsMax));
   command->add_option("--bound", arguments->bounds,
-                      "abs:X, rel:X or pw:X: how far values may lie from the originals (default: "
-                      "lossless); one per --field");
+                      "abs:X, rel:X, pw:X, both:ABS,REL or either:ABS,REL: how far values may lie "
+                      "from the originals (default: lossless); one per --field");
   command->add_option("--field", arguments->fields, "The field that a bound is of");
   command->add_option("--samples-per-chunk", arguments->samples_per_chunk,
                       "Of fixed fields (default: 8 of images, 4096 of others, as far as fits)")
@@ -361,6 +382,8 @@ void AddPack(CLI::App& app, CommandContext& context) {
   command->add_flag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
   command->add_flag("--resume", arguments->resume,
                     "Go on with OUTPUT.part, if there is one, of a run with the same options");
+  command->add_flag("--force", arguments->force,
+                    "Replace OUTPUT, once the new pack is whole, and drop an unfinished one");
   command->add_option("--shard-size", arguments->shard_bytes,
                       "Write a set of packs, whose shards hold at most so many raw bytes (1GiB); "
                       "OUTPUT is its manifest")

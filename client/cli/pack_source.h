@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
@@ -44,9 +46,23 @@ class PackSource {
 // ReadPnm.
 Result<std::unique_ptr<PackSource>> OpenImageFolder(const std::string& folder);
 
+struct PathSourceOptions {
+  std::string path;
+  std::string dtype, shape;        // of a raw file's records: "u16", "480x640"
+  std::uint64_t header_bytes = 0;  // of a raw file
+};
+
+// What lies at a path: a folder as OpenImageFolder, a pack or a set of packs with all its fields,
+// keys and sequences, or else a raw file, whose records become field `data`. Errors name the path;
+// kInvalidArgument for a raw file without dtype and shape, or not of whole records.
+Result<std::unique_ptr<PackSource>> OpenPathSource(const PathSourceOptions& options);
+
+// Adds options for what a raw file is to a command.
+void AddPathOptions(CLI::App& command, PathSourceOptions& options);
+
 struct DatasetSourceOptions {
-  std::string address;    // of the daemon; empty: embedded_config
-  std::string embedded_config;
+  std::string address;          // of the daemon, without embedded_config
+  std::string embedded_config;  // a private daemon with this configuration is started
   std::int64_t connect_timeout_ms = 10'000;
   std::string dataset;
   std::string selection = "all";

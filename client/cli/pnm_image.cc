@@ -170,4 +170,17 @@ Result<PnmShape> ReadPnmShape(const std::string& path) {
   return open.header.shape;
 }
 
+std::vector<std::byte> WritePnm(const PnmShape& shape, std::span<const std::byte> pixels) {
+  const std::string header = fmt::format("P{}\n{} {}\n{}\n", shape.channels == 3 ? 6 : 5,
+                                         shape.columns, shape.rows, shape.value_max);
+  const auto begin = std::as_bytes(std::span(header));
+  std::vector<std::byte> file(begin.begin(), begin.end());
+  file.insert(file.end(), pixels.begin(), pixels.end());
+  // Two bytes of a value: the high one first.
+  for (std::size_t at = begin.size(); shape.element_bytes() == 2 && at + 1 < file.size(); at += 2) {
+    std::swap(file[at], file[at + 1]);
+  }
+  return file;
+}
+
 }  // namespace forebay::cli

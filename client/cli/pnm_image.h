@@ -43,6 +43,9 @@ Result<PnmHeader> ParsePnmHeader(std::span<const std::byte> file);
 // missing, kInvalidArgument where bytes follow or a value is above value_max, a system's.
 Result<PnmImage> ReadPnm(const std::string& path);
 
+// A PNM file of dense little-endian pixels, [rows][columns][channels]: the inverse of ReadPnm.
+std::vector<std::byte> WritePnm(const PnmShape& shape, std::span<const std::byte> pixels);
+
 // Reads the header only.
 Result<PnmShape> ReadPnmShape(const std::string& path);
 

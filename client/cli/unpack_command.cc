@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "client/cli/npy_file.h"
 #include "client/cli/pack_plan.h"
 #include "client/cli/pack_survey.h"
+#include "client/cli/pnm_image.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/safe_path.h"
 #include "proto/contract/limits.h"
@@ -33,6 +35,7 @@ constexpr std::uint64_t kReadBytesMax = 256 << 20;  // at once, but one sample a
 struct UnpackArguments {
   std::string path, folder, range;
   std::vector<std::string> fields;
+  bool images = false;
 };
 
 class Unpacker {
@@ -40,7 +43,8 @@ class Unpacker {
   Unpacker(CommandContext& context, const OpenedPacks& packs, const compress::PackSchema& schema,
            const UnpackArguments& arguments, SampleRange range)
       : context_(context), packs_(packs), schema_(schema), folder_(arguments.folder),
-        range_(range), line_(std::in_place, context.out, context.terminal) {}
+        images_(arguments.images), range_(range),
+        line_(std::in_place, context.out, context.terminal) {}
 
   Status Open() {
     if (mkdir(folder_.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -60,7 +64,8 @@ class Unpacker {
                                "with --field", field.name));
     }
     state_ = {.name = field.name, .note = {}};
-    return field.variable() ? WriteFiles(number) : WriteArray(number);
+    if (field.variable()) return WriteFiles(number);
+    return images_ && PnmShapeOf(field).channels != 0 ? WriteImages(number) : WriteArray(number);
   }
 
   std::uint64_t files = 0, bytes = 0;
@@ -135,6 +140,60 @@ class Unpacker {
     return {};
   }
 
+  // A field's samples as PGM or PPM; no channels where they are neither.
+  PnmShape PnmShapeOf(const PackField& field) const {
+    const bool colour = field.rank == 3 && field.extent[2] == 3;
+    const bool grey = field.rank == 2 || (field.rank == 3 && field.extent[2] == 1);
+    const bool pixels = field.dtype == Dtype::kU8 || field.dtype == Dtype::kU16;
+    PnmShape shape{.rows = field.extent[0],
+                   .columns = field.extent[1],
+                   .channels = !pixels ? 0U : colour ? 3U : grey ? 1U : 0U,
+                   .value_max = field.dtype == Dtype::kU8 ? 255U : 65535U};
+    for (const auto& [name, value] : schema_.provenance) {
+      // What the images said that were packed; a lossy value may lie above it.
+      const auto given = static_cast<std::uint32_t>(std::strtoul(value.c_str(), nullptr, 10));
+      const bool fits = given > 0 && (given > 255) == (field.dtype == Dtype::kU16);
+      if (name == "value_max" && field.bound.mode == 0 && fits && given <= 65535) {
+        shape.value_max = given;
+      }
+    }
+    return shape;
+  }
+
+  Status WriteImages(std::uint32_t number) {
+    state_.bytes_total = range_.count() * schema_.fields[number].sample_bytes();
+    FOREBAY_TRY(ForPacks([&](SampleRange part) { return AppendImages(number, part); }));
+    Report(fmt::format("{} images, {}", HumanCount(range_.count()),
+                       HumanBytes(state_.bytes_done)));
+    return {};
+  }
+
+  Status AppendImages(std::uint32_t number, SampleRange part) {
+    const PackField& field = schema_.fields[number];
+    const PnmShape shape = PnmShapeOf(field);
+    const std::string suffix = shape.channels == 3 ? ".ppm" : ".pgm";
+    const auto sample_bytes = static_cast<std::size_t>(field.sample_bytes());
+    std::vector<std::byte> samples;
+    for (std::uint64_t next = part.begin; next < part.end;) {
+      const compress::ChunkEntry& chunk = pack_.file->Chunks(number, next, 1).front();
+      const std::uint64_t end = std::min(part.end, chunk.first_sample + chunk.sample_count);
+      samples.resize(static_cast<std::size_t>(end - next) * sample_bytes);
+      FOREBAY_TRY(pack_.file->ReadSamples(number, next, end - next, samples, scratch_));
+      FOREBAY_ASSIGN(const std::vector<std::string> keys, KeysOf(chunk));
+      for (std::size_t i = 0; next < end; ++next, ++i) {
+        std::string name = keys[static_cast<std::size_t>(next - chunk.first_sample)];
+        if (!name.ends_with(suffix)) name += suffix;
+        FOREBAY_ASSIGN(FileBeneath created, Create(number, first_sample_ + next, name));
+        FOREBAY_TRY(created.file.Append(WritePnm(
+            shape, std::span(samples).subspan(i * sample_bytes, sample_bytes))));
+        FOREBAY_TRY(created.file.Finish());
+        ++files;
+        Advance(sample_bytes);
+      }
+    }
+    return {};
+  }
+
   // Chunk by chunk, so that each is decoded once; a sample longer than a chunk is written part
   // by part.
   Status AppendFiles(std::uint32_t number, SampleRange range) {
@@ -204,6 +263,7 @@ class Unpacker {
   const OpenedPacks& packs_;
   const compress::PackSchema& schema_;
   const std::string folder_;
+  const bool images_;
   const SampleRange range_;
   OpenedPack pack_;                 // that is being read
   std::uint64_t first_sample_ = 0;  // of the range's numbers, in pack_
@@ -258,6 +318,8 @@ void AddUnpack(CLI::App& app, CommandContext& context) {
   command->add_option("--to", arguments->folder, "The folder; nothing in it is overwritten")
       ->required();
   command->add_option("--field", arguments->fields, "Fields (default: all)");
+  command->add_flag("--images", arguments->images,
+                    "Write u8 and u16 fields of rows and columns as PGM or PPM files by key");
   command->add_option("--range", arguments->range, "Samples BEGIN:END, without END");
   command->footer("Exit code 3: a chunk is damaged; `forebay verify` names all.");
   command->callback([&context, arguments] {

@@ -334,7 +334,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                                                        const PackWriterOptions& options) {
   const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckSchema(schema));
-  if (access(path.c_str(), F_OK) == 0) {
+  if (!options.replace && access(path.c_str(), F_OK) == 0) {
     return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
   }
   const std::string part = path + ".part";

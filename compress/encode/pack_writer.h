@@ -20,6 +20,8 @@ struct PackWriterOptions {
   unsigned threads = 1;
   // Statistics of every field at the end of the file.
   bool statistics = false;
+  // A file at PATH is replaced when the new one is finished, instead of refused.
+  bool replace = false;
 };
 
 // The schema that a pack written with these options has: `wanted`, and the profile's name in its
