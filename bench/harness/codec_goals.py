@@ -82,5 +82,6 @@ GOALS = {
     "end_to_end": {"codec.block.decode_amplification": ("x", _at_most(1.1)),
                    "codec.block.of_sequential": ("x", Goal(0.9)),
                    "codec.gfs.gain_of_ratio": ("x", Goal(0.8)),
+                   "codec.ram.fits_of_raw": ("x", Goal(0.95)),
                    "codec.ram.loss_prediction_error": ("%", _at_most(10))},
 }

@@ -99,12 +99,15 @@ class Gfs:
 
 
 @contextlib.contextmanager
-def emulated_gfs(binaries, backing, preset):
+def emulated_gfs(binaries, backing, preset, **model):
+    """`model`: figures of the preset to replace, as gfs_emu's flags call them."""
     program = binaries.find("gfs_emu")
     with tempfile.TemporaryDirectory(prefix="gfs.") as folder:
         mount = pathlib.Path(folder) / "mount"
         mount.mkdir()
-        process = subprocess.Popen([program, str(backing), str(mount), "--preset", preset],
+        process = subprocess.Popen([program, str(backing), str(mount), "--preset", preset,
+                                    *(f"--{key.replace('_', '-')}={value}"
+                                      for key, value in model.items())],
                                    stdout=subprocess.PIPE, text=True)
         try:
             if process.stdout.readline().split()[:1] != ["ready"]:

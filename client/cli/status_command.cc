@@ -70,7 +70,9 @@ Json StatusJson(const v1::StatusReply& reply) {
                     {"hits", decode.hits()},
                     {"shared", decode.shared()},
                     {"decoded", decode.decoded()},
-                    {"evictions", decode.evictions()}};
+                    {"evictions", decode.evictions()},
+                    {"decoded_bytes", decode.decoded_bytes()},
+                    {"decode_ns", decode.decode_ns()}};
   json["tiers"] = Json::array();
   for (const v1::TierStatus& tier : reply.tiers()) json["tiers"].push_back(TierJson(tier));
   json["datasets"] = Json::array();

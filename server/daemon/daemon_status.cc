@@ -21,7 +21,10 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_bad_extents(stats.bad_extents);
 }
 
-void FillDecode(const fetch::DecodedCache::Stats& stats, v1::DecodeStatus& message) {
+void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCounts& totals,
+                v1::DecodeStatus& message) {
+  message.set_decoded_bytes(totals.bytes);
+  message.set_decode_ns(totals.ns);
   message.set_capacity_bytes(stats.capacity_bytes);
   message.set_used_bytes(stats.used_bytes);
   message.set_units(stats.units);
@@ -74,11 +77,11 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_clients(acceptor_ ? acceptor_->connection_count() : 0);
   reply.set_slot_bytes_capacity(slots_->capacity_bytes());
   reply.set_slot_bytes_used(slots_->used_bytes());
+  const stream::SessionStats totals = registry_->totals();
   const fetch::DecodedCache::Stats decoded = decoded_->stats();
   reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
                                decoded.capacity_bytes);
-  FillDecode(decoded, *reply.mutable_decode());
-  const stream::SessionStats totals = registry_->totals();
+  FillDecode(decoded, totals.decode, *reply.mutable_decode());
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
   ram.set_hit_samples(totals.ram_samples);

@@ -1,0 +1,172 @@
+"""Row `end_to_end` of suite `codec`: a pack against the same samples raw, through the service."""
+
+import contextlib
+import json
+import shutil
+import statistics
+
+from harness import machine, peers, processes
+from harness.figures import interleave, ratios
+
+SET = "mire2"             # camera frames: real, and not so compressible that the GFS is idle
+RAW_BYTES_MIN = 400 << 20
+BATCH = 64
+SEED = 7
+BLOCK = 8                 # samples of a run: a chunk's
+WINDOW = 16               # runs
+GFS_MB_PER_S = 150        # a node's share of a busy GFS; slower than one core decodes
+PROFILE = "balanced"
+WARM = 1                  # epochs before those that are timed
+
+
+class ServiceRow:
+    """Borrows the suite: its sheet, programs, data folder and number of rounds."""
+
+    def __init__(self, suite):
+        self.suite = suite
+        self.binaries = suite.binaries
+        self.folder = suite.data.parent / "end_to_end" / f"{SET}-{RAW_BYTES_MIN}"
+        self.rounds = max(3, suite.rounds // 3)
+
+    def run(self):
+        self._make_sets()
+        self._orders()
+        self._warm()
+        self._cold()
+
+    # The set: frames over and over, which chunks that decode alone do not notice.
+
+    def _make_sets(self):
+        self.suite.prepare([SET])
+        facts = json.loads((self.suite.data / f"{SET}.json").read_text("utf-8"))
+        frames, *frame_shape = facts["shape"]
+        frame_bytes = (self.suite.data / f"{SET}.raw").stat().st_size // frames
+        copies = -(-RAW_BYTES_MIN // (frames * frame_bytes))
+        self.frame_bytes = frame_bytes
+        self.raw = self.folder / "raw"
+        self.pack = self.folder / "pack"
+        self.samples = frames * copies
+        self.raw_bytes = self.samples * frame_bytes
+        if not (self.folder / "complete").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.raw.mkdir(parents=True)
+            self.pack.mkdir()
+            self._write_npy([self.samples, *frame_shape], copies)
+            with self._daemon(self.raw, "npy") as service:
+                service.stage("bench")
+                service.cli("pack", "bench", str(self.pack / "frames.fbp"), "--profile", PROFILE)
+            (self.folder / "complete").touch()
+        stored = sum(path.stat().st_size for path in self.pack.iterdir())
+        self.ratio = self.raw_bytes / stored
+        self.suite.inform("codec.service.ratio", "x", [self.ratio],
+                          settings=f"{SET} x {copies}, {self.raw_bytes / 1e6:.0f} MB raw, "
+                          f"{PROFILE}")
+
+    def _write_npy(self, shape, copies):
+        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+        header += " " * (-(10 + len(header) + 1) % 64) + "\n"
+        frames = (self.suite.data / f"{SET}.raw").read_bytes()
+        with (self.raw / "frames.npy").open("wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little"))
+            file.write(header.encode())
+            for _ in range(copies):
+                file.write(frames)
+
+    def _daemon(self, path, layout, decode_bytes=1 << 20, **table):
+        keys = {"tier.ram.capacity": str(int(self.raw_bytes * 1.25) + (256 << 20)),
+                "slots.capacity": "512MiB", "decode.capacity": str(decode_bytes)}
+        return processes.daemon(self.binaries, keys, [
+            {"name": "bench", "path": path, "format": layout, **table}])
+
+    def _consume(self, service, mode, epochs):
+        return service.consume("bench", batch=BATCH, seed=SEED, epochs=epochs, mode=mode,
+                               block_samples=BLOCK, window_runs=WINDOW)
+
+    # Orders, while the decoded data does not fit: two windows do.
+
+    def _orders(self):
+        window_bytes = BLOCK * WINDOW * self.frame_bytes
+        with self._daemon(self.pack, "pack", 2 * window_bytes) as service:
+            service.stage("bench")
+
+            def consume(mode):
+                def run(_round):
+                    before = service.cli("status")["decode"]
+                    report = self._consume(service, mode, WARM + 1)
+                    after = service.cli("status")["decode"]
+                    delivered = sum(epoch["bytes"] for epoch in report["epochs"])
+                    report["amplification"] = (
+                        after["decoded_bytes"] - before["decoded_bytes"]) / delivered
+                    report["decode_s_per_byte"] = (
+                        after["decode_ns"] - before["decode_ns"]) / 1e9 / delivered
+                    return report
+                return run
+            orders = interleave(self.rounds, {mode: consume(mode)
+                                              for mode in ("sequential", "block", "global")})
+        rates = {mode: [peers.rate(report, WARM) for report in reports]
+                 for mode, reports in orders.items()}
+        settings = (f"batch={BATCH} block={BLOCK}x{WINDOW} decode.capacity="
+                    f"{2 * window_bytes / 1e6:.0f} MB")
+        for mode, values in rates.items():
+            self.suite.inform(f"codec.service.{mode}", "GB/s", [value / 1e9 for value in values],
+                              settings=settings)
+        amplification = {mode: [report["amplification"] for report in reports]
+                         for mode, reports in orders.items()}
+        self.suite.add("end_to_end", "codec.block.decode_amplification", amplification["block"],
+                       settings=settings)
+        self.suite.inform("codec.global.decode_amplification", "x", amplification["global"],
+                          settings=settings)
+        self.suite.add("end_to_end", "codec.block.of_sequential",
+                       ratios(rates["block"], rates["sequential"]))
+        self.block = orders["block"]
+
+    # Warm in RAM: where the decoded data fits, and where it does not.
+
+    def _warm(self):
+        with contextlib.ExitStack() as stack:
+            raw = stack.enter_context(self._daemon(self.raw, "npy"))
+            fits = stack.enter_context(
+                self._daemon(self.pack, "pack", int(self.raw_bytes * 1.1)))
+            for service in (raw, fits):
+                service.stage("bench")
+            results = interleave(self.rounds, {
+                "raw": lambda _round: self._consume(raw, "block", WARM + 2),
+                "fits": lambda _round: self._consume(fits, "block", WARM + 2)})
+        rates = {name: [peers.rate(report, WARM) for report in reports]
+                 for name, reports in results.items()}
+        for name, values in rates.items():
+            self.suite.inform(f"codec.ram.{name}", "GB/s", [value / 1e9 for value in values])
+        self.suite.add("end_to_end", "codec.ram.fits_of_raw", ratios(rates["fits"], rates["raw"]),
+                       note="decode.capacity holds all of it; epochs after the first")
+        # What is raw takes, and decoding besides, on the one thread that puts batches together.
+        raw_s = 1 / statistics.median(rates["raw"])
+        predicted_s = raw_s + self.block[0]["decode_s_per_byte"]
+        measured_s = [1 / peers.rate(report, WARM) for report in self.block[1:]]
+        self.suite.add("end_to_end", "codec.ram.loss_prediction_error",
+                       [100 * abs(predicted_s / value - 1) for value in measured_s],
+                       note="from the raw rate and the decode time of the first run, for later "
+                       "runs in order block")
+
+    # Cold, from a GFS that is slower than the decoder.
+
+    def _cold(self):
+        results = interleave(self.rounds, {
+            "raw": lambda _round: self._cold_epoch(self.raw, "npy"),
+            "pack": lambda _round: self._cold_epoch(self.pack, "pack")})
+        seconds = {name: [report["epochs"][0]["seconds"] for report in reports]
+                   for name, reports in results.items()}
+        settings = f"GFS {GFS_MB_PER_S} MB/s, first epoch, order block"
+        for name, values in seconds.items():
+            self.suite.inform(f"codec.gfs.{name}_epoch1", "s", values, settings=settings)
+        gains = ratios(seconds["raw"], seconds["pack"])
+        self.suite.inform("codec.gfs.gain", "x", gains, settings=settings)
+        self.suite.add("end_to_end", "codec.gfs.gain_of_ratio",
+                       [gain / self.ratio for gain in gains], settings=settings)
+
+    def _cold_epoch(self, path, layout):
+        with processes.emulated_gfs(self.binaries, path, "tsubame3-fast",
+                                    bandwidth_mb_per_s=GFS_MB_PER_S) as gfs:
+            machine.drop_caches()
+            machine.fill_cache(sorted(path.iterdir()))
+            with self._daemon(gfs.mount, layout, stage_at_start=False) as service:
+                return self._consume(service, "block", 1)
