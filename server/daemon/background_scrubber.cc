@@ -26,7 +26,9 @@ tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets) {
       // An extent of the data set as it was before it changed has other pieces.
       const bool is_known = catalog && key.extent.value() < catalog->extent_count() &&
                             dataset->key(key.extent) == key;
-      if (is_known) return catalog->Pieces(key.extent, pieces);
+      if (!is_known) continue;
+      if (!dataset->form()) return catalog->Pieces(key.extent, pieces);
+      return Error(ErrorCode::kUnimplemented, "the pieces of a packed extent are its own");
     }
     return Error(ErrorCode::kNotFound, "no catalog has extent " + tier::KeyText(key));
   };

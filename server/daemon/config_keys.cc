@@ -181,7 +181,7 @@ std::vector<ConfigKey> StreamKeys() {
   };
 }
 
-constexpr std::array<DatasetKey, 13> kDatasetKeys = {{
+constexpr std::array<DatasetKey, 14> kDatasetKeys = {{
     {"name", "(required)", "How clients and the CLI call it."},
     {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
     {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
@@ -195,6 +195,9 @@ constexpr std::array<DatasetKey, 13> kDatasetKeys = {{
     {"splits", "{}", "Table of split name = file of sample ids, for selection list:NAME."},
     {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
     {"persist", "false", "Write extents kept in RAM to SSD too, for the next daemon to find."},
+    {"compress", "off",
+     "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced, "
+     "dense, or auto (balanced where it is measured and predicted to be faster, else raw)."},
     {"comment", "", "Ignored."},
 }};
 

@@ -47,6 +47,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
   message.set_gfs_bytes(progress.gfs_bytes);
   message.set_gfs_opens(progress.gfs_opens);
   message.set_staging_ms(progress.staging_ms);
+  message.set_stored_form(progress.stored_form);
   if (const auto catalog = dataset.catalog()) {
     message.set_format(std::string(catalog::FormatName(catalog->format())));
     message.set_catalog_fingerprint(catalog->fingerprint());
@@ -58,7 +59,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       for (const tier::ExtentKey& key : cache_->Resident(kind)) {
         const bool ours = key.dataset == dataset.hash() &&
                           key.extent.value() < catalog->extent_count();
-        if (ours) bytes += catalog->extent(key.extent).bytes;
+        if (ours) bytes += dataset.StoredBytes(key.extent);
       }
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
     }

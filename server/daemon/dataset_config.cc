@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -106,6 +107,18 @@ Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& 
   return {};
 }
 
+Status TakeCompression(const toml::table& table, stage::Compression& compression) {
+  std::string name(stage::CompressionName(compression));
+  FOREBAY_TRY(TakeString(table, "compress", name));
+  const std::optional<stage::Compression> parsed = stage::ParseCompression(name);
+  if (!parsed) {
+    return Wrong("compress", fmt::format("'{}' is none of {}", name,
+                                         fmt::join(stage::kCompressionNames, ", ")));
+  }
+  compression = *parsed;
+  return {};
+}
+
 Status CheckKeys(const toml::table& table) {
   for (const auto& entry : table) {
     const std::string_view name = entry.first.str();
@@ -194,6 +207,7 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
   FOREBAY_TRY(TakeSplits(table, options.splits));
   FOREBAY_TRY(TakeBool(table, "stage_at_start", options.stage_at_start));
   FOREBAY_TRY(TakeBool(table, "persist", options.persist));
+  FOREBAY_TRY(TakeCompression(table, options.compression));
   return options;
 }
 

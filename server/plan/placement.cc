@@ -22,4 +22,25 @@ Home Placer::Place(std::uint64_t image_bytes) {
   return Home::kTransient;
 }
 
+// Null where there is none to speak of.
+std::uint64_t* Placer::RoomOf(Home home) {
+  if (home == Home::kRam) return &room_.ram_bytes;
+  return home == Home::kSsd ? &room_.ssd_bytes : nullptr;
+}
+
+Home Placer::Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes) {
+  std::uint64_t* const room = RoomOf(home);
+  if (room == nullptr) return home;
+  *room += FootprintBytes(planned_bytes);
+  const std::uint64_t footprint = FootprintBytes(image_bytes);
+  if (footprint <= *room) {
+    *room -= footprint;
+    return home;
+  }
+  // What lies in RAM for want of room elsewhere is the first to go.
+  if (home == Home::kSsd || footprint > room_.ssd_bytes) return Home::kTransient;
+  room_.ssd_bytes -= footprint;
+  return Home::kSsd;
+}
+
 }  // namespace forebay::plan

@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "proto/contract/check.h"
+#include "server/stage/packed_form.h"
 
 namespace forebay::stage {
 
@@ -44,7 +47,45 @@ void Dataset::WhenCatalogued(Waiter waiter) {
 
 DatasetProgress Dataset::progress() const {
   std::lock_guard lock(mutex_);
-  return progress_;
+  DatasetProgress progress = progress_;
+  progress.stored_form = StoredFormLocked();
+  return progress;
+}
+
+std::string Dataset::StoredFormLocked() const {
+  if (!catalog_) return "";
+  if (!form_) return form_note_.empty() ? "raw" : fmt::format("raw (compress: {})", form_note_);
+  const std::string_view profile = CompressionName(form_->compression());
+  if (packed_bytes_ == 0) return fmt::format("packed ({})", profile);
+  return fmt::format("packed ({}, {:.1f}x)", profile,
+                     static_cast<double>(packed_from_bytes_) /
+                         static_cast<double>(packed_bytes_));
+}
+
+std::shared_ptr<const PackedForm> Dataset::form() const {
+  std::lock_guard lock(mutex_);
+  return form_;
+}
+
+std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
+  std::lock_guard lock(mutex_);
+  const bool is_known =
+      extent.value() < stored_bytes_.size() && stored_bytes_[extent.value()] > 0;
+  if (is_known) return stored_bytes_[extent.value()];
+  return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
+                                                : catalog_->extent(extent).bytes;
+}
+
+void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
+  std::lock_guard lock(mutex_);
+  planned_bytes_ = std::move(planned_bytes);
+}
+
+void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) {
+  std::lock_guard lock(mutex_);
+  if (catalog_) return;
+  form_ = std::move(form);
+  form_note_ = std::move(note);
 }
 
 std::uint64_t Dataset::transient_bytes() const {
@@ -86,10 +127,12 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns) {
 void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                          const std::vector<bool>& resident, std::vector<plan::Home> homes) {
   FOREBAY_CHECK(resident.size() == catalog->extent_count() && homes.size() == resident.size());
+  const std::shared_ptr<const PackedForm> form = this->form();
   std::vector<tier::ExtentKey> keys;
   keys.reserve(resident.size());
   for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
-    keys.push_back(tier::KeyOf(*catalog, ExtentId(i)));
+    const tier::ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
+    keys.push_back(form ? form->Key(raw) : raw);
   }
   std::vector<Waiter> waiters;
   {
@@ -140,6 +183,11 @@ void Dataset::AbandonCatalogWaiters(const Error& error) {
 plan::Home Dataset::home(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   return homes_[extent.value()];
+}
+
+void Dataset::SetHome(ExtentId extent, plan::Home home) {
+  std::lock_guard lock(mutex_);
+  homes_[extent.value()] = home;
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
@@ -224,6 +272,19 @@ void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {
   if (counted_[extent.value()]) return;
   counted_[extent.value()] = true;
   progress_.staged_bytes += bytes;
+}
+
+void Dataset::CountStored(ExtentId extent, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (!form_) return;
+  const std::uint64_t raw_bytes = form_->catalog().extent(extent).bytes;
+  if (stored_bytes_.size() <= extent.value()) {
+    stored_bytes_.resize(form_->catalog().extent_count());
+  }
+  std::uint64_t& stored = stored_bytes_[extent.value()];
+  if (stored == 0) packed_from_bytes_ += raw_bytes;
+  packed_bytes_ += bytes - stored;
+  stored = bytes;
 }
 
 }  // namespace forebay::stage

@@ -19,9 +19,12 @@
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
+#include "server/stage/compression.h"
 #include "server/tier/extent_key.h"
 
 namespace forebay::stage {
+
+class PackedForm;
 
 // What configuration says about one data set.
 struct DatasetOptions {
@@ -30,6 +33,7 @@ struct DatasetOptions {
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
+  Compression compression = Compression::kOff;  // at staging; packs have theirs already
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
@@ -48,6 +52,9 @@ struct DatasetProgress {
   std::uint64_t gfs_reads = 0;
   std::uint64_t gfs_stats = 0;
   std::uint64_t staging_ms = 0;
+  // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)";
+  // empty while that is open.
+  std::string stored_form;
 };
 
 // Thread-safe.
@@ -71,12 +78,22 @@ class Dataset {
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
   // The key of an extent; the catalog must be known.
   const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
+  // How extents lie on the tiers; null: as they came off the GFS. Does not change once the
+  // catalog is known.
+  std::shared_ptr<const PackedForm> form() const;
+  // Bytes of an extent's image on a tier; of what was on none yet, what is planned for it.
+  std::uint64_t StoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
   // Starts over from kIdle or kFailed; false where work is under way or done.
   bool BeginCataloguing(std::int64_t now_ns);
+  // Before SetCatalog, of which it decides the keys; no effect once there is one. `note`: why the
+  // form is not what the configuration asks for.
+  void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
+  // What extents of a packed form are expected to take.
+  void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
   // Publishes the catalog, where each extent belongs, and which are here already.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                   const std::vector<bool>& resident, std::vector<plan::Home> homes);
@@ -84,6 +101,8 @@ class Dataset {
   // At shutdown: whoever still waits for the catalog is told `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
+  // Where it is after all, once its size is known.
+  void SetHome(ExtentId extent, plan::Home home);
 
   // Claims an extent for loading: true where it was absent (or failed), and the caller must
   // load it and report. `again` also claims one that is believed resident but was evicted.
@@ -100,8 +119,11 @@ class Dataset {
                 std::uint64_t stats);
   // Each extent counts once, however often it is found or read again.
   void CountStaged(ExtentId extent, std::uint64_t bytes);
+  // What an extent of a packed form takes.
+  void CountStored(ExtentId extent, std::uint64_t bytes);
 
  private:
+  std::string StoredFormLocked() const;
   // Settles the first pass once every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns);
 
@@ -112,7 +134,12 @@ class Dataset {
 
   mutable std::mutex mutex_;
   std::shared_ptr<const catalog::Catalog> catalog_;
+  std::shared_ptr<const PackedForm> form_;
+  std::string form_note_;
   std::vector<tier::ExtentKey> keys_;  // immutable once catalog_ is set
+  std::vector<std::uint64_t> planned_bytes_;  // of a packed form
+  std::vector<std::uint64_t> stored_bytes_;   // of a packed form; 0: not known yet
+  std::uint64_t packed_bytes_ = 0, packed_from_bytes_ = 0;  // of those that are known
   std::vector<ExtentState> extents_;
   std::vector<plan::Home> homes_;
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;

@@ -93,6 +93,7 @@ Stager::~Stager() {
   }
   work_.notify_all();
   stopped_.notify_all();
+  packed_.notify_all();
   threads_.clear();
   const Error stopped(ErrorCode::kCancelled, "the daemon is shutting down");
   for (const Job& job : cancelled) {
@@ -334,7 +335,7 @@ Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank
     placed += object.bytes;
   }
   ExtentChecksums checksums = tier::ComputeChecksums(run.key, block.bytes(), pieces);
-  const plan::Home home = HomeOf(nullptr, run.bytes);
+  const plan::Home home = HomeOf(std::nullopt, run.bytes);
   FOREBAY_TRY(Publish(dataset, run.key, home, std::move(block), std::move(checksums), queue));
   dataset.CountStaged(run.key.extent, run.bytes);
   return {};
@@ -361,7 +362,7 @@ Status Stager::Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
             dataset.name() + ")");
       }
       spdlog::info("data set '{}': loaded its saved catalog", dataset.name());
-      return Adopt(dataset, std::move(*saved));
+      return Adopt(dataset, std::move(*saved), queue);
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
       spdlog::warn("data set '{}': its saved catalog is not usable and is built anew: {}",
@@ -386,7 +387,7 @@ Status Stager::Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
   FOREBAY_TRY(built);
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
   Save(dataset, **built);
-  return Adopt(dataset, std::move(*built));
+  return Adopt(dataset, std::move(*built), queue);
 }
 
 void Stager::Save(Dataset& dataset, const catalog::Catalog& catalog) {
@@ -400,29 +401,42 @@ void Stager::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   }
 }
 
-plan::Home Stager::HomeOf(const ExtentRef& found, std::uint64_t bytes) {
-  if (found && found->tier == tier::TierKind::kRam) return plan::Home::kRam;
+plan::Home Stager::HomeOf(std::optional<tier::TierKind> found, std::uint64_t bytes) {
+  if (found == tier::TierKind::kRam) return plan::Home::kRam;
   std::lock_guard lock(mutex_);
   const bool fits_ram = plan::FootprintBytes(bytes) <= placer_.left().ram_bytes;
   return found && !fits_ram ? plan::Home::kSsd : placer_.Place(bytes);
 }
 
 // Takes over a complete catalog: what lies on SSD already is found, the rest gets its home.
-Status Stager::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
+Status Stager::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
+                     io::IoQueue& queue) {
   FOREBAY_TRY(CheckSameCatalog(dataset, *catalog));
   // Staged again after a failure: every extent has its home, and its room was taken then.
   const bool has_homes = dataset.catalog() != nullptr;
+  if (!has_homes) ChooseForm(dataset, catalog, queue);
+  const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
+  std::vector<Found> found(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
+    const ExtentRef ref = parts_.cache.Find(form ? form->Key(raw) : raw);
+    if (!ref) continue;
+    found[i] = {.image_bytes = ref->image_bytes, .tier = ref->tier};
+    dataset.CountStaged(ExtentId(i), catalog->extent(ExtentId(i)).bytes);
+    dataset.CountStored(ExtentId(i), ref->image_bytes);
+  }
+  std::vector<std::uint64_t> planned = PlanBytes(*catalog, form.get(), found);
   std::vector<plan::Home> homes(count);
   std::vector<bool> resident(count, false);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint64_t bytes = catalog->extent(ExtentId(i)).bytes;
-    const ExtentRef found = parts_.cache.Find(tier::KeyOf(*catalog, ExtentId(i)));
-    homes[i] = has_homes ? dataset.home(ExtentId(i)) : HomeOf(found, bytes);
+    const bool is_here = found[i].image_bytes > 0;
+    const auto tier = is_here ? std::optional(found[i].tier) : std::nullopt;
+    homes[i] = has_homes ? dataset.home(ExtentId(i)) : HomeOf(tier, planned[i]);
     // An extent on SSD whose home is RAM is still to be brought up, from SSD.
-    resident[i] = found && (found->tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
-    if (found) dataset.CountStaged(ExtentId(i), bytes);
+    resident[i] = is_here && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
   }
+  if (!has_homes && form) dataset.SetPlannedBytes(std::move(planned));
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
@@ -439,7 +453,8 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
         // Found: an earlier daemon, or an earlier pass that failed, stored the same bytes.
         const ExtentRef found = parts_.cache.Find(key);
         const std::uint64_t bytes = block.bytes().size();
-        const plan::Home home = HomeOf(found, bytes);
+        const plan::Home home =
+            HomeOf(found ? std::optional(found->tier) : std::nullopt, bytes);
         if (!found || (found->tier != tier::TierKind::kRam && home == plan::Home::kRam)) {
           FOREBAY_TRY(
               Publish(dataset, key, home, std::move(block), std::move(checksums), *ssd_queue));
@@ -451,6 +466,7 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   FOREBAY_TRY(CheckSameCatalog(dataset, *catalog));
   Save(dataset, *catalog);
+  ChooseForm(dataset, catalog, queue);  // says why these stay as they are
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
   std::vector<plan::Home> homes(count, plan::Home::kTransient);
@@ -466,7 +482,7 @@ Status Stager::Scan(Dataset& dataset, io::IoQueue& queue) {
 }
 
 Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
-  const plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(extent);
+  plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(extent);
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
@@ -484,11 +500,14 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(bytes, parts_.next_use(key)));
   FOREBAY_TRY(gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, block.bytes()));
-  std::vector<catalog::Range> pieces;
-  FOREBAY_TRY(catalog->Pieces(extent, pieces));
-  ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), pieces);
-  FOREBAY_TRY(Publish(dataset, key, home, std::move(block), std::move(checksums), queue));
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  FOREBAY_ASSIGN(Image image, MakeImage(dataset, form.get(), key, std::move(block)));
+  const std::uint64_t image_bytes = image.block.bytes().size();
+  if (form) home = Settle(dataset, extent, home, image_bytes);
+  FOREBAY_TRY(Publish(dataset, key, home, std::move(image.block), std::move(image.checksums),
+                      queue));
   dataset.CountStaged(extent, bytes);
+  dataset.CountStored(extent, image_bytes);
   return {};
 }
 

@@ -21,6 +21,8 @@
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/stage/gfs_reader.h"
+#include "server/stage/packed_extent.h"
+#include "server/stage/packed_form.h"
 #include "server/stage/request_gate.h"
 #include "server/tier/extent_cache.h"
 
@@ -118,8 +120,9 @@ class Stager {
   Status Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   // Where an extent belongs. What is on a tier already takes no room there a second time.
-  plan::Home HomeOf(const tier::ExtentRef& found, std::uint64_t bytes);
-  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  plan::Home HomeOf(std::optional<tier::TierKind> found, std::uint64_t bytes);
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
+               io::IoQueue& queue);
   Status Scan(Dataset& dataset, io::IoQueue& queue);
   // While a catalog is being built from metadata, what it already describes is read: the end of
   // a pass over millions of files is not waited for.
@@ -127,6 +130,37 @@ class Stager {
                   std::span<const catalog::ObjectInfo> objects);
   Status LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank, io::IoQueue& queue);
   void EndEarly(Dataset& dataset);
+
+  // What is published: an extent's image and its checksums.
+  struct Image {
+    tier::ArenaBlock block;
+    tier::ExtentChecksums checksums;
+  };
+  // An extent that an earlier daemon stored, or the trial.
+  struct Found {
+    std::uint64_t image_bytes = 0;  // 0: it is on no tier
+    tier::TierKind tier = tier::TierKind::kRam;
+  };
+  // Decides whether the data set is compressed, once, and says so to it. Some extents may be on
+  // a tier afterwards.
+  void ChooseForm(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
+                  io::IoQueue& queue);
+  void TryForm(Dataset& dataset, const std::shared_ptr<const PackedForm>& form,
+               io::IoQueue& queue);
+  Status TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
+                   io::IoQueue& queue);
+  bool AnyFound(const catalog::Catalog& catalog, const PackedForm* form);
+  // What absent extents will take, by those of the same part that were found.
+  static std::vector<std::uint64_t> PlanBytes(const catalog::Catalog& catalog,
+                                              const PackedForm* form,
+                                              std::span<const Found> found);
+  // The image of an extent as it will be stored, from what came off the GFS.
+  Result<Image> MakeImage(Dataset& dataset, const PackedForm* form, const tier::ExtentKey& key,
+                          tier::ArenaBlock raw);
+  Result<PackedExtent> PackWithinBounds(const PackedForm& form, const tier::ExtentKey& key,
+                                        std::span<const std::byte> raw);
+  // Where an extent goes whose size was only planned until now.
+  plan::Home Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
   Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
@@ -141,6 +175,8 @@ class Stager {
 
   std::mutex mutex_;
   std::condition_variable work_;
+  std::condition_variable packed_;     // for who waits for others' packing to end
+  std::uint64_t packing_bytes_ = 0;    // raw ones of extents that are being packed
   std::condition_variable stopped_;    // for who waits for memory: work is not theirs to take
   bool stopping_ = false;
   std::uint32_t cataloguing_ = 0;      // jobs of that kind under way

@@ -30,7 +30,7 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
     indices_[i] = order.Forward(spec.plan.Resolve(slice.first + i).position);
   }
   samples_.resize(slice.count);
-  is_packed_ = spec.catalog->packs() != nullptr;
+  is_packed_ = spec.is_packed();
   if (is_packed_) {
     for (std::uint64_t i = 0; i < slice.count; ++i) {
       samples_[i] = spec.selection->At(indices_[i]).value();

@@ -44,8 +44,7 @@ Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes
 }  // namespace
 
 Status PackedGather::Plan(const StreamSpec& spec, std::span<const std::uint64_t> samples) {
-  table_ = spec.catalog->packs();
-  FOREBAY_CHECK(table_ != nullptr);
+  source_ = UnitSource::Of(spec);
   row_count_ = samples.size();
   PlanUnits(spec, samples);
   PlanChunks();
@@ -58,20 +57,19 @@ void PackedGather::PlanUnits(const StreamSpec& spec, std::span<const std::uint64
   unsorted_.clear();
   unit_index_.clear();
   field_units_.assign(1, 0);
-  const auto fields = static_cast<std::uint32_t>(table_->schema().fields.size());
+  const auto fields = static_cast<std::uint32_t>(source_->schema().fields.size());
   for (std::uint32_t field = 0; field < fields; ++field) {
     for (std::uint32_t row = 0; row < samples.size(); ++row) {
-      const catalog::ChunkGroup group = table_->GroupOf(field, SampleId(samples[row]));
+      const UnitPlace place = source_->UnitOf(field, SampleId(samples[row]));
       const auto [entry, inserted] = unit_index_.try_emplace(
-          group.first, static_cast<std::uint32_t>(units_.size()));
+          place.number, static_cast<std::uint32_t>(units_.size()));
       if (inserted) {
-        const PackChunk chunk = table_->chunk(group.first);
         Unit unit;
         unit.field = field;
-        unit.group = group;
-        unit.key = {spec.dataset->key(chunk.extent), chunk.piece};
-        unit.samples = {.dataset = spec.dataset->hash(), .first = chunk.first_sample(),
-                        .count = chunk.entry.sample_count};
+        unit.place = place;
+        unit.key = {spec.dataset->key(place.extent), place.piece};
+        unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
+                        .count = place.sample_count};
         units_.push_back(std::move(unit));
       }
       Unit& unit = units_[entry->second];
@@ -102,21 +100,34 @@ void PackedGather::PlanChunks() {
     unit.decoded = decoded_.Find(unit.key);
     if (unit.decoded) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
-    unit.chunk_count = unit.group.count;
-    for (std::uint32_t i = 0; i < unit.group.count; ++i) {
-      Chunk chunk{.at = table_->chunk(unit.group.first + i)};
+    unit.chunk_count = unit.place.chunk_count;
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+      const ExtentId extent = source_->ExtentOf(unit.place, i);
       const auto [entry, inserted] = extent_index_.try_emplace(
-          chunk.at.extent, static_cast<std::uint32_t>(extents_.size()));
-      if (inserted) extents_.push_back(chunk.at.extent);
-      chunk.extent_index = entry->second;
-      chunks_.push_back(chunk);
+          extent, static_cast<std::uint32_t>(extents_.size()));
+      if (inserted) extents_.push_back(extent);
+      chunks_.push_back({.at = {}, .extent_index = entry->second});
     }
   }
 }
 
+Status PackedGather::FindChunks(const Means& means) {
+  std::vector<WantedChunk> wanted;
+  wanted.reserve(chunks_.size());
+  for (const Unit& unit : units_) {
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+      Chunk& chunk = chunks_[unit.first_chunk + i];
+      wanted.push_back({.unit = unit.place, .index = i, .extent_index = chunk.extent_index,
+                        .at = &chunk.at});
+    }
+  }
+  return finder_.Find(*source_, means.refs, means.queue, wanted, means.bad);
+}
+
 Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
   FOREBAY_CHECK(means.refs.size() == extents_.size());
-  const auto& fields = table_->schema().fields;
+  FOREBAY_TRY(FindChunks(means));
+  const auto& fields = source_->schema().fields;
   values_.resize(fields.size());
   value_bytes_.clear();
   // Of variable values nobody knows the size before they are decoded.
@@ -140,7 +151,7 @@ Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledB
 }
 
 Status PackedGather::LayOut(const StreamSpec& spec) {
-  const auto& fields = table_->schema().fields;
+  const auto& fields = source_->schema().fields;
   begins_.assign(fields.size(), 0);
   row_bytes_.assign(fields.size(), 0);
   total_bytes_ = 0;
@@ -240,7 +251,7 @@ Status PackedGather::ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> 
 }
 
 Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& batch) {
-  const PackField& field = table_->schema().fields[unit.field];
+  const PackField& field = source_->schema().fields[unit.field];
   const std::span<const User> users =
       std::span(users_).subspan(unit.first_user, unit.user_count);
   if (unit.decoded) {
@@ -291,7 +302,7 @@ bool PackedGather::IsRun(const Unit& unit) const {
 // `count` samples from `first` on, straight into their rows.
 Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t count,
                                 const Means& means, AssembledBatch& batch) {
-  const PackField& field = table_->schema().fields[unit.field];
+  const PackField& field = source_->schema().fields[unit.field];
   const std::uint64_t row_bytes = row_bytes_[unit.field];
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
     Chunk& chunk = chunks_[unit.first_chunk + i];
@@ -300,7 +311,7 @@ Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t cou
     const TileRequest request = TileRequest::Samples(
         field, chunk.at.entry.first_sample + first.index, count,
         slot_.subspan(begins_[unit.field] + first.row * row_bytes, count * row_bytes));
-    const PackContext pack{.schema = table_->schema(), .identity = chunk.at.identity};
+    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     const Status decoded =
         compress::DecodeTile(pack, chunk.at.entry, record, request, ScratchFor(chunk));
     if (!decoded.has_value()) {
@@ -316,7 +327,7 @@ Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t cou
 
 Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                              AssembledBatch& batch) {
-  const PackField& field = table_->schema().fields[unit.field];
+  const PackField& field = source_->schema().fields[unit.field];
   DecodedUnit decoded;
   decoded.samples = unit.samples.count;
   if (!field.variable()) decoded.bytes = fetch::RawBytes(field.sample_bytes() * decoded.samples);
@@ -348,7 +359,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                                      unit.samples.first, field.name));
     }
     const std::uint64_t begun_ns = NowNs();
-    const PackContext pack{.schema = table_->schema(), .identity = chunk.at.identity};
+    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     const std::span<std::byte> scratch = ScratchFor(chunk);
     const Status status =
         field.variable()
@@ -387,7 +398,7 @@ Result<ChunkRecord> PackedGather::RecordOf(Chunk& chunk, const Means& means,
     bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
   }
   const Result<ChunkRecord> record = compress::ReadChunkRecord(
-      {.schema = table_->schema(), .identity = chunk.at.identity}, chunk.at.entry, bytes);
+      {.schema = source_->schema(), .identity = chunk.at.identity}, chunk.at.entry, bytes);
   if (!record.has_value()) means.bad.push_back(means.refs[chunk.extent_index]);
   return record;
 }
@@ -403,7 +414,7 @@ void PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
 }
 
 std::span<std::byte> PackedGather::ScratchFor(const Chunk& chunk) {
-  const std::size_t bytes = compress::RecordScratchBytes(table_->schema(), chunk.at.entry);
+  const std::size_t bytes = compress::RecordScratchBytes(source_->schema(), chunk.at.entry);
   if (scratch_.size() < bytes) {
     scratch_ = fetch::RawBytes();
     scratch_ = fetch::RawBytes(bytes);
@@ -419,7 +430,7 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
   const std::uint32_t region =
       spec.inline_payload || !slot.valid() ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload || !slot.valid() ? 0 : slot.region_offset();
-  const auto& fields = table_->schema().fields;
+  const auto& fields = source_->schema().fields;
   batch.fields.resize(fields.size());
   for (std::size_t field = 0; field < fields.size(); ++field) {
     AssembledField& out = batch.fields[field];

@@ -4,22 +4,23 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "compress/decode/chunk_record.h"
 #include "proto/contract/result.h"
-#include "server/catalog/pack_table.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/piece_reader.h"
 #include "server/io/aligned_buffer.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/chunk_finder.h"
 
 namespace forebay::stream {
 
 // One batch at a time; keeps its buffers between batches: what one wave of SSD reads takes
-// (limits::kDecodeReadBytesMax), one decoder's scratch, and the variable values of a batch. Not
+// (limits::kDecodeReadBytesMax), directories, one decoder's scratch, and the variable values of a batch. Not
 // thread-safe.
 class PackedGather {
  public:
@@ -45,19 +46,19 @@ class PackedGather {
   // A run of samples of one field: what is decoded at once.
   struct Unit {
     std::uint32_t field = 0;
-    catalog::ChunkGroup group;
+    UnitPlace place;
     fetch::UnitKey key;
     fetch::UnitSamples samples;  // the data set's numbers
     fetch::UnitRef decoded;
     std::uint32_t first_user = 0, user_count = 0;   // in users_
-    std::uint32_t first_chunk = 0, chunk_count = 0; // in chunks_, unless decoded
+    std::uint32_t first_chunk = 0, chunk_count = 0;  // in chunks_, unless decoded
   };
   // A value of the batch: sample `index` of a unit is row `row`.
   struct User {
     std::uint32_t unit = 0, row = 0, index = 0;
   };
   struct Chunk {
-    catalog::PackChunk at;
+    catalog::PackChunk at;                  // found by Fill
     std::uint32_t extent_index = 0;         // in extents_
     std::span<const std::byte> record = {};  // empty: not read yet
   };
@@ -68,6 +69,7 @@ class PackedGather {
 
   void PlanUnits(const StreamSpec& spec, std::span<const std::uint64_t> samples);
   void PlanChunks();
+  Status FindChunks(const Means& means);
   Status LayOut(const StreamSpec& spec);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
@@ -86,7 +88,8 @@ class PackedGather {
   void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
 
   fetch::DecodedCache& decoded_;
-  const catalog::PackTable* table_ = nullptr;
+  std::unique_ptr<UnitSource> source_;
+  ChunkFinder finder_;
   std::size_t row_count_ = 0;
   std::vector<Unit> units_;                    // by field
   std::vector<std::uint32_t> field_units_;     // field -> first unit; one more at the end

@@ -20,7 +20,7 @@ std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * 
 SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
   if (spec.batch_bytes_max == 0) return {};
   const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
-  if (spec.catalog->packs() != nullptr) {
+  if (spec.is_packed()) {
     // Decoded samples are copied to a slot, also as views; chunks are read to other memory.
     return {.held_bytes = Pages(spec.batch_bytes_max + padding), .scratch_bytes = 0};
   }

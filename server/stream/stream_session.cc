@@ -137,7 +137,7 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     return ref->tier == tier::TierKind::kSsd;
   });
   // Chunks are read to memory that slots know nothing of.
-  const bool is_packed = spec_->catalog->packs() != nullptr;
+  const bool is_packed = spec_->is_packed();
   job->takes_unasked = reads_ssd && spec_->batch_bytes_max == 0 && !is_packed;
   if (!registry_.BeginAttempt(job, reads_ssd ? need_.scratch_bytes : 0)) {
     return registry_.GiveAssembler(std::move(assembler));

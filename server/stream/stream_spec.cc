@@ -122,6 +122,7 @@ Result<StreamSpec> ResolveStream(stage::Dataset& dataset, const StreamRequestSpe
                                                         .tail = order.tail}));
   StreamSpec spec{.dataset = &dataset,
                   .catalog = std::move(catalog),
+                  .form = dataset.form(),
                   .selection = std::move(selection),
                   .order = order,
                   .plan = plan,

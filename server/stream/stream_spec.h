@@ -44,6 +44,8 @@ struct StreamRequestSpec {
 struct StreamSpec {
   stage::Dataset* dataset = nullptr;
   std::shared_ptr<const catalog::Catalog> catalog;
+  // Set: the data set was compressed at staging.
+  std::shared_ptr<const stage::PackedForm> form;
   std::shared_ptr<const catalog::Selection> selection;
   OrderSpec order;
   StepPlan plan;
@@ -55,6 +57,9 @@ struct StreamSpec {
   bool inline_payload = false;
   // Bytes of the largest batch; 0 where fields are of variable size.
   std::uint64_t batch_bytes_max = 0;
+
+  // Whether samples are decoded on their way to a slot.
+  bool is_packed() const { return form != nullptr || catalog->packs() != nullptr; }
 };
 
 // Checks everything that can be said without looking at other streams. The catalog of `dataset`

@@ -1,0 +1,29 @@
+// What `[[dataset]] compress` asks for.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace forebay::stage {
+
+// Part of keys on the tiers by number; never renumber. kAuto lets the plan choose between raw
+// and kBalanced.
+enum class Compression : std::uint8_t { kOff, kFast, kBalanced, kDense, kAuto };
+
+inline constexpr std::array<std::string_view, 5> kCompressionNames = {"off", "fast", "balanced",
+                                                                      "dense", "auto"};
+
+constexpr std::string_view CompressionName(Compression compression) {
+  return kCompressionNames[static_cast<std::size_t>(compression)];
+}
+
+constexpr std::optional<Compression> ParseCompression(std::string_view name) {
+  const auto found = std::ranges::find(kCompressionNames, name);
+  if (found == kCompressionNames.end()) return std::nullopt;
+  return static_cast<Compression>(found - kCompressionNames.begin());
+}
+
+}  // namespace forebay::stage
