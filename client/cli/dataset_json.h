@@ -20,7 +20,8 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
                {"ssd_bytes", dataset.ssd_bytes()},
                {"gfs_bytes", dataset.gfs_bytes()},
                {"gfs_opens", dataset.gfs_opens()},
-               {"staging_ms", dataset.staging_ms()}};
+               {"staging_ms", dataset.staging_ms()},
+               {"stored_form", dataset.stored_form()}};
   if (!dataset.error().empty()) json["error"] = dataset.error();
   return json;
 }

@@ -26,11 +26,11 @@ struct StageArguments {
 
 std::string Verdict(const v1::DatasetStatus& dataset) {
   if (dataset.state() == "failed") return "failed: " + dataset.error();
-  return fmt::format("{}, {} samples, {} in {} extents (ram {}, ssd {}); GFS read {} in {}",
+  return fmt::format("{}, {} samples, {} in {} extents (ram {}, ssd {}), {}; GFS read {} in {}",
                      dataset.state(), HumanCount(dataset.samples()),
                      HumanBytes(dataset.total_bytes()), HumanCount(dataset.extents()),
                      HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
-                     HumanBytes(dataset.gfs_bytes()),
+                     dataset.stored_form(), HumanBytes(dataset.gfs_bytes()),
                      HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000));
 }
 

@@ -98,15 +98,20 @@ void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
 }
 
 void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
-  TextTable table({"DATA SET", "STATE", "SAMPLES", "SIZE", "STAGED", "RAM", "SSD", "GFS READ"});
+  TextTable table({"DATA SET", "STATE", "SAMPLES", "SIZE", "STAGED", "RAM", "SSD", "GFS READ",
+                   "STORED"});
   for (const v1::DatasetStatus& dataset : reply.datasets()) {
     table.Add({dataset.name(), dataset.state(), HumanCount(dataset.samples()),
                HumanBytes(dataset.total_bytes()), HumanBytes(dataset.staged_bytes()),
                HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
-               HumanBytes(dataset.gfs_bytes())});
+               HumanBytes(dataset.gfs_bytes()),
+               dataset.stored_form().substr(0, dataset.stored_form().find(" (compress"))});
   }
   context.out << '\n' << table.ToString();
   for (const v1::DatasetStatus& dataset : reply.datasets()) {
+    if (dataset.stored_form().find(" (compress") != std::string::npos) {
+      context.out << dataset.name() << ": " << dataset.stored_form() << '\n';
+    }
     if (!dataset.error().empty()) {
       context.out << dataset.name() << ": " << dataset.error() << '\n';
     }

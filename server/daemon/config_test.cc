@@ -50,6 +50,7 @@ extent = "16MiB"
 files = ["x=a.bin", "x=b.bin"]
 stage_at_start = false
 persist = true
+compress = "dense"
 [dataset.splits]
 train = "train.txt"
 
@@ -136,6 +137,8 @@ TEST(ConfigTest, AWholeFileIsTaken) {
   EXPECT_EQ(faces.splits.at("train"), "train.txt");
   EXPECT_FALSE(faces.stage_at_start);
   EXPECT_TRUE(faces.persist);
+  EXPECT_EQ(faces.compression, stage::Compression::kDense);
+  EXPECT_EQ(config.datasets[1].compression, stage::Compression::kOff);
   EXPECT_TRUE(config.datasets[1].stage_at_start);
 }
 
@@ -214,7 +217,7 @@ struct Mutation {
   std::string_view named;
 };
 
-constexpr std::array<Mutation, 40> kMutations = {{
+constexpr std::array<Mutation, 41> kMutations = {{
     {"[daemon]", "[deamon]", "deamon"},
     {"socket =", "soket =", "nearest: 'daemon.socket'"},
     {"\"/run/user/1000/f/forebayd.sock\"", "[\"/run\"]", "daemon.socket"},
@@ -255,9 +258,10 @@ constexpr std::array<Mutation, 40> kMutations = {{
     {"\"x=a.bin\"", "\"a.bin\"", "dataset key 'files'"},
     {"stage_at_start = false", "stage_at_start = \"no\"", "dataset key 'stage_at_start'"},
     {"train = \"train.txt\"", "train = 1", "dataset key 'splits'"},
+    {"\"dense\"", "\"zip\"", "dataset key 'compress'"},
 }};
 
-TEST(ConfigTest, FortyMutatedFilesAreRefusedAndNameWhatIsWrong) {
+TEST(ConfigTest, MutatedFilesAreRefusedAndNameWhatIsWrong) {
   for (const Mutation& mutation : kMutations) {
     std::string text(kGoodFile);
     const std::size_t at = text.find(mutation.from);

@@ -58,7 +58,8 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       std::uint64_t bytes = 0;
       for (const tier::ExtentKey& key : cache_->Resident(kind)) {
         const bool ours = key.dataset == dataset.hash() &&
-                          key.extent.value() < catalog->extent_count();
+                          key.extent.value() < catalog->extent_count() &&
+                          dataset.key(key.extent) == key;
         if (ours) bytes += dataset.StoredBytes(key.extent);
       }
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);

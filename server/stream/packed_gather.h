@@ -20,8 +20,8 @@
 namespace forebay::stream {
 
 // One batch at a time; keeps its buffers between batches: what one wave of SSD reads takes
-// (limits::kDecodeReadBytesMax), directories, one decoder's scratch, and the variable values of a batch. Not
-// thread-safe.
+// (limits::kDecodeReadBytesMax), twice, one decoder's scratch, and the variable values of a batch.
+// Not thread-safe.
 class PackedGather {
  public:
   explicit PackedGather(fetch::DecodedCache& decoded) : decoded_(decoded) {}

@@ -140,6 +140,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.source.name = "data";
   dataset.source.extent_bytes = options.extent_bytes;
   dataset.persist = options.persist;
+  dataset.compression = options.compression;
   self.dataset_ = std::make_unique<stage::Dataset>(dataset, backend, std::move(root));
   stage::StagerOptions staging;
   staging.readers = options.readers;

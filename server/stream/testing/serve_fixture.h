@@ -75,7 +75,8 @@ struct ServeOptions {
   bool persist = false;
   std::uint64_t decoded_bytes = 1 << 20;
   // Where set, the data set instead of records; its name is "data" in any case.
-  std::optional<catalog::DatasetSource> source;
+  std::optional<catalog::DatasetSource> source = std::nullopt;
+  stage::Compression compression = stage::Compression::kOff;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
 };
 
