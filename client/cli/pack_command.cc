@@ -359,7 +359,8 @@ void AddPack(CLI::App& app, CommandContext& context) {
                       "anew, or a raw file");
   AddPathOptions(*command, arguments->from);
   command->add_option("--config", arguments->config,
-                      "Start a private daemon with this configuration file");
+                      "Start a private daemon with this configuration file")
+      ->check(CLI::ExistingFile);
   command->add_option("--selection", arguments->selection, "Which samples (default: all)");
   command->add_option("--profile", arguments->profile,
                       "fast, balanced, dense or auto (default: balanced)")

@@ -269,6 +269,30 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
   return {};
 }
 
+Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
+  std::vector<std::uint64_t> starts;
+  if (samples() > 0) starts.push_back(0);
+  const auto field = std::ranges::find_if(
+      schema_.fields, [](const PackField& candidate) { return candidate.rank >= 2; });
+  if (field == schema_.fields.end()) return starts;
+  const auto number = static_cast<std::uint32_t>(field - schema_.fields.begin());
+  std::vector<std::byte> bytes;
+  for (const ChunkEntry& entry : Chunks(number, 0, samples())) {
+    if (entry.tile != 0 || entry.first_sample == 0) continue;
+    bytes.resize(entry.head_bytes);
+    FOREBAY_TRY(source_->ReadAt(entry.offset, bytes));
+    const auto prefix = ReadRecordPrefix(bytes);
+    const auto added = CheckRecordHead(identity_, entry.offset, bytes);
+    if (!prefix.has_value() || !added.has_value() ||
+        prefix->head_checksum != entry.head_checksum) {
+      return Damaged(NameOf(schema_, entry) + ": its head is damaged");
+    }
+    FOREBAY_ASSIGN(const ChunkHead head, ReadChunkHead(schema_, *added));
+    if (head.begins_sequence) starts.push_back(entry.first_sample);
+  }
+  return starts;
+}
+
 Result<std::vector<FieldStatistics>> PackFile::Statistics() const {
   if (statistics_bytes_ == 0) return std::vector<FieldStatistics>();
   const auto payload =

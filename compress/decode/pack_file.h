@@ -49,6 +49,11 @@ class PackFile {
   std::span<const ChunkEntry> Chunks(std::uint32_t field, std::uint64_t first_sample,
                                      std::uint64_t count) const;
 
+  // The samples that begin sequences, ascending: those that a writer named, and the first. Read
+  // from the heads of chunks, of the first field of two axes or more, whose chunks end where
+  // sequences do; without such a field only the first sample is known. Errors: kDataLoss.
+  Result<std::vector<std::uint64_t>> SequenceStarts() const;
+
   // Scratch memory that any call below needs.
   std::size_t ScratchBytes() const { return scratch_bytes_; }
 

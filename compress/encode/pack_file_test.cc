@@ -51,6 +51,37 @@ TEST(PackFile, GivesBackSchemaSamplesAndKeys) {
   }
 }
 
+TEST(PackFile, KnowsWhereSequencesBegin) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(23, kSeed);
+  auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  std::vector<std::uint64_t> expected = {0};
+  for (const std::size_t begin : model.sequences) {
+    if (begin > 0) expected.push_back(begin);
+  }
+  ASSERT_GT(expected.size(), 2U);
+  EXPECT_EQ(*pack->SequenceStarts(), expected);
+  // A head that is damaged.
+  const ChunkEntry& entry = pack->Chunks(0, 22, 1).front();
+  bytes[static_cast<std::size_t>(entry.offset) + 60] ^= std::byte{1};
+  EXPECT_EQ(pack->SequenceStarts().error().code(), ErrorCode::kDataLoss);
+  // Fields of fewer axes run on through sequences.
+  PackModel labels;
+  labels.schema.fields = {{.name = "label", .dtype = Dtype::kU8, .fill_bits = {}, .bound = {}}};
+  labels.samples.assign(5, {{std::byte{7}}});
+  labels.sequences = {2};
+  const auto flat = WritePack(labels, folder);
+  const auto flat_source = MemorySource(flat);
+  EXPECT_EQ(*PackFile::Open(*flat_source)->SequenceStarts(), std::vector<std::uint64_t>{0});
+  labels.samples.clear();
+  const auto none = WritePack(labels, folder);
+  const auto none_source = MemorySource(none);
+  EXPECT_TRUE(PackFile::Open(*none_source)->SequenceStarts()->empty());
+}
+
 TEST(PackFile, ReadsRunsAndRegionsIntoStridedMemory) {
   const TestFolder folder;
   const PackModel model = MakeModel(23, kSeed);

@@ -81,7 +81,7 @@ TEST(PackSet, ShardsLookLikeOneSequence) {
   EXPECT_EQ(written->samples, 23U);
   EXPECT_GE(written->shards, 4U);
   EXPECT_EQ(written->generation, 1U);
-  for (const std::size_t open_max : {1, 64}) {
+  for (const std::size_t open_max : {std::size_t{1}, std::size_t{64}}) {
     const auto set = PackSet::Open(path, open_max);
     ASSERT_TRUE(set.has_value()) << set.error().message();
     ASSERT_EQ((*set)->manifest().shards.size(), written->shards);
