@@ -10,13 +10,27 @@
 #include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/plane_kinds.h"
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
 
+constexpr std::size_t kShortIdBytes = 8;
+
 Error Damaged(const char* what) {
   return Error(ErrorCode::kDataLoss, std::string("planes: ") + what);
+}
+
+Error MissingPredictor(std::uint64_t id) {
+  std::string digits;
+  for (int byte = 0; byte < 8; ++byte, id >>= 8) {
+    digits += "0123456789abcdef"[id >> 4 & 0xF];
+    digits += "0123456789abcdef"[id & 0xF];
+  }
+  return Error(ErrorCode::kFailedPrecondition,
+               "planes: coded with the learned predictor whose SHA-256 begins with " + digits +
+                   ", which is not at hand; give the folder in which its file lies");
 }
 
 // Adds to each frame the one before it; bits beyond the valid ones are dropped. A `frame_samples`
@@ -66,7 +80,8 @@ std::size_t PlaneScratchBytes(const PlaneShape& shape) {
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch, WaveKernel kernel) {
+                    std::span<std::byte> scratch, WaveKernel kernel,
+                    PredictorList predictors) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   FOREBAY_CHECK(samples.size() ==
                 frames_wanted * shape.frame_samples() * shape.sample_bytes());
@@ -76,6 +91,14 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   body = body.subspan(1);
   if (kind == kPlaneKindWave) {
     return DecodeWave(shape, body, frames_wanted, kernel, samples, scratch);
+  }
+  if (kind == kPlaneKindLearned) {
+    if (shape.bits > 8 || body.size() < kShortIdBytes) return Damaged("a learned body of no sense");
+    const auto id = ByteReader(body).ReadLe<std::uint64_t>();
+    const Predictor* const predictor = FindPredictor(predictors, id);
+    if (predictor == nullptr) return MissingPredictor(id);
+    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, kernel, samples, scratch,
+                      predictor);
   }
   if (kind == kPlaneKindPacked) {
     return DecodePacked(shape, body, frames_wanted, kernel, samples, scratch);

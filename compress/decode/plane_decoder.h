@@ -7,6 +7,7 @@
 
 #include "compress/decode/wave_decoder.h"
 #include "compress/format/plane_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -19,8 +20,12 @@ std::size_t PlaneScratchBytes(const PlaneShape& shape);
 // Whatever the body says, samples are below 2^bits and nothing is allocated. Errors: kDataLoss
 // for a body that no encoder wrote; `samples` is then undefined. Every kernel gives the same
 // bits. Thread-safe.
+//
+// `predictors` are those that the reader has; a learned body names one by the beginning of its
+// id. Without it the error is kFailedPrecondition and says which.
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel());
+                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel(),
+                    PredictorList predictors = {});
 
 }  // namespace forebay::compress

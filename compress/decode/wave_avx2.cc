@@ -216,8 +216,44 @@ class PairLanes {
     return {size(symbols.low), size(symbols.high)};
   }
 
+  // What wave_learned.h asks for.
+  static Bytes LoadAny(const std::uint8_t* from) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)),
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32))};
+  }
+  static Bytes Invert(Bytes a) { return {InvertHalf(a.low), InvertHalf(a.high)}; }
+  static Bytes Absolute(Bytes a) { return {_mm256_abs_epi8(a.low), _mm256_abs_epi8(a.high)}; }
+  static Bytes Difference(Bytes a, Bytes b) {
+    return {InvertHalf(_mm256_subs_epi8(InvertHalf(a.low), InvertHalf(b.low))),
+            InvertHalf(_mm256_subs_epi8(InvertHalf(a.high), InvertHalf(b.high)))};
+  }
+  static Bytes ErrorOf(Pixels pixels, Pixels values) {
+    const __m256i least = _mm256_set1_epi8(-127);
+    const auto error = [&](__m256i a, __m256i b) {
+      return _mm256_max_epi8(_mm256_subs_epi8(InvertHalf(a), InvertHalf(b)), least);
+    };
+    return {error(pixels.low, values.low), error(pixels.high, values.high)};
+  }
+  std::uint64_t Learned(Bytes choice) const {
+    const __m256i filter = _mm256_set1_epi8(0x0F);
+    return MaskOf({_mm256_shuffle_epi8(learned_, _mm256_and_si256(choice.low, filter)),
+                   _mm256_shuffle_epi8(learned_, _mm256_and_si256(choice.high, filter))});
+  }
+  Pixels Correct(Pixels values, Bytes corrections) const {
+    const auto correct = [&](__m256i a, __m256i b) {
+      return _mm256_min_epu8(InvertHalf(_mm256_adds_epi8(InvertHalf(a), b)), sample_mask_);
+    };
+    return {correct(values.low, corrections.low), correct(values.high, corrections.high)};
+  }
+  static Symbols Mirror(Bytes signs, Symbols symbols) {
+    return {_mm256_sub_epi8(_mm256_xor_si256(symbols.low, signs.low), signs.low),
+            _mm256_sub_epi8(_mm256_xor_si256(symbols.high, signs.high), signs.high)};
+  }
+
  private:
   static constexpr std::ptrdiff_t kStepBytesMax = 2 * kWaveLanes;
+
+  static __m256i InvertHalf(__m256i a) { return _mm256_xor_si256(a, _mm256_set1_epi8(-128)); }
 
   static std::uint64_t MaskOf(Bytes a) {
     return static_cast<std::uint32_t>(_mm256_movemask_epi8(a.low)) |
@@ -236,10 +272,13 @@ class PairLanes {
     }
     bias_ = FilterNumbers::Of(bias);
     std::array<std::uint8_t, 16> clamped;
+    std::array<std::uint8_t, 16> learned;
     for (std::size_t i = 0; i < clamped.size(); ++i) {
       clamped[i] = group.filters[i].clamped ? 0xFF : 0;
+      learned[i] = group.filters[i].learned ? 0xFF : 0;
     }
     clamped_ = Table(clamped);
+    learned_ = Table(learned);
   }
 
   void PrepareEntering(std::uint32_t block_log2) {
@@ -374,7 +413,7 @@ class PairLanes {
   std::array<FilterNumbers, kIntraTapCount> weights_;
   FilterNumbers bias_;
   std::array<__m256i, 4> thresholds_;
-  __m256i clamped_, middle_, sample_mask_, size_mask_;
+  __m256i clamped_, learned_, middle_, sample_mask_, size_mask_;
   Pair fresh_index_, staying_;
   __m128i size_shift_;
 };

@@ -38,6 +38,11 @@ class ByteLanes : public LanesAvx512 {
       weights_[tap] = _mm512_load_si512(line.data());
     }
     bias_ = _mm512_load_si512(bias.data());
+    alignas(64) std::array<std::uint8_t, 64> learned{};
+    for (std::size_t i = 0; i < learned.size(); ++i) {
+      learned[i] = group.filters[i % kWaveFiltersMax].learned ? 1 : 0;
+    }
+    learned_ = _mm512_load_si512(learned.data());
     middle_ = _mm512_set1_epi16(static_cast<std::int16_t>(middle));
     sample_mask_ = _mm512_set1_epi8(static_cast<char>((1 << bits_) - 1));
     const std::uint32_t shift = std::min<std::uint32_t>(frame.plan.parameters.magnitude_shift, 8);
@@ -113,6 +118,28 @@ class ByteLanes : public LanesAvx512 {
     return _mm512_and_si512(_mm512_srl_epi16(size, size_shift_), size_mask_);
   }
 
+  // What wave_learned.h asks for.
+  static Bytes LoadAny(const std::uint8_t* from) { return Load(from); }
+  static Bytes Invert(Bytes a) { return _mm512_xor_si512(a, _mm512_set1_epi8(-128)); }
+  static Bytes Absolute(Bytes a) { return _mm512_abs_epi8(a); }
+  static Bytes Difference(Bytes a, Bytes b) {
+    return Invert(_mm512_subs_epi8(Invert(a), Invert(b)));
+  }
+  static Bytes ErrorOf(Pixels pixels, Pixels values) {
+    return _mm512_max_epi8(_mm512_subs_epi8(Invert(pixels), Invert(values)),
+                           _mm512_set1_epi8(-127));
+  }
+  std::uint64_t Learned(Bytes choice) const {
+    return _mm512_test_epi8_mask(_mm512_permutexvar_epi8(choice, learned_),
+                                 _mm512_set1_epi8(1));
+  }
+  Pixels Correct(Pixels values, Bytes corrections) const {
+    return _mm512_min_epu8(Invert(_mm512_adds_epi8(Invert(values), corrections)), sample_mask_);
+  }
+  static Symbols Mirror(Bytes signs, Symbols symbols) {
+    return _mm512_sub_epi8(_mm512_xor_si512(symbols, signs), signs);
+  }
+
   static void StorePixels(Sample* to, std::uint64_t lanes, Pixels pixels) {
     _mm512_mask_storeu_epi8(to, lanes, pixels);
   }
@@ -148,7 +175,7 @@ class ByteLanes : public LanesAvx512 {
   }
 
   std::array<__m512i, kIntraTapCount> weights_;
-  __m512i bias_, middle_, sample_mask_, size_mask_;
+  __m512i bias_, learned_, middle_, sample_mask_, size_mask_;
   __m128i size_shift_;
   std::array<__mmask16, 4> refill_;
 };

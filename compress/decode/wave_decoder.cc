@@ -13,6 +13,7 @@
 #include "compress/decode/wave_plan.h"
 #include "compress/format/padded_frame.h"
 #include "compress/format/wave_predict.h"
+#include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
@@ -23,6 +24,9 @@ struct WaveFrames {
   std::array<PaddedFrame<T>, 3> ring;  // frame t lies in ring[t % 3]
   std::span<WaveSum<T>> temporal;
   std::array<std::span<std::uint8_t>, 2> sizes;
+  // Of learned chunks.
+  std::array<std::span<std::int8_t>, 2> errors;
+  std::span<std::uint8_t> moved, before;
 
   void Take(const PlaneShape& shape, ScratchArena& arena) {
     for (PaddedFrame<T>& frame : ring) {
@@ -32,6 +36,10 @@ struct WaveFrames {
     }
     temporal = arena.Take<WaveSum<T>>(shape.frame_samples());
     for (auto& plane : sizes) plane = arena.Take<std::uint8_t>(shape.frame_samples());
+    if (sizeof(T) > 1) return;
+    for (auto& plane : errors) plane = arena.Take<std::int8_t>(shape.frame_samples());
+    moved = arena.Take<std::uint8_t>(shape.frame_samples());
+    before = arena.Take<std::uint8_t>(shape.frame_samples());
   }
 };
 
@@ -71,6 +79,29 @@ void PredictTemporal(const WavePlan& plan, std::span<const WaveBlock> blocks,
   }
 }
 
+// What a frame's predictor looks at besides the current frame's pixels.
+void PrepareLearned(const WavePlan& plan, std::uint32_t t, std::span<const WaveBlock> blocks,
+                    const PaddedFrame<const std::uint8_t>& previous,
+                    const PaddedFrame<const std::uint8_t>& earlier,
+                    WaveFrames<std::uint8_t>& frames, WaveFrameJob<std::uint8_t>& job) {
+  const PaddedFrame<std::uint8_t>& current = job.current;
+  job.net = plan.nets[t > 0 ? 1 : 0];
+  job.errors = frames.errors[t % 2].data();
+  job.learned = {.rows = current.rows, .columns = current.columns, .errors = job.errors};
+  if (t == 0) return;
+  job.learned.moved = frames.moved.data();
+  job.learned.before = frames.before.data();
+  job.learned.previous_errors = frames.errors[(t - 1) % 2].data();
+  const std::uint32_t log2 = plan.parameters.block_log2;
+  for (std::uint32_t row = 0; row < current.rows; ++row) {
+    const auto y = static_cast<std::int32_t>(row);
+    const WaveBlock* const line = &blocks[std::size_t{row >> log2} * plan.block_columns];
+    const std::size_t at = std::size_t{row} * current.columns;
+    MoveRow(previous, line, log2, 1, y, &frames.moved[at]);
+    MoveRow(t > 1 ? earlier : previous, line, log2, t > 1 ? 2 : 1, y, &frames.before[at]);
+  }
+}
+
 template <typename T>
 Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
                     std::span<std::byte> samples, ScratchArena& arena) {
@@ -93,11 +124,16 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
                         .block_columns = plan.block_columns,
                         .bits = shape.bits,
                         .current = current};
+    const PaddedFrame<const T> earlier = Const(frames.ring[(t + 1) % 3]);
     if (t > 0) {
-      const PaddedFrame<const T> earlier = Const(frames.ring[(t + 1) % 3]);
       PredictTemporal<T>(plan, blocks, Const(*previous), t > 1 ? &earlier : nullptr, middle,
                          frames.temporal);
       job.temporal = frames.temporal.data();
+    }
+    if constexpr (sizeof(T) == 1) {
+      if (plan.learned()) {
+        PrepareLearned(plan, t, blocks, Const(frames.ring[(t + 2) % 3]), earlier, frames, job);
+      }
     }
     DecodeWaveFrame(job, t > 0 ? frames.sizes[(t - 1) % 2].data() : nullptr,
                     frames.sizes[t % 2].data(), stream);
@@ -148,7 +184,8 @@ Status Decode(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frame
               WaveKernel kernel, std::span<std::byte> samples, ScratchArena& arena) {
   const WaveOrderKernel<T>* const vectors = Vectors<T>(kernel);
   return vectors != nullptr
-             ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, samples, arena)
+             ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, PredictorRunOf(kernel),
+                                  samples, arena)
              : DecodeFrames<T>(shape, plan, frames_wanted, samples, arena);
 }
 
@@ -174,9 +211,11 @@ std::size_t WaveScratchBytes(const PlaneShape& shape) {
 
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
                   std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
-                  std::span<std::byte> scratch) {
+                  std::span<std::byte> scratch, const Predictor* predictor) {
+  FOREBAY_CHECK(predictor == nullptr || shape.bits <= 8);
   ScratchArena arena(scratch);
-  FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, frames_wanted, arena));
+  FOREBAY_ASSIGN(const WavePlan plan,
+                 ReadWavePlan(shape, body, frames_wanted, arena, predictor));
   return shape.bits <= 8
              ? Decode<std::uint8_t>(shape, plan, frames_wanted, kernel, samples, arena)
              : Decode<std::uint16_t>(shape, plan, frames_wanted, kernel, samples, arena);

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "compress/format/plane_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -23,9 +24,10 @@ std::span<const WaveKernel> WaveKernels();
 std::size_t WaveScratchBytes(const PlaneShape& shape);
 
 // Decodes the first `frames_wanted` frames into `samples` (dense). `body` begins behind the kind
-// byte; `scratch` has WaveScratchBytes. Allocates nothing. Errors: kDataLoss.
+// byte; `scratch` has WaveScratchBytes. Allocates nothing. `predictor` is what a learned body (of
+// samples of up to 8 bits) was coded with, else null. Errors: kDataLoss.
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
                   std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
-                  std::span<std::byte> scratch);
+                  std::span<std::byte> scratch, const Predictor* predictor = nullptr);
 
 }  // namespace forebay::compress

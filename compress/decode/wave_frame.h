@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/predictor_run.h"
 #include "compress/decode/wave_plan.h"
+#include "compress/format/learned_inputs.h"
 #include "compress/format/padded_frame.h"
 #include "compress/format/wave_predict.h"
 
@@ -50,6 +52,11 @@ struct WaveFrameJob {
   std::uint32_t bits = 8;
   PaddedFrame<T> current;                 // rows -1 and -2 hold what lies above
   const WaveSum<T>* temporal = nullptr;   // [rows][columns]; null in an intra frame
+  // Of a learned chunk, T then being uint8_t: what corrects filters, if they are in this frame; what
+  // it looks at; where the frame's errors go.
+  const PredictorNet* net = nullptr;
+  LearnedFrame learned = {};
+  std::int8_t* errors = nullptr;
 };
 
 // Decodes a frame lane by lane: the reference that every kernel must equal.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compress/format/learned_inputs.h"
+
 namespace forebay::compress {
 namespace {
 
@@ -26,6 +28,13 @@ WaveMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
     plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
   }
   memory.fresh = arena.Take<std::uint64_t>(steps);
+  if (sizeof(T) > 1) return memory;
+  for (auto& plane : memory.errors) {
+    plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
+  }
+  memory.moved = arena.Take<std::uint8_t>((steps + 8) * kMovedStride);
+  memory.before = arena.Take<std::uint8_t>(steps * kWaveLanes);
+  memory.line = arena.Take<std::uint8_t>(shape.columns);
   return memory;
 }
 
@@ -60,6 +69,56 @@ void SetFresh(const PlaneShape& shape, const WavePlan& plan, std::span<const Wav
         *to = line[column >> log2].filter;
       }
     }
+  }
+}
+
+// A row of pixels into wave order: each into the next step of a plane of `stride` bytes a step.
+void ScatterRow(std::span<const std::uint8_t> line, std::size_t stride, std::uint8_t* to) {
+  for (const std::uint8_t pixel : line) {
+    *to = pixel;
+    to += stride;
+  }
+}
+
+// What a learned predictor looks at of the frames before.
+void SetMoved(const WaveOrderFrame<std::uint8_t>& frame) {
+  const WaveMemory<std::uint8_t>& memory = frame.memory;
+  const auto view = [](const PaddedFrame<std::uint8_t>& source) {
+    return PaddedFrame<const std::uint8_t>{source.origin, source.rows, source.columns,
+                                           source.stride};
+  };
+  const bool two = frame.earlier != nullptr;
+  const PaddedFrame<const std::uint8_t> previous = view(*frame.previous);
+  const PaddedFrame<const std::uint8_t> before = two ? view(*frame.earlier) : previous;
+  const std::uint32_t log2 = frame.plan.parameters.block_log2;
+  const std::size_t period = WavePeriod(frame.shape.columns);
+  const auto last = static_cast<std::int32_t>(frame.shape.rows) - 1;
+  for (std::uint32_t band = 0; band < WaveBands(frame.shape.rows); ++band) {
+    for (std::int32_t lane = -1; lane <= static_cast<std::int32_t>(kWaveLanes); ++lane) {
+      const std::int32_t wanted = static_cast<std::int32_t>(band * kWaveLanes) + lane;
+      if (wanted > last + 1) break;
+      const std::int32_t row = std::clamp(wanted, 0, last);
+      const WaveBlock* const line =
+          &frame.blocks[static_cast<std::size_t>(row >> log2) * frame.plan.block_columns];
+      const std::ptrdiff_t step =
+          static_cast<std::ptrdiff_t>(band * period) + std::ptrdiff_t{kWaveLag} * lane;
+      MoveRow(previous, line, log2, 1, row, memory.line.data());
+      ScatterRow(memory.line, kMovedStride,
+                 memory.moved.data() +
+                     (step + kMovedMargin) * static_cast<std::ptrdiff_t>(kMovedStride) + lane + 1);
+      if (row != wanted || lane < 0 || lane == static_cast<std::int32_t>(kWaveLanes)) continue;
+      MoveRow(before, line, log2, two ? 2 : 1, row, memory.line.data());
+      ScatterRow(memory.line, kWaveLanes,
+                 memory.before.data() + step * std::ptrdiff_t{kWaveLanes} + lane);
+    }
+  }
+}
+
+// Zeros where the row above the frame's first band would be, and behind the last step.
+void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>& planes) {
+  for (auto& plane : planes) {
+    std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
+    std::fill_n(plane.end() - kWaveLanes, kWaveLanes, std::uint8_t{0});
   }
 }
 
@@ -100,21 +159,19 @@ void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena) {
 
 template <typename T>
 Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
-                       const WaveOrderKernel<T>& kernel, std::span<std::byte> samples,
-                       ScratchArena& arena) {
+                       const WaveOrderKernel<T>& kernel, PredictorRun run,
+                       std::span<std::byte> samples, ScratchArena& arena) {
   WaveMemory<T> memory = TakeMemory<T>(shape, arena);
   const std::size_t above_bytes = std::size_t{WavePeriod(shape.columns)} * kWaveLanes;
-  for (auto& plane : memory.sizes) {
-    std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
-    std::fill_n(plane.end() - kWaveLanes, kWaveLanes, std::uint8_t{0});
-  }
+  ClearAround(above_bytes, memory.sizes);
+  if (plan.learned()) ClearAround(above_bytes, memory.errors);
   WaveStream stream{.states = plan.states,
                     .next = plan.words.data(),
                     .end = plan.words.data() + plan.words.size()};
   const std::uint32_t offset = sizeof(T) == 1 ? 0 : 1U << (shape.bits - 1);
   const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
-    const WaveOrderFrame<T> frame{
+    WaveOrderFrame<T> frame{
         .shape = shape,
         .plan = plan,
         .blocks = plan.blocks.subspan(t * frame_blocks, frame_blocks),
@@ -128,6 +185,15 @@ Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint3
                     static_cast<T>(plan.parameters.top - offset), memory.pixels);
     SetFresh(shape, plan, frame.blocks, memory.fresh);
     if (t > 0) kernel.sum_temporal(frame);
+    if constexpr (sizeof(T) == 1) {
+      if (plan.learned()) {
+        frame.net = plan.nets[t > 0 ? 1 : 0];
+        frame.run = run;
+        frame.errors = memory.errors[t % 2].data();
+        if (t > 0) frame.previous_errors = memory.errors[(t - 1) % 2].data();
+        if (t > 0 && frame.net != nullptr) SetMoved(frame);
+      }
+    }
     kernel.run_lanes(frame, stream);
     kernel.to_raster(frame);
     CopyOut(frame.current, offset, samples.data() + t * shape.frame_samples() * sizeof(T));
@@ -142,10 +208,10 @@ Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint3
 template void CountWaveOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
 template void CountWaveOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
 template Status DecodeWaveOrder<std::uint8_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
-                                              const WaveOrderKernel<std::uint8_t>&,
+                                              const WaveOrderKernel<std::uint8_t>&, PredictorRun,
                                               std::span<std::byte>, ScratchArena&);
 template Status DecodeWaveOrder<std::uint16_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
-                                               const WaveOrderKernel<std::uint16_t>&,
+                                               const WaveOrderKernel<std::uint16_t>&, PredictorRun,
                                                std::span<std::byte>, ScratchArena&);
 
 }  // namespace forebay::compress

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/predictor_run.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/wave_frame.h"
 #include "compress/decode/wave_plan.h"
@@ -22,6 +23,10 @@
 namespace forebay::compress {
 
 inline constexpr std::size_t kSumMargin = 32;  // columns on both sides of a row of sums
+// A step of the displaced previous frame: the row above lane 0, the lanes' rows, the row below
+// lane 63. It begins this many steps before step 0.
+inline constexpr std::size_t kMovedStride = 80;
+inline constexpr std::ptrdiff_t kMovedMargin = 4;
 
 // Everything that decoding a chunk holds besides its plan. T is uint8_t or uint16_t. Samples of
 // two bytes are kept less half their range, as signed numbers, wherever they lie in here.
@@ -34,6 +39,9 @@ struct WaveMemory {
   std::span<T> pixels;                 // [period + steps][64]
   std::array<std::span<std::uint8_t>, 2> sizes;  // [period + steps + 1][64]
   std::span<std::uint64_t> fresh;      // [steps]: filters that enter lanes 0, b, 2b ...
+  // Of learned chunks: as sizes; [steps][kMovedStride]; [steps][64]; a row of pixels.
+  std::array<std::span<std::uint8_t>, 2> errors;
+  std::span<std::uint8_t> moved, before, line;
 };
 
 // A frame under decode.
@@ -48,6 +56,11 @@ struct WaveOrderFrame {
   const PaddedFrame<T>* earlier = nullptr;   // null in the first two
   const std::uint8_t* previous_sizes = nullptr;
   std::uint8_t* sizes = nullptr;
+  // Of learned chunks. Errors are kept whether there is a net for this frame or not.
+  const PredictorNet* net = nullptr;
+  PredictorRun run = nullptr;
+  const std::uint8_t* previous_errors = nullptr;  // null in an intra frame
+  std::uint8_t* errors = nullptr;
 };
 
 // What a kernel does for a frame, in this order.
@@ -77,21 +90,23 @@ void DecodeLanesAtEnd(std::span<const WaveEntry> table, std::uint32_t bits, std:
 template <typename T>
 void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena);
 
-// As DecodeWave, behind its plan. Equals the scalar decoder bit for bit.
+// As DecodeWave, behind its plan; `run` is of a learned one's predictor. Equals the scalar decoder bit for bit.
 template <typename T>
 Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
-                       const WaveOrderKernel<T>& kernel, std::span<std::byte> samples,
-                       ScratchArena& arena);
+                       const WaveOrderKernel<T>& kernel, PredictorRun run,
+                       std::span<std::byte> samples, ScratchArena& arena);
 
 extern template void CountWaveOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
 extern template void CountWaveOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
 extern template Status DecodeWaveOrder<std::uint8_t>(const PlaneShape&, const WavePlan&,
                                                      std::uint32_t,
                                                      const WaveOrderKernel<std::uint8_t>&,
+                                                     PredictorRun,
                                                      std::span<std::byte>, ScratchArena&);
 extern template Status DecodeWaveOrder<std::uint16_t>(const PlaneShape&, const WavePlan&,
                                                       std::uint32_t,
                                                       const WaveOrderKernel<std::uint16_t>&,
+                                                      PredictorRun,
                                                       std::span<std::byte>, ScratchArena&);
 
 }  // namespace forebay::compress

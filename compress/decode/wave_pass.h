@@ -10,12 +10,15 @@
 //   Predict(sums, choice, taps)     sums: the step's, or null;  Join(value, symbols): the pixels
 //   Contexts(energy), Decode(lanes, contexts), SizeOf(symbols)
 //   NearEnd(), DecodeAtEnd          Decode might read beyond the words; its stand-in
+// and, where samples are bytes, what wave_learned.h says.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
+#include "compress/decode/wave_learned.h"
 #include "compress/decode/wave_order.h"
 #include "compress/format/wave_format.h"
 
@@ -93,10 +96,20 @@ class WavePass {
   explicit WavePass(const WaveOrderFrame<Sample>& frame) : frame_(frame) {}
 
   void Run(WaveStream& stream) {
+    if constexpr (sizeof(Sample) == 1) {
+      if (frame_.errors != nullptr) {
+        if (frame_.previous != nullptr) {
+          RunAs<true, true>(stream);
+        } else {
+          RunAs<false, true>(stream);
+        }
+        return;
+      }
+    }
     if (frame_.previous != nullptr) {
-      RunAs<true>(stream);
+      RunAs<true, false>(stream);
     } else {
-      RunAs<false>(stream);
+      RunAs<false, false>(stream);
     }
   }
 
@@ -108,6 +121,7 @@ class WavePass {
     LaneHistory<Pixels> pixel;
     LaneHistory<Bytes> size;
     Bytes choice1, choice2;  // filters of steps s - 1 and s - 2
+    LaneHistory<Bytes> error;  // of learned chunks
   };
 
   // Lane 0's upper neighbours were lanes 63 and 62, a period and less than 128 steps ago; both
@@ -119,23 +133,19 @@ class WavePass {
 
   // kEdges: some lane is at its row's first, second or last column.
   template <bool kEdges>
-  [[gnu::always_inline]] inline static Pixels Predict(
-      const Lanes& lanes, const WaveSum<Sample>* sums, const LaneMasks::Step& at, Bytes choice,
-      const LaneHistory<Pixels>& past, Pixels east, Pixels upper) {
+  [[gnu::always_inline]] inline static std::array<Pixels, kIntraTapCount> Taps(
+      const LaneMasks::Step& at, const LaneHistory<Pixels>& past, Pixels east, Pixels upper) {
     const Pixels north = past.east1;
     const Pixels north2 = past.upper1;
     if constexpr (!kEdges) {
-      return lanes.Predict(sums, choice, {past.own1, past.own2, north, past.east2, east, north2,
-                                          past.east3, past.upper2, upper});
+      return {past.own1, past.own2, north, past.east2, east, north2, past.east3, past.upper2, upper};
     }
     const Pixels west = Lanes::Select(at.first, past.own1, north);
     const Pixels north_west = Lanes::Select(at.first, past.east2, north);
-    return lanes.Predict(
-        sums, choice,
-        {west, Lanes::Select(at.first | at.second, past.own2, west), north, north_west,
-         Lanes::Select(at.last, east, north), north2,
-         Lanes::Select(at.first | at.second, past.east3, north_west),
-         Lanes::Select(at.first, past.upper2, north2), Lanes::Select(at.last, upper, north2)});
+    return {west, Lanes::Select(at.first | at.second, past.own2, west), north, north_west,
+            Lanes::Select(at.last, east, north), north2,
+            Lanes::Select(at.first | at.second, past.east3, north_west),
+            Lanes::Select(at.first, past.upper2, north2), Lanes::Select(at.last, upper, north2)};
   }
 
   // `previous`: sizes of this step in the previous frame, in inter frames.
@@ -164,9 +174,35 @@ class WavePass {
     return energy;
   }
 
-  template <bool kInter, bool kEdges>
+  // What a pixel is coded with, before a predictor's correction and behind it.
+  struct Expected {
+    Pixels plain, value;
+    Bytes energy, signs;  // signs: where symbols are of the other sign
+  };
+
+  // Of a step whose frame a predictor corrects. `errors` is what lies north-east of each lane.
+  template <bool kInter>
+  [[gnu::always_inline]] inline void Correct(
+      std::uint32_t step, const LaneMasks::Step& at, const Lanes& lanes, Bytes choice,
+      const std::array<Pixels, kIntraTapCount>& taps, const LaneHistory<Bytes>& past,
+      Bytes error_east, std::size_t now, LearnedStep<Lanes>& learned, Expected& expected) {
+    const std::array<Bytes, kErrorTapCount> errors = {
+        Lanes::Clear(at.first, past.own1),  Lanes::Clear(at.first | at.second, past.own2),
+        past.east1,                         Lanes::Clear(at.first, past.east2),
+        Lanes::Clear(at.last, error_east),  past.upper1};
+    learned.Run(step, at.first, at.last, expected.plain, taps, errors,
+                kInter ? frame_.previous_errors + now : nullptr);
+    const std::uint64_t corrected = lanes.Learned(choice);
+    expected.value = Lanes::Select(corrected, expected.plain,
+                                   lanes.Correct(expected.plain, learned.corrections()));
+    expected.energy = Lanes::Select(corrected, expected.energy, learned.energies());
+    expected.signs = Lanes::Clear(~corrected, learned.signs());
+  }
+
+  template <bool kInter, bool kEdges, bool kLearned>
   [[gnu::always_inline]] inline void Step(std::uint32_t step, const LaneMasks::Step& at,
-                                          Lanes& lanes, Past& past) {
+                                          Lanes& lanes, LearnedStep<Lanes>* learned,
+                                          Past& past) {
     const std::size_t before = std::size_t{step} * kWaveLanes;
     const std::size_t now = before + std::size_t{WavePeriod(frame_.shape.columns)} * kWaveLanes;
     Sample* const pixels = frame_.memory.pixels.data();
@@ -176,16 +212,37 @@ class WavePass {
     const Pixels upper = lanes.Shift(past.pixel.east2, FirstUpper(pixels)[before]);
     const Bytes size_east = lanes.ShiftBytes(past.size.own1, FirstEast(sizes)[before]);
     const Bytes size_upper = lanes.ShiftBytes(past.size.east2, FirstUpper(sizes)[before]);
-    const Pixels value =
-        Predict<kEdges>(lanes, kInter ? frame_.memory.wave_sums.data() + before : nullptr, at,
-                        choice, past.pixel, east, upper);
-    const Bytes energy =
+    const auto taps = Taps<kEdges>(at, past.pixel, east, upper);
+    Expected expected;
+    expected.plain = expected.value = lanes.Predict(
+        kInter ? frame_.memory.wave_sums.data() + before : nullptr, choice, taps);
+    expected.energy =
         Energy<kInter, kEdges>(frame_.previous_sizes + now, at, past.size, size_east);
+    Bytes error_east, error_upper;
+    if constexpr (kLearned) {
+      error_east = lanes.ShiftBytes(past.error.own1, FirstEast(frame_.errors)[before]);
+      error_upper = lanes.ShiftBytes(past.error.east2, FirstUpper(frame_.errors)[before]);
+      expected.signs = Lanes::Zero();
+      if (learned != nullptr) {
+        Correct<kInter>(step, at, lanes, choice, taps, past.error, error_east, now, *learned,
+                        expected);
+      }
+    }
     const std::uint64_t coded = at.active & ~Lanes::Skipped(choice);
-    const Bytes contexts = lanes.Contexts(energy);
+    const Bytes contexts = lanes.Contexts(expected.energy);
     const auto symbols =
         lanes.NearEnd() ? lanes.DecodeAtEnd(coded, contexts) : lanes.Decode(coded, contexts);
-    const Pixels decoded = lanes.Join(value, symbols);
+    Pixels decoded;
+    if constexpr (kLearned) {
+      decoded = lanes.Join(expected.value, Lanes::Mirror(expected.signs, symbols));
+    } else {
+      decoded = lanes.Join(expected.value, symbols);
+    }
+    if constexpr (kLearned) {
+      const Bytes own = Lanes::Clear(~at.active, Lanes::ErrorOf(decoded, expected.plain));
+      Lanes::Store(frame_.errors + now, own);
+      past.error.Advance(own, error_east, error_upper);
+    }
     const Bytes own_size = lanes.SizeOf(symbols);
     // Lanes 62 and 63 hold the rows above until they begin.
     Lanes::StorePixels(pixels + now, at.active, decoded);
@@ -196,24 +253,30 @@ class WavePass {
     past.size.Advance(own_size, size_east, size_upper);
   }
 
-  template <bool kInter>
+  template <bool kInter, bool kLearned>
   void RunAs(WaveStream& stream) {
+    std::optional<LearnedStep<Lanes>> corrector;
+    if constexpr (kLearned) {
+      if (frame_.net != nullptr) corrector.emplace(frame_);
+    }
+    LearnedStep<Lanes>* const learned = corrector.has_value() ? &*corrector : nullptr;
     const Sample* const pixels = frame_.memory.pixels.data();
     LaneMasks masks(frame_.shape.rows, frame_.shape.columns);
     Lanes lanes(frame_, stream);
     Past past{.pixel = LaneHistory<Pixels>(Lanes::AllPixels(0)),
               .size = LaneHistory<Bytes>(Lanes::Zero()),
               .choice1 = Lanes::Zero(),
-              .choice2 = Lanes::Zero()};
+              .choice2 = Lanes::Zero(),
+              .error = LaneHistory<Bytes>(Lanes::Zero())};
     past.pixel.east1 = Lanes::AllPixels(*(FirstEast(pixels) - kWaveLanes));
     past.pixel.upper1 = Lanes::AllPixels(*(FirstUpper(pixels) - kWaveLanes));
     const std::uint32_t steps = WaveSteps(frame_.shape.rows, frame_.shape.columns);
     for (std::uint32_t step = 0; step < steps; ++step) {
       const LaneMasks::Step& at = masks.Next();
       if (!Lanes::kSplitsEdges || (at.first | at.second | at.last) != 0) {
-        Step<kInter, true>(step, at, lanes, past);
+        Step<kInter, true, kLearned>(step, at, lanes, learned, past);
       } else {
-        Step<kInter, false>(step, at, lanes, past);
+        Step<kInter, false, kLearned>(step, at, lanes, learned, past);
       }
     }
     lanes.Finish();

@@ -15,10 +15,12 @@ Error Damaged(std::string_view what) {
   return Error(ErrorCode::kDataLoss, "wave-coded planes: " + std::string(what));
 }
 
-void ReadFilters(BitDecoder& bits, WaveSideModels& models, std::size_t taps, WaveGroup& group) {
+void ReadFilters(BitDecoder& bits, WaveSideModels& models, std::size_t taps, bool learned,
+                 WaveGroup& group) {
   for (std::uint32_t i = 0; i < group.filter_count; ++i) {
     WaveFilter& filter = group.filters[i];
     filter.clamped = bits.Bit(models.clamped);
+    filter.learned = learned && bits.Bit(models.learned);
     for (std::size_t tap = 0; tap < taps; ++tap) {
       const std::int32_t weight = bits.SignedNumber(models.weights[tap]);
       filter.weights[tap] = static_cast<std::int16_t>(
@@ -145,9 +147,11 @@ Status ReadBlocks(BitDecoder& bits, WaveSideModels& models, std::uint32_t frames
   return {};
 }
 
-Status ReadGroup(BitDecoder& bits, WaveSideModels& models, const PlaneShape& shape,
-                 std::size_t taps, WaveGroup& group, std::span<WaveEntry> table) {
-  ReadFilters(bits, models, taps, group);
+Status ReadGroup(BitDecoder& bits, WaveSideModels& models, const PlaneShape& shape, bool inter,
+                 WavePlan& plan) {
+  const std::span<WaveEntry> table = inter ? plan.inter_table : plan.intra_table;
+  ReadFilters(bits, models, inter ? kInterTapCount : kIntraTapCount, plan.nets[inter] != nullptr,
+              inter ? plan.parameters.inter : plan.parameters.intra);
   for (std::size_t context = 0; context < kWaveContexts; ++context) {
     FOREBAY_TRY(ReadFrequencies(
         bits, models, shape.bits,
@@ -180,8 +184,14 @@ void CountWavePlan(const PlaneShape& shape, ScratchArena& arena) {
 }
 
 Result<WavePlan> ReadWavePlan(const PlaneShape& shape, std::span<const std::byte> body,
-                              std::uint32_t frames_wanted, ScratchArena& arena) {
+                              std::uint32_t frames_wanted, ScratchArena& arena,
+                              const Predictor* predictor) {
   WavePlan plan;
+  for (const bool inter : {false, true}) {
+    if (predictor != nullptr && predictor->net(inter).present()) {
+      plan.nets[inter] = &predictor->net(inter);
+    }
+  }
   WaveParameters& parameters = plan.parameters;
   ByteReader reader(body);
   parameters.block_log2 = reader.ReadLe<std::uint8_t>();
@@ -210,12 +220,8 @@ Result<WavePlan> ReadWavePlan(const PlaneShape& shape, std::span<const std::byte
   if (!reader.ok() || plan.words.size() % 2 != 0) return Damaged("the states end early");
   BitDecoder bits(side);
   WaveSideModels models;
-  FOREBAY_TRY(
-      ReadGroup(bits, models, shape, kIntraTapCount, parameters.intra, plan.intra_table));
-  if (inter) {
-    FOREBAY_TRY(
-        ReadGroup(bits, models, shape, kInterTapCount, parameters.inter, plan.inter_table));
-  }
+  FOREBAY_TRY(ReadGroup(bits, models, shape, false, plan));
+  if (inter) FOREBAY_TRY(ReadGroup(bits, models, shape, true, plan));
   FOREBAY_TRY(ReadBlocks(bits, models, frames_wanted, plan));
   return plan;
 }

@@ -2,12 +2,14 @@
 // parsed and checked. docs/pack_planes.md has the format.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/plane_shape.h"
+#include "compress/format/predictor.h"
 #include "compress/format/wave_format.h"
 #include "proto/contract/result.h"
 
@@ -28,12 +30,18 @@ struct WavePlan {
   std::span<WaveBlock> blocks;                      // [frames_wanted][block_rows][block_columns]
   std::span<std::uint32_t> states;                  // kWaveLanes
   std::span<const std::byte> words;                 // of 16 bits, little-endian
+  // Of intra and inter frames; null where filters are not corrected.
+  std::array<const PredictorNet*, 2> nets = {nullptr, nullptr};
+
+  bool learned() const { return nets[0] != nullptr || nets[1] != nullptr; }
 };
 
 // Parses `body`, which begins behind the plane body's kind byte. Takes its memory from `arena`;
-// a counting arena and an empty body count for the worst case. Errors: kDataLoss.
+// a counting arena and an empty body count for the worst case. `predictor` may be null and is
+// borrowed. Errors: kDataLoss.
 Result<WavePlan> ReadWavePlan(const PlaneShape& shape, std::span<const std::byte> body,
-                              std::uint32_t frames_wanted, ScratchArena& arena);
+                              std::uint32_t frames_wanted, ScratchArena& arena,
+                              const Predictor* predictor = nullptr);
 
 // Takes what ReadWavePlan would, at most.
 void CountWavePlan(const PlaneShape& shape, ScratchArena& arena);

@@ -13,6 +13,28 @@ std::uint32_t ResidualOf(std::uint32_t symbol, std::uint32_t bits) {
   return ((symbol & 1) != 0 ? ~half : half) & ((1U << bits) - 1);
 }
 
+// What a pixel is coded with: its prediction, context and sign.
+struct Expectation {
+  std::int32_t value = 0;
+  std::uint32_t energy = 0;
+  bool mirrored = false;
+};
+
+// As the chunk's predictor corrects a filter.
+template <typename T>
+Expectation Correct(const WaveFrameJob<T>& job,
+                    const std::array<std::int32_t, kIntraTapCount>& taps, std::int32_t value,
+                    std::uint32_t row, std::uint32_t column) {
+  PredictorBatch batch;
+  SetLearnedInputs(job.learned, taps, value, static_cast<std::int32_t>(row),
+                   static_cast<std::int32_t>(column), kWaveLanes, batch.inputs[0].data());
+  RunPredictorScalar(*job.net, batch, 1);
+  const std::int32_t corrected = value + static_cast<std::int8_t>(batch.corrections[0]);
+  return {.value = std::clamp(corrected, 0, (1 << job.bits) - 1),
+          .energy = batch.energies[0],
+          .mirrored = batch.mirrored[0] != 0};
+}
+
 }  // namespace
 
 std::uint32_t DecodeWaveSymbol(std::span<const WaveEntry> table, std::uint32_t bits,
@@ -59,18 +81,28 @@ void DecodeWaveFrame(const WaveFrameJob<T>& job, const std::uint8_t* previous_si
       const WaveSum<T> temporal = job.temporal != nullptr ? job.temporal[at] : WaveSum<T>{0};
       const std::int32_t value =
           PredictPixel(job.group->filters[choice & 0x0F], temporal, taps, middle);
+      Expectation expected{.value = value};
+      if (job.group->filters[choice & 0x0F].learned) {
+        expected = Correct(job, taps, value, row, column);
+      } else {
+        expected.energy = PixelEnergy(sizes, previous_sizes, frame.columns, row, column);
+      }
       std::uint32_t residual = 0;
       if ((choice & kWaveSkip) == 0) {
-        const std::uint32_t context = EnergyContext(
-            *job.group, PixelEnergy(sizes, previous_sizes, frame.columns, row, column));
+        const std::uint32_t context = EnergyContext(*job.group, expected.energy);
         const std::uint32_t symbol = DecodeWaveSymbol(
             job.table.subspan(std::size_t{context} * kWaveProbabilityScale, kWaveProbabilityScale),
             job.bits, stream.states[lane], stream);
         residual = ResidualOf(symbol, job.bits);
+        if (expected.mirrored) residual = (0 - residual) & mask;
       }
       sizes[at] = WaveMagnitude(residual, job.bits, job.parameters->magnitude_shift);
+      const std::uint32_t pixel = (static_cast<std::uint32_t>(expected.value) + residual) & mask;
       frame.At(static_cast<std::int32_t>(row), static_cast<std::int32_t>(column)) =
-          static_cast<T>((static_cast<std::uint32_t>(value) + residual) & mask);
+          static_cast<T>(pixel);
+      if (job.errors != nullptr) {
+        job.errors[at] = LearnedError(static_cast<std::int32_t>(pixel), value);
+      }
     }
   }
 }

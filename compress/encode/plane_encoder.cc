@@ -11,6 +11,7 @@
 #include "compress/encode/packed_encoder.h"
 #include "compress/encode/wave_encoder.h"
 #include "compress/format/plane_kinds.h"
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -60,7 +61,8 @@ std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int leve
 }
 
 std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
-                                       std::span<const std::byte> samples, Profile profile) {
+                                       std::span<const std::byte> samples, Profile profile,
+                                       const Predictor* predictor) {
   if (profile == Profile::kFast) {
     std::vector<std::byte> body = EncodePacked(shape, samples);
     body.insert(body.begin(), kPlaneKindPacked);
@@ -77,14 +79,23 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   }
   std::vector<std::byte> body = EncodeWave(shape, samples, effort);
   body.insert(body.begin(), kPlaneKindWave);
-  return body;
+  if (profile != Profile::kLearned || predictor == nullptr || shape.bits > 8) return body;
+  const auto learned = EncodeLearned(shape, samples, effort, *predictor);
+  if (!learned.has_value() || 1 + sizeof(std::uint64_t) + learned->size() >= body.size()) {
+    return body;
+  }
+  ByteWriter writer;
+  writer.Le(std::to_integer<std::uint8_t>(kPlaneKindLearned));
+  writer.Le(predictor->short_id());
+  writer.Bytes(*learned);
+  return writer.Release();
 }
 
 }  // namespace
 
 Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
                                             std::span<const std::byte> samples,
-                                            Profile profile) {
+                                            Profile profile, const Predictor* predictor) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
   std::vector<std::byte> residuals(samples.size());
   const bool valid = shape.sample_bytes() == 1
@@ -95,7 +106,7 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
                  "planes: a sample has more than " + std::to_string(shape.bits) + " bits");
   }
   if (samples.empty()) return std::vector<std::byte>{kPlaneKindRaw};
-  std::vector<std::byte> best = EncodePredicted(shape, samples, profile);
+  std::vector<std::byte> best = EncodePredicted(shape, samples, profile, predictor);
   const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
   if (profile != Profile::kFast && (!hurried || MayBeat(residuals, best.size() / 2))) {
     // Masks and labels repeat themselves from afar, which no predictor sees.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compress/format/plane_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -15,9 +16,11 @@ namespace forebay::compress {
 enum class Profile : std::uint8_t { kFast, kBalanced, kDense, kLearned, kAuto };
 
 // The body of `samples`, which are dense and below 2^bits (kInvalidArgument otherwise). The same
-// bytes for the same arguments on every machine and in every thread. Thread-safe.
+// bytes for the same arguments on every machine and in every thread. Thread-safe. With profile
+// learned and a predictor, its corrections are used where they pay; without one it is dense.
 Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
                                             std::span<const std::byte> samples,
-                                            Profile profile);
+                                            Profile profile,
+                                            const Predictor* predictor = nullptr);
 
 }  // namespace forebay::compress

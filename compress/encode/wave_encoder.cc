@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "compress/encode/bit_encoder.h"
+#include "compress/encode/learned_choice.h"
 #include "compress/encode/wave_entropy.h"
 #include "compress/encode/wave_work.h"
 #include "compress/format/wave_side.h"
@@ -16,10 +17,12 @@ namespace {
 
 class SideWriter {
  public:
-  void Group(const WaveGroup& group, std::size_t taps, const GroupFrequencies& frequencies,
-             std::uint32_t bits) {
+  // `learned`: a predictor corrects some of the group's filters.
+  void Group(const WaveGroup& group, std::size_t taps, bool learned,
+             const GroupFrequencies& frequencies, std::uint32_t bits) {
     for (std::uint32_t i = 0; i < group.filter_count; ++i) {
       bits_.Bit(models_.clamped, group.filters[i].clamped);
+      if (learned) bits_.Bit(models_.learned, group.filters[i].learned);
       for (std::size_t tap = 0; tap < taps; ++tap) {
         bits_.SignedNumber(models_.weights[tap], group.filters[i].weights[tap]);
       }
@@ -98,9 +101,14 @@ template <typename T>
 std::vector<std::byte> WriteSide(const WaveWork<T>& work,
                                  const std::array<GroupFrequencies, 2>& frequencies) {
   SideWriter writer;
-  writer.Group(work.parameters.intra, kIntraTapCount, frequencies[0], work.shape.bits);
+  const auto learned = [&](bool inter) {
+    return work.predictor != nullptr && work.predictor->net(inter).present();
+  };
+  writer.Group(work.parameters.intra, kIntraTapCount, learned(false), frequencies[0],
+               work.shape.bits);
   if (work.shape.frames > 1) {
-    writer.Group(work.parameters.inter, kInterTapCount, frequencies[1], work.shape.bits);
+    writer.Group(work.parameters.inter, kInterTapCount, learned(true), frequencies[1],
+                 work.shape.bits);
   }
   const WaveBlock edge;
   const WaveBlock* block = work.blocks.data();
@@ -120,10 +128,7 @@ std::vector<std::byte> WriteSide(const WaveWork<T>& work,
 template <typename T>
 std::vector<std::byte> Encode(const PlaneShape& shape, std::span<const std::byte> samples,
                               const WaveEffort& effort) {
-  WaveWork<T> work = PrepareWaveWork<T>(shape, samples, effort);
-  SearchMotion(work);
-  ChooseFilters(work);
-  ComputeResiduals(work);
+  WaveWork<T> work = ChooseWave<T>(shape, samples, effort);
   ChooseMagnitudeShift(work);
   return WriteWaveBody(work);
 }
@@ -162,6 +167,16 @@ WaveWork<T> PrepareWaveWork(const PlaneShape& shape, std::span<const std::byte> 
 }
 
 template <typename T>
+WaveWork<T> ChooseWave(const PlaneShape& shape, std::span<const std::byte> samples,
+                       const WaveEffort& effort) {
+  WaveWork<T> work = PrepareWaveWork<T>(shape, samples, effort);
+  SearchMotion(work);
+  ChooseFilters(work);
+  ComputeResiduals(work);
+  return work;
+}
+
+template <typename T>
 std::vector<std::byte> WriteWaveBody(WaveWork<T>& work) {
   const auto frequencies = ModelContexts(work);
   const std::vector<std::byte> side = WriteSide(work, frequencies);
@@ -181,6 +196,10 @@ template WaveWork<std::uint8_t> PrepareWaveWork(const PlaneShape&, std::span<con
                                                 const WaveEffort&);
 template WaveWork<std::uint16_t> PrepareWaveWork(const PlaneShape&, std::span<const std::byte>,
                                                  const WaveEffort&);
+template WaveWork<std::uint8_t> ChooseWave(const PlaneShape&, std::span<const std::byte>,
+                                           const WaveEffort&);
+template WaveWork<std::uint16_t> ChooseWave(const PlaneShape&, std::span<const std::byte>,
+                                            const WaveEffort&);
 template std::vector<std::byte> WriteWaveBody(WaveWork<std::uint8_t>&);
 template std::vector<std::byte> WriteWaveBody(WaveWork<std::uint16_t>&);
 
@@ -190,6 +209,18 @@ std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
   return shape.bits <= 8 ? Encode<std::uint8_t>(shape, samples, effort)
                          : Encode<std::uint16_t>(shape, samples, effort);
+}
+
+std::optional<std::vector<std::byte>> EncodeLearned(const PlaneShape& shape,
+                                                    std::span<const std::byte> samples,
+                                                    const WaveEffort& effort,
+                                                    const Predictor& predictor) {
+  FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 8 && samples.size() == shape.bytes());
+  WaveWork<std::uint8_t> work = ChooseWave<std::uint8_t>(shape, samples, effort);
+  if (!ChooseCorrections(predictor, work)) return std::nullopt;
+  ChooseMagnitudeShift(work);
+  return WriteWaveBody(work);
 }
 
 }  // namespace forebay::compress

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "compress/format/plane_shape.h"
+#include "compress/format/predictor.h"
 
 namespace forebay::compress {
 
@@ -22,5 +24,12 @@ struct WaveEffort {
 // zeros above the valid bits; at least one frame.
 std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::byte> samples,
                                   const WaveEffort& effort);
+
+// As EncodeWave, of samples of up to 8 bits: the body of a learned chunk, kind and id left out.
+// Nothing where the predictor would correct no block.
+std::optional<std::vector<std::byte>> EncodeLearned(const PlaneShape& shape,
+                                                    std::span<const std::byte> samples,
+                                                    const WaveEffort& effort,
+                                                    const Predictor& predictor);
 
 }  // namespace forebay::compress

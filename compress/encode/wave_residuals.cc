@@ -90,6 +90,8 @@ class RowPredictor {
   std::vector<WaveSum<T>> sums_;
 };
 
+}  // namespace
+
 template <typename T>
 void MarkSkippedBlocks(WaveWork<T>& work) {
   const std::uint32_t size = 1U << work.parameters.block_log2;
@@ -111,8 +113,6 @@ void MarkSkippedBlocks(WaveWork<T>& work) {
   }
 }
 
-}  // namespace
-
 template <typename T>
 void ComputeResiduals(WaveWork<T>& work) {
   work.residuals.resize(work.shape.frames * work.shape.frame_samples());
@@ -132,6 +132,8 @@ void ComputeResiduals(WaveWork<T>& work) {
   MarkSkippedBlocks(work);
 }
 
+template void MarkSkippedBlocks<std::uint8_t>(WaveWork<std::uint8_t>&);
+template void MarkSkippedBlocks<std::uint16_t>(WaveWork<std::uint16_t>&);
 template void ComputeResiduals<std::uint8_t>(WaveWork<std::uint8_t>&);
 template void ComputeResiduals<std::uint16_t>(WaveWork<std::uint16_t>&);
 

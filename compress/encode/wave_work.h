@@ -8,6 +8,7 @@
 
 #include "compress/encode/wave_encoder.h"
 #include "compress/format/padded_frame.h"
+#include "compress/format/predictor.h"
 #include "compress/format/wave_predict.h"
 
 namespace forebay::compress {
@@ -28,6 +29,10 @@ struct WaveWork {
   std::vector<WaveBlock> blocks;             // [frames][block_rows][block_columns]
   std::vector<T> residuals;                  // modulo 2^bits, [frames][rows][columns]
   std::vector<std::uint8_t> contexts;        // likewise
+  // Where a predictor corrects blocks: itself, and what it says of each pixel. The residuals are
+  // then of the sign in which they are coded.
+  const Predictor* predictor = nullptr;
+  std::vector<std::uint8_t> energies;
 
   const PaddedFrame<const T>* Previous(std::uint32_t frame) const {
     return frame > 0 ? &frames[frame - 1] : nullptr;
@@ -55,6 +60,15 @@ void ChooseFilters(WaveWork<T>& work);
 // Residuals of all frames under the chosen filters; marks blocks without any as skipped.
 template <typename T>
 void ComputeResiduals(WaveWork<T>& work);
+
+// The latter alone.
+template <typename T>
+void MarkSkippedBlocks(WaveWork<T>& work);
+
+// All of the above.
+template <typename T>
+WaveWork<T> ChooseWave(const PlaneShape& shape, std::span<const std::byte> samples,
+                       const WaveEffort& effort);
 
 // For those residuals, into work.parameters.
 template <typename T>

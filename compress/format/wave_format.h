@@ -60,6 +60,7 @@ inline constexpr std::size_t kInterTapCount = kIntraTapCount + kTemporalTapCount
 struct WaveFilter {
   std::array<std::int16_t, kInterTapCount> weights{};
   bool clamped = false;
+  bool learned = false;  // the chunk's predictor corrects it
 };
 
 // What intra frames (the chunk's first) and inter frames (all others) have of their own.

@@ -11,7 +11,7 @@
 namespace forebay::compress {
 
 struct WaveSideModels {
-  BitModel clamped;
+  BitModel clamped, learned;
   std::array<NumberModel, kInterTapCount> weights;
   NumberModel threshold;
   NumberModel symbol_count;

@@ -112,6 +112,9 @@ inline constexpr std::size_t kPackKeyBytesMax = 1024;            // of a sample'
 inline constexpr std::size_t kPackProvenanceMax = 256;           // entries of at most 4 KiB
 inline constexpr std::size_t kPackShardsMax = 1U << 16;          // of one manifest or data set
 inline constexpr std::uint64_t kPackManifestBytesMax = 32 * kMiB;
+inline constexpr std::size_t kPredictorBytesMax = 64 * kKiB;     // of a learned predictor
+inline constexpr std::uint32_t kPredictorMacsMax = 4096;         // multiplications per pixel
+inline constexpr std::size_t kPackModelsMax = 16;                // predictors of one pack
 
 // --- configuration -----------------------------------------------------------------------
 inline constexpr std::uint64_t kConfigFileBytesMax = 1 * kMiB;

@@ -1,0 +1,34 @@
+// Runs a learned predictor's network on 64 pixels at once: a kernel per instruction set, all with
+// the same bits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "compress/decode/wave_decoder.h"
+#include "compress/format/predictor.h"
+#include "compress/format/wave_format.h"
+
+namespace forebay::compress {
+
+using PredictorRow = std::array<std::uint8_t, kWaveLanes>;  // of each pixel a byte
+
+// What goes in and comes out. Rows of inputs beyond the network's may hold anything.
+struct alignas(64) PredictorBatch {
+  std::array<PredictorRow, kPredictorWidthMax> inputs;  // 128 more than the input
+  PredictorRow corrections;  // two's complement: whole steps of a sample
+  PredictorRow mirrored;     // 255 where the correction was rounded up, so that symbols change sign
+  PredictorRow energies;
+};
+
+// Widths of all layers are at most kPredictorWidthMax, so that a layer's rows fit on the stack.
+using PredictorRun = void (*)(const PredictorNet& net, PredictorBatch& batch);
+
+// The one for `kernel`; where the processor lacks what it needs, the next slower one.
+PredictorRun PredictorRunOf(WaveKernel kernel);
+
+// The reference, for the first `count` pixels.
+void RunPredictorScalar(const PredictorNet& net, PredictorBatch& batch, std::size_t count);
+
+}  // namespace forebay::compress

@@ -1,0 +1,169 @@
+#include "compress/encode/learned_choice.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "compress/decode/predictor_run.h"
+#include "compress/encode/fixed_log.h"
+#include "compress/encode/learned_view.h"
+#include "compress/encode/wave_entropy.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+using Work = WaveWork<std::uint8_t>;
+
+WaveGroup& GroupOf(Work& work, bool inter) {
+  return inter ? work.parameters.inter : work.parameters.intra;
+}
+
+// Residuals and energies of all pixels of `frame` under the predictor.
+void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun run,
+                  std::uint32_t frame, Work& work) {
+  const PlaneShape& shape = work.shape;
+  const std::int32_t highest = (1 << shape.bits) - 1;
+  const auto batch = std::make_unique<PredictorBatch>();
+  for (std::uint32_t row = 0; row < shape.rows; ++row) {
+    const std::uint8_t* const pixels = work.frames[frame].Row(static_cast<std::int32_t>(row));
+    const std::size_t line = (std::size_t{frame} * shape.rows + row) * shape.columns;
+    for (std::uint32_t begin = 0; begin < shape.columns; begin += kWaveLanes) {
+      const std::uint32_t count = std::min(kWaveLanes, shape.columns - begin);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        view.SetInputs(frame, row, begin + i, kWaveLanes, &batch->inputs[0][i]);
+      }
+      run(net, *batch);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const std::int32_t value =
+            std::clamp(view.Value(frame, row, begin + i) +
+                           static_cast<std::int8_t>(batch->corrections[i]),
+                       0, highest);
+        const std::int32_t residual = pixels[begin + i] - value;
+        const bool mirrored = batch->mirrored[i] != 0;
+        work.residuals[line + begin + i] =
+            static_cast<std::uint8_t>((mirrored ? -residual : residual) & highest);
+        work.energies[line + begin + i] = batch->energies[i];
+      }
+    }
+  }
+}
+
+// Bits, times 2^kLogFractionBits, of each block, as the work's own contexts and frequencies give.
+std::vector<std::uint64_t> BlockCosts(Work& work) {
+  ChooseMagnitudeShift(work);
+  const std::array<GroupFrequencies, 2> frequencies = ModelContexts(work);
+  std::vector<std::uint64_t> costs(work.blocks.size());
+  const PlaneShape& shape = work.shape;
+  const std::uint32_t log2 = work.parameters.block_log2;
+  std::size_t at = 0;
+  for (std::uint32_t frame = 0; frame < shape.frames; ++frame) {
+    const GroupFrequencies& group = frequencies[frame > 0 ? 1 : 0];
+    for (std::uint32_t row = 0; row < shape.rows; ++row) {
+      const std::size_t first =
+          (std::size_t{frame} * work.block_rows + (row >> log2)) * work.block_columns;
+      for (std::uint32_t column = 0; column < shape.columns; ++column, ++at) {
+        const std::size_t block = first + (column >> log2);
+        if ((work.blocks[block].filter & kWaveSkip) != 0) continue;
+        costs[block] +=
+            (std::uint64_t{kWaveProbabilityBits} << kLogFractionBits) -
+            FixedLog2(group.contexts[work.contexts[at]].frequency[work.residuals[at]]);
+      }
+    }
+  }
+  return costs;
+}
+
+// Puts block `index` of `plain` back as it is there, but for its filter.
+void TakeBack(const Work& plain, std::size_t index, Work& work) {
+  const std::uint32_t size = 1U << work.parameters.block_log2;
+  const std::size_t frame_blocks = std::size_t{work.block_rows} * work.block_columns;
+  const std::size_t frame = index / frame_blocks;
+  const auto top = static_cast<std::uint32_t>(index % frame_blocks / work.block_columns) * size;
+  const auto left = static_cast<std::uint32_t>(index % work.block_columns) * size;
+  const std::uint32_t bottom = std::min(top + size, work.shape.rows);
+  const std::uint32_t right = std::min(left + size, work.shape.columns);
+  for (std::uint32_t row = top; row < bottom; ++row) {
+    const auto line = static_cast<std::ptrdiff_t>((frame * work.shape.rows + row) *
+                                                  work.shape.columns);
+    std::copy(plain.residuals.begin() + line + left, plain.residuals.begin() + line + right,
+              work.residuals.begin() + line + left);
+  }
+  work.blocks[index] = plain.blocks[index];
+}
+
+// Gives a group's corrected filters copies that are not, for the blocks in `kept` to name.
+// `begin` and `end` are of the group's blocks.
+void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end,
+                  WaveGroup& group, std::vector<WaveBlock>& blocks) {
+  std::array<std::uint8_t, kWaveFiltersMax> copy_of{};  // 0: none yet, filter 0 never being one
+  for (std::size_t i = begin; i < end; ++i) {
+    if (!kept[i]) continue;
+    const std::uint8_t filter = blocks[i].filter & 0x0F;
+    if (copy_of[filter] == 0) {
+      group.filters[group.filter_count] = group.filters[filter];
+      group.filters[group.filter_count].learned = false;
+      copy_of[filter] = static_cast<std::uint8_t>(group.filter_count++);
+    }
+    blocks[i].filter = static_cast<std::uint8_t>(copy_of[filter] | (blocks[i].filter & kWaveSkip));
+  }
+}
+
+}  // namespace
+
+bool ChooseCorrections(const Predictor& predictor, WaveWork<std::uint8_t>& work) {
+  return CorrectBlocks(predictor, work, [](std::size_t, std::uint64_t with,
+                                           std::uint64_t without) { return with < without; });
+}
+
+bool CorrectBlocks(const Predictor& predictor, WaveWork<std::uint8_t>& work,
+                   const CorrectionRule& rule) {
+  const std::size_t intra_blocks = std::size_t{work.block_rows} * work.block_columns;
+  FOREBAY_CHECK(work.parameters.intra.filter_count <= kWaveFiltersMax / 2 &&
+                work.parameters.inter.filter_count <= kWaveFiltersMax / 2);
+  Work plain = work;  // its frames are those of `work`
+  work.predictor = &predictor;
+  const std::vector<std::uint64_t> plain_costs = BlockCosts(plain);
+  work.energies.resize(work.residuals.size());
+  {
+    const LearnedView view(plain);
+    const PredictorRun run = PredictorRunOf(BestWaveKernel());
+    for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
+      const PredictorNet& net = predictor.net(frame > 0);
+      if (net.present()) CorrectFrame(view, net, run, frame, work);
+    }
+  }
+  for (const bool inter : {false, true}) {
+    WaveGroup& group = GroupOf(work, inter);
+    for (std::uint32_t i = 0; i < group.filter_count; ++i) {
+      group.filters[i].learned = predictor.net(inter).present();
+    }
+  }
+  for (WaveBlock& block : work.blocks) block.filter &= 0x0F;
+  MarkSkippedBlocks(work);
+  const std::vector<std::uint64_t> costs = BlockCosts(work);
+  const auto kept = std::make_unique<bool[]>(work.blocks.size());
+  bool any = false;
+  for (std::size_t i = 0; i < work.blocks.size(); ++i) {
+    const bool correctable = predictor.net(i >= intra_blocks).present();
+    kept[i] = correctable && !rule(i, costs[i], plain_costs[i]);
+    any = any || (correctable && !kept[i]);
+    if (kept[i]) TakeBack(plain, i, work);
+  }
+  if (!any) {
+    work.parameters = plain.parameters;
+    work.blocks = std::move(plain.blocks);
+    work.residuals = std::move(plain.residuals);
+    work.energies.clear();
+    work.predictor = nullptr;
+    return false;
+  }
+  const std::span<const bool> all(kept.get(), work.blocks.size());
+  SplitFilters(all, 0, intra_blocks, work.parameters.intra, work.blocks);
+  SplitFilters(all, intra_blocks, work.blocks.size(), work.parameters.inter, work.blocks);
+  return true;
+}
+
+}  // namespace forebay::compress
