@@ -1,0 +1,198 @@
+// forebay-compress-train: trains a learned predictor on the first frames of a pack or of an array,
+// measures it on the others and writes it to a file.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "compress/train/chunk_planes.h"
+#include "compress/train/net_trainer.h"
+#include "compress/train/train_report.h"
+#include "compress/train/training_rows.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+
+struct Arguments {
+  std::string pack, field, out;
+  RawFrames raw;
+  std::vector<std::uint32_t> raw_shape;
+  double held_out = 0.5;
+  std::size_t limit_mib = 2048;
+  std::size_t rows_max = 4'000'000;
+  std::uint32_t macs_max = 1700;
+  NetOptions net;
+  bool json = false;
+};
+
+void Print(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void AddOptions(CLI::App& app, Arguments& arguments) {
+  app.add_option("PACK", arguments.pack, "A pack file whose first chunks are trained on");
+  app.add_option("--raw", arguments.raw.path, "Instead: a file of u8 frames without a header");
+  app.add_option("--shape", arguments.raw_shape, "Of --raw: frames, rows, columns")
+      ->expected(3)
+      ->delimiter(',');
+  app.add_option("--chunk-frames", arguments.raw.chunk_frames, "Of --raw (default: 8)")
+      ->check(CLI::Range(1U, 65536U));
+  app.add_option("--field", arguments.field, "Of PACK (default: all that have planes)");
+  app.add_option("--out", arguments.out, "Where the predictor goes")->required();
+  app.add_option("--held-out", arguments.held_out,
+                 "The share of chunks, the last ones, that are measured and not trained on "
+                 "(default: 0.5)")
+      ->check(CLI::Range(0.0, 0.9));
+  app.add_option("--epochs", arguments.net.epochs, "Passes over the examples (default: 8)")
+      ->check(CLI::Range(1U, 1000U));
+  app.add_option("--hidden", arguments.net.hidden, "Widths of the hidden layers (default: 32,12)")
+      ->delimiter(',');
+  app.add_option("--macs-max", arguments.macs_max,
+                 "Multiplications per pixel that are allowed (default: 1700)");
+  app.add_option("--rows-max", arguments.rows_max,
+                 "Pixels trained on, drawn from all (default: 4000000)")
+      ->check(CLI::Range(std::size_t{1024}, std::size_t{1} << 28));
+  app.add_option("--limit-mib", arguments.limit_mib, "Of planes in memory (default: 2048)")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20));
+  app.add_option("--seed", arguments.net.seed, "Of everything that is drawn (default: 1)");
+  app.add_option("--threads", arguments.net.threads, "Of LibTorch (default: one per core)")
+      ->check(CLI::Range(1U, 1024U));
+  app.add_flag("--json", arguments.json, "A line of JSON per event");
+  app.footer("The same input, seed, options, threads and LibTorch give the same predictor.");
+}
+
+Result<std::vector<PlaneStack>> ReadPlanes(Arguments& arguments) {
+  const std::size_t bytes_max = arguments.limit_mib << 20;
+  if (arguments.pack.empty() == arguments.raw.path.empty()) {
+    return Error(ErrorCode::kInvalidArgument, "wanted is either PACK or --raw FILE");
+  }
+  if (!arguments.pack.empty()) {
+    return PlanesOfPack(arguments.pack, arguments.field, bytes_max);
+  }
+  if (arguments.raw_shape.size() != 3) {
+    return Error(ErrorCode::kInvalidArgument, "--raw: --shape FRAMES,ROWS,COLUMNS is missing");
+  }
+  arguments.raw.frames = arguments.raw_shape[0];
+  arguments.raw.rows = arguments.raw_shape[1];
+  arguments.raw.columns = arguments.raw_shape[2];
+  return PlanesOfRaw(arguments.raw, bytes_max);
+}
+
+Result<std::shared_ptr<const Predictor>> TrainOn(std::span<const PlaneStack> stacks,
+                                                 const Arguments& arguments) {
+  const std::array<TrainingRows, 2> rows =
+      GatherRows(stacks, arguments.rows_max, arguments.net.seed);
+  std::array<std::vector<PredictorLayer>, 2> nets;
+  for (std::size_t kind = 0; kind < 2; ++kind) {
+    const char* const name = kind == 0 ? "first frames" : "other frames";
+    // A stack of one frame has no others; there is then nothing to correct.
+    if (rows[kind].rows() == 0) continue;
+    FOREBAY_ASSIGN(TrainedNet trained,
+                   TrainNet(rows[kind], arguments.net, [&](std::uint32_t epoch, double bits) {
+                     if (arguments.json) {
+                       Print(nlohmann::json{{"event", "epoch"}, {"kind", name},
+                                            {"epoch", epoch}, {"bits_per_pixel", bits}}
+                                 .dump());
+                       return;
+                     }
+                     Print(fmt::format("{}: epoch {} of {}, {:.4f} bits per pixel", name, epoch,
+                                       arguments.net.epochs, bits));
+                   }));
+    nets[kind] = std::move(trained.layers);
+  }
+  return Predictor::Build(nets);
+}
+
+Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) return Error(ErrorCode::kInternal, path + ": cannot be written");
+  return {};
+}
+
+void PrintGain(const Arguments& arguments, const Predictor& predictor, const HeldOutGain& gain) {
+  if (arguments.json) {
+    Print(nlohmann::json{{"event", "done"},
+                         {"path", arguments.out},
+                         {"sha256", Sha256Hex(predictor.id())},
+                         {"model_bytes", predictor.bytes().size()},
+                         {"macs_per_pixel", predictor.macs()},
+                         {"held_out_planes", gain.planes},
+                         {"held_out_raw_bytes", gain.raw_bytes},
+                         {"dense_bytes", gain.dense_bytes},
+                         {"learned_bytes", gain.learned_bytes},
+                         {"gain", gain.without_model()},
+                         {"gain_with_model", gain.with_model()}}
+              .dump());
+    return;
+  }
+  Print(fmt::format("{}: {} bytes, {} multiplications per pixel, SHA-256 {}", arguments.out,
+                    predictor.bytes().size(), predictor.macs(), Sha256Hex(predictor.id())));
+  if (gain.planes == 0) return;
+  Print(fmt::format("on {} stacks of planes held out: dense {} bytes, learned {}, {:+.2f} %; "
+                    "with the predictor's own bytes {:+.2f} %",
+                    gain.planes, gain.dense_bytes, gain.learned_bytes,
+                    100 * gain.without_model(), 100 * gain.with_model()));
+}
+
+Status Run(Arguments& arguments) {
+  FOREBAY_ASSIGN(const std::vector<PlaneStack> stacks, ReadPlanes(arguments));
+  const auto kept = static_cast<std::size_t>(static_cast<double>(stacks.size()) *
+                                             (1 - arguments.held_out));
+  if (kept == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} stacks of planes of at most 8 bits: none is left to train on",
+                             stacks.size()));
+  }
+  const std::span<const PlaneStack> all(stacks);
+  FOREBAY_ASSIGN(const std::shared_ptr<const Predictor> predictor,
+                 TrainOn(all.first(kept), arguments));
+  if (predictor->macs() > arguments.macs_max) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} multiplications per pixel, allowed are {}: choose other --hidden",
+                             predictor->macs(), arguments.macs_max));
+  }
+  FOREBAY_ASSIGN(const HeldOutGain gain, MeasureGain(all.subspan(kept), predictor));
+  FOREBAY_TRY(WriteFile(arguments.out, predictor->bytes()));
+  PrintGain(arguments, *predictor, gain);
+  return {};
+}
+
+}  // namespace
+}  // namespace forebay::compress
+
+int main(int argc, char** argv) {
+  using forebay::compress::Arguments;
+  Arguments arguments;
+  arguments.net.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
+  CLI::App app("Trains a learned predictor for packs of profile `learned` on earlier frames.",
+               "forebay-compress-train");
+  forebay::compress::AddOptions(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return error.get_exit_code() == 0 ? app.exit(error)
+                                      : (app.exit(error), forebay::compress::kExitUsage);
+  }
+  const forebay::Status status = forebay::compress::Run(arguments);
+  if (status.has_value()) return 0;
+  std::fputs(("forebay-compress-train: " + status.error().ToString() + "\n").c_str(), stderr);
+  return status.error().code() == forebay::ErrorCode::kInvalidArgument
+             ? forebay::compress::kExitUsage
+             : forebay::compress::kExitFailed;
+}

@@ -1,0 +1,49 @@
+#include "compress/train/train_report.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "compress/decode/plane_decoder.h"
+#include "compress/encode/plane_encoder.h"
+
+namespace forebay::compress {
+namespace {
+
+double GainOf(std::uint64_t before, std::uint64_t after) {
+  return after == 0 ? 0 : static_cast<double>(before) / static_cast<double>(after) - 1;
+}
+
+}  // namespace
+
+double HeldOutGain::without_model() const { return GainOf(dense_bytes, learned_bytes); }
+double HeldOutGain::with_model() const {
+  return GainOf(dense_bytes, learned_bytes + model_bytes);
+}
+
+Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
+                                const std::shared_ptr<const Predictor>& predictor) {
+  HeldOutGain gain;
+  gain.model_bytes = predictor->bytes().size();
+  const std::array list = {predictor};
+  for (const PlaneStack& stack : stacks) {
+    FOREBAY_ASSIGN(const std::vector<std::byte> dense,
+                   EncodePlanes(stack.shape, stack.samples, Profile::kDense));
+    FOREBAY_ASSIGN(const std::vector<std::byte> learned,
+                   EncodePlanes(stack.shape, stack.samples, Profile::kLearned, predictor.get()));
+    std::vector<std::byte> decoded(stack.samples.size());
+    std::vector<std::byte> scratch(PlaneScratchBytes(stack.shape));
+    FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch,
+                             BestWaveKernel(), list));
+    if (decoded != stack.samples) {
+      return Error(ErrorCode::kInternal, "a plane did not come back under the new predictor");
+    }
+    ++gain.planes;
+    gain.raw_bytes += stack.samples.size();
+    gain.dense_bytes += dense.size();
+    gain.learned_bytes += learned.size();
+  }
+  return gain;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,29 @@
+// What a predictor gains on planes that it was not trained on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "compress/format/predictor.h"
+#include "compress/train/chunk_planes.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+struct HeldOutGain {
+  std::uint64_t planes = 0;
+  std::uint64_t raw_bytes = 0, dense_bytes = 0, learned_bytes = 0;  // without the model's own
+  std::uint64_t model_bytes = 0;
+
+  // Dense size over learned size, less one.
+  double without_model() const;
+  double with_model() const;
+};
+
+// Encodes all of `stacks` both ways, and decodes what the predictor corrected. Errors: kInternal
+// where that does not come back.
+Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
+                                const std::shared_ptr<const Predictor>& predictor);
+
+}  // namespace forebay::compress

@@ -1,0 +1,60 @@
+#include "compress/train/training_rows.h"
+
+#include "compress/encode/learned_view.h"
+
+namespace forebay::compress {
+namespace {
+
+// splitmix64, after Steele, Lea and Flood, OOPSLA 2014.
+std::uint64_t NextRandom(std::uint64_t& state) {
+  std::uint64_t z = state += 0x9E37'79B9'7F4A'7C15;
+  z = (z ^ z >> 30) * 0xBF58'476D'1CE4'E5B9;
+  z = (z ^ z >> 27) * 0x94D0'49BB'1331'11EB;
+  return z ^ z >> 31;
+}
+
+std::array<std::size_t, 2> CountPixels(std::span<const PlaneStack> stacks) {
+  std::array<std::size_t, 2> pixels{};
+  for (const PlaneStack& stack : stacks) {
+    pixels[0] += stack.shape.frame_samples();
+    pixels[1] += stack.shape.frame_samples() * (stack.shape.frames - 1);
+  }
+  return pixels;
+}
+
+}  // namespace
+
+std::array<TrainingRows, 2> GatherRows(std::span<const PlaneStack> stacks, std::size_t rows_max,
+                                       std::uint64_t seed) {
+  std::array<TrainingRows, 2> gathered;
+  gathered[0].inputs = kIntraInputs;
+  gathered[1].inputs = kInterInputs;
+  // A pixel is taken where a number below 2^32 is below its kind's share.
+  const std::array<std::size_t, 2> pixels = CountPixels(stacks);
+  std::array<std::uint64_t, 2> share{};
+  for (std::size_t kind = 0; kind < 2; ++kind) {
+    constexpr std::uint64_t kAll = std::uint64_t{1} << 32;
+    share[kind] = pixels[kind] <= rows_max ? kAll : rows_max * kAll / pixels[kind];
+  }
+  for (const PlaneStack& stack : stacks) {
+    const PlaneShape& shape = stack.shape;
+    const auto work = ChooseWave<std::uint8_t>(shape, stack.samples, {});
+    const LearnedView view(work);
+    for (std::uint32_t frame = 0; frame < shape.frames; ++frame) {
+      const std::size_t kind = frame > 0 ? 1 : 0;
+      TrainingRows& rows = gathered[kind];
+      for (std::uint32_t row = 0; row < shape.rows; ++row) {
+        for (std::uint32_t column = 0; column < shape.columns; ++column) {
+          if (NextRandom(seed) >> 32 >= share[kind]) continue;
+          const std::size_t at = rows.values.size();
+          rows.values.resize(at + rows.inputs);
+          view.SetInputs(frame, row, column, 1, &rows.values[at]);
+          rows.errors.push_back(view.Error(frame, row, column));
+        }
+      }
+    }
+  }
+  return gathered;
+}
+
+}  // namespace forebay::compress
