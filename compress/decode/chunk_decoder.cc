@@ -26,13 +26,13 @@ ChunkScratch Take(const ChunkShape& shape, ScratchArena& arena) {
 
 Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   const ChunkScratch& scratch) {
+                   const ChunkScratch& scratch, PredictorList predictors) {
   const std::size_t wanted = range.sample_count * shape.sample_bytes();
   const bool dense = IsDense(shape, range, out);
   const std::span<std::byte> samples =
       dense ? out.memory.first(wanted) : scratch.linear.first(wanted);
   FOREBAY_TRY(DecodeCodedChunk(shape, payload, range.first_sample, range.sample_count, samples,
-                               scratch.codec));
+                               scratch.codec, predictors));
   if (!dense) CopyBox(shape, range, samples, out);
   return {};
 }
@@ -60,7 +60,7 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape) {
 
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   std::span<std::byte> scratch) {
+                   std::span<std::byte> scratch, PredictorList predictors) {
   FOREBAY_TRY(CheckChunkShape(shape));
   FOREBAY_TRY(CheckRange(shape, range, out));
   if (scratch.size() < ChunkScratchBytes(shape)) {
@@ -83,7 +83,8 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
       return DecodeBytes(shape, StreamCoder::kZstd, payload, range, out, parts);
     case ChunkCodec::kLz4:
       return DecodeBytes(shape, StreamCoder::kLz4, payload, range, out, parts);
-    case ChunkCodec::kCoded: return DecodeCoded(shape, payload, range, out, parts);
+    case ChunkCodec::kCoded:
+      return DecodeCoded(shape, payload, range, out, parts, predictors);
   }
   return Error(ErrorCode::kUnimplemented,
                "chunk codec " + std::to_string(static_cast<int>(codec)) +

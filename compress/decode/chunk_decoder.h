@@ -8,6 +8,7 @@
 
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -48,10 +49,11 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape);
 //
 // Errors: kInvalidArgument for a range, output or shape that does not fit; kDataLoss for a
 // payload that no encoder wrote; kUnimplemented for one that a newer encoder may have. After an
-// error the wanted elements are undefined. Not a checksum: a damaged payload may decode (the
+// error the wanted elements are undefined. `predictors` are those of learned planes
+// (DecodePlanes). Not a checksum: a damaged payload may decode (the
 // container verifies before and after).
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   std::span<std::byte> scratch);
+                   std::span<std::byte> scratch, PredictorList predictors = {});
 
 }  // namespace forebay::compress

@@ -148,7 +148,8 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
       direct ? part.memory.first(bytes) : arena.Take<std::byte>(bytes);
   const Status decoded = DecodeChunk(shape, record.head.codec, record.payload, whole,
                                      StridedOutput::Dense(shape, whole, samples),
-                                     arena.Take<std::byte>(ChunkScratchBytes(shape)));
+                                     arena.Take<std::byte>(ChunkScratchBytes(shape)),
+                                     pack.schema.predictors);
   if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
   FOREBAY_TRY(VerifySamples(pack, record.head, range.first_sample, range.sample_count, samples));
   if (!direct) {
@@ -171,7 +172,8 @@ Status DecodeRecord(const PackContext& pack, const ChunkEntry& entry, const Chun
     ScratchArena arena(scratch);
     const Status decoded = DecodeChunk(shape, record.head.codec, record.payload, whole,
                                        StridedOutput::Dense(shape, whole, out),
-                                       arena.Take<std::byte>(ChunkScratchBytes(shape)));
+                                       arena.Take<std::byte>(ChunkScratchBytes(shape)),
+                                       pack.schema.predictors);
     if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
   }
   return VerifySamples(pack, record.head, 0, entry.sample_count, out);

@@ -54,8 +54,9 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
 class CodedChunk {
  public:
   CodedChunk(const ChunkShape& shape, std::uint32_t first, std::uint32_t count,
-             std::span<std::byte> scratch)
-      : shape_(shape), geometry_(GeometryOf(shape)), first_(first), count_(count) {
+             std::span<std::byte> scratch, PredictorList predictors)
+      : shape_(shape), geometry_(GeometryOf(shape)), first_(first), count_(count),
+        predictors_(predictors) {
     ScratchArena arena(scratch);
     scratch_ = TakeCoded(shape, geometry_, arena);
   }
@@ -64,7 +65,8 @@ class CodedChunk {
     FOREBAY_ASSIGN(head_, ParseChunkHead(shape_, payload));
     if (IsIdentity(out)) {
       return DecodePlanes(geometry_.Plane(head_.stages.plane_bits[0]), head_.streams[0].body,
-                          FramesWanted(), out, scratch_.plane_codec);
+                          FramesWanted(), out, scratch_.plane_codec, BestWaveKernel(),
+                          predictors_);
     }
     for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
     FOREBAY_TRY(DecodeDictionary());
@@ -109,7 +111,7 @@ class CodedChunk {
       return DecodePlanes(geometry_.Plane(1), coded.body, FramesWanted(),
                           std::as_writable_bytes(scratch_.masks[index])
                               .first(FramesWanted() * frame),
-                          scratch_.plane_codec);
+                          scratch_.plane_codec, BestWaveKernel(), predictors_);
     }
     FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
     const std::size_t period =
@@ -152,7 +154,7 @@ class CodedChunk {
         const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
         FOREBAY_TRY(DecodePlanes(shape, stream.body, FramesWanted(),
                                  samples.first(FramesWanted() * frame_bytes),
-                                 scratch_.plane_codec));
+                                 scratch_.plane_codec, BestWaveKernel(), predictors_));
       } else {
         FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch_.byte_stream));
       }
@@ -212,6 +214,7 @@ class CodedChunk {
   const ChunkShape& shape_;
   const ChunkGeometry geometry_;
   const std::uint32_t first_, count_;
+  const PredictorList predictors_;
   CodedScratch scratch_;
   CodedHead head_;
   std::array<PlaneSource, kPlanesMax * kChannelsMax> planes_;
@@ -227,9 +230,9 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape) {
 
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t first, std::uint32_t count, std::span<std::byte> out,
-                        std::span<std::byte> scratch) {
+                        std::span<std::byte> scratch, PredictorList predictors) {
   FOREBAY_CHECK(count > 0 && out.size() == count * shape.sample_bytes());
-  return CodedChunk(shape, first, count, scratch).Decode(payload, out);
+  return CodedChunk(shape, first, count, scratch, predictors).Decode(payload, out);
 }
 
 }  // namespace forebay::compress

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "compress/format/chunk_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -17,6 +18,6 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape);
 // Looks at no frame behind the last of them. Errors as of DecodeChunk.
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t first, std::uint32_t count, std::span<std::byte> out,
-                        std::span<std::byte> scratch);
+                        std::span<std::byte> scratch, PredictorList predictors);
 
 }  // namespace forebay::compress

@@ -25,15 +25,15 @@ bool Within(const Entry& entry, std::uint64_t begin, std::uint64_t end) {
 
 }  // namespace
 
-Result<PackFile> PackFile::Open(const ByteSource& source) {
+Result<PackFile> PackFile::Open(const ByteSource& source, const PackReadOptions& options) {
   PackFile file(source);
-  FOREBAY_TRY(file.ReadStart());
+  FOREBAY_TRY(file.ReadStart(options));
   FOREBAY_TRY(file.ReadIndex());
   file.SizeScratch();
   return file;
 }
 
-Status PackFile::ReadStart() {
+Status PackFile::ReadStart(const PackReadOptions& options) {
   std::array<std::byte, kPackHeaderBytes> header;
   if (source_->size() < header.size()) {
     return Error(ErrorCode::kInvalidArgument, "pack: not a pack file, only " +
@@ -45,7 +45,8 @@ Status PackFile::ReadStart() {
   if (start_bytes_ > source_->size()) return Damaged("the file ends within its schema");
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
-  FOREBAY_ASSIGN(schema_, ReadPackStart(start));
+  FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
+  FOREBAY_TRY(FindPredictors(options.find_predictor, schema_));
   FOREBAY_ASSIGN(schema_fingerprint_, SchemaFingerprint(start));
   return {};
 }
@@ -378,9 +379,9 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
 
 }  // namespace
 
-Result<PackFile> PackFile::Recover(const ByteSource& source) {
+Result<PackFile> PackFile::Recover(const ByteSource& source, const PackReadOptions& options) {
   PackFile file(source);
-  FOREBAY_TRY(file.ReadStart());
+  FOREBAY_TRY(file.ReadStart(options));
   PackWalk walk(source, file.schema_, file.identity_, file.start_bytes_, false);
   while (walk.Next()) continue;
   file.index_ = CompleteSamples(file.schema_, walk.chunks(), walk.keys());

@@ -16,6 +16,11 @@
 
 namespace forebay::compress {
 
+struct PackReadOptions {
+  PredictorBudget budget;            // of any one learned predictor
+  PredictorFinder find_predictor;    // those that a pack names and does not hold
+};
+
 // An open pack; holds its index. Borrows the source, which outlives it. Reading is const and
 // thread-safe, with scratch memory of the caller's, and allocates only for errors and keys.
 //
@@ -24,12 +29,15 @@ namespace forebay::compress {
 class PackFile {
  public:
   // Reads header, schema, footer and index. Errors: kInvalidArgument (not a pack),
-  // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help).
-  static Result<PackFile> Open(const ByteSource& source);
+  // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help);
+  // kResourceExhausted for a learned predictor beyond the budget, kFailedPrecondition for one that
+  // the pack names and the options do not bring.
+  static Result<PackFile> Open(const ByteSource& source, const PackReadOptions& options = {});
 
   // As Open, without footer and index: walks over the records as far as their heads are sound
   // and keeps the samples that are complete in all fields. Payloads are verified when read.
-  static Result<PackFile> Recover(const ByteSource& source);
+  static Result<PackFile> Recover(const ByteSource& source,
+                                  const PackReadOptions& options = {});
 
   const PackSchema& schema() const { return schema_; }
   std::uint64_t samples() const { return index_.samples; }
@@ -101,7 +109,7 @@ class PackFile {
  private:
   explicit PackFile(const ByteSource& source) : source_(&source) {}
 
-  Status ReadStart();
+  Status ReadStart(const PackReadOptions& options);
   Status ReadIndex();
   void SizeScratch();
   Result<std::vector<std::byte>> ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,

@@ -10,7 +10,8 @@
 namespace forebay::compress {
 namespace {
 
-// Of two inputs: register k has pixels 4k to 4k + 3 of each 16, the inputs side by side, in 16 bits.
+// Of two inputs: register k has pixels 4k to 4k + 3 of each 16, the inputs side by side in 16
+// bits.
 struct Pairs {
   std::array<__m256i, 4> pixels;
 };

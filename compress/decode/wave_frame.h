@@ -52,8 +52,8 @@ struct WaveFrameJob {
   std::uint32_t bits = 8;
   PaddedFrame<T> current;                 // rows -1 and -2 hold what lies above
   const WaveSum<T>* temporal = nullptr;   // [rows][columns]; null in an intra frame
-  // Of a learned chunk, T then being uint8_t: what corrects filters, if they are in this frame; what
-  // it looks at; where the frame's errors go.
+  // Of a learned chunk, T then being uint8_t: what corrects filters, if any are in this frame;
+  // what it looks at; where the frame's errors go.
   const PredictorNet* net = nullptr;
   LearnedFrame learned = {};
   std::int8_t* errors = nullptr;

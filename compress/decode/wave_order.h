@@ -90,7 +90,8 @@ void DecodeLanesAtEnd(std::span<const WaveEntry> table, std::uint32_t bits, std:
 template <typename T>
 void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena);
 
-// As DecodeWave, behind its plan; `run` is of a learned one's predictor. Equals the scalar decoder bit for bit.
+// As DecodeWave, behind its plan; `run` is of a learned one's predictor. Equals the scalar decoder
+// bit for bit.
 template <typename T>
 Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
                        const WaveOrderKernel<T>& kernel, PredictorRun run,

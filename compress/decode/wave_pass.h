@@ -138,7 +138,8 @@ class WavePass {
     const Pixels north = past.east1;
     const Pixels north2 = past.upper1;
     if constexpr (!kEdges) {
-      return {past.own1, past.own2, north, past.east2, east, north2, past.east3, past.upper2, upper};
+      return {past.own1, past.own2, north, past.east2, east, north2, past.east3, past.upper2,
+              upper};
     }
     const Pixels west = Lanes::Select(at.first, past.own1, north);
     const Pixels north_west = Lanes::Select(at.first, past.east2, north);
@@ -195,7 +196,7 @@ class WavePass {
     const std::uint64_t corrected = lanes.Learned(choice);
     expected.value = Lanes::Select(corrected, expected.plain,
                                    lanes.Correct(expected.plain, learned.corrections()));
-    expected.energy = Lanes::Select(corrected, expected.energy, learned.energies());
+    expected.energy = learned.energies();
     expected.signs = Lanes::Clear(~corrected, learned.signs());
   }
 

@@ -82,8 +82,12 @@ void DecodeWaveFrame(const WaveFrameJob<T>& job, const std::uint8_t* previous_si
       const std::int32_t value =
           PredictPixel(job.group->filters[choice & 0x0F], temporal, taps, middle);
       Expectation expected{.value = value};
-      if (job.group->filters[choice & 0x0F].learned) {
+      if (job.net != nullptr) {
         expected = Correct(job, taps, value, row, column);
+        if (!job.group->filters[choice & 0x0F].learned) {
+          expected.value = value;
+          expected.mirrored = false;
+        }
       } else {
         expected.energy = PixelEnergy(sizes, previous_sizes, frame.columns, row, column);
       }

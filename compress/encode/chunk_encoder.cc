@@ -1,6 +1,7 @@
 #include "compress/encode/chunk_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -37,7 +38,9 @@ Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
 
 // Decodes what was encoded: exact without a bound, else within it.
 Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
-              std::span<const std::byte> payload, const ErrorBound& bound) {
+              std::span<const std::byte> payload, const ChunkOptions& options) {
+  const ErrorBound& bound = options.bound;
+  const std::array list = {options.predictor};
   // Not zeroed: pages that the decoder never touches are never made.
   const std::size_t scratch_bytes = ChunkScratchBytes(shape);
   const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes);
@@ -46,7 +49,7 @@ Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
   const ChunkRange whole = ChunkRange::Whole(shape);
   FOREBAY_TRY(DecodeChunk(shape, ChunkCodec::kCoded, payload, whole,
                           StridedOutput::Dense(shape, whole, decoded),
-                          std::span(scratch.get(), scratch_bytes)));
+                          std::span(scratch.get(), scratch_bytes), list));
   if (std::equal(raw.begin(), raw.end(), decoded.begin())) return {};
   if (bound.mode != BoundMode::kLossless) {
     const BoundReport report = CheckBound(shape.dtype, raw, decoded, bound, shape.fill_bits);
@@ -89,7 +92,7 @@ Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::b
       coded.size() >= raw.size() - raw.size() / kSavingShareMin) {
     return plain;
   }
-  FOREBAY_TRY(Verify(shape, raw, coded, options.bound));
+  FOREBAY_TRY(Verify(shape, raw, coded, options));
   return EncodedChunk{.codec = ChunkCodec::kCoded, .payload = std::move(coded)};
 }
 

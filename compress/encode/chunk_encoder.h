@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "compress/encode/plane_encoder.h"
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -16,6 +18,8 @@ namespace forebay::compress {
 struct ChunkOptions {
   Profile profile = Profile::kBalanced;
   ErrorBound bound = {};
+  // Of profile learned; the chunk's readers need it, too.
+  std::shared_ptr<const Predictor> predictor = nullptr;
 };
 
 struct EncodedChunk {

@@ -127,7 +127,7 @@ class CodedChunkEncoder {
   Status AddPlane(std::span<const std::byte> samples) {
     FOREBAY_ASSIGN(EncodedStream stream,
                    EncodeSampleStream(geometry_, head_.stages.plane_bits[0], samples,
-                                      options_.profile));
+                                      options_.profile, options_.predictor.get()));
     streams_.push_back(std::move(stream));
     return {};
   }
@@ -287,7 +287,8 @@ class CodedChunkEncoder {
       for (std::size_t p = 0; p < head_.stages.plane_count; ++p) {
         const std::uint8_t bits = head_.stages.plane_bits[p];
         FOREBAY_ASSIGN(EncodedStream stream,
-                       EncodePlaneStream(geometry_, bits, shift, channel, options_.profile));
+                       EncodePlaneStream(geometry_, bits, shift, channel, options_.profile,
+                                         options_.predictor.get()));
         streams_.push_back(std::move(stream));
         shift += bits;
       }

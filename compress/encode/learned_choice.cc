@@ -17,6 +17,10 @@ namespace {
 
 using Work = WaveWork<std::uint8_t>;
 
+// What a block must gain by not being corrected: more than naming another copy of its filter costs,
+// because where corrections are left out, the contexts fit all blocks a little less.
+constexpr std::uint64_t kChangeCost = std::uint64_t{32} << kLogFractionBits;
+
 WaveGroup& GroupOf(Work& work, bool inter) {
   return inter ? work.parameters.inter : work.parameters.intra;
 }
@@ -51,10 +55,10 @@ void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun
   }
 }
 
-// Bits, times 2^kLogFractionBits, of each block, as the work's own contexts and frequencies give.
-std::vector<std::uint64_t> BlockCosts(Work& work) {
-  ChooseMagnitudeShift(work);
-  const std::array<GroupFrequencies, 2> frequencies = ModelContexts(work);
+// Bits, times 2^kLogFractionBits, that each block takes with `residuals` in the contexts of `work`.
+std::vector<std::uint64_t> BlockCosts(const Work& work,
+                                      const std::array<GroupFrequencies, 2>& frequencies,
+                                      std::span<const std::uint8_t> residuals) {
   std::vector<std::uint64_t> costs(work.blocks.size());
   const PlaneShape& shape = work.shape;
   const std::uint32_t log2 = work.parameters.block_log2;
@@ -65,19 +69,47 @@ std::vector<std::uint64_t> BlockCosts(Work& work) {
       const std::size_t first =
           (std::size_t{frame} * work.block_rows + (row >> log2)) * work.block_columns;
       for (std::uint32_t column = 0; column < shape.columns; ++column, ++at) {
-        const std::size_t block = first + (column >> log2);
-        if ((work.blocks[block].filter & kWaveSkip) != 0) continue;
-        costs[block] +=
+        const std::uint16_t frequency =
+            group.contexts[work.contexts[at]].frequency[residuals[at]];
+        // What does not occur in a context will, if its block is chosen, about once.
+        costs[first + (column >> log2)] +=
             (std::uint64_t{kWaveProbabilityBits} << kLogFractionBits) -
-            FixedLog2(group.contexts[work.contexts[at]].frequency[work.residuals[at]]);
+            FixedLog2(std::max<std::uint16_t>(frequency, 1));
       }
     }
   }
   return costs;
 }
 
-// Puts block `index` of `plain` back as it is there, but for its filter.
-void TakeBack(const Work& plain, std::size_t index, Work& work) {
+// Residuals and energies of all pixels that the predictor can correct; its filters are marked.
+void CorrectAll(const Predictor& predictor, Work& work) {
+  work.predictor = &predictor;
+  work.energies.resize(work.residuals.size());
+  const LearnedView view(work);
+  const PredictorRun run = PredictorRunOf(BestWaveKernel());
+  for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
+    const PredictorNet& net = predictor.net(frame > 0);
+    if (net.present()) CorrectFrame(view, net, run, frame, work);
+  }
+  for (const bool inter : {false, true}) {
+    WaveGroup& group = GroupOf(work, inter);
+    for (std::uint32_t i = 0; i < group.filter_count; ++i) {
+      group.filters[i].learned = predictor.net(inter).present();
+    }
+  }
+  for (WaveBlock& block : work.blocks) block.filter &= 0x0F;
+  MarkSkippedBlocks(work);
+}
+
+// Work as it was before.
+struct Plain {
+  WaveParameters parameters;
+  std::vector<WaveBlock> blocks;
+  std::vector<std::uint8_t> residuals;
+};
+
+// Puts block `index` back as it was.
+void TakeBack(const Plain& plain, std::size_t index, Work& work) {
   const std::uint32_t size = 1U << work.parameters.block_log2;
   const std::size_t frame_blocks = std::size_t{work.block_rows} * work.block_columns;
   const std::size_t frame = index / frame_blocks;
@@ -115,35 +147,22 @@ void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end
 
 bool ChooseCorrections(const Predictor& predictor, WaveWork<std::uint8_t>& work) {
   return CorrectBlocks(predictor, work, [](std::size_t, std::uint64_t with,
-                                           std::uint64_t without) { return with < without; });
+                                           std::uint64_t without) {
+    return with < without + kChangeCost;
+  });
 }
 
 bool CorrectBlocks(const Predictor& predictor, WaveWork<std::uint8_t>& work,
                    const CorrectionRule& rule) {
-  const std::size_t intra_blocks = std::size_t{work.block_rows} * work.block_columns;
   FOREBAY_CHECK(work.parameters.intra.filter_count <= kWaveFiltersMax / 2 &&
                 work.parameters.inter.filter_count <= kWaveFiltersMax / 2);
-  Work plain = work;  // its frames are those of `work`
-  work.predictor = &predictor;
-  const std::vector<std::uint64_t> plain_costs = BlockCosts(plain);
-  work.energies.resize(work.residuals.size());
-  {
-    const LearnedView view(plain);
-    const PredictorRun run = PredictorRunOf(BestWaveKernel());
-    for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
-      const PredictorNet& net = predictor.net(frame > 0);
-      if (net.present()) CorrectFrame(view, net, run, frame, work);
-    }
-  }
-  for (const bool inter : {false, true}) {
-    WaveGroup& group = GroupOf(work, inter);
-    for (std::uint32_t i = 0; i < group.filter_count; ++i) {
-      group.filters[i].learned = predictor.net(inter).present();
-    }
-  }
-  for (WaveBlock& block : work.blocks) block.filter &= 0x0F;
-  MarkSkippedBlocks(work);
-  const std::vector<std::uint64_t> costs = BlockCosts(work);
+  const std::size_t intra_blocks = std::size_t{work.block_rows} * work.block_columns;
+  const Plain plain = {work.parameters, work.blocks, work.residuals};
+  CorrectAll(predictor, work);
+  ChooseMagnitudeShift(work);
+  const std::array<GroupFrequencies, 2> frequencies = ModelContexts(work);
+  const std::vector<std::uint64_t> costs = BlockCosts(work, frequencies, work.residuals);
+  const std::vector<std::uint64_t> plain_costs = BlockCosts(work, frequencies, plain.residuals);
   const auto kept = std::make_unique<bool[]>(work.blocks.size());
   bool any = false;
   for (std::size_t i = 0; i < work.blocks.size(); ++i) {
@@ -154,8 +173,8 @@ bool CorrectBlocks(const Predictor& predictor, WaveWork<std::uint8_t>& work,
   }
   if (!any) {
     work.parameters = plain.parameters;
-    work.blocks = std::move(plain.blocks);
-    work.residuals = std::move(plain.residuals);
+    work.blocks = plain.blocks;
+    work.residuals = plain.residuals;
     work.energies.clear();
     work.predictor = nullptr;
     return false;

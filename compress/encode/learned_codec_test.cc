@@ -27,7 +27,8 @@ std::vector<std::byte> Changed(const Predictor& predictor, std::size_t at, std::
 }
 
 // Nothing where there is no error.
-std::optional<ErrorCode> CodeOf(std::span<const std::byte> bytes, const PredictorBudget& budget = {}) {
+std::optional<ErrorCode> CodeOf(std::span<const std::byte> bytes,
+                                const PredictorBudget& budget = {}) {
   const auto parsed = Predictor::Parse(bytes, budget);
   if (parsed.has_value()) return std::nullopt;
   return parsed.error().code();

@@ -1,5 +1,6 @@
 #include "compress/encode/learned_samples.h"
 
+#include <algorithm>
 #include <random>
 
 #include "compress/encode/learned_choice.h"
@@ -57,6 +58,42 @@ std::shared_ptr<const Predictor> RandomPredictor(std::uint32_t seed,
 std::shared_ptr<const Predictor> ExtremePredictor(std::uint32_t seed,
                                                   const std::vector<std::uint32_t>& inter) {
   return BuildOrDie({}, inter, true, seed);
+}
+
+std::vector<std::byte> MakeLargerOfTwo(std::uint32_t rows, std::uint32_t columns,
+                                       std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> samples(std::size_t{rows} * columns);
+  std::vector<int> above(columns, 250);
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    int west = above[0];
+    for (std::uint32_t column = 0; column < columns; ++column) {
+      const int less = static_cast<int>(static_cast<std::uint32_t>(random()) % 9);
+      west = above[column] = std::max(std::max(west, above[column]) - less, 0);
+      samples[std::size_t{row} * columns + column] = static_cast<std::byte>(west);
+    }
+  }
+  return samples;
+}
+
+std::shared_ptr<const Predictor> LargerOfTwoPredictor() {
+  // Inputs 0 and 2 are west and north less the filter's value: hidden are the positive parts of
+  // west, of -west and of north - west.
+  PredictorLayer hidden;
+  hidden.inputs = 3;
+  hidden.outputs = 3;
+  hidden.weights = {1, 0, 0, -1, 0, 0, -1, 0, 1};
+  hidden.bias.assign(3, 0);
+  hidden.shift.assign(3, 0);
+  PredictorLayer last;
+  last.inputs = 3;
+  last.outputs = 2;
+  last.weights = {16, -16, 16, 0, 0, 0};
+  last.bias = {-4 * 16, 20};
+  last.shift = {0, 0};
+  auto built = Predictor::Build({std::vector{hidden, last}, {}});
+  FOREBAY_CHECK(built.has_value());
+  return *built;
 }
 
 std::vector<std::byte> EncodeEveryBlockLearned(const PlaneShape& shape,

@@ -183,7 +183,10 @@ class SetWriter : public PackSetWriter {
   Status List(const std::string& name) {
     FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source,
                    OpenByteSource(FolderOf(path_) + name));
-    const auto file = PackFile::Open(*source);
+    const auto own = [this](const Sha256Digest&) -> Result<std::shared_ptr<const Predictor>> {
+      return options_.pack.predictor;
+    };
+    const auto file = PackFile::Open(*source, {.budget = {}, .find_predictor = own});
     if (!file.has_value()) return file.error().WithContext(FolderOf(path_) + name);
     if (file->identity() != identity_) {
       return Error(ErrorCode::kFailedPrecondition,

@@ -73,7 +73,8 @@ class FileWriter : public PackWriter {
   // Takes the open file; records go to `offset` and on.
   void Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
              std::uint64_t offset) {
-    queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile},
+    queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile,
+                                                       .predictor = options.predictor},
                                            options.threads, identity, path_ + ".part",
                                            std::move(file), offset);
     if (options.statistics) queue_->KeepStatistics();
@@ -326,6 +327,10 @@ PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options) 
                                                         "auto"};
   wanted.provenance.emplace_back("profile",
                                  kNames.at(static_cast<std::size_t>(options.profile)));
+  if (options.profile == Profile::kLearned && options.predictor != nullptr) {
+    wanted.predictors.push_back(options.predictor);
+    if (!options.embed_predictor) wanted.named_predictors.push_back(options.predictor->id());
+  }
   return wanted;
 }
 

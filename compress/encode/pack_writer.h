@@ -22,6 +22,10 @@ struct PackWriterOptions {
   bool statistics = false;
   // A file at PATH is replaced when the new one is finished, instead of refused.
   bool replace = false;
+  // Of profile learned: corrects where that pays, and lies in the file unless it is only to be
+  // named. Its own bytes are not weighed against what it saves.
+  std::shared_ptr<const Predictor> predictor = nullptr;
+  bool embed_predictor = true;
 };
 
 // The schema that a pack written with these options has: `wanted`, and the profile's name in its

@@ -36,8 +36,9 @@ bool Beats(std::size_t size, std::size_t cheaper) {
 // The richer search of the dense profiles may find less than the balanced one's.
 Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
                                                 std::span<const std::byte> samples,
-                                                Profile profile) {
-  FOREBAY_ASSIGN(std::vector<std::byte> planes, EncodePlanes(shape, samples, profile));
+                                                Profile profile,
+                                                const Predictor* predictor) {
+  FOREBAY_ASSIGN(std::vector<std::byte> planes, EncodePlanes(shape, samples, profile, predictor));
   if (profile == Profile::kFast || profile == Profile::kBalanced) return planes;
   FOREBAY_ASSIGN(std::vector<std::byte> balanced,
                  EncodePlanes(shape, samples, Profile::kBalanced));
@@ -123,7 +124,8 @@ ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
 }
 
 Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
-                                         std::span<const std::byte> samples, Profile profile) {
+                                         std::span<const std::byte> samples, Profile profile,
+                                         const Predictor* predictor) {
   const std::size_t width = bits <= 8 ? 1 : 2;
   EncodedStream stream = {.coder = StreamCoder::kStore, .raw_bytes = samples.size(), .body = {}};
   const std::span<const std::byte> first = samples.first(width);
@@ -136,7 +138,7 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
   std::vector<std::byte> planes;
   std::size_t planes_bytes = samples.size();
   if (geometry.allows_planes) {
-    FOREBAY_ASSIGN(planes, EncodePlanesWell(geometry.Plane(bits), samples, profile));
+    FOREBAY_ASSIGN(planes, EncodePlanesWell(geometry.Plane(bits), samples, profile, predictor));
     planes_bytes = std::min(planes_bytes, planes.size());
   }
   std::size_t best = samples.size();
@@ -161,8 +163,8 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
 
 Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                                         unsigned shift, std::span<const std::uint64_t> codes,
-                                        Profile profile) {
-  return EncodeSampleStream(geometry, bits, SamplesOf(codes, shift, bits), profile);
+                                        Profile profile, const Predictor* predictor) {
+  return EncodeSampleStream(geometry, bits, SamplesOf(codes, shift, bits), profile, predictor);
 }
 
 }  // namespace forebay::compress

@@ -35,11 +35,12 @@ std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned
 // A plane of samples, of one or two bytes: constant, coded, zstd or stored, whichever is smallest,
 // with some weight on what decodes fast.
 Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
-                                         std::span<const std::byte> samples, Profile profile);
+                                         std::span<const std::byte> samples, Profile profile,
+                                         const Predictor* predictor = nullptr);
 
 // The same for bits [shift, shift + bits) of a channel's codes.
 Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                                         unsigned shift, std::span<const std::uint64_t> codes,
-                                        Profile profile);
+                                        Profile profile, const Predictor* predictor);
 
 }  // namespace forebay::compress

@@ -128,7 +128,8 @@ Result<EncodedChunk> RecordQueue::EncodeAndDecode(const PackField& field,
   std::vector<std::byte> scratch(ChunkScratchBytes(shape));
   const ChunkRange whole = ChunkRange::Whole(shape);
   FOREBAY_TRY(DecodeChunk(shape, encoded.codec, encoded.payload, whole,
-                          StridedOutput::Dense(shape, whole, decoded), scratch));
+                          StridedOutput::Dense(shape, whole, decoded), scratch,
+                          schema_.predictors));
   if (options.bound.mode == BoundMode::kLossless &&
       !std::equal(decoded.begin(), decoded.end(), record.raw.begin())) {
     return Error(ErrorCode::kInternal, path_ + ": a chunk of field " + field.name +

@@ -180,16 +180,15 @@ std::array<GroupFrequencies, 2> ModelContexts(WaveWork<T>& work) {
     const std::uint8_t* const own = &sizes[frame * frame_samples];
     const std::uint8_t* const previous = frame > 0 ? own - frame_samples : nullptr;
     EnergyCounts& group = *counts[frame > 0 ? 1 : 0];
-    const WaveGroup& filters = frame > 0 ? work.parameters.inter : work.parameters.intra;
+    const bool judged = work.predictor != nullptr && work.predictor->net(frame > 0).present();
     for (std::uint32_t row = 0; row < shape.rows; ++row) {
       const WaveBlock* const blocks = &work.blocks[(std::size_t{frame} * work.block_rows +
                                                     (row >> log2)) * work.block_columns];
       for (std::uint32_t column = 0; column < shape.columns; ++column, ++at) {
         const WaveBlock& block = blocks[column >> log2];
         const std::uint32_t energy =
-            filters.filters[block.filter & 0x0F].learned
-                ? work.energies[at]
-                : PixelEnergy(own, previous, shape.columns, row, column);
+            judged ? work.energies[at]
+                   : PixelEnergy(own, previous, shape.columns, row, column);
         work.contexts[at] = static_cast<std::uint8_t>(energy);
         if ((block.filter & kWaveSkip) == 0) {
           ++group[energy][TokenOf(work.residuals[at], shape.bits).symbol];

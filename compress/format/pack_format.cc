@@ -4,6 +4,7 @@
 #include <bit>
 #include <set>
 
+#include "compress/format/pack_predictors.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
@@ -162,7 +163,7 @@ Status CheckSchema(const PackSchema& schema) {
       return Invalid("provenance " + key.substr(0, 40) + " is too long");
     }
   }
-  return {};
+  return CheckPredictors(schema);
 }
 
 std::vector<std::byte> WritePackStart(const PackSchema& schema) {
@@ -180,14 +181,15 @@ std::vector<std::byte> WritePackStart(const PackSchema& schema) {
     body.String(key);
     body.String(value);
   }
-  body.Varint(0);  // sections that later versions may add
+  WriteSections(schema, body);
   body.AlignTo(8);
   ByteWriter writer;
   writer.Le(kPackMagic);
   writer.Le(kPackMajor);
   writer.Le(kPackMinor);
   writer.Le(static_cast<std::uint32_t>(schema.aligned ? limits::kIoAlignmentBytes : 8));
-  writer.Le(std::uint64_t{0});  // features that a reader must understand
+  const bool predicted = !schema.predictors.empty() || !schema.named_predictors.empty();
+  writer.Le(predicted ? kFeaturePredictors : std::uint64_t{0});
   writer.Le(std::uint64_t{0});  // features that it may pass over
   writer.Le(static_cast<std::uint64_t>(body.size()));
   writer.Le(Checksum(body.bytes()));
@@ -229,7 +231,8 @@ Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header) {
   return kPackHeaderBytes + bytes;
 }
 
-Result<PackSchema> ReadPackStart(std::span<const std::byte> start) {
+Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
+                                 const PredictorBudget& budget) {
   FOREBAY_ASSIGN(const std::uint64_t bytes, PackStartBytes(start));
   if (start.size() < bytes) return Damaged("the schema ends early");
   const std::span<const std::byte> body =
@@ -259,6 +262,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start) {
     std::string value(reader.ReadString(limits::kPathBytesMax));
     schema.provenance.emplace_back(std::move(key), std::move(value));
   }
+  FOREBAY_TRY(ReadSections(budget, reader, schema));
   if (!reader.ok()) return Damaged("the schema ends early");
   const Status sound = CheckSchema(schema);
   if (!sound.has_value()) return Damaged(sound.error().message());

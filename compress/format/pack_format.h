@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +16,7 @@
 
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 
@@ -26,7 +29,12 @@ inline constexpr std::uint16_t kPackMajor = 1, kPackMinor = 0;
 inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
 inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
 inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its checksum covers it
-inline constexpr std::uint64_t kKnownFeatures = 0;     // that a reader must understand
+// Features that a reader must understand.
+inline constexpr std::uint64_t kFeaturePredictors = 1;  // sections of the schema hold or name some
+inline constexpr std::uint64_t kKnownFeatures = kFeaturePredictors;
+// Sections of the schema.
+inline constexpr std::uint64_t kSectionPredictor = 1;       // its bytes
+inline constexpr std::uint64_t kSectionPredictorName = 2;   // its SHA-256
 
 // Records of other types are passed over: what a reader must understand has a feature bit.
 enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4,
@@ -74,7 +82,19 @@ struct PackSchema {
   std::vector<std::pair<std::string, std::string>> provenance;  // "source", "writer", ...
   bool aligned = false;  // payloads of chunks begin at multiples of 4096
   bool keyed = false;    // every sample has a key; else none has
+  // Learned predictors that chunks may need, at most limits::kPackModelsMax. Those whose id is in
+  // `named_predictors` are not in the file: whoever reads it must bring them.
+  std::vector<std::shared_ptr<const Predictor>> predictors;
+  std::vector<Sha256Digest> named_predictors;
 };
+
+// Where a reader finds predictors that a pack names: the one with this SHA-256, or an error.
+using PredictorFinder =
+    std::function<Result<std::shared_ptr<const Predictor>>(const Sha256Digest&)>;
+
+// Adds the predictors that the schema names and lacks. Errors: the finder's, or without one
+// kFailedPrecondition; the same where it brings another predictor. All name the SHA-256.
+Status FindPredictors(const PredictorFinder& finder, PackSchema& schema);
 
 // kInvalidArgument for no or too many fields, names that repeat, shapes or tiles out of bounds.
 Status CheckSchema(const PackSchema& schema);
@@ -86,8 +106,10 @@ std::vector<std::byte> WritePackStart(const PackSchema& schema);
 // kInvalidArgument (not a pack), kUnimplemented (a newer version or feature), kDataLoss.
 Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header);
 
-// The schema of a pack from its first PackStartBytes().
-Result<PackSchema> ReadPackStart(std::span<const std::byte> start);
+// The schema of a pack from its first PackStartBytes(), with the predictors that lie in it.
+// Errors besides: kResourceExhausted for one beyond the budget.
+Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
+                                 const PredictorBudget& budget = {});
 
 // The hash of the schema up to the end of the last field, of a pack's first PackStartBytes():
 // packs of a set may differ in what comes behind (provenance, sections). Errors: kDataLoss.

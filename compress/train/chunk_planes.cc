@@ -80,9 +80,10 @@ Result<std::vector<PlaneStack>> PlanesOfPack(const std::string& path, const std:
     const PackField& of = pack.schema().fields[entry.field];
     if (of.variable() || (!field.empty() && entry.field != wanted)) continue;
     FOREBAY_ASSIGN(const PackFile::LoadedChunk chunk, pack.Load(entry, scratch));
-    if (chunk.head.codec != ChunkCodec::kCoded) continue;
+    if (chunk.record.head.codec != ChunkCodec::kCoded) continue;
     FOREBAY_ASSIGN(std::vector<PlaneStack> stacks,
-                   PlanesOfChunk(of.Shape(entry.tile, entry.sample_count), chunk.payload, {}));
+                   PlanesOfChunk(of.Shape(entry.tile, entry.sample_count),
+                                 chunk.record.payload, pack.schema().predictors));
     FOREBAY_TRY(Append(std::move(stacks), bytes_max, bytes, all));
   }
   return all;

@@ -29,13 +29,13 @@ struct Layer {
 
 // Each output's largest power of two by which its weights stay within int8: [outputs].
 torch::Tensor WeightBits(const torch::Tensor& weight) {
-  const torch::Tensor largest = weight.detach().abs().amax(1).clamp_min(1e-6);
+  const torch::Tensor largest = torch::detach(weight).abs().amax(1).clamp_min(1e-6);
   return torch::floor(torch::log2(kWeightMax / largest)).clamp(kWeightBitsMin, kWeightBitsMax);
 }
 
 // `exact` with the gradient of `smooth`.
 torch::Tensor StraightThrough(const torch::Tensor& exact, const torch::Tensor& smooth) {
-  return smooth + (exact - smooth).detach();
+  return smooth + torch::detach(exact - smooth);
 }
 
 torch::Tensor RoundTo(const torch::Tensor& value, int bits) {

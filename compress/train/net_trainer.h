@@ -28,10 +28,10 @@ struct TrainedNet {
 // Called after each epoch with its number, from 1 on, and its mean estimated bits per pixel.
 using EpochReport = std::function<void(std::uint32_t epoch, double bits_per_pixel)>;
 
-// Minimises the bits of a discretised logistic density around the corrected prediction. For the last
-// third of the steps weights and activations are rounded as in the integer network, gradients passing
-// straight through (Bengio et al., arXiv:1308.3432). The same rows, options and LibTorch give the
-// same network. Errors: kInvalidArgument (too few rows, widths out of range), kInternal.
+// Minimises the bits of a discretised logistic density around the corrected prediction. For the
+// last third of the steps weights and activations are rounded as in the integer network, gradients
+// passing straight through (Bengio et al., arXiv:1308.3432). The same rows, options and LibTorch
+// give the same network. Errors: kInvalidArgument (too few rows, widths out of range), kInternal.
 Result<TrainedNet> TrainNet(const TrainingRows& rows, const NetOptions& options,
                             const EpochReport& report);
 

@@ -1,4 +1,5 @@
 // Catalogs of packs (dataset_builder.h).
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <set>
@@ -105,6 +106,13 @@ Status CheckSameSchema(const FirstPack& first, const std::string& path, const Pa
     if (difference.empty()) continue;
     reason = "field " + std::to_string(i) + " (" + Quoted(first.schema.fields[i].name) + ", " +
              Quoted(schema.fields[i].name) + ") has another " + difference;
+  }
+  for (const auto& predictor : schema.predictors) {
+    const bool shared = std::ranges::any_of(first.schema.predictors, [&](const auto& other) {
+      return other->id() == predictor->id();
+    });
+    // One table of predictors serves all chunks of a data set.
+    if (!shared) reason = "they were coded with different learned predictors";
   }
   if (reason.empty()) return {};
   return Error(ErrorCode::kInvalidArgument, Quoted(first.path) + " and " + Quoted(path) +

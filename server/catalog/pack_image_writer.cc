@@ -23,11 +23,12 @@ struct FieldRow {
   std::uint32_t row = 0;
 };
 
-// What all files share: fields and keys, not where they came from.
+// What all files share: fields, keys and predictors, not where they came from.
 compress::PackSchema SharedSchema(const compress::PackSchema& schema) {
   compress::PackSchema shared;
   shared.fields = schema.fields;
   shared.keyed = schema.keyed;
+  shared.predictors = schema.predictors;
   return shared;
 }
 

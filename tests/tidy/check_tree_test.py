@@ -64,6 +64,7 @@ CASES = {
             code("client/a.cc", '#include "server/io/clock.h"'),
             code("client/a.cc", "#include <server/io/clock.h>"),
             code("compress/a.cc", '#include "server/io/clock.h"'),
+            code("compress/decode/a.cc", '#include "compress/train/net_trainer.h"'),
             code("proto/contract/a.cc", '#include "compress/codec.h"'),
             code("trainer/core/a.cc", '#include "server/io/clock.h"'),
             {**code("client/client.h", ""),
@@ -75,6 +76,7 @@ CASES = {
         [
             code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
+            code("compress/train/a.cc", '#include "compress/encode/wave_work.h"'),
             code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),
             code("server/io/a.cc", '// #include "server/tier/ram_arena.h"'),
             code("client/cli/a.cc", '#include "client/client.h"\n#include "compress/codec.h"'),

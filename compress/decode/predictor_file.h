@@ -1,0 +1,19 @@
+// Predictors in files of their own.
+#pragma once
+
+#include <string>
+
+#include "compress/format/pack_format.h"
+#include "proto/contract/result.h"
+
+namespace forebay::compress {
+
+// Reads one. Errors: a system's, Predictor::Parse's; the path is named.
+Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
+                                                       const PredictorBudget& budget = {});
+
+// Finds FOLDER/<SHA-256 in 64 hexadecimal digits>.net. Errors: kFailedPrecondition where there is
+// no such file; LoadPredictor's.
+PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget = {});
+
+}  // namespace forebay::compress
