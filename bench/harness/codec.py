@@ -36,6 +36,7 @@ class Codec:
         self.binaries = binaries
         self.data = pathlib.Path(data_folder) / "codec"
         self.venvs = pathlib.Path(data_folder)
+        self.quick = quick
         self.rounds = 3 if quick else 9
         self.frames = 32 if quick else 0
         self.draws = 60 if quick else 500
@@ -290,7 +291,26 @@ class Codec:
             raise failure
 
     def learned(self):
-        raise processes.Missing("no trained model to measure: compress/ has no trainer yet")
+        """Trained on the first half of a camera set's chunks, measured on the second half, which
+        every kernel decodes. Training is part of the row; the seed is fixed."""
+        for name in ("mire2", "castelG"):
+            self.prepare([name])
+            shape = json.loads((self.data / f"{name}.json").read_text())["shape"]
+            with tempfile.TemporaryDirectory() as folder:
+                done = processes.run_json(
+                    [self.binaries.find("forebay-compress-train"), "--raw",
+                     self.data / f"{name}.raw", "--shape", ",".join(map(str, shape)), "--out",
+                     pathlib.Path(folder) / "model.net", "--held-out", 0.5, "--macs-max", 1700,
+                     "--epochs", 4 if self.quick else 12, "--seed", 1, "--threads", 1,
+                     "--all-kernels", "--json"], RUN_TIMEOUT_S)
+            note = (f"{done['macs_per_pixel']} MAC/px; {done['held_out_planes']} chunks held out, "
+                    "scalar = AVX2 = AVX-512 on all of them")
+            self.add_ratio("learned", f"codec.learned.gain.{name}", 100 * done["gain"], note=note)
+            self.inform(f"codec.learned.gain_with_model.{name}", "%",
+                        [100 * done["gain_with_model"]],
+                        note=f"the model's {done['model_bytes']} bytes counted")
+            self.inform(f"codec.learned.decode.{name}", "GB/s",
+                        [done["held_out_raw_bytes"] / done["decode_s"] / 1e9])
 
     def random_frame(self):
         contenders = ["forebay_balanced", "forebay_dense", "x264_medium", "delta_zstd_3"]

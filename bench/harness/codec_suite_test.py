@@ -44,6 +44,9 @@ class CodecSuiteTest(unittest.TestCase):
         self.real = processes.run_json
         self.addCleanup(lambda: setattr(processes, "run_json", self.real))
 
+    trained = {"macs_per_pixel": 1528, "held_out_planes": 3, "gain": 0.042, "model_bytes": 3094,
+               "gain_with_model": 0.041, "held_out_raw_bytes": 4e9, "decode_s": 20}
+
     def suite(self, answer, verdict=None):
         suite = CannedCodec(answer)
         self.addCleanup(suite.scratch.cleanup)
@@ -51,6 +54,8 @@ class CodecSuiteTest(unittest.TestCase):
         def run_json(command, timeout_s=0):
             words = [str(word) for word in command]
             suite.asked.append(words)
+            if "forebay-compress-train" in words[0]:
+                return dict(self.trained)
             name = words[words.index("--set") + 1]
             if "forebay_codec_bench" in words[0]:
                 names = [words[at + 1] for at, word in enumerate(words) if word == "--peer"]
@@ -65,6 +70,20 @@ class CodecSuiteTest(unittest.TestCase):
                     **({} if "--bound" not in words else {"bound": 0.1})}
         processes.run_json = run_json
         return suite
+
+    def test_learned_trains_on_one_half_and_reports_the_other(self):
+        suite = self.suite(None)
+        suite.data.mkdir(parents=True)
+        for name in ("mire2", "castelG"):
+            (suite.data / f"{name}.json").write_text('{"shape": [4, 8, 16]}')
+        suite.learned()
+        self.assertAlmostEqual(suite.figure("codec.learned.gain.mire2").value, 4.2)
+        self.assertAlmostEqual(suite.figure("codec.learned.gain_with_model.mire2").value, 4.1)
+        self.assertAlmostEqual(suite.figure("codec.learned.decode.castelG").value, 0.2)
+        words = suite.asked[0]
+        self.assertEqual(words[words.index("--shape") + 1], "4,8,16")
+        self.assertEqual(words[words.index("--macs-max") + 1], "1700")
+        self.assertIn("--all-kernels", words)
 
     def test_without_any_program_every_goal_is_missed(self):
         sheet = figures.Sheet(echo=lambda line: None)

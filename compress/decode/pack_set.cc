@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "compress/decode/predictor_file.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
@@ -73,7 +74,10 @@ PackSet::PackSet(PackManifest manifest, std::unique_ptr<ShardFolder> folder,
 Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
                                                std::size_t shards_open_max) {
   FOREBAY_ASSIGN(PackManifest manifest, ReadManifestFile(path));
-  return Open(std::move(manifest), FilesBeneath(FolderOf(path)), shards_open_max);
+  FOREBAY_ASSIGN(std::unique_ptr<PackSet> set,
+                 Open(std::move(manifest), FilesBeneath(FolderOf(path)), shards_open_max));
+  set->read_.find_predictor = PredictorsIn(FolderOf(path));
+  return set;
 }
 
 Result<std::unique_ptr<PackSet>> PackSet::Open(PackManifest manifest,
@@ -128,7 +132,7 @@ Result<PackSet::ShardPointer> PackSet::OpenShard(std::size_t number) const {
     return changed("it has " + std::to_string(source->size()) + " bytes, wanted are " +
                    std::to_string(entry.file_bytes));
   }
-  FOREBAY_ASSIGN(PackFile file, PackFile::Open(*source));
+  FOREBAY_ASSIGN(PackFile file, PackFile::Open(*source, read_));
   if (file.schema_fingerprint() != manifest_.schema_fingerprint) {
     return Error(ErrorCode::kFailedPrecondition, "its schema is not the set's");
   }

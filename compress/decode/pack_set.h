@@ -39,7 +39,8 @@ struct PackShard {
 // two threads that want the same closed shard may both read its index.
 class PackSet {
  public:
-  // Reads the manifest alone. Errors: kInvalidArgument (not a manifest), kUnimplemented (a newer
+  // Reads the manifest alone. Learned predictors that shards name are looked for in its folder.
+  // Errors: kInvalidArgument (not a manifest), kUnimplemented (a newer
   // one), kDataLoss, a system's; they name the file.
   static Result<std::unique_ptr<PackSet>> Open(const std::string& path,
                                                std::size_t shards_open_max = 64);
@@ -100,6 +101,7 @@ class PackSet {
   const PackManifest manifest_;
   const std::unique_ptr<ShardFolder> folder_;
   const std::size_t shards_open_max_;
+  PackReadOptions read_;  // not changed once it is open
   std::vector<std::uint64_t> first_samples_;  // one more than shards
   mutable std::mutex mutex_;
   // The one used last is the last.

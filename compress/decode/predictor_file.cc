@@ -23,10 +23,15 @@ Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
   return predictor;
 }
 
+std::string PredictorFileName(const std::string& folder, const Sha256Digest& id) {
+  const bool slash = !folder.empty() && folder.back() != '/';
+  return folder + (slash ? "/" : "") + Sha256Hex(id) + ".net";
+}
+
 PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget) {
   return [folder = std::move(folder),
           budget](const Sha256Digest& id) -> Result<std::shared_ptr<const Predictor>> {
-    const std::string path = folder + "/" + Sha256Hex(id) + ".net";
+    const std::string path = PredictorFileName(folder, id);
     auto found = LoadPredictor(path, budget);
     if (!found.has_value() && found.error().code() == ErrorCode::kNotFound) {
       return Error(ErrorCode::kFailedPrecondition,

@@ -12,8 +12,10 @@ namespace forebay::compress {
 Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
                                                        const PredictorBudget& budget = {});
 
-// Finds FOLDER/<SHA-256 in 64 hexadecimal digits>.net. Errors: kFailedPrecondition where there is
+// Finds FOLDER/<SHA-256 in 64 hexadecimal digits>.net; of an empty folder in the current one.
+// Errors: kFailedPrecondition where there is
 // no such file; LoadPredictor's.
+std::string PredictorFileName(const std::string& folder, const Sha256Digest& id);
 PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget = {});
 
 }  // namespace forebay::compress

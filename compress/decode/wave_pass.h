@@ -213,10 +213,10 @@ class WavePass {
     const Pixels upper = lanes.Shift(past.pixel.east2, FirstUpper(pixels)[before]);
     const Bytes size_east = lanes.ShiftBytes(past.size.own1, FirstEast(sizes)[before]);
     const Bytes size_upper = lanes.ShiftBytes(past.size.east2, FirstUpper(sizes)[before]);
-    const auto taps = Taps<kEdges>(at, past.pixel, east, upper);
+    const auto* const sums = kInter ? frame_.memory.wave_sums.data() + before : nullptr;
     Expected expected;
-    expected.plain = expected.value = lanes.Predict(
-        kInter ? frame_.memory.wave_sums.data() + before : nullptr, choice, taps);
+    expected.plain = expected.value =
+        lanes.Predict(sums, choice, Taps<kEdges>(at, past.pixel, east, upper));
     expected.energy =
         Energy<kInter, kEdges>(frame_.previous_sizes + now, at, past.size, size_east);
     Bytes error_east, error_upper;
@@ -225,8 +225,9 @@ class WavePass {
       error_upper = lanes.ShiftBytes(past.error.east2, FirstUpper(frame_.errors)[before]);
       expected.signs = Lanes::Zero();
       if (learned != nullptr) {
-        Correct<kInter>(step, at, lanes, choice, taps, past.error, error_east, now, *learned,
-                        expected);
+        Correct<kInter>(step, at, lanes, choice,
+                        Taps<true>(at, past.pixel, east, upper), past.error, error_east, now,
+                        *learned, expected);
       }
     }
     const std::uint64_t coded = at.active & ~Lanes::Skipped(choice);

@@ -77,17 +77,21 @@ std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
   if (profile == Profile::kBalanced) {
     effort = {.fit_rounds = 0, .motion_reach = 0, .intra_filters = 4, .inter_filters = 4};
   }
-  std::vector<std::byte> body = EncodeWave(shape, samples, effort);
-  body.insert(body.begin(), kPlaneKindWave);
-  if (profile != Profile::kLearned || predictor == nullptr || shape.bits > 8) return body;
-  const auto learned = EncodeLearned(shape, samples, effort, *predictor);
-  if (!learned.has_value() || 1 + sizeof(std::uint64_t) + learned->size() >= body.size()) {
-    return body;
+  const bool may_learn =
+      profile == Profile::kLearned && predictor != nullptr && shape.bits <= 8;
+  LearnedBodies bodies =
+      may_learn ? EncodeLearned(shape, samples, effort, *predictor)
+                : LearnedBodies{.plain = EncodeWave(shape, samples, effort),
+                                .learned = std::nullopt};
+  if (!bodies.learned.has_value() ||
+      sizeof(std::uint64_t) + bodies.learned->size() >= bodies.plain.size()) {
+    bodies.plain.insert(bodies.plain.begin(), kPlaneKindWave);
+    return std::move(bodies.plain);
   }
   ByteWriter writer;
   writer.Le(std::to_integer<std::uint8_t>(kPlaneKindLearned));
   writer.Le(predictor->short_id());
-  writer.Bytes(*learned);
+  writer.Bytes(*bodies.learned);
   return writer.Release();
 }
 

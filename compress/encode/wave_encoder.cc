@@ -211,16 +211,18 @@ std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::
                          : Encode<std::uint16_t>(shape, samples, effort);
 }
 
-std::optional<std::vector<std::byte>> EncodeLearned(const PlaneShape& shape,
-                                                    std::span<const std::byte> samples,
-                                                    const WaveEffort& effort,
-                                                    const Predictor& predictor) {
+LearnedBodies EncodeLearned(const PlaneShape& shape, std::span<const std::byte> samples,
+                            const WaveEffort& effort, const Predictor& predictor) {
   FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 8 && samples.size() == shape.bytes());
   WaveWork<std::uint8_t> work = ChooseWave<std::uint8_t>(shape, samples, effort);
-  if (!ChooseCorrections(predictor, work)) return std::nullopt;
+  WaveWork<std::uint8_t> plain = work;  // its frames are those of `work`
+  ChooseMagnitudeShift(plain);
+  LearnedBodies bodies{.plain = WriteWaveBody(plain), .learned = std::nullopt};
+  if (!ChooseCorrections(predictor, work)) return bodies;
   ChooseMagnitudeShift(work);
-  return WriteWaveBody(work);
+  bodies.learned = WriteWaveBody(work);
+  return bodies;
 }
 
 }  // namespace forebay::compress

@@ -25,11 +25,13 @@ struct WaveEffort {
 std::vector<std::byte> EncodeWave(const PlaneShape& shape, std::span<const std::byte> samples,
                                   const WaveEffort& effort);
 
-// As EncodeWave, of samples of up to 8 bits: the body of a learned chunk, kind and id left out.
-// Nothing where the predictor would correct no block.
-std::optional<std::vector<std::byte>> EncodeLearned(const PlaneShape& shape,
-                                                    std::span<const std::byte> samples,
-                                                    const WaveEffort& effort,
-                                                    const Predictor& predictor);
+// As EncodeWave, of samples of up to 8 bits: that body, and the one of a learned chunk, kind and id
+// left out; nothing where the predictor would correct no block.
+struct LearnedBodies {
+  std::vector<std::byte> plain;
+  std::optional<std::vector<std::byte>> learned;
+};
+LearnedBodies EncodeLearned(const PlaneShape& shape, std::span<const std::byte> samples,
+                            const WaveEffort& effort, const Predictor& predictor);
 
 }  // namespace forebay::compress

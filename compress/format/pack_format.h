@@ -30,7 +30,7 @@ inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
 inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
 inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its checksum covers it
 // Features that a reader must understand.
-inline constexpr std::uint64_t kFeaturePredictors = 1;  // sections of the schema hold or name some
+inline constexpr std::uint64_t kFeaturePredictors = 2;  // sections of the schema hold or name some
 inline constexpr std::uint64_t kKnownFeatures = kFeaturePredictors;
 // Sections of the schema.
 inline constexpr std::uint64_t kSectionPredictor = 1;       // its bytes

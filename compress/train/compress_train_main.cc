@@ -34,7 +34,7 @@ struct Arguments {
   std::size_t rows_max = 4'000'000;
   std::uint32_t macs_max = 1700;
   NetOptions net;
-  bool json = false;
+  bool json = false, all_kernels = false;
 };
 
 void Print(const std::string& line) {
@@ -70,6 +70,8 @@ void AddOptions(CLI::App& app, Arguments& arguments) {
   app.add_option("--seed", arguments.net.seed, "Of everything that is drawn (default: 1)");
   app.add_option("--threads", arguments.net.threads, "Of LibTorch (default: one per core)")
       ->check(CLI::Range(1U, 1024U));
+  app.add_flag("--all-kernels", arguments.all_kernels,
+               "Decode what is held out on every kernel of this processor, not on the fastest");
   app.add_flag("--json", arguments.json, "A line of JSON per event");
   app.footer("The same input, seed, options, threads and LibTorch give the same predictor.");
 }
@@ -136,6 +138,7 @@ void PrintGain(const Arguments& arguments, const Predictor& predictor, const Hel
                          {"held_out_raw_bytes", gain.raw_bytes},
                          {"dense_bytes", gain.dense_bytes},
                          {"learned_bytes", gain.learned_bytes},
+                         {"decode_s", gain.decode_s},
                          {"gain", gain.without_model()},
                          {"gain_with_model", gain.with_model()}}
               .dump());
@@ -167,7 +170,8 @@ Status Run(Arguments& arguments) {
                  fmt::format("{} multiplications per pixel, allowed are {}: choose other --hidden",
                              predictor->macs(), arguments.macs_max));
   }
-  FOREBAY_ASSIGN(const HeldOutGain gain, MeasureGain(all.subspan(kept), predictor));
+  FOREBAY_ASSIGN(const HeldOutGain gain,
+                 MeasureGain(all.subspan(kept), predictor, arguments.all_kernels));
   FOREBAY_TRY(WriteFile(arguments.out, predictor->bytes()));
   PrintGain(arguments, *predictor, gain);
   return {};

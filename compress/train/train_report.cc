@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <vector>
 
 #include "compress/decode/plane_decoder.h"
@@ -22,7 +23,8 @@ double HeldOutGain::with_model() const {
 }
 
 Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
-                                const std::shared_ptr<const Predictor>& predictor) {
+                                const std::shared_ptr<const Predictor>& predictor,
+                                bool all_kernels) {
   HeldOutGain gain;
   gain.model_bytes = predictor->bytes().size();
   const std::array list = {predictor};
@@ -33,10 +35,17 @@ Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
                    EncodePlanes(stack.shape, stack.samples, Profile::kLearned, predictor.get()));
     std::vector<std::byte> decoded(stack.samples.size());
     std::vector<std::byte> scratch(PlaneScratchBytes(stack.shape));
-    FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch,
-                             BestWaveKernel(), list));
-    if (decoded != stack.samples) {
-      return Error(ErrorCode::kInternal, "a plane did not come back under the new predictor");
+    for (const WaveKernel kernel : WaveKernels()) {
+      if (!all_kernels && kernel != BestWaveKernel()) continue;
+      std::ranges::fill(decoded, std::byte{0});
+      const auto began = std::chrono::steady_clock::now();
+      FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch, kernel,
+                               list));
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+      if (kernel == BestWaveKernel()) gain.decode_s += took.count();
+      if (decoded != stack.samples) {
+        return Error(ErrorCode::kInternal, "a plane did not come back under the new predictor");
+      }
     }
     ++gain.planes;
     gain.raw_bytes += stack.samples.size();
