@@ -312,8 +312,10 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
     keys.resize(static_cast<std::size_t>(count));
     return keys;
   }
-  for (const KeyEntry& entry : index_.keys) {
-    if (entry.first_sample + entry.sample_count <= first_sample) continue;
+  const auto begin = std::ranges::partition_point(index_.keys, [&](const KeyEntry& entry) {
+    return entry.first_sample + entry.sample_count <= first_sample;
+  });
+  for (const KeyEntry& entry : std::span(begin, index_.keys.end())) {
     if (entry.first_sample >= first_sample + count) break;
     FOREBAY_ASSIGN(const std::vector<std::byte> payload,
                    ReadRecord(entry.offset, limits::kPackKeysBytesMax, RecordType::kKeys,

@@ -105,7 +105,8 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
   if (next != index.chunks.size()) return Damaged("chunks of no field");
   std::uint64_t first = 0;
   for (const KeyEntry& entry : index.keys) {
-    if (entry.first_sample != first || entry.sample_count > index.samples - first ||
+    if (entry.first_sample != first || entry.sample_count == 0 ||
+        entry.sample_count > index.samples - first ||
         entry.payload_bytes > limits::kPackKeysBytesMax ||
         entry.sample_count > entry.payload_bytes ||  // a key takes a byte at least
         entry.head_bytes < kRecordPrefixBytes || entry.head_bytes > limits::kPackStartBytesMax) {

@@ -1,6 +1,7 @@
 #include "server/fetch/decoded_cache.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -10,7 +11,7 @@ namespace {
 
 // Units looked at when room is needed: asking when samples are needed costs an inverse
 // permutation each, so a cache of very many small units looks at a part of them in turn.
-constexpr std::size_t kExaminedMax = 512;
+constexpr std::size_t kExaminedMax = 128;
 constexpr std::uint64_t kSpareShare = 16;  // eviction leaves this part of the capacity free
 
 }  // namespace
@@ -65,6 +66,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
   } else {
     result = decoded.error();
   }
+  std::vector<UnitRef> dropped;  // destroyed without the lock: that gives memory back
   {
     std::lock_guard lock(mutex_);
     flights_.erase(key);
@@ -72,7 +74,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
     if (result.has_value()) {
       flight->unit = *result;
       ++counts_.decoded;
-      KeepLocked(key, samples, *result);
+      KeepLocked(key, samples, *result, dropped);
     }
   }
   landed_.notify_all();
@@ -80,60 +82,73 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
 }
 
 bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
+  const std::uint64_t charged = bytes + DecodedUnit::kUnitOverheadBytes;
   std::lock_guard lock(mutex_);
-  return MakeRoomLocked(samples, bytes, /*only_ask=*/true);
+  if (charged > capacity_bytes_) return false;
+  if (used_bytes_ <= capacity_bytes_ - charged) return true;
+  const std::uint64_t missing = used_bytes_ - (capacity_bytes_ - charged);
+  std::uint64_t freed = 0;
+  for (const Candidate& candidate : CandidatesLocked(next_use_(samples), missing)) {
+    freed += candidate.bytes;
+  }
+  return freed >= missing;
 }
 
 void DecodedCache::KeepLocked(const UnitKey& key, const UnitSamples& samples,
-                              const UnitRef& unit) {
-  if (!MakeRoomLocked(samples, unit->memory_bytes(), /*only_ask=*/false)) return;
+                              const UnitRef& unit, std::vector<UnitRef>& dropped) {
+  if (!MakeRoomLocked(samples, unit->memory_bytes(), dropped)) return;
   index_[key] = kept_.size();
   kept_.push_back({.key = key, .samples = samples, .unit = unit});
   used_bytes_ += unit->memory_bytes();
 }
 
-// Drops what is needed farther than `samples`, farthest first, until `bytes` more fit; like is
-// not traded for like. Nothing is dropped where that does not suffice.
-bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
-                                  bool only_ask) {
-  if (bytes > capacity_bytes_) return false;
-  if (used_bytes_ <= capacity_bytes_ - bytes) return true;
-  struct Candidate {
-    std::uint64_t next_use;
-    std::size_t index;
-  };
-  const std::uint64_t next_use = next_use_(samples);
+// From where the last search ended, until `enough` bytes are found or enough units looked at.
+std::vector<DecodedCache::Candidate> DecodedCache::CandidatesLocked(std::uint64_t next_use,
+                                                                    std::uint64_t enough) const {
   std::vector<Candidate> candidates;
   std::uint64_t freed = 0;
   const std::size_t examined = std::min(kept_.size(), kExaminedMax);
-  for (std::size_t i = 0; i < examined; ++i) {
+  for (std::size_t i = 0; i < examined && freed < enough; ++i) {
     const std::size_t index = (hand_ + i) % kept_.size();
     const std::uint64_t use = next_use_(kept_[index].samples);
-    if (use <= next_use) continue;
-    candidates.push_back({use, index});
-    freed += kept_[index].unit->memory_bytes();
+    if (use <= next_use && use < kNeverUsed) continue;
+    candidates.push_back({use, index, kept_[index].unit->memory_bytes()});
+    freed += candidates.back().bytes;
   }
-  if (used_bytes_ - freed > capacity_bytes_ - bytes) return false;
-  if (only_ask) return true;
+  return candidates;
+}
+
+// Drops what is needed farther than `samples`, farthest first, until `bytes` more fit; like is
+// not traded for like. Where that does not suffice only what nobody needs goes.
+bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
+                                  std::vector<UnitRef>& dropped) {
+  if (bytes > capacity_bytes_) return false;
+  if (used_bytes_ <= capacity_bytes_ - bytes) return true;
+  std::vector<Candidate> candidates = CandidatesLocked(next_use_(samples), ~std::uint64_t{0});
+  hand_ = (hand_ + std::min(kept_.size(), kExaminedMax)) % std::max<std::size_t>(1, kept_.size());
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
     return a.next_use != b.next_use ? a.next_use > b.next_use : a.index > b.index;
   });
+  std::uint64_t freed = 0;
+  for (const Candidate& candidate : candidates) freed += candidate.bytes;
+  const bool suffices = used_bytes_ - freed <= capacity_bytes_ - bytes;
   const std::uint64_t low = capacity_bytes_ - capacity_bytes_ / kSpareShare;
-  std::vector<std::size_t> dropped;
+  std::vector<std::size_t> going;
   for (const Candidate& candidate : candidates) {
     const bool fits = used_bytes_ <= capacity_bytes_ - bytes;
-    if (fits && used_bytes_ + bytes <= low) break;
-    used_bytes_ -= kept_[candidate.index].unit->memory_bytes();
-    dropped.push_back(candidate.index);
+    const bool is_dead = candidate.next_use >= kNeverUsed;
+    if (!is_dead && (!suffices || (fits && used_bytes_ + bytes <= low))) break;
+    used_bytes_ -= candidate.bytes;
+    going.push_back(candidate.index);
   }
-  hand_ = kept_.empty() ? 0 : (hand_ + examined) % kept_.size();
   // From the end, so that what takes a dropped one's place is never itself to be dropped.
-  std::ranges::sort(dropped, std::greater<>());
-  for (const std::size_t index : dropped) DropLocked(index);
-  return true;
+  std::ranges::sort(going, std::greater<>());
+  for (const std::size_t index : going) dropped.push_back(DropLocked(index));
+  return used_bytes_ <= capacity_bytes_ - bytes;
 }
 
-void DecodedCache::DropLocked(std::size_t index) {
+UnitRef DecodedCache::DropLocked(std::size_t index) {
+  UnitRef unit = std::move(kept_[index].unit);
   index_.erase(kept_[index].key);
   if (index + 1 != kept_.size()) {
     kept_[index] = std::move(kept_.back());
@@ -141,6 +156,7 @@ void DecodedCache::DropLocked(std::size_t index) {
   }
   kept_.pop_back();
   ++counts_.evictions;
+  return unit;
 }
 
 DecodedCache::Stats DecodedCache::stats() const {

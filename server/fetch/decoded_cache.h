@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/tier/extent_key.h"
 
@@ -39,7 +40,11 @@ struct DecodedUnit {
   std::uint32_t samples = 0;
 
   std::span<const std::byte> Sample(std::uint32_t index) const;
-  std::size_t memory_bytes() const { return bytes.size() + ends.size() * sizeof(ends[0]); }
+  // What the cache charges: with its own tables, and the allocator's.
+  std::size_t memory_bytes() const {
+    return bytes.size() + ends.size() * sizeof(ends[0]) + kUnitOverheadBytes;
+  }
+  static constexpr std::size_t kUnitOverheadBytes = 256;
 };
 using UnitRef = std::shared_ptr<const DecodedUnit>;
 
@@ -50,16 +55,20 @@ struct UnitKey {
   bool operator==(const UnitKey&) const = default;
 };
 
-// Which samples a unit holds: so that one can ask when they are needed.
+// Which samples a unit holds: so that one can ask when they are needed, beside the batch for which
+// they are decoded now.
 struct UnitSamples {
   std::uint64_t dataset = 0;  // tier::DatasetHash
   std::uint64_t first = 0;
   std::uint32_t count = 0;
+  EpochId epoch;              // of that batch,
+  std::uint64_t after = 0;    // and the position behind it
 };
 
-// When any of the samples is needed next (smaller is sooner, ~0 never). Asked under the cache's
-// lock; must not call back into it.
+// When any of the samples is needed next (smaller is sooner, kNeverUsed never). Asked under the
+// cache's lock; must not call back into it.
 using SampleNextUse = std::function<std::uint64_t(const UnitSamples&)>;
+inline constexpr std::uint64_t kNeverUsed = ~std::uint64_t{0} - 1;
 
 // Thread-safe.
 class DecodedCache {
@@ -103,9 +112,19 @@ class DecodedCache {
     UnitRef unit;  // null where it failed
   };
 
-  bool MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes, bool only_ask);
-  void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit);
-  void DropLocked(std::size_t index);
+  // What may go for the sake of a newcomer: farther needed than it, or never again.
+  struct Candidate {
+    std::uint64_t next_use = 0;
+    std::size_t index = 0;  // in kept_
+    std::uint64_t bytes = 0;
+  };
+  // Both move what they drop to `dropped`, to be destroyed without the lock.
+  bool MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
+                      std::vector<UnitRef>& dropped);
+  void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit,
+                  std::vector<UnitRef>& dropped);
+  std::vector<Candidate> CandidatesLocked(std::uint64_t next_use, std::uint64_t enough) const;
+  UnitRef DropLocked(std::size_t index);
 
   const std::uint64_t capacity_bytes_;
   const SampleNextUse next_use_;

@@ -12,6 +12,9 @@
 namespace forebay::fetch {
 namespace {
 
+// A unit that the cache charges with 1,000 bytes.
+constexpr std::size_t kUnitBytes = 1'000 - DecodedUnit::kUnitOverheadBytes;
+
 UnitKey KeyOf(std::uint32_t number) {
   return {.extent = {.dataset = 1, .extent = ExtentId(number / 8), .identity = 5},
           .piece = number % 8};
@@ -20,13 +23,15 @@ UnitKey KeyOf(std::uint32_t number) {
 class DecodedCacheTest : public ::testing::Test {
  protected:
   // Unit `number` holds sample `number`; its bytes all say so.
-  Result<UnitRef> Get(DecodedCache& cache, std::uint32_t number, std::size_t bytes = 100) {
+  Result<UnitRef> Get(DecodedCache& cache, std::uint32_t number, std::size_t bytes = kUnitBytes) {
     return cache.Get(KeyOf(number), SamplesOf(number), [&]() -> Result<DecodedUnit> {
       ++decodings_;
       return Unit(number, bytes);
     });
   }
-  static UnitSamples SamplesOf(std::uint32_t number) { return {1, number, 1}; }
+  static UnitSamples SamplesOf(std::uint32_t number) {
+    return {.dataset = 1, .first = number, .count = 1};
+  }
   static DecodedUnit Unit(std::uint32_t number, std::size_t bytes) {
     DecodedUnit unit{.bytes = RawBytes(bytes), .ends = {}, .samples = 1};
     for (std::byte& byte : unit.bytes.span()) byte = static_cast<std::byte>(number);
@@ -44,7 +49,7 @@ class DecodedCacheTest : public ::testing::Test {
 };
 
 TEST_F(DecodedCacheTest, KeepsAndFinds) {
-  DecodedCache cache = Make(1'000);
+  DecodedCache cache = Make(10'000);
   EXPECT_EQ(cache.Find(KeyOf(3)), nullptr);
   const Result<UnitRef> unit = Get(cache, 3);
   ASSERT_TRUE(unit.has_value());
@@ -54,7 +59,7 @@ TEST_F(DecodedCacheTest, KeepsAndFinds) {
   EXPECT_EQ(decodings_, 1);
   const DecodedCache::Stats stats = cache.stats();
   EXPECT_EQ(stats.units, 1U);
-  EXPECT_EQ(stats.used_bytes, 100U);
+  EXPECT_EQ(stats.used_bytes, 1'000U);
   EXPECT_EQ(stats.hits, 2U);
   EXPECT_EQ(stats.decoded, 1U);
 }
@@ -71,36 +76,51 @@ TEST_F(DecodedCacheTest, FixedAndVariableSamples) {
 }
 
 TEST_F(DecodedCacheTest, WhatIsNeededFarthestGoes) {
-  DecodedCache cache = Make(500);
+  DecodedCache cache = Make(5'000);
   for (std::uint32_t i = 1; i <= 5; ++i) ASSERT_TRUE(Get(cache, i * 10).has_value());
   EXPECT_EQ(cache.stats().units, 5U);
   ASSERT_TRUE(Get(cache, 5).has_value());
   EXPECT_EQ(cache.Find(KeyOf(50)), nullptr);
   EXPECT_NE(cache.Find(KeyOf(5)), nullptr);
   EXPECT_NE(cache.Find(KeyOf(10)), nullptr);
-  EXPECT_LE(cache.stats().used_bytes, 500U);
+  EXPECT_LE(cache.stats().used_bytes, 5'000U);
   EXPECT_GE(cache.stats().evictions, 1U);
 }
 
 TEST_F(DecodedCacheTest, WhatIsNeededLaterThanAllIsNotKept) {
-  DecodedCache cache = Make(300);
+  DecodedCache cache = Make(3'000);
   for (std::uint32_t i = 1; i <= 3; ++i) ASSERT_TRUE(Get(cache, i).has_value());
-  EXPECT_FALSE(cache.WouldKeep(SamplesOf(9), 100));
+  EXPECT_FALSE(cache.WouldKeep(SamplesOf(9), kUnitBytes));
   ASSERT_TRUE(Get(cache, 9).has_value());
   EXPECT_EQ(cache.Find(KeyOf(9)), nullptr);
   EXPECT_EQ(cache.stats().evictions, 0U);
-  EXPECT_TRUE(cache.WouldKeep(SamplesOf(0), 100));
+  EXPECT_TRUE(cache.WouldKeep(SamplesOf(0), kUnitBytes));
   EXPECT_EQ(cache.stats().units, 3U) << "asking drops nothing";
 }
 
 TEST_F(DecodedCacheTest, NothingIsDroppedForWhatDoesNotFitAnyway) {
-  DecodedCache cache = Make(300);
+  DecodedCache cache = Make(3'000);
   for (std::uint32_t i = 1; i <= 3; ++i) ASSERT_TRUE(Get(cache, i).has_value());
-  ASSERT_TRUE(Get(cache, 0, 301).has_value());
+  ASSERT_TRUE(Get(cache, 0, 3'000).has_value());
   next_use_[2] = 0;  // as soon as the newcomer
   next_use_[3] = 0;
-  ASSERT_TRUE(Get(cache, 0, 250).has_value());
+  ASSERT_TRUE(Get(cache, 0, 2'000).has_value());
   EXPECT_EQ(cache.stats().units, 3U);
+}
+
+// What nobody needs any more goes, also where there is so much of it that one search does not find
+// enough for a large newcomer.
+TEST_F(DecodedCacheTest, WhatIsNeverNeededAgainGoesInTheEnd) {
+  DecodedCache cache = Make(2'000 * 1'000);
+  for (std::uint32_t i = 0; i < 2'000; ++i) {
+    ASSERT_TRUE(Get(cache, i).has_value());
+    next_use_[i] = kNeverUsed;
+  }
+  next_use_[5'000] = 1;
+  for (int i = 0; i < 20 && !cache.Find(KeyOf(5'000)); ++i) {
+    ASSERT_TRUE(Get(cache, 5'000, 500'000).has_value());
+  }
+  EXPECT_NE(cache.Find(KeyOf(5'000)), nullptr);
 }
 
 TEST_F(DecodedCacheTest, WithoutCapacityNothingIsKept) {
@@ -113,11 +133,11 @@ TEST_F(DecodedCacheTest, WithoutCapacityNothingIsKept) {
 }
 
 TEST_F(DecodedCacheTest, ManyUnitsComeAndGoWithinTheCapacity) {
-  DecodedCache cache = Make(2'000 * 100);
+  DecodedCache cache = Make(2'000 * 1'000);
   for (std::uint32_t i = 0; i < 10'000; ++i) {
     next_use_[i] = (i * 7919) % 10'007;
     ASSERT_TRUE(Get(cache, i).has_value());
-    ASSERT_LE(cache.stats().used_bytes, 2'000U * 100);
+    ASSERT_LE(cache.stats().used_bytes, 2'000U * 1'000);
   }
   // The index still names what it should: every kept unit says its own number.
   std::uint64_t found = 0;
@@ -132,7 +152,7 @@ TEST_F(DecodedCacheTest, ManyUnitsComeAndGoWithinTheCapacity) {
 }
 
 TEST_F(DecodedCacheTest, AFailureIsTheCallersAlone) {
-  DecodedCache cache = Make(1'000);
+  DecodedCache cache = Make(10'000);
   const Result<UnitRef> failed = cache.Get(KeyOf(1), SamplesOf(1), []() -> Result<DecodedUnit> {
     return Error(ErrorCode::kDataLoss, "bad bytes");
   });
@@ -189,7 +209,7 @@ TEST_F(DecodedCacheTest, OneDecodingServesAllWhoWaitForIt) {
 }
 
 TEST_F(DecodedCacheTest, AfterAnothersFailureTheWaiterDecodesItself) {
-  DecodedCache cache = Make(1'000);
+  DecodedCache cache = Make(10'000);
   std::mutex mutex;
   std::condition_variable changed;
   bool has_begun = false;

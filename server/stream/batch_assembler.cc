@@ -12,7 +12,8 @@
 
 namespace forebay::stream {
 
-Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name) {
+Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
+                            bool all_extents) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
   name_ = name;
   first_position_ = slice.first;
@@ -35,7 +36,9 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
     for (std::uint64_t i = 0; i < slice.count; ++i) {
       samples_[i] = spec.selection->At(indices_[i]).value();
     }
-    return packed_.Plan(spec, samples_);
+    return packed_.Plan(spec, {.samples = samples_, .epoch = name.epoch,
+                               .end_position = slice.first + slice.count,
+                               .all_extents = all_extents});
   }
   locations_.resize(slice.count * field_count_);
   pieces_.clear();
@@ -303,7 +306,7 @@ Result<BatchAssembler::SlotLayout> BatchAssembler::LayOut(const StreamSpec& spec
       }
     }
     if (total > limits::kSlotBytesMax) {
-      return Error(ErrorCode::kResourceExhausted,
+      return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)", count,
                                limits::kSlotBytesMax));
     }

@@ -34,7 +34,11 @@ class BatchAssembler {
 
   // Resolves the batch's samples; extents() then lists what is needed, each once. Of a packed
   // data set that may be less the next time, or more: it depends on what is decoded already.
-  Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name);
+  // With `all_extents` it does not.
+  Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
+              bool all_extents = false);
+  // Lets go of what a plan holds of the decoded cache.
+  void Forget() { packed_.Forget(); }
   std::span<const ExtentId> extents() const {
     return is_packed_ ? packed_.extents() : std::span<const ExtentId>(extents_);
   }

@@ -5,7 +5,7 @@
 namespace forebay::stream {
 namespace {
 
-constexpr std::uint64_t kNever = ~std::uint64_t{0} - 1;
+constexpr std::uint64_t kNever = fetch::kNeverUsed;
 
 }  // namespace
 
@@ -43,18 +43,28 @@ const Order& StreamFuture::OrderOf(EpochId epoch) {
   return *order;
 }
 
-std::uint64_t StreamFuture::StepsUntilAny(std::uint64_t first, std::uint32_t count) {
+// Whether this rank's part of a step has the position.
+bool StreamFuture::IsMine(std::uint64_t position) const {
+  const std::uint64_t rank_batch = spec_->plan.global_batch() / spec_->plan.ranks();
+  return position % spec_->plan.global_batch() / rank_batch == spec_->rank;
+}
+
+std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
+  constexpr std::uint32_t kExaminedMax = 64;
   std::lock_guard lock(mutex_);
   const std::uint64_t size = spec_->selection->size();
+  const std::uint32_t stride = (samples.count + kExaminedMax - 1) / kExaminedMax;
   for (std::uint32_t later = 0; later < 2; ++later) {
-    const Order& order = OrderOf(EpochId(epoch_.value() + later));
-    const std::uint64_t from = later == 0 ? position_ : 0;
+    const EpochId epoch(epoch_.value() + later);
+    const Order& order = OrderOf(epoch);
+    std::uint64_t from = later == 0 ? position_ : 0;
+    if (epoch == samples.epoch) from = std::max(from, samples.after);
     std::uint64_t soonest = ~std::uint64_t{0};
-    for (std::uint64_t sample = first; sample < first + count; ++sample) {
-      const std::uint64_t index = spec_->selection->IndexOf(SampleId(sample));
+    for (std::uint32_t i = 0; i < samples.count; i += stride) {
+      const std::uint64_t index = spec_->selection->IndexOf(SampleId(samples.first + i));
       if (index >= size) continue;
       const std::uint64_t position = order.Inverse(index).value();
-      if (position >= from) soonest = std::min(soonest, position);
+      if (position >= from && IsMine(position)) soonest = std::min(soonest, position);
     }
     if (soonest == ~std::uint64_t{0}) continue;
     const std::uint64_t passed = later == 0 ? 0 : spec_->plan.sample_count();
@@ -101,7 +111,7 @@ std::uint64_t FutureUse::NextUse(const fetch::UnitSamples& samples) const {
   std::uint64_t soonest = kNever;
   for (const auto& future : futures_) {
     if (future->spec().dataset->hash() != samples.dataset) continue;
-    soonest = std::min(soonest, future->StepsUntilAny(samples.first, samples.count));
+    soonest = std::min(soonest, future->StepsUntilAny(samples));
   }
   return soonest;
 }

@@ -26,8 +26,9 @@ class StreamFuture {
   void Advance(EpochId epoch, std::uint64_t position);
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch.
   std::uint64_t StepsUntil(ExtentId extent);
-  // Steps until any of the samples [first, first + count) is needed, likewise.
-  std::uint64_t StepsUntilAny(std::uint64_t first, std::uint32_t count);
+  // Steps until any of the samples is needed by this rank, beside the batch for which they were
+  // decoded; of very many samples, some are looked at.
+  std::uint64_t StepsUntilAny(const fetch::UnitSamples& samples);
   const StreamSpec& spec() const { return *spec_; }
 
  private:
@@ -38,6 +39,7 @@ class StreamFuture {
   };
   Reach ReachOf(ExtentId extent, EpochId epoch);
   const Order& OrderOf(EpochId epoch);  // of epoch_ or the one after it
+  bool IsMine(std::uint64_t position) const;
 
   const std::shared_ptr<const StreamSpec> spec_;
   std::mutex mutex_;

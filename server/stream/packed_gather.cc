@@ -43,16 +43,21 @@ Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes
 
 }  // namespace
 
-Status PackedGather::Plan(const StreamSpec& spec, std::span<const std::uint64_t> samples) {
+Status PackedGather::Plan(const StreamSpec& spec, const Wanted& wanted) {
   source_ = UnitSource::Of(spec);
-  row_count_ = samples.size();
-  PlanUnits(spec, samples);
-  PlanChunks();
+  row_count_ = wanted.samples.size();
+  PlanUnits(spec, wanted);
+  PlanChunks(wanted.all_extents);
   return {};
 }
 
+void PackedGather::Forget() {
+  for (Unit& unit : units_) unit.decoded.reset();
+}
+
 // Values in order of field and, within a field, of the unit that was met first.
-void PackedGather::PlanUnits(const StreamSpec& spec, std::span<const std::uint64_t> samples) {
+void PackedGather::PlanUnits(const StreamSpec& spec, const Wanted& wanted) {
+  const std::span<const std::uint64_t> samples = wanted.samples;
   units_.clear();
   unsorted_.clear();
   unit_index_.clear();
@@ -69,7 +74,8 @@ void PackedGather::PlanUnits(const StreamSpec& spec, std::span<const std::uint64
         unit.place = place;
         unit.key = {spec.dataset->key(place.extent), place.piece};
         unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
-                        .count = place.sample_count};
+                        .count = place.sample_count, .epoch = wanted.epoch,
+                        .after = wanted.end_position};
         units_.push_back(std::move(unit));
       }
       Unit& unit = units_[entry->second];
@@ -92,13 +98,13 @@ void PackedGather::PlanUnits(const StreamSpec& spec, std::span<const std::uint64
   }
 }
 
-void PackedGather::PlanChunks() {
+void PackedGather::PlanChunks(bool all_extents) {
   chunks_.clear();
   extents_.clear();
   extent_index_.clear();
   for (Unit& unit : units_) {
     unit.decoded = decoded_.Find(unit.key);
-    if (unit.decoded) continue;
+    if (unit.decoded && !all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
     unit.chunk_count = unit.place.chunk_count;
     for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
@@ -147,6 +153,7 @@ Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledB
   }
   batch.hold.slot = std::move(slot);
   Describe(spec, batch);
+  if (value_bytes_.capacity() > limits::kDecodeReadBytesMax) value_bytes_ = {};
   return {};
 }
 
@@ -170,7 +177,7 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
       }
     }
     if (total_bytes_ > limits::kSlotBytesMax) {
-      return Error(ErrorCode::kResourceExhausted,
+      return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
                                row_count_, limits::kSlotBytesMax));
     }
@@ -264,10 +271,15 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
       if (bytes > limits::kDecodedUnitBytesMax) {
-        for (const User& user : users) FOREBAY_TRY(DecodeRows(unit, user, 1, means, batch));
+        for (std::uint32_t i = 0; i < unit.user_count;) {
+          const std::uint32_t count = RunLength(unit, i);
+          FOREBAY_TRY(DecodeRows(unit, users[i], count, means, batch));
+          i += count;
+        }
         return {};
       }
-      if (IsRun(unit) && !decoded_.WouldKeep(unit.samples, bytes)) {
+      const bool is_run = RunLength(unit, 0) == unit.user_count;
+      if (is_run && !decoded_.WouldKeep(unit.samples, bytes)) {
         return DecodeRows(unit, users.front(), unit.user_count, means, batch);
       }
     }
@@ -276,7 +288,7 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
     }));
   }
   if (field.variable()) {
-    TakeValues(unit, *unit.decoded);
+    FOREBAY_TRY(TakeValues(unit, *unit.decoded));
   } else {
     for (const User& user : users) {
       const std::span<const std::byte> value = unit.decoded->Sample(user.index);
@@ -289,14 +301,15 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
   return {};
 }
 
-// Whether the batch takes consecutive samples of the unit into consecutive rows.
-bool PackedGather::IsRun(const Unit& unit) const {
-  for (std::uint32_t i = 1; i < unit.user_count; ++i) {
-    const User& last = users_[unit.first_user + i - 1];
-    const User& next = users_[unit.first_user + i];
-    if (next.row != last.row + 1 || next.index != last.index + 1) return false;
+// How many of the unit's values from number `first` on are consecutive samples in consecutive rows.
+std::uint32_t PackedGather::RunLength(const Unit& unit, std::uint32_t first) const {
+  std::uint32_t count = 1;
+  for (; first + count < unit.user_count; ++count) {
+    const User& last = users_[unit.first_user + first + count - 1];
+    const User& next = users_[unit.first_user + first + count];
+    if (next.row != last.row + 1 || next.index != last.index + 1) break;
   }
-  return true;
+  return count;
 }
 
 // `count` samples from `first` on, straight into their rows.
@@ -315,7 +328,7 @@ Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t cou
     const Status decoded =
         compress::DecodeTile(pack, chunk.at.entry, record, request, ScratchFor(chunk));
     if (!decoded.has_value()) {
-      means.bad.push_back(means.refs[chunk.extent_index]);
+      BlameTier(chunk, means);
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -339,7 +352,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
       const std::uint64_t bytes =
           entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
       if (bytes > limits::kSlotBytesMax) {
-        return Error(ErrorCode::kResourceExhausted,
+        return Error(ErrorCode::kOutOfRange,
                      fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax "
                                  "({})", unit.samples.first, field.name, bytes,
                                  limits::kSlotBytesMax));
@@ -370,7 +383,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                    TileRequest::Samples(field, entry.first_sample,
                                                         decoded.samples, out), scratch);
     if (!status.has_value()) {
-      means.bad.push_back(means.refs[chunk.extent_index]);
+      BlameTier(chunk, means);
       return status.error();
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -399,18 +412,40 @@ Result<ChunkRecord> PackedGather::RecordOf(Chunk& chunk, const Means& means,
   }
   const Result<ChunkRecord> record = compress::ReadChunkRecord(
       {.schema = source_->schema(), .identity = chunk.at.identity}, chunk.at.entry, bytes);
-  if (!record.has_value()) means.bad.push_back(means.refs[chunk.extent_index]);
+  if (!record.has_value()) BlameTier(chunk, means);
   return record;
 }
 
+// A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
+// other copy is any better. What comes from SSD has been compared with its checksum.
+void PackedGather::BlameTier(const Chunk& chunk, const Means& means) const {
+  const tier::ExtentRef& extent = means.refs[chunk.extent_index];
+  if (extent->tier != tier::TierKind::kRam) return;
+  const bool is_known = chunk.at.piece < extent->sums().pieces.size();
+  const std::span<const std::byte> bytes =
+      extent->block.bytes().subspan(chunk.at.image_offset, chunk.at.bytes());
+  if (is_known && tier::VerifyPiece(extent->key, PieceOf(chunk.at),
+                                    extent->sums().pieces[chunk.at.piece], bytes)
+                      .has_value()) {
+    return;
+  }
+  means.bad.push_back(extent);
+}
+
 // Copies the values of a variable field aside, until all lengths are known.
-void PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
+Status PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
   for (std::uint32_t i = 0; i < unit.user_count; ++i) {
     const User& user = users_[unit.first_user + i];
     const std::span<const std::byte> value = decoded.Sample(user.index);
+    if (value.size() > limits::kSlotBytesMax - value_bytes_.size()) {
+      return Error(ErrorCode::kOutOfRange,
+                   fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
+                               row_count_, limits::kSlotBytesMax));
+    }
     values_[unit.field][user.row] = {.offset = value_bytes_.size(), .length = value.size()};
     value_bytes_.insert(value_bytes_.end(), value.begin(), value.end());
   }
+  return {};
 }
 
 std::span<std::byte> PackedGather::ScratchFor(const Chunk& chunk) {

@@ -28,7 +28,16 @@ class PackedGather {
 
   // Finds the units that the samples need, and takes those that are decoded already; extents()
   // then lists, each once, where the chunks of the others lie.
-  Status Plan(const StreamSpec& spec, std::span<const std::uint64_t> samples);
+  // With `all_extents` that of the decoded ones too, for who must not depend on what is kept.
+  struct Wanted {
+    std::span<const std::uint64_t> samples;
+    EpochId epoch;
+    std::uint64_t end_position = 0;  // behind the batch
+    bool all_extents = false;
+  };
+  Status Plan(const StreamSpec& spec, const Wanted& wanted);
+  // Lets go of decoded units that the plan took.
+  void Forget();
   std::span<const ExtentId> extents() const { return extents_; }
 
   // What Fill works with; borrowed. `refs` are extents(), in order.
@@ -67,8 +76,8 @@ class PackedGather {
     std::uint64_t offset = 0, length = 0;
   };
 
-  void PlanUnits(const StreamSpec& spec, std::span<const std::uint64_t> samples);
-  void PlanChunks();
+  void PlanUnits(const StreamSpec& spec, const Wanted& wanted);
+  void PlanChunks(bool all_extents);
   Status FindChunks(const Means& means);
   Status LayOut(const StreamSpec& spec);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
@@ -77,13 +86,14 @@ class PackedGather {
   Status ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> memory, const Means& means,
                      AssembledBatch& batch);
   Status FillUnit(Unit& unit, const Means& means, AssembledBatch& batch);
-  bool IsRun(const Unit& unit) const;
+  std::uint32_t RunLength(const Unit& unit, std::uint32_t first) const;
+  void BlameTier(const Chunk& chunk, const Means& means) const;
   Status DecodeRows(Unit& unit, const User& first, std::uint32_t count, const Means& means,
                     AssembledBatch& batch);
   Result<fetch::DecodedUnit> DecodeUnit(Unit& unit, const Means& means, AssembledBatch& batch);
   Result<compress::ChunkRecord> RecordOf(Chunk& chunk, const Means& means,
                                          AssembledBatch& batch);
-  void TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
+  Status TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
   std::span<std::byte> ScratchFor(const Chunk& chunk);
   void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
 

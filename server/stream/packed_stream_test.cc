@@ -159,9 +159,20 @@ TEST_F(PackedStreamTest, SequentialOrderDecodesEveryByteOnceWithoutKeepingAny) {
   session->Close();
 }
 
+// What has room for a part of the data set keeps that part; the rest goes straight to the slot.
+TEST_F(PackedStreamTest, SequentialOrderBeyondTheCacheDoesNotChurn) {
+  Start(Movie(256), {.decoded_bytes = 10 * 8 * 32 * 48});
+  auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) PullEpoch(*session, epoch);
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_LE(serve_->decoded().stats().evictions, 2U);
+  EXPECT_GE(Decoded().kept_samples, 2U * 9 * 8);
+  session->Close();
+}
+
 TEST_F(PackedStreamTest, ABlockOrderThatFitsTheCacheDecodesEveryChunkOnce) {
   // A window is 4 runs of 8 samples of 1,536 bytes; the cache holds two.
-  Start(Movie(256), {.decoded_bytes = 2 * 4 * 8 * 32 * 48});
+  Start(Movie(256), {.decoded_bytes = 2 * 4 * (8 * 32 * 48 + 256)});
   auto session = Open({.batch = 8, .mode = OrderMode::kBlock, .block_samples = 8,
                        .window_runs = 4});
   PullEpoch(*session, 1);
@@ -224,7 +235,8 @@ TEST_F(PackedStreamTest, ADamagedCopyInRamIsReplaced) {
   session->Close();
 }
 
-// A chunk that is damaged on the GFS costs its own samples; the error names them.
+// A chunk that is damaged on the GFS costs its own samples; the error names them, no tier is
+// blamed for it, and the GFS is not asked again.
 TEST_F(PackedStreamTest, DamageOnTheGfsIsConfinedToItsSamples) {
   const PackModel model = Movie(64);
   std::vector<std::byte> bytes = compress::WritePack(model, folder_);
@@ -237,21 +249,29 @@ TEST_F(PackedStreamTest, DamageOnTheGfsIsConfinedToItsSamples) {
   }
   ASSERT_TRUE(backend_.AddFile("/gfs/data.pack", bytes).has_value());
   model_ = model;
-  Serve({});
-  auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
-  for (std::uint64_t step = 0; step < 8; ++step) {
-    ASSERT_TRUE(session->Pull({.first = {.step = StepId(step)}}).has_value());
-    ASSERT_TRUE(sink_->WaitFor(step + 1));
-    if (step == 2) continue;
-    const CollectingSink::Taken batch = sink_->batches().back();
-    EXPECT_EQ(batch.name.step.value(), step);
-    ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+  for (const std::uint64_t ram_bytes : {8 << 20, 28 << 10}) {
+    Serve({.ram_bytes = ram_bytes, .ssd_bytes = 64 << 20, .extent_bytes = 8 << 10});
+    const auto ssd = [&] { return serve_->cache().stats(tier::TierKind::kSsd); };
+    EXPECT_EQ(ssd().extents > 0, ram_bytes < (1 << 20));
+    const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
+    auto session = Open({.batch = 8, .mode = OrderMode::kSequential});
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      ASSERT_TRUE(session->Pull({.first = {.step = StepId(step)}}).has_value());
+      ASSERT_TRUE(sink_->WaitFor(step + 1));
+      if (step == 2) continue;
+      const CollectingSink::Taken batch = sink_->batches().back();
+      EXPECT_EQ(batch.name.step.value(), step);
+      ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+    }
+    EXPECT_EQ(ExpectRightBytes(), 56U);
+    ASSERT_EQ(sink_->errors().size(), 1U);
+    EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kDataLoss);
+    EXPECT_THAT(sink_->errors()[0].message(), HasSubstr("field frame, samples 16 to 23"));
+    EXPECT_EQ(ssd().bad_extents, 0U);
+    EXPECT_FALSE(ssd().retired);
+    EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read);
+    session->Close();
   }
-  EXPECT_EQ(ExpectRightBytes(), 56U);
-  ASSERT_EQ(sink_->errors().size(), 1U);
-  EXPECT_EQ(sink_->errors()[0].code(), ErrorCode::kDataLoss);
-  EXPECT_THAT(sink_->errors()[0].message(), HasSubstr("field frame, samples 16 to 23"));
-  session->Close();
 }
 
 // Batches of two ranks at once over the same chunks: each is decoded once.

@@ -16,6 +16,7 @@ struct StreamSession::Job {
   std::int64_t started_ns = 0;
   int refetches = 0;
   bool waited = false;                     // for the GFS
+  bool wants_all_extents = false;          // what was decoded has gone while it waited
   // What the registry knows of its attempts to get slot memory.
   bool is_starved = false;                 // an attempt has failed: the next ones are alone
   bool is_denied = false;                  // parked for scratch, without an attempt

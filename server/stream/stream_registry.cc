@@ -234,6 +234,7 @@ std::unique_ptr<BatchAssembler> StreamRegistry::TakeAssembler() {
 }
 
 void StreamRegistry::GiveAssembler(std::unique_ptr<BatchAssembler> assembler) {
+  assembler->Forget();
   std::lock_guard lock(mutex_);
   assemblers_.push_back(std::move(assembler));
 }

@@ -98,11 +98,10 @@ void StreamSession::UnpinLocked(const BatchHold& hold) {
   }
 }
 
-// What the job waited for, in the order of `extents`. False, and nothing is kept, where something
-// is missing: what is decoded already may have changed since, and with it what is needed.
-bool StreamSession::TakeWaitedFor(Job& job, std::span<const ExtentId> extents,
+// What the job waited for, in the order of `extents`; false where something is missing.
+bool StreamSession::TakeWaitedFor(const Job& job, std::span<const ExtentId> extents,
                                   std::vector<tier::ExtentRef>& refs) {
-  const std::vector<tier::ExtentRef> held = std::exchange(job.refs, {});
+  const std::vector<tier::ExtentRef>& held = job.refs;
   if (held.empty()) return false;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const auto is_it = [&](const tier::ExtentRef& ref) { return ref->key.extent == extents[i]; };
@@ -121,24 +120,33 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   if (closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   std::unique_ptr<BatchAssembler> assembler = registry_.TakeAssembler();
   const std::shared_ptr<const Order> order = OrderOf(job->name.epoch);
-  const Status planned = assembler->Plan(*spec_, *order, job->name);
+  const Status planned =
+      assembler->Plan(*spec_, *order, job->name, job->wants_all_extents);
   if (!planned.has_value()) {
     registry_.GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
   }
   std::vector<tier::ExtentRef> refs;
-  if (!TakeWaitedFor(*job, assembler->extents(), refs) &&
-      !registry_.parts_.fetcher.TryAcquire(*spec_->dataset, assembler->extents(), refs)) {
-    std::vector<ExtentId> extents(assembler->extents().begin(), assembler->extents().end());
-    registry_.GiveAssembler(std::move(assembler));
-    return AwaitExtents(job, std::move(extents));
+  if (!TakeWaitedFor(*job, assembler->extents(), refs)) {
+    if (!job->refs.empty() && !job->wants_all_extents) {
+      // What was decoded has gone while the job waited: from now on it does not depend on that.
+      job->wants_all_extents = true;
+      registry_.GiveAssembler(std::move(assembler));
+      return Start(job);
+    }
+    if (!registry_.parts_.fetcher.TryAcquire(*spec_->dataset, assembler->extents(), refs)) {
+      std::vector<ExtentId> extents(assembler->extents().begin(), assembler->extents().end());
+      registry_.GiveAssembler(std::move(assembler));
+      return AwaitExtents(job, std::move(extents));
+    }
   }
+  job->refs.clear();
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
     return ref->tier == tier::TierKind::kSsd;
   });
-  // Chunks are read to memory that slots know nothing of.
+  // Of a packed batch of unknown size the slot itself is taken unasked.
   const bool is_packed = spec_->is_packed();
-  job->takes_unasked = reads_ssd && spec_->batch_bytes_max == 0 && !is_packed;
+  job->takes_unasked = spec_->batch_bytes_max == 0 && (reads_ssd || is_packed);
   if (!registry_.BeginAttempt(job, reads_ssd ? need_.scratch_bytes : 0)) {
     return registry_.GiveAssembler(std::move(assembler));
   }

@@ -80,7 +80,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   };
   void Start(const std::shared_ptr<Job>& job);
   void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
-  static bool TakeWaitedFor(Job& job, std::span<const ExtentId> extents,
+  static bool TakeWaitedFor(const Job& job, std::span<const ExtentId> extents,
                             std::vector<tier::ExtentRef>& refs);
   void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
   void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
