@@ -21,8 +21,10 @@ inline constexpr std::uint32_t kTapBlockPixels = kTapBlockSize * kTapBlockSize;
 // Values less the middle of their range. Pixels beyond the frame are zero in every row.
 template <typename T>
 struct BlockTaps {
-  using Value = std::conditional_t<sizeof(T) == 1, std::int16_t, std::int32_t>;
+  using Value = std::int16_t;
   using Line = std::array<Value, kTapBlockPixels>;
+  using Errors =
+      std::array<std::conditional_t<sizeof(T) == 1, std::int16_t, std::int32_t>, kTapBlockPixels>;
 
   std::uint32_t tap_count = 0;
   alignas(64) std::array<Line, kInterTapCount> taps;
@@ -41,40 +43,26 @@ struct BlockTaps {
 // What a filter leaves of each pixel: target less prediction.
 template <typename T>
 inline void FilterErrors(const BlockTaps<T>& block, const WaveFilter& filter,
-                         std::int32_t middle, typename BlockTaps<T>::Line& errors) {
+                         std::int32_t middle, typename BlockTaps<T>::Errors& errors) {
+  const std::int16_t* const west = filter.clamped ? block.taps[0].data() : nullptr;
   if constexpr (sizeof(T) == 1) {
-    BlockErrors(block.taps[0].data(), block.tap_count, filter.weights.data(),
-                filter.clamped ? block.taps[0].data() : nullptr, block.taps[2].data(),
-                static_cast<std::int16_t>(middle), block.target.data(), errors.data());
+    BlockErrors(block.taps[0].data(), block.tap_count, filter.weights.data(), west,
+                block.taps[2].data(), static_cast<std::int16_t>(middle), block.target.data(),
+                errors.data());
   } else {
-    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-      std::int32_t sum = 0;
-      for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
-        sum = WrappingMultiplyAdd<std::int32_t>(sum, filter.weights[tap], block.taps[tap][i]);
-      }
-      std::int32_t value = WaveValue<std::int32_t>(sum, middle) - middle;
-      if (filter.clamped) {
-        const std::int32_t west = block.taps[0][i];
-        const std::int32_t north = block.taps[2][i];
-        value = std::clamp(value, std::min(west, north), std::max(west, north));
-      }
-      errors[i] = block.target[i] - value;
-    }
+    WideBlockErrors(block.taps[0].data(), block.tap_count, filter.weights.data(), west,
+                    block.taps[2].data(), middle, block.target.data(), errors.data());
   }
 }
 
 // As BlockCosts.
 template <typename T>
-inline std::array<std::uint32_t, 4> QuarterCosts(const typename BlockTaps<T>::Line& errors) {
+inline std::array<std::uint32_t, 4> QuarterCosts(const typename BlockTaps<T>::Errors& errors) {
   std::array<std::uint32_t, 4> costs{};
   if constexpr (sizeof(T) == 1) {
     BlockCosts(errors.data(), costs.data());
   } else {
-    for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
-      const auto size = static_cast<float>(std::abs(errors[i]) * 5 + 3);
-      costs[i / 128 * 2 + i / 8 % 2] +=
-          (std::bit_cast<std::uint32_t>(size) - std::bit_cast<std::uint32_t>(3.0F)) >> 15;
-    }
+    WideBlockCosts(errors.data(), costs.data());
   }
   return costs;
 }
@@ -84,17 +72,24 @@ void BlockTaps<T>::LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std
                                std::uint32_t column, std::uint32_t rows,
                                std::uint32_t columns) {
   const PaddedFrame<const T>& current = work.frames[frame];
-  const auto middle = static_cast<Value>(work.middle);
   const T* const above_frame = work.above[frame].data() + 8;  // has 8 pixels more on each side
+  // Whole rows at once where all of them lie in the frame.
+  const bool inside = row >= 2 && columns == kTapBlockSize;
+  for (std::size_t tap = 0; tap < kIntraTapCount && inside; ++tap) {
+    const TapOffset& offset = kCurrentTaps[tap];
+    CopyCentred(current.Row(static_cast<std::int32_t>(row) + offset.row) +
+                    static_cast<std::int32_t>(column) + offset.column,
+                current.stride, rows, work.middle, taps[tap].data());
+  }
   for (std::uint32_t y = 0; y < rows; ++y) {
     const auto at = static_cast<std::int32_t>(row + y);
     const std::size_t line = std::size_t{y} * kTapBlockSize;
-    for (std::size_t tap = 0; tap < kIntraTapCount; ++tap) {
+    for (std::size_t tap = 0; tap < kIntraTapCount && !inside; ++tap) {
       const TapOffset& offset = kCurrentTaps[tap];
       const T* from = (at + offset.row < 0 ? above_frame : current.Row(at + offset.row)) +
                       static_cast<std::int32_t>(column) + offset.column;
       for (std::uint32_t x = 0; x < columns; ++x) {
-        taps[tap][line + x] = static_cast<Value>(from[x] - middle);
+        taps[tap][line + x] = static_cast<Value>(from[x] - work.middle);
       }
     }
     if (column == 0) {
@@ -117,13 +112,18 @@ void BlockTaps<T>::Load(const WaveWork<T>& work, std::uint32_t frame, std::uint3
     target.fill(0);
   }
   LoadCurrent(work, frame, row, column, rows, columns);
-  const auto middle = static_cast<Value>(work.middle);
   const auto copy = [&](const PaddedFrame<const T>& source, std::int32_t y, std::int32_t x,
                         Line& line) {
+    if (columns == kTapBlockSize) {
+      CopyCentred(source.Row(y) + x, source.stride, rows, work.middle, line.data());
+      return;
+    }
     for (std::uint32_t i = 0; i < rows; ++i) {
       const T* from = source.Row(y + static_cast<std::int32_t>(i)) + x;
       Value* to = &line[std::size_t{i} * kTapBlockSize];
-      for (std::uint32_t k = 0; k < columns; ++k) to[k] = static_cast<Value>(from[k] - middle);
+      for (std::uint32_t k = 0; k < columns; ++k) {
+        to[k] = static_cast<Value>(from[k] - work.middle);
+      }
     }
   };
   const auto y0 = static_cast<std::int32_t>(row);

@@ -185,6 +185,45 @@ TEST(ChunkCodec, BalancedTakesValuesThatFillTheirRangeAsTheyAre) {
   }
 }
 
+// Noisy depth; one element in `hole_share` is zero.
+std::vector<std::uint16_t> Depth(const ChunkShape& shape, std::uint32_t hole_share,
+                                 SampleMaker& maker) {
+  std::vector<std::uint16_t> values;
+  for (std::uint32_t i = 0; i < shape.elements(); ++i) {
+    const auto value = static_cast<std::uint32_t>(600 + i % 96 * 3 + i / 96 % 64 * 2);
+    values.push_back(static_cast<std::uint16_t>(
+        maker.Below(hole_share) == 0 ? 0 : value + maker.Below(40)));
+  }
+  return values;
+}
+
+TEST(ChunkCodec, DenseTakesAMaskOnlyWhereItSavesMuch) {
+  SampleMaker maker(kSeed + 5);
+  const ChunkShape shape = {.dtype = Dtype::kU16,
+                            .samples = 4,
+                            .rank = 2,
+                            .extent = {64, 96, 1, 1},
+                            .fill_bits = 0};
+  for (const std::uint32_t hole_share : {2000U, 4U}) {
+    for (const std::uint16_t low_bits : {0, 3}) {
+      // Rare values in a wide range are no plain samples: then a mask of all samples is tried.
+      std::vector<std::uint16_t> values = Depth(shape, hole_share, maker);
+      for (std::uint16_t& value : values) value = static_cast<std::uint16_t>(value << low_bits);
+      if (low_bits > 0) values.back() = 40001;
+      const auto raw = std::as_bytes(std::span(values));
+      const auto chunk = EncodeChunk(shape, raw, {.profile = Profile::kDense, .bound = {}});
+      ASSERT_TRUE(chunk.has_value());
+      ASSERT_EQ(chunk->codec, ChunkCodec::kCoded) << hole_share << " " << low_bits;
+      const auto head = ParseChunkHead(shape, chunk->payload);
+      ASSERT_TRUE(head.has_value());
+      EXPECT_EQ(head->stages.mask_count, hole_share == 4 ? 1 : 0) << "shifted by " << low_bits;
+      const auto decoded =
+          Decode(shape, chunk->codec, chunk->payload, ChunkRange::Whole(shape));
+      EXPECT_TRUE(std::ranges::equal(decoded, raw));
+    }
+  }
+}
+
 // How the only plane of a chunk of bytes is coded.
 std::byte PlaneKind(const ChunkShape& shape, std::span<const std::byte> raw, Profile profile) {
   const auto chunk = EncodeChunk(shape, raw, {.profile = profile, .bound = {}});

@@ -46,7 +46,19 @@ class BoundedSet {
   std::uint32_t count_ = 0;
 };
 
-std::optional<std::vector<std::uint64_t>> ValuesOf(std::span<const std::uint64_t> codes) {
+// In ascending order; nothing where there are too many for a dictionary.
+std::optional<std::vector<std::uint64_t>> ValuesOf(std::span<const std::uint64_t> codes,
+                                                   std::uint32_t bits) {
+  if (bits <= 16) {
+    std::vector<std::uint8_t> seen(std::size_t{1} << bits);
+    for (const std::uint64_t code : codes) seen[code] = 1;
+    std::vector<std::uint64_t> values;
+    for (std::size_t value = 0; value < seen.size(); ++value) {
+      if (seen[value] != 0) values.push_back(value);
+    }
+    static_assert(kDictionaryMax >= 1U << 16);
+    return values;
+  }
   BoundedSet set;
   std::uint64_t last = ~codes[0];
   for (const std::uint64_t code : codes) {
@@ -65,9 +77,9 @@ std::vector<std::byte> DictionaryBytes(std::span<const std::uint64_t> values) {
   return writer.Release();
 }
 
-void TryDictionary(const ChunkGeometry& geometry, std::size_t width, CodeTable& table,
-                   std::span<std::uint64_t> codes) {
-  const auto values = ValuesOf(codes);
+void TryDictionary(const ChunkGeometry& geometry, std::size_t width, std::size_t share_min,
+                   CodeTable& table, std::span<std::uint64_t> codes) {
+  const auto values = ValuesOf(codes, table.bits);
   if (!values.has_value()) return;
   const auto count = static_cast<std::uint32_t>(values->size());
   const auto rank_bits = static_cast<std::uint32_t>(std::bit_width(count - 1));
@@ -76,15 +88,24 @@ void TryDictionary(const ChunkGeometry& geometry, std::size_t width, CodeTable& 
   // The same bound as the decoder's.
   if (dictionary.size() > codes.size() * width / 8) return;
   std::vector<std::uint64_t> ranks(codes.size());
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    ranks[i] = static_cast<std::uint64_t>(
-        std::lower_bound(values->begin(), values->end(), codes[i]) - values->begin());
+  if (table.bits <= 16) {
+    std::vector<std::uint16_t> rank_of(std::size_t{1} << table.bits);
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      rank_of[(*values)[rank]] = static_cast<std::uint16_t>(rank);
+    }
+    for (std::size_t i = 0; i < codes.size(); ++i) ranks[i] = rank_of[codes[i]];
+  } else {
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      ranks[i] = static_cast<std::uint64_t>(
+          std::lower_bound(values->begin(), values->end(), codes[i]) - values->begin());
+    }
   }
   const std::size_t stored = EncodeSideStream(dictionary, 19).body.size();
-  if (stored + EstimateCodeBytes(geometry, rank_bits, ranks) >=
-      EstimateCodeBytes(geometry, table.bits, codes)) {
-    return;
-  }
+  std::size_t bearable = EstimateCodeBytes(geometry, table.bits, codes);
+  // Ranks of one byte in place of two are quicker to decode, not slower.
+  const bool narrows = table.bits > 8 && rank_bits <= 8;
+  if (share_min > 0 && table.bits <= 16 && !narrows) bearable -= bearable / share_min;
+  if (stored + EstimateCodeBytes(geometry, rank_bits, ranks) >= bearable) return;
   std::copy(ranks.begin(), ranks.end(), codes.begin());
   table.bits = rank_bits;
   table.dictionary_count = count;
@@ -94,7 +115,7 @@ void TryDictionary(const ChunkGeometry& geometry, std::size_t width, CodeTable& 
 }  // namespace
 
 CodeTable ChooseCodeTable(const ChunkGeometry& geometry, std::size_t width,
-                          std::span<std::uint64_t> codes) {
+                          std::size_t share_min, std::span<std::uint64_t> codes) {
   CodeTable table;
   const auto [low, high] = std::minmax_element(codes.begin(), codes.end());
   table.offset = *low;
@@ -111,7 +132,7 @@ CodeTable ChooseCodeTable(const ChunkGeometry& geometry, std::size_t width,
   if (table.offset != 0 || table.shift != 0) {
     for (std::uint64_t& code : codes) code = (code - table.offset) >> table.shift;
   }
-  if (table.bits > 1) TryDictionary(geometry, width, table, codes);
+  if (table.bits > 1) TryDictionary(geometry, width, share_min, table, codes);
   return table;
 }
 

@@ -19,8 +19,10 @@ struct CodeTable {
 };
 
 // Replaces `codes`, of `width` bits, by dense ones: less the smallest, without low bits that are
-// never set, and, where the estimated cost falls, by their rank among the values that occur.
+// never set, and, where the estimated cost falls, by their rank among the values that occur. Codes
+// that fit one plane as they are take a rank of as many bytes only where that saves one part in
+// `share_min`; 0: any.
 CodeTable ChooseCodeTable(const ChunkGeometry& geometry, std::size_t width,
-                          std::span<std::uint64_t> codes);
+                          std::size_t share_min, std::span<std::uint64_t> codes);
 
 }  // namespace forebay::compress

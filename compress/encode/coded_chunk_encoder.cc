@@ -23,6 +23,12 @@ constexpr int kSideLevel = 19;  // zstd, of masks and lists: small and seldom
 // A dictionary pays where values are rarer than one in so many, even for a reader in a hurry; it
 // costs too much to find out in chunks of a few bytes more.
 constexpr std::uint32_t kGapsPlainBytes = 4, kGapsPlainWords = 16;
+// Where time allows a dense encode, a mask that nobody declared and a dictionary of samples that
+// fit a plane anyway must save one part in so many: they come on top of the planes' decoding.
+constexpr std::size_t kGuessShareMin = 8;
+constexpr std::uint32_t kSamplesJudged = 2;
+// Of so many values a dictionary makes bytes, which decode faster than the words they were.
+constexpr std::uint32_t kBytesDistinct = 256;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
 // Codes of a chunk on their way to planes.
@@ -36,12 +42,13 @@ class CodedChunkEncoder {
         options_(options),
         search_(search) {}
 
-  Result<std::vector<std::byte>> Run() {
+  // Everything ahead of the planes.
+  Status Prepare() {
     LoadBits();
     holes_.assign(shape_.elements(), 0);
     const bool lossy = options_.bound.mode != BoundMode::kLossless;
     const std::vector<std::uint64_t> patterns = MaskPatterns(shape_, bits_, search_);
-    guessed_ = search_ != HoleSearch::kDeclared &&
+    guessed_ = search_ == HoleSearch::kOutliers &&
                patterns != MaskPatterns(shape_, bits_, HoleSearch::kDeclared);
     MarkHoles(patterns);
     if (lossy) Quantise();
@@ -50,6 +57,16 @@ class CodedChunkEncoder {
     EncodeEscapes();
     FillHoles(geometry_, holes_, codes_);
     EncodeTable();
+    return {};
+  }
+
+  // Whether this chunk's masks, prepared, are worth their time next to `other` without them.
+  bool Saves(const CodedChunkEncoder& other) const {
+    const std::size_t bytes = other.EstimateBytes();
+    return EstimateBytes() < bytes - bytes / kGuessShareMin;
+  }
+
+  Result<std::vector<std::byte>> Finish() {
     FOREBAY_TRY(EncodeAllPlanes());
     return Serialise();
   }
@@ -60,10 +77,13 @@ class CodedChunkEncoder {
     if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
     if (options_.bound.mode != BoundMode::kLossless) return false;
     if (options_.profile == Profile::kBalanced && raw_.size() > kSmallBytes) {
-      return shape_.element_bytes() == 1 ? FillsItsRange<std::uint8_t>(kGapsPlainBytes)
+      return shape_.element_bytes() == 1 ? FillsItsRange<std::uint8_t>(kGapsPlainBytes, 1)
                                          : shape_.element_bytes() == 2 &&
                                                geometry_.channels == 1 &&
-                                               FillsItsRange<std::uint16_t>(kGapsPlainWords);
+                                               FillsItsRange<std::uint16_t>(kGapsPlainWords, 1);
+    }
+    if (IsDense() && shape_.element_bytes() == 2 && geometry_.channels == 1) {
+      return FillsItsRange<std::uint16_t>(kGapsPlainWords, kBytesDistinct) && !MaskPays();
     }
     if (shape_.element_bytes() != 1) return false;
     std::array<std::uint32_t, 256> counts{};
@@ -72,8 +92,19 @@ class CodedChunkEncoder {
                               counts[*shape_.fill_bits] == 0);
   }
 
-  // Whether Run made a mask that nobody declared.
-  bool guessed() const { return guessed_; }
+  // Where Prepare made a mask that values may do without: what to look for instead. Values of more
+  // bytes or of floating point, and those with a bound, need the masks that were declared.
+  std::optional<HoleSearch> PlainerSearch() const {
+    if (!IsDense() || shape_.element_bytes() == 1 || head_.stages.mask_count == 0) {
+      return std::nullopt;
+    }
+    if (shape_.element_bytes() == 2 && options_.bound.mode == BoundMode::kLossless &&
+        OrderOf(shape_.dtype) != CodeOrder::kFloat) {
+      return HoleSearch::kNone;
+    }
+    if (guessed_) return HoleSearch::kDeclared;
+    return std::nullopt;
+  }
 
   Result<std::vector<std::byte>> RunPlain() {
     constexpr std::uint8_t kBits = 8;
@@ -98,6 +129,18 @@ class CodedChunkEncoder {
   }
 
  private:
+  // For readers who would wait for the better ratio.
+  bool IsDense() const {
+    return options_.profile != Profile::kFast && options_.profile != Profile::kBalanced;
+  }
+
+  // What a chunk comes to after Prepare, planes and all; cheap beside encoding them.
+  std::size_t EstimateBytes() const {
+    std::size_t bytes = EstimateCodeBytes(geometry_, code_bits_, codes_);
+    for (const EncodedStream& stream : streams_) bytes += stream.body.size();
+    return bytes;
+  }
+
   // How often each value occurs, and how many do.
   template <typename T>
   std::uint32_t Count(std::span<std::uint32_t> counts) const {
@@ -110,18 +153,29 @@ class CodedChunkEncoder {
         std::ranges::count_if(counts, [](std::uint32_t count) { return count > 0; }));
   }
 
-  // True where the values occur that lie between zero and the largest, one in `gaps` at least, and
-  // samples of T hold them: then neither offset, shift nor dictionary gains what a fast reader
-  // would lose by them, and holes are values as all others.
+  // True where more than so many values occur, at least one in `gaps` of those that lie between
+  // zero and the largest, and samples of T hold them: then neither offset, shift nor dictionary
+  // gains what a fast reader would lose by them, and holes are values as all others.
   template <typename T>
-  bool FillsItsRange(std::uint32_t gaps) {
+  bool FillsItsRange(std::uint32_t gaps, std::uint32_t more_than) {
     std::vector<std::uint32_t> counts(std::size_t{1} << (8 * sizeof(T)));
     const std::uint32_t distinct = Count<T>(counts);
     std::size_t highest = counts.size() - 1;
     while (highest > 0 && counts[highest] == 0) --highest;
     plain_bits_ = static_cast<std::uint8_t>(std::bit_width(highest));
     if (sizeof(T) == 2 && plain_bits_ <= 8) return false;
-    return distinct > 1 && highest / gaps < distinct;
+    return distinct > more_than && highest / gaps < distinct;
+  }
+
+  // Judged by the chunk's first samples, as masks of all of them cost more than the answer.
+  bool MaskPays() const {
+    ChunkShape part = shape_;
+    part.samples = std::min(part.samples, kSamplesJudged);
+    const std::span<const std::byte> raw = raw_.first(part.bytes());
+    CodedChunkEncoder masked(part, raw, options_, HoleSearch::kOutliers);
+    if (!masked.Prepare().has_value() || masked.head_.stages.mask_count == 0) return false;
+    CodedChunkEncoder plain(part, raw, options_, HoleSearch::kNone);
+    return plain.Prepare().has_value() && masked.Saves(plain);
   }
 
   Status AddPlane(std::span<const std::byte> samples) {
@@ -213,8 +267,6 @@ class CodedChunkEncoder {
   }
 
   Status EncodeMasks(std::span<const std::uint64_t> patterns) {
-    const bool dense = options_.profile != Profile::kFast &&
-                       options_.profile != Profile::kBalanced;
     std::vector<std::uint8_t> mask(bits_.size());
     for (const std::uint64_t pattern : patterns) {
       for (std::size_t i = 0; i < bits_.size(); ++i) mask[i] = bits_[i] == pattern ? 1 : 0;
@@ -224,7 +276,7 @@ class CodedChunkEncoder {
       EncodedStream stream = EncodeSideStream(runs.bytes, kSideLevel);
       ChunkMask& entry = head_.stages.masks[head_.stages.mask_count++];
       entry = {.pattern = pattern, .temporal = runs.temporal};
-      if (dense && geometry_.allows_planes && geometry_.channels == 1) {
+      if (IsDense() && geometry_.allows_planes && geometry_.channels == 1) {
         // Quick to decode, as it comes on top of the values.
         FOREBAY_ASSIGN(std::vector<std::byte> planes,
                        EncodePlanes(geometry_.Plane(1), std::as_bytes(std::span(mask)),
@@ -259,7 +311,9 @@ class CodedChunkEncoder {
   }
 
   void EncodeTable() {
-    CodeTable table = ChooseCodeTable(geometry_, 8 * shape_.element_bytes(), codes_);
+    CodeTable table = ChooseCodeTable(geometry_, 8 * shape_.element_bytes(),
+                                      IsDense() && shape_.element_bytes() == 2 ? kGuessShareMin : 0,
+                                      codes_);
     head_.stages.offset = base_ + table.offset;
     if (shape_.element_bytes() < 8) head_.stages.offset &= 0xFFFF'FFFF;
     head_.stages.shift = table.shift;
@@ -319,13 +373,12 @@ Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
                                                 const ChunkOptions& options) {
   CodedChunkEncoder encoder(shape, raw, options, HoleSearch::kOutliers);
   if (encoder.IsPlain()) return encoder.RunPlain();
-  FOREBAY_ASSIGN(std::vector<std::byte> payload, encoder.Run());
-  const bool dense = options.profile != Profile::kFast && options.profile != Profile::kBalanced;
-  // A mask that nobody declared is a guess: where time allows, see what it costs.
-  if (!dense || shape.element_bytes() == 1 || !encoder.guessed()) return payload;
-  FOREBAY_ASSIGN(std::vector<std::byte> declared,
-                 CodedChunkEncoder(shape, raw, options, HoleSearch::kDeclared).Run());
-  return declared.size() < payload.size() ? declared : payload;
+  FOREBAY_TRY(encoder.Prepare());
+  const std::optional<HoleSearch> plainer = encoder.PlainerSearch();
+  if (!plainer.has_value()) return encoder.Finish();
+  CodedChunkEncoder other(shape, raw, options, *plainer);
+  FOREBAY_TRY(other.Prepare());
+  return encoder.Saves(other) ? encoder.Finish() : other.Finish();
 }
 
 }  // namespace forebay::compress

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kReferenceTap = 2;  // north: weights come to one through it
 constexpr std::uint32_t kChangeCost = 5 * 256;  // of a block's filter that is not its neighbour's
 constexpr std::uint32_t kStayCost = 48;
+constexpr std::size_t kFitBlocksMin = 256;  // fewer are all fitted to
 // Standard filters that are never fitted: pictures that were drawn, not taken, obey them exactly.
 constexpr std::uint32_t kStandardKept = 4;
 
@@ -128,31 +129,55 @@ std::optional<WaveFilter> Solve(const NormalEquations& equations, std::size_t ta
   return filter;
 }
 
-// Adds the pixels of every `stride`-th row of a block, weighted by 1 / (1 + error).
+// Differences of at most so much are fitted to: their weighted products fit DotProduct.
+constexpr std::int32_t kFitDifferenceMax = 511;
+
+// How far to shift a block's differences down so that most are fitted to. Zero for bytes.
 template <typename T>
-void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Line& errors,
+std::uint32_t FitShift(const BlockTaps<T>& block) {
+  if constexpr (sizeof(T) == 1) return 0;
+  std::uint32_t sum = 0;
+  for (std::uint32_t i = 0; i < kTapBlockPixels; ++i) {
+    sum += static_cast<std::uint32_t>(std::abs(block.target[i] - block.taps[kReferenceTap][i]));
+  }
+  std::uint32_t shift = 0;
+  while ((sum >> shift) * 8 / kTapBlockPixels > kFitDifferenceMax) ++shift;
+  return shift;
+}
+
+// Adds the pixels of every `stride`-th row of a block, weighted by 1 / (1 + error). Of samples of
+// more than 8 bits, differences are taken relative to the block's own, and pixels beside a jump
+// are left out: no filter foresees them, and they would outweigh all others.
+template <typename T>
+void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& errors,
                 std::uint32_t stride, NormalEquations& equations) {
   using Value = typename BlockTaps<T>::Value;
   using Line = typename BlockTaps<T>::Line;
+  const std::uint32_t shift = FitShift(block);
   alignas(64) std::array<Line, kInterTapCount + 1> plain;
   alignas(64) Line weight{};
   alignas(64) Line weighted;
   std::uint32_t used = 0;
   for (std::uint32_t row = 0; row < kTapBlockSize; row += stride, used += kTapBlockSize) {
     const std::uint32_t from = row * kTapBlockSize;
-    for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
-      const std::int32_t error = std::abs(std::int32_t{errors[from + i]});
-      weight[used + i] = static_cast<Value>(std::max(32 / (1 + error), 1));
-    }
+    std::array<std::int32_t, kTapBlockSize> largest{};
     const Value* const reference = &block.taps[kReferenceTap][from];
-    for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
+    const auto subtract = [&](const Value* values, Line& line) {
       for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
-        plain[tap][used + i] = static_cast<Value>(block.taps[tap][from + i] - reference[i]);
+        const std::int32_t difference = (values[i] - reference[i]) >> shift;
+        if constexpr (sizeof(T) > 1) largest[i] = std::max(largest[i], std::abs(difference));
+        line[used + i] = static_cast<Value>(difference);
       }
+    };
+    for (std::uint32_t tap = 0; tap < block.tap_count; ++tap) {
+      subtract(&block.taps[tap][from], plain[tap]);
     }
+    subtract(&block.target[from], plain[kInterTapCount]);
     for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
-      plain[kInterTapCount][used + i] =
-          static_cast<Value>(block.target[from + i] - reference[i]);
+      const std::int32_t error = std::abs(std::int32_t{errors[from + i]}) >> shift;
+      weight[used + i] = largest[i] > kFitDifferenceMax
+                             ? Value{0}
+                             : static_cast<Value>(std::max(32 / (1 + error), 1));
     }
   }
   equations.pixels += used;
@@ -161,19 +186,11 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Line& er
     for (std::uint32_t k = 0; k < used; ++k) {
       weighted[k] = static_cast<Value>(plain[i][k] * weight[k]);
     }
-    const auto dot = [&](const Line& other) -> std::int64_t {
-      if constexpr (sizeof(T) == 1) {
-        return DotProduct(weighted.data(), other.data(), used);
-      } else {
-        std::int64_t sum = 0;
-        for (std::uint32_t k = 0; k < used; ++k) sum += std::int64_t{weighted[k]} * other[k];
-        return sum;
-      }
-    };
     for (std::uint32_t j = 0; j <= i; ++j) {
-      if (j != kReferenceTap) equations.matrix[i][j] += dot(plain[j]);
+      if (j == kReferenceTap) continue;
+      equations.matrix[i][j] += DotProduct(weighted.data(), plain[j].data(), used);
     }
-    equations.right[i] += dot(plain[kInterTapCount]);
+    equations.right[i] += DotProduct(weighted.data(), plain[kInterTapCount].data(), used);
   }
 }
 
@@ -191,7 +208,10 @@ class FilterChoice {
     for (std::uint32_t round = 0; round <= work_.effort.fit_rounds; ++round) {
       const bool last = round == work_.effort.fit_rounds;
       equations_.assign(last ? 0 : group.filter_count, NormalEquations{});
-      for (std::uint32_t frame = begin; frame < end; ++frame) VisitFrame(frame, last);
+      // Blocks by the hundred say what filters are good for; the last round looks at all.
+      const bool many = blocks_ * (end - begin) >= kFitBlocksMin * work_.effort.fit_step;
+      const std::uint32_t step = !last && many ? work_.effort.fit_step : 1;
+      for (std::uint32_t frame = begin; frame < end; ++frame) VisitFrame(frame, step, last);
       if (!last) Refit(begin > 0 ? kInterTapCount : kIntraTapCount);
     }
   }
@@ -235,9 +255,11 @@ class FilterChoice {
   }
 
  private:
-  void VisitFrame(std::uint32_t frame, bool last) {
+  // Every so many blocks of a frame, each row's shifted against the one above.
+  void VisitFrame(std::uint32_t frame, std::uint32_t step, bool last) {
     for (std::uint32_t row = 0; row < work_.motion_rows; ++row) {
-      for (std::uint32_t column = 0; column < work_.motion_columns; ++column) {
+      for (std::uint32_t column = (row + frame) % step; column < work_.motion_columns;
+           column += step) {
         const std::size_t block =
             frame * blocks_ + std::size_t{row} * work_.motion_columns + column;
         taps_->Load(work_, frame, row * kTapBlockSize, column * kTapBlockSize,
@@ -272,7 +294,7 @@ class FilterChoice {
   const std::size_t blocks_;  // of a frame
   WaveGroup* group_ = nullptr;
   std::unique_ptr<BlockTaps<T>> taps_ = std::make_unique<BlockTaps<T>>();
-  std::array<typename BlockTaps<T>::Line, kWaveFiltersMax> errors_;
+  std::array<typename BlockTaps<T>::Errors, kWaveFiltersMax> errors_;
   std::vector<NormalEquations> equations_;
   std::vector<std::uint32_t> chosen_;
   std::vector<std::array<std::uint32_t, 4>> costs_;

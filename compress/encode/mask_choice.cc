@@ -74,6 +74,7 @@ std::optional<std::uint64_t> Outlier(const ChunkShape& shape, std::span<const st
 std::vector<std::uint64_t> MaskPatterns(const ChunkShape& shape,
                                         std::span<const std::uint64_t> bits, HoleSearch search) {
   std::vector<std::uint64_t> patterns;
+  if (search == HoleSearch::kNone) return patterns;
   if (shape.fill_bits.has_value() &&
       std::find(bits.begin(), bits.end(), *shape.fill_bits) != bits.end()) {
     patterns.push_back(*shape.fill_bits);

@@ -11,6 +11,7 @@ namespace forebay::compress {
 
 // How far to look for values that mean "nothing here".
 enum class HoleSearch : std::uint8_t {
+  kNone,      // no mask
   kDeclared,  // the fill value, and the commonest NaN or infinity
   kOutliers,  // also a frequent lowest or highest value, far from all others
 };

@@ -59,13 +59,11 @@ class BlockSearch {
  private:
   std::uint32_t Difference(const WaveBlock& candidate) const {
     std::uint32_t sum = 0;
-    if constexpr (sizeof(T) == 1) {
-      if (columns_ == 16) {
-        return BlockDifference(current_.Row(row_) + column_, current_.stride,
-                               previous_.Row(row_ + candidate.motion_row) + column_ +
-                                   candidate.motion_column,
-                               previous_.stride, static_cast<std::size_t>(rows_));
-      }
+    if (columns_ == 16) {
+      return BlockDifference(current_.Row(row_) + column_, current_.stride,
+                             previous_.Row(row_ + candidate.motion_row) + column_ +
+                                 candidate.motion_column,
+                             previous_.stride, static_cast<std::size_t>(rows_));
     }
     for (std::int32_t y = 0; y < rows_; ++y) {
       const T* here = current_.Row(row_ + y) + column_;

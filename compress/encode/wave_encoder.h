@@ -16,6 +16,7 @@ namespace forebay::compress {
 struct WaveEffort {
   std::uint32_t fit_rounds = 3;     // of fitting filters to their blocks; 0: standard filters
   std::uint32_t fit_stride = 2;     // every so many rows of a block are fitted to
+  std::uint32_t fit_step = 2;       // every so many blocks, where there are many
   std::int32_t motion_reach = 8;    // pixels; 0: no motion
   std::uint32_t intra_filters = 8, inter_filters = 8;
 };
