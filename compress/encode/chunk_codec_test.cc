@@ -205,7 +205,7 @@ TEST(ChunkCodec, DenseTakesAMaskOnlyWhereItSavesMuch) {
                             .extent = {64, 96, 1, 1},
                             .fill_bits = 0};
   for (const std::uint32_t hole_share : {2000U, 4U}) {
-    for (const std::uint16_t low_bits : {0, 3}) {
+    for (const int low_bits : {0, 3}) {
       // Rare values in a wide range are no plain samples: then a mask of all samples is tried.
       std::vector<std::uint16_t> values = Depth(shape, hole_share, maker);
       for (std::uint16_t& value : values) value = static_cast<std::uint16_t>(value << low_bits);
