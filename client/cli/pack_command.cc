@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -14,11 +16,14 @@
 
 #include "client/cli/command_context.h"
 #include "client/cli/human_text.h"
+#include "client/cli/model_training.h"
 #include "client/cli/pack_plan.h"
 #include "client/cli/pack_sink.h"
 #include "client/cli/pack_source.h"
 #include "client/cli/pack_survey.h"
 #include "client/cli/progress_line.h"
+#include "client/cli/training_pack.h"
+#include "compress/decode/predictor_file.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {
@@ -34,12 +39,13 @@ struct PackArguments {
   std::vector<std::string> names;  // [DATASET] OUTPUT
   std::string images, config, selection = "all";
   PathSourceOptions from;
-  std::string profile = "balanced", tile;
+  std::string profile = "balanced", tile, model;
   unsigned threads = 0;
   std::vector<std::string> fields, bounds;
   std::uint32_t samples_per_chunk = 0;
   std::uint64_t sequence_length = 0, limit = 0;
   bool align = false, resume = false, append = false, force = false;
+  bool train = false, name_model = false;
   std::uint64_t shard_bytes = 0;
 
   bool set() const { return append || shard_bytes > 0; }
@@ -297,6 +303,75 @@ Status CheckArguments(const PackArguments& arguments) {
     return Error(ErrorCode::kInvalidArgument,
                  "--dtype, --shape and --header are for a raw file that --from names");
   }
+  const bool learned = arguments.profile == "learned";
+  const bool one = arguments.train != !arguments.model.empty();
+  if (learned ? !one : arguments.train || !arguments.model.empty() || arguments.name_model) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "--profile learned takes either --model FILE or --train; no other takes them");
+  }
+  if (arguments.train && arguments.resume) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("--resume: go on with the model of the run before, --model {}.net",
+                             arguments.output()));
+  }
+  return {};
+}
+
+void ReportTraining(CommandContext& context, const Json& event) {
+  if (context.json) {
+    context.PrintJson("pack", {{"event", "train"}, {"training", event}});
+    return;
+  }
+  context.err << fmt::format("training, {}: epoch {}, {:.3f} bits per pixel\n",
+                             event.value("kind", ""), event.value("epoch", 0),
+                             event.value("bits_per_pixel", 0.0));
+}
+
+// Trains OUTPUT.net on the first samples; null where it would not pay for its own bytes.
+Result<std::shared_ptr<const compress::Predictor>> TrainModel(
+    CommandContext& context, const PackArguments& arguments, const PackSchema& schema,
+    unsigned threads, std::uint64_t samples) {
+  FOREBAY_ASSIGN(const std::string trainer, FindTrainer());
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenSource(context, arguments));
+  const std::string model = arguments.output() + ".net";
+  const TrainingPack pack(arguments.output() + ".train");
+  FOREBAY_TRY(pack.Write(schema, {.samples = samples,
+                                  .threads = threads,
+                                  .sequence_length = arguments.sequence_length},
+                         *source));
+  FOREBAY_ASSIGN(const TrainingOutcome outcome,
+                 RunTrainer(trainer, {pack.path(), "--out", model, "--held-out", "0.25"},
+                            [&](const Json& event) { ReportTraining(context, event); }));
+  const bool pays = outcome.Pays(FixedSampleBytes(schema) * samples);
+  if (!context.json) {
+    context.err << fmt::format(
+        "{}: {} bytes, {} multiplications per pixel; on later samples {:+.2f} % over dense{}\n",
+        model, outcome.model_bytes, outcome.macs_per_pixel, 100 * outcome.gain(),
+        pays ? "" : ": it does not pay, and is not used");
+  }
+  if (!pays) return std::shared_ptr<const compress::Predictor>();
+  return compress::LoadPredictor(model);
+}
+
+// The predictor of profile learned: read, or trained first.
+Status SetModel(CommandContext& context, const PackArguments& arguments, const PackSchema& schema,
+                std::uint64_t samples, compress::PackWriterOptions& options) {
+  if (options.profile != compress::Profile::kLearned) return {};
+  options.embed_predictor = !arguments.name_model;
+  if (arguments.train) {
+    FOREBAY_ASSIGN(options.predictor,
+                   TrainModel(context, arguments, schema, options.threads, samples));
+  } else {
+    FOREBAY_ASSIGN(options.predictor, compress::LoadPredictor(arguments.model));
+  }
+  if (!arguments.name_model || options.predictor == nullptr) return {};
+  // Readers look for it beside the pack.
+  const std::string beside = compress::PredictorFileName(
+      compress::FolderOf(arguments.output()), options.predictor->id());
+  std::error_code failed;
+  std::filesystem::copy_file(arguments.train ? arguments.output() + ".net" : arguments.model,
+                             beside, std::filesystem::copy_options::overwrite_existing, failed);
+  if (failed) return Error::FromErrno(failed.value(), beside + ": copying the predictor");
   return {};
 }
 
@@ -314,6 +389,7 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   }
   std::uint64_t samples = source->samples();
   if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
+  FOREBAY_TRY(SetModel(context, arguments, schema, samples, options));
   const std::string& output = arguments.output();
   if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
     return Error::FromErrno(errno, output + ".part: removing");
@@ -341,6 +417,16 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   return PrintResult(context, arguments, progress, summary);
 }
 
+void AddModelOptions(CLI::App& command, PackArguments& arguments) {
+  command.add_option("--model", arguments.model,
+                     "Of profile learned: a predictor that forebay-compress-train wrote");
+  command.add_flag("--train", arguments.train,
+                   "Of profile learned: train a predictor on the first samples, into OUTPUT.net; "
+                   "it is left out where it does not pay for its own bytes");
+  command.add_flag("--name-model", arguments.name_model,
+                   "Of profile learned: name the predictor by its SHA-256, without its bytes");
+}
+
 }  // namespace
 
 void AddPack(CLI::App& app, CommandContext& context) {
@@ -363,8 +449,9 @@ void AddPack(CLI::App& app, CommandContext& context) {
       ->check(CLI::ExistingFile);
   command->add_option("--selection", arguments->selection, "Which samples (default: all)");
   command->add_option("--profile", arguments->profile,
-                      "fast, balanced, dense or auto (default: balanced)")
-      ->check(CLI::IsMember({"fast", "balanced", "dense", "auto"}));
+                      "fast, balanced, dense, learned or auto (default: balanced)")
+      ->check(CLI::IsMember({"fast", "balanced", "dense", "learned", "auto"}));
+  AddModelOptions(*command, *arguments);
   command->add_option("--threads", arguments->threads, "That encode (default: one per core)")
       ->check(CLI::Range(1U, kThreadsMax));
   command->add_option("--bound", arguments->bounds,

@@ -83,8 +83,9 @@ Result<compress::Profile> ParseProfile(std::string_view name) {
   if (name == "fast") return compress::Profile::kFast;
   if (name == "balanced") return compress::Profile::kBalanced;
   if (name == "dense") return compress::Profile::kDense;
+  if (name == "learned") return compress::Profile::kLearned;
   if (name == "auto") return compress::Profile::kAuto;
-  return Invalid(fmt::format("--profile {}: there are fast, balanced, dense, auto", name));
+  return Invalid(fmt::format("--profile {}: there are fast, balanced, dense, learned, auto", name));
 }
 
 Result<compress::DeclaredBound> ParseBound(std::string_view text) {

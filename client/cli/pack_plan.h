@@ -14,7 +14,7 @@
 
 namespace forebay::cli {
 
-// "fast", "balanced", "dense", "auto".
+// "fast", "balanced", "dense", "learned", "auto".
 Result<compress::Profile> ParseProfile(std::string_view name);
 
 // "abs:0.5", "rel:1e-3" (of the range of a chunk's values), "pw:1e-3" (of each value),

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "compress/decode/predictor_file.h"
+
 namespace forebay::cli {
 
 using compress::ChunkCodec;
@@ -11,7 +13,11 @@ using compress::PackFile;
 Result<OpenedPack> OpenPack(const std::string& path, bool recover) {
   OpenedPack pack;
   FOREBAY_ASSIGN(pack.source, compress::OpenByteSource(path));
-  auto file = recover ? PackFile::Recover(*pack.source) : PackFile::Open(*pack.source);
+  // Learned predictors that it names may lie beside it.
+  const compress::PackReadOptions options{
+      .budget = {}, .find_predictor = compress::PredictorsIn(compress::FolderOf(path))};
+  auto file = recover ? PackFile::Recover(*pack.source, options)
+                      : PackFile::Open(*pack.source, options);
   if (!file && file.error().code() == ErrorCode::kDataLoss && !recover) {
     return Error(ErrorCode::kDataLoss, path + ": " + file.error().message() +
                                            "; `forebay inspect --recover` shows what is left");
