@@ -145,6 +145,15 @@ std::uint32_t FitShift(const BlockTaps<T>& block) {
   return shift;
 }
 
+// A pixel's weight by its error: 32 / (1 + error), at least 1.
+constexpr auto kFitWeights = [] {
+  std::array<std::int16_t, 33> weights{};
+  for (std::size_t error = 0; error < weights.size(); ++error) {
+    weights[error] = static_cast<std::int16_t>(std::max<std::size_t>(32 / (1 + error), 1));
+  }
+  return weights;
+}();
+
 // Adds the pixels of every `stride`-th row of a block, weighted by 1 / (1 + error). Of samples of
 // more than 8 bits, differences are taken relative to the block's own, and pixels beside a jump
 // are left out: no filter foresees them, and they would outweigh all others.
@@ -175,9 +184,8 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& 
     subtract(&block.target[from], plain[kInterTapCount]);
     for (std::uint32_t i = 0; i < kTapBlockSize; ++i) {
       const std::int32_t error = std::abs(std::int32_t{errors[from + i]}) >> shift;
-      weight[used + i] = largest[i] > kFitDifferenceMax
-                             ? Value{0}
-                             : static_cast<Value>(std::max(32 / (1 + error), 1));
+      const Value whole = kFitWeights[static_cast<std::size_t>(std::min(error, 32))];
+      weight[used + i] = largest[i] > kFitDifferenceMax ? Value{0} : whole;
     }
   }
   equations.pixels += used;
@@ -205,13 +213,17 @@ class FilterChoice {
     group_ = &group;
     chosen_.assign(blocks_ * work_.shape.frames, 0);
     costs_.assign(blocks_ * work_.shape.frames * group.filter_count, {});
+    bool busy = true;
     for (std::uint32_t round = 0; round <= work_.effort.fit_rounds; ++round) {
       const bool last = round == work_.effort.fit_rounds;
       equations_.assign(last ? 0 : group.filter_count, NormalEquations{});
-      // Blocks by the hundred say what filters are good for; the last round looks at all.
+      // Blocks by the hundred say what filters are good for, unless few of them need any. The
+      // last round looks at all.
       const bool many = blocks_ * (end - begin) >= kFitBlocksMin * work_.effort.fit_step;
-      const std::uint32_t step = !last && many ? work_.effort.fit_step : 1;
+      const std::uint32_t step = !last && many && busy ? work_.effort.fit_step : 1;
+      visited_ = unforeseen_ = 0;
       for (std::uint32_t frame = begin; frame < end; ++frame) VisitFrame(frame, step, last);
+      busy = unforeseen_ >= visited_ / 2;
       if (!last) Refit(begin > 0 ? kInterTapCount : kIntraTapCount);
     }
   }
@@ -276,6 +288,8 @@ class FilterChoice {
             best = filter;
           }
         }
+        ++visited_;
+        if (best_cost > kTapBlockPixels * 8) ++unforeseen_;
         if (!last && best >= kStandardKept && best_cost > kTapBlockPixels * 8) {
           Accumulate(*taps_, errors_[best], work_.effort.fit_stride, equations_[best]);
         }
@@ -292,6 +306,7 @@ class FilterChoice {
 
   WaveWork<T>& work_;
   const std::size_t blocks_;  // of a frame
+  std::size_t visited_ = 0, unforeseen_ = 0;  // blocks of a round
   WaveGroup* group_ = nullptr;
   std::unique_ptr<BlockTaps<T>> taps_ = std::make_unique<BlockTaps<T>>();
   std::array<typename BlockTaps<T>::Errors, kWaveFiltersMax> errors_;

@@ -112,7 +112,9 @@ Result<std::vector<std::byte>> EncodePlanes(const PlaneShape& shape,
   if (samples.empty()) return std::vector<std::byte>{kPlaneKindRaw};
   std::vector<std::byte> best = EncodePredicted(shape, samples, profile, predictor);
   const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
-  if (profile != Profile::kFast && MayBeat(residuals, hurried ? best.size() / 2 : best.size())) {
+  const std::size_t bar =
+      hurried ? best.size() / 2 : BarBesidePlanes(samples.size(), best.size());
+  if (profile != Profile::kFast && MayBeat(residuals, bar)) {
     // Masks and labels repeat themselves from afar, which no predictor sees.
     std::vector<std::byte> repeating = EncodeZstd(residuals, hurried ? 3 : 9);
     if (repeating.size() < best.size()) best = std::move(repeating);

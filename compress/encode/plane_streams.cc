@@ -15,6 +15,7 @@ constexpr std::size_t kGainShareMin = 64;
 // Wave-coded planes take about five times as long to decode as brisk ones. Where both are open,
 // that must save a part of the bytes: one in so many.
 constexpr std::size_t kPaceShare = 8;
+constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
 std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned shift,
                                  std::uint8_t bits) {
@@ -40,6 +41,9 @@ Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
                                                 const Predictor* predictor) {
   FOREBAY_ASSIGN(std::vector<std::byte> planes, EncodePlanes(shape, samples, profile, predictor));
   if (profile == Profile::kFast || profile == Profile::kBalanced) return planes;
+  // What was drawn, or is small; elsewhere only the pace could tell for it.
+  const bool may_find_less = planes.size() <= std::max(samples.size() / 8, kSmallBytes);
+  if (profile != Profile::kAuto && !may_find_less) return planes;
   FOREBAY_ASSIGN(std::vector<std::byte> balanced,
                  EncodePlanes(shape, samples, Profile::kBalanced));
   std::size_t bearable = planes.size();
@@ -144,7 +148,9 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
   std::size_t best = samples.size();
   const bool fast = profile == Profile::kFast;  // whose readers cannot wait for zstd
   const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
-  if (fast || MayBeat(samples, hurried ? planes_bytes / 2 : planes_bytes)) {
+  const std::size_t bar =
+      hurried ? planes_bytes / 2 : BarBesidePlanes(samples.size(), planes_bytes);
+  if (fast || MayBeat(samples, bar)) {
     std::vector<std::byte> bytes =
         fast ? CompressLz4(samples) : CompressZstd(samples, hurried ? 3 : 9);
     if (Beats(bytes.size(), best)) {

@@ -44,8 +44,13 @@ class RowPredictor {
     const WaveBlock* block = &work_.blocks[(std::size_t{frame_} * work_.block_rows +
                                             (row >> log2)) * work_.block_columns];
     std::ranges::fill(sums_, WaveSum<T>{0});
-    for (std::uint32_t column = 0; column < current.columns; column += 1U << log2, ++block) {
-      const std::uint32_t count = std::min(1U << log2, current.columns - column);
+    // Neighbouring blocks of one choice at once.
+    std::uint32_t count = 0;
+    for (std::uint32_t column = 0; column < current.columns; column += count, ++block) {
+      count = std::min(1U << log2, current.columns - column);
+      for (; column + count < current.columns && block[1] == block[0]; ++block) {
+        count += std::min(1U << log2, current.columns - column - count);
+      }
       const WaveFilter& filter = group.filters[block->filter & 0x0F];
       WaveSum<T>* const sums = &sums_[column];
       if (frame_ > 0) {
