@@ -22,6 +22,7 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
                {"gfs_opens", dataset.gfs_opens()},
                {"staging_ms", dataset.staging_ms()},
                {"stored_form", dataset.stored_form()}};
+  if (!dataset.packing_advice().empty()) json["packing_advice"] = dataset.packing_advice();
   if (!dataset.error().empty()) json["error"] = dataset.error();
   return json;
 }

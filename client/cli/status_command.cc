@@ -112,6 +112,9 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     if (dataset.stored_form().find(" (compress") != std::string::npos) {
       context.out << dataset.name() << ": " << dataset.stored_form() << '\n';
     }
+    if (!dataset.packing_advice().empty()) {
+      context.out << dataset.name() << ": advised is " << dataset.packing_advice() << '\n';
+    }
     if (!dataset.error().empty()) {
       context.out << dataset.name() << ": " << dataset.error() << '\n';
     }

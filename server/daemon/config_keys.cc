@@ -181,7 +181,7 @@ std::vector<ConfigKey> StreamKeys() {
   };
 }
 
-constexpr std::array<DatasetKey, 14> kDatasetKeys = {{
+constexpr std::array<DatasetKey, 15> kDatasetKeys = {{
     {"name", "(required)", "How clients and the CLI call it."},
     {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
     {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
@@ -198,6 +198,8 @@ constexpr std::array<DatasetKey, 14> kDatasetKeys = {{
     {"compress", "off",
      "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced, "
      "dense, or auto (balanced where it is measured and predicted to be faster, else raw)."},
+    {"expected_order", "global",
+     "What compress = \"auto\" reckons with: global, block or sequential."},
     {"comment", "", "Ignored."},
 }};
 

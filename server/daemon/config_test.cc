@@ -51,6 +51,7 @@ files = ["x=a.bin", "x=b.bin"]
 stage_at_start = false
 persist = true
 compress = "dense"
+expected_order = "block"
 [dataset.splits]
 train = "train.txt"
 
@@ -138,6 +139,8 @@ TEST(ConfigTest, AWholeFileIsTaken) {
   EXPECT_FALSE(faces.stage_at_start);
   EXPECT_TRUE(faces.persist);
   EXPECT_EQ(faces.compression, stage::Compression::kDense);
+  EXPECT_EQ(faces.expected_order, plan::OrderKind::kBlock);
+  EXPECT_EQ(config.datasets[1].expected_order, plan::OrderKind::kGlobal);
   EXPECT_EQ(config.datasets[1].compression, stage::Compression::kOff);
   EXPECT_TRUE(config.datasets[1].stage_at_start);
 }
@@ -217,7 +220,7 @@ struct Mutation {
   std::string_view named;
 };
 
-constexpr std::array<Mutation, 41> kMutations = {{
+constexpr std::array<Mutation, 42> kMutations = {{
     {"[daemon]", "[deamon]", "deamon"},
     {"socket =", "soket =", "nearest: 'daemon.socket'"},
     {"\"/run/user/1000/f/forebayd.sock\"", "[\"/run\"]", "daemon.socket"},
@@ -259,6 +262,7 @@ constexpr std::array<Mutation, 41> kMutations = {{
     {"stage_at_start = false", "stage_at_start = \"no\"", "dataset key 'stage_at_start'"},
     {"train = \"train.txt\"", "train = 1", "dataset key 'splits'"},
     {"\"dense\"", "\"zip\"", "dataset key 'compress'"},
+    {"\"block\"", "\"random\"", "dataset key 'expected_order'"},
 }};
 
 TEST(ConfigTest, MutatedFilesAreRefusedAndNameWhatIsWrong) {

@@ -231,6 +231,10 @@ Status Daemon::OpenDatasets() {
   options.request_bytes = *request;
   options.ram_reserve_bytes = std::min(working, arena_->capacity_bytes() / 4);
   options.catalog_path = config_.state_dir;
+  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
+  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
+  options.decoded_cache_bytes = *decoded;
+  options.decode_cores = WorkerCount();
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
                               options, {.backend = *backend_,
                                         .catalogs = catalog_directory_.get(),
@@ -259,15 +263,16 @@ Status Daemon::OpenScrubber() {
   return {};
 }
 
-Status Daemon::OpenStreams() {
+std::uint32_t Daemon::WorkerCount() const {
+  if (config_.workers != 0) return static_cast<std::uint32_t>(config_.workers);
   // A worker's reads from SSD end before its batch does: a second one keeps the device busy
   // meanwhile, and costs no processor while it waits.
-  const unsigned workers_min = store_ ? 2 : 1;
-  const std::uint64_t workers =
-      config_.workers != 0 ? config_.workers
-                           : std::max(workers_min, std::thread::hardware_concurrency() / 2);
-  FOREBAY_ASSIGN(executor_, fetch::ThreadExecutor::Create(
-                                *backend_, static_cast<std::uint32_t>(workers), kWorkerDepth));
+  return std::max(store_ ? 2U : 1U, std::thread::hardware_concurrency() / 2);
+}
+
+Status Daemon::OpenStreams() {
+  FOREBAY_ASSIGN(executor_,
+                 fetch::ThreadExecutor::Create(*backend_, WorkerCount(), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
   const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());

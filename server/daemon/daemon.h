@@ -69,6 +69,7 @@ class Daemon final : public AdminTarget {
   Status OpenSsd();
   Status OpenDatasets();
   Status OpenScrubber();
+  std::uint32_t WorkerCount() const;  // threads that put batches together
   Status OpenStreams();
   Status OpenServer();
   Status OpenMetrics();

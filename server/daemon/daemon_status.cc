@@ -48,6 +48,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
   message.set_gfs_opens(progress.gfs_opens);
   message.set_staging_ms(progress.staging_ms);
   message.set_stored_form(progress.stored_form);
+  message.set_packing_advice(progress.packing_advice);
   if (const auto catalog = dataset.catalog()) {
     message.set_format(std::string(catalog::FormatName(catalog->format())));
     message.set_catalog_fingerprint(catalog->fingerprint());

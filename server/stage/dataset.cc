@@ -54,6 +54,7 @@ DatasetProgress Dataset::progress() const {
 
 std::string Dataset::StoredFormLocked() const {
   if (!catalog_) return "";
+  if (catalog_->packs() != nullptr) return "packs";
   if (!form_) return form_note_.empty() ? "raw" : fmt::format("raw (compress: {})", form_note_);
   const std::string_view profile = CompressionName(form_->compression());
   if (packed_bytes_ == 0) return fmt::format("packed ({})", profile);
@@ -74,6 +75,11 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
   if (is_known) return stored_bytes_[extent.value()];
   return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
                                                 : catalog_->extent(extent).bytes;
+}
+
+void Dataset::SetPackingAdvice(std::string advice) {
+  std::lock_guard lock(mutex_);
+  progress_.packing_advice = std::move(advice);
 }
 
 void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {

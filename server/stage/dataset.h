@@ -18,6 +18,7 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
+#include "server/plan/packing.h"
 #include "server/plan/placement.h"
 #include "server/stage/compression.h"
 #include "server/tier/extent_key.h"
@@ -34,6 +35,7 @@ struct DatasetOptions {
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
   Compression compression = Compression::kOff;  // at staging; packs have theirs already
+  plan::OrderKind expected_order = plan::OrderKind::kGlobal;  // for Compression::kAuto
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
@@ -52,9 +54,10 @@ struct DatasetProgress {
   std::uint64_t gfs_reads = 0;
   std::uint64_t gfs_stats = 0;
   std::uint64_t staging_ms = 0;
-  // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)";
-  // empty while that is open.
+  // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)",
+  // "packs" where the data set is packs itself; empty while that is open.
   std::string stored_form;
+  std::string packing_advice;  // what the plan made of a trial; empty: there was none
 };
 
 // Thread-safe.
@@ -92,6 +95,7 @@ class Dataset {
   // Before SetCatalog, of which it decides the keys; no effect once there is one. `note`: why the
   // form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
+  void SetPackingAdvice(std::string advice);
   // What extents of a packed form are expected to take.
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
   // Publishes the catalog, where each extent belongs, and which are here already.

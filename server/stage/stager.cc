@@ -501,7 +501,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(bytes, parts_.next_use(key)));
   FOREBAY_TRY(gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, block.bytes()));
   const std::shared_ptr<const PackedForm> form = dataset.form();
-  FOREBAY_ASSIGN(Image image, MakeImage(dataset, form.get(), key, std::move(block)));
+  FOREBAY_ASSIGN(Image image, MakeImage(*catalog, form.get(), key, std::move(block)));
   const std::uint64_t image_bytes = image.block.bytes().size();
   if (form) home = Settle(dataset, extent, home, image_bytes);
   FOREBAY_TRY(Publish(dataset, key, home, std::move(image.block), std::move(image.checksums),

@@ -18,6 +18,7 @@
 #include "proto/contract/result.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
+#include "server/plan/packing.h"
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
 #include "server/stage/gfs_reader.h"
@@ -34,6 +35,9 @@ struct StagerOptions {
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
   std::uint64_t ram_reserve_bytes = 0;               // of the arena, kept for staging buffers
+  // What the plan reckons with where a data set asks for compression.
+  std::uint32_t decode_cores = 1;                    // threads that put batches together
+  std::uint64_t decoded_cache_bytes = 0;
   std::string catalog_path;                          // absolute; where catalogs are saved, and
                                                      // what outgrows memory while one is built
 };
@@ -145,20 +149,35 @@ class Stager {
   // a tier afterwards.
   void ChooseForm(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
                   io::IoQueue& queue);
-  void TryForm(Dataset& dataset, const std::shared_ptr<const PackedForm>& form,
-               io::IoQueue& queue);
-  Status TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
-                   io::IoQueue& queue);
+  // An extent that was read and encoded before the form is decided.
+  struct Trial {
+    ExtentId extent;
+    tier::ArenaBlock raw;
+    PackedExtent packed;
+    std::uint64_t gfs_ns = 0;
+  };
+  std::vector<Trial> TryForm(Dataset& dataset, const PackedForm& form, io::IoQueue& queue);
+  Result<Trial> TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
+                          io::IoQueue& queue);
+  plan::PackingAdvice Advise(const Dataset& dataset, const PackedForm& form,
+                             std::span<const Trial> trials);
+  // Stores what was tried, in the form that was decided.
+  Status Keep(Dataset& dataset, const catalog::Catalog& catalog, const PackedForm* form,
+              Trial trial, io::IoQueue& queue);
   bool AnyFound(const catalog::Catalog& catalog, const PackedForm* form);
   // What absent extents will take, by those of the same part that were found.
   static std::vector<std::uint64_t> PlanBytes(const catalog::Catalog& catalog,
                                               const PackedForm* form,
                                               std::span<const Found> found);
   // The image of an extent as it will be stored, from what came off the GFS.
-  Result<Image> MakeImage(Dataset& dataset, const PackedForm* form, const tier::ExtentKey& key,
-                          tier::ArenaBlock raw);
-  Result<PackedExtent> PackWithinBounds(const PackedForm& form, const tier::ExtentKey& key,
-                                        std::span<const std::byte> raw);
+  Result<Image> MakeImage(const catalog::Catalog& catalog, const PackedForm* form,
+                          const tier::ExtentKey& key, tier::ArenaBlock raw);
+  Result<Image> PlaceImage(const tier::ExtentKey& key, const PackedExtent& packed);
+  Result<PackedExtent> Pack(const PackedForm& form, const tier::ExtentKey& key,
+                            std::span<const std::byte> raw);
+  // Memory for what is encoded is bounded: waits for others' to end.
+  void BeginPacking(std::uint64_t raw_bytes);
+  void EndPacking(std::uint64_t raw_bytes);
   // Where an extent goes whose size was only planned until now.
   plan::Home Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
 

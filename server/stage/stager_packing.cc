@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
@@ -18,6 +19,10 @@ namespace {
 constexpr std::uint64_t kSmallPartShare = 8;  // parts below 1/8 of the data set are not tried
 // What is planned beyond what the trial took, in permille: extents differ.
 constexpr std::uint64_t kMarginPermille = 30;
+// A block order is expected to be the client's default.
+constexpr std::uint64_t kExpectedBlockSamples = 1024, kExpectedWindowRuns = 16;
+// Of a read from the GFS that says something about its bandwidth.
+constexpr double kMeasuredBytesMin = 1e6;
 
 // Where a part's extents begin, for parts that matter for the size of the whole.
 std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog) {
@@ -63,34 +68,114 @@ void Stager::ChooseForm(Dataset& dataset,
   if (wanted == Compression::kAuto && AnyFound(*catalog, nullptr)) {
     return dataset.SetForm(nullptr, "an earlier daemon stored it raw");
   }
-  TryForm(dataset, *form, queue);
-}
-
-void Stager::TryForm(Dataset& dataset, const std::shared_ptr<const PackedForm>& form,
-                     io::IoQueue& queue) {
-  dataset.SetForm(form, "");
-  for (const ExtentId extent : ExtentsToTry(form->catalog())) {
-    const Status tried = TryExtent(dataset, *form, extent, queue);
-    if (tried.has_value()) continue;
-    // Its load will fail too, or succeed: whoever needs it is told then.
-    spdlog::debug("data set '{}': {}", dataset.name(), tried.error().ToString());
+  std::vector<Trial> trials = TryForm(dataset, **form, queue);
+  const plan::PackingAdvice advice = Advise(dataset, **form, trials);
+  const bool is_packed = wanted != Compression::kAuto || advice.is_packed;
+  dataset.SetPackingAdvice(
+      fmt::format("{}: {}", advice.is_packed ? "packed" : "raw", advice.reason));
+  spdlog::info("data set '{}': the plan advises {}: {}{}", dataset.name(),
+               advice.is_packed ? "packed" : "raw", advice.reason,
+               is_packed == advice.is_packed ? "" : "; it is packed, as configured");
+  dataset.SetForm(is_packed ? *form : nullptr, is_packed ? "" : advice.reason);
+  for (Trial& trial : trials) {
+    const PackedForm* const chosen = is_packed ? form->get() : nullptr;
+    const Status kept = Keep(dataset, *catalog, chosen, std::move(trial), queue);
+    if (!kept.has_value()) {
+      spdlog::debug("data set '{}': {}", dataset.name(), kept.error().ToString());
+    }
   }
 }
 
+std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& form,
+                                           io::IoQueue& queue) {
+  std::vector<Trial> trials;
+  for (const ExtentId extent : ExtentsToTry(form.catalog())) {
+    Result<Trial> tried = TryExtent(dataset, form, extent, queue);
+    if (tried.has_value()) {
+      trials.push_back(std::move(*tried));
+    } else {
+      // Its load will fail too, or succeed: whoever needs it is told then.
+      spdlog::debug("data set '{}': {}", dataset.name(), tried.error().ToString());
+    }
+  }
+  return trials;
+}
+
 // Loads an extent before there are homes, so that its size says what the others will take.
-Status Stager::TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
-                         io::IoQueue& queue) {
+Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form,
+                                        ExtentId extent, io::IoQueue& queue) {
   const catalog::Catalog& catalog = form.catalog();
-  const ExtentKey key = form.Key(tier::KeyOf(catalog, extent));
-  const std::uint64_t bytes = catalog.extent(extent).bytes;
-  FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(bytes, ~std::uint64_t{0} - 1));
+  Trial trial{.extent = extent, .raw = {}, .packed = {}};
+  FOREBAY_ASSIGN(trial.raw, AllocateWithPatience(catalog.extent(extent).bytes,
+                                                 ~std::uint64_t{0} - 1));
   std::shared_ptr<Rank> rank;
   {
     std::lock_guard lock(mutex_);
     rank = std::make_shared<Rank>(next_rank_++);
   }
-  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, catalog, extent, *rank, block.bytes()));
-  FOREBAY_ASSIGN(Image image, MakeImage(dataset, &form, key, std::move(block)));
+  const std::int64_t begun_ns = parts_.clock.NowNs();
+  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, catalog, extent, *rank, trial.raw.bytes()));
+  trial.gfs_ns = static_cast<std::uint64_t>(parts_.clock.NowNs() - begun_ns);
+  const std::uint64_t raw_bytes = trial.raw.bytes().size();
+  BeginPacking(raw_bytes);
+  Result<PackedExtent> packed =
+      Pack(form, form.Key(tier::KeyOf(catalog, extent)), trial.raw.bytes());
+  EndPacking(raw_bytes);  // the few that are tried at once are held until the form is decided
+  FOREBAY_ASSIGN(trial.packed, std::move(packed));
+  return trial;
+}
+
+plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& form,
+                                   std::span<const Trial> trials) {
+  if (trials.empty()) return {.is_packed = false, .reason = "no extent could be tried"};
+  double raw = 0, stored = 0, encode_ns = 0, decode_ns = 0, gfs_ns = 0;
+  for (const Trial& trial : trials) {
+    raw += static_cast<double>(trial.raw.bytes().size());
+    stored += static_cast<double>(trial.packed.bytes);
+    encode_ns += static_cast<double>(trial.packed.encode_ns);
+    decode_ns += static_cast<double>(trial.packed.decode_ns);
+    gfs_ns += static_cast<double>(trial.gfs_ns);
+  }
+  // The part with the largest samples decides how much is decoded for one.
+  const auto& fields = form.schema().fields;
+  const auto largest =
+      std::ranges::max_element(fields, {}, &compress::PackField::sample_bytes);
+  plan::ExpectedOrder order{.kind = dataset.options().expected_order};
+  if (order.kind == plan::OrderKind::kBlock) {
+    order.block_samples = kExpectedBlockSamples;
+    order.window_runs = kExpectedWindowRuns;
+  }
+  plan::PackingFacts facts;
+  facts.raw_bytes = form.catalog().total_bytes();
+  facts.ratio = raw / stored;
+  facts.decode_bytes_per_second = raw / std::max(decode_ns, 1.0) * 1e9;
+  facts.encode_bytes_per_second = raw / std::max(encode_ns, 1.0) * 1e9;
+  facts.decode_cores = options_.decode_cores;
+  facts.encode_cores = options_.readers;
+  facts.amplification = plan::ExpectedAmplification(
+      order, {.samples_per_chunk = largest->samples_per_chunk,
+              .sample_bytes = largest->sample_bytes(),
+              .dataset_bytes = facts.raw_bytes,
+              .decoded_cache_bytes = options_.decoded_cache_bytes});
+  facts.needs_all_resident = order.kind == plan::OrderKind::kGlobal;
+  if (raw >= kMeasuredBytesMin) facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
+  std::lock_guard lock(mutex_);
+  facts.ram_bytes = placer_.left().ram_bytes;
+  facts.ssd_bytes = placer_.left().ssd_bytes;
+  return plan::AdvisePacking(facts);
+}
+
+Status Stager::Keep(Dataset& dataset, const catalog::Catalog& catalog, const PackedForm* form,
+                    Trial trial, io::IoQueue& queue) {
+  const ExtentKey raw_key = tier::KeyOf(catalog, trial.extent);
+  const ExtentKey key = form != nullptr ? form->Key(raw_key) : raw_key;
+  Image image;
+  if (form != nullptr) {
+    trial.raw = ArenaBlock();  // makes room for the packed one
+    FOREBAY_ASSIGN(image, PlaceImage(key, trial.packed));
+  } else {
+    FOREBAY_ASSIGN(image, MakeImage(catalog, nullptr, key, std::move(trial.raw)));
+  }
   const plan::Home home = HomeOf(std::nullopt, image.block.bytes().size());
   return Publish(dataset, key, home, std::move(image.block), std::move(image.checksums), queue);
 }
@@ -121,55 +206,61 @@ std::vector<std::uint64_t> Stager::PlanBytes(const catalog::Catalog& catalog,
   return planned;
 }
 
-Result<PackedExtent> Stager::PackWithinBounds(const PackedForm& form, const ExtentKey& key,
-                                              std::span<const std::byte> raw) {
-  {
-    std::unique_lock lock(mutex_);
-    packed_.wait(lock, [&] {
-      return stopping_ || packing_bytes_ == 0 ||
-             raw.size() <= limits::kPackingBytesMax -
-                               std::min(limits::kPackingBytesMax, packing_bytes_);
-    });
-    packing_bytes_ += raw.size();
-  }
-  Result<PackedExtent> packed = PackExtent(form, key, raw, [this] {
-    std::lock_guard lock(mutex_);
-    return stopping_;
+void Stager::BeginPacking(std::uint64_t raw_bytes) {
+  std::unique_lock lock(mutex_);
+  packed_.wait(lock, [&] {
+    const std::uint64_t taken = std::min(limits::kPackingBytesMax, packing_bytes_);
+    return stopping_ || packing_bytes_ == 0 || raw_bytes <= limits::kPackingBytesMax - taken;
   });
-  return packed;
+  packing_bytes_ += raw_bytes;
 }
 
-Result<Stager::Image> Stager::MakeImage(Dataset& dataset, const PackedForm* form,
-                                        const ExtentKey& key, ArenaBlock raw) {
-  std::vector<catalog::Range> pieces;
-  if (form == nullptr) {
-    FOREBAY_TRY(dataset.catalog()->Pieces(key.extent, pieces));
-    tier::ExtentChecksums checksums = tier::ComputeChecksums(key, raw.bytes(), pieces);
-    return Image{.block = std::move(raw), .checksums = std::move(checksums)};
-  }
-  const std::uint64_t raw_bytes = raw.bytes().size();
-  Result<PackedExtent> packed = PackWithinBounds(*form, key, raw.bytes());
-  raw = ArenaBlock();  // makes room for the packed one
-  const auto make = [&]() -> Result<Image> {
-    FOREBAY_TRY(packed);
-    if (packed->escaped_chunks > 0) {
-      spdlog::error("data set '{}': {} chunks of extent {} did not decode to what they were, and "
-                    "are stored as they are", dataset.name(), packed->escaped_chunks,
-                    key.extent.value());
-    }
-    FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(packed->bytes, parts_.next_use(key)));
-    packed->CopyTo(block.bytes());
-    tier::ExtentChecksums checksums =
-        tier::ComputeChecksums(key, block.bytes(), packed->pieces);
-    return Image{.block = std::move(block), .checksums = std::move(checksums)};
-  };
-  Result<Image> image = make();
-  packed = PackedExtent();  // its memory is counted until here
+void Stager::EndPacking(std::uint64_t raw_bytes) {
   {
     std::lock_guard lock(mutex_);
     packing_bytes_ -= raw_bytes;
   }
   packed_.notify_all();
+}
+
+Result<PackedExtent> Stager::Pack(const PackedForm& form, const ExtentKey& key,
+                                  std::span<const std::byte> raw) {
+  FOREBAY_ASSIGN(PackedExtent packed, PackExtent(form, key, raw, [this] {
+                   std::lock_guard lock(mutex_);
+                   return stopping_;
+                 }));
+  if (packed.escaped_chunks > 0) {
+    spdlog::error("{} chunks of extent {} did not decode to what they were, and are stored as "
+                  "they are", packed.escaped_chunks, tier::KeyText(key));
+  }
+  return packed;
+}
+
+Result<Stager::Image> Stager::PlaceImage(const ExtentKey& key, const PackedExtent& packed) {
+  FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(packed.bytes, parts_.next_use(key)));
+  packed.CopyTo(block.bytes());
+  tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
+  return Image{.block = std::move(block), .checksums = std::move(checksums)};
+}
+
+Result<Stager::Image> Stager::MakeImage(const catalog::Catalog& catalog,
+                                        const PackedForm* form, const ExtentKey& key,
+                                        ArenaBlock raw) {
+  if (form == nullptr) {
+    std::vector<catalog::Range> pieces;
+    FOREBAY_TRY(catalog.Pieces(key.extent, pieces));
+    tier::ExtentChecksums checksums = tier::ComputeChecksums(key, raw.bytes(), pieces);
+    return Image{.block = std::move(raw), .checksums = std::move(checksums)};
+  }
+  const std::uint64_t raw_bytes = raw.bytes().size();
+  BeginPacking(raw_bytes);
+  const auto make = [&]() -> Result<Image> {
+    FOREBAY_ASSIGN(const PackedExtent packed, Pack(*form, key, raw.bytes()));
+    raw = ArenaBlock();  // makes room for the packed one
+    return PlaceImage(key, packed);
+  };
+  Result<Image> image = make();
+  EndPacking(raw_bytes);
   return image;
 }
 

@@ -11,6 +11,7 @@
 #include "server/catalog/record_text.h"
 #include "server/stage/packed_form.h"
 #include "server/stream/testing/serve_fixture.h"
+#include "server/tier/scrubber.h"
 
 namespace forebay::stream {
 namespace {
@@ -41,7 +42,7 @@ class StagedStreamTest : public ::testing::Test {
   void AddPictures(std::uint64_t samples = kSamples) {
     std::string pictures, labels;
     for (std::uint64_t s = 0; s < samples; ++s) {
-      pictures += Picture(s);
+      pictures += picture_(s);
       labels += Label(s);
     }
     const auto count = static_cast<std::uint32_t>(samples);
@@ -84,7 +85,7 @@ class StagedStreamTest : public ::testing::Test {
       for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
         const std::uint64_t sample = batch.sample_ids[i];
         seen.insert(sample);
-        EXPECT_EQ(batch.fields[0][i], Picture(sample)) << "sample " << sample;
+        EXPECT_EQ(batch.fields[0][i], picture_(sample)) << "sample " << sample;
         EXPECT_EQ(batch.fields[1][i], Label(sample)) << "sample " << sample;
       }
       decoded_.Add(batch.decode);
@@ -97,6 +98,7 @@ class StagedStreamTest : public ::testing::Test {
 
   std::string StoredForm() const { return serve_->dataset().progress().stored_form; }
 
+  std::string (*picture_)(std::uint64_t) = Picture;
   io::MemoryBackend backend_;
   std::unique_ptr<ServeFixture> serve_;
   std::unique_ptr<CollectingSink> sink_;
@@ -161,6 +163,39 @@ TEST_F(StagedStreamTest, MoreFits) {
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "the GFS was read again";
 }
 
+// The extent that is tried says that all fit in RAM, which the others then do not.
+TEST_F(StagedStreamTest, ExtentsThatTurnOutLargerGoWhereThereIsRoom) {
+  picture_ = [](std::uint64_t sample) {
+    return sample < 100 ? std::string(kPixels, '\7') : ServeFixture::RecordOf(sample, kPixels);
+  };
+  AddPictures(500);
+  Serve(Compression::kBalanced,
+        {.ram_bytes = 384 << 10, .ssd_bytes = 64 << 20, .extent_bytes = 32 << 10});
+  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  EXPECT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 5U);
+  const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
+  ExpectRightEpoch({.batch = 50});
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "something had been evicted";
+}
+
+TEST_F(StagedStreamTest, TheScrubberFindsDamageOfPackedExtents) {
+  AddPictures();
+  Serve(Compression::kBalanced);
+  io::SteadyClock clock;
+  auto scrubber = tier::Scrubber::Create(serve_->cache(), clock, nullptr, {});
+  ASSERT_TRUE(scrubber.has_value());
+  const auto queue = backend_.CreateQueue({.depth = 2});
+  ASSERT_TRUE(queue.has_value());
+  const tier::ExtentRef extent =
+      serve_->cache().FindOn(serve_->dataset().key(ExtentId(0)), tier::TierKind::kRam);
+  ASSERT_TRUE(extent);
+  EXPECT_TRUE(scrubber->ScrubExtent(extent, **queue).has_value());
+  extent->block.bytes()[6] ^= std::byte{1};
+  const Status found = scrubber->ScrubExtent(extent, **queue);
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code(), ErrorCode::kDataLoss);
+}
+
 TEST_F(StagedStreamTest, ARestartFindsWhatWasPackedAndReadsNoGfs) {
   AddPictures();
   const ServeOptions options{.ssd_bytes = 64 << 20, .persist = true};
@@ -209,6 +244,62 @@ TEST_F(StagedStreamTest, ADamagedCopyInRamIsReplaced) {
     ExpectRightEpoch({.batch = 40, .mode = OrderMode::kSequential});
     EXPECT_EQ(serve_->cache().stats(tier::TierKind::kRam).bad_extents, 1U) << "byte " << byte;
   }
+}
+
+TEST_F(StagedStreamTest, AutoPacksWhatWouldNotFitRaw) {
+  AddPictures();
+  const ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 0, .extent_bytes = 32 << 10};
+  Serve(Compression::kAuto, options);
+  EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
+  const stage::DatasetProgress progress = serve_->dataset().progress();
+  EXPECT_THAT(progress.packing_advice, StartsWith("packed: "));
+  EXPECT_THAT(progress.packing_advice, HasSubstr("not at all raw"));
+  EXPECT_EQ(progress.gfs_bytes, kSamples * (kPixels + 1)) << "the trial read something twice";
+  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
+}
+
+TEST_F(StagedStreamTest, AutoKeepsRawWhatFitsInRam) {
+  AddPictures();
+  const ServeOptions options{.ssd_bytes = 64 << 20, .persist = true};
+  Serve(Compression::kAuto, options);
+  EXPECT_THAT(StoredForm(), StartsWith("raw (compress: "));
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, kSamples * (kPixels + 1))
+      << "the trial read something twice";
+  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
+  EXPECT_EQ(decoded_.chunks, 0U);
+  // The next daemon finds it raw and asks nobody.
+  Serve(Compression::kAuto, options);
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
+  EXPECT_THAT(StoredForm(), HasSubstr("an earlier daemon stored it raw"));
+}
+
+TEST_F(StagedStreamTest, AutoKeepsNoiseRaw) {
+  const std::string noise = [] {
+    const std::vector<std::byte> bytes = ServeFixture::RecordFile(300, kPixels);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }();
+  Add("/gfs/images-idx3-ubyte", catalog::IdxText(0x08, {300, kRows, kColumns}, noise));
+  Serve(Compression::kAuto, {.ram_bytes = 256 << 10, .extent_bytes = 32 << 10});
+  EXPECT_THAT(StoredForm(), StartsWith("raw (compress: "));
+}
+
+TEST_F(StagedStreamTest, AForcedProfileIsPackedWhateverTheAdvice) {
+  AddPictures();
+  Serve(Compression::kFast);
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
+  EXPECT_THAT(StoredForm(), StartsWith("packed (fast, "));
+}
+
+TEST_F(StagedStreamTest, AutoFindsWhatAnEarlierDaemonPacked) {
+  AddPictures();
+  ServeOptions options{.ssd_bytes = 64 << 20, .persist = true};
+  Serve(Compression::kBalanced, options);
+  Serve(Compression::kAuto, options);
+  EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
+  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
 }
 
 TEST_F(StagedStreamTest, WhatCannotBePackedStaysRawAndSaysSo) {
