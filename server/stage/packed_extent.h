@@ -30,7 +30,7 @@ struct PackedExtent {
   std::vector<std::vector<std::byte>> records;  // each padded to 8 bytes
   std::vector<catalog::Range> pieces;           // the directory, then the records
   std::uint64_t bytes = 0;                      // of the image
-  std::uint64_t encode_ns = 0, decode_ns = 0;   // of this thread
+  std::uint64_t encode_ns = 0, decode_ns = 0;   // of this thread's processor time
   std::uint32_t escaped_chunks = 0;  // stored as they are: they did not decode to what they were
 
   // `image` has `bytes`.
