@@ -23,11 +23,11 @@ std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes);
 // saves the time to try.
 bool MayBeat(std::span<const std::byte> bytes, std::size_t other_bytes);
 
-// What to ask of MayBeat where planes came to `planes_bytes`. Below an eighth of the samples,
+// What to ask of MayBeat where planes came to `planes_bytes`. Below a 24th of the samples,
 // they are drawn or labelled, and repeat themselves from afar beyond what a probe sees; else
 // they are taken by cameras and the like, where the probe tells.
 inline std::size_t BarBesidePlanes(std::size_t raw_bytes, std::size_t planes_bytes) {
-  return planes_bytes > raw_bytes / 8 ? planes_bytes / 8 * 5 : planes_bytes;
+  return planes_bytes > raw_bytes / 24 ? planes_bytes / 8 * 5 : planes_bytes;
 }
 
 // zstd at `level`, or stored where that is no larger.

@@ -67,7 +67,9 @@ EncodedChunk EncodeBytes(std::span<const std::byte> raw, Profile profile,
   if (profile == Profile::kFast) {
     chunk = {.codec = ChunkCodec::kLz4, .payload = CompressLz4(raw)};
     if (chunk.payload.size() <= worthwhile) return chunk;
-  } else if (MayBeat(raw, profile == Profile::kBalanced ? worthwhile / 2 : worthwhile)) {
+  } else if (MayBeat(raw, profile == Profile::kBalanced
+                               ? worthwhile / 2
+                               : BarBesidePlanes(raw.size(), worthwhile))) {
     const int level = profile == Profile::kBalanced ? 3 : 9;
     chunk = {.codec = ChunkCodec::kZstd, .payload = CompressZstd(raw, level)};
     if (chunk.payload.size() <= worthwhile) return chunk;
