@@ -222,9 +222,13 @@ Status Daemon::OpenDatasets() {
   }
   const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
   if (!request.has_value()) return request.error().WithContext("stage.request");
-  // What readers hold while they copy to SSD must not be planned away; a quarter of a small
-  // arena is enough to make progress with.
-  const std::uint64_t working = store_ ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
+  // What readers hold while they copy to SSD, or pack, must not be planned away; a quarter of a
+  // small arena is enough to make progress with.
+  const bool packs = std::ranges::any_of(config_.datasets, [](const auto& dataset) {
+    return dataset.compression != stage::Compression::kOff;
+  });
+  const std::uint64_t working =
+      store_ || packs ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
   stage::StagerOptions options;
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
   options.requests = static_cast<std::uint32_t>(config_.stage_requests);

@@ -61,7 +61,7 @@ struct UnitSamples {
   std::uint64_t dataset = 0;  // tier::DatasetHash
   std::uint64_t first = 0;
   std::uint32_t count = 0;
-  EpochId epoch;              // of that batch,
+  EpochId epoch = EpochId();  // of that batch,
   std::uint64_t after = 0;    // and the position behind it
 };
 

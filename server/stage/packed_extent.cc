@@ -62,10 +62,16 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
   const compress::PackField& field = form.schema().fields[chunk.field];
   const ChunkShape shape = field.Shape(chunk.tile, chunk.sample_count);
   const std::uint64_t begun_ns = ThreadNs();
-  FOREBAY_ASSIGN(EncodedChunk encoded,
-                 compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}}));
+  Result<EncodedChunk> coded =
+      compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}});
   const std::uint64_t encoded_ns = ThreadNs();
-  if (!DecodesTo(shape, encoded, raw, memory)) {
+  const bool is_refused =
+      !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
+  if (is_refused) return coded.error();
+  EncodedChunk encoded;
+  if (coded.has_value() && DecodesTo(shape, *coded, raw, memory)) {
+    encoded = std::move(*coded);
+  } else {
     encoded = {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
     ++packed.escaped_chunks;
   }

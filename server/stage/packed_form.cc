@@ -18,7 +18,7 @@ using compress::PackField;
 
 namespace {
 
-constexpr std::uint64_t kFormVersion = 1;
+constexpr std::uint64_t kFormVersion = 2;
 constexpr std::uint32_t kSamplesPerChunk = 8;
 constexpr std::uint64_t kChunkBytesMin = 64 * limits::kKiB;  // where samples allow it
 
@@ -169,6 +169,7 @@ tier::ExtentKey PackedForm::Key(const tier::ExtentKey& raw) const {
   words.Le(raw.identity);
   words.Le(kFormVersion);
   words.Le(static_cast<std::uint64_t>(compression_));
+  words.Le(Checksum(compress::WritePackStart(schema_)));  // shapes, which are configured
   return {raw.dataset, raw.extent, Checksum(words.bytes())};
 }
 

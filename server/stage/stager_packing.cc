@@ -22,7 +22,7 @@ constexpr std::uint64_t kMarginPermille = 30;
 // A block order is expected to be the client's default.
 constexpr std::uint64_t kExpectedBlockSamples = 1024, kExpectedWindowRuns = 16;
 // Of a read from the GFS that says something about its bandwidth.
-constexpr double kMeasuredBytesMin = 1e6;
+constexpr std::uint64_t kMeasuredBytesMin = 1'000'000;
 
 // Where a part's extents begin, for parts that matter for the size of the whole.
 std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog) {
@@ -38,6 +38,10 @@ std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog) {
     const bool matters = part_bytes[part] > 0 &&
                          part_bytes[part] >= catalog.total_bytes() / kSmallPartShare;
     if (matters) chosen.push_back(ExtentId(firsts[part]));
+  }
+  if (chosen.empty()) {  // of very many parts the largest stands for all
+    const auto largest = std::ranges::max_element(part_bytes) - part_bytes.begin();
+    chosen.push_back(ExtentId(firsts[static_cast<std::size_t>(largest)]));
   }
   return chosen;
 }
@@ -95,7 +99,7 @@ std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& f
       trials.push_back(std::move(*tried));
     } else {
       // Its load will fail too, or succeed: whoever needs it is told then.
-      spdlog::debug("data set '{}': {}", dataset.name(), tried.error().ToString());
+      spdlog::warn("data set '{}': {}", dataset.name(), tried.error().ToString());
     }
   }
   return trials;
@@ -129,12 +133,20 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
                                    std::span<const Trial> trials) {
   if (trials.empty()) return {.is_packed = false, .reason = "no extent could be tried"};
   double raw = 0, stored = 0, encode_ns = 0, decode_ns = 0, gfs_ns = 0;
+  std::vector<double> part_bytes(form.catalog().part_count(), 0);
+  for (std::uint32_t i = 0; i < form.catalog().extent_count(); ++i) {
+    const catalog::ExtentInfo info = form.catalog().extent(ExtentId(i));
+    part_bytes[info.part] += static_cast<double>(info.bytes);
+  }
+  // What was tried of a part stands for all of it.
   for (const Trial& trial : trials) {
-    raw += static_cast<double>(trial.raw.bytes().size());
-    stored += static_cast<double>(trial.packed.bytes);
-    encode_ns += static_cast<double>(trial.packed.encode_ns);
-    decode_ns += static_cast<double>(trial.packed.decode_ns);
-    gfs_ns += static_cast<double>(trial.gfs_ns);
+    const double part = part_bytes[form.catalog().extent(trial.extent).part];
+    const double weight = part / static_cast<double>(trial.raw.bytes().size());
+    raw += part;
+    stored += weight * static_cast<double>(trial.packed.bytes);
+    encode_ns += weight * static_cast<double>(trial.packed.encode_ns);
+    decode_ns += weight * static_cast<double>(trial.packed.decode_ns);
+    gfs_ns += weight * static_cast<double>(trial.gfs_ns);
   }
   // The part with the largest samples decides how much is decoded for one.
   const auto& fields = form.schema().fields;
@@ -158,7 +170,7 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
               .dataset_bytes = facts.raw_bytes,
               .decoded_cache_bytes = options_.decoded_cache_bytes});
   facts.needs_all_resident = order.kind == plan::OrderKind::kGlobal;
-  if (raw >= kMeasuredBytesMin) facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
+  if (trials.front().raw.bytes().size() >= kMeasuredBytesMin) facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
   std::lock_guard lock(mutex_);
   facts.ram_bytes = placer_.left().ram_bytes;
   facts.ssd_bytes = placer_.left().ssd_bytes;

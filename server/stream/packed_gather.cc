@@ -417,9 +417,11 @@ Result<ChunkRecord> PackedGather::RecordOf(Chunk& chunk, const Means& means,
 }
 
 // A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
-// other copy is any better. What comes from SSD has been compared with its checksum.
+// other copy is any better. What comes from SSD has been compared with its checksum. What was
+// packed at staging is packed anew.
 void PackedGather::BlameTier(const Chunk& chunk, const Means& means) const {
   const tier::ExtentRef& extent = means.refs[chunk.extent_index];
+  if (source_->IsMadeHere()) return means.bad.push_back(extent);
   if (extent->tier != tier::TierKind::kRam) return;
   const bool is_known = chunk.at.piece < extent->sums().pieces.size();
   const std::span<const std::byte> bytes =

@@ -28,8 +28,11 @@ std::string Text(const std::vector<std::byte>& bytes) {
 // A movie of `samples` frames of 32 x 48 in chunks of 8.
 PackModel Movie(std::size_t samples) {
   PackModel model;
-  compress::PackField field{.name = "frame", .kind = compress::FieldKind::kImage,
-                            .dtype = Dtype::kU8, .rank = 2};
+  compress::PackField field;
+  field.name = "frame";
+  field.kind = compress::FieldKind::kImage;
+  field.dtype = Dtype::kU8;
+  field.rank = 2;
   field.extent = field.tile = {32, 48, 1, 1};
   model.schema.fields = {field};
   for (std::size_t s = 0; s < samples; ++s) {

@@ -75,6 +75,8 @@ class StagedUnits final : public UnitSource {
     return directory_->ChunkAt(unit.piece - 1 + index);
   }
 
+  bool IsMadeHere() const override { return true; }
+
  private:
   const stage::PackedForm& form_;
   std::optional<stage::PackedDirectory> directory_;

@@ -46,6 +46,8 @@ class UnitSource {
   // kDataLoss where it would lie outside of its extent.
   virtual Result<catalog::PackChunk> ChunkOf(const UnitPlace& unit,
                                              std::uint32_t index) const = 0;
+  // Whether the chunks were made by the daemon, which can make them again from the GFS.
+  virtual bool IsMadeHere() const { return false; }
 };
 
 }  // namespace forebay::stream
