@@ -170,7 +170,9 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
               .dataset_bytes = facts.raw_bytes,
               .decoded_cache_bytes = options_.decoded_cache_bytes});
   facts.needs_all_resident = order.kind == plan::OrderKind::kGlobal;
-  if (trials.front().raw.bytes().size() >= kMeasuredBytesMin) facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
+  if (trials.front().raw.bytes().size() >= kMeasuredBytesMin) {
+    facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
+  }
   std::lock_guard lock(mutex_);
   facts.ram_bytes = placer_.left().ram_bytes;
   facts.ssd_bytes = placer_.left().ssd_bytes;
