@@ -15,6 +15,7 @@ SEED = 7
 BLOCK = 8                 # samples of a run: a chunk's
 WINDOW = 16               # runs
 GFS_MB_PER_S = 150        # a node's share of a busy GFS; slower than one core decodes
+EXTENT = "4MiB"
 PROFILE = "balanced"
 WARM = 1                  # epochs before those that are timed
 
@@ -155,7 +156,7 @@ class ServiceRow:
             "pack": lambda _round: self._cold_epoch(self.pack, "pack")})
         seconds = {name: [report["epochs"][0]["seconds"] for report in reports]
                    for name, reports in results.items()}
-        settings = f"GFS {GFS_MB_PER_S} MB/s, first epoch, order block"
+        settings = f"GFS {GFS_MB_PER_S} MB/s, extents of {EXTENT}, first epoch, order block"
         for name, values in seconds.items():
             self.suite.inform(f"codec.gfs.{name}_epoch1", "s", values, settings=settings)
         gains = ratios(seconds["raw"], seconds["pack"])
@@ -168,5 +169,7 @@ class ServiceRow:
                                     bandwidth_mb_per_s=GFS_MB_PER_S) as gfs:
             machine.drop_caches()
             machine.fill_cache(sorted(path.iterdir()))
-            with self._daemon(gfs.mount, layout, stage_at_start=False) as service:
+            # As many extents as a large data set has: a window of the order needs few of them.
+            with self._daemon(gfs.mount, layout, stage_at_start=False,
+                              extent=EXTENT) as service:
                 return self._consume(service, "block", 1)
