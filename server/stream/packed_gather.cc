@@ -13,7 +13,6 @@
 
 namespace forebay::stream {
 
-using catalog::PackChunk;
 using compress::ChunkRecord;
 using compress::PackContext;
 using compress::PackField;
@@ -28,23 +27,11 @@ std::uint64_t NowNs() {
       std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-catalog::Range PieceOf(const PackChunk& chunk) {
-  return {.extent = chunk.extent, .offset = chunk.image_offset, .length = chunk.bytes()};
-}
-
-// Memory for `bytes`, kept for the next time.
-Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes) {
-  if (buffer.size() < bytes) {
-    buffer = io::AlignedBuffer();  // never both at once
-    FOREBAY_ASSIGN(buffer, io::AlignedBuffer::Create(static_cast<std::size_t>(bytes)));
-  }
-  return buffer.span();
-}
-
 }  // namespace
 
 Status PackedGather::Plan(const StreamSpec& spec, const Wanted& wanted) {
   source_ = UnitSource::Of(spec);
+  reader_.Begin(source_->IsMadeHere());
   row_count_ = wanted.samples.size();
   PlanUnits(spec, wanted);
   PlanChunks(wanted.all_extents);
@@ -122,7 +109,7 @@ Status PackedGather::FindChunks(const Means& means) {
   wanted.reserve(chunks_.size());
   for (const Unit& unit : units_) {
     for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-      Chunk& chunk = chunks_[unit.first_chunk + i];
+      PlacedChunk& chunk = chunks_[unit.first_chunk + i];
       wanted.push_back({.unit = unit.place, .index = i, .extent_index = chunk.extent_index,
                         .at = &chunk.at});
     }
@@ -201,60 +188,21 @@ Status PackedGather::FillField(std::uint32_t field, const Means& means, Assemble
 // `read_end` behind them. A unit too large for a wave is read chunk by chunk when it is decoded.
 Status PackedGather::ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
                                AssembledBatch& batch, std::uint32_t& read_end) {
-  std::vector<Chunk*> wave;
+  std::vector<PlacedChunk*> wave;
   std::uint64_t wave_bytes = 0;
   for (read_end = unit; read_end < end; ++read_end) {
-    Unit& next = units_[read_end];
-    std::uint64_t bytes = 0;
-    const std::span<Chunk> chunks =
+    const Unit& next = units_[read_end];
+    const std::span<PlacedChunk> chunks =
         std::span(chunks_).subspan(next.first_chunk, next.chunk_count);
-    for (Chunk& chunk : chunks) {
-      chunk.record = {};
-      if (means.refs[chunk.extent_index]->tier != tier::TierKind::kSsd) continue;
-      bytes += fetch::AlignedBytes(PieceOf(chunk.at));
-    }
+    const std::uint64_t bytes = ChunkReader::SsdBytes(means, chunks);
     if (wave_bytes + bytes > limits::kDecodeReadBytesMax) {
       if (read_end == unit) ++read_end;
       break;
     }
     wave_bytes += bytes;
-    for (Chunk& chunk : chunks) {
-      if (means.refs[chunk.extent_index]->tier == tier::TierKind::kSsd) wave.push_back(&chunk);
-    }
+    for (PlacedChunk& chunk : chunks) wave.push_back(&chunk);
   }
-  if (wave.empty()) return {};
-  FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(read_buffer_, wave_bytes));
-  return ReadFromSsd(wave, memory, means, batch);
-}
-
-Status PackedGather::ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> memory,
-                                 const Means& means, AssembledBatch& batch) {
-  std::vector<fetch::PieceRead> reads;
-  std::uint64_t used = 0;
-  for (Chunk* chunk : chunks) {
-    const tier::ResidentExtent& extent = *means.refs[chunk->extent_index];
-    const catalog::Range piece = PieceOf(chunk->at);
-    if (chunk->at.piece >= extent.sums().pieces.size()) {
-      means.bad.push_back(means.refs[chunk->extent_index]);
-      return Error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
-                                                     tier::KeyText(extent.key),
-                                                     extent.sums().pieces.size()));
-    }
-    const std::uint64_t cell = fetch::AlignedBytes(piece);
-    reads.push_back({.extent = &extent, .piece = piece,
-                     .checksum = extent.sums().pieces[chunk->at.piece],
-                     .memory = memory.subspan(used, cell)});
-    chunk->record = memory.subspan(used + fetch::LeadBytes(piece), piece.length);
-    used += cell;
-    batch.ssd_bytes += piece.length;
-  }
-  std::vector<fetch::PieceFailure> failures;
-  FOREBAY_TRY(fetch::ReadPieces(means.queue, reads, failures));
-  if (failures.empty()) return {};
-  for (const fetch::PieceFailure& failure : failures) {
-    means.bad.push_back(means.refs[chunks[failure.index]->extent_index]);
-  }
-  return Error(ErrorCode::kDataLoss, failures.front().error.message());
+  return reader_.ReadWave(means, wave, batch);
 }
 
 Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& batch) {
@@ -318,17 +266,17 @@ Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t cou
   const PackField& field = source_->schema().fields[unit.field];
   const std::uint64_t row_bytes = row_bytes_[unit.field];
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-    Chunk& chunk = chunks_[unit.first_chunk + i];
-    FOREBAY_ASSIGN(const ChunkRecord record, RecordOf(chunk, means, batch));
+    PlacedChunk& chunk = chunks_[unit.first_chunk + i];
+    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
     const std::uint64_t begun_ns = NowNs();
     const TileRequest request = TileRequest::Samples(
         field, chunk.at.entry.first_sample + first.index, count,
         slot_.subspan(begins_[unit.field] + first.row * row_bytes, count * row_bytes));
-    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     const Status decoded =
         compress::DecodeTile(pack, chunk.at.entry, record, request, ScratchFor(chunk));
     if (!decoded.has_value()) {
-      BlameTier(chunk, means);
+      reader_.BlameTier(means, chunk);
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -345,9 +293,10 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
   decoded.samples = unit.samples.count;
   if (!field.variable()) decoded.bytes = fetch::RawBytes(field.sample_bytes() * decoded.samples);
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-    Chunk& chunk = chunks_[unit.first_chunk + i];
+    PlacedChunk& chunk = chunks_[unit.first_chunk + i];
     const compress::ChunkEntry& entry = chunk.at.entry;
-    FOREBAY_ASSIGN(const ChunkRecord record, RecordOf(chunk, means, batch));
+    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
+    FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
     if (field.variable() && i == 0) {
       const std::uint64_t bytes =
           entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
@@ -372,7 +321,6 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                                      unit.samples.first, field.name));
     }
     const std::uint64_t begun_ns = NowNs();
-    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     const std::span<std::byte> scratch = ScratchFor(chunk);
     const Status status =
         field.variable()
@@ -383,7 +331,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                    TileRequest::Samples(field, entry.first_sample,
                                                         decoded.samples, out), scratch);
     if (!status.has_value()) {
-      BlameTier(chunk, means);
+      reader_.BlameTier(means, chunk);
       return status.error();
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -391,47 +339,6 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
   batch.decode.chunks += unit.chunk_count;
   batch.decode.bytes += decoded.bytes.size();
   return decoded;
-}
-
-// The chunk's record, checked, wherever it lies.
-Result<ChunkRecord> PackedGather::RecordOf(Chunk& chunk, const Means& means,
-                                           AssembledBatch& batch) {
-  const tier::ResidentExtent& extent = *means.refs[chunk.extent_index];
-  std::span<const std::byte> bytes = chunk.record;
-  if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
-    const std::span<const std::byte> image = extent.block.bytes();
-    FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
-    bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
-    batch.ram_bytes += bytes.size();
-  } else if (bytes.empty()) {
-    Chunk* one[] = {&chunk};
-    FOREBAY_ASSIGN(const std::span<std::byte> memory,
-                   Grow(late_buffer_, fetch::AlignedBytes(PieceOf(chunk.at))));
-    FOREBAY_TRY(ReadFromSsd(one, memory, means, batch));
-    bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
-  }
-  const Result<ChunkRecord> record = compress::ReadChunkRecord(
-      {.schema = source_->schema(), .identity = chunk.at.identity}, chunk.at.entry, bytes);
-  if (!record.has_value()) BlameTier(chunk, means);
-  return record;
-}
-
-// A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
-// other copy is any better. What comes from SSD has been compared with its checksum. What was
-// packed at staging is packed anew.
-void PackedGather::BlameTier(const Chunk& chunk, const Means& means) const {
-  const tier::ExtentRef& extent = means.refs[chunk.extent_index];
-  if (source_->IsMadeHere()) return means.bad.push_back(extent);
-  if (extent->tier != tier::TierKind::kRam) return;
-  const bool is_known = chunk.at.piece < extent->sums().pieces.size();
-  const std::span<const std::byte> bytes =
-      extent->block.bytes().subspan(chunk.at.image_offset, chunk.at.bytes());
-  if (is_known && tier::VerifyPiece(extent->key, PieceOf(chunk.at),
-                                    extent->sums().pieces[chunk.at.piece], bytes)
-                      .has_value()) {
-    return;
-  }
-  means.bad.push_back(extent);
 }
 
 // Copies the values of a variable field aside, until all lengths are known.
@@ -450,7 +357,7 @@ Status PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
   return {};
 }
 
-std::span<std::byte> PackedGather::ScratchFor(const Chunk& chunk) {
+std::span<std::byte> PackedGather::ScratchFor(const PlacedChunk& chunk) {
   const std::size_t bytes = compress::RecordScratchBytes(source_->schema(), chunk.at.entry);
   if (scratch_.size() < bytes) {
     scratch_ = fetch::RawBytes();

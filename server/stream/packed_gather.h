@@ -12,9 +12,8 @@
 #include "compress/decode/chunk_record.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
-#include "server/fetch/piece_reader.h"
-#include "server/io/aligned_buffer.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/chunk_reader.h"
 #include "server/stream/chunk_finder.h"
 
 namespace forebay::stream {
@@ -40,13 +39,7 @@ class PackedGather {
   void Forget();
   std::span<const ExtentId> extents() const { return extents_; }
 
-  // What Fill works with; borrowed. `refs` are extents(), in order.
-  struct Means {
-    std::span<const tier::ExtentRef> refs;
-    tier::RamArena& slots;
-    io::IoQueue& queue;
-    std::vector<tier::ExtentRef>& bad;  // receives extents whose bytes were wrong
-  };
+  using Means = PackedMeans;
   // Fills batch.fields, all in one slot. kResourceExhausted where slot memory is short: worth
   // repeating later. kDataLoss, with `bad`: worth repeating once they were fetched anew.
   Status Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch);
@@ -66,11 +59,6 @@ class PackedGather {
   struct User {
     std::uint32_t unit = 0, row = 0, index = 0;
   };
-  struct Chunk {
-    catalog::PackChunk at;                  // found by Fill
-    std::uint32_t extent_index = 0;         // in extents_
-    std::span<const std::byte> record = {};  // empty: not read yet
-  };
   // Where a row's value of a variable field lies.
   struct Value {
     std::uint64_t offset = 0, length = 0;
@@ -83,18 +71,13 @@ class PackedGather {
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
                    AssembledBatch& batch, std::uint32_t& read_end);
-  Status ReadFromSsd(std::span<Chunk*> chunks, std::span<std::byte> memory, const Means& means,
-                     AssembledBatch& batch);
   Status FillUnit(Unit& unit, const Means& means, AssembledBatch& batch);
   std::uint32_t RunLength(const Unit& unit, std::uint32_t first) const;
-  void BlameTier(const Chunk& chunk, const Means& means) const;
   Status DecodeRows(Unit& unit, const User& first, std::uint32_t count, const Means& means,
                     AssembledBatch& batch);
   Result<fetch::DecodedUnit> DecodeUnit(Unit& unit, const Means& means, AssembledBatch& batch);
-  Result<compress::ChunkRecord> RecordOf(Chunk& chunk, const Means& means,
-                                         AssembledBatch& batch);
   Status TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
-  std::span<std::byte> ScratchFor(const Chunk& chunk);
+  std::span<std::byte> ScratchFor(const PlacedChunk& chunk);
   void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
 
   fetch::DecodedCache& decoded_;
@@ -105,7 +88,7 @@ class PackedGather {
   std::vector<std::uint32_t> field_units_;     // field -> first unit; one more at the end
   std::vector<User> users_;                    // by unit
   std::vector<User> unsorted_;
-  std::vector<Chunk> chunks_;
+  std::vector<PlacedChunk> chunks_;
   std::vector<ExtentId> extents_;
   std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
@@ -115,7 +98,7 @@ class PackedGather {
   std::vector<std::vector<Value>> values_;     // of variable fields, per row, in value_bytes_
   std::vector<std::byte> value_bytes_;
   std::uint64_t total_bytes_ = 0;
-  io::AlignedBuffer read_buffer_, late_buffer_;
+  ChunkReader reader_;
   fetch::RawBytes scratch_;
 };
 
