@@ -104,9 +104,13 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();
+  // Where blocks cover frames exactly, frames are decoded where they belong.
+  const bool in_place = shape.columns == memory.stride && shape.rows % kPackedRows == 0 &&
+                        reinterpret_cast<std::uintptr_t>(samples.data()) % alignof(T) == 0;
+  const T* previous = nullptr;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
-    T* const current = memory.frames[t % 2].data();
-    const T* const previous = t > 0 ? memory.frames[(t + 1) % 2].data() : nullptr;
+    std::byte* const out = samples.data() + t * shape.frame_samples() * sizeof(T);
+    T* const current = in_place ? reinterpret_cast<T*>(out) : memory.frames[t % 2].data();
     for (std::uint32_t row = 0; row < memory.block_rows; ++row) {
       const std::size_t at = std::size_t{row} * kPackedRows * memory.stride;
       const T* const zeros = memory.zeros.data();
@@ -122,15 +126,15 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
                            .mask = static_cast<T>((1U << shape.bits) - 1)},
                           next, kernel);
       codes += memory.block_columns;
-      std::byte* out = samples.data() + (t * shape.frame_samples() +
-                                         std::size_t{row} * kPackedRows * shape.columns) *
-                                            sizeof(T);
+      if (in_place) continue;
+      // Row of blocks by row of blocks, while they lie in the nearest cache.
       const std::uint32_t rows = std::min(kPackedRows, shape.rows - row * kPackedRows);
       for (std::uint32_t y = 0; y < rows; ++y) {
-        std::memcpy(out + std::size_t{y} * shape.columns * sizeof(T),
+        std::memcpy(out + (std::size_t{row} * kPackedRows + y) * shape.columns * sizeof(T),
                     current + at + y * memory.stride, shape.columns * sizeof(T));
       }
     }
+    previous = current;
   }
   return {};
 }

@@ -76,7 +76,10 @@ class CodedChunkEncoder {
   bool IsPlain() {
     if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
     if (options_.bound.mode != BoundMode::kLossless) return false;
-    if (options_.profile == Profile::kBalanced && raw_.size() > kSmallBytes) {
+    // Words have the same planes in both profiles, and what lies around those is the slower part.
+    const bool hurried = options_.profile == Profile::kBalanced ||
+                         (options_.profile == Profile::kFast && shape_.element_bytes() == 2);
+    if (hurried && raw_.size() > kSmallBytes) {
       return shape_.element_bytes() == 1 ? FillsItsRange<std::uint8_t>(kGapsPlainBytes, 1)
                                          : shape_.element_bytes() == 2 &&
                                                geometry_.channels == 1 &&
