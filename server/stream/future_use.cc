@@ -49,23 +49,40 @@ bool StreamFuture::IsMine(std::uint64_t position) const {
   return position % spec_->plan.global_batch() / rank_batch == spec_->rank;
 }
 
-std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
+std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId epoch,
+                                      std::uint64_t from) {
   constexpr std::uint32_t kExaminedMax = 64;
-  std::lock_guard lock(mutex_);
+  const std::uint64_t hash = (samples.first * 2 + epoch.value() % 2) * 0x9E3779B97F4A7C15ULL;
+  Soonest& known = soonest_[(hash >> 32) % soonest_.size()];
+  const bool is_it = known.count != 0 && known.count == samples.count &&
+                     known.first == samples.first && known.epoch == epoch;
+  if (is_it && known.from <= from && from <= known.soonest) return known.soonest;
   const std::uint64_t size = spec_->selection->size();
   const std::uint32_t stride = (samples.count + kExaminedMax - 1) / kExaminedMax;
+  std::array<std::uint64_t, kExaminedMax> values;
+  std::size_t selected = 0;
+  for (std::uint32_t i = 0; i < samples.count; i += stride) {
+    const std::uint64_t index = spec_->selection->IndexOf(SampleId(samples.first + i));
+    if (index < size) values[selected++] = index;
+  }
+  const std::span positions = std::span(values).first(selected);
+  OrderOf(epoch).Inverse(positions);
+  std::uint64_t soonest = ~std::uint64_t{0};
+  for (const std::uint64_t position : positions) {
+    if (position >= from && IsMine(position)) soonest = std::min(soonest, position);
+  }
+  known = {.first = samples.first, .count = samples.count, .epoch = epoch, .from = from,
+           .soonest = soonest};
+  return soonest;
+}
+
+std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
+  std::lock_guard lock(mutex_);
   for (std::uint32_t later = 0; later < 2; ++later) {
     const EpochId epoch(epoch_.value() + later);
-    const Order& order = OrderOf(epoch);
     std::uint64_t from = later == 0 ? position_ : 0;
     if (epoch == samples.epoch) from = std::max(from, samples.after);
-    std::uint64_t soonest = ~std::uint64_t{0};
-    for (std::uint32_t i = 0; i < samples.count; i += stride) {
-      const std::uint64_t index = spec_->selection->IndexOf(SampleId(samples.first + i));
-      if (index >= size) continue;
-      const std::uint64_t position = order.Inverse(index).value();
-      if (position >= from && IsMine(position)) soonest = std::min(soonest, position);
-    }
+    const std::uint64_t soonest = SoonestOf(samples, epoch, from);
     if (soonest == ~std::uint64_t{0}) continue;
     const std::uint64_t passed = later == 0 ? 0 : spec_->plan.sample_count();
     return (passed + soonest - std::min(position_, passed + soonest)) /

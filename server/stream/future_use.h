@@ -2,6 +2,7 @@
 // the inverse of a stream's order says at which position each sample of the extent stands.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,7 @@ class StreamFuture {
  public:
   explicit StreamFuture(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
 
-  // The reader has asked for this position of this epoch.
+  // A batch that ends before this position of this epoch has been put together.
   void Advance(EpochId epoch, std::uint64_t position);
   // Steps until `extent` is needed (0: now or any moment), counting into the next epoch.
   std::uint64_t StepsUntil(ExtentId extent);
@@ -38,6 +39,15 @@ class StreamFuture {
     std::uint64_t last = 0;
   };
   Reach ReachOf(ExtentId extent, EpochId epoch);
+  // Of some samples, in one epoch: `soonest` is the first of this rank's positions from `from`
+  // on, ~0 where there is none, so that it is the first from any position between the two.
+  struct Soonest {
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;  // 0: nothing is known
+    EpochId epoch;
+    std::uint64_t from = 0, soonest = 0;
+  };
+  std::uint64_t SoonestOf(const fetch::UnitSamples& samples, EpochId epoch, std::uint64_t from);
   const Order& OrderOf(EpochId epoch);  // of epoch_ or the one after it
   bool IsMine(std::uint64_t position) const;
 
@@ -47,6 +57,9 @@ class StreamFuture {
   std::uint64_t position_ = 0;
   std::unordered_map<std::uint64_t, Reach> reaches_;  // of epoch_ and the one after it
   std::optional<Order> orders_[2];                    // likewise, by parity
+  // The cache asks about all that it keeps, for every newcomer: each answer costs an inverse
+  // permutation per sample. By hash; the later takes the place.
+  std::array<Soonest, 512> soonest_;
 };
 
 // All open streams. Thread-safe.

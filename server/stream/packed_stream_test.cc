@@ -184,6 +184,17 @@ TEST_F(PackedStreamTest, ABlockOrderThatFitsTheCacheDecodesEveryChunkOnce) {
   session->Close();
 }
 
+// What a delivered batch was the last to need makes room for the next window at once.
+TEST_F(PackedStreamTest, ABlockOrderNeedsNoMoreThanOneWindow) {
+  Start(Movie(256), {.workers = 1, .decoded_bytes = 5 * (8 * 32 * 48 + 256)});
+  auto session = Open({.batch = 16, .mode = OrderMode::kBlock, .block_samples = 8,
+                       .window_runs = 4});
+  PullEpoch(*session, 1);
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_EQ(Decoded().bytes, PayloadBytes());
+  session->Close();
+}
+
 TEST_F(PackedStreamTest, AGlobalOrderBeyondTheCacheDecodesMore) {
   Start(Movie(256), {.decoded_bytes = 4 * 8 * 32 * 48});
   auto session = Open({.batch = 8});

@@ -240,7 +240,7 @@ void StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatc
   }
   if (sink_ == nullptr) return;
   if (!outcome.has_value()) return sink_->Fail(job->name, outcome.error());
-  future_->Advance(job->name.epoch, outcome->first_position);
+  future_->Advance(job->name.epoch, outcome->first_position + outcome->sample_ids.size());
   sink_->Deliver(id, *outcome, slot);
 }
 

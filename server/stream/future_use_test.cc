@@ -1,0 +1,113 @@
+// When samples are needed next, against a walk through the order.
+#include "server/stream/future_use.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::stream {
+namespace {
+
+constexpr std::uint64_t kSamples = 203;
+constexpr std::uint64_t kBatch = 8;
+
+class FutureUseTest : public ::testing::Test {
+ protected:
+  void Start(const ServeFixture::Ask& ask) {
+    ASSERT_TRUE(
+        backend_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, 64)).has_value());
+    auto made = ServeFixture::Create(backend_, 64, {});
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    serve_ = std::move(*made);
+    ASSERT_TRUE(serve_->StageAll().has_value());
+    sink_ = serve_->MakeSink();
+    auto session = serve_->Open(ask, *sink_);
+    ASSERT_TRUE(session.has_value()) << session.error().ToString();
+    spec_ = std::make_shared<const StreamSpec>((*session)->spec());
+    (*session)->Close();
+    future_ = std::make_unique<StreamFuture>(spec_);
+  }
+
+  // Steps from `position` on until this rank needs any of the samples, by looking at all
+  // positions of two epochs in turn.
+  std::uint64_t Walked(std::uint32_t epoch, std::uint64_t position,
+                       const fetch::UnitSamples& unit) const {
+    for (std::uint32_t later = 0; later < 2; ++later) {
+      const Order order(spec_->order, EpochId(epoch + later));
+      std::uint64_t from = later == 0 ? position : 0;
+      if (unit.epoch == EpochId(epoch + later)) from = std::max(from, unit.after);
+      for (std::uint64_t at = from; at < kSamples; ++at) {
+        const std::uint64_t sample = order.Forward(Position(at));
+        const bool is_mine = at % kBatch / (kBatch / spec_->plan.ranks()) == spec_->rank;
+        if (!is_mine || sample < unit.first || sample >= unit.first + unit.count) continue;
+        return (later * kSamples + at - std::min(position, later * kSamples + at)) / kBatch;
+      }
+    }
+    return fetch::kNeverUsed;
+  }
+
+  void ExpectAsWalked() {
+    for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+      for (std::uint64_t position = 0; position <= kSamples + 5; position += 7) {
+        future_->Advance(EpochId(epoch), position);
+        for (std::uint64_t first = 0; first + 5 <= kSamples; first += 5) {
+          for (const std::uint64_t after : {std::uint64_t{0}, position, position + 2 * kBatch}) {
+            const fetch::UnitSamples unit{.first = first, .count = 5, .epoch = EpochId(epoch),
+                                          .after = after};
+            ASSERT_EQ(future_->StepsUntilAny(unit), Walked(epoch, position, unit))
+                << "epoch " << epoch << ", position " << position << ", samples from " << first
+                << ", needed after " << after;
+          }
+        }
+      }
+    }
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<ServeFixture> serve_;
+  std::unique_ptr<CollectingSink> sink_;
+  std::shared_ptr<const StreamSpec> spec_;
+  std::unique_ptr<StreamFuture> future_;
+};
+
+TEST_F(FutureUseTest, SaysWhatAWalkThroughAGlobalOrderSays) {
+  Start({.batch = kBatch});
+  ExpectAsWalked();
+}
+
+TEST_F(FutureUseTest, SaysWhatAWalkThroughABlockOrderSays) {
+  Start({.batch = kBatch, .mode = OrderMode::kBlock, .block_samples = 8, .window_runs = 3});
+  ExpectAsWalked();
+}
+
+TEST_F(FutureUseTest, LooksAtTheBatchesOfItsRankOnly) {
+  Start({.batch = kBatch, .ranks = 4, .rank = 2});
+  ExpectAsWalked();
+}
+
+// What was said of other positions, or of as many samples elsewhere, is not said again.
+TEST_F(FutureUseTest, FollowsAReaderThatGoesBack) {
+  Start({.batch = kBatch});
+  for (const std::uint64_t position : {150U, 10U, 90U, 0U, 203U, 40U}) {
+    future_->Advance(EpochId(1), position);
+    for (std::uint64_t first = 0; first < 200; ++first) {
+      for (const std::uint32_t count : {1U, 3U}) {
+        const fetch::UnitSamples unit{.first = first, .count = count};
+        ASSERT_EQ(future_->StepsUntilAny(unit), Walked(1, position, unit)) << first;
+      }
+    }
+  }
+}
+
+TEST_F(FutureUseTest, NobodyNeedsWhatIsNotSelected) {
+  Start({.batch = kBatch, .selection = "range:0:100"});
+  EXPECT_EQ(future_->StepsUntilAny({.first = 100, .count = 50}), fetch::kNeverUsed);
+  EXPECT_NE(future_->StepsUntilAny({.first = 99, .count = 2}), fetch::kNeverUsed);
+}
+
+}  // namespace
+}  // namespace forebay::stream
