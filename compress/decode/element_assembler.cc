@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "compress/decode/byte_table.h"
+#include "compress/decode/linear_values.h"
+#include "compress/decode/wave_decoder.h"
 #include "compress/format/colour.h"
 #include "compress/format/element_code.h"
 #include "compress/format/quantiser.h"
@@ -209,11 +212,51 @@ bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
          job.stages->dictionary_count;
 }
 
+// The one plane that has samples, where elements are f32 on a linear scale, in one channel and
+// without a dictionary; planes above and below it may be constant. Nothing where that is not so.
+std::optional<LinearRun> AsLinearRun(const AssemblyJob& job) {
+  const ChunkStages& stages = *job.stages;
+  if (job.shape->dtype != Dtype::kF32 || stages.quantiser.kind != QuantiserKind::kLinear ||
+      job.geometry->channels != 1 || stages.dictionary_count > 0) {
+    return std::nullopt;
+  }
+  LinearRun run = {.step = stages.quantiser.linear_step, .mask_count = stages.mask_count};
+  std::uint64_t constant = 0;
+  unsigned shift = 0;
+  for (std::size_t p = 0; p < stages.plane_count; ++p) {
+    const PlaneSource& plane = job.planes[p];
+    if (plane.samples == nullptr) {
+      constant |= static_cast<std::uint64_t>(plane.constant) << shift;
+    } else if (run.samples != nullptr || shift + stages.shift >= 32) {
+      return std::nullopt;
+    } else {
+      run.samples = plane.samples + job.first_sample * job.geometry->sample_pixels *
+                                        plane.sample_bytes;
+      run.sample_bytes = static_cast<std::uint8_t>(plane.sample_bytes);
+      run.sample_mask = (1U << stages.plane_bits[p]) - 1;
+      run.shift = static_cast<std::uint8_t>(shift + stages.shift);
+    }
+    shift += stages.plane_bits[p];
+  }
+  if (run.samples == nullptr) return std::nullopt;
+  // A sum, since what is constant and what is not have no bit in common.
+  run.base = static_cast<std::uint32_t>(stages.offset + (constant << stages.shift));
+  for (std::uint32_t m = 0; m < stages.mask_count; ++m) {
+    run.masks[m] = job.masks[m].data();
+    run.patterns[m] = static_cast<std::uint32_t>(stages.masks[m].pattern);
+  }
+  return run;
+}
+
 }  // namespace
 
 Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
   // What is out of the ordinary goes the common way, which knows what to do about it.
   if (IsByteDictionary(job) && LookUpBytes(job, out)) return {};
+  if (const std::optional<LinearRun> run = AsLinearRun(job)) {
+    EmitLinearValues(*run, out.size() / sizeof(float), out.data(), BestWaveKernel());
+    return {};
+  }
   const bool quantised = job.stages->is_quantised();
   switch (job.shape->element_bytes()) {
     case 1:

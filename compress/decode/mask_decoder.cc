@@ -1,11 +1,42 @@
 #include "compress/decode/mask_decoder.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kShortRun = 64;
+
+// Short runs are written in steps of 16 bytes, up to 15 beyond their end, where the next one goes.
+void FillRun(std::uint8_t value, std::size_t length, std::span<std::uint8_t> rest) {
+  if (length > kShortRun || rest.size() < kShortRun) {
+    std::fill_n(rest.begin(), length, value);
+    return;
+  }
+  std::array<std::uint8_t, 16> step;
+  step.fill(value);
+  for (std::size_t i = 0; i < length; i += step.size()) {
+    std::memcpy(rest.data() + i, step.data(), step.size());
+  }
+}
+
+// Flips elements that are set a period before, frame by frame, so that what is read was written
+// before and not in the same loop.
+void FlipByPrevious(std::size_t period, std::span<std::uint8_t> mask) {
+  for (std::size_t begin = period; begin < mask.size(); begin += period) {
+    const std::size_t count = std::min(period, mask.size() - begin);
+    std::uint8_t* __restrict const here = mask.data() + begin;
+    const std::uint8_t* __restrict const before = here - period;
+    for (std::size_t i = 0; i < count; ++i) here[i] = static_cast<std::uint8_t>(here[i] ^ before[i]);
+  }
+}
+
+}  // namespace
 
 Status ExpandRuns(std::span<const std::byte> runs, std::size_t elements, std::size_t period,
                   std::span<std::uint8_t> mask) {
@@ -21,15 +52,11 @@ Status ExpandRuns(std::span<const std::byte> runs, std::size_t elements, std::si
     }
     if (length == 0 && value == 1) return Error(ErrorCode::kDataLoss, "mask: an empty run");
     const std::size_t fill = std::min<std::size_t>(length, mask.size() - at);
-    std::fill_n(mask.begin() + static_cast<std::ptrdiff_t>(at), fill, value);
+    FillRun(value, fill, mask.subspan(at));
     at += fill;
     value ^= 1;
   }
-  if (period > 0) {
-    for (std::size_t i = period; i < mask.size(); ++i) {
-      mask[i] = static_cast<std::uint8_t>(mask[i] ^ mask[i - period]);
-    }
-  }
+  if (period > 0) FlipByPrevious(period, mask);
   return {};
 }
 

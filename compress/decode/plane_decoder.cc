@@ -33,19 +33,29 @@ Error MissingPredictor(std::uint64_t id) {
                    ", which is not at hand; give the folder in which its file lies");
 }
 
+template <typename T>
+T LoadSample(const std::byte* from) {
+  T sample = 0;
+  std::memcpy(&sample, from, sizeof(T));
+  return sample;
+}
+
 // Adds to each frame the one before it; bits beyond the valid ones are dropped. A `frame_samples`
-// of all samples only does the latter. `bytes` may lie at any address.
+// of all samples only does the latter. `bytes` may lie at any address. Frame by frame, so that
+// what is read was written before and not in the same loop.
 template <typename T>
 void AddPreviousFrames(std::size_t frame_samples, std::uint8_t bits, std::span<std::byte> bytes) {
-  const auto mask = static_cast<std::uint32_t>((1U << bits) - 1);
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(T)) {
-    T value = 0, previous = 0;
-    std::memcpy(&value, bytes.data() + at, sizeof(T));
-    if (at / sizeof(T) >= frame_samples) {
-      std::memcpy(&previous, bytes.data() + at - frame_samples * sizeof(T), sizeof(T));
+  const auto mask = static_cast<T>((1U << bits) - 1);
+  const std::size_t frame_bytes = frame_samples * sizeof(T);
+  for (std::size_t begin = 0; begin < bytes.size(); begin += frame_bytes) {
+    const std::size_t count = std::min(frame_bytes, bytes.size() - begin);
+    std::byte* __restrict const here = bytes.data() + begin;
+    const std::byte* __restrict const before = begin > 0 ? here - frame_bytes : nullptr;
+    for (std::size_t at = 0; at < count; at += sizeof(T)) {
+      const T previous = before != nullptr ? LoadSample<T>(before + at) : T{0};
+      const auto sample = static_cast<T>((LoadSample<T>(here + at) + previous) & mask);
+      std::memcpy(here + at, &sample, sizeof(T));
     }
-    value = static_cast<T>((value + previous) & mask);
-    std::memcpy(bytes.data() + at, &value, sizeof(T));
   }
 }
 

@@ -92,6 +92,24 @@ TEST(Mask, EveryMaskOfTenElementsComesBackWithEveryPeriodAndPrefix) {
   }
 }
 
+TEST(Mask, RunsOfAllLengthsComeBackWithEveryPrefix) {
+  SampleMaker maker(kSeed + 1);
+  for (const std::size_t period : {0, 70, 333}) {
+    std::vector<std::uint8_t> mask;
+    for (std::uint8_t value = 0; mask.size() < 1000; value ^= 1) {
+      mask.insert(mask.end(), 1 + maker.Below(maker.Below(4) == 0 ? 200 : 70), value);
+    }
+    const EncodedRuns runs = EncodeRuns(mask, period);
+    for (std::size_t prefix = 0; prefix <= mask.size(); prefix += 1 + maker.Below(9)) {
+      std::vector<std::uint8_t> decoded(prefix, 9);
+      ASSERT_TRUE(
+          ExpandRuns(runs.bytes, mask.size(), runs.temporal ? period : 0, decoded).has_value());
+      ASSERT_TRUE(std::equal(decoded.begin(), decoded.end(), mask.begin()))
+          << "period " << period << ", " << prefix << " elements, seed " << kSeed;
+    }
+  }
+}
+
 TEST(Mask, AMaskThatStandsStillIsCodedOnce) {
   std::vector<std::uint8_t> mask(40 * 500);
   for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = i % 500 / 7 % 2 == 0 ? 1 : 0;
