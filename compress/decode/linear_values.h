@@ -1,5 +1,5 @@
-// From one plane of samples to values of f32 on a linear scale (docs/pack_chunk.md, section 4): what
-// most lossy chunks are, in one pass over them.
+// From one plane of samples to values of f32 on a linear scale (docs/pack_chunk.md, section 4):
+// what most lossy chunks are, in one pass over them.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace forebay::compress {
 
-// value[i] = f32(f64(i32(base + ((sample[i] & sample_mask) << shift))) * step), the sum modulo 2^32;
-// where the byte of a mask is not 0 the value is that mask's pattern, the last mask's first of all.
+// value[i] = f32(f64(i32(base + ((sample[i] & sample_mask) << shift))) * step), modulo 2^32 in the
+// sum; where the byte of a mask is not 0 the value is that mask's pattern, the last mask's first.
 // Borrows everything; `samples` may lie at any address.
 struct LinearRun {
   const std::byte* samples = nullptr;

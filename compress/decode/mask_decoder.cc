@@ -32,7 +32,9 @@ void FlipByPrevious(std::size_t period, std::span<std::uint8_t> mask) {
     const std::size_t count = std::min(period, mask.size() - begin);
     std::uint8_t* __restrict const here = mask.data() + begin;
     const std::uint8_t* __restrict const before = here - period;
-    for (std::size_t i = 0; i < count; ++i) here[i] = static_cast<std::uint8_t>(here[i] ^ before[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      here[i] = static_cast<std::uint8_t>(here[i] ^ before[i]);
+    }
   }
 }
 
