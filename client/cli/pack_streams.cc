@@ -28,7 +28,8 @@ Result<ChunkStreams> ReadChunkStreams(const OpenedPack& pack, const ChunkEntry& 
   const compress::ChunkShape shape = field.variable()
                                          ? compress::BytesShape(loaded.record.head.raw_bytes)
                                          : field.Shape(entry.tile, entry.sample_count);
-  auto streams = compress::DescribeChunk(shape, loaded.record.head.codec, loaded.record.payload);
+  auto streams = compress::DescribeChunk(shape, loaded.record.head.codec, loaded.record.payload,
+                                         pack.file->schema().predictors);
   if (!streams) return streams.error().WithContext(compress::NameOf(pack.file->schema(), entry));
   chunk.streams = std::move(*streams);
   return chunk;

@@ -6,6 +6,7 @@
 #include "compress/decode/wave_plan.h"
 #include "compress/format/chunk_header.h"
 #include "compress/format/plane_kinds.h"
+#include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {
 namespace {
@@ -26,13 +27,14 @@ BlockPrediction PredictionOf(const WaveBlock& block, const WaveGroup& group, boo
   return temporal ? BlockPrediction::kTemporal : BlockPrediction::kSpatial;
 }
 
+// `body` begins behind the kind byte and, of a learned one, its predictor's id.
 Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
-                   StreamDescription& stream) {
+                   const Predictor* predictor, StreamDescription& stream) {
   ScratchArena counting;
   CountWavePlan(shape, counting);
   std::vector<std::byte> memory(counting.bytes());
   ScratchArena arena(memory);
-  FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, shape.frames, arena));
+  FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, shape.frames, arena, predictor));
   const std::size_t in_frame = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
     const WaveBlock& block = plan.blocks[i];
@@ -44,6 +46,18 @@ Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
   return {};
 }
 
+Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> body,
+                          PredictorList predictors, StreamDescription& stream) {
+  ByteReader reader(body);
+  const auto id = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || shape.bits > 8) {
+    return Error(ErrorCode::kDataLoss, "planes: a learned body of no sense");
+  }
+  const Predictor* const predictor = FindPredictor(predictors, id);
+  if (predictor == nullptr) return {};
+  return CountBlocks(shape, body.subspan(sizeof(id)), predictor, stream);
+}
+
 // A plane's coder by the first byte of its body.
 std::string PlaneCoder(std::span<const std::byte> body) {
   if (body.empty()) return "damaged";
@@ -53,6 +67,7 @@ std::string PlaneCoder(std::span<const std::byte> body) {
     case kPlaneKindWave: return "wave";
     case kPlaneKindPacked: return "packed";
     case kPlaneKindBrisk: return "brisk";
+    case kPlaneKindLearned: return "learned";
     default: return "kind " + std::to_string(std::to_integer<int>(body[0]));
   }
 }
@@ -97,7 +112,8 @@ const char* BlockPredictionName(BlockPrediction prediction) {
 }
 
 Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, ChunkCodec codec,
-                                                     std::span<const std::byte> payload) {
+                                                     std::span<const std::byte> payload,
+                                                     PredictorList predictors) {
   FOREBAY_TRY(CheckChunkShape(shape));
   if (codec != ChunkCodec::kCoded) {
     const char* coder = codec == ChunkCodec::kZstd  ? "zstd"
@@ -128,7 +144,9 @@ Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, Ch
       found.raw_bytes = plane.bytes();
     }
     if (stream.coder == StreamCoder::kPlanes && found.coder == "wave") {
-      FOREBAY_TRY(CountBlocks(plane, stream.body.subspan(1), found));
+      FOREBAY_TRY(CountBlocks(plane, stream.body.subspan(1), nullptr, found));
+    } else if (stream.coder == StreamCoder::kPlanes && found.coder == "learned") {
+      FOREBAY_TRY(CountLearnedBlocks(plane, stream.body.subspan(1), predictors, found));
     }
   }
   return streams;

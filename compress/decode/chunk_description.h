@@ -11,6 +11,7 @@
 
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
+#include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -27,10 +28,10 @@ const char* BlockPredictionName(BlockPrediction prediction);
 
 struct StreamDescription {
   std::string name;   // "plane", "plane 1 of channel 2", "mask", "escapes", "dictionary", "bytes"
-  std::string coder;  // "store", "zstd", "lz4", "constant", "wave", "packed", "brisk" ...
+  std::string coder;  // "store", "zstd", "lz4", "constant", "wave", "learned" ...
   std::uint32_t bits = 0;            // of a plane's samples; 0: no plane
   std::uint64_t raw_bytes = 0, coded_bytes = 0;
-  // Of a wave-coded plane's blocks.
+  // Of a wave-coded plane's blocks, and of a learned one's whose predictor is at hand.
   std::array<std::uint64_t, kBlockPredictions> blocks = {};
   std::uint64_t moved_blocks = 0;    // of them, those predicted from another place
 
@@ -38,8 +39,10 @@ struct StreamDescription {
 };
 
 // The streams of a payload, which has been verified. Allocates its own scratch memory, at most
-// what decoding the chunk takes. Errors: kDataLoss, kUnimplemented.
+// what decoding the chunk takes. `predictors` are those that the reader has. Errors: kDataLoss,
+// kUnimplemented.
 Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, ChunkCodec codec,
-                                                     std::span<const std::byte> payload);
+                                                     std::span<const std::byte> payload,
+                                                     PredictorList predictors = {});
 
 }  // namespace forebay::compress

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace forebay::compress {
 // A codec of planes, as its decoder's header declares it.
 struct PlaneBodyCodec {
   std::size_t (*scratch_bytes)(const PlaneShape&);
-  Status (*decode)(const PlaneShape&, std::span<const std::byte>, std::uint32_t, WaveKernel,
-                   std::span<std::byte>, std::span<std::byte>);
+  std::function<Status(const PlaneShape&, std::span<const std::byte>, std::uint32_t, WaveKernel,
+                       std::span<std::byte>, std::span<std::byte>)>
+      decode;
 };
 
 namespace fuzz {

@@ -5,25 +5,16 @@
 #include "compress/decode/plane_body_fuzz.h"
 #include "compress/decode/wave_decoder.h"
 
-namespace forebay::compress {
-namespace {
-
-Status DecodeWithoutPredictor(const PlaneShape& shape, std::span<const std::byte> body,
-                              std::uint32_t frames, WaveKernel kernel,
-                              std::span<std::byte> samples, std::span<std::byte> scratch) {
-  return DecodeWave(shape, body, frames, kernel, samples, scratch);
-}
-
-}  // namespace
-}  // namespace forebay::compress
-
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 4) return 0;
   const forebay::compress::PlaneShape shape{
       .frames = 1U + data[0] % 3, .rows = 8U + data[1] % 72, .columns = 24U + data[2] % 144,
       .bits = static_cast<std::uint8_t>(1 + data[3] % 16)};
+  const auto decode = [](const auto&... arguments) {
+    return forebay::compress::DecodeWave(arguments...);
+  };
   forebay::compress::CheckPlaneBody({.scratch_bytes = forebay::compress::WaveScratchBytes,
-                                     .decode = forebay::compress::DecodeWithoutPredictor},
+                                     .decode = decode},
                                     shape, std::as_bytes(std::span(data + 4, size - 4)));
   return 0;
 }

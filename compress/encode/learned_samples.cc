@@ -76,7 +76,7 @@ std::vector<std::byte> MakeLargerOfTwo(std::uint32_t rows, std::uint32_t columns
   return samples;
 }
 
-std::shared_ptr<const Predictor> LargerOfTwoPredictor() {
+std::shared_ptr<const Predictor> LargerOfTwoPredictor(bool inter) {
   // Inputs 0 and 2 are west and north less the filter's value: hidden are the positive parts of
   // west, of -west and of north - west.
   PredictorLayer hidden;
@@ -91,7 +91,8 @@ std::shared_ptr<const Predictor> LargerOfTwoPredictor() {
   last.weights = {16, -16, 16, 0, 0, 0};
   last.bias = {-4 * 16, 20};
   last.shift = {0, 0};
-  auto built = Predictor::Build({std::vector{hidden, last}, {}});
+  const std::vector layers = {hidden, last};
+  auto built = Predictor::Build({layers, inter ? layers : std::vector<PredictorLayer>{}});
   FOREBAY_CHECK(built.has_value());
   return *built;
 }

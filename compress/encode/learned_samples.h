@@ -23,10 +23,10 @@ std::shared_ptr<const Predictor> ExtremePredictor(std::uint32_t seed,
                                                   const std::vector<std::uint32_t>& inter);
 
 // A frame in which no filter is right and a network of three hidden values is: each pixel is the
-// larger of west and north less 0 to 8; and that network.
+// larger of west and north less 0 to 8; and that network, for intra frames or for both kinds.
 std::vector<std::byte> MakeLargerOfTwo(std::uint32_t rows, std::uint32_t columns,
                                        std::uint32_t seed);
-std::shared_ptr<const Predictor> LargerOfTwoPredictor();
+std::shared_ptr<const Predictor> LargerOfTwoPredictor(bool inter = false);
 
 // A whole body, kind and id included, in which the predictor corrects every block that it can and
 // a few that it need not.

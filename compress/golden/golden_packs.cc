@@ -6,7 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "compress/encode/learned_samples.h"
 #include "compress/encode/pack_test_model.h"
+#include "compress/golden/golden_planes.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
@@ -171,7 +173,16 @@ std::vector<std::byte> Write(const PackModel& model, Profile profile = Profile::
   return WritePack(model, folder, {.profile = profile});
 }
 
+std::vector<std::byte> WriteLearned(bool embed) {
+  const TestFolder folder;
+  return WritePack(LearnablePictures(), folder, {.profile = Profile::kLearned,
+                                                 .predictor = GoldenPredictor(),
+                                                 .embed_predictor = embed});
+}
+
 }  // namespace
+
+std::shared_ptr<const Predictor> GoldenPredictor() { return LargerOfTwoPredictor(true); }
 
 std::vector<GoodPack> MakeGoodPacks() {
   PackModel provenance = Of({Fixed("x", Dtype::kU8, {3}, 1)}, 1);
@@ -199,16 +210,21 @@ std::vector<GoodPack> MakeGoodPacks() {
                                  {"balanced", Write(Pictures())},
                                  {"dense", Write(Pictures(), Profile::kDense)},
                                  {"brisk", Write(Slopes())},
-                                 {"statistics", WriteMeasured()}};
+                                 {"statistics", WriteMeasured()},
+                                 {"wave", Write(WavePictures(), Profile::kDense)},
+                                 {"wave_wide", Write(WaveDepths(), Profile::kDense)},
+                                 {"learned", WriteLearned(true)},
+                                 {"learned_named", WriteLearned(false)}};
   PackEditor unknown(Write(Keyed()));
   unknown.InsertUnknownRecord(1);
   packs.push_back({"unknown_record", unknown.Bytes()});
   return packs;
 }
 
-Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std::byte>& scratch) {
+Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std::byte>& scratch,
+                               const PackReadOptions& options) {
   const auto source = MemorySource(bytes);
-  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
+  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   if (scratch.size() < pack.ScratchBytes()) scratch.resize(pack.ScratchBytes());
   ByteWriter all;
   all.Le(pack.samples());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,10 +30,13 @@ struct BadPack {
 
 // Written anew from arithmetic. The same bytes with the same zstd and lz4.
 std::vector<GoodPack> MakeGoodPacks();
+// The predictor that one of them names; its file lies beside them.
+std::shared_ptr<const Predictor> GoldenPredictor();
 std::vector<BadPack> MakeBadPacks();
 
 // Opens `bytes` and reads all keys and all fields of all samples; their hash, or the first
 // error. `scratch` grows to what is needed and is not cleared.
-Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std::byte>& scratch);
+Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std::byte>& scratch,
+                               const PackReadOptions& options = {});
 
 }  // namespace forebay::compress

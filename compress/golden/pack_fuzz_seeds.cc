@@ -1,9 +1,11 @@
-// Writes seeds of tests/fuzz/corpus/pack_format, packed_decoder and wave_decoder, which are
-// checked in: pack_fuzz_seeds FOLDER
+// Writes seeds of tests/fuzz/corpus/pack_format, packed_decoder, wave_decoder and learned_decoder,
+// which are checked in: pack_fuzz_seeds FOLDER
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include "compress/encode/learned_samples.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/encode/packed_encoder.h"
 #include "compress/encode/wave_encoder.h"
@@ -55,6 +57,29 @@ void WritePlaneSeeds(const std::filesystem::path& folder) {
   }
 }
 
+// Networks for both kinds of frames, for one of them, and of the most extreme numbers; rows beyond
+// the 64 of a band in one seed.
+void WriteLearnedSeeds(const std::filesystem::path& folder) {
+  constexpr std::size_t kKindAndIdBytes = 9;
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& name, std::array<unsigned, 4> shape_bytes,
+                         const Predictor& predictor) {
+    const PlaneShape shape{.frames = 1 + shape_bytes[0],
+                           .rows = 8 + shape_bytes[1],
+                           .columns = 24 + shape_bytes[2],
+                           .bits = static_cast<std::uint8_t>(1 + shape_bytes[3])};
+    const Bytes body = EncodeEveryBlockLearned(shape, Samples(shape), predictor);
+    Bytes rest(predictor.bytes().begin(), predictor.bytes().end());
+    rest.insert(rest.end(), body.begin() + kKindAndIdBytes, body.end());
+    WriteFile(folder / name, Prefixed({shape_bytes[0], shape_bytes[1], shape_bytes[2],
+                                       shape_bytes[3]}, rest));
+  };
+  write("both", {2, 6, 9, 7}, *RandomPredictor(1, {21, 5, 2}, {35, 6, 4, 2}));
+  write("intra", {1, 58, 2, 7}, *RandomPredictor(2, {21, 3, 2}, {}));
+  write("inter", {2, 10, 12, 4}, *RandomPredictor(3, {}, {35, 3, 2}));
+  write("extreme", {1, 4, 8, 7}, *ExtremePredictor(4, {35, 8, 2}));
+}
+
 // The parsers by the numbers of pack_format_fuzz.cc.
 void WriteFormatSeeds(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
@@ -101,6 +126,7 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   forebay::compress::WritePlaneSeeds(folder);
+  forebay::compress::WriteLearnedSeeds(folder / "learned_decoder");
   forebay::compress::WriteFormatSeeds(folder / "pack_format");
   return 0;
 }

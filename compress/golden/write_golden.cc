@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "compress/decode/predictor_file.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/golden/golden_manifests.h"
 #include "compress/golden/golden_packs.h"
@@ -17,10 +18,16 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path folder = argv[1];
   for (const char* part : {"good", "bad"}) std::filesystem::create_directories(folder / part);
+  const std::string good = folder / "good";
+  const auto predictor = forebay::compress::GoldenPredictor();
+  forebay::compress::WriteFile(forebay::compress::PredictorFileName(good, predictor->id()),
+                               predictor->bytes());
+  const forebay::compress::PackReadOptions options{
+      .budget = {}, .find_predictor = forebay::compress::PredictorsIn(good)};
   std::vector<std::byte> scratch;
   for (const auto& pack : forebay::compress::MakeGoodPacks()) {
     forebay::compress::WriteFile(folder / "good" / (pack.name + ".fbp"), pack.bytes);
-    const auto hash = forebay::compress::HashPack(pack.bytes, scratch);
+    const auto hash = forebay::compress::HashPack(pack.bytes, scratch, options);
     FOREBAY_CHECK(hash.has_value());
     std::printf("    {\"%s\", 0x%016" PRIX64 "},\n", pack.name.c_str(), *hash);
   }

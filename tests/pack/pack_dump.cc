@@ -1,6 +1,8 @@
 // Prints what a pack holds, in the words of pack_reader.py: pack_dump FILE
 //
-// Checksums of chunks are computed from what was decoded, not copied from the file.
+// Checksums of chunks are computed from what was decoded, not copied from the file. Predictors that
+// a pack names lie beside it.
+#include <algorithm>
 #include <bit>
 #include <cinttypes>
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "compress/decode/pack_set.h"
+#include "compress/decode/predictor_file.h"
 #include "proto/contract/checksum.h"
 
 namespace forebay::compress {
@@ -43,6 +46,12 @@ void PrintSchema(const PackFile& pack) {
   }
   for (const auto& [key, value] : schema.provenance) {
     std::printf("provenance %s=%s\n", Hex(key).c_str(), Hex(value).c_str());
+  }
+  for (const auto& predictor : schema.predictors) {
+    const bool named = std::ranges::find(schema.named_predictors, predictor->id()) !=
+                       schema.named_predictors.end();
+    std::printf("predictor %s %s macs=%u\n", named ? "named" : "held",
+                Sha256Hex(predictor->id()).c_str(), predictor->macs());
   }
 }
 
@@ -135,7 +144,8 @@ Status Dump(const char* path) {
   FOREBAY_ASSIGN(const bool is_set, IsManifestFile(path));
   if (is_set) return DumpSet(path);
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
-  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source));
+  const PackReadOptions options{.budget = {}, .find_predictor = PredictorsIn(FolderOf(path))};
+  FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   std::vector<std::byte> scratch(pack.ScratchBytes());
   FOREBAY_TRY(PrintPack(pack, scratch));
   return PrintSamples(pack, pack.schema(), 0, pack.samples(), scratch);

@@ -9,6 +9,7 @@ head, payload and index are verified. Every checksum is looked at.
 """
 
 import dataclasses
+import hashlib
 import os
 import struct
 import subprocess
@@ -27,6 +28,8 @@ ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8)
 LETTERS = "BBbHhiqeffd"  # bf16 as f32
 BYTES, F16, BF16 = 0, 7, 8
 CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
+FEATURE_PREDICTORS = 2
+HELD, NAMED = 1, 2  # types of sections
 STORE, ZSTD = 0, 1
 
 measured_fields = 0  # whose statistics were computed here, too
@@ -153,10 +156,11 @@ class Pack:
         header = struct.unpack_from("<8xHHIQQQQQQ", data)
         major, _, self.alignment, features, _, schema_bytes, schema_hash, _, self.identity = header
         need(xxh3(data[:56]) == self.identity, "header checksum")
-        need(major == 1 and features == 0, "a newer version")
+        need(major == 1 and features & ~FEATURE_PREDICTORS == 0, "a newer version")
         schema = data[64:64 + schema_bytes]
         need(len(schema) == schema_bytes and xxh3(schema) == schema_hash, "schema checksum")
         self.read_schema(Cursor(schema))
+        need((features != 0) == bool(self.predictors), "predictors without their feature")
         self.read_end()
 
     def read_schema(self, cursor):
@@ -165,9 +169,16 @@ class Pack:
         self.fields = [read_field(cursor.string()) for _ in range(cursor.varint())]
         self.fingerprint = xxh3(cursor.data[:cursor.at])
         self.provenance = [(cursor.string(), cursor.string()) for _ in range(cursor.varint())]
+        self.predictors = []  # ("held" or "named", SHA-256, record or None)
         for _ in range(cursor.varint()):
-            cursor.varint()
-            cursor.string()
+            kind, data = cursor.varint(), cursor.string()
+            if kind == HELD:
+                self.predictors.append(("held", hashlib.sha256(data).hexdigest(), data))
+            elif kind == NAMED:
+                need(len(data) == 32, "a name of another length")
+                self.predictors.append(("named", data.hex(), None))
+        need(len({name for _, name, _ in self.predictors}) == len(self.predictors) <= 16,
+             "a predictor twice, or too many")
 
     def record(self, offset):
         """(type, head bytes, what the type adds, payload, word at 8), all verified."""
@@ -291,18 +302,45 @@ def place(field, tile, data, whole):
                 at += run
 
 
+def predictor_macs(data):
+    """Multiplications per pixel of a learned predictor's record, every size checked."""
+    cursor = Cursor(data)
+    magic, size, macs = cursor.read("8sII")
+    need(magic == b"FEBYNET1" and size == len(data), "no predictor")
+    largest = 0
+    for inputs_max in (21, 35):
+        (layers,) = cursor.read("B")
+        need(layers <= 4, "layers of a network")
+        if layers == 0:
+            continue
+        inputs, *outputs = cursor.read("%dB" % (1 + layers))
+        need(1 <= inputs <= inputs_max and outputs[-1] == 2, "a network's inputs or outputs")
+        total = 0
+        for output in outputs:
+            need(1 <= output <= 64, "a layer's outputs")
+            total += inputs * output
+            for _ in range(output):
+                shift, bias, *_ = cursor.read("Bi%db" % inputs)
+                need(shift <= 24 and abs(bias) <= 1 << 24, "a shift or a bias")
+            inputs = output
+        largest = max(largest, total)
+    need(cursor.at == len(data) and macs == largest, "a predictor's size or budget")
+    return macs
+
+
 def describe(name):
     """The lines that pack_dump prints; None in place of a hash that cannot be had here."""
     with open(name, "rb") as file:
         data = file.read()
+    folder = os.path.dirname(name)
     if not data.startswith(b"FEBYSET1"):
-        return describe_pack(Pack(data), 0)
+        return describe_pack(Pack(data), folder, 0)
     manifest = Manifest(data)
     lines = ["set generation=%d fingerprint=%016x" % (manifest.generation, manifest.fingerprint)]
     first = 0
     for number, (shard, size, samples, root) in enumerate(manifest.shards):
         lines.append("shard %s first=%d bytes=%d root=%016x" % (shard, first, size, root))
-        lines += describe_pack(manifest.open(os.path.dirname(name), number), first)
+        lines += describe_pack(manifest.open(folder, number), folder, first)
         first += samples
     return lines
 
@@ -367,8 +405,8 @@ def check_statistics(pack, measured):
     return agreed
 
 
-def describe_pack(pack, first_sample):
-    """Of a pack; samples are numbered from first_sample on."""
+def describe_pack(pack, folder, first_sample):
+    """Of a pack that lies in `folder`; samples are numbered from first_sample on."""
     lines = ["pack samples=%d keyed=%d alignment=%d" % (pack.samples, pack.keyed, pack.alignment)]
     for field in pack.fields:
         lines.append("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%d" % (
@@ -376,6 +414,12 @@ def describe_pack(pack, first_sample):
             ",".join(map(str, field.tile)), field.samples_per_chunk))
     for key, value in pack.provenance:
         lines.append("provenance %s=%s" % (key.hex(), value.hex()))
+    for held, name, data in pack.predictors:
+        if data is None:  # the file lies beside the pack
+            with open(os.path.join(folder, name + ".net"), "rb") as file:
+                data = file.read()
+            need(hashlib.sha256(data).hexdigest() == name, "another predictor")
+        lines.append("predictor %s %s macs=%d" % (held, name, predictor_macs(data)))
     lines += ["key %s" % key.hex() for key in pack.keys()]
     values, missing, measured = {}, set(), {}
     for entry in pack.chunk_entries:
