@@ -15,10 +15,8 @@ namespace {
 // Bound of the sample index: 4 MiB, whatever the number of samples.
 constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
 
-// A mapped image beyond this size is given back to the page cache every so many walks: each
-// may map two 64 KiB stretches (Linux maps around a fault), so 2048 of them 256 MiB.
-constexpr std::uint64_t kResidentImageBytesMax = 256 * limits::kMiB;
-constexpr std::uint64_t kWalksBetweenDrops = 2048;
+// A walk touches the row of an extent and its page.
+constexpr std::uint64_t kWalkStretches = 2;
 
 constexpr unsigned kEntriesBit = 0;
 constexpr unsigned kKeysBit = 1;
@@ -73,14 +71,6 @@ void CatalogImage::BuildSampleIndex() {
   }
 }
 
-void CatalogImage::NoteWalk() const {
-  if (image().size() <= kResidentImageBytesMax) return;
-  if (walks_.fetch_add(1, std::memory_order_relaxed) % kWalksBetweenDrops ==
-      kWalksBetweenDrops - 1) {
-    bytes_.DropResidentPages();
-  }
-}
-
 std::uint32_t CatalogImage::PartOf(FieldId field) const {
   FOREBAY_CHECK(field.value() < tables_.fields.size());
   return tables_.fields[field.value()].part;
@@ -124,7 +114,7 @@ std::vector<std::string_view> CatalogImage::ConstantNames(FieldId field) const {
 }
 
 std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
-  NoteWalk();
+  bytes_.NoteWalk(kWalkStretches);
   const std::uint64_t slot = sample >> index_shift_;
   std::uint32_t low = sample_index_[slot];
   std::uint32_t high =
@@ -353,7 +343,7 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
     FixedPieces(part, extent, row, pieces);
     return {};
   }
-  NoteWalk();
+  bytes_.NoteWalk(kWalkStretches);
   // A continuation's sample is listed with the first extent of its chain.
   std::uint32_t head = extent.value();
   std::uint64_t image_begin = 0;  // of `extent`, from the start of the head's image

@@ -79,8 +79,6 @@ class CatalogImage final : public Catalog {
   };
 
   void BuildSampleIndex();
-  // Counts a walk through mapped tables; now and then gives what they touched back.
-  void NoteWalk() const;
   std::uint32_t FirstExtentOf(std::uint64_t sample) const;
   Range FixedRange(const PartRow& part, std::uint64_t sample) const;
   // A range that starts `begin` bytes after the start of `extent`, with the extent it falls in.
@@ -109,7 +107,6 @@ class CatalogImage final : public Catalog {
   // Two bits per extent: sample page verified, key page verified. Threads may verify the same
   // page twice; the result is the same.
   std::unique_ptr<std::atomic<std::uint64_t>[]> verified_;
-  mutable std::atomic<std::uint64_t> walks_ = 0;  // of catalogs too large to stay resident
 };
 
 }  // namespace forebay::catalog

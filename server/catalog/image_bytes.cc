@@ -64,4 +64,11 @@ void ImageBytes::DropResidentPages() const {
   if (mapping_ != nullptr) ::madvise(mapping_, mapping_bytes_, MADV_DONTNEED);
 }
 
+void ImageBytes::NoteWalk(std::uint64_t stretches) const {
+  if (mapping_bytes_ <= kResidentBytesMax) return;
+  constexpr std::uint64_t kBetweenDrops = kResidentBytesMax / kWalkStretchBytes;
+  const std::uint64_t before = walked_.fetch_add(stretches, std::memory_order_relaxed);
+  if (before / kBetweenDrops != (before + stretches) / kBetweenDrops) DropResidentPages();
+}
+
 }  // namespace forebay::catalog

@@ -1,6 +1,7 @@
 // ImageBytes: the bytes of a catalog image, owned in memory or mapped from a file.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,6 +33,12 @@ class ImageBytes {
   // Gives pages of a mapping back to the page cache (they count as resident until then);
   // nothing for owned bytes.
   void DropResidentPages() const;
+  // Counts a look-up that may have touched so many stretches of kWalkStretchBytes; of a mapping
+  // above kResidentBytesMax, gives pages back before more than that can be resident. Thread-safe.
+  void NoteWalk(std::uint64_t stretches) const;
+
+  static constexpr std::uint64_t kResidentBytesMax = std::uint64_t{256} << 20;
+  static constexpr std::uint64_t kWalkStretchBytes = 64 << 10;  // Linux maps around a fault
 
  private:
   ImageBytes(void* mapping, std::size_t mapping_bytes)
@@ -40,6 +47,7 @@ class ImageBytes {
   std::vector<std::byte> owned_;
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;
+  mutable std::atomic<std::uint64_t> walked_ = 0;  // stretches since the mapping was made
 };
 
 }  // namespace forebay::catalog

@@ -6,6 +6,13 @@
 #include "server/catalog/pack_image_checker.h"
 
 namespace forebay::catalog {
+namespace {
+
+// A look-up halves a table of chunks of which the first cuts are soon resident, and reads the rows
+// of an object and an extent. That of an extent's pieces, or of a key, goes through no more.
+constexpr std::uint64_t kWalkStretches = 8;
+
+}  // namespace
 
 bool IsPackImage(std::span<const std::byte> image) {
   return image.size() >= sizeof(std::uint64_t) &&
@@ -76,6 +83,7 @@ Result<Range> PackCatalog::SampleRange(SampleId, std::uint32_t) const { return N
 
 Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   FOREBAY_CHECK(extent.value() < extent_count());
+  bytes_.NoteWalk(kWalkStretches);
   const PackExtentRow row = tables_.Extent(extent.value());
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
     const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
@@ -91,6 +99,7 @@ Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
     return Error(ErrorCode::kOutOfRange, "data set " + Quoted(name()) + " has " +
                                              std::to_string(sample_count()) + " samples");
   }
+  bytes_.NoteWalk(kWalkStretches);
   if (!tables_.schema.keyed) return std::to_string(sample.value());
   const std::uint64_t block = sample.value() / kKeysPerIndexEntry;
   auto at = LoadAt<std::uint64_t>(tables_.key_index, block * sizeof(std::uint64_t));
@@ -128,6 +137,7 @@ PackChunk PackCatalog::chunk(std::uint64_t number) const {
 
 ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
   FOREBAY_CHECK(field < tiles_.size() && sample.value() < sample_count());
+  bytes_.NoteWalk(kWalkStretches);
   // The first chunk that ends behind the sample; the field's chunks cover every sample.
   std::uint64_t low = tables_.field_begins[field];
   std::uint64_t high = tables_.field_begins[field + 1];

@@ -1,5 +1,9 @@
 // Catalogs of packs: what they say about real packs, and what they refuse.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 
@@ -7,7 +11,10 @@
 #include "compress/encode/pack_test_model.h"
 #include "compress/format/pack_manifest.h"
 #include "server/catalog/catalog_test_fixture.h"
+#include "proto/contract/unique_fd.h"
 #include "server/catalog/object_source.h"
+#include "server/catalog/pack_catalog.h"
+#include "server/catalog/pack_image_checker.h"
 #include "server/catalog/pack_image_probe.h"
 #include "server/catalog/pack_table.h"
 #include "server/io/thread_backend.h"
@@ -644,6 +651,56 @@ TEST_F(PackImageTest, ForgedObjectsPiecesAndKeysAreRefused) {
   EXPECT_THAT(RefusalOf<std::uint16_t>(image, PackSection::kKeys, 0,
                                        [](auto& length) { length += 1; }),
               ::testing::Not(HasSubstr("(opened)")));
+}
+
+// Bytes of the mapping that begins at `memory` which this process has mapped in.
+std::uint64_t MappedInBytes(const void* memory) {
+  std::ifstream maps("/proc/self/smaps");
+  std::ostringstream wanted;
+  wanted << std::hex << reinterpret_cast<std::uintptr_t>(memory) << "-";
+  bool is_it = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(wanted.str())) is_it = true;
+    if (is_it && line.starts_with("Rss:")) return std::stoull(line.substr(4)) * 1024;
+  }
+  return ~std::uint64_t{0};
+}
+
+// A large catalog does not stay in memory for having been read: pages go back now and then.
+TEST_F(PackCatalogTest, LookUpsGivePagesBack) {
+  AddPack("a.pack", compress::MakeModel(12, 1));
+  const auto small = MustBuild();
+  ASSERT_TRUE(small);
+  const std::span<const std::byte> image = small->image();
+  const UniqueFd fd(::memfd_create("catalog", MFD_CLOEXEC));
+  ASSERT_EQ(::write(fd.get(), image.data(), image.size()),
+            static_cast<ssize_t>(image.size()));
+  constexpr std::uint64_t kMuch = 8 * limits::kMiB;
+  const std::uint64_t bytes = ImageBytes::kResidentBytesMax + limits::kMiB;
+  ASSERT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  auto mapped = ImageBytes::MapFd(fd.get(), bytes);
+  ASSERT_TRUE(mapped.has_value());
+  const void* const memory = mapped->bytes().data();
+  auto tables = CheckPackImage(mapped->bytes().first(image.size()));
+  ASSERT_TRUE(tables.has_value()) << tables.error().ToString();
+  const PackCatalog catalog(std::move(*mapped), std::move(*tables));
+  ASSERT_LT(MappedInBytes(memory), kMuch);
+  std::size_t drops = 0;
+  std::vector<Range> pieces;
+  for (std::uint64_t i = 0; i < 4096; ++i) {
+    static_cast<void>(catalog.GroupOf(0, SampleId(i % 12)));
+    pieces.clear();
+    ASSERT_TRUE(catalog.Pieces(ExtentId(0), pieces).has_value());
+    EXPECT_EQ(catalog.packs()->chunk(0).entry.field, 0U);
+    // Of 64 rounds, which are 1,024 stretches, the first maps more than a look-up does; it is
+    // still there after the last, unless pages were given back between the two.
+    for (std::uint64_t at = kMuch; i % 64 == 0 && at < 2 * kMuch; at += 4096) {
+      const volatile std::byte touched = catalog.image()[at];
+      static_cast<void>(touched);
+    }
+    if (i % 64 == 63) drops += MappedInBytes(memory) < kMuch ? 1 : 0;
+  }
+  EXPECT_EQ(drops, 16U);
 }
 
 }  // namespace
