@@ -174,7 +174,7 @@ class Stager {
                           const tier::ExtentKey& key, tier::ArenaBlock raw);
   Result<Image> PlaceImage(const tier::ExtentKey& key, const PackedExtent& packed);
   Result<PackedExtent> Pack(const PackedForm& form, const tier::ExtentKey& key,
-                            std::span<const std::byte> raw);
+                            std::span<const std::byte> raw, std::uint32_t decode_rounds = 1);
   // Memory for what is encoded is bounded: waits for others' to end.
   void BeginPacking(std::uint64_t raw_bytes);
   void EndPacking(std::uint64_t raw_bytes);

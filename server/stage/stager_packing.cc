@@ -21,6 +21,8 @@ constexpr std::uint64_t kSmallPartShare = 8;  // parts below 1/8 of the data set
 constexpr std::uint64_t kMarginPermille = 30;
 // A block order is expected to be the client's default.
 constexpr std::uint64_t kExpectedBlockSamples = 1024, kExpectedWindowRuns = 16;
+// Decodings of each chunk of a trial: the first finds code and memory cold.
+constexpr std::uint32_t kTrialDecodeRounds = 3;
 // Of a read from the GFS that says something about its bandwidth.
 constexpr std::uint64_t kMeasuredBytesMin = 1'000'000;
 
@@ -123,7 +125,7 @@ Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form
   const std::uint64_t raw_bytes = trial.raw.bytes().size();
   BeginPacking(raw_bytes);
   Result<PackedExtent> packed =
-      Pack(form, form.Key(tier::KeyOf(catalog, extent)), trial.raw.bytes());
+      Pack(form, form.Key(tier::KeyOf(catalog, extent)), trial.raw.bytes(), kTrialDecodeRounds);
   EndPacking(raw_bytes);  // the few that are tried at once are held until the form is decided
   FOREBAY_ASSIGN(trial.packed, std::move(packed));
   return trial;
@@ -238,11 +240,15 @@ void Stager::EndPacking(std::uint64_t raw_bytes) {
 }
 
 Result<PackedExtent> Stager::Pack(const PackedForm& form, const ExtentKey& key,
-                                  std::span<const std::byte> raw) {
-  FOREBAY_ASSIGN(PackedExtent packed, PackExtent(form, key, raw, [this] {
-                   std::lock_guard lock(mutex_);
-                   return stopping_;
-                 }));
+                                  std::span<const std::byte> raw,
+                                  std::uint32_t decode_rounds) {
+  const auto is_cancelled = [this] {
+    std::lock_guard lock(mutex_);
+    return stopping_;
+  };
+  FOREBAY_ASSIGN(PackedExtent packed,
+                 PackExtent(form, key, raw,
+                            {.is_cancelled = is_cancelled, .decode_rounds = decode_rounds}));
   if (packed.escaped_chunks > 0) {
     spdlog::error("{} chunks of extent {} did not decode to what they were, and are stored as "
                   "they are", packed.escaped_chunks, tier::KeyText(key));
