@@ -1,0 +1,95 @@
+#include "trainer/schedule/model_graph.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+std::vector<std::uint32_t> StageOfModules(const StageSplit& split, std::uint32_t modules) {
+  std::vector<std::uint32_t> stage_of(modules);
+  std::uint32_t stage = 0;
+  for (std::uint32_t module = 0; module < modules; ++module) {
+    while (stage + 1 < split.stages() && split.begins[stage + 1] <= module) ++stage;
+    stage_of[module] = stage;
+  }
+  return stage_of;
+}
+
+Status CheckSplit(const StageSplit& split, std::size_t modules) {
+  if (split.begins.empty() || split.begins.front() != 0) {
+    return Error(ErrorCode::kInvalidArgument, "a split begins with module 0");
+  }
+  for (std::size_t stage = 0; stage < split.begins.size(); ++stage) {
+    const std::size_t end =
+        stage + 1 < split.begins.size() ? split.begins[stage + 1] : modules;
+    if (end > modules || split.begins[stage] >= end) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("stage {} of the split has no modules: it begins at {} and ends "
+                               "at {} of {}",
+                               stage, split.begins[stage], end, modules));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckGraph(const ModelGraph& graph) {
+  if (graph.modules.empty()) {
+    return Error(ErrorCode::kInvalidArgument, "the model has no modules");
+  }
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  for (const SkipEdge& skip : graph.skips) {
+    if (skip.to >= graph.modules.size() || skip.to < skip.from || skip.to - skip.from < 2) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("skip edge {} -> {}: it must lead forward over at least one of "
+                               "the {} modules",
+                               skip.from, skip.to, graph.modules.size()));
+    }
+    if (!seen.insert({skip.from, skip.to}).second) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("skip edge {} -> {} is there twice", skip.from, skip.to));
+    }
+  }
+  return {};
+}
+
+Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& split) {
+  FOREBAY_TRY(CheckGraph(graph));
+  FOREBAY_TRY(CheckSplit(split, graph.modules.size()));
+  const auto modules = static_cast<std::uint32_t>(graph.modules.size());
+  const std::vector<std::uint32_t> stage_of = StageOfModules(split, modules);
+  StageGraph cut;
+  cut.input_bytes = graph.input_bytes;
+  cut.target_bytes = graph.target_bytes;
+  cut.stages.resize(split.stages());
+  for (std::uint32_t module = 0; module < modules; ++module) {
+    const ModuleProfile& profile = graph.modules[module];
+    StageCost& stage = cut.stages[stage_of[module]];
+    stage.forward_ns += profile.forward_ns;
+    stage.backward_ns += profile.backward_ns;
+    stage.parameter_bytes += profile.parameter_bytes;
+    stage.saved_bytes += profile.saved_bytes;
+    stage.statistics_bytes += profile.statistics_bytes;
+  }
+  std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>> crossings;
+  const auto cross = [&](std::uint32_t from, std::uint32_t to) {
+    if (stage_of[from] != stage_of[to]) crossings.insert({stage_of[from], stage_of[to], from});
+  };
+  for (std::uint32_t module = 0; module + 1 < modules; ++module) cross(module, module + 1);
+  for (const SkipEdge& skip : graph.skips) cross(skip.from, skip.to);
+  for (const auto& [from_stage, to_stage, module] : crossings) {
+    cut.edges.push_back({.from_stage = from_stage,
+                         .to_stage = to_stage,
+                         .from_module = module,
+                         .bytes = graph.modules[module].output_bytes});
+  }
+  return cut;
+}
+
+}  // namespace forebay::train

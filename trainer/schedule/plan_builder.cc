@@ -1,0 +1,317 @@
+#include "trainer/schedule/plan_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+// Writes the program of one rank.
+class RankWriter {
+ public:
+  RankWriter(const PlanRequest& request, std::uint32_t rank)
+      : request_(request),
+        replica_(request.layout.ReplicaOf(rank)),
+        stage_(request.layout.StageOf(rank)),
+        first_(replica_ * share()) {
+    for (std::uint32_t edge = 0; edge < request.stages.edges.size(); ++edge) {
+      if (request.stages.edges[edge].to_stage == stage_) arriving_.push_back(edge);
+      if (request.stages.edges[edge].from_stage == stage_) leaving_.push_back(edge);
+    }
+  }
+
+  void WriteSteps() {
+    const std::uint32_t count = share();
+    const std::uint32_t stages = request_.layout.stages;
+    const std::uint32_t ahead = request_.schedule == Schedule::kGpipe || !request_.trains
+                                    ? count
+                                    : std::min(count, stages - 1 - stage_);
+    for (std::uint32_t index = 0; index < ahead; ++index) Forward(first_ + index);
+    if (!request_.trains) return;
+    for (std::uint32_t index = ahead; index < count; ++index) {
+      Forward(first_ + index);
+      Backward(first_ + index - ahead);
+    }
+    for (std::uint32_t index = count - ahead; index < count; ++index) Backward(first_ + index);
+  }
+
+  // Begins the collectives [from, to), then ends them.
+  void WriteCollectives(std::uint32_t from, std::uint32_t to) {
+    for (const Op op : {Op::kCollectiveBegin, Op::kCollectiveEnd}) {
+      for (std::uint32_t collective = from; collective < to; ++collective) {
+        Add({.op = op, .collective = collective});
+      }
+    }
+  }
+
+  void WriteUpdate() { Add({.op = Op::kUpdate}); }
+  RankProgram Take() { return std::move(program_); }
+
+ private:
+  std::uint32_t share() const { return request_.micro_batches / request_.layout.replicas; }
+  bool leads() const { return stage_ == 0; }
+  bool ends() const { return stage_ + 1 == request_.layout.stages; }
+  const StageEdge& EdgeOf(std::uint32_t edge) const { return request_.stages.edges[edge]; }
+
+  Instruction& Add(Instruction instruction) {
+    program_.instructions.push_back(std::move(instruction));
+    return program_.instructions.back();
+  }
+
+  // The buffer of that name; made up where there is none yet.
+  std::uint32_t BufferOf(BufferKind kind, std::uint32_t micro_batch, std::uint32_t edge,
+                         std::uint64_t bytes) {
+    const auto [found, added] = buffers_.try_emplace(
+        {kind, micro_batch, edge}, static_cast<std::uint32_t>(program_.buffers.size()));
+    if (added) {
+      program_.buffers.push_back(
+          {.kind = kind, .micro_batch = micro_batch, .edge = edge, .bytes = bytes});
+    }
+    return found->second;
+  }
+  std::uint32_t EdgeBuffer(BufferKind kind, std::uint32_t micro_batch, std::uint32_t edge) {
+    return BufferOf(kind, micro_batch, edge, EdgeOf(edge).bytes);
+  }
+  // A module's output is one piece of memory, whatever the number of stages it is sent to.
+  std::uint32_t OutputBuffer(std::uint32_t micro_batch, std::uint32_t edge) {
+    const auto same = std::ranges::find_if(leaving_, [&](std::uint32_t other) {
+      return EdgeOf(other).from_module == EdgeOf(edge).from_module;
+    });
+    return EdgeBuffer(BufferKind::kOutput, micro_batch, *same);
+  }
+
+  void Message(Op op, Channel channel, std::uint32_t micro_batch, std::uint32_t edge,
+               std::uint32_t buffer, bool last_use) {
+    const bool forward = channel == Channel::kActivation;
+    const bool outward = op == Op::kSend;
+    const std::uint32_t other =
+        forward == outward ? EdgeOf(edge).to_stage : EdgeOf(edge).from_stage;
+    Instruction& added = Add({.op = op,
+                              .micro_batch = micro_batch,
+                              .channel = channel,
+                              .peer = request_.layout.RankOf(replica_, other),
+                              .edge = edge});
+    if (outward) {
+      added.needs.push_back(buffer);
+      if (last_use) added.frees.push_back(buffer);
+    } else {
+      added.makes.push_back(buffer);
+    }
+  }
+
+  void Feed(std::uint32_t micro_batch, BufferKind kind, std::uint64_t bytes) {
+    const std::uint32_t buffer = BufferOf(kind, micro_batch, 0, bytes);
+    Add({.op = Op::kFeed, .micro_batch = micro_batch}).makes.push_back(buffer);
+    fed_[micro_batch].push_back(buffer);
+  }
+
+  void Forward(std::uint32_t micro_batch) {
+    if (leads()) Feed(micro_batch, BufferKind::kInput, request_.stages.input_bytes);
+    if (ends()) Feed(micro_batch, BufferKind::kTarget, request_.stages.target_bytes);
+    Instruction compute{.op = Op::kForward, .micro_batch = micro_batch};
+    compute.needs = fed_[micro_batch];
+    for (const std::uint32_t edge : arriving_) {
+      const std::uint32_t buffer = EdgeBuffer(BufferKind::kReceived, micro_batch, edge);
+      Message(Op::kReceive, Channel::kActivation, micro_batch, edge, buffer, false);
+      compute.needs.push_back(buffer);
+    }
+    for (const std::uint32_t edge : leaving_) {
+      const std::uint32_t buffer = OutputBuffer(micro_batch, edge);
+      if (std::ranges::find(compute.makes, buffer) == compute.makes.end()) {
+        compute.makes.push_back(buffer);
+      }
+    }
+    if (request_.trains) {
+      compute.makes.push_back(BufferOf(BufferKind::kSaved, micro_batch, 0,
+                                       request_.stages.stages[stage_].saved_bytes));
+    } else {
+      compute.frees = compute.needs;
+    }
+    Add(std::move(compute));
+    for (std::size_t at = 0; at < leaving_.size(); ++at) {
+      const std::uint32_t buffer = OutputBuffer(micro_batch, leaving_[at]);
+      const bool again = std::any_of(
+          leaving_.begin() + static_cast<std::ptrdiff_t>(at) + 1, leaving_.end(),
+          [&](std::uint32_t later) { return OutputBuffer(micro_batch, later) == buffer; });
+      Message(Op::kSend, Channel::kActivation, micro_batch, leaving_[at], buffer,
+              !request_.trains && !again);
+    }
+  }
+
+  void Backward(std::uint32_t micro_batch) {
+    Instruction compute{.op = Op::kBackward, .micro_batch = micro_batch};
+    compute.needs = fed_[micro_batch];
+    compute.needs.push_back(BufferOf(BufferKind::kSaved, micro_batch, 0, 0));
+    for (const std::uint32_t edge : arriving_) {
+      compute.needs.push_back(EdgeBuffer(BufferKind::kReceived, micro_batch, edge));
+    }
+    for (const std::uint32_t edge : leaving_) {
+      const std::uint32_t arrived = EdgeBuffer(BufferKind::kArrivedGradient, micro_batch, edge);
+      Message(Op::kReceive, Channel::kGradient, micro_batch, edge, arrived, false);
+      compute.needs.push_back(arrived);
+      const std::uint32_t output = OutputBuffer(micro_batch, edge);
+      if (std::ranges::find(compute.needs, output) == compute.needs.end()) {
+        compute.needs.push_back(output);
+      }
+    }
+    compute.frees = compute.needs;
+    for (const std::uint32_t edge : arriving_) {
+      compute.makes.push_back(EdgeBuffer(BufferKind::kLeavingGradient, micro_batch, edge));
+    }
+    Add(std::move(compute));
+    for (const std::uint32_t edge : arriving_) {
+      Message(Op::kSend, Channel::kGradient, micro_batch, edge,
+              EdgeBuffer(BufferKind::kLeavingGradient, micro_batch, edge), true);
+    }
+  }
+
+  const PlanRequest& request_;
+  std::uint32_t replica_;
+  std::uint32_t stage_;
+  std::uint32_t first_;  // of this replica's micro-batches
+  std::vector<std::uint32_t> arriving_;
+  std::vector<std::uint32_t> leaving_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> fed_;  // by micro-batch
+  std::map<std::tuple<BufferKind, std::uint32_t, std::uint32_t>, std::uint32_t> buffers_;
+  RankProgram program_;
+};
+
+Status CheckRequest(const PlanRequest& request) {
+  const Layout& layout = request.layout;
+  if (layout.replicas == 0 || layout.stages == 0 || request.micro_batches == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "replicas, stages and micro-batches are at least 1");
+  }
+  if (layout.stages != request.stages.stages.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("the layout has {} stages, the model is cut into {}", layout.stages,
+                             request.stages.stages.size()));
+  }
+  if (request.micro_batches % layout.replicas != 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} replicas do not divide the {} micro-batches of a step",
+                             layout.replicas, request.micro_batches));
+  }
+  const std::uint32_t share = request.micro_batches / layout.replicas;
+  if (layout.replicas > 1 && !std::has_single_bit(share)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} micro-batches over {} replicas: {} for each is not a power of "
+                             "two, so the sum of gradients would depend on the layout",
+                             request.micro_batches, layout.replicas, share));
+  }
+  if (request.bucket_bytes == 0) {
+    return Error(ErrorCode::kInvalidArgument, "reduction buckets of 0 bytes");
+  }
+  return {};
+}
+
+struct CollectiveRange {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
+
+CollectiveRange AddReductions(const PlanRequest& request, std::uint32_t stage, StepPlan& plan) {
+  CollectiveRange range;
+  range.from = static_cast<std::uint32_t>(plan.collectives.size());
+  if (request.layout.replicas > 1) {
+    std::vector<std::uint32_t> members;
+    for (std::uint32_t replica = 0; replica < request.layout.replicas; ++replica) {
+      members.push_back(request.layout.RankOf(replica, stage));
+    }
+    const StageCost& cost = request.stages.stages[stage];
+    for (std::uint64_t at = 0; at < cost.parameter_bytes; at += request.bucket_bytes) {
+      plan.collectives.push_back(
+          {.kind = CollectiveKind::kGradients,
+           .members = members,
+           .bytes = std::min(request.bucket_bytes, cost.parameter_bytes - at)});
+    }
+    if (cost.statistics_bytes > 0) {
+      plan.collectives.push_back({.kind = CollectiveKind::kStatistics,
+                                  .members = members,
+                                  .bytes = cost.statistics_bytes * request.micro_batches});
+    }
+  }
+  range.to = static_cast<std::uint32_t>(plan.collectives.size());
+  return range;
+}
+
+// After the reduction all replicas have the same gradients: each gathers over its own stages.
+CollectiveRange AddNorms(const PlanRequest& request, std::uint32_t replica, StepPlan& plan) {
+  CollectiveRange range;
+  range.from = static_cast<std::uint32_t>(plan.collectives.size());
+  if (request.clips && request.layout.stages > 1) {
+    Collective norms{.kind = CollectiveKind::kNorms, .bytes = 0};
+    for (std::uint32_t stage = 0; stage < request.layout.stages; ++stage) {
+      norms.members.push_back(request.layout.RankOf(replica, stage));
+      norms.bytes += sizeof(double);
+    }
+    plan.collectives.push_back(std::move(norms));
+  }
+  range.to = static_cast<std::uint32_t>(plan.collectives.size());
+  return range;
+}
+
+}  // namespace
+
+Result<Schedule> ParseSchedule(std::string_view name) {
+  for (const Schedule schedule : {Schedule::kGpipe, Schedule::k1f1b}) {
+    if (name == ScheduleName(schedule)) return schedule;
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("unknown schedule \"{}\": gpipe or 1f1b", name));
+}
+
+std::string_view ScheduleName(Schedule schedule) {
+  return schedule == Schedule::kGpipe ? "gpipe" : "1f1b";
+}
+
+std::uint32_t GradientBuffers(std::uint32_t micro_batches) {
+  return static_cast<std::uint32_t>(std::bit_width(micro_batches));
+}
+
+Result<StepPlan> BuildPlan(const PlanRequest& request) {
+  FOREBAY_TRY(CheckRequest(request));
+  StepPlan plan;
+  plan.schedule = request.trains ? std::string(ScheduleName(request.schedule)) : "forward";
+  plan.layout = request.layout;
+  plan.micro_batches = request.micro_batches;
+  plan.trains = request.trains;
+  plan.stages = request.stages;
+  std::vector<CollectiveRange> reductions;
+  std::vector<CollectiveRange> norms;
+  if (request.trains) {
+    for (std::uint32_t stage = 0; stage < request.layout.stages; ++stage) {
+      reductions.push_back(AddReductions(request, stage, plan));
+    }
+    for (std::uint32_t replica = 0; replica < request.layout.replicas; ++replica) {
+      norms.push_back(AddNorms(request, replica, plan));
+    }
+  }
+  for (std::uint32_t rank = 0; rank < request.layout.ranks(); ++rank) {
+    const StageCost& cost = request.stages.stages[request.layout.StageOf(rank)];
+    RankWriter writer(request, rank);
+    writer.WriteSteps();
+    if (request.trains) {
+      const CollectiveRange& reduction = reductions[request.layout.StageOf(rank)];
+      const CollectiveRange& norm = norms[request.layout.ReplicaOf(rank)];
+      writer.WriteCollectives(reduction.from, reduction.to);
+      writer.WriteCollectives(norm.from, norm.to);
+      writer.WriteUpdate();
+    }
+    RankProgram program = writer.Take();
+    const std::uint64_t copies =
+        request.trains ? 1ULL + request.optimiser_states +
+                             GradientBuffers(plan.MicroBatchesPerReplica())
+                       : 1ULL;
+    program.resident_bytes = cost.parameter_bytes * copies + cost.statistics_bytes;
+    plan.programs.push_back(std::move(program));
+  }
+  return plan;
+}
+
+}  // namespace forebay::train

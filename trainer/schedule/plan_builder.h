@@ -1,0 +1,44 @@
+// BuildPlan: the instruction lists of a step under a pipeline schedule, with skip edges between
+// any two stages. A skip's tensor goes straight from the stage that makes it to the one that
+// uses it; stages between see nothing of it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "proto/contract/result.h"
+#include "trainer/schedule/step_plan.h"
+
+namespace forebay::train {
+
+enum class Schedule : std::uint8_t {
+  kGpipe,  // all forward, then all backward (Huang et al., 2019)
+  k1f1b,   // one forward, one backward after a warm-up (Narayanan et al., 2019, flushed)
+};
+
+// "gpipe" or "1f1b".
+Result<Schedule> ParseSchedule(std::string_view name);
+std::string_view ScheduleName(Schedule schedule);
+
+struct PlanRequest {
+  StageGraph stages;
+  Layout layout;
+  std::uint32_t micro_batches = 1;  // canonical ones of a step, over all replicas
+  Schedule schedule = Schedule::k1f1b;
+  bool trains = true;                 // false: forward only
+  std::uint32_t optimiser_states = 1;  // copies of the parameters that the optimiser keeps
+  std::uint64_t bucket_bytes = 4U << 20;  // gradients are reduced in pieces of at most this
+  bool clips = false;                 // gradient norms are gathered before the update
+};
+
+// How many gradient buffers of a stage live at once while `micro_batches` gradients are summed
+// in a binary tree over their index.
+std::uint32_t GradientBuffers(std::uint32_t micro_batches);
+
+// kInvalidArgument, naming the figure and what is allowed, where the layout does not fit the
+// stages, the replicas do not divide the micro-batches, or (with several replicas) their share
+// is not a power of two: then a replica's sum would be no node of the tree over all
+// micro-batches, and the result would depend on the layout.
+Result<StepPlan> BuildPlan(const PlanRequest& request);
+
+}  // namespace forebay::train

@@ -1,0 +1,283 @@
+#include "trainer/schedule/plan_checker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "trainer/schedule/plan_matching.h"
+
+namespace forebay::train {
+namespace {
+
+enum class Life : std::uint8_t { kAbsent, kLive, kLeaving, kSwapped, kDropped };
+
+// Clock[q]: that many instructions of rank q are known to be done. A vector clock (Mattern, 1989)
+// tells which sends have gone out whatever the timing: those whose receives lie in the past.
+using Clock = std::vector<std::uint32_t>;
+
+void Join(Clock& clock, const Clock& other) {
+  for (std::size_t rank = 0; rank < clock.size(); ++rank) {
+    clock[rank] = std::max(clock[rank], other[rank]);
+  }
+}
+
+struct SentMessage {
+  std::uint32_t peer = 0;
+  std::uint32_t receive_at = 0;  // in the peer's list
+  std::vector<std::uint32_t> frees;
+};
+
+// Executes the lists with every wait, and nothing of the arithmetic.
+class Execution {
+ public:
+  Execution(const StepPlan& plan, const MessagePartners& partners, const CheckOptions& options)
+      : plan_(plan), partners_(partners), options_(options), ranks_(plan.programs.size()) {
+    clocks_at_begin_.resize(plan.collectives.size());
+    for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].clock.assign(ranks_.size(), 0);
+      ranks_[rank].lives.assign(plan.programs[rank].buffers.size(), Life::kAbsent);
+      ranks_[rank].clocks.resize(plan.programs[rank].instructions.size());
+      ranks_[rank].live_bytes = plan.programs[rank].resident_bytes;
+      ranks_[rank].peak_bytes = ranks_[rank].live_bytes;
+    }
+  }
+
+  Result<PlanFacts> Run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+        while (!Finished(rank) && CanRun(rank)) {
+          FOREBAY_TRY(Execute(rank));
+          moved = true;
+        }
+      }
+    }
+    FOREBAY_TRY(CheckFinished());
+    PlanFacts facts;
+    for (const RankState& state : ranks_) {
+      facts.peak_bytes.push_back(state.peak_bytes);
+      facts.peak_host_bytes.push_back(state.peak_host_bytes);
+    }
+    return facts;
+  }
+
+ private:
+  struct RankState {
+    std::size_t at = 0;
+    Clock clock;
+    std::vector<Clock> clocks;  // of sends and receives, as they ended
+    std::vector<Life> lives;
+    std::vector<SentMessage> leaving;
+    std::uint64_t live_bytes = 0;
+    std::uint64_t host_bytes = 0;
+    std::uint64_t peak_bytes = 0;
+    std::uint64_t peak_host_bytes = 0;
+  };
+
+  const Instruction& Current(std::uint32_t rank) const {
+    return plan_.programs[rank].instructions[ranks_[rank].at];
+  }
+  bool Finished(std::uint32_t rank) const {
+    return ranks_[rank].at == plan_.programs[rank].instructions.size();
+  }
+  std::uint64_t BytesOf(std::uint32_t rank, std::uint32_t buffer) const {
+    return plan_.programs[rank].buffers[buffer].bytes;
+  }
+  Error Fault(std::uint32_t rank, std::string_view what) const {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: {}", InstructionName(plan_, rank, ranks_[rank].at), what));
+  }
+
+  // The ranks that this one's current instruction waits for.
+  std::vector<std::uint32_t> WaitsFor(std::uint32_t rank) const;
+  bool CanRun(std::uint32_t rank) const { return WaitsFor(rank).empty(); }
+
+  Status Execute(std::uint32_t rank);
+  void Synchronise(std::uint32_t rank);
+  void LetGo(std::uint32_t rank);
+  Status UseBuffers(std::uint32_t rank);
+  Status Move(std::uint32_t rank, Life from, Life to);
+  void Free(std::uint32_t rank, std::uint32_t buffer);
+  Status CheckFinished() const;
+
+  const StepPlan& plan_;
+  const MessagePartners& partners_;
+  const CheckOptions& options_;
+  std::vector<RankState> ranks_;
+  std::vector<std::vector<std::pair<std::uint32_t, Clock>>> clocks_at_begin_;
+};
+
+std::vector<std::uint32_t> Execution::WaitsFor(std::uint32_t rank) const {
+  const RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  std::vector<std::uint32_t> waited;
+  if (current.op == Op::kReceive || (current.op == Op::kSend && options_.sends_wait)) {
+    // A send that waits meets its receive when both are reached.
+    const std::uint32_t partner = partners_[rank][state.at];
+    const std::size_t reached = ranks_[current.peer].at;
+    const bool there = options_.sends_wait ? reached >= partner : reached > partner;
+    if (!there) waited.push_back(current.peer);
+  }
+  const bool begins = current.op == Op::kCollectiveBegin && options_.collectives_wait;
+  if (begins || current.op == Op::kCollectiveEnd) {
+    const auto& begun = clocks_at_begin_[current.collective];
+    for (const std::uint32_t member : plan_.collectives[current.collective].members) {
+      const bool has_begun = std::ranges::any_of(
+          begun, [member](const auto& entry) { return entry.first == member; });
+      const bool stands_there = !Finished(member) &&
+                                Current(member).op == Op::kCollectiveBegin &&
+                                Current(member).collective == current.collective;
+      if (!has_begun && !(begins && stands_there)) waited.push_back(member);
+    }
+  }
+  return waited;
+}
+
+// Learns what the other ends knew.
+void Execution::Synchronise(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  if (current.op == Op::kReceive) {
+    const Clock& sent = ranks_[current.peer].clocks[partners_[rank][state.at]];
+    if (!sent.empty()) Join(state.clock, sent);
+  } else if (current.op == Op::kCollectiveEnd) {
+    for (const auto& [member, clock] : clocks_at_begin_[current.collective]) {
+      Join(state.clock, clock);
+    }
+  }
+}
+
+Status Execution::Execute(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  Synchronise(rank);
+  LetGo(rank);
+  switch (current.op) {
+    case Op::kSwapOut: FOREBAY_TRY(Move(rank, Life::kLive, Life::kSwapped)); break;
+    case Op::kSwapIn: FOREBAY_TRY(Move(rank, Life::kSwapped, Life::kLive)); break;
+    case Op::kDrop: FOREBAY_TRY(Move(rank, Life::kLive, Life::kDropped)); break;
+    case Op::kRecompute: FOREBAY_TRY(Move(rank, Life::kDropped, Life::kLive)); break;
+    default: FOREBAY_TRY(UseBuffers(rank)); break;
+  }
+  state.clock[rank] = static_cast<std::uint32_t>(state.at) + 1;
+  if (current.op == Op::kSend) state.clocks[state.at] = state.clock;
+  if (current.op == Op::kCollectiveBegin) {
+    clocks_at_begin_[current.collective].emplace_back(rank, state.clock);
+  }
+  ++state.at;
+  return {};
+}
+
+// Buffers of messages that are known to have arrived.
+void Execution::LetGo(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const auto gone = [&](const SentMessage& sent) {
+    return options_.sends_wait || state.clock[sent.peer] > sent.receive_at;
+  };
+  for (const SentMessage& sent : state.leaving) {
+    if (!gone(sent)) continue;
+    for (const std::uint32_t buffer : sent.frees) Free(rank, buffer);
+  }
+  std::erase_if(state.leaving, gone);
+}
+
+Status Execution::UseBuffers(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  for (const std::uint32_t buffer : current.needs) {
+    if (state.lives[buffer] != Life::kLive) return Fault(rank, "a buffer it needs is not there");
+  }
+  for (const std::uint32_t buffer : current.makes) {
+    if (state.lives[buffer] != Life::kAbsent) {
+      return Fault(rank, "a buffer it makes is there already");
+    }
+    state.lives[buffer] = Life::kLive;
+    state.live_bytes += BytesOf(rank, buffer);
+  }
+  state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
+  for (const std::uint32_t buffer : current.frees) {
+    if (state.lives[buffer] != Life::kLive) return Fault(rank, "a buffer it frees is not there");
+    if (current.op == Op::kSend) {
+      state.lives[buffer] = Life::kLeaving;
+    } else {
+      Free(rank, buffer);
+    }
+  }
+  if (current.op == Op::kSend && !current.frees.empty()) {
+    state.leaving.push_back({.peer = current.peer,
+                             .receive_at = partners_[rank][state.at],
+                             .frees = current.frees});
+  }
+  return {};
+}
+
+Status Execution::Move(std::uint32_t rank, Life from, Life to) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  for (std::size_t at = 1; at < current.needs.size(); ++at) {
+    if (state.lives[current.needs[at]] != Life::kLive) {
+      return Fault(rank, "a buffer it needs is not there");
+    }
+  }
+  const std::uint32_t buffer = current.needs.front();
+  if (state.lives[buffer] != from) return Fault(rank, "the buffer is in another state");
+  const std::uint64_t bytes = BytesOf(rank, buffer);
+  if (to == Life::kLive) state.live_bytes += bytes;
+  if (from == Life::kLive) state.live_bytes -= bytes;
+  if (to == Life::kSwapped) state.host_bytes += bytes;
+  if (from == Life::kSwapped) state.host_bytes -= bytes;
+  state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
+  state.peak_host_bytes = std::max(state.peak_host_bytes, state.host_bytes);
+  state.lives[buffer] = to;
+  return {};
+}
+
+void Execution::Free(std::uint32_t rank, std::uint32_t buffer) {
+  ranks_[rank].lives[buffer] = Life::kAbsent;
+  ranks_[rank].live_bytes -= BytesOf(rank, buffer);
+}
+
+Status Execution::CheckFinished() const {
+  std::string waits;
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (Finished(rank)) continue;
+    waits += fmt::format("{}{} for rank {}", waits.empty() ? "" : "; ",
+                         InstructionName(plan_, rank, ranks_[rank].at), WaitsFor(rank).front());
+  }
+  if (!waits.empty()) {
+    return Error(ErrorCode::kInvalidArgument, "ranks wait for each other for ever: " + waits);
+  }
+  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (std::size_t buffer = 0; buffer < ranks_[rank].lives.size(); ++buffer) {
+      const Life life = ranks_[rank].lives[buffer];
+      if (life == Life::kAbsent || life == Life::kLeaving) continue;
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("rank {}: buffer {} of micro-batch {} outlives the step", rank,
+                               buffer, plan_.programs[rank].buffers[buffer].micro_batch));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PlanFacts> CheckPlan(const StepPlan& plan, const CheckOptions& options) {
+  FOREBAY_TRY(CheckPieces(plan));
+  FOREBAY_TRY(CheckWork(plan));
+  FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
+  FOREBAY_TRY(CheckCollectiveOrder(plan));
+  FOREBAY_ASSIGN(PlanFacts facts, Execution(plan, partners, options).Run());
+  for (std::uint32_t rank = 0; rank < facts.peak_bytes.size(); ++rank) {
+    if (options.budget_bytes != 0 && facts.peak_bytes[rank] > options.budget_bytes) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("rank {} needs up to {} bytes at once, its budget is {}", rank,
+                               facts.peak_bytes[rank], options.budget_bytes));
+    }
+  }
+  return facts;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,308 @@
+#include "trainer/schedule/plan_simulator.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "proto/contract/check.h"
+#include "trainer/schedule/plan_matching.h"
+
+namespace forebay::train {
+namespace {
+
+std::uint64_t TransferNs(const LinkCost& link, double bytes) {
+  return link.latency_ns + static_cast<std::uint64_t>(std::llround(bytes / link.bytes_per_ns));
+}
+
+std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
+  const auto members = static_cast<std::uint32_t>(collective.members.size());
+  if (members < 2) return 0;
+  const LinkCost rounds{.latency_ns = link.latency_ns * std::bit_width(members - 1U),
+                        .bytes_per_ns = link.bytes_per_ns};
+  const double share = 2.0 * (members - 1) / members;
+  return TransferNs(rounds, share * static_cast<double>(collective.bytes));
+}
+
+struct MemoryChange {
+  std::uint64_t at_ns = 0;
+  std::int64_t bytes = 0;
+};
+
+std::uint64_t PeakOf(std::vector<MemoryChange> changes, std::uint64_t resident) {
+  // What is freed at an instant is free for what is made at it.
+  std::ranges::sort(changes, {}, [](const MemoryChange& change) {
+    return std::pair(change.at_ns, change.bytes);
+  });
+  auto live = static_cast<std::int64_t>(resident);
+  std::int64_t peak = live;
+  for (const MemoryChange& change : changes) {
+    live += change.bytes;
+    peak = std::max(peak, live);
+  }
+  return static_cast<std::uint64_t>(peak);
+}
+
+class Simulator {
+ public:
+  Simulator(const StepPlan& plan, const MessagePartners& partners, const SimulationCosts& costs)
+      : plan_(plan), partners_(partners), costs_(costs), ranks_(plan.programs.size()) {
+    collectives_.resize(plan.collectives.size());
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      ranks_[rank].arrivals.resize(plan.programs[rank].instructions.size());
+      ranks_[rank].ready_ns.resize(plan.programs[rank].buffers.size());
+    }
+  }
+
+  Simulation Run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+        while (ranks_[rank].at < plan_.programs[rank].instructions.size() && CanRun(rank)) {
+          Execute(rank);
+          moved = true;
+        }
+      }
+    }
+    return Finish();
+  }
+
+ private:
+  struct RankState {
+    std::size_t at = 0;
+    std::uint64_t now_ns = 0;
+    std::uint64_t swap_free_ns = 0;
+    std::vector<std::uint64_t> arrivals;  // of the messages that instructions sent
+    std::vector<std::uint64_t> ready_ns;  // of buffers that are being swapped
+    std::vector<MemoryChange> changes;
+    std::vector<PlanSpan> spans;
+    RankTimes times;
+  };
+  struct CollectiveState {
+    std::size_t begun = 0;
+    std::uint64_t last_begin_ns = 0;
+    std::uint64_t end_ns = 0;
+  };
+
+  const Instruction& Current(std::uint32_t rank) const {
+    return plan_.programs[rank].instructions[ranks_[rank].at];
+  }
+  bool CanRun(std::uint32_t rank) const {
+    const Instruction& current = Current(rank);
+    if (current.op == Op::kReceive) {
+      return ranks_[current.peer].at > partners_[rank][ranks_[rank].at];
+    }
+    if (current.op == Op::kCollectiveEnd) {
+      return collectives_[current.collective].begun ==
+             plan_.collectives[current.collective].members.size();
+    }
+    return true;
+  }
+
+  void Execute(std::uint32_t rank);
+  // The time of an instruction that begins at `begin_ns`; waits go to the rank's account.
+  std::uint64_t EndOf(std::uint32_t rank, std::uint64_t begin_ns);
+  std::uint64_t Call(std::uint32_t rank, std::uint64_t begin_ns, std::uint64_t bytes);
+  std::uint64_t Compute(std::uint64_t begin_ns, std::uint64_t ns, std::uint64_t& account) {
+    account += ns;
+    return begin_ns + ns;
+  }
+  std::uint64_t WaitUntil(std::uint64_t begin_ns, std::uint64_t until_ns,
+                          std::uint64_t& account) {
+    if (until_ns <= begin_ns) return begin_ns;
+    account += until_ns - begin_ns;
+    return until_ns;
+  }
+  void Send(std::uint32_t rank, std::uint64_t at_ns);
+  void BeginCollective(std::uint32_t rank);
+  void Swap(std::uint32_t rank, bool out);
+  void Account(std::uint32_t rank, std::uint64_t begin_ns);
+  Simulation Finish();
+
+  const StepPlan& plan_;
+  const MessagePartners& partners_;
+  const SimulationCosts& costs_;
+  std::vector<RankState> ranks_;
+  std::vector<CollectiveState> collectives_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> link_free_ns_;
+  std::map<std::vector<std::uint32_t>, std::uint64_t> group_free_ns_;
+};
+
+void Simulator::Execute(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const std::uint64_t arrived_ns = state.now_ns;
+  std::uint64_t ready_ns = arrived_ns;
+  for (const std::uint32_t buffer : Current(rank).needs) {
+    ready_ns = std::max(ready_ns, state.ready_ns[buffer]);
+  }
+  const bool moves = Current(rank).op == Op::kSwapIn || Current(rank).op == Op::kSwapOut;
+  const std::uint64_t begin_ns =
+      moves ? arrived_ns : WaitUntil(arrived_ns, ready_ns, state.times.wait_swap_ns);
+  state.now_ns = EndOf(rank, begin_ns);
+  Account(rank, begin_ns);
+  state.spans.push_back({.rank = rank,
+                         .instruction = static_cast<std::uint32_t>(state.at),
+                         .begin_ns = arrived_ns,
+                         .end_ns = state.now_ns});
+  ++state.at;
+}
+
+std::uint64_t Simulator::Call(std::uint32_t rank, std::uint64_t begin_ns, std::uint64_t bytes) {
+  const auto copy_ns = static_cast<std::uint64_t>(
+      std::llround(costs_.copy_ns_per_byte * static_cast<double>(bytes)));
+  return Compute(begin_ns, costs_.call_ns + copy_ns, ranks_[rank].times.other_ns);
+}
+
+std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  const std::uint32_t stage = plan_.layout.StageOf(rank);
+  const StageCost& cost = plan_.stages.stages[stage];
+  switch (current.op) {
+    case Op::kForward: return Compute(begin_ns, cost.forward_ns, state.times.compute_ns);
+    case Op::kBackward: return Compute(begin_ns, cost.backward_ns, state.times.compute_ns);
+    case Op::kRecompute: return Compute(begin_ns, cost.forward_ns, state.times.recompute_ns);
+    case Op::kFeed: return Compute(begin_ns, costs_.feed_ns, state.times.other_ns);
+    case Op::kUpdate: {
+      const std::uint64_t ns = stage < costs_.update_ns.size() ? costs_.update_ns[stage] : 0;
+      return Compute(begin_ns, ns, state.times.compute_ns);
+    }
+    case Op::kSend: {
+      const std::uint64_t bytes = plan_.stages.edges[current.edge].bytes;
+      const std::uint64_t end_ns = Call(rank, begin_ns, bytes);
+      Send(rank, end_ns);
+      return end_ns;
+    }
+    case Op::kReceive: {
+      const std::uint64_t arrival = ranks_[current.peer].arrivals[partners_[rank][state.at]];
+      const std::uint64_t there = WaitUntil(begin_ns, arrival, state.times.wait_message_ns);
+      return Call(rank, there, plan_.stages.edges[current.edge].bytes);
+    }
+    case Op::kCollectiveBegin:
+      BeginCollective(rank);
+      return begin_ns;
+    case Op::kCollectiveEnd:
+      return WaitUntil(begin_ns, collectives_[current.collective].end_ns,
+                       state.times.wait_collective_ns);
+    case Op::kSwapOut: Swap(rank, true); return begin_ns;
+    case Op::kSwapIn: Swap(rank, false); return begin_ns;
+    case Op::kDrop: return begin_ns;
+  }
+  return begin_ns;
+}
+
+void Simulator::Send(std::uint32_t rank, std::uint64_t at_ns) {
+  const Instruction& current = Current(rank);
+  std::uint64_t& free_ns = link_free_ns_[{rank, current.peer}];
+  const auto bytes = static_cast<double>(plan_.stages.edges[current.edge].bytes);
+  free_ns = std::max(free_ns, at_ns) + TransferNs(costs_.message, bytes);
+  ranks_[rank].arrivals[ranks_[rank].at] = free_ns;
+}
+
+// A group's collectives follow each other; each starts when the last member has begun it.
+void Simulator::BeginCollective(std::uint32_t rank) {
+  const std::uint32_t id = Current(rank).collective;
+  CollectiveState& state = collectives_[id];
+  const Collective& collective = plan_.collectives[id];
+  state.last_begin_ns = std::max(state.last_begin_ns, ranks_[rank].now_ns);
+  if (++state.begun < collective.members.size()) return;
+  std::uint64_t& free_ns = group_free_ns_[collective.members];
+  free_ns = std::max(free_ns, state.last_begin_ns) + CollectiveNs(costs_.collective, collective);
+  state.end_ns = free_ns;
+}
+
+void Simulator::Swap(std::uint32_t rank, bool out) {
+  RankState& state = ranks_[rank];
+  const std::uint32_t buffer = Current(rank).needs.front();
+  const std::uint64_t bytes = plan_.programs[rank].buffers[buffer].bytes;
+  const std::uint64_t begin_ns =
+      std::max({state.now_ns, state.swap_free_ns, state.ready_ns[buffer]});
+  const std::uint64_t end_ns = begin_ns + TransferNs(costs_.swap, static_cast<double>(bytes));
+  state.swap_free_ns = end_ns;
+  state.ready_ns[buffer] = end_ns;
+  const auto signed_bytes = static_cast<std::int64_t>(bytes);
+  state.changes.push_back(out ? MemoryChange{end_ns, -signed_bytes}
+                              : MemoryChange{begin_ns, signed_bytes});
+}
+
+void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  const std::vector<Buffer>& buffers = plan_.programs[rank].buffers;
+  const auto bytes_of = [&](std::uint32_t buffer) {
+    return static_cast<std::int64_t>(buffers[buffer].bytes);
+  };
+  for (const std::uint32_t buffer : current.makes) {
+    state.changes.push_back({begin_ns, bytes_of(buffer)});
+  }
+  const std::uint64_t freed_ns =
+      current.op == Op::kSend ? state.arrivals[state.at] : state.now_ns;
+  for (const std::uint32_t buffer : current.frees) {
+    state.changes.push_back({freed_ns, -bytes_of(buffer)});
+  }
+  if (current.op == Op::kDrop) {
+    state.changes.push_back({state.now_ns, -bytes_of(current.needs.front())});
+  } else if (current.op == Op::kRecompute) {
+    state.changes.push_back({begin_ns, bytes_of(current.needs.front())});
+  }
+}
+
+Simulation Simulator::Finish() {
+  Simulation result;
+  for (const RankState& state : ranks_) {
+    result.step_ns = std::max(result.step_ns, state.now_ns);
+  }
+  double computed = 0;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    RankState& state = ranks_[rank];
+    FOREBAY_CHECK(state.at == plan_.programs[rank].instructions.size());
+    state.times.idle_ns = result.step_ns - state.now_ns;
+    state.times.peak_bytes = PeakOf(state.changes, plan_.programs[rank].resident_bytes);
+    computed += static_cast<double>(state.times.compute_ns);
+    result.ranks.push_back(state.times);
+    result.spans.insert(result.spans.end(), state.spans.begin(), state.spans.end());
+  }
+  const double offered = static_cast<double>(result.step_ns) * static_cast<double>(ranks_.size());
+  result.bubble = offered > 0 ? 1.0 - computed / offered : 0.0;
+  return result;
+}
+
+}  // namespace
+
+std::uint64_t Simulation::PeakBytes() const {
+  std::uint64_t peak = 0;
+  for (const RankTimes& times : ranks) peak = std::max(peak, times.peak_bytes);
+  return peak;
+}
+
+Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs) {
+  for (const LinkCost* link : {&costs.message, &costs.collective, &costs.swap}) {
+    if (!(link->bytes_per_ns > 0)) {
+      return Error(ErrorCode::kInvalidArgument, "a link's rate must be greater than 0");
+    }
+  }
+  FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
+  return Simulator(plan, partners, costs).Run();
+}
+
+std::string ToChromeTrace(const StepPlan& plan, const std::vector<PlanSpan>& spans) {
+  nlohmann::json events = nlohmann::json::array();
+  for (const PlanSpan& span : spans) {
+    const Instruction& instruction = plan.programs[span.rank].instructions[span.instruction];
+    events.push_back({{"name", Describe(plan, instruction)},
+                      {"cat", OpName(instruction.op)},
+                      {"ph", "X"},
+                      {"pid", 0},
+                      {"tid", span.rank},
+                      {"ts", static_cast<double>(span.begin_ns) * 1e-3},
+                      {"dur", static_cast<double>(span.end_ns - span.begin_ns) * 1e-3}});
+  }
+  return nlohmann::json{{"traceEvents", std::move(events)}}.dump();
+}
+
+}  // namespace forebay::train

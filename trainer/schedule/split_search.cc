@@ -1,0 +1,177 @@
+#include "trainer/schedule/split_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace forebay::train {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+// Figures of the stage that has the modules [begin, end).
+struct Piece {
+  std::uint64_t ns = 0;
+  std::uint64_t crossing_bytes = 0;  // arriving, per micro-batch
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t saved_bytes = 0;
+};
+
+class Pieces {
+ public:
+  Pieces(const ModelGraph& graph, const SplitCosts& costs)
+      : count_(static_cast<std::uint32_t>(graph.modules.size())), pieces_(count_ * (count_ + 1)) {
+    for (std::uint32_t begin = 0; begin < count_; ++begin) {
+      for (std::uint32_t end = begin + 1; end <= count_; ++end) {
+        At(begin, end) = Measure(graph, costs, begin, end);
+      }
+    }
+  }
+
+  Piece& At(std::uint32_t begin, std::uint32_t end) {
+    return pieces_[begin * (count_ + 1) + end];
+  }
+
+ private:
+  static Piece Measure(const ModelGraph& graph, const SplitCosts& costs, std::uint32_t begin,
+                       std::uint32_t end) {
+    Piece piece;
+    for (std::uint32_t module = begin; module < end; ++module) {
+      const ModuleProfile& profile = graph.modules[module];
+      piece.ns += profile.forward_ns + profile.backward_ns;
+      piece.parameter_bytes += profile.parameter_bytes;
+      piece.saved_bytes += profile.saved_bytes;
+    }
+    // A tensor that arrives is received once. One that leaves is counted once too, though it may
+    // go to several stages: which, is not known yet.
+    std::set<std::uint32_t> arriving;
+    std::set<std::uint32_t> leaving;
+    if (begin > 0) arriving.insert(begin - 1);
+    if (end < graph.modules.size()) leaving.insert(end - 1);
+    for (const SkipEdge& skip : graph.skips) {
+      const bool from_inside = skip.from >= begin && skip.from < end;
+      const bool to_inside = skip.to >= begin && skip.to < end;
+      if (to_inside && skip.from < begin) arriving.insert(skip.from);
+      if (from_inside && skip.to >= end) leaving.insert(skip.from);
+    }
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t module : arriving) {
+      piece.crossing_bytes += graph.modules[module].output_bytes;
+    }
+    bytes = piece.crossing_bytes;
+    for (const std::uint32_t module : leaving) bytes += graph.modules[module].output_bytes;
+    // Each crosses twice: the activation forward, its gradient backward.
+    piece.ns += 2 * (static_cast<std::uint64_t>(costs.message_ns_per_byte *
+                                                static_cast<double>(bytes)) +
+                     costs.message_ns * (arriving.size() + leaving.size()));
+    return piece;
+  }
+
+  std::uint32_t count_;
+  std::vector<Piece> pieces_;
+};
+
+std::uint64_t BytesOf(const Piece& piece, const SplitCosts& costs, std::uint32_t stage,
+                      std::uint32_t stages) {
+  const std::uint32_t in_flight =
+      costs.holds_all ? costs.micro_batches : std::min(costs.micro_batches, stages - stage);
+  return piece.parameter_bytes * costs.parameter_copies + piece.saved_bytes * in_flight;
+}
+
+// The best way to give modules [0, end) to the first stages.
+struct Best {
+  std::uint64_t slowest_ns = kNever;
+  std::uint64_t sent_bytes = 0;
+  std::uint64_t fullest_bytes = kNever;
+  std::uint32_t begin = 0;  // of the last of these stages
+
+  // By speed, or, to tell the smallest budget, by memory.
+  bool Beats(const Best& other, bool by_memory) const {
+    if (by_memory) return fullest_bytes < other.fullest_bytes;
+    return std::pair(slowest_ns, sent_bytes) < std::pair(other.slowest_ns, other.sent_bytes);
+  }
+};
+
+class Search {
+ public:
+  Search(const ModelGraph& graph, std::uint32_t stages, const SplitCosts& costs)
+      : modules_(static_cast<std::uint32_t>(graph.modules.size())),
+        stages_(stages),
+        costs_(costs),
+        pieces_(graph, costs) {}
+
+  // best[stage][end]; best[stages - 1][modules] is the whole.
+  std::vector<std::vector<Best>> Run(bool by_memory) {
+    std::vector<std::vector<Best>> best(stages_, std::vector<Best>(modules_ + 1));
+    for (std::uint32_t stage = 0; stage < stages_; ++stage) {
+      for (std::uint32_t end = stage + 1; end + (stages_ - 1 - stage) <= modules_; ++end) {
+        const std::uint32_t from = stage == 0 ? 0 : stage;
+        const std::uint32_t until = stage == 0 ? 1 : end;
+        for (std::uint32_t begin = from; begin < until; ++begin) {
+          const Best before = stage == 0 ? Best{0, 0, 0, 0} : best[stage - 1][begin];
+          Consider(before, stage, begin, end, by_memory, best[stage][end]);
+        }
+      }
+    }
+    return best;
+  }
+
+  std::uint64_t NsOf(std::uint32_t begin, std::uint32_t end) { return pieces_.At(begin, end).ns; }
+
+ private:
+  void Consider(const Best& before, std::uint32_t stage, std::uint32_t begin, std::uint32_t end,
+                bool by_memory, Best& best) {
+    if (before.slowest_ns == kNever) return;
+    const Piece& piece = pieces_.At(begin, end);
+    const std::uint64_t bytes = BytesOf(piece, costs_, stage, stages_);
+    if (!by_memory && costs_.budget_bytes != 0 && bytes > costs_.budget_bytes) return;
+    const Best candidate{.slowest_ns = std::max(before.slowest_ns, piece.ns),
+                         .sent_bytes = before.sent_bytes + piece.crossing_bytes,
+                         .fullest_bytes = std::max(before.fullest_bytes, bytes),
+                         .begin = begin};
+    if (candidate.Beats(best, by_memory)) best = candidate;
+  }
+
+  std::uint32_t modules_;
+  std::uint32_t stages_;
+  const SplitCosts& costs_;
+  Pieces pieces_;
+};
+
+}  // namespace
+
+Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
+                              const SplitCosts& costs) {
+  FOREBAY_TRY(CheckGraph(graph));
+  const auto modules = static_cast<std::uint32_t>(graph.modules.size());
+  if (stages == 0 || stages > modules) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} stages of a model of {} modules", stages, modules));
+  }
+  Search search(graph, stages, costs);
+  const std::vector<std::vector<Best>> best = search.Run(false);
+  if (best[stages - 1][modules].slowest_ns == kNever) {
+    const std::uint64_t least = search.Run(true)[stages - 1][modules].fullest_bytes;
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("no cut into {} stages keeps each within {} bytes; the smallest "
+                             "budget that does is {} bytes",
+                             stages, costs.budget_bytes, least));
+  }
+  SplitChoice choice;
+  choice.slowest_ns = best[stages - 1][modules].slowest_ns;
+  choice.split.begins.resize(stages);
+  std::uint32_t end = modules;
+  for (std::uint32_t stage = stages; stage-- > 0;) {
+    const std::uint32_t begin = best[stage][end].begin;
+    choice.split.begins[stage] = begin;
+    if (search.NsOf(begin, end) == choice.slowest_ns) choice.slowest_stage = stage;
+    end = begin;
+  }
+  return choice;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,87 @@
+#include "trainer/schedule/step_plan.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace forebay::train {
+namespace {
+
+std::string_view CollectiveName(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kGradients: return "gradients";
+    case CollectiveKind::kStatistics: return "statistics";
+    case CollectiveKind::kNorms: return "norms";
+  }
+  return "?";
+}
+
+std::string DescribeMessage(const StepPlan& plan, const Instruction& instruction) {
+  const bool sends = instruction.op == Op::kSend;
+  std::string edge = "an unknown edge";
+  if (instruction.edge < plan.stages.edges.size()) {
+    const StageEdge& crossed = plan.stages.edges[instruction.edge];
+    edge = fmt::format("{}->{} of module {}", crossed.from_stage, crossed.to_stage,
+                       crossed.from_module);
+  }
+  return fmt::format("{} {} {} micro-batch {} {} rank {}", OpName(instruction.op),
+                     instruction.channel == Channel::kActivation ? "activation" : "gradient",
+                     edge, instruction.micro_batch, sends ? "to" : "from", instruction.peer);
+}
+
+}  // namespace
+
+std::string_view OpName(Op op) {
+  switch (op) {
+    case Op::kFeed: return "FEED";
+    case Op::kForward: return "F";
+    case Op::kBackward: return "B";
+    case Op::kSend: return "SEND";
+    case Op::kReceive: return "RECV";
+    case Op::kCollectiveBegin: return "BEGIN";
+    case Op::kCollectiveEnd: return "END";
+    case Op::kSwapOut: return "SWAPOUT";
+    case Op::kSwapIn: return "SWAPIN";
+    case Op::kDrop: return "DROP";
+    case Op::kRecompute: return "RECOMP";
+    case Op::kUpdate: return "STEP";
+  }
+  return "?";
+}
+
+std::string Describe(const StepPlan& plan, const Instruction& instruction) {
+  switch (instruction.op) {
+    case Op::kSend:
+    case Op::kReceive: return DescribeMessage(plan, instruction);
+    case Op::kCollectiveBegin:
+    case Op::kCollectiveEnd: {
+      if (instruction.collective >= plan.collectives.size()) {
+        return fmt::format("{} of an unknown collective {}", OpName(instruction.op),
+                           instruction.collective);
+      }
+      const Collective& collective = plan.collectives[instruction.collective];
+      return fmt::format("{} {} over {} ranks ({} bytes)", OpName(instruction.op),
+                         CollectiveName(collective.kind), collective.members.size(),
+                         collective.bytes);
+    }
+    case Op::kUpdate: return std::string(OpName(instruction.op));
+    default:
+      return fmt::format("{} micro-batch {}", OpName(instruction.op), instruction.micro_batch);
+  }
+}
+
+std::string ToText(const StepPlan& plan) {
+  std::string text = fmt::format("{}: {} replicas x {} stages, {} micro-batches\n", plan.schedule,
+                                 plan.layout.replicas, plan.layout.stages, plan.micro_batches);
+  for (std::size_t rank = 0; rank < plan.programs.size(); ++rank) {
+    fmt::format_to(std::back_inserter(text), "rank {}\n", rank);
+    const std::vector<Instruction>& instructions = plan.programs[rank].instructions;
+    for (std::size_t at = 0; at < instructions.size(); ++at) {
+      fmt::format_to(std::back_inserter(text), "  {:4} {}\n", at,
+                     Describe(plan, instructions[at]));
+    }
+  }
+  return text;
+}
+
+}  // namespace forebay::train

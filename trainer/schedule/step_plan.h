@@ -1,0 +1,118 @@
+// StepPlan: one training step as data. Every rank has a list of instructions, executed in order;
+// what is sent, received and reduced, and in which order, is fixed before the step begins. The
+// checker proves the lists sound, the simulator times them, the runner executes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/schedule/model_graph.h"
+
+namespace forebay::train {
+
+// Data parallel x pipeline parallel. Ranks of one replica are neighbours.
+struct Layout {
+  std::uint32_t replicas = 1;
+  std::uint32_t stages = 1;
+
+  std::uint32_t ranks() const { return replicas * stages; }
+  std::uint32_t RankOf(std::uint32_t replica, std::uint32_t stage) const {
+    return replica * stages + stage;
+  }
+  std::uint32_t ReplicaOf(std::uint32_t rank) const { return rank / stages; }
+  std::uint32_t StageOf(std::uint32_t rank) const { return rank % stages; }
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+enum class Op : std::uint8_t {
+  kFeed,             // takes the input or target of a micro-batch from the feed
+  kForward,
+  kBackward,
+  kSend,             // begins; never waits. The buffer it frees is free once it has gone out
+  kReceive,          // waits until the message is there
+  kCollectiveBegin,  // begins; never waits
+  kCollectiveEnd,    // waits until every member has begun
+  kSwapOut,          // moves a saved buffer to the host
+  kSwapIn,           // and back
+  kDrop,             // forgets a saved buffer that a recomputation makes again
+  kRecompute,
+  kUpdate,           // the optimiser's step, once
+};
+
+// Classes of messages; each has an order of its own between two ranks.
+enum class Channel : std::uint8_t { kActivation = 0, kGradient = 1 };
+inline constexpr std::size_t kChannelCount = 2;
+
+enum class BufferKind : std::uint8_t {
+  kInput,            // from the feed, at the first stage
+  kTarget,           // from the feed, at the last stage
+  kSaved,            // what a stage keeps from forward to backward
+  kReceived,         // an activation that arrived; until backward
+  kOutput,           // an activation that is sent; until backward
+  kArrivedGradient,  // of an output
+  kLeavingGradient,  // of a received activation
+};
+
+// A piece of memory that lives for a part of the step.
+struct Buffer {
+  BufferKind kind = BufferKind::kSaved;
+  std::uint32_t micro_batch = 0;
+  std::uint32_t edge = 0;  // of StepPlan::stages.edges, for the kinds that cross stages
+  std::uint64_t bytes = 0;
+};
+
+enum class CollectiveKind : std::uint8_t {
+  kGradients,   // sums a stage's gradients over the replicas
+  kStatistics,  // gathers the statistics of all micro-batches over the replicas
+  kNorms,       // gathers squared gradient norms over all ranks, for clipping
+};
+
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kGradients;
+  std::vector<std::uint32_t> members = {};  // ranks, ascending
+  std::uint64_t bytes = 0;
+};
+
+struct Instruction {
+  Op op = Op::kForward;
+  std::uint32_t micro_batch = 0;  // index within the step, over all replicas
+  Channel channel = Channel::kActivation;  // messages only
+  std::uint32_t peer = 0;                  // messages only: the other rank
+  std::uint32_t edge = 0;                  // messages only
+  std::uint32_t collective = 0;            // collectives only: of StepPlan::collectives
+  // Buffers of this rank: must be there; come to life; end.
+  std::vector<std::uint32_t> needs = {};
+  std::vector<std::uint32_t> makes = {};
+  std::vector<std::uint32_t> frees = {};
+};
+
+struct RankProgram {
+  std::vector<Buffer> buffers;
+  std::vector<Instruction> instructions;
+  std::uint64_t resident_bytes = 0;  // parameters, gradients, optimiser's state
+};
+
+struct StepPlan {
+  std::string schedule;  // "gpipe", "1f1b"
+  Layout layout;
+  std::uint32_t micro_batches = 1;  // of a step, over all replicas
+  bool trains = true;               // false: an evaluation, forward only
+  StageGraph stages;
+  std::vector<Collective> collectives;
+  std::vector<RankProgram> programs;  // by rank
+
+  std::uint32_t MicroBatchesPerReplica() const { return micro_batches / layout.replicas; }
+};
+
+std::string_view OpName(Op op);
+
+// "SEND gradient 2->1 micro-batch 3 to rank 1".
+std::string Describe(const StepPlan& plan, const Instruction& instruction);
+
+// The plan as text, a line per instruction, for people.
+std::string ToText(const StepPlan& plan);
+
+}  // namespace forebay::train
