@@ -7,6 +7,7 @@
 #include "server/catalog/catalog_writer.h"
 
 namespace forebay::catalog {
+
 std::uint64_t KeyHash(std::string_view key) {
   return Checksum(std::as_bytes(std::span(key.data(), key.size())));
 }
@@ -14,8 +15,9 @@ std::uint64_t KeyHash(std::string_view key) {
 Result<std::uint64_t> SampleRecords::Append(const SampleRecord& record,
                                             std::uint64_t extent_start) {
   const std::uint64_t place = spool_.size();
-  row_.clear();
-  AppendLe(row_, static_cast<std::uint16_t>(record.key.size()));
+  const auto key_bytes = static_cast<std::uint16_t>(record.key.size());
+  const std::span<const std::byte> head = RowBytes(key_bytes);
+  row_.assign(head.begin(), head.end());
   const auto key = std::as_bytes(std::span(record.key.data(), record.key.size()));
   row_.insert(row_.end(), key.begin(), key.end());
   AppendLe(row_, static_cast<std::uint8_t>(record.fields.size()));

@@ -13,6 +13,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import check_tree
+import kernel_symbols
 import text_rules
 
 HEADER = "#pragma once\n"
@@ -396,6 +397,31 @@ class CheckTree(unittest.TestCase):
             names |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', (here / module).read_text()))
         names |= {"fixme", "todo", "allowlist"}
         self.assertEqual(set(), names ^ set(CASES))
+
+
+class KernelSymbols(unittest.TestCase):
+    """Objects compiled for newer processors, and the weak functions that they define."""
+
+    def found(self, kernel, scalar=(), other=()):
+        return len(kernel_symbols.findings({"wave_avx2.o": (("-mavx2",), set(kernel)),
+                                            "wave_avx512.o": (("-mavx512f",), set(other)),
+                                            "plan.o": ((), set(scalar))}))
+
+    def test_own_functions_are_allowed(self):
+        self.assertEqual(0, self.found(["_ZN9LanesAvx24LoadEv"], ["_ZN4PlanEv"]))
+        self.assertEqual(0, self.found([], ["_ZSt3maxIiERKT_"]))
+
+    def test_those_of_the_library_and_of_other_objects_are_not(self):
+        for name in ("_ZSt3maxIiERKT_", "_ZNKSt5arrayIhLm4EE4sizeEv", "_ZNSaIcEC1Ev",
+                     "_ZN9__gnu_cxx17__normal_iteratorC1Ev"):
+            self.assertEqual(1, self.found([name]), name)
+        self.assertEqual(1, self.found(["_ZN4PlanEv"], ["_ZN4PlanEv"]))
+        self.assertEqual(2, self.found(["_ZN4PlanEv"], [], ["_ZN4PlanEv"]))
+
+    def test_reads_flags_and_objects_of_commands(self):
+        command = "g++ -O3 -mavx2 -mpopcnt -march=x86-64 -o folder/a.o -c a.cc"
+        self.assertEqual(["-mavx2", "-mpopcnt"], kernel_symbols.ISA_FLAG.findall(command))
+        self.assertEqual("folder/a.o", kernel_symbols.OBJECT.search(command).group(1))
 
 
 if __name__ == "__main__":
