@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 
+#include "compress/encode/brisk_tables.h"
 #include "compress/encode/fixed_log.h"
 #include "proto/contract/check.h"
 
@@ -12,9 +13,6 @@ namespace {
 
 constexpr std::uint32_t kRounds = 3;
 constexpr std::uint32_t kShiftMax = 10;
-// A token that is seldomer than one in so many costs less as an escape than a slot would.
-constexpr std::uint64_t kSeldom = 1024;
-constexpr std::uint32_t kTokensMax = 200;
 // Beyond so many tokens, 256 slots describe a distribution badly: an eighth of a bit is added.
 constexpr std::uint32_t kTokensCrowded = 128;
 
@@ -117,17 +115,34 @@ Estimate EstimateClass(const Counts& counts, std::uint32_t bits) {
   return estimate;
 }
 
-// Where frequencies gain and lose: count * log2 of the frequency's growth, in 1/4096 bit.
-std::uint64_t GrowthGain(std::uint32_t count, std::uint32_t frequency) {
-  return std::uint64_t{count} * (FixedLog2(frequency + 1) - FixedLog2(frequency));
-}
-
 }  // namespace
+
+std::vector<std::uint8_t> EstimateBriskClasses(std::span<const BriskResiduals> blocks,
+                                               std::span<const std::uint8_t> chosen,
+                                               std::uint32_t bits, std::uint32_t classes,
+                                               BriskCosts& costs) {
+  FOREBAY_CHECK(classes <= kBriskCostColumns && chosen.size() == blocks.size());
+  std::vector<Counts> counts(classes);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (chosen[i] >= classes) continue;
+    Counts& mine = counts[chosen[i]];
+    for (const std::int16_t residual : blocks[i]) {
+      ++mine[bits <= 8 ? static_cast<std::uint8_t>(residual) : BriskBucket(residual)];
+    }
+  }
+  std::vector<std::uint8_t> shifts(classes);
+  for (auto& line : costs) line.fill(kBriskCostMax);
+  for (std::uint32_t c = 0; c < classes; ++c) {
+    const Estimate estimate = EstimateClass(counts[c], bits);
+    shifts[c] = estimate.shift;
+    for (std::size_t i = 0; i < kBriskBuckets; ++i) costs[i][c] = estimate.costs[i];
+  }
+  return shifts;
+}
 
 std::vector<std::uint8_t> ChooseBriskClasses(std::span<const BriskResiduals> blocks,
                                              std::uint32_t bits, std::uint32_t classes,
                                              BriskCosts& costs) {
-  FOREBAY_CHECK(classes <= kBriskCostColumns);
   // At first by size, as many blocks in each.
   std::vector<std::uint64_t> order(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -138,21 +153,8 @@ std::vector<std::uint8_t> ChooseBriskClasses(std::span<const BriskResiduals> blo
   for (std::size_t rank = 0; rank < order.size(); ++rank) {
     chosen[order[rank] & 0xFFFF'FFFF] = static_cast<std::uint8_t>(rank * classes / order.size());
   }
-  std::vector<std::uint8_t> shifts(classes);
-  for (auto& line : costs) line.fill(kBriskCostMax);
   for (std::uint32_t round = 0;; ++round) {
-    std::vector<Counts> counts(classes);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      Counts& mine = counts[chosen[i]];
-      for (const std::int16_t residual : blocks[i]) {
-        ++mine[bits <= 8 ? static_cast<std::uint8_t>(residual) : BriskBucket(residual)];
-      }
-    }
-    for (std::uint32_t c = 0; c < classes; ++c) {
-      const Estimate estimate = EstimateClass(counts[c], bits);
-      shifts[c] = estimate.shift;
-      for (std::size_t i = 0; i < kBriskBuckets; ++i) costs[i][c] = estimate.costs[i];
-    }
+    std::vector<std::uint8_t> shifts = EstimateBriskClasses(blocks, chosen, bits, classes, costs);
     if (round == kRounds) return shifts;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       BriskCostLine sums;
@@ -161,67 +163,6 @@ std::vector<std::uint8_t> ChooseBriskClasses(std::span<const BriskResiduals> blo
           std::min_element(sums.begin(), sums.begin() + classes) - sums.begin());
     }
   }
-}
-
-BriskTable MakeBriskTable(std::uint8_t shift, std::array<std::uint32_t, kBriskSlots> counts,
-                          std::uint32_t escapes) {
-  BriskTable table;
-  table.shift = shift;
-  const std::uint64_t total =
-      std::accumulate(counts.begin(), counts.end(), std::uint64_t{escapes});
-  std::uint64_t seldom = kSeldom;
-  for (;; seldom /= 2) {
-    const auto kept = std::ranges::count_if(
-        counts, [&](std::uint32_t count) { return count > 0 && count * seldom >= total; });
-    if (kept <= kTokensMax) break;
-  }
-  std::uint64_t rest = 0;
-  for (std::uint32_t& count : counts) {
-    if (count * seldom >= total) {
-      rest += count;
-    } else {
-      count = 0;
-    }
-  }
-  if (rest == 0) counts[0] = 1;
-  const std::uint64_t escaped = total - rest;
-  const std::uint32_t tokens =
-      static_cast<std::uint32_t>(std::ranges::count_if(counts, [](auto c) { return c > 0; }));
-  const std::uint64_t wanted = total > 0 ? escaped * kBriskSlots / total : 0;
-  table.escape_slots = static_cast<std::uint8_t>(
-      std::clamp<std::uint64_t>(wanted, 1, kBriskSlots - tokens));
-  std::uint32_t used = 0;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    if (counts[i] == 0) continue;
-    const std::uint64_t share =
-        counts[i] * std::uint64_t{table.escape_slots_at()} / std::max<std::uint64_t>(rest, 1);
-    table.frequency[i] = static_cast<std::uint8_t>(std::clamp<std::uint64_t>(share, 1, 255));
-    used += table.frequency[i];
-  }
-  while (used != table.escape_slots_at()) {
-    const bool grow = used < table.escape_slots_at();
-    std::size_t best = counts.size();
-    std::uint64_t best_gain = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      const std::uint32_t now = table.frequency[i];
-      if (counts[i] == 0 || (!grow && now == 1)) continue;
-      const std::uint64_t gain = GrowthGain(counts[i], grow ? now : now - 1);
-      if (best == counts.size() || (grow ? gain > best_gain : gain < best_gain)) {
-        best = i;
-        best_gain = gain;
-      }
-    }
-    FOREBAY_CHECK(best < counts.size());
-    table.frequency[best] = static_cast<std::uint8_t>(table.frequency[best] + (grow ? 1 : -1));
-    used = grow ? used + 1 : used - 1;
-  }
-  std::uint32_t next = 0;
-  for (std::uint32_t rank = 0; rank < kBriskSlots; ++rank) {
-    const auto token = static_cast<std::uint8_t>(BriskToken(rank));
-    table.first[token] = static_cast<std::uint8_t>(next);
-    next += table.frequency[token];
-  }
-  return table;
 }
 
 }  // namespace forebay::compress

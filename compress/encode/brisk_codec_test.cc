@@ -2,6 +2,7 @@
 // writes and on damage, which is refused where it can be told.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <set>
@@ -11,9 +12,9 @@
 
 #include "compress/decode/brisk_decoder.h"
 #include "compress/decode/plane_decoder.h"
-#include "compress/encode/brisk_classes.h"
 #include "compress/encode/brisk_encoder.h"
 #include "compress/encode/brisk_symbols.h"
+#include "compress/encode/brisk_tables.h"
 #include "compress/encode/plane_encoder.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
@@ -184,6 +185,39 @@ BriskTable RandomTable(std::uint32_t bits, std::mt19937& random) {
   }
   return MakeBriskTable(static_cast<std::uint8_t>(random() % bits), counts,
                         static_cast<std::uint32_t>(random()) % 3000);
+}
+
+// Residuals modulo 2^bits that occur with chances that fall to 1/e over `spread`, either way.
+std::vector<std::uint32_t> CountsOfSpread(std::uint32_t bits, double spread) {
+  std::vector<std::uint32_t> counts(std::size_t{1} << bits);
+  for (std::uint32_t i = 0; i < counts.size(); ++i) {
+    const double size = std::min(i, static_cast<std::uint32_t>(counts.size()) - i);
+    counts[i] = static_cast<std::uint32_t>(20000 / spread * std::exp(-size / spread));
+  }
+  return counts;
+}
+
+TEST(BriskTables, HaveAllSlotsAndNoMoreTokensThanTheyDescribeWell) {
+  for (const std::uint32_t bits : {6U, 8U, 9U, 12U, 16U}) {
+    for (const double spread : {0.3, 4.0, 60.0, 900.0}) {
+      for (std::uint8_t shift = 0; shift < 6; ++shift) {
+        const auto counts = CountsOfSpread(bits, spread);
+        const BriskTable table = ChooseBriskTable(counts, bits, shift);
+        ASSERT_LT(table.shift, bits);
+        ASSERT_GE(table.escape_slots, 1);
+        EXPECT_EQ(std::accumulate(table.frequency.begin(), table.frequency.end(), 0U),
+                  table.escape_slots_at());
+        if (bits <= 8) {
+          EXPECT_EQ(table.shift, shift) << "samples of bytes have the planes asked for";
+        } else if (spread == 60.0 && bits == 12) {
+          // Some 300 tokens in 256 slots without planes; 75 of them with two.
+          EXPECT_GE(table.shift, shift == 0 ? 2 : 1) << int{shift};
+        } else if (spread == 0.3) {
+          EXPECT_EQ(table.shift, std::max(shift - 1, 0)) << "planes of a single value";
+        }
+      }
+    }
+  }
 }
 
 TEST(BriskCodec, KernelsAgreeOnEveryClassPredictorAndResidual) {

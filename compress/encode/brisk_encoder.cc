@@ -10,6 +10,7 @@
 #include "compress/encode/brisk_classes.h"
 #include "compress/encode/brisk_kernels.h"
 #include "compress/encode/brisk_symbols.h"
+#include "compress/encode/brisk_tables.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
@@ -122,29 +123,22 @@ class BriskEncoder {
 
   // Tables of the classes that blocks have chosen, which move up to where others were dropped.
   std::vector<BriskTable> MakeTables() {
-    struct Tally {
-      std::array<std::uint32_t, kBriskSlots> tokens{};
-      std::uint32_t escapes = 0;
-      bool used = false;
-    };
-    std::vector<Tally> tallies(classes_ + 1);
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const std::uint32_t chosen = codes_[i] >> 3;
-      if (chosen == 0) continue;
-      Tally& tally = tallies[chosen];
-      tally.used = true;
-      for (const std::int16_t residual : blocks_[i]) {
-        std::uint8_t token = 0;
-        const bool direct = BriskTokenOf(residual, shifts_[chosen - 1], token);
-        tally.tokens[token] += direct ? 1 : 0;
-        tally.escapes += direct ? 0 : 1;
-      }
-    }
     std::vector<BriskTable> tables;
     std::vector<std::uint8_t> renamed(classes_ + 1);
+    const std::uint32_t mask = (1U << shape_.bits) - 1;
+    std::vector<std::uint32_t> counts(std::size_t{1} << shape_.bits);
     for (std::uint32_t c = 1; c <= classes_; ++c) {
-      if (!tallies[c].used) continue;
-      tables.push_back(MakeBriskTable(shifts_[c - 1], tallies[c].tokens, tallies[c].escapes));
+      std::ranges::fill(counts, 0);
+      bool used = false;
+      for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        if (codes_[i] >> 3 != c) continue;
+        used = true;
+        for (const std::int16_t residual : blocks_[i]) {
+          ++counts[static_cast<std::uint32_t>(residual) & mask];
+        }
+      }
+      if (!used) continue;
+      tables.push_back(ChooseBriskTable(counts, shape_.bits, shifts_[c - 1]));
       renamed[c] = static_cast<std::uint8_t>(tables.size());
     }
     for (std::uint8_t& code : codes_) {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "compress/encode/brisk_classes.h"
 #include "compress/encode/brisk_kernels.h"
+#include "compress/encode/brisk_tables.h"
 
 namespace forebay::compress {
 
