@@ -209,7 +209,7 @@ std::vector<GoodPack> MakeGoodPacks() {
                                  {"fast", Write(Pictures(), Profile::kFast)},
                                  {"balanced", Write(Pictures())},
                                  {"dense", Write(Pictures(), Profile::kDense)},
-                                 {"brisk", Write(Slopes())},
+                                 {"brisk_priced", Write(Slopes())},
                                  {"statistics", WriteMeasured()},
                                  {"wave", Write(WavePictures(), Profile::kDense)},
                                  {"wave_wide", Write(WaveDepths(), Profile::kDense)},

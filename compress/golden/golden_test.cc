@@ -38,7 +38,8 @@ const std::map<std::string, std::uint64_t> kHashes = {
     {"fast", 0x8CC152AD6247ED80},
     {"balanced", 0x8CC152AD6247ED80},
     {"dense", 0x8CC152AD6247ED80},
-    {"brisk", 0x04601D483DB2F76A},
+    {"brisk", 0x04601D483DB2F76A},  // by an encoder that priced its tables otherwise
+    {"brisk_priced", 0x04601D483DB2F76A},
     {"statistics", 0x700C0B235C1457A3},
     {"wave", 0xC2A1D9C54EBB963F},
     {"wave_wide", 0xD45AEC152856FEE8},
