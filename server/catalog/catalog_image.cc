@@ -78,15 +78,8 @@ std::uint32_t CatalogImage::PartOf(FieldId field) const {
 
 ObjectInfo CatalogImage::object(ObjectId object) const {
   FOREBAY_CHECK(object.value() < object_count());
-  const std::uint64_t block = object.value() / kNamesPerIndexEntry;
-  std::uint64_t at = LoadAt<std::uint64_t>(tables_.name_index, block * sizeof(std::uint64_t));
-  for (std::uint64_t i = block * kNamesPerIndexEntry; i < object.value(); ++i) {
-    at += sizeof(std::uint16_t) + LoadAt<std::uint16_t>(tables_.names, at);
-  }
-  const std::span<const std::byte> path = tables_.names.subspan(
-      at + sizeof(std::uint16_t), LoadAt<std::uint16_t>(tables_.names, at));
   ObjectInfo info;
-  info.path = {reinterpret_cast<const char*>(path.data()), path.size()};
+  info.path = tables_.names.At(object.value());
   info.bytes = tables_.ObjectBytes(object.value());
   info.mtime_ns = LoadAt<std::int64_t>(
       tables_.objects, std::size_t{object.value()} * kObjectRowBytes + 6);

@@ -14,6 +14,7 @@
 #include "server/catalog/catalog_format.h"
 #include "server/catalog/catalog_writer.h"
 #include "server/catalog/image_bytes.h"
+#include "server/catalog/image_section.h"
 
 namespace forebay::catalog {
 
@@ -24,8 +25,7 @@ struct ImageTables {
   std::vector<FieldPlan> fields;
   std::vector<PartRow> parts;
   std::span<const std::byte> objects;
-  std::span<const std::byte> name_index;
-  std::span<const std::byte> names;
+  IndexedStrings names;  // of objects
   std::span<const std::byte> extents;
   std::span<const std::byte> pages;
 

@@ -7,17 +7,13 @@
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/catalog/image_section.h"
 
 namespace forebay::catalog {
 namespace {
 
 constexpr std::array<std::string_view, kSectionCount> kSectionNames = {
     "meta", "parts", "objects", "name index", "names", "extents", "pages"};
-
-Error Damaged(std::uint64_t offset, std::string_view reason) {
-  return Error(ErrorCode::kDataLoss,
-               "catalog at offset " + std::to_string(offset) + ": " + std::string(reason));
-}
 
 // Walks the tables in the order in which each check may rely on the ones before it.
 class ImageChecker {
@@ -56,11 +52,11 @@ class ImageChecker {
     return tables_.header.sections[static_cast<std::size_t>(kind)].offset;
   }
   Error BadPart(std::uint32_t number, std::string_view reason) const {
-    return Damaged(OffsetOf(SectionKind::kParts) + number * sizeof(PartRow),
+    return DamagedImage(OffsetOf(SectionKind::kParts) + number * sizeof(PartRow),
                    "part " + std::to_string(number) + " " + std::string(reason));
   }
   Error BadExtent(std::uint32_t extent, std::string_view reason) const {
-    return Damaged(OffsetOf(SectionKind::kExtents) + std::uint64_t{extent} * sizeof(ExtentRow),
+    return DamagedImage(OffsetOf(SectionKind::kExtents) + std::uint64_t{extent} * sizeof(ExtentRow),
                    "extent " + std::to_string(extent) + " " + std::string(reason));
   }
 
@@ -70,28 +66,16 @@ class ImageChecker {
 };
 
 Status ImageChecker::CheckHeader() {
-  if (image_.size() < kHeaderBytes) {
-    return Damaged(image_.size(), "truncated: the header has " + std::to_string(kHeaderBytes) +
-                                      " bytes");
-  }
+  FOREBAY_TRY(CheckHoldsHeader(image_));
   tables_.header = LoadAt<HeaderRow>(image_, 0);
   const HeaderRow& header = tables_.header;
-  if (header.magic != kCatalogMagic) return Damaged(0, "not a Forebay catalog (wrong magic)");
-  // The hash comes first, so that a flipped bit in the version reads as damage.
-  if (Checksum(image_.first(kHeaderBytes - sizeof(header.hash))) != header.hash) {
-    return Damaged(0, "header does not match its checksum");
-  }
-  if (header.version != kCatalogVersion) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "catalog has format version " + std::to_string(header.version) +
-                     ", this build reads " + std::to_string(kCatalogVersion) +
-                     ": build the catalog again");
-  }
-  if (header.image_bytes != image_.size()) {
-    return Damaged(image_.size(), "image has " + std::to_string(image_.size()) +
-                                      " bytes, its header says " +
-                                      std::to_string(header.image_bytes));
-  }
+  const auto hashed = image_.first(kHeaderBytes - sizeof(header.hash));
+  FOREBAY_TRY(CheckImageHead(image_, {.kind = "catalog",
+                                      .has_magic = header.magic == kCatalogMagic,
+                                      .matches_hash = Checksum(hashed) == header.hash,
+                                      .version = header.version,
+                                      .version_read = kCatalogVersion,
+                                      .image_bytes = header.image_bytes}));
   return CheckCounts();
 }
 
@@ -99,14 +83,14 @@ Status ImageChecker::CheckCounts() const {
   const HeaderRow& header = tables_.header;
   if (FormatName(static_cast<Format>(header.format & 0xFF)) == "unknown" ||
       header.format > 0xFF) {
-    return Damaged(12, "unknown data-set format " + std::to_string(header.format));
+    return DamagedImage(12, "unknown data-set format " + std::to_string(header.format));
   }
   if (header.sample_count == 0 || header.sample_count > limits::kSampleCountMax ||
       header.object_count == 0 || header.object_count > limits::kObjectCountMax ||
       header.extent_count == 0 || header.extent_count > limits::kExtentCountMax ||
       header.field_count == 0 || header.field_count > limits::kFieldCountMax ||
       header.part_count == 0 || header.part_count > limits::kFieldCountMax) {
-    return Damaged(24, "a count is zero or exceeds its published limit");
+    return DamagedImage(24, "a count is zero or exceeds its published limit");
   }
   return {};
 }
@@ -114,36 +98,24 @@ Status ImageChecker::CheckCounts() const {
 Result<std::span<const std::byte>> ImageChecker::Section(SectionKind kind,
                                                          bool is_hashed) const {
   const auto number = static_cast<std::size_t>(kind);
-  const SectionRow& row = tables_.header.sections[number];
-  if (row.offset < kHeaderBytes || row.offset % kSectionAlignmentBytes != 0 ||
-      row.offset > image_.size() || row.bytes > image_.size() - row.offset) {
-    return Damaged(row.offset, "section '" + std::string(kSectionNames[number]) +
-                                   "' lies outside the image");
-  }
-  const std::span<const std::byte> bytes = image_.subspan(row.offset, row.bytes);
-  if (is_hashed ? Checksum(bytes) != row.hash : row.hash != 0) {
-    return Damaged(row.offset, "section '" + std::string(kSectionNames[number]) +
-                                   "' does not match its checksum");
-  }
-  return bytes;
+  return SectionBytes(image_, tables_.header.sections[number], kSectionNames[number], is_hashed);
 }
 
 Status ImageChecker::CheckSections() {
   const HeaderRow& header = tables_.header;
   FOREBAY_ASSIGN(tables_.objects, Section(SectionKind::kObjects, true));
-  FOREBAY_ASSIGN(tables_.name_index, Section(SectionKind::kNameIndex, true));
-  FOREBAY_ASSIGN(tables_.names, Section(SectionKind::kNames, true));
+  FOREBAY_ASSIGN(tables_.names.index, Section(SectionKind::kNameIndex, true));
+  FOREBAY_ASSIGN(tables_.names.strings, Section(SectionKind::kNames, true));
+  tables_.names.count = header.object_count;
+  tables_.names.per_entry = kNamesPerIndexEntry;
   FOREBAY_ASSIGN(tables_.extents, Section(SectionKind::kExtents, true));
   FOREBAY_ASSIGN(tables_.pages, Section(SectionKind::kPages, false));
   if (FingerprintOf(header) != header.fingerprint) {
-    return Damaged(40, "fingerprint does not match the tables");
+    return DamagedImage(40, "fingerprint does not match the tables");
   }
-  const std::uint64_t index_entries =
-      (std::uint64_t{header.object_count} - 1) / kNamesPerIndexEntry + 1;
   if (tables_.objects.size() != std::uint64_t{header.object_count} * kObjectRowBytes ||
-      tables_.name_index.size() != index_entries * sizeof(std::uint64_t) ||
       tables_.extents.size() != std::uint64_t{header.extent_count} * sizeof(ExtentRow)) {
-    return Damaged(48, "a table's size does not match the header's counts");
+    return DamagedImage(48, "a table's size does not match the header's counts");
   }
   return {};
 }
@@ -157,7 +129,7 @@ Status ImageChecker::ReadMeta() {
     tables_.fields.push_back(std::move(field));
   }
   if (!reader.ok() || reader.remaining() != 0 || tables_.name.empty()) {
-    return Damaged(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field list");
+    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field list");
   }
   return {};
 }
@@ -170,7 +142,7 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   const auto big_endian = reader.ReadLe<std::uint8_t>();
   const std::uint64_t dimensions = reader.ReadVarint();
   const auto malformed = [&] {
-    return Damaged(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field");
+    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field");
   };
   if (!reader.ok() || field.spec.name.empty() || !dtype.has_value() || big_endian > 1 ||
       source > static_cast<std::uint8_t>(FieldSource::kConstant) ||
@@ -201,7 +173,7 @@ Status ImageChecker::ReadParts() {
   const std::uint32_t count = tables_.header.part_count;
   FOREBAY_ASSIGN(const std::span<const std::byte> rows, Section(SectionKind::kParts, true));
   if (rows.size() != count * sizeof(PartRow)) {
-    return Damaged(OffsetOf(SectionKind::kParts), "wrong number of parts");
+    return DamagedImage(OffsetOf(SectionKind::kParts), "wrong number of parts");
   }
   std::uint32_t extents_before = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -269,28 +241,11 @@ Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
 }
 
 Status ImageChecker::CheckNames() {
-  std::uint64_t offset = 0;
-  const std::uint64_t size = tables_.names.size();
-  for (std::uint32_t i = 0; i < tables_.header.object_count; ++i) {
-    const bool is_indexed = i % kNamesPerIndexEntry == 0;
-    const std::size_t entry = i / kNamesPerIndexEntry * sizeof(std::uint64_t);
-    if (is_indexed && LoadAt<std::uint64_t>(tables_.name_index, entry) != offset) {
-      return Damaged(OffsetOf(SectionKind::kNameIndex) + entry, "wrong name index");
-    }
-    if (size - offset < sizeof(std::uint16_t)) {
-      return Damaged(OffsetOf(SectionKind::kNames) + offset, "names end too early");
-    }
-    const auto length = LoadAt<std::uint16_t>(tables_.names, offset);
-    offset += sizeof(std::uint16_t);
-    if (length == 0 || length > limits::kPathBytesMax || length > size - offset) {
-      return Damaged(OffsetOf(SectionKind::kNames) + offset, "name of an impossible length");
-    }
-    offset += length;
-  }
-  if (offset != size) {
-    return Damaged(OffsetOf(SectionKind::kNames) + offset, "bytes after the last name");
-  }
-  return {};
+  return CheckStrings(tables_.names, {.what = "name",
+                                      .index_offset = OffsetOf(SectionKind::kNameIndex),
+                                      .strings_offset = OffsetOf(SectionKind::kNames),
+                                      .bytes_min = 1,
+                                      .bytes_max = limits::kPathBytesMax});
 }
 
 Status ImageChecker::CheckExtents() {
@@ -316,7 +271,7 @@ Status ImageChecker::CheckExtents() {
     }
   }
   if (total_bytes != tables_.header.total_bytes) {
-    return Damaged(32, "total bytes differ from the sum over extents");
+    return DamagedImage(32, "total bytes differ from the sum over extents");
   }
   return {};
 }
@@ -412,7 +367,7 @@ Status ImageChecker::CheckFieldParts() const {
       ++extent_fields;
     }
     if (!fits) {
-      return Damaged(OffsetOf(SectionKind::kMeta),
+      return DamagedImage(OffsetOf(SectionKind::kMeta),
                      "field " + std::to_string(i) + " does not fit its part");
     }
   }
@@ -421,7 +376,7 @@ Status ImageChecker::CheckFieldParts() const {
       tables_.parts[0].kind == static_cast<std::uint32_t>(PartKind::kFiles);
   if (extent_fields < tables_.header.part_count ||
       (is_files && tables_.header.field_count != 2)) {
-    return Damaged(OffsetOf(SectionKind::kMeta), "a part without its fields");
+    return DamagedImage(OffsetOf(SectionKind::kMeta), "a part without its fields");
   }
   return {};
 }

@@ -101,14 +101,7 @@ Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
   }
   bytes_.NoteWalk(kWalkStretches);
   if (!tables_.schema.keyed) return std::to_string(sample.value());
-  const std::uint64_t block = sample.value() / kKeysPerIndexEntry;
-  auto at = LoadAt<std::uint64_t>(tables_.key_index, block * sizeof(std::uint64_t));
-  for (std::uint64_t i = block * kKeysPerIndexEntry; i < sample.value(); ++i) {
-    at += sizeof(std::uint16_t) + LoadAt<std::uint16_t>(tables_.keys, at);
-  }
-  const std::span<const std::byte> key = tables_.keys.subspan(
-      at + sizeof(std::uint16_t), LoadAt<std::uint16_t>(tables_.keys, at));
-  return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+  return std::string(tables_.keys.At(sample.value()));
 }
 
 PackChunk PackCatalog::chunk(std::uint64_t number) const {

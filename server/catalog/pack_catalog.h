@@ -10,6 +10,7 @@
 
 #include "server/catalog/catalog.h"
 #include "server/catalog/image_bytes.h"
+#include "server/catalog/image_section.h"
 #include "server/catalog/pack_image_format.h"
 #include "server/catalog/pack_table.h"
 
@@ -22,7 +23,8 @@ struct PackTables {
   compress::PackSchema schema;
   std::vector<FieldSpec> specs;
   std::vector<std::uint64_t> field_begins;  // in the chunk table; one more than fields
-  std::span<const std::byte> objects, names, extents, chunks, pieces, key_index, keys;
+  std::span<const std::byte> objects, names, extents, chunks, pieces;
+  IndexedStrings keys;  // of samples; none where they have none
 
   PackObjectRow Object(std::uint32_t object) const {
     return LoadAt<PackObjectRow>(objects, std::size_t{object} * sizeof(PackObjectRow));

@@ -6,19 +6,14 @@
 
 #include "compress/format/chunk_coverage.h"
 #include "proto/contract/byte_cursor.h"
-#include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/catalog/image_section.h"
 
 namespace forebay::catalog {
 namespace {
 
 constexpr std::array<std::string_view, kPackSectionCount> kSectionNames = {
     "meta", "objects", "names", "extents", "chunks", "pieces", "key index", "keys"};
-
-Error Damaged(std::uint64_t offset, std::string_view reason) {
-  return Error(ErrorCode::kDataLoss,
-               "catalog at offset " + std::to_string(offset) + ": " + std::string(reason));
-}
 
 // Walks the tables in the order in which each check may rely on the ones before it.
 class PackImageChecker {
@@ -50,12 +45,12 @@ class PackImageChecker {
   Status CheckPlace(std::uint64_t chunk, const PackChunkRow& row) const;
   Status CheckPieces() const;
   Status CheckExtentPieces(std::uint32_t extent, const PackExtentRow& row) const;
-  Status CheckKeys() const;
+  Status CheckKeys();
 
   std::uint64_t OffsetOf(PackSection kind) const { return tables_.header.section(kind).offset; }
   template <typename Row>
   Error BadRow(PackSection kind, std::uint64_t number, std::string_view reason) const {
-    return Damaged(OffsetOf(kind) + number * sizeof(Row), reason);
+    return DamagedImage(OffsetOf(kind) + number * sizeof(Row), reason);
   }
   Error BadExtent(std::uint32_t extent, std::string_view reason) const {
     return BadRow<PackExtentRow>(
@@ -72,26 +67,15 @@ class PackImageChecker {
 };
 
 Status PackImageChecker::CheckHeader() {
-  if (image_.size() < kHeaderBytes) {
-    return Damaged(image_.size(), "truncated: the header has " + std::to_string(kHeaderBytes) +
-                                      " bytes");
-  }
+  FOREBAY_TRY(CheckHoldsHeader(image_));
   tables_.header = LoadAt<PackHeaderRow>(image_, 0);
   const PackHeaderRow& header = tables_.header;
-  if (header.magic != kPackCatalogMagic) return Damaged(0, "not a catalog of packs");
-  // The hash comes first, so that a flipped bit in the version reads as damage.
-  if (HashOf(header) != header.hash) return Damaged(0, "header does not match its checksum");
-  if (header.version != kPackCatalogVersion) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "catalog of packs has format version " + std::to_string(header.version) +
-                     ", this build reads " + std::to_string(kPackCatalogVersion) +
-                     ": build the catalog again");
-  }
-  if (header.image_bytes != image_.size()) {
-    return Damaged(image_.size(), "image has " + std::to_string(image_.size()) +
-                                      " bytes, its header says " +
-                                      std::to_string(header.image_bytes));
-  }
+  FOREBAY_TRY(CheckImageHead(image_, {.kind = "catalog of packs",
+                                      .has_magic = header.magic == kPackCatalogMagic,
+                                      .matches_hash = HashOf(header) == header.hash,
+                                      .version = header.version,
+                                      .version_read = kPackCatalogVersion,
+                                      .image_bytes = header.image_bytes}));
   return CheckCounts();
 }
 
@@ -102,23 +86,14 @@ Status PackImageChecker::CheckCounts() const {
       header.extent_count == 0 || header.extent_count > limits::kExtentCountMax ||
       header.field_count == 0 || header.field_count > limits::kFieldCountMax ||
       header.chunk_count == 0 || header.chunk_count > 0xFFFF'FFFF) {
-    return Damaged(12, "a count is zero or exceeds its published limit");
+    return DamagedImage(12, "a count is zero or exceeds its published limit");
   }
   return {};
 }
 
 Result<std::span<const std::byte>> PackImageChecker::Section(PackSection kind) const {
-  const SectionRow& row = tables_.header.section(kind);
-  const std::string name(kSectionNames[static_cast<std::size_t>(kind)]);
-  if (row.offset < kHeaderBytes || row.offset % kSectionAlignmentBytes != 0 ||
-      row.offset > image_.size() || row.bytes > image_.size() - row.offset) {
-    return Damaged(row.offset, "section '" + name + "' lies outside the image");
-  }
-  const std::span<const std::byte> bytes = image_.subspan(row.offset, row.bytes);
-  if (Checksum(bytes) != row.hash) {
-    return Damaged(row.offset, "section '" + name + "' does not match its checksum");
-  }
-  return bytes;
+  return SectionBytes(image_, tables_.header.section(kind),
+                      kSectionNames[static_cast<std::size_t>(kind)]);
 }
 
 Status PackImageChecker::CheckSections() {
@@ -128,16 +103,16 @@ Status PackImageChecker::CheckSections() {
   FOREBAY_ASSIGN(tables_.extents, Section(PackSection::kExtents));
   FOREBAY_ASSIGN(tables_.chunks, Section(PackSection::kChunks));
   FOREBAY_ASSIGN(tables_.pieces, Section(PackSection::kPieces));
-  FOREBAY_ASSIGN(tables_.key_index, Section(PackSection::kKeyIndex));
-  FOREBAY_ASSIGN(tables_.keys, Section(PackSection::kKeys));
+  FOREBAY_ASSIGN(tables_.keys.index, Section(PackSection::kKeyIndex));
+  FOREBAY_ASSIGN(tables_.keys.strings, Section(PackSection::kKeys));
   if (FingerprintOf(header) != header.fingerprint) {
-    return Damaged(40, "fingerprint does not match the tables");
+    return DamagedImage(40, "fingerprint does not match the tables");
   }
   if (tables_.objects.size() != header.object_count * sizeof(PackObjectRow) ||
       tables_.extents.size() != header.extent_count * sizeof(PackExtentRow) ||
       tables_.chunks.size() != header.chunk_count * sizeof(PackChunkRow) ||
       tables_.pieces.size() != header.chunk_count * sizeof(std::uint32_t)) {
-    return Damaged(48, "a table's size does not match the header's counts");
+    return DamagedImage(48, "a table's size does not match the header's counts");
   }
   return {};
 }
@@ -149,24 +124,24 @@ Status PackImageChecker::ReadMeta() {
   tables_.name = std::string(reader.ReadString(limits::kNameBytesMax));
   const std::span<const std::byte> start = meta.subspan(reader.offset());
   if (!reader.ok() || tables_.name.empty() || start.size() < compress::kPackHeaderBytes) {
-    return Damaged(offset + reader.offset(), "malformed name or schema");
+    return DamagedImage(offset + reader.offset(), "malformed name or schema");
   }
   const auto start_bytes = compress::PackStartBytes(start.first(compress::kPackHeaderBytes));
   if (!start_bytes.has_value() || *start_bytes != start.size()) {
-    return Damaged(offset + reader.offset(), "a schema of the wrong size");
+    return DamagedImage(offset + reader.offset(), "a schema of the wrong size");
   }
   auto schema = compress::ReadPackStart(start);
   if (!schema.has_value()) {
-    return Damaged(offset + reader.offset(), schema.error().message());
+    return DamagedImage(offset + reader.offset(), schema.error().message());
   }
   tables_.schema = std::move(*schema);
   if (tables_.schema.fields.size() != tables_.header.field_count) {
-    return Damaged(offset, "a schema of another number of fields");
+    return DamagedImage(offset, "a schema of another number of fields");
   }
   for (const compress::PackField& field : tables_.schema.fields) {
     tables_.specs.push_back(SpecOf(field));
     if (!tables_.specs.back().BytesPerSample().has_value()) {
-      return Damaged(offset, "samples of an impossible size");
+      return DamagedImage(offset, "samples of an impossible size");
     }
   }
   return {};
@@ -189,7 +164,7 @@ Status PackImageChecker::CheckObjects() {
     name_offset += row.name_bytes;
   }
   if (samples != tables_.header.sample_count || name_offset != tables_.names.size()) {
-    return Damaged(OffsetOf(PackSection::kObjects), "objects of another number of samples");
+    return DamagedImage(OffsetOf(PackSection::kObjects), "objects of another number of samples");
   }
   return {};
 }
@@ -216,7 +191,7 @@ Status PackImageChecker::CheckExtents() {
     total_bytes += row.bytes;
   }
   if (pieces != tables_.header.chunk_count || total_bytes != tables_.header.total_bytes) {
-    return Damaged(32, "extents of another number of chunks or bytes");
+    return DamagedImage(32, "extents of another number of chunks or bytes");
   }
   return {};
 }
@@ -321,34 +296,13 @@ Status PackImageChecker::CheckExtentPieces(std::uint32_t extent, const PackExten
   return {};
 }
 
-Status PackImageChecker::CheckKeys() const {
-  const std::uint64_t samples = tables_.schema.keyed ? tables_.header.sample_count : 0;
-  const std::uint64_t size = tables_.keys.size();
-  const std::uint64_t entries = (samples + kKeysPerIndexEntry - 1) / kKeysPerIndexEntry;
-  if (tables_.key_index.size() != entries * sizeof(std::uint64_t)) {
-    return Damaged(OffsetOf(PackSection::kKeyIndex), "a key index of the wrong size");
-  }
-  std::uint64_t offset = 0;
-  for (std::uint64_t i = 0; i < samples; ++i) {
-    const std::uint64_t entry = i / kKeysPerIndexEntry * sizeof(std::uint64_t);
-    if (i % kKeysPerIndexEntry == 0 &&
-        LoadAt<std::uint64_t>(tables_.key_index, entry) != offset) {
-      return Damaged(OffsetOf(PackSection::kKeyIndex) + entry, "wrong key index");
-    }
-    if (size - offset < sizeof(std::uint16_t)) {
-      return Damaged(OffsetOf(PackSection::kKeys) + offset, "keys end too early");
-    }
-    const auto length = LoadAt<std::uint16_t>(tables_.keys, offset);
-    offset += sizeof(std::uint16_t);
-    if (length > limits::kPackKeyBytesMax || length > size - offset) {
-      return Damaged(OffsetOf(PackSection::kKeys) + offset, "key of an impossible length");
-    }
-    offset += length;
-  }
-  if (offset != size) {
-    return Damaged(OffsetOf(PackSection::kKeys) + offset, "bytes after the last key");
-  }
-  return {};
+Status PackImageChecker::CheckKeys() {
+  tables_.keys.count = tables_.schema.keyed ? tables_.header.sample_count : 0;
+  tables_.keys.per_entry = kKeysPerIndexEntry;
+  return CheckStrings(tables_.keys, {.what = "key",
+                                     .index_offset = OffsetOf(PackSection::kKeyIndex),
+                                     .strings_offset = OffsetOf(PackSection::kKeys),
+                                     .bytes_max = limits::kPackKeyBytesMax});
 }
 
 }  // namespace
