@@ -30,7 +30,7 @@ std::uint64_t* Placer::RoomOf(Home home) {
 
 Home Placer::Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes) {
   std::uint64_t* const room = RoomOf(home);
-  if (room == nullptr) return home;
+  if (room == nullptr) return Place(image_bytes);
   *room += FootprintBytes(planned_bytes);
   const std::uint64_t footprint = FootprintBytes(image_bytes);
   if (footprint <= *room) {

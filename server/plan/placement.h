@@ -29,8 +29,9 @@ class Placer {
   explicit Placer(const Room& room) : room_(room) {}
   Home Place(std::uint64_t image_bytes);
   // An image that was placed as one of `planned_bytes` has `image_bytes`: where it goes after
-  // all. What it does not take is free again; where it is too large for the room that is left, it
-  // goes to SSD, or is transient.
+  // all, and for `image_bytes` from then on. What it does not take is free again; where it is too
+  // large for the room that is left, it goes to SSD, or is transient. One that was transient is
+  // placed where there is room by now.
   Home Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes);
   const Room& left() const { return room_; }
 

@@ -154,6 +154,8 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
     homes_ = std::move(homes);
     extents_.resize(resident.size(), ExtentState::kAbsent);
     next_ = 0;
+    next_homeless_ = 0;
+    late_.clear();
     for (std::size_t i = 0; i < resident.size(); ++i) {
       // A load that a reader's demand started before this pass ends by itself.
       if (extents_[i] == ExtentState::kLoading) continue;
@@ -191,9 +193,34 @@ plan::Home Dataset::home(ExtentId extent) const {
   return homes_[extent.value()];
 }
 
-void Dataset::SetHome(ExtentId extent, plan::Home home) {
+std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
+  std::lock_guard lock(mutex_);
+  return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
+                                                : catalog_->extent(extent).bytes;
+}
+
+void Dataset::Settle(ExtentId extent, plan::Home home, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   homes_[extent.value()] = home;
+  if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
+}
+
+std::optional<ExtentId> Dataset::NextHomeless() {
+  std::lock_guard lock(mutex_);
+  if (progress_.state != DatasetState::kStaging) return std::nullopt;
+  for (; next_homeless_ < extents_.size(); ++next_homeless_) {
+    const bool is_homeless = homes_[next_homeless_] == plan::Home::kTransient &&
+                             extents_[next_homeless_] == ExtentState::kAbsent;
+    if (is_homeless) return ExtentId(next_homeless_);
+  }
+  return std::nullopt;
+}
+
+void Dataset::GiveHome(ExtentId extent, plan::Home home) {
+  std::lock_guard lock(mutex_);
+  FOREBAY_CHECK(home != plan::Home::kTransient);
+  homes_[extent.value()] = home;
+  if (extent.value() < next_) late_.push_back(extent);
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {
@@ -217,6 +244,14 @@ std::optional<ExtentId> Dataset::ClaimNext(std::int64_t now_ns) {
       ++loading_;
       return ExtentId(candidate);
     }
+  }
+  while (!late_.empty()) {
+    const ExtentId candidate = late_.front();
+    late_.pop_front();
+    if (extents_[candidate.value()] != ExtentState::kAbsent) continue;
+    extents_[candidate.value()] = ExtentState::kLoading;
+    ++loading_;
+    return candidate;
   }
   FinishLocked(now_ns);
   return std::nullopt;
@@ -243,7 +278,8 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
 }
 
 bool Dataset::FinishLocked(std::int64_t now_ns) {
-  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0) {
+  if (progress_.state != DatasetState::kStaging || next_ < extents_.size() || loading_ > 0 ||
+      !late_.empty()) {
     return false;
   }
   progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -96,8 +97,10 @@ class Dataset {
   // form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
   void SetPackingAdvice(std::string advice);
-  // What extents of a packed form are expected to take.
+  // What extents of a packed form are expected to take: for so much the placer gave them homes.
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
+  // The same of one, which is what it really takes once it was settled.
+  std::uint64_t PlannedBytes(ExtentId extent) const;
   // Publishes the catalog, where each extent belongs, and which are here already.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                   const std::vector<bool>& resident, std::vector<plan::Home> homes);
@@ -105,8 +108,13 @@ class Dataset {
   // At shutdown: whoever still waits for the catalog is told `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
-  // Where it is after all, once its size is known.
-  void SetHome(ExtentId extent, plan::Home home);
+  // Where it is after all, once it is known that it takes `bytes`.
+  void Settle(ExtentId extent, plan::Home home, std::uint64_t bytes);
+  // While the first pass is under way: the next extent, in staging order, that fits nowhere and
+  // was not asked for. The same again, until it has a home.
+  std::optional<ExtentId> NextHomeless();
+  // It fits after all, and is claimed by the pass.
+  void GiveHome(ExtentId extent, plan::Home home);
 
   // Claims an extent for loading: true where it was absent (or failed), and the caller must
   // load it and report. `again` also claims one that is believed resident but was evicted.
@@ -151,6 +159,8 @@ class Dataset {
   DatasetProgress progress_;
   std::vector<bool> counted_;  // extents that are part of progress_.staged_bytes
   std::uint32_t next_ = 0;      // staging order: everything before it has been claimed once
+  std::uint32_t next_homeless_ = 0;  // likewise: those before it have a home, or were loaded
+  std::deque<ExtentId> late_;    // that got a home while the pass was under way
   std::uint64_t loading_ = 0;    // extents in state kLoading
   std::int64_t started_ns_ = 0;
   std::optional<Error> first_error_;

@@ -52,6 +52,39 @@ class DatasetTest : public ::testing::Test {
   std::vector<ErrorCode> told_;
 };
 
+// The pass does not end before it has brought what got a home while it was under way.
+TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
+  Catalogued(std::vector<bool>(kExtents, false),
+             {Home::kRam, Home::kTransient, Home::kTransient, Home::kTransient});
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(1));
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false)) << "a reader asks for it";
+  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(2));
+  dataset_->GiveHome(ExtentId(2), Home::kSsd);
+  EXPECT_EQ(dataset_->NextHomeless(), ExtentId(3));
+  EXPECT_FALSE(dataset_->Report(ExtentId(0), {}, 0));
+  EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
+  EXPECT_EQ(state(), DatasetState::kStaging);
+  EXPECT_EQ(dataset_->home(ExtentId(2)), Home::kSsd);
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(2));
+  EXPECT_TRUE(dataset_->Report(ExtentId(2), {}, 0));
+  EXPECT_EQ(state(), DatasetState::kStaged);
+  EXPECT_EQ(dataset_->NextHomeless(), std::nullopt) << "the pass is over";
+}
+
+TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
+  Catalogued(std::vector<bool>(kExtents, false),
+             {Home::kRam, Home::kTransient, Home::kTransient, Home::kTransient});
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  dataset_->GiveHome(ExtentId(1), Home::kRam);
+  EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
+  EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt) << "it is there";
+  EXPECT_TRUE(dataset_->Report(ExtentId(0), {}, 0));
+}
+
 TEST_F(DatasetTest, GoesFromIdleToStaged) {
   EXPECT_EQ(state(), DatasetState::kIdle);
   EXPECT_EQ(dataset_->catalog(), nullptr);

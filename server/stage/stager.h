@@ -73,6 +73,9 @@ class Stager {
   // here goes to RAM: for who has seen the extent vanish from SSD once.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram = false);
 
+  // What the tiers have for extents that have no home yet.
+  plan::Room room_left();
+
  private:
   // A run of whole objects that its catalog, still being built, will call an extent.
   struct EarlyRun {
@@ -180,6 +183,7 @@ class Stager {
   void EndPacking(std::uint64_t raw_bytes);
   // Where an extent goes whose size was only planned until now.
   plan::Home Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
+  bool HouseLocked(Dataset& dataset);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
   Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);

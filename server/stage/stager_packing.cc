@@ -287,10 +287,38 @@ Result<Stager::Image> Stager::MakeImage(const catalog::Catalog& catalog,
 plan::Home Stager::Settle(Dataset& dataset, ExtentId extent, plan::Home home,
                           std::uint64_t bytes) {
   if (home != dataset.home(extent)) return home;  // a demand's own wish
-  std::lock_guard lock(mutex_);
-  const plan::Home settled = placer_.Settle(home, dataset.StoredBytes(extent), bytes);
-  dataset.SetHome(extent, settled);
+  bool is_more_to_do = false;
+  plan::Home settled = home;
+  {
+    std::lock_guard lock(mutex_);
+    settled = placer_.Settle(home, dataset.PlannedBytes(extent), bytes);
+    dataset.Settle(extent, settled, bytes);
+    is_more_to_do = HouseLocked(dataset);
+  }
+  if (is_more_to_do) work_.notify_all();
   return settled;
+}
+
+// Extents that were planned beyond the tiers, for as long as others turn out smaller than they
+// were planned. True where one is to be staged.
+bool Stager::HouseLocked(Dataset& dataset) {
+  bool is_any = false;
+  while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {
+    const plan::Home home = placer_.Place(dataset.PlannedBytes(*extent));
+    if (home == plan::Home::kTransient) break;
+    dataset.GiveHome(*extent, home);
+    is_any = true;
+  }
+  const auto is_it = [&](const Background& background) { return background.dataset == &dataset; };
+  if (is_any && std::ranges::none_of(background_, is_it)) {
+    background_.push_back({.dataset = &dataset});
+  }
+  return is_any;
+}
+
+plan::Room Stager::room_left() {
+  std::lock_guard lock(mutex_);
+  return placer_.left();
 }
 
 }  // namespace forebay::stage

@@ -1,6 +1,7 @@
 // Streams over data sets that are compressed at staging: the bytes of the GFS from every tier in
 // every order, more of the data set on the tiers, and what damage and restarts do.
 #include <cstring>
+#include <future>
 #include <set>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ class StagedStreamTest : public ::testing::Test {
     auto made = ServeFixture::Create(backend_, 0, options);
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
+    room_ = serve_->stager().room_left();
     const Status staged = serve_->StageAll();
     ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
     sink_ = serve_->MakeSink();
@@ -96,12 +98,26 @@ class StagedStreamTest : public ::testing::Test {
     session.Close();
   }
 
+  // Of extents that were all loaded once: each has taken, where its home is, what it has there.
+  void ExpectExactAccount() {
+    plan::Room taken;
+    for (std::uint32_t i = 0; i < serve_->dataset().catalog()->extent_count(); ++i) {
+      const std::uint64_t bytes = plan::FootprintBytes(serve_->dataset().StoredBytes(ExtentId(i)));
+      const plan::Home home = serve_->dataset().home(ExtentId(i));
+      if (home == plan::Home::kRam) taken.ram_bytes += bytes;
+      if (home == plan::Home::kSsd) taken.ssd_bytes += bytes;
+    }
+    EXPECT_EQ(serve_->stager().room_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
+    EXPECT_EQ(serve_->stager().room_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
+  }
+
   std::string StoredForm() const { return serve_->dataset().progress().stored_form; }
 
   std::string (*picture_)(std::uint64_t) = Picture;
   io::MemoryBackend backend_;
   std::unique_ptr<ServeFixture> serve_;
   std::unique_ptr<CollectingSink> sink_;
+  plan::Room room_;  // before staging
   DecodeCounts decoded_;
   SessionStats stats_;
 };
@@ -176,6 +192,50 @@ TEST_F(StagedStreamTest, ExtentsThatTurnOutLargerGoWhereThereIsRoom) {
   const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
   ExpectRightEpoch({.batch = 50});
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "something had been evicted";
+}
+
+// The extent that is tried says that half will not fit, which the others then do.
+TEST_F(StagedStreamTest, ExtentsBeyondTheTiersComeInWhereOthersTurnOutSmaller) {
+  picture_ = [](std::uint64_t sample) {
+    return sample < 21 ? ServeFixture::RecordOf(sample, kPixels) : std::string(kPixels, '\7');
+  };
+  AddPictures(500);
+  const ServeOptions options{.ram_bytes = 384 << 10, .extent_bytes = 32 << 10};
+  Serve(Compression::kOff, options);
+  EXPECT_GT(serve_->dataset().transient_bytes(), 256U << 10);
+  Serve(Compression::kBalanced, options);
+  EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
+  const std::uint64_t read = serve_->dataset().progress().gfs_bytes;
+  EXPECT_EQ(read, 500 * (kPixels + 1)) << "something is missing, or was read twice";
+  ExpectRightEpoch({.batch = 50});
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, read) << "something had been evicted";
+  ExpectExactAccount();
+}
+
+// Sizes that differ from planned ones, loads that go elsewhere than planned, evictions and loads
+// again: what is taken of the tiers is the sum of what has a home there.
+TEST_F(StagedStreamTest, TheAccountStaysExact) {
+  picture_ = [](std::uint64_t sample) {
+    return sample % 100 < 30 ? ServeFixture::RecordOf(sample, kPixels) : Picture(sample);
+  };
+  AddPictures(500);
+  Serve(Compression::kBalanced,
+        {.ram_bytes = 256 << 10, .ssd_bytes = 256 << 10, .extent_bytes = 32 << 10});
+  ExpectExactAccount();
+  const std::uint32_t extents = serve_->dataset().catalog()->extent_count();
+  for (const bool in_ram : {true, false, true, false}) {
+    for (std::uint32_t i = 0; i < extents; ++i) {
+      const tier::ExtentKey& key = serve_->dataset().key(ExtentId(i));
+      static_cast<void>(serve_->cache().Evict(key, std::nullopt));
+      std::promise<Status> told;
+      serve_->stager().Demand(serve_->dataset(), ExtentId(i),
+                              [&](const Status& status) { told.set_value(status); }, in_ram);
+      const Status loaded = told.get_future().get();
+      ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
+    }
+    ExpectExactAccount();
+  }
+  ExpectRightEpoch({.batch = 50});
 }
 
 TEST_F(StagedStreamTest, TheScrubberFindsDamageOfPackedExtents) {
