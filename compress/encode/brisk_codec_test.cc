@@ -82,12 +82,13 @@ TEST(BriskCodec, EveryShapeAndWidthComesBack) {
         for (const std::uint32_t spread : {1U, 5U, 300U, 100'000U}) {
           const PlaneShape shape{.frames = 3, .rows = rows, .columns = columns, .bits = bits};
           const auto samples = MakeSamples(shape, spread, random);
-          const auto body = EncodeBrisk(shape, samples);
+          const auto effort = random() % 2 == 0 ? BriskEffort::kOnce : BriskEffort::kRefined;
+          const auto body = EncodeBrisk(shape, samples, effort);
           for (std::uint32_t frames : {1U, 3U}) {
             ASSERT_TRUE(AllDecode(shape, body, frames, decoded));
             ASSERT_TRUE(std::equal(decoded.begin(), decoded.end(), samples.begin()))
                 << int{bits} << " bits, " << rows << " x " << columns << ", spread " << spread
-                << ", seed " << kSeed;
+                << ", effort " << static_cast<int>(effort) << ", seed " << kSeed;
           }
         }
       }
@@ -123,6 +124,7 @@ TEST(BriskCodec, LargePlanesWithManyClassesComeBackThroughEncodePlanes) {
     const auto body = EncodePlanes(shape, samples, Profile::kBalanced);
     ASSERT_TRUE(body.has_value());
     ASSERT_EQ(body->front(), kPlaneKindBrisk);
+    EXPECT_LT(EncodeBrisk(shape, samples, BriskEffort::kRefined).size(), body->size());
     std::vector<std::byte> decoded(samples.size()), scratch(PlaneScratchBytes(shape));
     for (const WaveKernel kernel : WaveKernels()) {
       ASSERT_TRUE(

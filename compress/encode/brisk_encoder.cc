@@ -21,12 +21,20 @@ constexpr std::size_t kSampledBlocks = 4096;  // that classes are made for
 constexpr std::size_t kBlocksPerClass = 24;   // sampled; a class costs a table
 constexpr std::uint32_t kClasses = 15;
 constexpr std::uint32_t kChangeCost = 2 * kBriskCostUnit;  // of a byte unlike the last block's
-constexpr int kSideLevel = 3;
+// What an effort means: how often costs are taken again from the choices that they led to, which
+// predictors are tried (those that leave one part in so many more than the best), and zstd's level.
+struct BriskSearch {
+  int rounds = 0;
+  std::uint32_t slack_share = 16;
+  int side_level = 3;
+};
+constexpr BriskSearch kRefined = {.rounds = 2, .slack_share = 4, .side_level = 19};
 
 class BriskEncoder {
  public:
-  BriskEncoder(const PlaneShape& shape, std::span<const std::byte> samples)
+  BriskEncoder(const PlaneShape& shape, std::span<const std::byte> samples, BriskEffort effort)
       : shape_(shape),
+        search_(effort == BriskEffort::kRefined ? kRefined : BriskSearch{}),
         block_rows_(PackedBlocks(shape.rows, kPackedRows)),
         block_columns_(PackedBlocks(shape.columns, kPackedColumns)) {
     for (std::uint32_t t = 0; t < shape.frames; ++t) frames_.emplace_back(shape, samples, t);
@@ -38,6 +46,7 @@ class BriskEncoder {
         std::clamp<std::size_t>(sampled.size() / kBlocksPerClass, 1, kClasses));
     shifts_ = ChooseBriskClasses(sampled, shape_.bits, classes_, costs_);
     ChooseBlocks();
+    for (int round = 0; round < search_.rounds; ++round) Refine();
     const std::vector<BriskTable> tables = MakeTables();
     const BriskSections sections = CodeBriskBlocks(blocks_, codes_, shape_.bits, tables);
     return Serialise(tables, sections);
@@ -102,7 +111,7 @@ class BriskEncoder {
     const std::size_t smallest = Smallest();
     if (sizes_[smallest] == 0) return static_cast<std::uint8_t>(smallest);
     const std::uint8_t last = codes_.empty() ? std::uint8_t{0} : codes_.back();
-    const std::uint32_t limit = sizes_[smallest] + sizes_[smallest] / 16;
+    const std::uint32_t limit = sizes_[smallest] + sizes_[smallest] / search_.slack_share;
     std::uint32_t best_cost = UINT32_MAX;
     std::uint8_t best = 0;
     for (std::size_t i = 0; i < kBriskPredictors; ++i) {
@@ -119,6 +128,19 @@ class BriskEncoder {
       }
     }
     return best;
+  }
+
+  // Costs as the choices have made them, and choices by those costs.
+  void Refine() {
+    std::vector<std::uint8_t> chosen;
+    chosen.reserve(codes_.size());
+    // Blocks of zeros have no class: theirs becomes the largest number.
+    for (const std::uint8_t code : codes_) {
+      chosen.push_back(static_cast<std::uint8_t>((code >> 3) - 1));
+    }
+    shifts_ = EstimateBriskClasses(blocks_, chosen, shape_.bits, classes_, costs_);
+    codes_.clear();
+    ChooseBlocks();
   }
 
   // Tables of the classes that blocks have chosen, which move up to where others were dropped.
@@ -170,7 +192,7 @@ class BriskEncoder {
     const std::vector<std::byte> side = SideInformation(tables);
     std::vector<std::byte> squeezed(ZSTD_compressBound(side.size()));
     const std::size_t bytes = ZSTD_compress(squeezed.data(), squeezed.size(), side.data(),
-                                            side.size(), kSideLevel);
+                                            side.size(), search_.side_level);
     FOREBAY_CHECK(ZSTD_isError(bytes) == 0);
     squeezed.resize(bytes);
     const bool smaller = squeezed.size() < side.size();
@@ -188,6 +210,7 @@ class BriskEncoder {
   }
 
   const PlaneShape& shape_;
+  const BriskSearch search_;
   const std::uint32_t block_rows_, block_columns_;
   std::vector<BlockFrame> frames_;
   BriskCandidates candidates_{};
@@ -201,10 +224,11 @@ class BriskEncoder {
 
 }  // namespace
 
-std::vector<std::byte> EncodeBrisk(const PlaneShape& shape, std::span<const std::byte> samples) {
+std::vector<std::byte> EncodeBrisk(const PlaneShape& shape, std::span<const std::byte> samples,
+                                   BriskEffort effort) {
   FOREBAY_CHECK(shape.frames > 0 && shape.rows > 0 && shape.columns > 0);
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && samples.size() == shape.bytes());
-  return BriskEncoder(shape, samples).Run();
+  return BriskEncoder(shape, samples, effort).Run();
 }
 
 }  // namespace forebay::compress

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,7 +10,11 @@
 
 namespace forebay::compress {
 
+// kRefined takes twice as long and finds about one part in a hundred.
+enum class BriskEffort : std::uint8_t { kOnce, kRefined };
+
 // The body of brisk planes, kind byte left out; `samples` as EncodePlanes takes them.
-std::vector<std::byte> EncodeBrisk(const PlaneShape& shape, std::span<const std::byte> samples);
+std::vector<std::byte> EncodeBrisk(const PlaneShape& shape, std::span<const std::byte> samples,
+                                   BriskEffort effort = BriskEffort::kOnce);
 
 }  // namespace forebay::compress

@@ -24,7 +24,8 @@ constexpr int kSideLevel = 19;  // zstd, of masks and lists: small and seldom
 // costs too much to find out in chunks of a few bytes more.
 constexpr std::uint32_t kGapsPlainBytes = 4, kGapsPlainWords = 16;
 // Where time allows a dense encode, a mask that nobody declared and a dictionary of samples that
-// fit a plane anyway must save one part in so many: they come on top of the planes' decoding.
+// fit a plane anyway must save one part in so many: they come on top of the planes' decoding. So
+// must a dictionary of quantised values, without which those of one plane are made in one pass.
 constexpr std::size_t kGuessShareMin = 8;
 constexpr std::uint32_t kSamplesJudged = 2;
 // Of so many values a dictionary makes bytes, which decode faster than the words they were.
@@ -137,6 +138,12 @@ class CodedChunkEncoder {
     return options_.profile != Profile::kFast && options_.profile != Profile::kBalanced;
   }
 
+  StreamAims Aims() const {
+    return {.profile = options_.profile,
+            .predictor = options_.predictor.get(),
+            .bounded = quantised_.has_value()};
+  }
+
   // What a chunk comes to after Prepare, planes and all; cheap beside encoding them.
   std::size_t EstimateBytes() const {
     std::size_t bytes = EstimateCodeBytes(geometry_, code_bits_, codes_);
@@ -183,8 +190,7 @@ class CodedChunkEncoder {
 
   Status AddPlane(std::span<const std::byte> samples) {
     FOREBAY_ASSIGN(EncodedStream stream,
-                   EncodeSampleStream(geometry_, head_.stages.plane_bits[0], samples,
-                                      options_.profile, options_.predictor.get()));
+                   EncodeSampleStream(geometry_, head_.stages.plane_bits[0], samples, Aims()));
     streams_.push_back(std::move(stream));
     return {};
   }
@@ -314,9 +320,10 @@ class CodedChunkEncoder {
   }
 
   void EncodeTable() {
+    const bool must_pay =
+        quantised_.has_value() || (IsDense() && shape_.element_bytes() == 2);
     CodeTable table = ChooseCodeTable(geometry_, 8 * shape_.element_bytes(),
-                                      IsDense() && shape_.element_bytes() == 2 ? kGuessShareMin : 0,
-                                      codes_);
+                                      must_pay ? kGuessShareMin : 0, codes_);
     head_.stages.offset = base_ + table.offset;
     if (shape_.element_bytes() < 8) head_.stages.offset &= 0xFFFF'FFFF;
     head_.stages.shift = table.shift;
@@ -344,8 +351,7 @@ class CodedChunkEncoder {
       for (std::size_t p = 0; p < head_.stages.plane_count; ++p) {
         const std::uint8_t bits = head_.stages.plane_bits[p];
         FOREBAY_ASSIGN(EncodedStream stream,
-                       EncodePlaneStream(geometry_, bits, shift, channel, options_.profile,
-                                         options_.predictor.get()));
+                       EncodePlaneStream(geometry_, bits, shift, channel, Aims()));
         streams_.push_back(std::move(stream));
         shift += bits;
       }

@@ -12,7 +12,8 @@
 
 namespace forebay::compress {
 
-// What an encoder aims at; `auto` measures the others.
+// What an encoder aims at; `auto` measures the others. Chunks of `dense` within an error bound
+// take planes that decode five times as fast wherever those are at most an eighth larger.
 enum class Profile : std::uint8_t { kFast, kBalanced, kDense, kLearned, kAuto };
 
 // The body of `samples`, which are dense and below 2^bits (kInvalidArgument otherwise). The same

@@ -1,9 +1,12 @@
 #include "compress/encode/plane_streams.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "compress/encode/brisk_encoder.h"
 #include "compress/encode/plane_cost.h"
 #include "compress/format/colour.h"
+#include "compress/format/plane_kinds.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -12,8 +15,8 @@ namespace {
 // What must be gained over the next cheaper way to decode: one part in so many.
 constexpr std::size_t kGainShareMin = 64;
 
-// Wave-coded planes take about five times as long to decode as brisk ones. Where both are open,
-// that must save a part of the bytes: one in so many.
+// Wave-coded planes take about five times as long to decode as brisk ones. Where both are open, to
+// profile auto and within an error bound, that must save a part of the bytes: one in so many.
 constexpr std::size_t kPaceShare = 8;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
@@ -34,13 +37,27 @@ bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
 
+// Whichever of `planes`, of a dense profile, and brisk ones suits a reader within a bound.
+std::vector<std::byte> PaceWithinBound(const PlaneShape& shape, std::span<const std::byte> samples,
+                                       std::vector<std::byte> planes) {
+  std::vector<std::byte> brisk = EncodeBrisk(shape, samples, BriskEffort::kRefined);
+  brisk.insert(brisk.begin(), kPlaneKindBrisk);
+  std::size_t bearable = planes.size();
+  if (planes[0] == kPlaneKindWave) bearable += bearable / kPaceShare;
+  return brisk.size() < bearable ? brisk : planes;
+}
+
 // The richer search of the dense profiles may find less than the balanced one's.
 Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
                                                 std::span<const std::byte> samples,
-                                                Profile profile,
-                                                const Predictor* predictor) {
-  FOREBAY_ASSIGN(std::vector<std::byte> planes, EncodePlanes(shape, samples, profile, predictor));
+                                                const StreamAims& aims) {
+  const Profile profile = aims.profile;
+  FOREBAY_ASSIGN(std::vector<std::byte> planes,
+                 EncodePlanes(shape, samples, profile, aims.predictor));
   if (profile == Profile::kFast || profile == Profile::kBalanced) return planes;
+  if (aims.bounded && profile != Profile::kLearned) {
+    return PaceWithinBound(shape, samples, std::move(planes));
+  }
   // What was drawn, or is small; elsewhere only the pace could tell for it.
   const bool may_find_less = planes.size() <= std::max(samples.size() / 8, kSmallBytes);
   if (profile != Profile::kAuto && !may_find_less) return planes;
@@ -128,8 +145,8 @@ ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
 }
 
 Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
-                                         std::span<const std::byte> samples, Profile profile,
-                                         const Predictor* predictor) {
+                                         std::span<const std::byte> samples,
+                                         const StreamAims& aims) {
   const std::size_t width = bits <= 8 ? 1 : 2;
   EncodedStream stream = {.coder = StreamCoder::kStore, .raw_bytes = samples.size(), .body = {}};
   const std::span<const std::byte> first = samples.first(width);
@@ -142,12 +159,12 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
   std::vector<std::byte> planes;
   std::size_t planes_bytes = samples.size();
   if (geometry.allows_planes) {
-    FOREBAY_ASSIGN(planes, EncodePlanesWell(geometry.Plane(bits), samples, profile, predictor));
+    FOREBAY_ASSIGN(planes, EncodePlanesWell(geometry.Plane(bits), samples, aims));
     planes_bytes = std::min(planes_bytes, planes.size());
   }
   std::size_t best = samples.size();
-  const bool fast = profile == Profile::kFast;  // whose readers cannot wait for zstd
-  const bool hurried = profile == Profile::kBalanced;  // does not try what will hardly win
+  const bool fast = aims.profile == Profile::kFast;  // whose readers cannot wait for zstd
+  const bool hurried = aims.profile == Profile::kBalanced;  // does not try what will hardly win
   const std::size_t bar =
       hurried ? planes_bytes / 2 : BarBesidePlanes(samples.size(), planes_bytes);
   if (fast || MayBeat(samples, bar)) {
@@ -169,8 +186,8 @@ Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uin
 
 Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                                         unsigned shift, std::span<const std::uint64_t> codes,
-                                        Profile profile, const Predictor* predictor) {
-  return EncodeSampleStream(geometry, bits, SamplesOf(codes, shift, bits), profile, predictor);
+                                        const StreamAims& aims) {
+  return EncodeSampleStream(geometry, bits, SamplesOf(codes, shift, bits), aims);
 }
 
 }  // namespace forebay::compress

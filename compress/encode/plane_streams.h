@@ -32,15 +32,22 @@ ColourKind ChooseColour(const ChunkGeometry& geometry, std::uint32_t bits,
 std::vector<std::uint32_t> BitsOf(std::span<const std::uint64_t> codes, unsigned shift,
                                   std::uint32_t bits);
 
+// What streams are made for. Within an error bound dense ones decode fast where that costs little.
+struct StreamAims {
+  Profile profile = Profile::kBalanced;
+  const Predictor* predictor = nullptr;
+  bool bounded = false;
+};
+
 // A plane of samples, of one or two bytes: constant, coded, zstd or stored, whichever is smallest,
 // with some weight on what decodes fast.
 Result<EncodedStream> EncodeSampleStream(const ChunkGeometry& geometry, std::uint8_t bits,
-                                         std::span<const std::byte> samples, Profile profile,
-                                         const Predictor* predictor = nullptr);
+                                         std::span<const std::byte> samples,
+                                         const StreamAims& aims);
 
 // The same for bits [shift, shift + bits) of a channel's codes.
 Result<EncodedStream> EncodePlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                                         unsigned shift, std::span<const std::uint64_t> codes,
-                                        Profile profile, const Predictor* predictor);
+                                        const StreamAims& aims);
 
 }  // namespace forebay::compress
