@@ -511,22 +511,31 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   return {};
 }
 
-// Brings an extent from SSD up to RAM, verifying it on the way.
-Status Stager::Promote(Dataset& dataset, const ExtentRef& found, io::IoQueue& queue) {
-  FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(found->image_bytes,
-                                                        parts_.next_use(found->key)));
-  const std::uint64_t padded = plan::FootprintBytes(found->image_bytes);
+Result<ArenaBlock> Stager::ReadResident(const tier::ResidentExtent& extent,
+                                        io::IoQueue& queue) {
+  FOREBAY_ASSIGN(ArenaBlock block,
+                 AllocateWithPatience(extent.image_bytes, parts_.next_use(extent.key)));
+  if (extent.tier == tier::TierKind::kRam) {
+    std::ranges::copy(extent.block.bytes(), block.bytes().begin());
+    return block;
+  }
+  const std::uint64_t padded = plan::FootprintBytes(extent.image_bytes);
   // The block is made of whole pages, so a direct read may fill its padding too.
   const std::span<std::byte> whole(block.bytes().data(), padded);
-  FOREBAY_TRY(io::ReadFully(queue, *found->segment->file, 0, whole));
-  const ExtentChecksums& sums = found->sums();
+  FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, whole));
   const std::uint64_t image =
-      Checksum(tier::PieceIdentity(found->key, 0, found->image_bytes), block.bytes());
-  if (image != sums.image) {
-    return Error(ErrorCode::kDataLoss, "extent " + std::to_string(found->key.extent.value()) +
+      Checksum(tier::PieceIdentity(extent.key, 0, extent.image_bytes), block.bytes());
+  if (image != extent.sums().image) {
+    return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
                                            " on SSD does not match its checksum");
   }
-  auto published = parts_.cache.PublishRam(found->key, std::move(block), sums);
+  return block;
+}
+
+// Brings an extent from SSD up to RAM, verifying it on the way.
+Status Stager::Promote(Dataset& dataset, const ExtentRef& found, io::IoQueue& queue) {
+  FOREBAY_ASSIGN(ArenaBlock block, ReadResident(*found, queue));
+  auto published = parts_.cache.PublishRam(found->key, std::move(block), found->sums());
   if (!published.has_value() && published.error().code() != ErrorCode::kAlreadyExists) {
     return published.error();
   }

@@ -159,15 +159,26 @@ class Stager {
     PackedExtent packed;
     std::uint64_t gfs_ns = 0;
   };
-  std::vector<Trial> TryForm(Dataset& dataset, const PackedForm& form, io::IoQueue& queue);
+  // Extents of a form that are on a tier already.
+  struct FoundForm {
+    std::vector<ExtentId> extents;
+    std::uint64_t raw_bytes = 0;  // of them as they came off the GFS
+    std::uint64_t ssd_bytes = 0;  // that they take on SSD
+  };
+  FoundForm FindForm(const catalog::Catalog& catalog, const PackedForm* form);
+  // Tries some of `found`, which lie on a tier as they came off the GFS; of the GFS where there
+  // are none.
+  std::vector<Trial> TryForm(Dataset& dataset, const PackedForm& form,
+                             std::span<const ExtentId> found, io::IoQueue& queue);
+  Status ReadTrial(Dataset& dataset, const catalog::Catalog& catalog, io::IoQueue& queue,
+                   Trial& trial);
   Result<Trial> TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
                           io::IoQueue& queue);
   plan::PackingAdvice Advise(const Dataset& dataset, const PackedForm& form,
-                             std::span<const Trial> trials);
+                             std::span<const Trial> trials, std::uint64_t found_ssd_bytes);
   // Stores what was tried, in the form that was decided.
   Status Keep(Dataset& dataset, const catalog::Catalog& catalog, const PackedForm* form,
               Trial trial, io::IoQueue& queue);
-  bool AnyFound(const catalog::Catalog& catalog, const PackedForm* form);
   // What absent extents will take, by those of the same part that were found.
   static std::vector<std::uint64_t> PlanBytes(const catalog::Catalog& catalog,
                                               const PackedForm* form,
@@ -187,6 +198,8 @@ class Stager {
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
   Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
+  // A copy of what is on a tier. From SSD it is verified: kDataLoss.
+  Result<tier::ArenaBlock> ReadResident(const tier::ResidentExtent& extent, io::IoQueue& queue);
   Status Publish(Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
                  tier::ArenaBlock block, tier::ExtentChecksums checksums, io::IoQueue& queue);
   Result<tier::ArenaBlock> AllocateWithPatience(std::uint64_t bytes, std::uint64_t next_use);

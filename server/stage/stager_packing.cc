@@ -26,21 +26,28 @@ constexpr std::uint32_t kTrialDecodeRounds = 3;
 // Of a read from the GFS that says something about its bandwidth.
 constexpr std::uint64_t kMeasuredBytesMin = 1'000'000;
 
-// Where a part's extents begin, for parts that matter for the size of the whole.
-std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog) {
+// An extent of each part that matters for the size of the whole: its first, or the first of
+// `found`, where there are any.
+std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog,
+                                   std::span<const ExtentId> found) {
   std::vector<std::uint64_t> part_bytes(catalog.part_count(), 0);
   std::vector<std::uint32_t> firsts(catalog.part_count(), ~std::uint32_t{0});
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     const catalog::ExtentInfo info = catalog.extent(ExtentId(i));
     part_bytes[info.part] += info.bytes;
-    firsts[info.part] = std::min(firsts[info.part], i);
+    if (found.empty()) firsts[info.part] = std::min(firsts[info.part], i);
+  }
+  for (const ExtentId extent : found) {
+    std::uint32_t& first = firsts[catalog.extent(extent).part];
+    first = std::min(first, extent.value());
   }
   std::vector<ExtentId> chosen;
   for (std::size_t part = 0; part < firsts.size(); ++part) {
-    const bool matters = part_bytes[part] > 0 &&
+    const bool matters = part_bytes[part] > 0 && firsts[part] != ~std::uint32_t{0} &&
                          part_bytes[part] >= catalog.total_bytes() / kSmallPartShare;
     if (matters) chosen.push_back(ExtentId(firsts[part]));
   }
+  if (chosen.empty() && !found.empty()) return {found.front()};
   if (chosen.empty()) {  // of very many parts the largest stands for all
     const auto largest = std::ranges::max_element(part_bytes) - part_bytes.begin();
     chosen.push_back(ExtentId(firsts[static_cast<std::size_t>(largest)]));
@@ -50,14 +57,22 @@ std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog) {
 
 }  // namespace
 
-bool Stager::AnyFound(const catalog::Catalog& catalog, const PackedForm* form) {
+Stager::FoundForm Stager::FindForm(const catalog::Catalog& catalog, const PackedForm* form) {
+  FoundForm found;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
-    if (parts_.cache.Find(form != nullptr ? form->Key(raw) : raw)) return true;
+    const ExtentRef ref = parts_.cache.Find(form != nullptr ? form->Key(raw) : raw);
+    if (!ref) continue;
+    found.extents.push_back(ExtentId(i));
+    found.raw_bytes += catalog.extent(ExtentId(i)).bytes;
+    if (ref->tier == tier::TierKind::kSsd) found.ssd_bytes += ref->image_bytes;
   }
-  return false;
+  return found;
 }
 
+// What an earlier daemon packed stays so, for nothing is read a second time. What it left raw is
+// weighed again, which the GFS is not asked for: half of the data set or more stays as it is, and
+// less does where the plan advises the same today.
 void Stager::ChooseForm(Dataset& dataset,
                         const std::shared_ptr<const catalog::Catalog>& catalog,
                         io::IoQueue& queue) {
@@ -69,19 +84,33 @@ void Stager::ChooseForm(Dataset& dataset,
                  form.error().message());
     return dataset.SetForm(nullptr, form.error().message());
   }
-  // What an earlier daemon decided stands: nothing is read a second time.
-  if (AnyFound(*catalog, form->get())) return dataset.SetForm(std::move(*form), "");
-  if (wanted == Compression::kAuto && AnyFound(*catalog, nullptr)) {
-    return dataset.SetForm(nullptr, "an earlier daemon stored it raw");
+  const FoundForm packed = FindForm(*catalog, form->get());
+  FoundForm raw;
+  if (wanted == Compression::kAuto) raw = FindForm(*catalog, nullptr);
+  if (!packed.extents.empty() && packed.raw_bytes >= raw.raw_bytes) {
+    if (wanted == Compression::kAuto) {
+      dataset.SetPackingAdvice("packed: an earlier daemon decided so; it was not weighed again");
+    }
+    return dataset.SetForm(std::move(*form), "");
   }
-  std::vector<Trial> trials = TryForm(dataset, **form, queue);
-  const plan::PackingAdvice advice = Advise(dataset, **form, trials);
-  const bool is_packed = wanted != Compression::kAuto || advice.is_packed;
+  std::vector<Trial> trials = TryForm(dataset, **form, raw.extents, queue);
+  const plan::PackingAdvice advice = Advise(dataset, **form, trials, raw.ssd_bytes);
   dataset.SetPackingAdvice(
       fmt::format("{}: {}", advice.is_packed ? "packed" : "raw", advice.reason));
+  const bool raw_stays = !raw.extents.empty() &&
+                         (!advice.is_packed || raw.raw_bytes >= catalog->total_bytes() / 2);
+  const bool is_packed = wanted != Compression::kAuto || (advice.is_packed && !raw_stays);
   spdlog::info("data set '{}': the plan advises {}: {}{}", dataset.name(),
                advice.is_packed ? "packed" : "raw", advice.reason,
-               is_packed == advice.is_packed ? "" : "; it is packed, as configured");
+               is_packed == advice.is_packed ? ""
+               : is_packed                   ? "; it is packed, as configured"
+                                             : "; it stays raw, as an earlier daemon stored it");
+  if (raw_stays) {
+    return dataset.SetForm(nullptr, advice.is_packed
+                                        ? "an earlier daemon stored it raw, before the advice "
+                                          "was to pack it; empty the SSD tier to have it packed"
+                                        : "an earlier daemon stored it raw");
+  }
   dataset.SetForm(is_packed ? *form : nullptr, is_packed ? "" : advice.reason);
   for (Trial& trial : trials) {
     const PackedForm* const chosen = is_packed ? form->get() : nullptr;
@@ -93,9 +122,10 @@ void Stager::ChooseForm(Dataset& dataset,
 }
 
 std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& form,
+                                           std::span<const ExtentId> found,
                                            io::IoQueue& queue) {
   std::vector<Trial> trials;
-  for (const ExtentId extent : ExtentsToTry(form.catalog())) {
+  for (const ExtentId extent : ExtentsToTry(form.catalog(), found)) {
     Result<Trial> tried = TryExtent(dataset, form, extent, queue);
     if (tried.has_value()) {
       trials.push_back(std::move(*tried));
@@ -107,12 +137,15 @@ std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& f
   return trials;
 }
 
-// Loads an extent before there are homes, so that its size says what the others will take.
-Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form,
-                                        ExtentId extent, io::IoQueue& queue) {
-  const catalog::Catalog& catalog = form.catalog();
-  Trial trial{.extent = extent, .raw = {}, .packed = {}};
-  FOREBAY_ASSIGN(trial.raw, AllocateWithPatience(catalog.extent(extent).bytes,
+// An extent's raw image: what an earlier daemon left of it, or from the GFS.
+Status Stager::ReadTrial(Dataset& dataset, const catalog::Catalog& catalog, io::IoQueue& queue,
+                         Trial& trial) {
+  const ExtentRef found = parts_.cache.Find(tier::KeyOf(catalog, trial.extent));
+  if (found && found->image_bytes == catalog.extent(trial.extent).bytes) {
+    FOREBAY_ASSIGN(trial.raw, ReadResident(*found, queue));
+    return {};
+  }
+  FOREBAY_ASSIGN(trial.raw, AllocateWithPatience(catalog.extent(trial.extent).bytes,
                                                  ~std::uint64_t{0} - 1));
   std::shared_ptr<Rank> rank;
   {
@@ -120,8 +153,17 @@ Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form
     rank = std::make_shared<Rank>(next_rank_++);
   }
   const std::int64_t begun_ns = parts_.clock.NowNs();
-  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, catalog, extent, *rank, trial.raw.bytes()));
+  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, catalog, trial.extent, *rank, trial.raw.bytes()));
   trial.gfs_ns = static_cast<std::uint64_t>(parts_.clock.NowNs() - begun_ns);
+  return {};
+}
+
+// Loads an extent before there are homes, so that its size says what the others will take.
+Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form,
+                                        ExtentId extent, io::IoQueue& queue) {
+  const catalog::Catalog& catalog = form.catalog();
+  Trial trial{.extent = extent, .raw = {}, .packed = {}};
+  FOREBAY_TRY(ReadTrial(dataset, catalog, queue, trial));
   const std::uint64_t raw_bytes = trial.raw.bytes().size();
   BeginPacking(raw_bytes);
   Result<PackedExtent> packed =
@@ -132,7 +174,8 @@ Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form
 }
 
 plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& form,
-                                   std::span<const Trial> trials) {
+                                   std::span<const Trial> trials,
+                                   std::uint64_t found_ssd_bytes) {
   if (trials.empty()) return {.is_packed = false, .reason = "no extent could be tried"};
   double raw = 0, stored = 0, encode_ns = 0, decode_ns = 0, gfs_ns = 0;
   std::vector<double> part_bytes(form.catalog().part_count(), 0);
@@ -172,12 +215,12 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
               .dataset_bytes = facts.raw_bytes,
               .decoded_cache_bytes = options_.decoded_cache_bytes});
   facts.needs_all_resident = order.kind == plan::OrderKind::kGlobal;
-  if (trials.front().raw.bytes().size() >= kMeasuredBytesMin) {
+  if (gfs_ns > 0 && trials.front().raw.bytes().size() >= kMeasuredBytesMin) {
     facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
   }
   std::lock_guard lock(mutex_);
   facts.ram_bytes = placer_.left().ram_bytes;
-  facts.ssd_bytes = placer_.left().ssd_bytes;
+  facts.ssd_bytes = placer_.left().ssd_bytes + found_ssd_bytes;
   return plan::AdvisePacking(facts);
 }
 

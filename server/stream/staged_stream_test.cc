@@ -281,10 +281,12 @@ TEST_F(StagedStreamTest, ARestartFindsWhatWasPackedAndReadsNoGfs) {
   EXPECT_EQ(StoredForm(), form);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
-  // A job that wants raw, or another profile, finds none of it.
+  // A job that wants raw, or another profile, finds none of it; but what is tried, which the
+  // raw job has left.
   for (const Compression other : {Compression::kOff, Compression::kFast}) {
     Serve(other, options);
-    EXPECT_GE(serve_->dataset().progress().gfs_bytes, kSamples * kPixels);
+    EXPECT_GE(serve_->dataset().progress().gfs_bytes,
+              kSamples * kPixels - (other == Compression::kFast ? options.extent_bytes : 0));
     ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   }
 }
@@ -344,10 +346,41 @@ TEST_F(StagedStreamTest, AutoKeepsRawWhatFitsInRam) {
       << "the trial read something twice";
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   EXPECT_EQ(decoded_.chunks, 0U);
-  // The next daemon finds it raw and asks nobody.
+  // The next daemon finds it raw and weighs it anew without the GFS, to the same end.
   Serve(Compression::kAuto, options);
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
   EXPECT_THAT(StoredForm(), HasSubstr("an earlier daemon stored it raw"));
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, HasSubstr("smaller"));
+}
+
+// Of what an earlier daemon left raw little is here, and the tiers are too small for the rest:
+// what is here speaks for packing, and the rest is packed.
+TEST_F(StagedStreamTest, AutoDecidesAfreshWhereLittleWasFoundRaw) {
+  AddPictures();
+  ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 256 << 10,
+                       .extent_bytes = 32 << 10, .persist = true};
+  Serve(Compression::kOff, options);
+  EXPECT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 3U);
+  Serve(Compression::kAuto, options);
+  EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
+  const stage::DatasetProgress progress = serve_->dataset().progress();
+  EXPECT_THAT(progress.packing_advice, StartsWith("packed: "));
+  EXPECT_LT(progress.gfs_bytes, kSamples * (kPixels + 1)) << "what was tried is read once more";
+  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
+}
+
+// Most of it is here raw: it stays so, and status says that it would be packed today.
+TEST_F(StagedStreamTest, AutoSaysWhereWhatWasFoundIsAgainstTodaysAdvice) {
+  AddPictures();
+  ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 1280 << 10,
+                       .extent_bytes = 32 << 10};
+  Serve(Compression::kOff, options);
+  options.ram_bytes = 256 << 10;
+  Serve(Compression::kAuto, options);
+  EXPECT_THAT(StoredForm(), HasSubstr("before the advice was to pack it"));
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("packed: "));
+  EXPECT_LT(serve_->dataset().progress().gfs_bytes, kSamples * kPixels / 2);
 }
 
 TEST_F(StagedStreamTest, AutoKeepsNoiseRaw) {
@@ -373,6 +406,7 @@ TEST_F(StagedStreamTest, AutoFindsWhatAnEarlierDaemonPacked) {
   Serve(Compression::kBalanced, options);
   Serve(Compression::kAuto, options);
   EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
+  EXPECT_THAT(serve_->dataset().progress().packing_advice, HasSubstr("an earlier daemon"));
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
 }
