@@ -361,18 +361,27 @@ class Codec:
                         settings=entry["settings"])
             self.inform(f"codec.lossy.{label}.{peer}.violations", "values",
                         [entry["violations"]], note=f"worst error {entry['worst']:.3g}")
+        keep_all = [profile for profile in codec_goals.LOSSY_PROFILES
+                    if self._lossy_profile(profile, label, field, bound, peers)]
+        self.inform(f"codec.lossy.{label}.met_by", "profiles", [len(keep_all)],
+                    note=", ".join(keep_all) or "none keeps all four")
+
+    def _lossy_profile(self, profile, label, field, bound, peers):
+        """Measures a profile; True where it keeps all goals together."""
         with tempfile.TemporaryDirectory(prefix="lossy.", dir=self.venvs) as scratch:
             dump = pathlib.Path(scratch) / "decoded.raw"
-            entry = self.ours(self.bench(field, ["forebay_dense"], bound=bound, dump=dump),
-                              "dense")
+            entry = self.ours(self.bench(field, [f"forebay_{profile}"], bound=bound, dump=dump),
+                              profile)
             verdict = self.run_lossy_peers(field, bound, check=dump)["contenders"][-1]
-        self._lossy_goals(label, entry, verdict, peers)
+        prefix = codec_goals.lossy_prefix(label, profile)
+        self._lossy_goals(prefix, entry, verdict, peers)
+        return all(figure.met for figure in self.sheet.figures
+                   if figure.id in {f"{prefix}.{part}" for part in codec_goals.LOSSY_GOALS})
 
-    def _lossy_goals(self, label, entry, verdict, peers):
+    def _lossy_goals(self, prefix, entry, verdict, peers):
         best = max((peers[peer] for peer in peers if peer.startswith("sz3_")),
                    key=lambda peer: peer["ratio"])
         default = peers["sz3_default"]
-        prefix = f"codec.lossy.{label}"
         self.add_ratio("lossy", f"{prefix}.vs_sz3_default", entry["ratio"] / default["ratio"])
         self.add_ratio("lossy", f"{prefix}.vs_sz3_best", entry["ratio"] / best["ratio"],
                        note=best["name"])

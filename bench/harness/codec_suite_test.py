@@ -159,6 +159,20 @@ class CodecSuiteTest(unittest.TestCase):
         self.assertAlmostEqual(suite.figure("codec.threads.balanced").value, 1.9)
         self.assertAlmostEqual(suite.figure("codec.threads.dense_of_control").value, 1.0)
 
+    def test_a_profile_keeps_all_goals_of_a_bound_or_none(self):
+        ratio = {"forebay_dense": 13.0, "forebay_balanced": 12.5}
+        seconds = {"forebay_dense": 0.001, "forebay_balanced": 0.0002}
+        suite = self.suite(lambda name, each: contender(each, ratio[each], seconds[each]),
+                           {"violations": 0, "holes_changed": 0})
+        suite.run("lossy")
+        self.assertFalse(suite.figure("codec.lossy.navyU.0.1.decode_vs_sz3").met)
+        self.assertTrue(suite.figure("codec.lossy.navyU.0.1.vs_sz3_best").met)
+        self.assertTrue(suite.figure("codec.lossy.navyU.0.1.balanced.decode_vs_sz3").met)
+        self.assertAlmostEqual(
+            suite.figure("codec.lossy.navyU.0.1.balanced.vs_sz3_default").value, 1.25)
+        met_by = suite.figure("codec.lossy.navyU.0.1.met_by")
+        self.assertEqual((met_by.value, met_by.note), (1, "balanced"))
+
     def test_lossy_ratios_and_violations(self):
         suite = self.suite(lambda name, each: contender(each, 11.5),
                            {"violations": 1, "holes_changed": 2})
@@ -168,6 +182,7 @@ class CodecSuiteTest(unittest.TestCase):
         self.assertFalse(best.met)
         self.assertEqual(best.note, "sz3_interp")
         self.assertEqual(suite.figure("codec.lossy.inia19.1.violations").value, 3)
+        self.assertEqual(suite.figure("codec.lossy.inia19.1.met_by").value, 0)
         filled = [words for words in suite.asked
                   if words[words.index("--set") + 1] == "levTfilled"]
         self.assertTrue(filled and all("--mask-of" in words for words in filled))
