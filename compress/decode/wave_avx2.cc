@@ -422,7 +422,8 @@ class PairLanes {
 // which the next one overwrites.
 void SumBand(const WaveOrderFrame<std::uint8_t>& frame, std::uint32_t band_top) {
   const WaveMemory<std::uint8_t>& memory = frame.memory;
-  ForEachRun(frame, band_top, [&](const TapList<std::uint8_t>& taps, const RunArea& area) {
+  ForEachRun(frame, band_top, [&](const WaveBlock& block, const RunArea& area) {
+    const TapList<std::uint8_t> taps(frame, block);
     std::array<__m256i, kTemporalTapCount> factors;
     for (std::size_t i = 0; i < taps.count; ++i) factors[i] = _mm256_set1_epi16(taps.weights[i]);
     const __m256i bias = _mm256_set1_epi16(

@@ -6,25 +6,24 @@
 #include <algorithm>
 #include <array>
 
+#include "compress/decode/wave_ahead.h"
 #include "compress/decode/wave_lanes_avx512.h"
 #include "compress/decode/wave_pass.h"
 #include "compress/decode/wave_runs.h"
+#include "compress/decode/wave_search_avx512.h"
 
 namespace forebay::compress {
 namespace {
-
-// The current frame's taps in the order of their addition: west, known last, ends the chain from
-// one step to the next.
-constexpr std::array<std::size_t, kIntraTapCount> kTapOrder = {8, 7, 6, 5, 3, 2, 4, 1, 0};
 
 class ByteLanes : public LanesAvx512 {
  public:
   using Sample = std::uint8_t;
   using Pixels = __m512i;
-  using Symbols = __m512i;  // residuals modulo 2^bits
+  using Symbols = SearchAvx512::Symbols;
 
   ByteLanes(const WaveOrderFrame<Sample>& frame, WaveStream& stream)
-      : LanesAvx512(frame.shape, frame.plan, frame.previous != nullptr, stream) {
+      : LanesAvx512(frame.shape, frame.plan, frame.previous != nullptr, stream),
+        search_(table_, bits_, frame.plan.parameters.magnitude_shift, stream.states) {
     const WaveGroup& group = frame.previous != nullptr ? frame.plan.parameters.inter
                                                        : frame.plan.parameters.intra;
     alignas(64) std::array<std::int16_t, 32> line{};
@@ -45,9 +44,12 @@ class ByteLanes : public LanesAvx512 {
     learned_ = _mm512_load_si512(learned.data());
     middle_ = _mm512_set1_epi16(static_cast<std::int16_t>(middle));
     sample_mask_ = _mm512_set1_epi8(static_cast<char>((1 << bits_) - 1));
-    const std::uint32_t shift = std::min<std::uint32_t>(frame.plan.parameters.magnitude_shift, 8);
-    size_shift_ = _mm_cvtsi32_si128(static_cast<int>(shift));
-    size_mask_ = _mm512_set1_epi8(static_cast<char>(0xFF >> shift));
+  }
+
+  // Gives states and words back to the stream.
+  void Finish() {
+    search_.Save(stream_.states.data());
+    stream_.next = next_;
   }
 
   static Pixels AllPixels(Sample value) { return _mm512_set1_epi8(static_cast<char>(value)); }
@@ -56,67 +58,81 @@ class ByteLanes : public LanesAvx512 {
   }
   Pixels Shift(Pixels a, Sample first) const { return ShiftBytes(a, first); }
 
-  [[gnu::always_inline]] Pixels Predict(const std::int16_t* sums, Bytes choice,
-                                        const std::array<Pixels, kIntraTapCount>& taps) const {
-    const __m512i choice_low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(choice));
-    const __m512i choice_high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(choice, 1));
+  // Sums of even lanes and of odd ones: bytes become numbers of 16 bits without a shuffle.
+  struct Sums {
+    __m512i even, odd, choice, odd_choice;
+
+    [[gnu::always_inline]] void Add(__m512i pixels, __m512i weights) {
+      const __m512i even_pixels = _mm512_and_si512(pixels, _mm512_set1_epi16(0xFF));
+      const __m512i odd_pixels = _mm512_srli_epi16(pixels, 8);
+      even = _mm512_add_epi16(
+          even, _mm512_mullo_epi16(even_pixels, _mm512_permutexvar_epi16(choice, weights)));
+      odd = _mm512_add_epi16(
+          odd, _mm512_mullo_epi16(odd_pixels, _mm512_permutexvar_epi16(odd_choice, weights)));
+    }
+  };
+
+  [[gnu::always_inline]] Sums Begin(const std::int16_t* temporal, Bytes choice) const {
+    // Tables of 32 look at five bits of an index, of which a filter has four.
+    const __m512i odd_choice = _mm512_srli_epi16(choice, 8);
     // Taps are samples themselves: what half their range comes to is in the bias.
-    __m512i low = _mm512_permutexvar_epi16(choice_low, bias_);
-    __m512i high = _mm512_permutexvar_epi16(choice_high, bias_);
-    if (sums != nullptr) {
-      low = _mm512_add_epi16(low, _mm512_load_si512(sums));
-      high = _mm512_add_epi16(high, _mm512_load_si512(sums + 32));
+    Sums sums = {_mm512_permutexvar_epi16(choice, bias_),
+                 _mm512_permutexvar_epi16(odd_choice, bias_), choice, odd_choice};
+    if (temporal != nullptr) {
+      sums.even = _mm512_add_epi16(sums.even, _mm512_load_si512(temporal));
+      sums.odd = _mm512_add_epi16(sums.odd, _mm512_load_si512(temporal + 32));
     }
-    for (std::size_t tap : kTapOrder) {
-      const __m512i pixels_low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(taps[tap]));
-      const __m512i pixels_high = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(taps[tap], 1));
-      low = _mm512_add_epi16(low, _mm512_mullo_epi16(pixels_low, _mm512_permutexvar_epi16(
-                                                                     choice_low, weights_[tap])));
-      high = _mm512_add_epi16(
-          high, _mm512_mullo_epi16(pixels_high,
-                                   _mm512_permutexvar_epi16(choice_high, weights_[tap])));
-    }
+    return sums;
+  }
+
+  [[gnu::always_inline]] void AddTap(std::size_t tap, Pixels pixels, Sums& sums) const {
+    sums.Add(pixels, weights_[tap]);
+  }
+
+  [[gnu::always_inline]] Pixels End(const Sums& sums, Pixels west, Pixels north) const {
     const __m512i value =
-        _mm512_inserti64x4(_mm512_castsi256_si512(Round(low)), Round(high), 1);
-    const __mmask64 clamped = Clamped(choice);
+        _mm512_or_si512(Round(sums.even), _mm512_slli_epi16(Round(sums.odd), 8));
+    const __mmask64 clamped = Clamped(sums.choice);
     const __m512i raised =
-        _mm512_mask_max_epu8(value, clamped, value, _mm512_min_epu8(taps[0], taps[2]));
-    return _mm512_mask_min_epu8(raised, clamped, raised, _mm512_max_epu8(taps[0], taps[2]));
+        _mm512_mask_max_epu8(value, clamped, value, _mm512_min_epu8(west, north));
+    return _mm512_mask_min_epu8(raised, clamped, raised, _mm512_max_epu8(west, north));
+  }
+
+  [[gnu::always_inline]] Pixels Predict(const std::int16_t* temporal, Bytes choice,
+                                        const std::array<Pixels, kIntraTapCount>& taps) const {
+    Sums sums = Begin(temporal, choice);
+    // West, known last, ends the chain from one step to the next.
+    for (std::size_t tap = kIntraTapCount; tap-- > 0;) AddTap(tap, taps[tap], sums);
+    return End(sums, taps[0], taps[2]);
   }
 
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
-    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(halves[0])),
-                              _mm512_cvtepi16_epi8(halves[1]), 1);
+    LanesAtEnd end;
+    search_.Save(end.states.data());
+    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts, end);
+    search_.Load(end.states.data());
+    const __m512i residuals =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(halves[0])),
+                           _mm512_cvtepi16_epi8(halves[1]), 1);
+    return {residuals, search_.SizeOf(residuals)};
   }
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
-    // Written out: the compiler keeps loops over states, which then live in memory.
-    const std::array<__m128i, 4> parts = Quarters(contexts);
-    const std::array<__m128i, 4> symbols = {
-        MoveGroup(0, lanes, parts[0]), MoveGroup(1, lanes, parts[1]),
-        MoveGroup(2, lanes, parts[2]), MoveGroup(3, lanes, parts[3])};
-    Refill(0);
-    Refill(1);
-    Refill(2);
-    Refill(3);
-    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(symbols[0]), symbols[1], 1);
-    const __m256i high =
-        _mm256_inserti128_si256(_mm256_castsi128_si256(symbols[2]), symbols[3], 1);
-    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    return search_.Take(lanes, contexts, search_.Look(contexts), next_);
+  }
+  using Found = std::array<SearchAvx512::Found, 2>;
+  [[gnu::always_inline]] Found Look(Bytes contexts) const { return search_.Look(contexts); }
+  [[gnu::always_inline]] Symbols Take(std::uint64_t lanes, Bytes contexts, const Found& found) {
+    return search_.Take(lanes, contexts, found, next_);
   }
 
-  Pixels Join(Pixels value, Symbols symbols) const {
-    return _mm512_and_si512(_mm512_add_epi8(value, symbols), sample_mask_);
+  Pixels Join(Pixels value, const Symbols& symbols) const {
+    return _mm512_and_si512(_mm512_add_epi8(value, symbols.residuals), sample_mask_);
   }
 
-  Bytes SizeOf(Symbols symbols) const {
-    const __m512i negated = _mm512_sub_epi8(_mm512_setzero_si512(), symbols);
-    const __m512i size = _mm512_min_epu8(symbols, _mm512_and_si512(negated, sample_mask_));
-    return _mm512_and_si512(_mm512_srl_epi16(size, size_shift_), size_mask_);
-  }
+  static Bytes SizeOf(const Symbols& symbols) { return symbols.sizes; }
 
   // What wave_learned.h asks for.
   static Bytes LoadAny(const std::uint8_t* from) { return Load(from); }
@@ -136,8 +152,8 @@ class ByteLanes : public LanesAvx512 {
   Pixels Correct(Pixels values, Bytes corrections) const {
     return _mm512_min_epu8(Invert(_mm512_adds_epi8(Invert(values), corrections)), sample_mask_);
   }
-  static Symbols Mirror(Bytes signs, Symbols symbols) {
-    return _mm512_sub_epi8(_mm512_xor_si512(symbols, signs), signs);
+  static Symbols Mirror(Bytes signs, const Symbols& symbols) {
+    return {_mm512_sub_epi8(_mm512_xor_si512(symbols.residuals, signs), signs), symbols.sizes};
   }
 
   static void StorePixels(Sample* to, std::uint64_t lanes, Pixels pixels) {
@@ -147,110 +163,191 @@ class ByteLanes : public LanesAvx512 {
  private:
   static constexpr std::ptrdiff_t kStepBytesMax = 2 * kWaveLanes;
 
-  [[gnu::always_inline]] __m128i MoveGroup(std::size_t group, std::uint64_t lanes,
-                                           __m128i contexts) {
-    const Moved moved = Move(group, static_cast<__mmask16>(lanes >> (16 * group)), contexts);
-    states_[group] = moved.state;
-    refill_[group] = moved.refill;
-    return _mm512_cvtepi32_epi8(moved.entry);
-  }
-
-  [[gnu::always_inline]] void Refill(std::size_t group) {
-    const __m512i words = _mm512_cvtepu16_epi32(
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next_)));
-    states_[group] = _mm512_mask_or_epi32(
-        states_[group], refill_[group], _mm512_slli_epi32(states_[group], 16),
-        _mm512_maskz_expand_epi32(refill_[group], words));
-    next_ += 2 * __builtin_popcount(refill_[group]);
-  }
-
   // Values of the samples' range.
-  __m256i Round(__m512i sum) const {
+  __m512i Round(__m512i sum) const {
     const __m512i highest = _mm512_sub_epi16(middle_, _mm512_set1_epi16(1));
     const __m512i lowest = _mm512_sub_epi16(_mm512_setzero_si512(), middle_);
     const __m512i rounded = _mm512_srai_epi16(
         _mm512_add_epi16(sum, _mm512_set1_epi16(1 << (kWaveWeightBits - 1))), kWaveWeightBits);
-    const __m512i value = _mm512_min_epi16(_mm512_max_epi16(rounded, lowest), highest);
-    return _mm512_cvtepi16_epi8(_mm512_add_epi16(value, middle_));
+    return _mm512_add_epi16(_mm512_min_epi16(_mm512_max_epi16(rounded, lowest), highest),
+                            middle_);
   }
 
   std::array<__m512i, kIntraTapCount> weights_;
-  __m512i bias_, learned_, middle_, sample_mask_, size_mask_;
-  __m128i size_shift_;
-  std::array<__mmask16, 4> refill_;
+  __m512i bias_, learned_, middle_, sample_mask_;
+  SearchAvx512 search_;
 };
 
-// Sums of the temporal taps.
-class RunSums {
+// Where the samples of a tap lie in a window of 64 bytes, for 32 pixels in kRows rows. A window's
+// rows begin two columns left of the first pixel; taps are -2 to 2 columns from theirs.
+template <std::uint32_t kRows>
+struct WindowIndex {
+  static constexpr std::uint32_t kWidth = 32 / kRows;
+  static constexpr std::uint32_t kRowBytes = 64 / kRows;
+
+  alignas(64) std::array<std::array<std::uint8_t, 64>, 5> bytes{};
+
+  constexpr WindowIndex() {
+    for (std::uint32_t shift = 0; shift < bytes.size(); ++shift) {
+      for (std::uint32_t i = 0; i < 32; ++i) {
+        bytes[shift][2 * i] =
+            static_cast<std::uint8_t>(i / kWidth * kRowBytes + i % kWidth + shift);
+      }
+    }
+  }
+};
+
+template <std::uint32_t kRows>
+constexpr WindowIndex<kRows> kWindowIndex;
+
+// A filter's temporal weights, each twice.
+struct WindowFilter {
+  std::array<std::int32_t, kTemporalTapCount> pairs{};
+  std::int16_t bias = 0;
+
+  WindowFilter() = default;
+  WindowFilter(const WaveFilter& filter, std::uint32_t bits) {
+    std::int32_t total = 0;
+    for (std::size_t tap = 0; tap < kTemporalTapCount; ++tap) {
+      const std::int16_t weight = filter.weights[kIntraTapCount + tap];
+      pairs[tap] = weight * (1 << 16) + (weight & 0xFFFF);
+      total += weight;
+    }
+    bias = static_cast<std::int16_t>(-total * (1 << (bits - 1)));
+  }
+};
+
+// The sums of 32 pixels in kRows rows, the first of them at (row, column).
+template <std::uint32_t kRows>
+[[gnu::always_inline]] inline __m512i WindowSums(const WaveOrderFrame<std::uint8_t>& frame,
+                                                 const WindowFilter& filter,
+                                                 const WaveBlock& block, std::uint32_t row,
+                                                 std::uint32_t column) {
+  const std::size_t stride = frame.previous->stride;
+  const auto window = [&](const std::uint8_t* from) {
+    const auto sixteen = [&](std::size_t line) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + line * stride));
+    };
+    const auto thirty_two = [&](std::size_t line) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + line * stride));
+    };
+    if constexpr (kRows == 1) {
+      return _mm512_loadu_si512(from);
+    } else if constexpr (kRows == 2) {
+      return _mm512_inserti64x4(_mm512_castsi256_si512(thirty_two(0)), thirty_two(1), 1);
+    } else {
+      const __m512i two = _mm512_inserti32x4(_mm512_castsi128_si512(sixteen(0)), sixteen(1), 1);
+      return _mm512_inserti32x4(_mm512_inserti32x4(two, sixteen(2), 2), sixteen(3), 3);
+    }
+  };
+  const auto y = static_cast<std::int32_t>(row) + block.motion_row;
+  const auto x = static_cast<std::int32_t>(column) + block.motion_column - 2;
+  const std::uint8_t* const here = frame.previous->Row(y) + x;
+  const std::array<__m512i, 3> windows = {window(here - stride), window(here),
+                                          window(here + stride)};
+  __m512i sum = _mm512_set1_epi16(filter.bias);
+  const auto add = [&](std::size_t tap, __m512i from, std::int32_t shift) {
+    const __m512i index =
+        _mm512_load_si512(kWindowIndex<kRows>.bytes[static_cast<std::size_t>(shift + 2)].data());
+    const __m512i samples = _mm512_maskz_permutexvar_epi8(0x5555555555555555, index, from);
+    sum = _mm512_add_epi16(sum,
+                           _mm512_mullo_epi16(samples, _mm512_set1_epi32(filter.pairs[tap])));
+  };
+#pragma GCC unroll 12
+  for (std::size_t tap = 0; tap < kPreviousTaps.size(); ++tap) {
+    add(tap, windows[static_cast<std::size_t>(kPreviousTaps[tap].row + 1)],
+        kPreviousTaps[tap].column);
+  }
+  const std::uint8_t* const before =
+      frame.earlier == nullptr
+          ? here
+          : frame.earlier->Row(y + block.motion_row) + x + block.motion_column;
+  add(kPreviousTaps.size(), window(before), 0);
+  return sum;
+}
+
+// Raster sums of a band, block by block: blocks are small and differ, so that branches on what
+// neighbours or weights have in common would cost more than they save. The last blocks write up to
+// three rows that nobody reads.
+class BandSums {
  public:
-  RunSums(const TapList<std::uint8_t>& taps, std::uint32_t bits)
-      : taps_(taps),
-        bias_(_mm512_set1_epi16(static_cast<std::int16_t>(-taps.total * (1 << (bits - 1))))) {
-    for (std::size_t i = 0; i < taps.count; ++i) factors_[i] = _mm512_set1_epi16(taps.weights[i]);
+  explicit BandSums(const WaveOrderFrame<std::uint8_t>& frame) : frame_(frame) {
+    const WaveGroup& group = frame.plan.parameters.inter;
+    for (std::size_t i = 0; i < group.filter_count; ++i) {
+      filters_[i] = WindowFilter(group.filters[i], frame.shape.bits);
+    }
   }
 
-  // 32 sums; `load(at)` gives the 32 samples that `at` is where the first of them would be for the
-  // pixel at (0, 0).
-  template <typename Load>
-  [[gnu::always_inline]] __m512i Sum(const Load& load) const {
-    __m512i sum = bias_;
-    for (std::size_t i = 0; i < taps_.count; ++i) {
-      const __m512i samples = _mm512_cvtepu8_epi16(load(taps_.from[i]));
-      sum = _mm512_add_epi16(sum, _mm512_mullo_epi16(samples, factors_[i]));
+  void Sum(std::uint32_t band_top) const {
+    switch (frame_.plan.parameters.block_log2) {
+      case 3: return SumBlocks<4>(band_top);
+      case 4: return SumBlocks<2>(band_top);
+      default: return SumBlocks<1>(band_top);
     }
-    return sum;
   }
 
  private:
-  const TapList<std::uint8_t>& taps_;
-  __m512i bias_;
-  std::array<__m512i, kTemporalTapCount> factors_;
+  std::int16_t* To(std::uint32_t row, std::uint32_t column) const {
+    const WaveMemory<std::uint8_t>& memory = frame_.memory;
+    return memory.sums.data() + row * memory.sums_stride + kSumMargin + column;
+  }
+
+  // Blocks of 32 / kRows columns.
+  template <std::uint32_t kRows>
+  void SumBlocks(std::uint32_t band_top) const {
+    constexpr std::uint32_t kSize = 32 / kRows;
+    const PlaneShape& shape = frame_.shape;
+    const std::uint32_t end_row = std::min(band_top + kWaveLanes, shape.rows);
+    for (std::uint32_t top = band_top; top < end_row; top += kSize) {
+      const WaveBlock* block =
+          frame_.blocks.data() + std::size_t{top / kSize} * frame_.plan.block_columns;
+      const std::uint32_t bottom = std::min(top + kSize, end_row);
+      for (std::uint32_t column = 0; column < shape.columns; column += kSize, ++block) {
+        const WindowFilter& filter = filters_[block->filter & 0x0F];
+        for (std::uint32_t row = top; row < bottom; row += kRows) {
+          Store<kRows>(row - band_top, column,
+                       WindowSums<kRows>(frame_, filter, *block, row, column));
+        }
+      }
+    }
+  }
+
+  template <std::uint32_t kRows>
+  void Store(std::uint32_t line, std::uint32_t column, __m512i sum) const {
+    if constexpr (kRows == 1) {
+      _mm512_storeu_si512(To(line, column), sum);
+    } else if constexpr (kRows == 2) {
+      const auto store = [&](std::uint32_t below, __m256i part) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(To(line + below, column)), part);
+      };
+      store(0, _mm512_castsi512_si256(sum));
+      store(1, _mm512_extracti64x4_epi64(sum, 1));
+    } else {
+      const auto store = [&](std::uint32_t below, __m128i part) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(To(line + below, column)), part);
+      };
+      store(0, _mm512_castsi512_si128(sum));
+      store(1, _mm512_extracti32x4_epi32(sum, 1));
+      store(2, _mm512_extracti32x4_epi32(sum, 2));
+      store(3, _mm512_extracti32x4_epi32(sum, 3));
+    }
+  }
+
+  const WaveOrderFrame<std::uint8_t>& frame_;
+  std::array<WindowFilter, kWaveFiltersMax> filters_;
 };
 
-// A band's raster sums. A run of blocks writes up to 31 sums beyond its end, which the next one
-// overwrites; an odd last row is followed by one that nobody reads.
-void SumBand(const WaveOrderFrame<std::uint8_t>& frame, std::uint32_t band_top) {
-  const WaveMemory<std::uint8_t>& memory = frame.memory;
-  ForEachRun(frame, band_top, [&](const TapList<std::uint8_t>& taps, const RunArea& area) {
-    const RunSums sums(taps, frame.shape.bits);
-    const std::size_t stride = frame.previous->stride;
-    const auto to = [&](std::uint32_t row, std::uint32_t column) {
-      return memory.sums.data() + (row - band_top) * memory.sums_stride + kSumMargin + column;
-    };
-    if (area.right - area.left <= 16) {
-      for (std::uint32_t row = area.top; row < area.bottom; row += 2) {
-        const __m512i two = sums.Sum([&](const std::uint8_t* from) {
-          from += row * stride + area.left;
-          return _mm256_inserti128_si256(
-              _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))),
-              _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + stride)), 1);
-        });
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to(row, area.left)),
-                            _mm512_castsi512_si256(two));
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to(row + 1, area.left)),
-                            _mm512_extracti64x4_epi64(two, 1));
-      }
-      return;
-    }
-    for (std::uint32_t row = area.top; row < area.bottom; ++row) {
-      for (std::uint32_t column = area.left; column < area.right; column += 32) {
-        _mm512_storeu_si512(to(row, column), sums.Sum([&](const std::uint8_t* from) {
-          return _mm256_loadu_si256(
-              reinterpret_cast<const __m256i*>(from + row * stride + column));
-        }));
-      }
-    }
-  });
-}
-
 // Eight lanes' sums of eight steps, in each quarter of the registers, turned.
-std::array<__m512i, 8> Transpose(const std::array<__m512i, 8>& lanes) {
+[[gnu::always_inline]] inline std::array<__m512i, 8> Transpose(
+    const std::array<__m512i, 8>& lanes) {
   std::array<__m512i, 8> pairs;
+#pragma GCC unroll 4
   for (std::size_t i = 0; i < 4; ++i) {
     pairs[2 * i] = _mm512_unpacklo_epi16(lanes[2 * i], lanes[2 * i + 1]);
     pairs[2 * i + 1] = _mm512_unpackhi_epi16(lanes[2 * i], lanes[2 * i + 1]);
   }
   std::array<__m512i, 8> fours;
+#pragma GCC unroll 2
   for (std::size_t i = 0; i < 8; i += 4) {
     fours[i] = _mm512_unpacklo_epi32(pairs[i], pairs[i + 2]);
     fours[i + 1] = _mm512_unpackhi_epi32(pairs[i], pairs[i + 2]);
@@ -258,6 +355,7 @@ std::array<__m512i, 8> Transpose(const std::array<__m512i, 8>& lanes) {
     fours[i + 3] = _mm512_unpackhi_epi32(pairs[i + 1], pairs[i + 3]);
   }
   std::array<__m512i, 8> steps;
+#pragma GCC unroll 4
   for (std::size_t i = 0; i < 4; ++i) {
     steps[2 * i] = _mm512_unpacklo_epi64(fours[i], fours[i + 4]);
     steps[2 * i + 1] = _mm512_unpackhi_epi64(fours[i], fours[i + 4]);
@@ -265,55 +363,76 @@ std::array<__m512i, 8> Transpose(const std::array<__m512i, 8>& lanes) {
   return steps;
 }
 
-// A band's raster sums into wave order, 8 steps of 32 lanes at a time.
+// Eight steps of 32 lanes, every other one, from raster order into wave order. The first of the
+// lanes is at column `first` of the row that begins at `line`; every further one is two rows below
+// and four columns behind. Columns within -8 .. `columns` can be read, kEdges says that others are
+// asked for, whose sums nobody wants.
+template <bool kEdges>
+[[gnu::always_inline]] inline std::array<__m512i, 8> TurnTile(const std::int16_t* line,
+                                                              std::ptrdiff_t stride,
+                                                              std::int32_t first,
+                                                              std::int32_t columns) {
+  const auto load = [&](std::int32_t i) {
+    const std::int32_t column = first - 2 * static_cast<std::int32_t>(kWaveLag) * i;
+    const std::int32_t at = kEdges ? std::clamp(column, -8, columns) : column;
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(line + 2 * i * stride + at));
+  };
+  std::array<__m512i, 8> lanes;
+#pragma GCC unroll 8
+  for (std::int32_t i = 0; i < 8; ++i) {
+    __m512i four = _mm512_castsi128_si512(load(i));
+    four = _mm512_inserti32x4(four, load(i + 8), 1);
+    four = _mm512_inserti32x4(four, load(i + 16), 2);
+    lanes[static_cast<std::size_t>(i)] = _mm512_inserti32x4(four, load(i + 24), 3);
+  }
+  return Transpose(lanes);
+}
+
+// A band's raster sums into wave order: of a step even lanes, then odd ones. Rows that are not in
+// the frame are turned with the others, and not looked at.
 void BandToWave(const WaveOrderFrame<std::uint8_t>& frame, std::uint32_t band) {
-  const PlaneShape& shape = frame.shape;
   const WaveMemory<std::uint8_t>& memory = frame.memory;
-  const auto columns = static_cast<std::int32_t>(shape.columns);
-  const std::uint32_t rows = std::min(kWaveLanes, shape.rows - band * kWaveLanes);
-  const std::size_t first_step = std::size_t{band} * WavePeriod(shape.columns);
-  for (std::uint32_t half = 0; half < kWaveLanes; half += 32) {
-    const std::uint32_t lag = kWaveLag * half;
-    std::array<const std::int16_t*, 32> lines;
-    for (std::uint32_t i = 0; i < lines.size(); ++i) {
-      lines[i] =
-          memory.sums.data() + std::min(half + i, rows - 1) * memory.sums_stride + kSumMargin;
-    }
-    for (std::uint32_t step = lag; step < lag + shape.columns + kWaveLag * 31; step += 8) {
-      const auto load = [&](std::uint32_t lane) {
-        const std::int32_t column =
-            std::clamp(static_cast<std::int32_t>(step - lag) -
-                           static_cast<std::int32_t>(kWaveLag * lane), -8, columns);
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(lines[lane] + column));
-      };
-      std::array<__m512i, 8> lanes;
-      for (std::uint32_t i = 0; i < 8; ++i) {
-        __m512i line = _mm512_castsi128_si512(load(i));
-        line = _mm512_inserti32x4(line, load(i + 8), 1);
-        line = _mm512_inserti32x4(line, load(i + 16), 2);
-        lanes[i] = _mm512_inserti32x4(line, load(i + 24), 3);
-      }
-      const std::array<__m512i, 8> steps = Transpose(lanes);
+  const auto columns = static_cast<std::int32_t>(frame.shape.columns);
+  const auto stride = static_cast<std::ptrdiff_t>(memory.sums_stride);
+  constexpr std::int32_t kReach = 2 * kWaveLag * 31;
+  const std::size_t first_step = std::size_t{band} * WavePeriod(frame.shape.columns);
+  for (std::uint32_t odd = 0; odd < 2; ++odd) {
+    const std::int16_t* const line = memory.sums.data() + odd * memory.sums_stride + kSumMargin;
+    for (std::int32_t first = 0; first < columns + kReach; first += 8) {
+      const std::uint32_t step = static_cast<std::uint32_t>(first) + kWaveLag * odd;
       std::int16_t* const to =
-          memory.wave_sums.data() + (first_step + step) * kWaveLanes + half;
+          memory.wave_sums.data() + (first_step + step) * kWaveLanes + 32 * odd;
+      if (first >= kReach && first + 8 <= columns) {
+        const std::array<__m512i, 8> steps = TurnTile<false>(line, stride, first, columns);
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < 8; ++i) _mm512_store_si512(to + i * kWaveLanes, steps[i]);
+        continue;
+      }
+      const std::array<__m512i, 8> steps = TurnTile<true>(line, stride, first, columns);
       for (std::uint32_t i = 0; i < 8; ++i) {
-        _mm512_mask_storeu_epi16(
-            to + i * kWaveLanes,
-            static_cast<__mmask32>(LanesWithin(step + i, lag, shape.columns)), steps[i]);
+        const std::uint64_t within = LanesWithin(step + i, 0, frame.shape.columns) >> odd;
+        _mm512_mask_storeu_epi16(to + i * kWaveLanes,
+                                 static_cast<__mmask32>(_pext_u64(within, 0x5555555555555555)),
+                                 steps[i]);
       }
     }
   }
 }
 
 void SumTemporal(const WaveOrderFrame<std::uint8_t>& frame) {
+  const BandSums sums(frame);
   for (std::uint32_t band = 0; band < WaveBands(frame.shape.rows); ++band) {
-    SumBand(frame, band * kWaveLanes);
+    sums.Sum(band * kWaveLanes);
     BandToWave(frame, band);
   }
 }
 
 void RunLanes(const WaveOrderFrame<std::uint8_t>& frame, WaveStream& stream) {
-  WavePass<ByteLanes>(frame).Run(stream);
+  if (frame.errors != nullptr) {
+    WavePass<ByteLanes>(frame).Run(stream);
+  } else {
+    WaveAheadPass<ByteLanes>(frame).Run(stream);
+  }
 }
 
 // 16 steps of 64 lanes at a time.

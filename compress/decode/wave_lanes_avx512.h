@@ -1,5 +1,5 @@
-// What the AVX-512 kernels of both sample widths have in common: 64 bytes in a register, 64
-// states in four. F, BW, VL, VBMI, VBMI2 and BMI2. For files that are compiled for these only.
+// What the AVX-512 kernels of both sample widths have in common: 64 bytes in a register. F, BW, VL,
+// VBMI, VBMI2 and BMI2. For files that are compiled for these only.
 #pragma once
 
 #include <immintrin.h>
@@ -26,15 +26,6 @@ class LanesAvx512 {
     const WaveGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
     PrepareFilters(group, plan.parameters.block_log2);
     PrepareContexts(group);
-    const std::uint32_t* const states = stream.states.data();
-    states_ = {_mm512_loadu_si512(states), _mm512_loadu_si512(states + 16),
-               _mm512_loadu_si512(states + 32), _mm512_loadu_si512(states + 48)};
-  }
-
-  // Gives states and words back to the stream.
-  void Finish() {
-    Save(stream_.states.data());
-    stream_.next = next_;
   }
 
   static Bytes Zero() { return _mm512_setzero_si512(); }
@@ -67,41 +58,13 @@ class LanesAvx512 {
                                  _mm512_set1_epi8(1));
   }
 
-  // Sixteen lanes of a step: their table entries (zero outside `lanes`) and their states behind
-  // them, those in `refill` still without the word that they take.
-  struct Moved {
-    __m512i entry, state;
-    __mmask16 refill;
-  };
-  [[gnu::always_inline]] Moved Move(std::size_t group, __mmask16 lanes, __m128i contexts) const {
-    const __m512i state = states_[group];
-    const __m512i index = _mm512_or_si512(
-        _mm512_slli_epi32(_mm512_cvtepu8_epi32(contexts), kWaveProbabilityBits),
-        _mm512_and_si512(state, _mm512_set1_epi32(kWaveProbabilityScale - 1)));
-    const __m512i entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, index,
-                                                      table_.data(), 4);
-    const __m512i frequency =
-        _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(0xFFF));
-    const __m512i moved = _mm512_add_epi32(
-        _mm512_mullo_epi32(frequency, _mm512_srli_epi32(state, kWaveProbabilityBits)),
-        _mm512_srli_epi32(entry, 20));
-    return {entry, _mm512_mask_mov_epi32(state, lanes, moved),
-            _mm512_mask_cmplt_epu32_mask(lanes, moved, StateMin())};
-  }
-
-  static __m512i StateMin() { return _mm512_set1_epi32(static_cast<int>(kWaveStateMin)); }
-
-  // Symbols in 16 bits each, one lane after the other; low and high half.
-  [[gnu::always_inline]] std::array<__m512i, 2> DecodeSlowly(std::uint64_t lanes, Bytes contexts) {
-    LanesAtEnd end;
-    Save(end.states.data());
+  // Symbols in 16 bits each, one lane after the other; low and high half. `end` holds the states.
+  [[gnu::always_inline]] std::array<__m512i, 2> DecodeSlowly(std::uint64_t lanes, Bytes contexts,
+                                                             LanesAtEnd& end) {
     _mm512_store_si512(end.contexts.data(), contexts);
     stream_.next = next_;
     DecodeLanesAtEnd(table_, bits_, lanes, stream_, end);
     next_ = stream_.next;
-    const std::uint32_t* const states = end.states.data();
-    states_ = {_mm512_load_si512(states), _mm512_load_si512(states + 16),
-               _mm512_load_si512(states + 32), _mm512_load_si512(states + 48)};
     return {_mm512_load_si512(end.symbols.data()), _mm512_load_si512(&end.symbols[32])};
   }
 
@@ -114,16 +77,8 @@ class LanesAvx512 {
   const std::uint32_t bits_;
   const std::span<const WaveEntry> table_;
   const std::byte* next_;
-  std::array<__m512i, 4> states_;
 
  private:
-  void Save(std::uint32_t* to) const {
-    _mm512_storeu_si512(to, states_[0]);
-    _mm512_storeu_si512(to + 16, states_[1]);
-    _mm512_storeu_si512(to + 32, states_[2]);
-    _mm512_storeu_si512(to + 48, states_[3]);
-  }
-
   void PrepareFilters(const WaveGroup& group, std::uint32_t block_log2) {
     alignas(64) std::array<std::uint8_t, 64> line{};
     for (std::size_t i = 0; i < line.size(); ++i) {

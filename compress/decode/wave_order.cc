@@ -8,6 +8,9 @@
 namespace forebay::compress {
 namespace {
 
+// Steps behind the last one that are read: east of it, and of the one that kernels prepare for.
+constexpr std::ptrdiff_t kStepsBehind = 2;
+
 template <typename T>
 WaveMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   WaveMemory<T> memory;
@@ -19,18 +22,17 @@ WaveMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   }
   const std::size_t steps = WaveSteps(shape.rows, shape.columns);
   const std::size_t with_above = steps + WavePeriod(shape.columns);
-  const std::size_t band_rows = std::min<std::size_t>(shape.rows, kWaveLanes) + 1;
   memory.sums_stride = (shape.columns + 2 * kSumMargin + 31) / 32 * 32;
-  memory.sums = arena.Take<WaveSum<T>>(memory.sums_stride * band_rows + kSumMargin);
+  memory.sums = arena.Take<WaveSum<T>>(memory.sums_stride * (kWaveLanes + 1) + kSumMargin);
   memory.wave_sums = arena.Take<WaveSum<T>>((steps + 8) * kWaveLanes);
   memory.pixels = arena.Take<T>((with_above + 16) * kWaveLanes);
   for (auto& plane : memory.sizes) {
-    plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
+    plane = arena.Take<std::uint8_t>((with_above + kStepsBehind) * kWaveLanes);
   }
-  memory.fresh = arena.Take<std::uint64_t>(steps);
+  memory.fresh = arena.Take<std::uint64_t>(steps + 1);
   if (sizeof(T) > 1) return memory;
   for (auto& plane : memory.errors) {
-    plane = arena.Take<std::uint8_t>((with_above + 1) * kWaveLanes);
+    plane = arena.Take<std::uint8_t>((with_above + kStepsBehind) * kWaveLanes);
   }
   memory.moved = arena.Take<std::uint8_t>((steps + 8) * kMovedStride);
   memory.before = arena.Take<std::uint8_t>(steps * kWaveLanes);
@@ -118,7 +120,8 @@ void SetMoved(const WaveOrderFrame<std::uint8_t>& frame) {
 void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>& planes) {
   for (auto& plane : planes) {
     std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
-    std::fill_n(plane.end() - kWaveLanes, kWaveLanes, std::uint8_t{0});
+    std::fill_n(plane.end() - kStepsBehind * kWaveLanes, kStepsBehind * kWaveLanes,
+                std::uint8_t{0});
   }
 }
 

@@ -37,8 +37,8 @@ struct WaveMemory {
   std::size_t sums_stride = 0;
   std::span<WaveSum<T>> wave_sums;     // [steps][64], lanes in the order that the kernel likes
   std::span<T> pixels;                 // [period + steps][64]
-  std::array<std::span<std::uint8_t>, 2> sizes;  // [period + steps + 1][64]
-  std::span<std::uint64_t> fresh;      // [steps]: filters that enter lanes 0, b, 2b ...
+  std::array<std::span<std::uint8_t>, 2> sizes;  // [period + steps + 2][64]
+  std::span<std::uint64_t> fresh;      // [steps + 1]: filters that enter lanes 0, b, 2b ...
   // Of learned chunks: as sizes; [steps][kMovedStride]; [steps][64]; a row of pixels.
   std::array<std::span<std::uint8_t>, 2> errors;
   std::span<std::uint8_t> moved, before, line;

@@ -52,7 +52,7 @@ struct RunArea {
   std::uint32_t top, bottom, left, right;
 };
 
-// Calls run(taps, area) for every run of the band of 64 rows that begins at row `top`.
+// Calls run(block, area) for every run of the band of 64 rows that begins at row `top`.
 template <typename T, typename Run>
 void ForEachRun(const WaveOrderFrame<T>& frame, std::uint32_t top, const Run& run) {
   const std::uint32_t log2 = frame.plan.parameters.block_log2;
@@ -68,7 +68,7 @@ void ForEachRun(const WaveOrderFrame<T>& frame, std::uint32_t top, const Run& ru
              line[end].motion_column == block.motion_column) {
         ++end;
       }
-      run(TapList<T>(frame, block),
+      run(block,
           RunArea{.top = row,
                   .bottom = std::min(row + (1U << log2), end_row),
                   .left = static_cast<std::uint32_t>(begin << log2),

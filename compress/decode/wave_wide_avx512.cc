@@ -54,6 +54,13 @@ class WideLanes : public LanesAvx512 {
     spare_bits_ = _mm_cvtsi32_si128(static_cast<int>(16 - bits_));
     magnitude_shift_ = _mm_cvtsi32_si128(
         static_cast<int>(frame.plan.parameters.magnitude_shift));
+    LoadStates(stream.states.data());
+  }
+
+  // Gives states and words back to the stream.
+  void Finish() {
+    SaveStates(stream_.states.data());
+    stream_.next = next_;
   }
 
   static Pixels AllPixels(Sample value) {
@@ -107,7 +114,10 @@ class WideLanes : public LanesAvx512 {
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
-    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts);
+    LanesAtEnd end;
+    SaveStates(end.states.data());
+    const std::array<__m512i, 2> halves = DecodeSlowly(lanes, contexts, end);
+    LoadStates(end.states.data());
     return {halves[0], halves[1]};
   }
 
@@ -149,6 +159,42 @@ class WideLanes : public LanesAvx512 {
  private:
   // Two words a lane at most, and a load that reads further than it takes.
   static constexpr std::ptrdiff_t kStepBytesMax = 4 * kWaveLanes;
+
+  void LoadStates(const std::uint32_t* from) {
+    states_ = {_mm512_loadu_si512(from), _mm512_loadu_si512(from + 16),
+               _mm512_loadu_si512(from + 32), _mm512_loadu_si512(from + 48)};
+  }
+
+  void SaveStates(std::uint32_t* to) const {
+    _mm512_storeu_si512(to, states_[0]);
+    _mm512_storeu_si512(to + 16, states_[1]);
+    _mm512_storeu_si512(to + 32, states_[2]);
+    _mm512_storeu_si512(to + 48, states_[3]);
+  }
+
+  // Sixteen lanes of a step: their table entries (zero outside `lanes`) and their states behind
+  // them, those in `refill` still without the word that they take.
+  struct Moved {
+    __m512i entry, state;
+    __mmask16 refill;
+  };
+  [[gnu::always_inline]] Moved Move(std::size_t group, __mmask16 lanes, __m128i contexts) const {
+    const __m512i state = states_[group];
+    const __m512i index = _mm512_or_si512(
+        _mm512_slli_epi32(_mm512_cvtepu8_epi32(contexts), kWaveProbabilityBits),
+        _mm512_and_si512(state, _mm512_set1_epi32(kWaveProbabilityScale - 1)));
+    const __m512i entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, index,
+                                                      table_.data(), 4);
+    const __m512i frequency =
+        _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(0xFFF));
+    const __m512i moved = _mm512_add_epi32(
+        _mm512_mullo_epi32(frequency, _mm512_srli_epi32(state, kWaveProbabilityBits)),
+        _mm512_srli_epi32(entry, 20));
+    return {entry, _mm512_mask_mov_epi32(state, lanes, moved),
+            _mm512_mask_cmplt_epu32_mask(lanes, moved, StateMin())};
+  }
+
+  static __m512i StateMin() { return _mm512_set1_epi32(static_cast<int>(kWaveStateMin)); }
 
   static __m512i PairWeights(const WaveGroup& group, std::size_t first, std::size_t second) {
     alignas(64) std::array<std::int16_t, 32> line{};
@@ -204,6 +250,7 @@ class WideLanes : public LanesAvx512 {
     return _mm512_cvtepi32_epi16(_mm512_or_si512(_mm512_sllv_epi32(leading, plain), low));
   }
 
+  std::array<__m512i, 4> states_;
   std::array<__m512i, kTapPairs> weights_;
   __m512i west_weights_, shift_low_, shift_high_, lowest_, highest_;
   __m128i spare_bits_, magnitude_shift_;
@@ -250,7 +297,8 @@ class RunSums {
 // overwrites; an odd last row is followed by one that nobody reads.
 void SumBand(const WaveOrderFrame<std::uint16_t>& frame, std::uint32_t band_top) {
   const WaveMemory<std::uint16_t>& memory = frame.memory;
-  ForEachRun(frame, band_top, [&](const TapList<std::uint16_t>& taps, const RunArea& area) {
+  ForEachRun(frame, band_top, [&](const WaveBlock& block, const RunArea& area) {
+    const TapList<std::uint16_t> taps(frame, block);
     const RunSums sums(taps);
     const std::size_t stride = frame.previous->stride;
     const auto to = [&](std::uint32_t row, std::uint32_t column) {
