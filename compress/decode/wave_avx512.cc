@@ -485,7 +485,8 @@ void ToRaster(const WaveOrderFrame<std::uint8_t>& frame) {
 bool HaveWaveAvx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("bmi2");
+         __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("gfni") &&
+         __builtin_cpu_supports("bmi2");
 }
 
 const WaveOrderKernel<std::uint8_t> kWaveAvx512 = {

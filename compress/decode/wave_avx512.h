@@ -1,4 +1,4 @@
-// The wave decoder in AVX-512 (F, BW, VL, VBMI, VBMI2).
+// The wave decoder in AVX-512 (F, BW, VL, VBMI, VBMI2, and GFNI).
 #pragma once
 
 #include <cstdint>

@@ -94,7 +94,7 @@ TEST(Mask, EveryMaskOfTenElementsComesBackWithEveryPeriodAndPrefix) {
 
 TEST(Mask, RunsOfAllLengthsComeBackWithEveryPrefix) {
   SampleMaker maker(kSeed + 1);
-  for (const std::size_t period : {0, 70, 333}) {
+  for (const std::size_t period : std::initializer_list<std::size_t>{0, 70, 333}) {
     std::vector<std::uint8_t> mask;
     for (std::uint8_t value = 0; mask.size() < 1000; value ^= 1) {
       mask.insert(mask.end(), 1 + maker.Below(maker.Below(4) == 0 ? 200 : 70), value);
