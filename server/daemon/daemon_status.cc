@@ -28,7 +28,7 @@ void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCou
   message.set_capacity_bytes(stats.capacity_bytes);
   message.set_used_bytes(stats.used_bytes);
   message.set_units(stats.units);
-  message.set_hits(stats.hits);
+  message.set_hits(totals.kept_units);
   message.set_shared(stats.shared);
   message.set_decoded(stats.decoded);
   message.set_evictions(stats.evictions);

@@ -29,9 +29,7 @@ std::span<const std::byte> DecodedUnit::Sample(std::uint32_t index) const {
 UnitRef DecodedCache::Find(const UnitKey& key) {
   std::lock_guard lock(mutex_);
   const auto found = index_.find(key);
-  if (found == index_.end()) return nullptr;
-  ++counts_.hits;
-  return kept_[found->second].unit;
+  return found == index_.end() ? nullptr : kept_[found->second].unit;
 }
 
 Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples,
@@ -41,10 +39,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
     std::unique_lock lock(mutex_);
     for (;;) {
       const auto found = index_.find(key);
-      if (found != index_.end()) {
-        ++counts_.hits;
-        return kept_[found->second].unit;
-      }
+      if (found != index_.end()) return kept_[found->second].unit;
       const auto [entry, inserted] = flights_.try_emplace(key);
       if (inserted) {
         flight = entry->second = std::make_shared<Flight>();

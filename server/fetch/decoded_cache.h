@@ -78,7 +78,7 @@ class DecodedCache {
   DecodedCache(std::uint64_t capacity_bytes, SampleNextUse next_use)
       : capacity_bytes_(capacity_bytes), next_use_(std::move(next_use)) {}
 
-  // The unit, if it is kept; counts a hit.
+  // The unit, if it is kept.
   UnitRef Find(const UnitKey& key);
 
   // The unit, decoded by `decode` unless it is kept or another thread decodes it right now, which
@@ -91,7 +91,9 @@ class DecodedCache {
 
   struct Stats {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, units = 0;
-    std::uint64_t hits = 0, shared = 0, decoded = 0, evictions = 0;
+    std::uint64_t shared = 0;   // units that another thread was decoding
+    std::uint64_t decoded = 0;  // also for batches that came to nothing, or were tried again
+    std::uint64_t evictions = 0;
   };
   Stats stats() const;
 

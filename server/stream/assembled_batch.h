@@ -32,12 +32,14 @@ struct DecodeCounts {
   std::uint64_t bytes = 0;        // that came out
   std::uint64_t ns = 0;           // of this batch's thread
   std::uint64_t kept_samples = 0; // values that were decoded already
+  std::uint64_t kept_units = 0;   // the runs of samples they lay in
 
   void Add(const DecodeCounts& other) {
     chunks += other.chunks;
     bytes += other.bytes;
     ns += other.ns;
     kept_samples += other.kept_samples;
+    kept_units += other.kept_units;
   }
 };
 
@@ -55,6 +57,15 @@ struct AssembledBatch {
   std::uint64_t ssd_bytes = 0;
   DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
+
+  // Adds what another one counts of where its samples came from.
+  void Count(const AssembledBatch& other) {
+    ram_samples += other.ram_samples;
+    ssd_samples += other.ssd_samples;
+    ram_bytes += other.ram_bytes;
+    ssd_bytes += other.ssd_bytes;
+    decode.Add(other.decode);
+  }
 };
 
 }  // namespace forebay::stream

@@ -37,6 +37,10 @@ class BatchAssembler {
   // With `all_extents` it does not.
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
               bool all_extents = false);
+  // What was decoded for a batch that then found no slot memory, for its next attempt; empty
+  // where nothing was. PackedGather says more.
+  GatheredValues TakeGathered() { return packed_.TakeGathered(); }
+  void GiveGathered(GatheredValues gathered) { packed_.GiveGathered(std::move(gathered)); }
   // Lets go of what a plan holds of the decoded cache.
   void Forget() { packed_.Forget(); }
   std::span<const ExtentId> extents() const {

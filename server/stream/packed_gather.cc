@@ -39,6 +39,8 @@ Status PackedGather::Plan(const StreamSpec& spec, const Wanted& wanted) {
 }
 
 void PackedGather::Forget() {
+  gathered_.is_complete = false;
+  if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   for (Unit& unit : units_) unit.decoded.reset();
 }
 
@@ -120,16 +122,9 @@ Status PackedGather::FindChunks(const Means& means) {
 Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
   FOREBAY_CHECK(means.refs.size() == extents_.size());
   FOREBAY_TRY(FindChunks(means));
-  const auto& fields = source_->schema().fields;
-  values_.resize(fields.size());
-  value_bytes_.clear();
-  // Of variable values nobody knows the size before they are decoded.
-  for (std::uint32_t field = 0; field < fields.size(); ++field) {
-    if (!fields[field].variable()) continue;
-    values_[field].assign(row_count_, {});
-    FOREBAY_TRY(FillField(field, means, batch));
-  }
+  FOREBAY_TRY(Gather(means, batch));
   FOREBAY_TRY(LayOut(spec));
+  const auto& fields = source_->schema().fields;
   tier::ArenaBlock slot;
   if (total_bytes_ > 0) {
     FOREBAY_ASSIGN(slot, means.slots.Allocate(total_bytes_));
@@ -140,7 +135,25 @@ Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledB
   }
   batch.hold.slot = std::move(slot);
   Describe(spec, batch);
-  if (value_bytes_.capacity() > limits::kDecodeReadBytesMax) value_bytes_ = {};
+  return {};
+}
+
+// Of variable values nobody knows the size before they are decoded.
+Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
+  const auto& fields = source_->schema().fields;
+  if (gathered_.is_complete) {
+    batch.Count(gathered_.counted);
+    return {};
+  }
+  gathered_.values.resize(fields.size());
+  gathered_.bytes.clear();
+  for (std::uint32_t field = 0; field < fields.size(); ++field) {
+    gathered_.values[field].assign(fields[field].variable() ? row_count_ : 0, {});
+    if (fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
+  }
+  gathered_.counted = {};
+  gathered_.counted.Count(batch);
+  gathered_.is_complete = true;
   return {};
 }
 
@@ -159,7 +172,7 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
         total_bytes_ += row_bytes_[field] * row_count_;
       }
     } else {
-      for (const Value& value : values_[field]) {
+      for (const GatheredValue& value : gathered_.values[field]) {
         total_bytes_ += AlignUp(value.length, kPackAlignment);
       }
     }
@@ -173,7 +186,7 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
 }
 
 // All values of one field, unit by unit: fixed ones into the slot, variable ones into
-// value_bytes_.
+// gathered_.
 Status PackedGather::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
   const std::uint32_t end = field_units_[field + 1];
   std::uint32_t read_end = field_units_[field];
@@ -210,6 +223,7 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
   const std::span<const User> users =
       std::span(users_).subspan(unit.first_user, unit.user_count);
   if (unit.decoded) {
+    ++batch.decode.kept_units;
     batch.decode.kept_samples += unit.user_count;
     batch.ram_samples += unit.user_count;
   } else {
@@ -231,9 +245,15 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
         return DecodeRows(unit, users.front(), unit.user_count, means, batch);
       }
     }
+    bool is_new = false;
     FOREBAY_ASSIGN(unit.decoded, decoded_.Get(unit.key, unit.samples, [&] {
+      is_new = true;
       return DecodeUnit(unit, means, batch);
     }));
+    if (!is_new) {  // another batch has decoded it since this one was planned
+      ++batch.decode.kept_units;
+      batch.decode.kept_samples += unit.user_count;
+    }
   }
   if (field.variable()) {
     FOREBAY_TRY(TakeValues(unit, *unit.decoded));
@@ -346,13 +366,14 @@ Status PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
   for (std::uint32_t i = 0; i < unit.user_count; ++i) {
     const User& user = users_[unit.first_user + i];
     const std::span<const std::byte> value = decoded.Sample(user.index);
-    if (value.size() > limits::kSlotBytesMax - value_bytes_.size()) {
+    if (value.size() > limits::kSlotBytesMax - gathered_.bytes.size()) {
       return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
                                row_count_, limits::kSlotBytesMax));
     }
-    values_[unit.field][user.row] = {.offset = value_bytes_.size(), .length = value.size()};
-    value_bytes_.insert(value_bytes_.end(), value.begin(), value.end());
+    gathered_.values[unit.field][user.row] = {.offset = gathered_.bytes.size(),
+                                              .length = value.size()};
+    gathered_.bytes.insert(gathered_.bytes.end(), value.begin(), value.end());
   }
   return {};
 }
@@ -380,9 +401,9 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
     AssembledField& out = batch.fields[field];
     std::uint64_t cursor = begins_[field];
     if (fields[field].variable()) {
-      for (const Value& value : values_[field]) {
+      for (const GatheredValue& value : gathered_.values[field]) {
         if (value.length > 0) {
-          std::memcpy(slot.bytes().data() + cursor, value_bytes_.data() + value.offset,
+          std::memcpy(slot.bytes().data() + cursor, gathered_.bytes.data() + value.offset,
                       value.length);
         }
         out.spans.push_back({.region = region, .reserved = 0, .offset = base + cursor,

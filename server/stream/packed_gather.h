@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compress/decode/chunk_record.h"
@@ -17,6 +18,20 @@
 #include "server/stream/chunk_finder.h"
 
 namespace forebay::stream {
+
+// Where a row's value of a variable field lies in GatheredValues::bytes.
+struct GatheredValue {
+  std::uint64_t offset = 0, length = 0;
+};
+
+// The variable values of a batch that found no slot: known by then, and not decoded again when it
+// is tried again.
+struct GatheredValues {
+  std::vector<std::vector<GatheredValue>> values;  // [field][row]; of fixed fields empty
+  std::vector<std::byte> bytes;
+  AssembledBatch counted;     // what they took, and nothing else
+  bool is_complete = false;
+};
 
 // One batch at a time; keeps its buffers between batches: what one wave of SSD reads takes
 // (limits::kDecodeReadBytesMax), twice, one decoder's scratch, and the variable values of a batch.
@@ -39,6 +54,11 @@ class PackedGather {
   void Forget();
   std::span<const ExtentId> extents() const { return extents_; }
 
+  // What Fill has decoded of variable fields, after it found no slot memory, and what it then
+  // takes instead of decoding it, for the batch with the same rows.
+  GatheredValues TakeGathered() { return std::exchange(gathered_, {}); }
+  void GiveGathered(GatheredValues gathered) { gathered_ = std::move(gathered); }
+
   using Means = PackedMeans;
   // Fills batch.fields, all in one slot. kResourceExhausted where slot memory is short: worth
   // repeating later. kDataLoss, with `bad`: worth repeating once they were fetched anew.
@@ -59,15 +79,11 @@ class PackedGather {
   struct User {
     std::uint32_t unit = 0, row = 0, index = 0;
   };
-  // Where a row's value of a variable field lies.
-  struct Value {
-    std::uint64_t offset = 0, length = 0;
-  };
-
   void PlanUnits(const StreamSpec& spec, const Wanted& wanted);
   void PlanChunks(bool all_extents);
   Status FindChunks(const Means& means);
   Status LayOut(const StreamSpec& spec);
+  Status Gather(const Means& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
                    AssembledBatch& batch, std::uint32_t& read_end);
@@ -95,8 +111,7 @@ class PackedGather {
 
   std::span<std::byte> slot_;                  // of the batch being filled
   std::vector<std::uint64_t> begins_, row_bytes_;  // of fields in the slot; 0 bytes: variable
-  std::vector<std::vector<Value>> values_;     // of variable fields, per row, in value_bytes_
-  std::vector<std::byte> value_bytes_;
+  GatheredValues gathered_;
   std::uint64_t total_bytes_ = 0;
   ChunkReader reader_;
   fetch::RawBytes scratch_;

@@ -317,5 +317,52 @@ TEST_F(PackedStreamTest, ABatchThatFindsNoSlotsWaitsForThem) {
   session->Close();
 }
 
+TEST_F(PackedStreamTest, CountsWhatIsFoundDecoded) {
+  Start(Movie(64), {.decoded_bytes = 1 << 20});
+  auto session = Open({.batch = 16, .mode = OrderMode::kSequential});
+  PullEpoch(*session, 0);
+  EXPECT_EQ(Decoded().kept_units, 0U);
+  PullEpoch(*session, 1);
+  EXPECT_EQ(Decoded().kept_units, 8U);
+  EXPECT_EQ(Decoded().kept_samples, 64U);
+  EXPECT_EQ(session->stats().decode.kept_units, 8U);
+  EXPECT_EQ(serve_->decoded().stats().decoded, 8U);
+  session->Close();
+}
+
+// A batch of unknown size finds no slot after it was decoded: it waits, and is not decoded again.
+TEST_F(PackedStreamTest, WhatABatchThatWaitsForSlotsWasDecodedToIsKept) {
+  PackModel model = MakeModel(32, 5);
+  ASSERT_TRUE(model.schema.fields.back().variable());
+  for (auto& sample : model.samples) sample.back().resize(64 << 10, std::byte{5});
+  DecodeCounts unhindered;
+  for (const std::uint64_t slot_bytes : {64 << 20, 800 << 10}) {
+    const bool is_short = slot_bytes < (1 << 20);
+    Start(model, {.slot_bytes = slot_bytes, .workers = 1, .decoded_bytes = 0});
+    auto session = Open({.batch = 8, .credits = 4, .mode = OrderMode::kSequential});
+    ASSERT_TRUE(session);
+    ASSERT_TRUE(session->Pull({.first = {}, .count = 2}).has_value());
+    // One worker does one thing after the other: behind both, what fails for its name.
+    ASSERT_TRUE(session->Pull({.first = {.step = StepId(1000)}}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(is_short ? 2 : 3));
+    ASSERT_EQ(sink_->batches().size(), is_short ? 1U : 2U);
+    ASSERT_EQ(sink_->errors().size(), 1U);
+    const std::uint64_t decoded = serve_->decoded().stats().decoded;
+    EXPECT_GT(decoded, 0U);
+    const std::uint64_t id = sink_->batches().front().id;
+    ASSERT_TRUE(session->Release({&id, 1}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(3));
+    ASSERT_EQ(sink_->batches().size(), 2U);
+    EXPECT_EQ(ExpectRightBytes(), 16U);
+    EXPECT_EQ(serve_->decoded().stats().decoded, decoded) << "it was decoded again";
+    const SessionStats stats = session->stats();
+    EXPECT_EQ(stats.ram_samples, 16 * model.schema.fields.size());
+    if (!is_short) unhindered = stats.decode;
+    EXPECT_EQ(stats.decode.chunks, unhindered.chunks);
+    EXPECT_EQ(stats.decode.bytes, unhindered.bytes);
+    session->Close();
+  }
+}
+
 }  // namespace
 }  // namespace forebay::stream

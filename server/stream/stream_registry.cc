@@ -225,6 +225,19 @@ void StreamRegistry::ExpireParked() {
   }
 }
 
+void StreamRegistry::KeepGathered(StreamSession::Job& job, BatchAssembler& assembler) {
+  GatheredValues gathered = assembler.TakeGathered();
+  if (!gathered.is_complete || gathered.bytes.empty()) return;
+  job.gathered_share = BudgetShare::Take(gathered_account_, gathered.bytes.capacity());
+  if (job.gathered_share.valid()) job.gathered = std::move(gathered);
+}
+
+void StreamRegistry::ResumeGathered(StreamSession::Job& job, BatchAssembler& assembler) {
+  if (!job.gathered_share.valid()) return;
+  assembler.GiveGathered(std::exchange(job.gathered, {}));
+  job.gathered_share = {};
+}
+
 std::unique_ptr<BatchAssembler> StreamRegistry::TakeAssembler() {
   std::lock_guard lock(mutex_);
   if (assemblers_.empty()) return std::make_unique<BatchAssembler>(parts_.decoded);

@@ -2,6 +2,7 @@
 // share.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/executor.h"
@@ -25,6 +27,8 @@ namespace forebay::stream {
 struct RegistryOptions {
   bool has_ssd = false;  // batches may need slot memory to read from SSD
   std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
+  // What was decoded for batches that wait for slot memory, of all streams together.
+  std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
   std::uint32_t streams_max = limits::kClientsMax * limits::kStreamsPerClientMax;
 };
 
@@ -93,6 +97,10 @@ class StreamRegistry {
   Jobs EndScratchLocked(StreamSession::Job& job);
   Jobs ReleasedLocked();
   static void StartAll(const Jobs& jobs);
+  // What an attempt has decoded, for the next one; as long as all jobs together keep no more
+  // than the options allow.
+  void KeepGathered(StreamSession::Job& job, BatchAssembler& assembler);
+  static void ResumeGathered(StreamSession::Job& job, BatchAssembler& assembler);
   std::unique_ptr<BatchAssembler> TakeAssembler();
   void GiveAssembler(std::unique_ptr<BatchAssembler> assembler);
 
@@ -105,6 +113,9 @@ class StreamRegistry {
   std::uint64_t releases_ = 0;  // times that slot memory became free
   SessionStats closed_totals_;
   Jobs parked_;
+  // Bytes that jobs may still keep of what was decoded for them.
+  const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
+      std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
   std::vector<std::unique_ptr<BatchAssembler>> assemblers_;
 };
 

@@ -152,8 +152,16 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   }
   const AssembleLimits limits = LimitsFor(refs);
   std::vector<tier::ExtentRef> bad;
+  StreamRegistry::ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
+  const SlotLedger::Excess excess =
+      batch.has_value() ? registry_.TakeExcess(ExcessOf(*batch)) : SlotLedger::Excess::kTaken;
+  const bool is_exhausted =
+      !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
+  if (is_exhausted || excess != SlotLedger::Excess::kTaken) {
+    registry_.KeepGathered(*job, *assembler);
+  }
   registry_.GiveAssembler(std::move(assembler));
   // Wrong bytes from SSD are fetched anew before the reader is told.
   if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
@@ -165,12 +173,10 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     bad.clear();
     return Start(job);
   }
-  if (!batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted) {
+  if (is_exhausted) {
     const bool are_empty = registry_.parts_.slots.used_bytes() == 0;
     return LackSlots(job, batch.error(), are_empty && job->slots_were_empty);
   }
-  const SlotLedger::Excess excess =
-      batch.has_value() ? registry_.TakeExcess(ExcessOf(*batch)) : SlotLedger::Excess::kTaken;
   if (excess != SlotLedger::Excess::kTaken) {
     const Error error(ErrorCode::kResourceExhausted,
                       fmt::format("a batch takes {} bytes of slots, more than other streams have "
