@@ -6,7 +6,7 @@
 #include <string>
 
 #include "proto/contract/result.h"
-#include "trainer/core/communicator.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/train_config.h"

@@ -186,6 +186,8 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
        "a checkpoint file, or auto: the newest intact one of checkpoint_dir", 0, 0, {}},
       {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
        {"auto", "single", "mpi"}},
+      {"run.communication_timeout_s", &run.communication_timeout_s,
+       "a rank that is not heard of for so many seconds ends the job", 1, 604'800, {}},
       {"run.threads", &run.threads, "of LibTorch; 0: allowed cores / ranks on the node", 0, 1024,
        {}},
       {"run.wait_policy", &run.wait_policy,

@@ -66,6 +66,7 @@ struct CheckpointConfig {
 
 struct RunConfig {
   std::string communicator = "auto";
+  std::int64_t communication_timeout_s = 1800;
   std::int64_t threads = 0;  // 0: allowed cores / ranks on this node
   std::string wait_policy = "passive";
   bool force_slow_blas = false;

@@ -8,7 +8,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/checkpoint_folder.h"
-#include "trainer/core/communicator.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/learning_rate.h"

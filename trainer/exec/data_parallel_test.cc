@@ -4,11 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "trainer/core/communicator_mpi.h"
-#include "trainer/core/communicator_single.h"
+#include "trainer/comm/communicator.h"
+#include "trainer/comm/mpi_transport.h"
 #include "trainer/core/run_training.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/testing/memory_feed.h"
@@ -17,8 +18,8 @@
 namespace forebay::train {
 namespace {
 
-std::unique_ptr<Communicator>& World() {
-  static std::unique_ptr<Communicator> world;
+std::optional<Communicator>& World() {
+  static std::optional<Communicator> world;
   return world;
 }
 
@@ -90,7 +91,7 @@ TEST(DataParallel, RepeatsBitForBit) {
 
 TEST(DataParallel, EqualsOneRankUpToRounding) {
   const auto many = TrainOn(*World());
-  SingleCommunicator alone;
+  Communicator alone = Communicator::Alone();
   const auto one = TrainOn(alone);
   ASSERT_TRUE(many.has_value() && one.has_value());
   EXPECT_EQ(many->report.samples, one->report.samples);
@@ -127,9 +128,9 @@ TEST(DataParallel, SignalOnOneRankStopsAllAfterTheSameStep) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  auto world = forebay::train::MakeMpiCommunicator();
+  auto world = forebay::train::MakeMpiTransport();
   if (!world.has_value()) return 1;
-  forebay::train::World() = *std::move(world);
+  forebay::train::World().emplace(*std::move(world));
   if (!forebay::train::SetTorchThreads(1).has_value()) return 1;
   const int failed = RUN_ALL_TESTS();
   forebay::train::World().reset();

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/core/communicator_single.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/run_training.h"
 #include "trainer/core/thread_plan.h"
 #include "trainer/exec/torch_engine.h"
@@ -52,7 +52,7 @@ TEST(FashionMnist, ReachesNinetyPercentOnTheTestImages) {
   const std::uint32_t threads = PlanThreads(
       MeasureThreadFacts(static_cast<std::uint32_t>(config.run.threads), /*local_ranks=*/1));
   ASSERT_TRUE(SetTorchThreads(threads).has_value());
-  SingleCommunicator communicator;
+  Communicator communicator = Communicator::Alone();
   auto engine = MakeTorchEngine(config, communicator);
   ASSERT_TRUE(engine.has_value()) << engine.error().ToString();
   testing::MemoryFeedProbe probe;

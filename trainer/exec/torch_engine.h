@@ -6,7 +6,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/blas_check.h"
-#include "trainer/core/communicator.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/train_config.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "trainer/core/communicator_single.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/scripted_engine.h"
 

@@ -11,7 +11,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/blas_check.h"
-#include "trainer/core/communicator_single.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/forebay_feed.h"
 #include "trainer/core/run_training.h"
 #include "trainer/core/stop_signal.h"
@@ -19,7 +19,7 @@
 #include "trainer/core/train_config.h"
 #include "trainer/exec/torch_engine.h"
 #ifdef FOREBAY_TRAINER_WITH_MPI
-#include "trainer/core/communicator_mpi.h"
+#include "trainer/comm/mpi_transport.h"
 #endif
 
 namespace forebay::train {
@@ -48,10 +48,12 @@ int ReportError(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-Result<std::unique_ptr<Communicator>> MakeCommunicator(const RunConfig& run) {
+Result<Communicator> MakeCommunicator(const RunConfig& run) {
 #ifdef FOREBAY_TRAINER_WITH_MPI
   if (run.communicator == "mpi" || (run.communicator == "auto" && LaunchedByMpi())) {
-    return MakeMpiCommunicator();
+    FOREBAY_ASSIGN(std::unique_ptr<Transport> transport, MakeMpiTransport());
+    return Communicator(std::move(transport),
+                        static_cast<std::uint64_t>(run.communication_timeout_s) * 1'000'000'000);
   }
 #else
   if (run.communicator == "mpi") {
@@ -59,7 +61,7 @@ Result<std::unique_ptr<Communicator>> MakeCommunicator(const RunConfig& run) {
                  "run.communicator = \"mpi\": this program was built without MPI");
   }
 #endif
-  return std::unique_ptr<Communicator>(std::make_unique<SingleCommunicator>());
+  return Communicator::Alone();
 }
 
 Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
@@ -115,13 +117,13 @@ int Main(int argc, char** argv) {
     return 0;
   }
   ApplyWaitPolicy(line->config.run.wait_policy.c_str(), argv);
-  const Result<std::unique_ptr<Communicator>> communicator = MakeCommunicator(line->config.run);
+  Result<Communicator> communicator = MakeCommunicator(line->config.run);
   if (!communicator.has_value()) return ReportError(communicator.error());
-  const Result<Outcome> outcome = Train(line->config, **communicator);
+  const Result<Outcome> outcome = Train(line->config, *communicator);
   const int exit_code = outcome.has_value() ? outcome->exit_code : ReportError(outcome.error());
   // A rank that failed does not leave the others waiting in a collective call. Every rank that
   // stops for a requeue does so by agreement.
-  if (exit_code != 0 && exit_code != kExitRequeue) (*communicator)->Abort(exit_code);
+  if (exit_code != 0 && exit_code != kExitRequeue) communicator->Abort(exit_code);
   return exit_code;
 }
 

@@ -41,7 +41,7 @@ inline ModelGraph RandomGraph(std::mt19937_64& random) {
     module.backward_ns = below(2000);
     module.parameter_bytes = below(3) * 700;
     module.saved_bytes = below(5000);
-    module.output_bytes = 1 + below(300);
+    module.output_bytes = 8 + below(300);
     module.statistics_bytes = below(2) * 16;
   }
   const auto count = static_cast<std::uint32_t>(graph.modules.size());
@@ -68,19 +68,30 @@ inline StageSplit RandomSplit(std::mt19937_64& random, const ModelGraph& graph) 
   return split;
 }
 
-// A plan of a random graph, cut, layout and schedule: at most 8 ranks and 8 micro-batches each.
-inline Result<StepPlan> RandomPlan(std::mt19937_64& random) {
-  const ModelGraph graph = RandomGraph(random);
+// A random graph, cut, layout and schedule: at most 8 ranks and 8 micro-batches each.
+struct RandomCase {
+  ModelGraph graph;
+  StageSplit split;
+  StepPlan plan;
+};
+
+inline RandomCase MakeRandomCase(std::mt19937_64& random) {
+  RandomCase made;
+  made.graph = RandomGraph(random);
+  made.split = RandomSplit(random, made.graph);
   PlanRequest request;
-  FOREBAY_ASSIGN(request.stages, CutIntoStages(graph, RandomSplit(random, graph)));
-  request.layout.stages = static_cast<std::uint32_t>(request.stages.stages.size());
+  request.stages = CutIntoStages(made.graph, made.split).value();
+  request.layout.stages = made.split.stages();
   request.layout.replicas = 1 + static_cast<std::uint32_t>(random() % 2);
   request.micro_batches = request.layout.replicas * (1U << (random() % 4));
   request.schedule = random() % 2 == 0 ? Schedule::kGpipe : Schedule::k1f1b;
   request.trains = random() % 8 != 0;
   request.clips = random() % 2 == 0;
   request.bucket_bytes = 1024;
-  return BuildPlan(request);
+  made.plan = BuildPlan(request).value();
+  return made;
 }
+
+inline StepPlan RandomPlan(std::mt19937_64& random) { return MakeRandomCase(random).plan; }
 
 }  // namespace forebay::train

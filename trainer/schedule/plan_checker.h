@@ -30,7 +30,8 @@ struct PlanFacts {
 //   1. every index points at something, and buffers of messages belong to their edge and
 //      micro-batch;
 //   2. each rank computes its stage forward (and backward) once for each of its micro-batches,
-//      from the right inputs, and updates once, after all of that and after its collectives;
+//      from the right inputs, sums gradients and statistics after that and norms after the
+//      gradients, and updates once, after all of it;
 //   3. a buffer is there when it is needed, is made once at a time and is gone in the end;
 //   4. each message has one receive of the same edge, micro-batch and size, and on each channel
 //      between two ranks they come in the same order on both sides;

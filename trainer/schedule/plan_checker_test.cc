@@ -60,10 +60,9 @@ TEST(PlanCheckerTest, PassesWhatTheBuilderMakes) {
 TEST(PlanCheckerTest, PassesRandomPlans) {
   std::mt19937_64 random(11);
   for (int round = 0; round < 1000; ++round) {
-    const auto plan = RandomPlan(random);
-    ASSERT_TRUE(plan.has_value()) << plan.error().message();
-    const auto facts = CheckPlan(*plan, {});
-    ASSERT_TRUE(facts.has_value()) << facts.error().message() << "\n" << ToText(*plan);
+    const StepPlan plan = RandomPlan(random);
+    const auto facts = CheckPlan(plan, {});
+    ASSERT_TRUE(facts.has_value()) << facts.error().message() << "\n" << ToText(plan);
   }
 }
 
@@ -157,8 +156,9 @@ TEST(PlanCheckerTest, RefusesCollectivesThatHalfOfTheMembersBegin) {
   ExpectRefused(absent, "in the same order");
   StepPlan twice = Hybrid();
   auto& list = twice.programs[0].instructions;
-  const Instruction begin = list[Find(twice, 0, Op::kCollectiveBegin)];
-  list.insert(list.begin(), begin);
+  const std::size_t at = Find(twice, 0, Op::kCollectiveBegin);
+  const Instruction begin = list[at];
+  list.insert(list.begin() + static_cast<std::ptrdiff_t>(at), begin);
   ExpectRefused(twice, "for the second time");
   StepPlan unbegun = Hybrid();
   Erase(unbegun, 0, Find(unbegun, 0, Op::kCollectiveBegin));
@@ -172,7 +172,8 @@ TEST(PlanCheckerTest, RefusesCollectivesThatWaitCrosswise) {
   // Two groups with two members in common, begun in opposite orders: the hang of communicators
   // on several streams. Those who share them must agree on the order.
   StepPlan plan = PlanOf(EvenChain(1), {{0}}, 2, 2, Schedule::kGpipe);
-  plan.collectives.push_back({.kind = CollectiveKind::kNorms, .members = {0, 1}, .bytes = 8});
+  plan.collectives.push_back(
+      {.kind = CollectiveKind::kStatistics, .members = {0, 1}, .bytes = 8});
   const auto id = static_cast<std::uint32_t>(plan.collectives.size() - 1);
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     auto& list = plan.programs[rank].instructions;
@@ -196,6 +197,22 @@ TEST(PlanCheckerTest, RefusesWorkLeftOutOrDoneTwice) {
   std::rotate(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(list.size()) - 1,
               list.end());
   ExpectRefused(late, "after the update");
+}
+
+TEST(PlanCheckerTest, RefusesSumsThatBeginTooEarly) {
+  StepPlan early = Hybrid();
+  auto& list = early.programs[0].instructions;
+  const std::size_t begin = Find(early, 0, Op::kCollectiveBegin);
+  std::swap(list[begin], list[begin - 1]);
+  ASSERT_EQ(list[begin].op, Op::kBackward);
+  ExpectRefused(early, "before the last backward pass");
+  StepPlan norms = Hybrid();
+  auto& other = norms.programs[0].instructions;
+  const auto update = static_cast<std::size_t>(
+      std::ranges::find(other, Op::kUpdate, &Instruction::op) - other.begin());
+  // ..., END gradients, BEGIN norms, END norms, STEP.
+  std::swap(other[update - 3], other[update - 2]);
+  ExpectRefused(norms, "before the gradients are summed");
 }
 
 TEST(PlanCheckerTest, RefusesInputsThatAreNotWaitedFor) {
@@ -298,7 +315,7 @@ TEST(PlanCheckerTest, RefusesRandomDamage) {
   // Whatever instruction is taken out of whatever plan: a hole is found.
   std::mt19937_64 random(5);
   for (int round = 0; round < 500; ++round) {
-    StepPlan plan = RandomPlan(random).value();
+    StepPlan plan = RandomPlan(random);
     const auto rank = static_cast<std::uint32_t>(random() % plan.programs.size());
     Erase(plan, rank, random() % plan.programs[rank].instructions.size());
     EXPECT_FALSE(CheckPlan(plan, {}).has_value()) << "round " << round;

@@ -176,6 +176,33 @@ Status CheckInputs(const RankView& view, std::size_t at, const Instruction& inst
   return {};
 }
 
+// Sums that begin before all of their parts are there are wrong without anybody noticing.
+Status CheckSums(const RankView& view) {
+  const std::vector<Instruction>& list = view.program().instructions;
+  const auto last = [&](Op op, CollectiveKind kind) {
+    std::size_t found = 0;
+    for (std::size_t at = 0; at < list.size(); ++at) {
+      const bool collective = op == Op::kCollectiveEnd;
+      if (list[at].op == op &&
+          (!collective || view.plan.collectives[list[at].collective].kind == kind)) {
+        found = at;
+      }
+    }
+    return found;
+  };
+  const std::size_t backward = last(Op::kBackward, {});
+  const std::size_t reduced = last(Op::kCollectiveEnd, CollectiveKind::kGradients);
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    if (list[at].op != Op::kCollectiveBegin) continue;
+    if (at < backward) return view.Fault(at, "it begins before the last backward pass");
+    const CollectiveKind kind = view.plan.collectives[list[at].collective].kind;
+    if (kind == CollectiveKind::kNorms && at < reduced) {
+      return view.Fault(at, "it begins before the gradients are summed");
+    }
+  }
+  return {};
+}
+
 Status CheckRankWork(const RankView& view) {
   const std::uint32_t share = view.plan.MicroBatchesPerReplica();
   std::vector<std::uint32_t> forward(share);
@@ -203,7 +230,7 @@ Status CheckRankWork(const RankView& view) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("rank {}: {} updates instead of {}", view.rank, updates, wanted));
   }
-  return {};
+  return CheckSums(view);
 }
 
 // Both ends of one channel between two ranks, as indices into their lists.

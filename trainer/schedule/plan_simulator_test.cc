@@ -115,7 +115,7 @@ TEST(PlanSimulatorTest, PartsAddUpToTheStepOnEveryRank) {
   costs.feed_ns = 5;
   costs.update_ns = {70, 80, 90};
   for (int round = 0; round < 300; ++round) {
-    const StepPlan plan = RandomPlan(random).value();
+    const StepPlan plan = RandomPlan(random);
     const auto simulation = SimulatePlan(plan, costs);
     ASSERT_TRUE(simulation.has_value());
     for (const RankTimes& times : simulation->ranks) {

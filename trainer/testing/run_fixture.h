@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/core/communicator_single.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/run_training.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
@@ -26,7 +26,7 @@ struct RunFixture {
   SampleSet validation = MakeBars(70, 2);   // 32 + 32 + 6
   TrainConfig config;
   MemoryFeedProbe probe;
-  SingleCommunicator communicator;
+  Communicator communicator = Communicator::Alone();
   std::vector<std::string> printed;
   std::uint64_t clock_ns = 0;
   // The run stops after this many steps, as if a signal had come.

@@ -8,7 +8,7 @@
 #include <limits>
 #include <optional>
 
-#include "trainer/core/communicator.h"
+#include "trainer/comm/communicator.h"
 #include "trainer/core/engine.h"
 
 namespace forebay::train::testing {

@@ -1,0 +1,250 @@
+#include "trainer/comm/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::train {
+namespace {
+
+// The transfers that are not done yet; the first of them, where there is one.
+Result<std::optional<Ticket>> FirstUndone(std::vector<Ticket>& under_way, Transport& transport) {
+  std::size_t kept = 0;
+  for (std::size_t at = 0; at < under_way.size(); ++at) {
+    FOREBAY_ASSIGN(const bool done, transport.Test(under_way[at]));
+    if (!done) under_way[kept++] = under_way[at];
+  }
+  under_way.resize(kept);
+  if (under_way.empty()) return std::optional<Ticket>();
+  return std::optional<Ticket>(under_way.front());
+}
+
+MessageTag TagOf(const CollectiveTag& tag, std::uint32_t round) {
+  return {.step = tag.step, .micro_batch = round, .edge = tag.edge, .samples_hash = 0};
+}
+
+}  // namespace
+
+template <typename T>
+void SumTree(std::span<T* const> leaves, std::size_t count) {
+  for (std::size_t stride = 1; stride < leaves.size(); stride *= 2) {
+    for (std::size_t at = 0; at + stride < leaves.size(); at += 2 * stride) {
+      T* const sum = leaves[at];
+      const T* const addend = leaves[at + stride];
+      for (std::size_t i = 0; i < count; ++i) sum[i] += addend[i];
+    }
+  }
+}
+
+template void SumTree<float>(std::span<float* const>, std::size_t);
+template void SumTree<double>(std::span<double* const>, std::size_t);
+
+Result<Members> MakeMembers(std::vector<std::uint32_t> ranks, std::uint32_t rank) {
+  const auto found = std::ranges::find(ranks, rank);
+  const bool ascending =
+      std::ranges::adjacent_find(ranks, std::greater_equal<>()) == ranks.end();
+  if (found == ranks.end() || !ascending) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("rank {} among the members {}", rank, fmt::join(ranks, " ")));
+  }
+  const auto self = static_cast<std::uint32_t>(found - ranks.begin());
+  return Members{.ranks = std::move(ranks), .self = self};
+}
+
+Members AllMembers(const Transport& transport) {
+  Members members;
+  for (std::uint32_t rank = 0; rank < transport.size(); ++rank) members.ranks.push_back(rank);
+  members.self = transport.rank();
+  return members;
+}
+
+Status Finish(PendingCollective& pending, Transport& transport, std::uint64_t timeout_ns) {
+  FOREBAY_TRY(pending.Begin(transport));
+  while (true) {
+    FOREBAY_ASSIGN(const std::optional<Ticket> undone, pending.Advance(transport));
+    if (!undone) return {};
+    FOREBAY_TRY(transport.AwaitAny({&*undone, 1}, timeout_ns));
+  }
+}
+
+Status CollectiveQueue::Begin(std::uint32_t id, std::unique_ptr<PendingCollective> pending,
+                              Transport& transport) {
+  FOREBAY_TRY(pending->Begin(transport));
+  entries_.push_back({.id = id, .pending = std::move(pending)});
+  return {};
+}
+
+Result<std::vector<Ticket>> CollectiveQueue::Advance(Transport& transport) {
+  std::vector<Ticket> waited;
+  std::vector<Entry> left;
+  bool in_turn = true;
+  for (Entry& entry : entries_) {
+    if (in_turn) {
+      FOREBAY_ASSIGN(const std::optional<Ticket> undone, entry.pending->Advance(transport));
+      if (!undone) continue;
+      waited.push_back(*undone);
+      in_turn = entry.pending->all_begun();
+    }
+    left.push_back(std::move(entry));
+  }
+  entries_ = std::move(left);
+  return waited;
+}
+
+bool CollectiveQueue::Done(std::uint32_t id) const {
+  return std::ranges::find(entries_, id, &Entry::id) == entries_.end();
+}
+
+template <typename T>
+AllReduce<T>::AllReduce(Members members, const CollectiveTag& tag, std::span<T> values)
+    : members_(std::move(members)), tag_(tag), values_(values) {
+  arrived_.resize(ShareOf(members_.self).size() * (members_.count() - 1));
+}
+
+template <typename T>
+std::span<T> AllReduce<T>::ShareOf(std::uint32_t member) const {
+  const std::size_t each = (values_.size() + members_.count() - 1) / members_.count();
+  const std::size_t begin = std::min(values_.size(), each * member);
+  return values_.subspan(begin, std::min(each, values_.size() - begin));
+}
+
+template <typename T>
+Status AllReduce<T>::Begin(Transport& transport) {
+  const std::size_t own = ShareOf(members_.self).size();
+  std::size_t slot = 0;
+  for (std::uint32_t member = 0; member < members_.count(); ++member) {
+    if (member == members_.self) continue;
+    const std::span<T> part(arrived_.data() + own * slot++, own);
+    FOREBAY_ASSIGN(const Ticket receive,
+                   transport.BeginReceive(members_.ranks[member], tag_.lane, TagOf(tag_, 0),
+                                          std::as_writable_bytes(part)));
+    FOREBAY_ASSIGN(const Ticket send,
+                   transport.BeginSend(members_.ranks[member], tag_.lane, TagOf(tag_, 0),
+                                       std::as_bytes(ShareOf(member))));
+    under_way_.push_back(receive);
+    under_way_.push_back(send);
+  }
+  return {};
+}
+
+template <typename T>
+void AllReduce<T>::SumShare() {
+  const std::span<T> own = ShareOf(members_.self);
+  std::vector<T*> leaves;
+  std::size_t slot = 0;
+  for (std::uint32_t member = 0; member < members_.count(); ++member) {
+    leaves.push_back(member == members_.self ? own.data()
+                                             : arrived_.data() + own.size() * slot++);
+  }
+  SumTree<T>(leaves, own.size());
+  if (leaves.front() != own.data()) std::copy_n(leaves.front(), own.size(), own.data());
+}
+
+template <typename T>
+Status AllReduce<T>::BeginGather(Transport& transport) {
+  for (std::uint32_t member = 0; member < members_.count(); ++member) {
+    if (member == members_.self) continue;
+    FOREBAY_ASSIGN(const Ticket receive,
+                   transport.BeginReceive(members_.ranks[member], tag_.second, TagOf(tag_, 1),
+                                          std::as_writable_bytes(ShareOf(member))));
+    FOREBAY_ASSIGN(const Ticket send,
+                   transport.BeginSend(members_.ranks[member], tag_.second, TagOf(tag_, 1),
+                                       std::as_bytes(ShareOf(members_.self))));
+    under_way_.push_back(receive);
+    under_way_.push_back(send);
+  }
+  return {};
+}
+
+template <typename T>
+Result<std::optional<Ticket>> AllReduce<T>::Advance(Transport& transport) {
+  FOREBAY_ASSIGN(std::optional<Ticket> undone, FirstUndone(under_way_, transport));
+  if (undone || summed_) return undone;
+  summed_ = true;
+  SumShare();
+  FOREBAY_TRY(BeginGather(transport));
+  return FirstUndone(under_way_, transport);
+}
+
+template class AllReduce<float>;
+template class AllReduce<double>;
+
+AllGather::AllGather(Members members, const CollectiveTag& tag, std::span<const std::byte> own,
+                     std::span<std::byte> all)
+    : members_(std::move(members)), tag_(tag), own_(own), all_(all) {
+  FOREBAY_CHECK(all_.size() == own_.size() * members_.count());
+}
+
+Status AllGather::Begin(Transport& transport) {
+  for (std::uint32_t member = 0; member < members_.count(); ++member) {
+    const std::span<std::byte> place = all_.subspan(own_.size() * member, own_.size());
+    if (member == members_.self) {
+      std::ranges::copy(own_, place.begin());
+      continue;
+    }
+    FOREBAY_ASSIGN(const Ticket receive, transport.BeginReceive(members_.ranks[member], tag_.lane,
+                                                                TagOf(tag_, 0), place));
+    FOREBAY_ASSIGN(const Ticket send, transport.BeginSend(members_.ranks[member], tag_.lane,
+                                                          TagOf(tag_, 0), own_));
+    under_way_.push_back(receive);
+    under_way_.push_back(send);
+  }
+  return {};
+}
+
+Result<std::optional<Ticket>> AllGather::Advance(Transport& transport) {
+  return FirstUndone(under_way_, transport);
+}
+
+Broadcast::Broadcast(Members members, const CollectiveTag& tag, std::span<std::byte> bytes,
+                     std::uint32_t root)
+    : members_(std::move(members)), tag_(tag), bytes_(bytes), root_(root) {
+  FOREBAY_CHECK(root_ < members_.count());
+}
+
+std::uint32_t Broadcast::place() const {
+  return (members_.self + members_.count() - root_) % members_.count();
+}
+
+std::uint32_t Broadcast::RankAt(std::uint32_t place) const {
+  return members_.ranks[(place + root_) % members_.count()];
+}
+
+// Place p receives from p without its highest bit, and sends to p + 2^k for every higher bit k.
+Status Broadcast::Begin(Transport& transport) {
+  if (place() == 0) {
+    arrived_ = true;
+    return BeginSends(transport);
+  }
+  FOREBAY_ASSIGN(const Ticket receive,
+                 transport.BeginReceive(RankAt(place() - std::bit_floor(place())), tag_.lane,
+                                        TagOf(tag_, 0), bytes_));
+  under_way_.push_back(receive);
+  return {};
+}
+
+Status Broadcast::BeginSends(Transport& transport) {
+  const std::uint64_t above = place() == 0 ? 1 : std::uint64_t{std::bit_floor(place())} * 2;
+  for (std::uint64_t bit = above; place() + bit < members_.count(); bit *= 2) {
+    FOREBAY_ASSIGN(const Ticket send,
+                   transport.BeginSend(RankAt(static_cast<std::uint32_t>(place() + bit)),
+                                       tag_.lane, TagOf(tag_, 0), bytes_));
+    under_way_.push_back(send);
+  }
+  return {};
+}
+
+Result<std::optional<Ticket>> Broadcast::Advance(Transport& transport) {
+  FOREBAY_ASSIGN(std::optional<Ticket> undone, FirstUndone(under_way_, transport));
+  if (undone || arrived_) return undone;
+  arrived_ = true;
+  FOREBAY_TRY(BeginSends(transport));
+  return FirstUndone(under_way_, transport);
+}
+
+}  // namespace forebay::train

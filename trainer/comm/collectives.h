@@ -1,0 +1,146 @@
+// Collectives over a Transport. They are made of messages, so that what they compute is specified
+// and the same on every back end, and they are polled, so that a pipeline goes on meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/comm/transport.h"
+
+namespace forebay::train {
+
+// Replaces leaves[0] by the sum of all in a binary tree over their index: neighbours first, then
+// neighbouring pairs, and so on; what has no neighbour moves up as it is. The other leaves are
+// used up. All have `count` elements.
+template <typename T>
+void SumTree(std::span<T* const> leaves, std::size_t count);
+
+// Who takes part: ranks in ascending order, and where this one stands among them.
+struct Members {
+  std::vector<std::uint32_t> ranks;
+  std::uint32_t self = 0;  // index into ranks
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(ranks.size()); }
+};
+
+// kInvalidArgument where `rank` is no member, or the ranks are not ascending.
+Result<Members> MakeMembers(std::vector<std::uint32_t> ranks, std::uint32_t rank);
+// All ranks of the transport.
+Members AllMembers(const Transport& transport);
+
+// A collective under way.
+class PendingCollective {
+ public:
+  virtual ~PendingCollective() = default;
+  // Begins the messages of its first round. Once, before all else.
+  virtual Status Begin(Transport& transport) = 0;
+  // Goes as far as it can without waiting. nullopt: done; else a transfer that it waits for.
+  // An error is final.
+  virtual Result<std::optional<Ticket>> Advance(Transport& transport) = 0;
+  // True once the last of its messages has been begun.
+  virtual bool all_begun() const = 0;
+};
+
+// Begins it and advances until it is done. kDeadlineExceeded where one transfer takes longer than
+// `timeout_ns`.
+Status Finish(PendingCollective& pending, Transport& transport, std::uint64_t timeout_ns);
+
+// Collectives that are under way at the same time. Members begin those they share in the same
+// order; the queue sees to it that later rounds, too, come in this order, whatever arrives first:
+// otherwise messages of one lane would meet the wrong receives.
+class CollectiveQueue {
+ public:
+  // Begins its first round at once.
+  Status Begin(std::uint32_t id, std::unique_ptr<PendingCollective> pending,
+               Transport& transport);
+  // Goes as far as it can without waiting. Returns the transfers that are waited for; empty where
+  // nothing is under way.
+  Result<std::vector<Ticket>> Advance(Transport& transport);
+  bool Done(std::uint32_t id) const;
+
+ private:
+  struct Entry {
+    std::uint32_t id = 0;
+    std::unique_ptr<PendingCollective> pending;
+  };
+  std::vector<Entry> entries_;  // in the order of Begin
+};
+
+// What a collective's messages are called. Its second round goes along `second`.
+struct CollectiveTag {
+  std::uint64_t step = 0;
+  std::uint32_t edge = 0;
+  Lane lane = Lane::kReduction;
+  Lane second = Lane::kReductionReturn;
+};
+
+// Sums `values` over the members, in a binary tree over their index (SumTree): every member gets
+// the same bits, whatever the timing. Each member sums one share of the elements, which arrive
+// directly from all others, and hands its sums to all: 2 (n - 1) / n of the bytes leave each
+// member, in two rounds of n - 1 messages.
+template <typename T>
+class AllReduce final : public PendingCollective {
+ public:
+  AllReduce(Members members, const CollectiveTag& tag, std::span<T> values);
+  Status Begin(Transport& transport) override;
+  Result<std::optional<Ticket>> Advance(Transport& transport) override;
+  bool all_begun() const override { return summed_; }
+
+ private:
+  std::span<T> ShareOf(std::uint32_t member) const;
+  void SumShare();
+  Status BeginGather(Transport& transport);
+
+  Members members_;
+  CollectiveTag tag_;
+  std::span<T> values_;
+  std::vector<T> arrived_;  // the other members' parts of this one's share
+  std::vector<Ticket> under_way_;
+  bool summed_ = false;
+};
+
+// Gathers `own` of every member into `all`, in the order of members. Equal sizes.
+class AllGather final : public PendingCollective {
+ public:
+  AllGather(Members members, const CollectiveTag& tag, std::span<const std::byte> own,
+            std::span<std::byte> all);
+  Status Begin(Transport& transport) override;
+  Result<std::optional<Ticket>> Advance(Transport& transport) override;
+  bool all_begun() const override { return true; }
+
+ private:
+  Members members_;
+  CollectiveTag tag_;
+  std::span<const std::byte> own_;
+  std::span<std::byte> all_;
+  std::vector<Ticket> under_way_;
+};
+
+// Replaces `bytes` by member `root`'s, along a binomial tree.
+class Broadcast final : public PendingCollective {
+ public:
+  Broadcast(Members members, const CollectiveTag& tag, std::span<std::byte> bytes,
+            std::uint32_t root);
+  Status Begin(Transport& transport) override;
+  Result<std::optional<Ticket>> Advance(Transport& transport) override;
+  bool all_begun() const override { return arrived_; }
+
+ private:
+  std::uint32_t place() const;  // counts from the root
+  std::uint32_t RankAt(std::uint32_t place) const;
+  Status BeginSends(Transport& transport);
+
+  Members members_;
+  CollectiveTag tag_;
+  std::span<std::byte> bytes_;
+  std::uint32_t root_ = 0;
+  std::vector<Ticket> under_way_;
+  bool arrived_ = false;
+};
+
+}  // namespace forebay::train

@@ -1,0 +1,59 @@
+#include "trainer/comm/collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "trainer/comm/communicator.h"
+
+namespace forebay::train {
+namespace {
+
+// The definition: a node is the sum of its halves, and the right one may be missing.
+float TreeOf(const std::vector<float>& leaves, std::size_t begin, std::size_t width) {
+  if (width == 1) return leaves[begin];
+  const std::size_t half = width / 2;
+  const float left = TreeOf(leaves, begin, half);
+  if (begin + half >= leaves.size()) return left;
+  return left + TreeOf(leaves, begin + half, half);
+}
+
+TEST(SumTreeTest, IsTheTreeOverTheIndexForAnyCount) {
+  for (std::size_t count = 1; count <= 17; ++count) {
+    std::vector<float> leaves;
+    for (std::size_t at = 0; at < count; ++at) {
+      leaves.push_back((at % 3 == 1 ? 4e7F : 1.5F) + 0.3F * static_cast<float>(at));
+    }
+    const float expected = TreeOf(leaves, 0, 32);
+    std::vector<float*> pointers;
+    for (float& leaf : leaves) pointers.push_back(&leaf);
+    SumTree<float>(pointers, 1);
+    EXPECT_EQ(leaves[0], expected) << count;
+  }
+}
+
+TEST(MembersTest, AreAscendingRanksWithThisOneAmongThem) {
+  const auto members = MakeMembers({1, 4, 6}, 4);
+  ASSERT_TRUE(members.has_value());
+  EXPECT_EQ(members->self, 1U);
+  EXPECT_FALSE(MakeMembers({1, 4, 6}, 5).has_value());
+  EXPECT_FALSE(MakeMembers({4, 1}, 1).has_value());
+  EXPECT_FALSE(MakeMembers({1, 1}, 1).has_value());
+  EXPECT_FALSE(MakeMembers({}, 0).has_value());
+}
+
+TEST(CommunicatorTest, OneProcessNeedsNobody) {
+  Communicator alone = Communicator::Alone();
+  std::vector<float> values = {1.5F, -2};
+  ASSERT_TRUE(alone.AllReduceSum(std::span<float>(values)).has_value());
+  EXPECT_EQ(values, (std::vector<float>{1.5F, -2}));
+  std::vector<std::byte> bytes(3, std::byte{7});
+  ASSERT_TRUE(alone.Broadcast(bytes, 0).has_value());
+  EXPECT_EQ(bytes[2], std::byte{7});
+  EXPECT_FALSE(alone.Broadcast(bytes, 1).has_value());
+  EXPECT_TRUE(alone.Barrier().has_value());
+  EXPECT_EQ(alone.size(), 1U);
+}
+
+}  // namespace
+}  // namespace forebay::train

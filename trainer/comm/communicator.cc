@@ -1,0 +1,50 @@
+#include "trainer/comm/communicator.h"
+
+#include <array>
+#include <utility>
+
+#include "trainer/comm/collectives.h"
+#include "trainer/comm/local_transport.h"
+
+namespace forebay::train {
+namespace {
+
+// Ranks that make different calls at the same place must not take each other's messages.
+enum class Call : std::uint32_t { kFloats, kDoubles, kBroadcast, kBarrier };
+
+CollectiveTag TagOf(std::uint64_t call, Call kind) {
+  return {.step = call, .edge = static_cast<std::uint32_t>(kind), .lane = Lane::kControl};
+}
+
+}  // namespace
+
+Communicator Communicator::Alone() {
+  return Communicator(std::move(MakeLocalTransports(1).front()));
+}
+
+Status Communicator::AllReduceSum(std::span<float> values) {
+  AllReduce<float> sum(AllMembers(*transport_), TagOf(calls_++, Call::kFloats), values);
+  return Finish(sum, *transport_, timeout_ns_);
+}
+
+Status Communicator::AllReduceSum(std::span<double> values) {
+  AllReduce<double> sum(AllMembers(*transport_), TagOf(calls_++, Call::kDoubles), values);
+  return Finish(sum, *transport_, timeout_ns_);
+}
+
+Status Communicator::Broadcast(std::span<std::byte> bytes, std::uint32_t root) {
+  if (root >= size()) {
+    return Error(ErrorCode::kInvalidArgument, "broadcast from a rank not there");
+  }
+  train::Broadcast spread(AllMembers(*transport_), TagOf(calls_++, Call::kBroadcast), bytes,
+                          root);
+  return Finish(spread, *transport_, timeout_ns_);
+}
+
+Status Communicator::Barrier() {
+  std::array<double, 1> nothing = {0};
+  AllReduce<double> sum(AllMembers(*transport_), TagOf(calls_++, Call::kBarrier), nothing);
+  return Finish(sum, *transport_, timeout_ns_);
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,255 @@
+#include "trainer/schedule/plan_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "trainer/comm/local_transport.h"
+#include "trainer/schedule/graph_fixture.h"
+#include "trainer/schedule/integer_worker.h"
+#include "trainer/schedule/plan_checker.h"
+
+namespace forebay::train {
+namespace {
+
+// A hang would show as a wait of this length.
+constexpr std::uint64_t kPatienceNs = 20'000'000'000;
+
+// What a step left behind, by rank.
+struct Outcome {
+  std::vector<Result<RankReport>> reports;
+  std::vector<std::unique_ptr<IntegerWorker>> workers;
+};
+
+StepIdentity IdentityOf(const StepPlan& plan, std::uint64_t step) {
+  StepIdentity identity{.step = step, .samples_hashes = {}};
+  for (std::uint32_t at = 0; at < plan.micro_batches; ++at) {
+    identity.samples_hashes.push_back(Mix(step, at));
+  }
+  return identity;
+}
+
+// Runs one step on a thread per rank. `alter` may change what a rank believes of the step.
+Outcome RunOnce(const RandomCase& made,
+            const std::function<void(std::uint32_t, StepIdentity&)>& alter = {}) {
+  const std::uint32_t ranks = made.plan.layout.ranks();
+  Outcome outcome;
+  auto ends = MakeLocalTransports(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    outcome.reports.emplace_back(Error(ErrorCode::kUnknown, "did not run"));
+    outcome.workers.push_back(
+        std::make_unique<IntegerWorker>(made.graph, made.split, made.plan, rank));
+  }
+  std::vector<std::jthread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::uint64_t clock_ns = 0;
+      PlanRunner runner(made.plan, *outcome.workers[rank], *ends[rank],
+                        {.timeout_ns = kPatienceNs,
+                         .now_ns = [&clock_ns] { return clock_ns += 10; },
+                         .traces = true});
+      StepIdentity identity = IdentityOf(made.plan, 5);
+      if (alter) alter(rank, identity);
+      outcome.reports[rank] = runner.RunStep(identity);
+      if (!outcome.reports[rank].has_value()) ends[rank]->Abort(1);
+    });
+  }
+  threads.clear();
+  return outcome;
+}
+
+void ExpectSums(const RandomCase& made, const Outcome& outcome) {
+  const std::vector<double> expected =
+      IntegerModel(made.graph).Gradients(made.plan.trains ? made.plan.micro_batches : 0);
+  for (std::uint32_t rank = 0; rank < outcome.workers.size(); ++rank) {
+    ASSERT_TRUE(outcome.reports[rank].has_value())
+        << outcome.reports[rank].error().ToString() << "\n" << ToText(made.plan);
+    const IntegerWorker& worker = *outcome.workers[rank];
+    const std::uint32_t stage = made.plan.layout.StageOf(rank);
+    const std::uint32_t end = stage + 1 < made.split.stages()
+                                  ? made.split.begins[stage + 1]
+                                  : static_cast<std::uint32_t>(made.graph.modules.size());
+    for (std::uint32_t module = made.split.begins[stage]; module < end; ++module) {
+      const bool reduced = made.plan.layout.replicas == 1 ||
+                           made.plan.stages.stages[stage].parameter_bytes > 0;
+      if (!reduced) continue;
+      EXPECT_EQ(worker.sums()[module], expected[module]) << "module " << module;
+    }
+    EXPECT_EQ(worker.updates(), made.plan.trains ? 1U : 0U);
+    EXPECT_TRUE(worker.empty()) << "rank " << rank << " keeps something";
+  }
+}
+
+RandomCase CaseOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
+                  std::uint32_t micro_batches, Schedule schedule) {
+  RandomCase made{.graph = graph, .split = split, .plan = {}};
+  PlanRequest request;
+  request.stages = CutIntoStages(graph, split).value();
+  request.layout = {.replicas = replicas, .stages = split.stages()};
+  request.micro_batches = micro_batches;
+  request.schedule = schedule;
+  request.clips = true;
+  made.plan = BuildPlan(request).value();
+  return made;
+}
+
+TEST(PlanRunnerTest, ASkipThatBypassesAStageArrives) {
+  for (const Schedule schedule : {Schedule::kGpipe, Schedule::k1f1b}) {
+    const RandomCase made = CaseOf(UNetChain(), {{0, 2, 3}}, 1, 4, schedule);
+    ExpectSums(made, RunOnce(made));
+  }
+}
+
+TEST(PlanRunnerTest, EveryLayoutComputesTheSame) {
+  for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+    for (const StageSplit& split :
+         {StageSplit{{0}}, StageSplit{{0, 2}}, StageSplit{{0, 1, 4}}}) {
+      const RandomCase made = CaseOf(UNetChain(), split, replicas, 8, Schedule::k1f1b);
+      ExpectSums(made, RunOnce(made));
+    }
+  }
+}
+
+TEST(PlanRunnerTest, AThousandRandomPlansEnd) {
+  std::mt19937_64 random(23);
+  for (int round = 0; round < 1000; ++round) {
+    const RandomCase made = MakeRandomCase(random);
+    ASSERT_TRUE(CheckPlan(made.plan, {}).has_value());
+    ExpectSums(made, RunOnce(made));
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "round " << round;
+  }
+}
+
+// Neighbours that change places wherever the checker sees no harm: schedules nobody designed.
+TEST(PlanRunnerTest, WhateverTheCheckerPassesEnds) {
+  std::mt19937_64 random(29);
+  std::size_t moved = 0;
+  for (int round = 0; round < 60; ++round) {
+    RandomCase made = MakeRandomCase(random);
+    for (int tries = 0; tries < 40; ++tries) {
+      auto& list = made.plan.programs[random() % made.plan.programs.size()].instructions;
+      const std::size_t at = random() % (list.size() - 1);
+      std::swap(list[at], list[at + 1]);
+      if (CheckPlan(made.plan, {}).has_value()) {
+        ++moved;
+      } else {
+        std::swap(list[at], list[at + 1]);
+      }
+    }
+    ExpectSums(made, RunOnce(made));
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "round " << round;
+  }
+  EXPECT_GT(moved, 500U);
+}
+
+TEST(PlanRunnerTest, SwappedAndDroppedValuesComeBack) {
+  for (const auto& [away, back] : {std::pair(Op::kSwapOut, Op::kSwapIn),
+                                  std::pair(Op::kDrop, Op::kRecompute)}) {
+    RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, Schedule::kGpipe);
+    auto& list = made.plan.programs[0].instructions;
+    const auto forward = std::ranges::find(list, Op::kForward, &Instruction::op);
+    const std::uint32_t saved = forward->makes.back();
+    list.insert(forward + 1, {.op = away, .needs = {saved}});
+    list.insert(std::ranges::find(list, Op::kBackward, &Instruction::op),
+                {.op = back, .needs = {saved}});
+    ASSERT_TRUE(CheckPlan(made.plan, {}).has_value());
+    ExpectSums(made, RunOnce(made));
+  }
+}
+
+TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
+  const RandomCase made = CaseOf(EvenChain(4), {{0, 2}}, 2, 4, Schedule::k1f1b);
+  const Outcome outcome = RunOnce(made);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    const RankReport& report = *outcome.reports[rank];
+    const RankTimes& times = report.times;
+    EXPECT_EQ(report.spans.size(), made.plan.programs[rank].instructions.size());
+    EXPECT_EQ(times.compute_ns + times.wait_message_ns + times.wait_collective_ns +
+                  times.other_ns,
+              report.step_ns);
+    EXPECT_EQ(report.spans.back().end_ns + 10, report.step_ns);
+  }
+}
+
+TEST(PlanRunnerTest, RanksOfDifferentStepsFindOut) {
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::k1f1b);
+  const Outcome outcome = RunOnce(made, [](std::uint32_t rank, StepIdentity& identity) {
+    if (rank == 1) identity.step = 6;
+  });
+  ASSERT_FALSE(outcome.reports[1].has_value());
+  EXPECT_EQ(outcome.reports[1].error().code(), ErrorCode::kDataLoss);
+  EXPECT_NE(outcome.reports[1].error().message().find("step 6, rank 1 instruction"),
+            std::string::npos)
+      << outcome.reports[1].error().message();
+}
+
+TEST(PlanRunnerTest, RanksOfDifferentSamplesFindOut) {
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::k1f1b);
+  const Outcome outcome = RunOnce(made, [](std::uint32_t rank, StepIdentity& identity) {
+    if (rank == 0) identity.samples_hashes[1] += 1;
+  });
+  const bool found = std::ranges::any_of(outcome.reports, [](const auto& report) {
+    return !report.has_value() && report.error().code() == ErrorCode::kDataLoss;
+  });
+  EXPECT_TRUE(found);
+}
+
+// Fails in its second forward pass.
+class FailingWorker final : public StageWorker {
+ public:
+  explicit FailingWorker(StageWorker& worker) : worker_(worker) {}
+  Status Feed(const Buffer& buffer) override { return worker_.Feed(buffer); }
+  Status Forward(std::uint32_t micro_batch) override {
+    if (micro_batch == 1) return Error(ErrorCode::kInternal, "out of luck");
+    return worker_.Forward(micro_batch);
+  }
+  Status Backward(std::uint32_t micro_batch) override { return worker_.Backward(micro_batch); }
+  Status Update() override { return worker_.Update(); }
+  Result<std::span<const std::byte>> Outgoing(const Buffer& buffer) override {
+    return worker_.Outgoing(buffer);
+  }
+  Result<std::span<std::byte>> Incoming(const Buffer& buffer) override {
+    return worker_.Incoming(buffer);
+  }
+  void Release(const Buffer& buffer) override { worker_.Release(buffer); }
+  Result<std::unique_ptr<PendingCollective>> MakeCollective(std::uint32_t id,
+                                                            const CollectiveTag& tag) override {
+    return worker_.MakeCollective(id, tag);
+  }
+  Status EndCollective(std::uint32_t id) override { return worker_.EndCollective(id); }
+  Status Move(Op op, const Buffer& buffer) override { return worker_.Move(op, buffer); }
+
+ private:
+  StageWorker& worker_;
+};
+
+TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 4, Schedule::k1f1b);
+  auto ends = MakeLocalTransports(2);
+  std::vector<Result<RankReport>> reports(2, Error(ErrorCode::kUnknown, "did not run"));
+  std::vector<std::jthread> threads;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      IntegerWorker worker(made.graph, made.split, made.plan, rank);
+      FailingWorker failing(worker);
+      StageWorker& chosen = rank == 1 ? static_cast<StageWorker&>(failing) : worker;
+      PlanRunner runner(made.plan, chosen, *ends[rank],
+                        {.timeout_ns = kPatienceNs, .now_ns = [] { return 0ULL; }});
+      reports[rank] = runner.RunStep(IdentityOf(made.plan, 0));
+      if (!reports[rank].has_value()) ends[rank]->Abort(1);
+    });
+  }
+  threads.clear();
+  ASSERT_FALSE(reports[0].has_value() || reports[1].has_value());
+  EXPECT_NE(reports[1].error().message().find("(F micro-batch 1): out of luck"),
+            std::string::npos)
+      << reports[1].error().message();
+  EXPECT_EQ(reports[0].error().code(), ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace forebay::train
