@@ -55,15 +55,16 @@ def mask_bytes(folder, name):
 
 
 def timed(decode, rounds):
-    """(what the last call gave, seconds of each call on cold caches)"""
+    """(what the last call gave, {"decode_s", "decode_cpu_s": of each call on cold caches})"""
     flush = numpy.zeros(FLUSH_BYTES // 8, "u8")
-    seconds, decoded = [], None
+    seconds, cpu, decoded = [], [], None
     for _ in range(rounds):
         flush += 1
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         decoded = decode()
+        cpu.append(time.process_time() - cpu_start)
         seconds.append(time.perf_counter() - start)
-    return decoded, seconds
+    return decoded, {"decode_s": {"1": seconds}, "decode_cpu_s": {"1": cpu}}
 
 
 def sz3(field, bound, algorithm, rounds):
@@ -75,16 +76,16 @@ def sz3(field, bound, algorithm, rounds):
     start = time.perf_counter()
     coded, _ = pysz.sz.compress(field, config)
     encode_s = time.perf_counter() - start
-    decoded, seconds = timed(lambda: pysz.sz.decompress(coded, field.dtype, field.shape)[0], rounds)
-    return coded.nbytes, encode_s, decoded, seconds
+    decoded, times = timed(lambda: pysz.sz.decompress(coded, field.dtype, field.shape)[0], rounds)
+    return coded.nbytes, encode_s, decoded, times
 
 
 def zfp(field, bound, rounds):
     start = time.perf_counter()
     coded = zfpy.compress_numpy(field, tolerance=bound)
     encode_s = time.perf_counter() - start
-    decoded, seconds = timed(lambda: zfpy.decompress_numpy(coded), rounds)
-    return len(coded), encode_s, decoded, seconds
+    decoded, times = timed(lambda: zfpy.decompress_numpy(coded), rounds)
+    return len(coded), encode_s, decoded, times
 
 
 def contenders(field, bound, rounds):
@@ -104,10 +105,10 @@ def measure(options):
     for name, settings, run in runs:
         entry = {"name": name, "settings": settings}
         try:
-            size, encode_s, decoded, seconds = run()
+            size, encode_s, decoded, times = run()
             verdict = bound_check.check_absolute(field, decoded, options.bound, fill)
             entry.update(coded_bytes=size + charge, ratio=field.nbytes / (size + charge),
-                         encode_s=[encode_s], decode_s={"1": seconds}, **verdict.to_json())
+                         encode_s=[encode_s], **times, **verdict.to_json())
         except (RuntimeError, ValueError, TypeError) as error:
             entry["error"] = f"{type(error).__name__}: {error}"
         report["contenders"].append(entry)

@@ -170,6 +170,8 @@ class CodecSuiteTest(unittest.TestCase):
         self.assertTrue(suite.figure("codec.lossy.navyU.0.1.balanced.decode_vs_sz3").met)
         self.assertAlmostEqual(
             suite.figure("codec.lossy.navyU.0.1.balanced.vs_sz3_default").value, 1.25)
+        self.assertAlmostEqual(
+            suite.figure("codec.lossy.navyU.0.1.balanced.decode_vs_sz3_cpu").value, 5)
         met_by = suite.figure("codec.lossy.navyU.0.1.met_by")
         self.assertEqual((met_by.value, met_by.note), (1, "balanced"))
 
