@@ -20,18 +20,10 @@ class BitDecoder {
     offset_ = 4;
   }
 
-  // Without a branch on the bit, which cannot be foreseen.
   bool Bit(BitModel& model) {
-    const std::uint32_t zero = model.zero;
-    const std::uint32_t bound = (range_ >> kBitProbabilityBits) * zero;
-    const bool bit = code_ >= bound;
-    const std::uint32_t mask = bit ? ~std::uint32_t{0} : 0;
-    code_ -= bound & mask;
-    range_ = bound + ((range_ - 2 * bound) & mask);
-    const std::uint32_t rise = ((1U << kBitProbabilityBits) - zero) >> kBitLearningShift;
-    const std::uint32_t fall = zero >> kBitLearningShift;
-    model.zero = static_cast<std::uint16_t>(zero + rise - ((rise + fall) & mask));
-    Normalise();
+    std::uint32_t zero = model.zero;
+    const bool bit = Decode(zero);
+    model.zero = static_cast<std::uint16_t>(zero);
     return bit;
   }
 
@@ -48,11 +40,19 @@ class BitDecoder {
     return value;
   }
 
+  // Models of both bits that may follow are read before it is known which does.
   template <unsigned kBits>
   std::uint32_t Tree(TreeModel<kBits>& model, unsigned bits = kBits) {
     std::uint32_t node = 1;
+    std::uint32_t zero = model.nodes[1].zero;
     for (unsigned i = 0; i < bits; ++i) {
-      node = node << 1 | static_cast<std::uint32_t>(Bit(model.nodes[node]));
+      const std::uint32_t below = 2 * node % static_cast<std::uint32_t>(model.nodes.size());
+      const std::uint32_t if_zero = model.nodes[below].zero;
+      const std::uint32_t if_one = model.nodes[below + 1].zero;
+      const bool bit = Decode(zero);
+      model.nodes[node].zero = static_cast<std::uint16_t>(zero);
+      node = 2 * node + static_cast<std::uint32_t>(bit);
+      zero = bit ? if_one : if_zero;
     }
     return node - (1U << bits);
   }
@@ -93,6 +93,23 @@ class BitDecoder {
       if (offset_ + i < bytes_.size()) value |= std::to_integer<std::uint32_t>(bytes_[offset_ + i]);
     }
     return value;
+  }
+
+  // A bit whose chance of being 0 is `zero`, which learns. The compiler may make branches of this:
+  // where bits are foreseen, the next one's range does not wait for a comparison then.
+  [[gnu::always_inline]] bool Decode(std::uint32_t& zero) {
+    const std::uint32_t bound = (range_ >> kBitProbabilityBits) * zero;
+    const std::uint32_t rest = range_ - bound;
+    const std::uint32_t above = code_ - bound;
+    const std::uint32_t risen =
+        zero + (((1U << kBitProbabilityBits) - zero) >> kBitLearningShift);
+    const std::uint32_t fallen = zero - (zero >> kBitLearningShift);
+    const bool bit = code_ >= bound;
+    code_ = bit ? above : code_;
+    range_ = bit ? rest : bound;
+    zero = bit ? fallen : risen;
+    Normalise();
+    return bit;
   }
 
   // Seldom, as most bits are foreseen and take a small part of the range. Whole bytes at once.

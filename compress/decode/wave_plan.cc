@@ -73,75 +73,76 @@ Status ReadFrequencies(BitDecoder& bits, WaveSideModels& models, std::uint32_t s
   return {};
 }
 
+// A block in one register: filter, motion's row, its column.
+std::uint32_t Packed(const WaveBlock& block) {
+  const auto byte = [](std::int8_t motion) {
+    return std::uint32_t{static_cast<std::uint8_t>(motion)};
+  };
+  return block.filter | byte(block.motion_row) << 8 | byte(block.motion_column) << 16;
+}
+
+// Reads the blocks of one frame. `bits` is a copy, whose members the compiler keeps in registers.
 struct BlockReader {
-  BitDecoder& bits;
+  BitDecoder bits;
   WaveSideModels& models;
-  const WaveGroup& group;
-  bool inter;
-  bool skips, moves;  // whether any block of the frame is skipped, or displaced
+  const std::uint32_t filter_bits;
+  const bool inter;
+  const bool skips, moves;    // whether any block of the frame is skipped, or displaced
+  std::uint32_t highest = 0;  // filter met
+  std::int32_t furthest = 0;  // motion met, a bit of its size at least
 
   // `left` and `above` are the neighbours, or a block of zeros at the frame's edge.
-  Status Read(const WaveBlock& left, const WaveBlock& above, WaveBlock& block) {
-    const auto index = static_cast<std::size_t>(inter);
-    if (bits.Bit(models.as_left[index][left == above])) {
-      block = left;
-      return {};
+  [[gnu::always_inline]] std::uint32_t Read(std::uint32_t left, std::uint32_t above) {
+    if (bits.Bit(models.as_left[inter][left == above])) return left;
+    const std::uint32_t differences = left ^ above;
+    const std::uint32_t skipped = (left >> 7 & 1) + (above >> 7 & 1);
+    const bool skip = skips && bits.Bit(models.skip[inter][skipped]);
+    std::uint32_t filter = left & 0x0F;
+    if (!bits.Bit(models.same_filter[inter][(differences & 0x0F) == 0])) {
+      filter = bits.Tree(models.filter[inter][filter], filter_bits);
     }
-    const auto skipped = static_cast<std::size_t>((left.filter >> 7) + (above.filter >> 7));
-    const bool skip = skips && bits.Bit(models.skip[index][skipped]);
-    const std::uint8_t left_filter = left.filter & 0x0F;
-    const std::uint8_t above_filter = above.filter & 0x0F;
-    const bool agree = left_filter == above_filter;
-    std::uint32_t filter = left_filter;
-    if (!bits.Bit(models.same_filter[index][agree])) {
-      filter = bits.Tree(models.filter[index][left_filter], WaveFilterBits(group));
-    }
-    if (filter >= group.filter_count) return Damaged("a filter that is not there");
-    block.filter = static_cast<std::uint8_t>(filter | (skip ? kWaveSkip : 0));
-    block.motion_row = block.motion_column = 0;
-    return moves ? ReadMotion(left, above, block) : Status{};
-  }
-
-  Status ReadMotion(const WaveBlock& left, const WaveBlock& above, WaveBlock& block) {
-    const bool agree =
-        left.motion_row == above.motion_row && left.motion_column == above.motion_column;
-    std::int32_t row = left.motion_row;
-    std::int32_t column = left.motion_column;
-    if (!bits.Bit(models.same_motion[agree])) {
-      row += bits.SignedNumber(models.motion[0]);
-      column += bits.SignedNumber(models.motion[1]);
-    }
-    if (std::abs(row) > kWaveMotionMax || std::abs(column) > kWaveMotionMax) {
-      return Damaged("motion out of range");
-    }
-    block.motion_row = static_cast<std::int8_t>(row);
-    block.motion_column = static_cast<std::int8_t>(column);
-    return {};
+    highest = std::max(highest, filter);
+    const std::uint32_t block = filter | (skip ? kWaveSkip : 0U);
+    if (!moves) return block;
+    if (bits.Bit(models.same_motion[differences >> 8 == 0])) return block | (left & 0xFFFF00);
+    const std::int32_t row =
+        static_cast<std::int8_t>(left >> 8) + bits.SignedNumber(models.motion[0]);
+    const std::int32_t column =
+        static_cast<std::int8_t>(left >> 16) + bits.SignedNumber(models.motion[1]);
+    furthest = std::max({furthest, std::abs(row), std::abs(column)});
+    return block | (static_cast<std::uint32_t>(row) & 0xFF) << 8 |
+           (static_cast<std::uint32_t>(column) & 0xFF) << 16;
   }
 };
 
 Status ReadBlocks(BitDecoder& bits, WaveSideModels& models, std::uint32_t frames,
                   WavePlan& plan) {
-  const WaveBlock edge;
   const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::uint32_t frame = 0; frame < frames; ++frame) {
     const bool inter = frame > 0;
+    const WaveGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
     const bool skips = bits.Bit(models.frame_skips);
     const bool moves = inter && bits.Bit(models.frame_moves);
     BlockReader reader{.bits = bits,
                        .models = models,
-                       .group = inter ? plan.parameters.inter : plan.parameters.intra,
+                       .filter_bits = WaveFilterBits(group),
                        .inter = inter,
                        .skips = skips,
                        .moves = moves};
     WaveBlock* blocks = &plan.blocks[frame * frame_blocks];
     for (std::uint32_t row = 0; row < plan.block_rows; ++row) {
+      std::uint32_t left = 0;
       for (std::uint32_t column = 0; column < plan.block_columns; ++column, ++blocks) {
-        const WaveBlock& left = column > 0 ? blocks[-1] : edge;
-        const WaveBlock& above = row > 0 ? *(blocks - plan.block_columns) : edge;
-        FOREBAY_TRY(reader.Read(left, above, *blocks));
+        left = reader.Read(left, row > 0 ? Packed(*(blocks - plan.block_columns)) : 0);
+        *blocks = {.filter = static_cast<std::uint8_t>(left),
+                   .motion_row = static_cast<std::int8_t>(left >> 8),
+                   .motion_column = static_cast<std::int8_t>(left >> 16)};
       }
     }
+    bits = reader.bits;
+    // What is out of range was kept in bounds by its type, and nobody has used it yet.
+    if (reader.highest >= group.filter_count) return Damaged("a filter that is not there");
+    if (reader.furthest > kWaveMotionMax) return Damaged("motion out of range");
     if (bits.exhausted()) return Damaged("the side information ends early");
   }
   return {};
