@@ -1,12 +1,14 @@
 // Fuzz target: a chunk of a shape that the input's first byte names, its codec the next one's,
 // the payload what is left. Whatever it says: the whole chunk decodes or does not, a part of it
-// decodes to the same bytes, and nothing is written beside the output.
+// decodes to the same bytes, nothing is written beside the output, and what decodes can be
+// described.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
 #include "compress/decode/chunk_decoder.h"
+#include "compress/decode/chunk_description.h"
 #include "compress/format/chunk_header.h"
 
 namespace forebay::compress {
@@ -50,8 +52,10 @@ void Check(std::span<const std::byte> input) {
   const ChunkShape& shape = kShapes[std::to_integer<std::size_t>(input[0]) % kShapes.size()];
   const auto codec = static_cast<ChunkCodec>(input[1]);
   const std::span<const std::byte> payload = input.subspan(2);
+  const bool described = DescribeChunk(shape, codec, payload).has_value();
   std::vector<std::byte> whole, part;
   if (!Decode(shape, codec, payload, ChunkRange::Whole(shape), whole)) return;
+  if (!described) __builtin_trap();
   for (std::uint32_t first = 0; first < shape.samples; ++first) {
     const ChunkRange range = ChunkRange::Samples(shape, first, 1);
     if (!Decode(shape, codec, payload, range, part)) __builtin_trap();
