@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-ISA_FLAG = re.compile(r"\s(-m(?:avx|sse|bmi|popcnt|fma|f16c)\S*)")
+ISA_FLAG = re.compile(r"\s(-m(?:avx|sse|bmi|popcnt|fma|f16c|gfni|lzcnt)\S*)")
 OBJECT = re.compile(r"\s-o (\S+)")
 LIBRARY = re.compile(r"_ZN?K?S[tabsiod]|_ZNK?9__gnu_cxx")
 
