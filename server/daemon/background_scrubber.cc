@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -41,15 +42,20 @@ Result<std::unique_ptr<BackgroundScrubber>> BackgroundScrubber::Start(
                  tier::Scrubber::Create(parts.cache, parts.clock, std::move(parts.pieces_of),
                                         {.bytes_per_second = bytes_per_second}));
   std::unique_ptr<BackgroundScrubber> made(
-      new BackgroundScrubber(parts.clock, std::move(scrubber), std::move(queue)));
+      new BackgroundScrubber(parts.clock, std::move(scrubber), std::move(queue), parts.decoded));
+  made->bytes_per_second_ = bytes_per_second;
   made->thread_ = std::jthread(
       [raw = made.get()](const std::stop_token& stop) { raw->Run(stop); });
   return made;
 }
 
 BackgroundScrubber::BackgroundScrubber(io::Clock& clock, tier::Scrubber scrubber,
-                                       std::unique_ptr<io::IoQueue> queue)
-    : clock_(clock), scrubber_(std::move(scrubber)), queue_(std::move(queue)) {}
+                                       std::unique_ptr<io::IoQueue> queue,
+                                       fetch::DecodedCache* decoded)
+    : clock_(clock),
+      scrubber_(std::move(scrubber)),
+      queue_(std::move(queue)),
+      decoded_(decoded) {}
 
 BackgroundScrubber::~BackgroundScrubber() = default;
 
@@ -72,14 +78,34 @@ bool BackgroundScrubber::ScrubSome(const std::stop_token& stop) {
   return true;
 }
 
+std::uint64_t BackgroundScrubber::ScrubDecoded(const std::stop_token& stop) {
+  std::uint64_t bytes = 0;
+  while (decoded_ != nullptr && !stop.stop_requested() && bytes < kBytesPerWake) {
+    const auto scrubbed = decoded_->ScrubNext();
+    if (!scrubbed) break;
+    bytes += scrubbed->bytes + 1;  // so that empty ones end it too
+    if (!scrubbed->is_sound) {
+      spdlog::warn("scrub: what piece {} of extent {} was decoded to is damaged, and dropped",
+                   scrubbed->key.piece, tier::KeyText(scrubbed->key.extent));
+    }
+  }
+  return bytes;
+}
+
 void BackgroundScrubber::Run(const std::stop_token& stop) {
   // Linux takes this per thread; where it is refused the rate is limit enough.
   static_cast<void>(setpriority(PRIO_PROCESS, 0, kLowestPriority));
   while (!stop.stop_requested()) {
     const bool found = ScrubSome(stop);
-    const std::chrono::nanoseconds pause =
+    std::chrono::nanoseconds pause =
         found ? std::chrono::nanoseconds(scrubber_.not_before_ns() - clock_.NowNs())
               : kNothingThere;
+    const double decoded_bytes = static_cast<double>(ScrubDecoded(stop));
+    if (bytes_per_second_ > 0) {  // they share the rate
+      pause = std::max(pause, std::chrono::nanoseconds(0)) +
+              std::chrono::nanoseconds(static_cast<std::int64_t>(
+                  decoded_bytes * 1e9 / static_cast<double>(bytes_per_second_)));
+    }
     std::unique_lock lock(mutex_);
     counts_ = scrubber_.counts();
     wake_.wait_for(lock, stop, pause, [] { return false; });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "server/fetch/decoded_cache.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
@@ -27,6 +28,7 @@ struct ScrubParts {
   io::IoBackend& backend;
   io::Clock& clock;
   tier::PiecesOf pieces_of;
+  fetch::DecodedCache* decoded = nullptr;  // null: there is none
 };
 
 // Works from Start to destruction, on a thread of its own and of the lowest priority. Ending it
@@ -43,14 +45,18 @@ class BackgroundScrubber {
 
  private:
   BackgroundScrubber(io::Clock& clock, tier::Scrubber scrubber,
-                     std::unique_ptr<io::IoQueue> queue);
+                     std::unique_ptr<io::IoQueue> queue, fetch::DecodedCache* decoded);
   void Run(const std::stop_token& stop);
   // False where nothing is resident.
   bool ScrubSome(const std::stop_token& stop);
+  // Of decoded units as much as a wake of the other takes; returns their bytes.
+  std::uint64_t ScrubDecoded(const std::stop_token& stop);
 
   io::Clock& clock_;
   tier::Scrubber scrubber_;             // the thread's own
   std::unique_ptr<io::IoQueue> queue_;  // the thread's own
+  fetch::DecodedCache* const decoded_;
+  std::uint64_t bytes_per_second_ = 0;  // 0: no limit
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
   tier::Scrubber::Counts counts_;

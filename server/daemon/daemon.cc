@@ -120,8 +120,8 @@ Status Daemon::Open() {
   FOREBAY_TRY(OpenMemory());
   FOREBAY_TRY(OpenSsd());
   FOREBAY_TRY(OpenDatasets());
-  FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenStreams());
+  FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenServer());
   FOREBAY_TRY(OpenMetrics());
   for (const auto& dataset : datasets_) {
@@ -262,7 +262,8 @@ Status Daemon::OpenScrubber() {
                                 {.cache = *cache_,
                                  .backend = *backend_,
                                  .clock = clock_,
-                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown))},
+                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown)),
+                                 .decoded = decoded_.get()},
                                 *rate));
   return {};
 }

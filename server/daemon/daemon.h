@@ -99,12 +99,12 @@ class Daemon final : public AdminTarget {
   stream::FutureUse future_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::vector<std::unique_ptr<stage::Dataset>> datasets_;
-  std::unique_ptr<BackgroundScrubber> scrubber_;  // null where it is off
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
+  std::unique_ptr<BackgroundScrubber> scrubber_;  // null where it is off
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

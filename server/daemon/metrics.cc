@@ -88,7 +88,8 @@ void WriteDecode(const v1::DecodeStatus& decode, FamilyWriter& out) {
             Number(decode.capacity_bytes()));
   out.Gauge("forebay_decode_used_bytes", "Taken by decoded chunks.", {},
             Number(decode.used_bytes()));
-  out.Counter("forebay_decode_units_total", "Runs of samples decoded, again for a batch tried again.", {},
+  out.Counter("forebay_decode_units_total",
+              "Runs of samples decoded, again for a batch tried again.", {},
               Number(decode.decoded()));
   out.Counter("forebay_decode_hits_total", "Runs of samples found decoded.", {},
               Number(decode.hits()));

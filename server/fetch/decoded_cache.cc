@@ -142,6 +142,30 @@ bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t byte
   return used_bytes_ <= capacity_bytes_ - bytes;
 }
 
+std::optional<DecodedCache::Scrubbed> DecodedCache::ScrubNext() {
+  Kept next;
+  {
+    std::lock_guard lock(mutex_);
+    if (kept_.empty()) return std::nullopt;
+    scrub_hand_ = (scrub_hand_ + 1) % kept_.size();
+    next = kept_[scrub_hand_];
+  }
+  const DecodedUnit& unit = *next.unit;
+  Scrubbed scrubbed{.key = next.key, .bytes = unit.bytes.size()};
+  scrubbed.is_sound = !unit.is_sound || unit.is_sound(unit.bytes.span());
+  if (scrubbed.is_sound) return scrubbed;
+  UnitRef dropped;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(next.key);
+  if (found != index_.end() && kept_[found->second].unit == next.unit) {
+    used_bytes_ -= unit.memory_bytes();
+    dropped = DropLocked(found->second);
+    --counts_.evictions;
+  }
+  ++counts_.bad_units;
+  return scrubbed;
+}
+
 UnitRef DecodedCache::DropLocked(std::size_t index) {
   UnitRef unit = std::move(kept_[index].unit);
   index_.erase(kept_[index].key);

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -38,11 +39,14 @@ struct DecodedUnit {
   RawBytes bytes;                   // samples one after the other
   std::vector<std::uint64_t> ends;  // of each sample in `bytes`; empty: all of one size
   std::uint32_t samples = 0;
+  // Says whether `bytes` are still what was decoded; unset: nobody can tell.
+  std::function<bool(std::span<const std::byte> bytes)> is_sound = nullptr;
+  std::uint64_t check_bytes = 0;  // that it takes to say so
 
   std::span<const std::byte> Sample(std::uint32_t index) const;
   // What the cache charges: with its own tables, and the allocator's.
   std::size_t memory_bytes() const {
-    return bytes.size() + ends.size() * sizeof(ends[0]) + kUnitOverheadBytes;
+    return bytes.size() + ends.size() * sizeof(ends[0]) + check_bytes + kUnitOverheadBytes;
   }
   static constexpr std::size_t kUnitOverheadBytes = 256;
 };
@@ -89,11 +93,21 @@ class DecodedCache {
   // Whether a unit of so many bytes would be kept now.
   bool WouldKeep(const UnitSamples& samples, std::uint64_t bytes);
 
+  // Looks at a unit that is kept, the next one at each call, round and round, and drops it where
+  // it is damaged: whoever needs it decodes it again. Nothing where none is kept.
+  struct Scrubbed {
+    UnitKey key;
+    std::uint64_t bytes = 0;
+    bool is_sound = true;
+  };
+  std::optional<Scrubbed> ScrubNext();
+
   struct Stats {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, units = 0;
     std::uint64_t shared = 0;   // units that another thread was decoding
     std::uint64_t decoded = 0;  // also for batches that came to nothing, or were tried again
     std::uint64_t evictions = 0;
+    std::uint64_t bad_units = 0;  // dropped by ScrubNext
   };
   Stats stats() const;
 
@@ -135,6 +149,7 @@ class DecodedCache {
   std::unordered_map<UnitKey, std::shared_ptr<Flight>, KeyHash> flights_;
   std::vector<Kept> kept_;
   std::unordered_map<UnitKey, std::size_t, KeyHash> index_;  // in kept_
+  std::size_t scrub_hand_ = 0;  // which unit ScrubNext looks at
   std::size_t hand_ = 0;  // where the next search for what may go begins
   std::uint64_t used_bytes_ = 0;
   Stats counts_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -61,6 +62,55 @@ TEST_F(DecodedCacheTest, KeepsAndFinds) {
   EXPECT_EQ(stats.units, 1U);
   EXPECT_EQ(stats.used_bytes, 1'000U);
   EXPECT_EQ(stats.decoded, 1U);
+}
+
+TEST_F(DecodedCacheTest, ScrubbingDropsWhatIsDamaged) {
+  DecodedCache cache = Make(10'000);
+  EXPECT_FALSE(cache.ScrubNext().has_value()) << "nothing is kept";
+  std::map<std::uint32_t, bool> sound;
+  for (const std::uint32_t number : {1U, 2U, 3U, 4U}) {
+    sound[number] = true;
+    const auto unit = cache.Get(KeyOf(number), {.first = number, .count = 1}, [&] {
+      DecodedUnit decoded{.bytes = RawBytes(1'000 - 256), .ends = {}, .samples = 1};
+      decoded.is_sound = [&sound, number](std::span<const std::byte> bytes) {
+        return sound.at(number) && bytes.size() == 744;
+      };
+      return Result<DecodedUnit>(std::move(decoded));
+    });
+    ASSERT_TRUE(unit.has_value());
+  }
+  const UnitRef held = cache.Find(KeyOf(2));
+  ASSERT_TRUE(held);
+  const auto round = [&](int units) {
+    std::vector<bool> found;
+    for (int i = 0; i < units; ++i) {
+      const auto scrubbed = cache.ScrubNext();
+      EXPECT_TRUE(scrubbed.has_value());
+      EXPECT_EQ(scrubbed->bytes, 744U);
+      found.push_back(scrubbed->is_sound);
+    }
+    return std::ranges::count(found, false);
+  };
+  EXPECT_EQ(round(8), 0);
+  sound[2] = false;
+  EXPECT_EQ(round(4), 1) << "all are looked at in turn";
+  EXPECT_EQ(cache.Find(KeyOf(2)), nullptr);
+  EXPECT_EQ(round(6), 0);
+  const DecodedCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.bad_units, 1U);
+  EXPECT_EQ(stats.evictions, 0U);
+  EXPECT_EQ(stats.units, 3U);
+  EXPECT_EQ(stats.used_bytes, 3'000U);
+  EXPECT_EQ(held->bytes.size(), 744U) << "who holds it goes on";
+}
+
+TEST_F(DecodedCacheTest, WhatNobodyCanCheckIsNotDropped) {
+  DecodedCache cache = Make(10'000);
+  ASSERT_TRUE(Get(cache, 1).has_value());
+  const auto scrubbed = cache.ScrubNext();
+  ASSERT_TRUE(scrubbed.has_value());
+  EXPECT_TRUE(scrubbed->is_sound);
+  EXPECT_NE(cache.Find(KeyOf(1)), nullptr);
 }
 
 TEST_F(DecodedCacheTest, FixedAndVariableSamples) {

@@ -10,6 +10,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/stream/slot_layout.h"
+#include "server/stream/unit_check.h"
 
 namespace forebay::stream {
 
@@ -310,6 +311,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
                                              AssembledBatch& batch) {
   const PackField& field = source_->schema().fields[unit.field];
   DecodedUnit decoded;
+  UnitCheck check;
   decoded.samples = unit.samples.count;
   if (!field.variable()) decoded.bytes = fetch::RawBytes(field.sample_bytes() * decoded.samples);
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
@@ -354,8 +356,14 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
       reader_.BlameTier(means, chunk);
       return status.error();
     }
+    if (field.variable() || unit.chunk_count == 1) {
+      check.Add(pack, record, field.variable() ? entry.part_offset : 0);
+    } else {
+      check.AddScattered();  // tiles
+    }
     batch.decode.ns += NowNs() - begun_ns;
   }
+  std::move(check).GiveTo(decoded);
   batch.decode.chunks += unit.chunk_count;
   batch.decode.bytes += decoded.bytes.size();
   return decoded;

@@ -11,6 +11,13 @@
 #include "server/stream/stream_registry.h"
 
 namespace forebay::stream {
+namespace {
+
+bool IsExhausted(const Result<AssembledBatch>& batch) {
+  return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
+}
+
+}  // namespace
 
 StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
                              BatchSink* sink, const SlotNeed& need)
@@ -151,19 +158,17 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     return registry_.GiveAssembler(std::move(assembler));
   }
   const AssembleLimits limits = LimitsFor(refs);
-  std::vector<tier::ExtentRef> bad;
+  std::vector<tier::ExtentRef> bad;  // wrong bytes from SSD: fetched anew before anybody is told
   StreamRegistry::ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
   const SlotLedger::Excess excess =
       batch.has_value() ? registry_.TakeExcess(ExcessOf(*batch)) : SlotLedger::Excess::kTaken;
-  const bool is_exhausted =
-      !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
+  const bool is_exhausted = IsExhausted(batch);
   if (is_exhausted || excess != SlotLedger::Excess::kTaken) {
     registry_.KeepGathered(*job, *assembler);
   }
   registry_.GiveAssembler(std::move(assembler));
-  // Wrong bytes from SSD are fetched anew before the reader is told.
   if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
     ++job->refetches;
     registry_.EndAttempt(*job);
