@@ -435,46 +435,63 @@ void RunLanes(const WaveOrderFrame<std::uint8_t>& frame, WaveStream& stream) {
   }
 }
 
+// Sixteen steps, each quarter of whose lanes becomes sixteen rows of as many pixels: register i
+// then has rows i, i + 16, i + 32 and i + 48.
+[[gnu::always_inline]] inline std::array<__m512i, 16> TurnPixels(const std::uint8_t* from) {
+  std::array<__m512i, 16> a;
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < 16; ++i) a[i] = _mm512_load_si512(from + i * kWaveLanes);
+  // Four rounds of interleaving step i with step i + 8 transpose 16 x 16 bytes.
+#pragma GCC unroll 4
+  for (std::size_t round = 0; round < 4; ++round) {
+    std::array<__m512i, 16> b;
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < 8; ++i) {
+      b[2 * i] = _mm512_unpacklo_epi8(a[i], a[i + 8]);
+      b[2 * i + 1] = _mm512_unpackhi_epi8(a[i], a[i + 8]);
+    }
+    a = b;
+  }
+  return a;
+}
+
 // 16 steps of 64 lanes at a time.
 void ToRaster(const WaveOrderFrame<std::uint8_t>& frame) {
   const PlaneShape& shape = frame.shape;
   const std::uint32_t period = WavePeriod(shape.columns);
-  const std::uint32_t bands = WaveBands(shape.rows);
   const auto columns = static_cast<std::int32_t>(shape.columns);
-  const std::uint8_t* const wave =
-      frame.memory.pixels.data() + std::size_t{period} * kWaveLanes;
-  const std::uint32_t span = shape.columns + kWaveLag * (kWaveLanes - 1);
-  for (std::uint32_t band = 0; band < bands; ++band) {
+  constexpr std::int32_t kReach = kWaveLag * (kWaveLanes - 1);
+  for (std::uint32_t band = 0; band < WaveBands(shape.rows); ++band) {
     const std::uint32_t rows = std::min(kWaveLanes, shape.rows - band * kWaveLanes);
-    for (std::uint32_t step = 0; step < span; step += 16) {
-      const std::uint8_t* const from = wave + (std::size_t{band} * period + step) * kWaveLanes;
-      std::array<__m512i, 16> a;
-      std::array<__m512i, 16> b;
-      for (std::size_t i = 0; i < 16; ++i) a[i] = _mm512_load_si512(from + i * kWaveLanes);
-      // Four rounds of interleaving step i with step i + 8 transpose 16 x 16 bytes.
-      const auto round = [](const std::array<__m512i, 16>& in, std::array<__m512i, 16>& out) {
-        for (std::size_t i = 0; i < 8; ++i) {
-          out[2 * i] = _mm512_unpacklo_epi8(in[i], in[i + 8]);
-          out[2 * i + 1] = _mm512_unpackhi_epi8(in[i], in[i + 8]);
+    const std::uint8_t* from =
+        frame.memory.pixels.data() + std::size_t{band + 1} * period * kWaveLanes;
+    std::uint8_t* const top = frame.current.Row(static_cast<std::int32_t>(band * kWaveLanes));
+    // From a lane's pixels in the same steps to the next lane's.
+    const std::ptrdiff_t slant = frame.current.stride - std::ptrdiff_t{kWaveLag};
+    for (std::int32_t step = 0; step < columns + kReach; step += 16, from += 16 * kWaveLanes) {
+      const std::array<__m512i, 16> turned = TurnPixels(from);
+      const auto store = [&](std::size_t lane, __m128i pixels) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(
+                             top + step + static_cast<std::ptrdiff_t>(lane) * slant), pixels);
+      };
+      const auto store_wanted = [&](std::size_t lane, __m128i pixels) {
+        const std::int32_t column = step - static_cast<std::int32_t>(kWaveLag * lane);
+        if (lane < rows && column > -16 && column < columns) store(lane, pixels);
+      };
+      const auto store_all = [&](const auto& store_one) {
+#pragma GCC unroll 16
+        for (std::size_t i = 0; i < 16; ++i) {
+          store_one(i, _mm512_castsi512_si128(turned[i]));
+          store_one(i + 16, _mm512_extracti32x4_epi32(turned[i], 1));
+          store_one(i + 32, _mm512_extracti32x4_epi32(turned[i], 2));
+          store_one(i + 48, _mm512_extracti32x4_epi32(turned[i], 3));
         }
       };
-      round(a, b);
-      round(b, a);
-      round(a, b);
-      round(b, a);
-      for (std::uint32_t i = 0; i < 16; ++i) {
-        const auto store = [&](std::uint32_t lane, __m128i pixels) {
-          const std::int32_t column =
-              static_cast<std::int32_t>(step) - static_cast<std::int32_t>(kWaveLag * lane);
-          if (lane >= rows || column <= -16 || column >= columns) return;
-          std::uint8_t* const row =
-              frame.current.Row(static_cast<std::int32_t>(band * kWaveLanes + lane));
-          _mm_storeu_si128(reinterpret_cast<__m128i*>(row + column), pixels);
-        };
-        store(i, _mm512_castsi512_si128(a[i]));
-        store(i + 16, _mm512_extracti32x4_epi32(a[i], 1));
-        store(i + 32, _mm512_extracti32x4_epi32(a[i], 2));
-        store(i + 48, _mm512_extracti32x4_epi32(a[i], 3));
+      // Lanes that begin or end within the steps write into the frame's margins.
+      if (rows == kWaveLanes && step > kReach - 16 && step < columns) {
+        store_all(store);
+      } else {
+        store_all(store_wanted);
       }
     }
   }
