@@ -52,24 +52,44 @@ void SetRowsAbove(const PlaneShape& shape, const T* above, T top, std::span<T> p
   }
 }
 
+// The first lanes of block rows lie twice a block's size of steps apart: in a band's middle, where
+// all rows have columns, the filters that enter are the same for as many steps as a block is wide.
 void SetFresh(const PlaneShape& shape, const WavePlan& plan, std::span<const WaveBlock> blocks,
               std::span<std::uint64_t> fresh) {
   const std::uint32_t log2 = plan.parameters.block_log2;
   const std::uint32_t size = 1U << log2;
   const std::uint32_t period = WavePeriod(shape.columns);
-  const std::uint32_t bands = WaveBands(shape.rows);
+  const std::uint32_t groups = kWaveLanes >> log2;
   std::ranges::fill(fresh, 0);
-  auto* const bytes = reinterpret_cast<std::uint8_t*>(fresh.data());
-  for (std::uint32_t lane = 0; lane < kWaveLanes; lane += size) {
-    for (std::uint32_t band = 0; band < bands; ++band) {
-      const std::uint32_t row = band * kWaveLanes + lane;
-      if (row >= shape.rows) continue;
-      const WaveBlock* line = &blocks[std::size_t{row >> log2} * plan.block_columns];
-      std::uint8_t* to =
-          bytes + (std::size_t{band} * period + lane * kWaveLag) * 8 + (lane >> log2);
-      for (std::uint32_t column = 0; column < shape.columns; ++column, to += 8) {
-        *to = line[column >> log2].filter;
+  for (std::uint32_t band = 0; band < WaveBands(shape.rows); ++band) {
+    std::uint64_t* const steps = fresh.data() + std::size_t{band} * period;
+    const std::uint32_t rows =
+        std::min(groups, (shape.rows - band * kWaveLanes + size - 1) >> log2);
+    const WaveBlock* const top =
+        blocks.data() + (std::size_t{band} * kWaveLanes >> log2) * plan.block_columns;
+    const auto enter = [&](std::uint32_t group, std::uint32_t begin, std::uint32_t end) {
+      auto* const bytes = reinterpret_cast<std::uint8_t*>(steps + kWaveLag * size * group);
+      const WaveBlock* const line = top + std::size_t{group} * plan.block_columns;
+      for (std::uint32_t column = begin; column < end; ++column) {
+        bytes[std::size_t{column} * 8 + group] = line[column >> log2].filter;
       }
+    };
+    const std::uint32_t last_begin = kWaveLag * (groups - 1);  // in blocks
+    const std::uint32_t whole = shape.columns >> log2;
+    const std::uint32_t middle = std::min(last_begin, whole);
+    for (std::uint32_t group = 0; group < rows; ++group) {
+      const std::uint32_t late = kWaveLag * group;
+      enter(group, 0, std::min((middle - std::min(middle, late)) << log2, shape.columns));
+      enter(group, (whole - std::min(whole, late)) << log2, shape.columns);
+    }
+    for (std::uint32_t block = middle; block < whole; ++block) {
+      std::uint64_t word = 0;
+      for (std::uint32_t group = 0; group < rows; ++group) {
+        const WaveBlock& from = top[std::size_t{group} * plan.block_columns + block -
+                                    std::size_t{kWaveLag} * group];
+        word |= std::uint64_t{from.filter} << (8 * group);
+      }
+      std::fill_n(steps + (std::size_t{block} << log2), size, word);
     }
   }
 }
