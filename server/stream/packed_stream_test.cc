@@ -263,7 +263,7 @@ TEST_F(PackedStreamTest, DamageOnTheGfsIsConfinedToItsSamples) {
   }
   ASSERT_TRUE(backend_.AddFile("/gfs/data.pack", bytes).has_value());
   model_ = model;
-  for (const std::uint64_t ram_bytes : {8 << 20, 28 << 10}) {
+  for (const std::uint64_t ram_bytes : {8U << 20, 28U << 10}) {
     Serve({.ram_bytes = ram_bytes, .ssd_bytes = 64 << 20, .extent_bytes = 8 << 10});
     const auto ssd = [&] { return serve_->cache().stats(tier::TierKind::kSsd); };
     EXPECT_EQ(ssd().extents > 0, ram_bytes < (1 << 20));
@@ -371,7 +371,7 @@ TEST_F(PackedStreamTest, WhatABatchThatWaitsForSlotsWasDecodedToIsKept) {
   ASSERT_TRUE(model.schema.fields.back().variable());
   for (auto& sample : model.samples) sample.back().resize(64 << 10, std::byte{5});
   DecodeCounts unhindered;
-  for (const std::uint64_t slot_bytes : {64 << 20, 800 << 10}) {
+  for (const std::uint64_t slot_bytes : {64U << 20, 800U << 10}) {
     const bool is_short = slot_bytes < (1 << 20);
     Start(model, {.slot_bytes = slot_bytes, .workers = 1, .decoded_bytes = 0});
     auto session = Open({.batch = 8, .credits = 4, .mode = OrderMode::kSequential});

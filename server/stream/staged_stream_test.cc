@@ -158,7 +158,7 @@ TEST_F(StagedStreamTest, ReadsFromTheGfsWhatRawStagingReads) {
 
 TEST_F(StagedStreamTest, FromSsdWithAndWithoutAnythingKept) {
   AddPictures();
-  for (const std::uint64_t decoded_bytes : {0, 1 << 20}) {
+  for (const std::uint64_t decoded_bytes : {0U, 1U << 20}) {
     Serve(Compression::kBalanced,
           {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20, .decoded_bytes = decoded_bytes});
     ASSERT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 0U) << "nothing is on SSD";
