@@ -28,10 +28,14 @@ std::uint64_t* Placer::RoomOf(Home home) {
   return home == Home::kSsd ? &room_.ssd_bytes : nullptr;
 }
 
+void Placer::Release(Home home, std::uint64_t planned_bytes) {
+  if (std::uint64_t* const room = RoomOf(home)) *room += FootprintBytes(planned_bytes);
+}
+
 Home Placer::Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes) {
   std::uint64_t* const room = RoomOf(home);
   if (room == nullptr) return Place(image_bytes);
-  *room += FootprintBytes(planned_bytes);
+  Release(home, planned_bytes);
   const std::uint64_t footprint = FootprintBytes(image_bytes);
   if (footprint <= *room) {
     *room -= footprint;

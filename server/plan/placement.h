@@ -33,6 +33,8 @@ class Placer {
   // large for the room that is left, it goes to SSD, or is transient. One that was transient is
   // placed where there is room by now.
   Home Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes);
+  // What was placed as an image of `planned_bytes` does not go there: its room is free again.
+  void Release(Home home, std::uint64_t planned_bytes);
   const Room& left() const { return room_; }
 
  private:

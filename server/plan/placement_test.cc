@@ -89,7 +89,7 @@ TEST(Placement, TheAccountIsExact) {
     ASSERT_EQ(placer.left().ram_bytes, kRoom.ram_bytes - ram) << "round " << round;
     ASSERT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes - ssd) << "round " << round;
   }
-  for (Stored& extent : extents) placer.Settle(extent.home, extent.bytes, 0);
+  for (const Stored& extent : extents) placer.Release(extent.home, extent.bytes);
   EXPECT_EQ(placer.left().ram_bytes, kRoom.ram_bytes);
   EXPECT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes);
 }

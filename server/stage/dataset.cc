@@ -216,11 +216,13 @@ std::optional<ExtentId> Dataset::NextHomeless() {
   return std::nullopt;
 }
 
-void Dataset::GiveHome(ExtentId extent, plan::Home home) {
+bool Dataset::GiveHome(ExtentId extent, plan::Home home) {
   std::lock_guard lock(mutex_);
   FOREBAY_CHECK(home != plan::Home::kTransient);
+  if (extents_[extent.value()] != ExtentState::kAbsent) return false;
   homes_[extent.value()] = home;
   if (extent.value() < next_) late_.push_back(extent);
+  return true;
 }
 
 bool Dataset::Claim(ExtentId extent, bool again) {

@@ -113,8 +113,9 @@ class Dataset {
   // While the first pass is under way: the next extent, in staging order, that fits nowhere and
   // was not asked for. The same again, until it has a home.
   std::optional<ExtentId> NextHomeless();
-  // It fits after all, and is claimed by the pass.
-  void GiveHome(ExtentId extent, plan::Home home);
+  // It fits after all, and is claimed by the pass. False where a demand was faster, which finds
+  // a home for it itself.
+  bool GiveHome(ExtentId extent, plan::Home home);
 
   // Claims an extent for loading: true where it was absent (or failed), and the caller must
   // load it and report. `again` also claims one that is believed resident but was evicted.

@@ -60,8 +60,10 @@ TEST_F(DatasetTest, BringsWhatGetsAHomeLate) {
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_EQ(dataset_->NextHomeless(), ExtentId(1));
   EXPECT_TRUE(dataset_->Claim(ExtentId(1), false)) << "a reader asks for it";
+  EXPECT_FALSE(dataset_->GiveHome(ExtentId(1), Home::kSsd)) << "it is on its way elsewhere";
+  EXPECT_EQ(dataset_->home(ExtentId(1)), Home::kTransient);
   EXPECT_EQ(dataset_->NextHomeless(), ExtentId(2));
-  dataset_->GiveHome(ExtentId(2), Home::kSsd);
+  EXPECT_TRUE(dataset_->GiveHome(ExtentId(2), Home::kSsd));
   EXPECT_EQ(dataset_->NextHomeless(), ExtentId(3));
   EXPECT_FALSE(dataset_->Report(ExtentId(0), {}, 0));
   EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
@@ -78,7 +80,7 @@ TEST_F(DatasetTest, WhatGotAHomeLateMayBeBroughtByADemand) {
              {Home::kRam, Home::kTransient, Home::kTransient, Home::kTransient});
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
-  dataset_->GiveHome(ExtentId(1), Home::kRam);
+  EXPECT_TRUE(dataset_->GiveHome(ExtentId(1), Home::kRam));
   EXPECT_TRUE(dataset_->Claim(ExtentId(1), false));
   EXPECT_FALSE(dataset_->Report(ExtentId(1), {}, 0));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt) << "it is there";

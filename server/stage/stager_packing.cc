@@ -347,10 +347,14 @@ plan::Home Stager::Settle(Dataset& dataset, ExtentId extent, plan::Home home,
 bool Stager::HouseLocked(Dataset& dataset) {
   bool is_any = false;
   while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {
-    const plan::Home home = placer_.Place(dataset.PlannedBytes(*extent));
+    const std::uint64_t planned = dataset.PlannedBytes(*extent);
+    const plan::Home home = placer_.Place(planned);
     if (home == plan::Home::kTransient) break;
-    dataset.GiveHome(*extent, home);
-    is_any = true;
+    if (dataset.GiveHome(*extent, home)) {
+      is_any = true;
+    } else {
+      placer_.Release(home, planned);
+    }
   }
   const auto is_it = [&](const Background& background) { return background.dataset == &dataset; };
   if (is_any && std::ranges::none_of(background_, is_it)) {
