@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "compress/decode/block_row_copy.h"
 #include "compress/decode/brisk_blocks.h"
 #include "compress/decode/scratch_arena.h"
 #include "proto/contract/byte_cursor.h"
@@ -186,10 +187,10 @@ class BriskFrames {
   }
 
   void CopyOut(std::uint32_t t, const T* frame) const {
-    std::byte* out = samples_.data() + t * shape_.frame_samples() * sizeof(T);
-    const std::size_t row_bytes = std::size_t{shape_.columns} * sizeof(T);
-    for (std::uint32_t y = 0; y < shape_.rows; ++y, out += row_bytes) {
-      std::memcpy(out, frame + y * memory_.stride, row_bytes);
+    std::span<std::byte> out = samples_.subspan(t * shape_.frame_samples() * sizeof(T));
+    for (std::uint32_t y = 0; y < shape_.rows; ++y) {
+      CopyBlockRow(frame + y * memory_.stride, shape_.columns, out);
+      out = out.subspan(shape_.columns * sizeof(T));
     }
   }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "compress/decode/block_row_copy.h"
 #include "compress/decode/packed_blocks.h"
 #include "compress/decode/scratch_arena.h"
 #include "proto/contract/byte_cursor.h"
@@ -130,8 +131,9 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
       // Row of blocks by row of blocks, while they lie in the nearest cache.
       const std::uint32_t rows = std::min(kPackedRows, shape.rows - row * kPackedRows);
       for (std::uint32_t y = 0; y < rows; ++y) {
-        std::memcpy(out + (std::size_t{row} * kPackedRows + y) * shape.columns * sizeof(T),
-                    current + at + y * memory.stride, shape.columns * sizeof(T));
+        const std::size_t line = t * shape.rows + std::size_t{row} * kPackedRows + y;
+        CopyBlockRow(current + at + y * memory.stride, shape.columns,
+                     samples.subspan(line * shape.columns * sizeof(T)));
       }
     }
     previous = current;

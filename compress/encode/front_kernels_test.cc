@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/block_row_copy.h"
 #include "compress/decode/byte_table.h"
 #include "compress/decode/chunk_decoder.h"
 #include "compress/decode/mask_decoder.h"
@@ -175,6 +176,32 @@ TEST(Geometry, PixelsAndElementsAgreeInEveryShape) {
       sum += channel.size();
     }
     ASSERT_EQ(sum, codes.size());
+  }
+}
+
+// Rows of whole blocks, copied in order to `to` and not a byte further.
+template <typename T>
+void ExpectRowsCopied(std::size_t columns) {
+  constexpr std::size_t kRows = 5, kBeside = 40;
+  const std::size_t stride = PackedBlocks(static_cast<std::uint32_t>(columns), kPackedColumns) *
+                             std::size_t{kPackedColumns};
+  std::vector<T> rows(kRows * stride);
+  std::iota(rows.begin(), rows.end(), T{1});
+  std::vector<T> to(kRows * columns + kBeside, T{0xC7});
+  const auto bytes = std::as_writable_bytes(std::span(to)).first(kRows * columns * sizeof(T));
+  for (std::size_t y = 0; y < kRows; ++y) {
+    CopyBlockRow(&rows[y * stride], columns, bytes.subspan(y * columns * sizeof(T)));
+  }
+  for (std::size_t i = 0; i < kRows * columns; ++i) {
+    ASSERT_EQ(to[i], rows[i / columns * stride + i % columns]) << i << " of " << columns;
+  }
+  EXPECT_EQ(std::count(to.end() - kBeside, to.end(), T{0xC7}), std::ptrdiff_t{kBeside});
+}
+
+TEST(BlockRows, AreCopiedWithoutWhatIsBesideTheFrame) {
+  for (std::size_t columns = 1; columns < 70; ++columns) {
+    ExpectRowsCopied<std::uint8_t>(columns);
+    ExpectRowsCopied<std::uint16_t>(columns);
   }
 }
 
