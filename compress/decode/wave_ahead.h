@@ -117,7 +117,9 @@ class WaveAheadPass {
     const Bytes energy = Lanes::Add(Lanes::Add(past.energy, size_beside),
                                     Lanes::Add(size_west, size_west));
     const Bytes contexts = lanes.Contexts(energy);
-    const auto found = lanes.Look(contexts);
+    const std::uint64_t coded = at.active & ~Lanes::Skipped(past.sums.choice);
+    typename Lanes::Found found = {};
+    if (coded != 0) found = lanes.Look(contexts);
 
     const Pixels east = lanes.Shift(past.own1, FirstEast(pixels)[before]);
     const Sums begun = past.sums;
@@ -138,9 +140,11 @@ class WaveAheadPass {
     Prepare<kInter>(step + 1, next, lanes, choice, known, past);
     const Pixels value = Finish(at, edges, lanes, east, begun, past);
 
-    const std::uint64_t coded = at.active & ~Lanes::Skipped(begun.choice);
-    const auto symbols = lanes.NearEnd() ? lanes.DecodeAtEnd(coded, contexts)
-                                         : lanes.Take(coded, contexts, found);
+    typename Lanes::Symbols symbols = {};
+    if (coded != 0) {
+      symbols = lanes.NearEnd() ? lanes.DecodeAtEnd(coded, contexts)
+                                : lanes.Take(coded, contexts, found);
+    }
     const Pixels decoded = lanes.Join(value, symbols);
     const Bytes own_size = lanes.SizeOf(symbols);
     // Lanes 62 and 63 hold the rows above until they begin.
