@@ -104,6 +104,48 @@ TEST_F(DecodedCacheTest, ScrubbingDropsWhatIsDamaged) {
   EXPECT_EQ(held->bytes.size(), 744U) << "who holds it goes on";
 }
 
+// Units come, go and are damaged while they are looked at.
+TEST_F(DecodedCacheTest, ScrubbingGoesOnBesideReaders) {
+  DecodedCache cache = Make(10'000);
+  const auto read = [&](std::uint32_t first) {
+    for (std::uint32_t i = 0; i < 2'000; ++i) {
+      const std::uint32_t number = (first + i * 7) % 40;
+      const auto unit = cache.Get(KeyOf(number), {.first = number, .count = 1}, [&] {
+        DecodedUnit decoded{.bytes = RawBytes(744), .ends = {}, .samples = 1};
+        std::ranges::fill(decoded.bytes.span(), static_cast<std::byte>(number));
+        // Every fifth is found damaged.
+        decoded.is_sound = [number](std::span<const std::byte> bytes) {
+          return number % 5 != 0 && bytes.front() == static_cast<std::byte>(number);
+        };
+        return Result<DecodedUnit>(std::move(decoded));
+      });
+      ASSERT_TRUE(unit.has_value());
+      ASSERT_EQ((*unit)->Sample(0).front(), static_cast<std::byte>(number));
+    }
+  };
+  std::uint64_t damaged = 0;
+  {
+    std::jthread one(read, 0), two(read, 20);
+    for (int i = 0; i < 2'000; ++i) {
+      const auto scrubbed = cache.ScrubNext();
+      if (!scrubbed) continue;
+      const std::uint32_t number = scrubbed->key.extent.extent.value() * 8 + scrubbed->key.piece;
+      ASSERT_EQ(scrubbed->is_sound, number % 5 != 0);
+      damaged += scrubbed->is_sound ? 0 : 1;
+    }
+  }
+  const DecodedCache::Stats before = cache.stats();
+  EXPECT_EQ(before.bad_units, damaged);
+  EXPECT_LE(before.used_bytes, 10'000U);
+  // One round finds what is left of them.
+  for (std::uint64_t i = 0; i < 2 * before.units; ++i) cache.ScrubNext();
+  for (std::uint32_t number = 0; number < 40; number += 5) {
+    EXPECT_EQ(cache.Find(KeyOf(number)), nullptr);
+  }
+  const DecodedCache::Stats after = cache.stats();
+  EXPECT_EQ(after.used_bytes, after.units * 1'000);
+}
+
 TEST_F(DecodedCacheTest, WhatNobodyCanCheckIsNotDropped) {
   DecodedCache cache = Make(10'000);
   ASSERT_TRUE(Get(cache, 1).has_value());
