@@ -467,7 +467,7 @@ void ToRaster(const WaveOrderFrame<std::uint8_t>& frame) {
         frame.memory.pixels.data() + std::size_t{band + 1} * period * kWaveLanes;
     std::uint8_t* const top = frame.current.Row(static_cast<std::int32_t>(band * kWaveLanes));
     // From a lane's pixels in the same steps to the next lane's.
-    const std::ptrdiff_t slant = frame.current.stride - std::ptrdiff_t{kWaveLag};
+    const auto slant = static_cast<std::ptrdiff_t>(frame.current.stride - kWaveLag);
     for (std::int32_t step = 0; step < columns + kReach; step += 16, from += 16 * kWaveLanes) {
       const std::array<__m512i, 16> turned = TurnPixels(from);
       const auto store = [&](std::size_t lane, __m128i pixels) {
