@@ -127,6 +127,8 @@ class IntegerWorker final : public StageWorker {
   Status Backward(std::uint32_t micro_batch) override {
     Work& work = work_[micro_batch];
     std::map<std::uint32_t, std::uint64_t> gradients;
+    // What each user hands back, as {source, user}.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> handed;
     for (const auto& [edge, bytes] : work.arrived) {
       gradients[EdgeOf(edge).from_module] += Load(bytes);
     }
@@ -135,12 +137,18 @@ class IntegerWorker final : public StageWorker {
       if (!work.values.contains(module)) return Missing("saved value");
       sums_[module] += IntegerModel::Parameter(gradients[module], work.values[module]);
       for (const std::uint32_t source : model_.SourcesOf(module)) {
-        gradients[source] +=
+        const std::uint64_t back =
             IntegerModel::Handed(gradients[module], work.values[source]);
+        handed[{source, module}] = back;
+        gradients[source] += back;
       }
     }
     for (const auto& [edge, bytes] : work.received) {
-      work.leaving[edge] = Store(gradients[EdgeOf(edge).from_module], EdgeOf(edge).bytes);
+      std::uint64_t sum = 0;
+      for (const std::uint32_t user : EdgeOf(edge).to_modules) {
+        sum += handed[{EdgeOf(edge).from_module, user}];
+      }
+      work.leaving[edge] = Store(sum, EdgeOf(edge).bytes);
     }
     return {};
   }

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace forebay::train {
@@ -35,6 +36,39 @@ Status CheckSplit(const StageSplit& split, std::size_t modules) {
     }
   }
   return {};
+}
+
+// Who uses the output of each module, ascending: its successor and the ends of its skips.
+std::vector<std::vector<std::uint32_t>> UsersOf(const ModelGraph& graph) {
+  std::vector<std::vector<std::uint32_t>> users(graph.modules.size());
+  for (std::uint32_t module = 1; module < graph.modules.size(); ++module) {
+    users[module - 1].push_back(module);
+  }
+  for (const SkipEdge& skip : graph.skips) users[skip.from].push_back(skip.to);
+  for (std::vector<std::uint32_t>& list : users) std::ranges::sort(list);
+  return users;
+}
+
+std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
+                                     const std::vector<std::uint32_t>& stage_of) {
+  const std::vector<std::vector<std::uint32_t>> users = UsersOf(graph);
+  // By stages and module; apart by user where there are three or more.
+  std::map<std::array<std::uint32_t, 4>, StageEdge> edges;
+  for (std::uint32_t module = 0; module < users.size(); ++module) {
+    for (const std::uint32_t user : users[module]) {
+      if (stage_of[user] == stage_of[module]) continue;
+      const std::uint32_t apart = users[module].size() >= 3 ? user : 0;
+      StageEdge& edge = edges[{stage_of[module], stage_of[user], module, apart}];
+      edge.from_stage = stage_of[module];
+      edge.to_stage = stage_of[user];
+      edge.from_module = module;
+      edge.bytes = graph.modules[module].output_bytes;
+      edge.to_modules.push_back(user);
+    }
+  }
+  std::vector<StageEdge> ordered;
+  for (auto& [key, edge] : edges) ordered.push_back(std::move(edge));
+  return ordered;
 }
 
 }  // namespace
@@ -77,18 +111,7 @@ Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& spli
     stage.saved_bytes += profile.saved_bytes;
     stage.statistics_bytes += profile.statistics_bytes;
   }
-  std::set<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>> crossings;
-  const auto cross = [&](std::uint32_t from, std::uint32_t to) {
-    if (stage_of[from] != stage_of[to]) crossings.insert({stage_of[from], stage_of[to], from});
-  };
-  for (std::uint32_t module = 0; module + 1 < modules; ++module) cross(module, module + 1);
-  for (const SkipEdge& skip : graph.skips) cross(skip.from, skip.to);
-  for (const auto& [from_stage, to_stage, module] : crossings) {
-    cut.edges.push_back({.from_stage = from_stage,
-                         .to_stage = to_stage,
-                         .from_module = module,
-                         .bytes = graph.modules[module].output_bytes});
-  }
+  cut.edges = CrossingEdges(graph, stage_of);
   return cut;
 }
 

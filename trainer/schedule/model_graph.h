@@ -47,13 +47,16 @@ struct StageSplit {
   std::uint32_t stages() const { return static_cast<std::uint32_t>(begins.size()); }
 };
 
-// A tensor that one stage makes and a later one uses: the chain's own or a skip's. Used by
-// several modules of one stage it is sent once; used by several stages, once to each.
+// A tensor that one stage makes and a later one uses: the chain's own or a skip's. It is sent
+// once to each stage. But a tensor with three users or more is sent once to each user: were the
+// gradients of two users summed where they are, the order of additions, and so the result, would
+// depend on the cut.
 struct StageEdge {
   std::uint32_t from_stage = 0;
   std::uint32_t to_stage = 0;
   std::uint32_t from_module = 0;
   std::uint64_t bytes = 0;
+  std::vector<std::uint32_t> to_modules = {};  // the users that this edge serves, ascending
 };
 
 struct StageCost {
@@ -66,7 +69,7 @@ struct StageCost {
 
 struct StageGraph {
   std::vector<StageCost> stages;
-  std::vector<StageEdge> edges;  // by from_stage, to_stage, from_module
+  std::vector<StageEdge> edges;  // by from_stage, to_stage, from_module, to_modules
   std::uint64_t input_bytes = 0;
   std::uint64_t target_bytes = 0;
 };

@@ -35,10 +35,20 @@ TEST(ModelGraphTest, ASkipOverAStageGoesStraight) {
 
 TEST(ModelGraphTest, ATensorIsSentToAStageOnce) {
   ModelGraph graph = EvenChain(4);
+  graph.skips = {{0, 2}};
+  const auto cut = CutIntoStages(graph, {{0, 1}});
+  ASSERT_TRUE(cut.has_value());
+  ASSERT_EQ(cut->edges.size(), 1U);
+  EXPECT_EQ(cut->edges[0].to_modules, (std::vector<std::uint32_t>{1, 2}));
+}
+
+TEST(ModelGraphTest, ThreeUsersAreServedApart) {
+  ModelGraph graph = EvenChain(4);
   graph.skips = {{0, 2}, {0, 3}};
   const auto cut = CutIntoStages(graph, {{0, 1}});
   ASSERT_TRUE(cut.has_value());
-  EXPECT_EQ(cut->edges.size(), 1U);
+  ASSERT_EQ(cut->edges.size(), 3U);
+  EXPECT_EQ(cut->edges[1].to_modules, (std::vector<std::uint32_t>{2}));
 }
 
 TEST(ModelGraphTest, ASkipWithinAStageCrossesNothing) {
