@@ -1,0 +1,178 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "trainer/comm/collectives.h"
+#include "trainer/numerics/gradient_tree.h"
+#include "trainer/numerics/optimiser.h"
+#include "trainer/numerics/random_key.h"
+
+namespace forebay::train {
+namespace {
+
+std::vector<float> Uneven(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<std::int64_t>(random() % 20'001) - 10'000) * 1.37e-3F;
+    if (random() % 5 == 0) value *= 1e5F;
+  }
+  return values;
+}
+
+std::vector<float> SumOf(std::size_t first, std::size_t leaves, GradientTree& tree) {
+  for (std::size_t leaf = first; leaf < first + leaves; ++leaf) {
+    const std::vector<float> gradient = Uneven(33, leaf);
+    std::ranges::copy(gradient, tree.Leaf().begin());
+    tree.Add();
+  }
+  const std::span<float> sum = tree.Finish();
+  return {sum.begin(), sum.end()};
+}
+
+TEST(GradientTreeTest, IsTheTreeOfTheReduction) {
+  for (std::size_t leaves = 1; leaves <= 20; ++leaves) {
+    std::vector<std::vector<float>> all;
+    std::vector<float*> pointers;
+    for (std::size_t leaf = 0; leaf < leaves; ++leaf) all.push_back(Uneven(33, leaf));
+    for (std::vector<float>& leaf : all) pointers.push_back(leaf.data());
+    SumTree<float>(pointers, 33);
+    GradientTree tree(33);
+    EXPECT_EQ(SumOf(0, leaves, tree), all[0]) << leaves;
+  }
+}
+
+TEST(GradientTreeTest, SharesOfAPowerOfTwoAreNodesOfTheWhole) {
+  GradientTree tree(33);
+  const std::vector<float> whole = SumOf(0, 12, tree);
+  std::vector<std::vector<float>> parts;
+  std::vector<float*> pointers;
+  for (std::size_t replica = 0; replica < 3; ++replica) {
+    parts.push_back(SumOf(replica * 4, 4, tree));
+  }
+  for (std::vector<float>& part : parts) pointers.push_back(part.data());
+  SumTree<float>(pointers, 33);
+  EXPECT_EQ(parts[0], whole);
+}
+
+TEST(GradientTreeTest, HoldsALogarithmOfBuffers) {
+  GradientTree tree(33);
+  SumOf(0, 8, tree);
+  EXPECT_EQ(tree.buffers(), 4U);
+  SumOf(0, 8, tree);
+  EXPECT_EQ(tree.buffers(), 4U) << "buffers are not used again";
+}
+
+TEST(GradientTreeTest, WithoutLeavesTheSumIsZero) {
+  GradientTree tree(3);
+  for (const float value : tree.Finish()) EXPECT_EQ(value, 0.0F);
+}
+
+struct Trained {
+  std::vector<float> weights;
+  std::vector<std::vector<float>> states;
+};
+
+// `steps` updates of one array, cut into pieces at `cuts`.
+Trained Train(const OptimiserOptions& options, const std::vector<std::size_t>& cuts) {
+  constexpr std::size_t kCount = 1003;
+  Trained trained{Uneven(kCount, 1), {}};
+  trained.states.assign(OptimiserStates(options.kind), std::vector<float>(kCount));
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    const std::vector<float> gradient = Uneven(kCount, 100 + step);
+    std::size_t begin = 0;
+    for (std::size_t cut = 0; cut <= cuts.size(); ++cut) {
+      const std::size_t end = cut < cuts.size() ? cuts[cut] : kCount;
+      std::vector<std::span<float>> states;
+      for (auto& state : trained.states) {
+        states.push_back(std::span(state).subspan(begin, end - begin));
+      }
+      UpdateWeights(options,
+                    {.learning_rate = 0.0123, .weight_decay = 0.01, .gradient_scale = 0.7,
+                     .number = step},
+                    std::span(trained.weights).subspan(begin, end - begin),
+                    std::span(gradient).subspan(begin, end - begin), states);
+      begin = end;
+    }
+  }
+  return trained;
+}
+
+TEST(OptimiserTest, BitsDoNotDependOnTheLayoutOfParameters) {
+  for (const OptimiserKind kind : {OptimiserKind::kSgd, OptimiserKind::kAdamW}) {
+    const OptimiserOptions options{.kind = kind};
+    const Trained whole = Train(options, {});
+    for (const auto& cuts : {std::vector<std::size_t>{1}, std::vector<std::size_t>{5, 18, 1000},
+                             std::vector<std::size_t>{512, 515, 516, 517}}) {
+      const Trained pieces = Train(options, cuts);
+      EXPECT_EQ(pieces.weights, whole.weights);
+      EXPECT_EQ(pieces.states, whole.states);
+    }
+  }
+}
+
+TEST(OptimiserTest, SgdIsItsFormula) {
+  std::array<float, 1> weight = {2.0F};
+  std::array<float, 1> velocity = {0.5F};
+  const std::array<float, 1> gradient = {3.0F};
+  const std::array<std::span<float>, 1> states = {velocity};
+  UpdateWeights({.kind = OptimiserKind::kSgd, .momentum = 0.5},
+                {.learning_rate = 0.25, .weight_decay = 0.5, .gradient_scale = 2, .number = 1},
+                weight, gradient, states);
+  EXPECT_EQ(velocity[0], 0.25F + 6.0F + 1.0F);
+  EXPECT_EQ(weight[0], 2.0F - 0.25F * 7.25F);
+}
+
+TEST(OptimiserTest, AdamWIsItsFormula) {
+  std::array<float, 1> weight = {2.0F};
+  std::array<float, 1> mean = {0.1F};
+  std::array<float, 1> square = {0.2F};
+  const std::array<float, 1> gradient = {0.5F};
+  const std::array<std::span<float>, 2> states = {mean, square};
+  UpdateWeights({.kind = OptimiserKind::kAdamW},
+                {.learning_rate = 0.01, .weight_decay = 0.1, .gradient_scale = 1, .number = 3},
+                weight, gradient, states);
+  const double m = 0.1 * 0.9 + 0.5 * 0.1;
+  const double v = 0.2 * 0.999 + 0.25 * 0.001;
+  const double corrected = (m / (1 - std::pow(0.9, 3))) /
+                           (std::sqrt(v / (1 - std::pow(0.999, 3))) + 1e-8);
+  EXPECT_NEAR(weight[0], 2.0 * (1 - 0.001) - 0.01 * corrected, 1e-6);
+  EXPECT_NEAR(mean[0], m, 1e-7);
+  EXPECT_NEAR(square[0], v, 1e-7);
+}
+
+TEST(OptimiserTest, NamesAndStates) {
+  EXPECT_EQ(ParseOptimiser("adamw").value(), OptimiserKind::kAdamW);
+  EXPECT_EQ(ParseOptimiser("sgd").value(), OptimiserKind::kSgd);
+  EXPECT_FALSE(ParseOptimiser("adam").has_value());
+  EXPECT_EQ(OptimiserStates(OptimiserKind::kAdamW), 2U);
+}
+
+TEST(ClippingTest, NormsAreScaledToTheLimit) {
+  const std::vector<float> values = {3, 4};
+  EXPECT_EQ(SquaredNorm(values), 25.0);
+  EXPECT_EQ(ClipScale(25.0, 1.0), 0.2);
+  EXPECT_EQ(ClipScale(25.0, 5.0), 1.0);
+  EXPECT_EQ(ClipScale(25.0, 0.0), 1.0);
+  EXPECT_EQ(SquaredNorm({}), 0.0);
+  EXPECT_NEAR(SquaredNorm(std::vector<float>(5000, 0.5F)), 1250.0, 1e-9);
+}
+
+TEST(RandomKeyTest, EveryPartOfTheKeyCounts) {
+  const std::uint64_t key = LayerSeed(1, 2, 3, "a");
+  EXPECT_EQ(key, LayerSeed(1, 2, 3, "a"));
+  for (const std::uint64_t other : {LayerSeed(2, 2, 3, "a"), LayerSeed(1, 3, 3, "a"),
+                                    LayerSeed(1, 2, 4, "a"), LayerSeed(1, 2, 3, "b"),
+                                    ParameterSeed(1, "a")}) {
+    EXPECT_NE(key, other);
+  }
+  EXPECT_NE(ParameterSeed(1, "a"), ParameterSeed(1, "b"));
+  EXPECT_NE(ParameterSeed(1, "a"), ParameterSeed(2, "a"));
+}
+
+}  // namespace
+}  // namespace forebay::train
