@@ -215,7 +215,8 @@ CASES = {
     ),
     "detached-thread": (
         [code("server/io/a.cc", "std::thread(F).detach();")],
-        [code("server/io/a.cc", "tensor.detach_from(graph);")],
+        [code("server/io/a.cc", "tensor.detach_from(graph);"),
+         code("trainer/exec/a.cc", "const auto value = output.detach();")],
     ),
     "assert-macro": (
         [code("server/io/a.cc", "assert(x > 0);")],

@@ -1,0 +1,220 @@
+#include "trainer/exec/hybrid_trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "trainer/comm/collectives.h"
+#include "trainer/schedule/plan_checker.h"
+
+namespace forebay::train {
+namespace {
+
+std::uint64_t NowNs() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::chrono::steady_clock::now().time_since_epoch())
+                                        .count());
+}
+
+// What all ranks believe to be the samples of a micro-batch: its place and size in the run.
+std::vector<std::uint64_t> SampleHashes(std::uint64_t run,
+                                        const std::vector<std::uint32_t>& samples) {
+  std::vector<std::uint64_t> hashes;
+  std::uint64_t first = 0;
+  for (const std::uint32_t count : samples) {
+    const std::array<std::uint64_t, 3> range = {run, first, count};
+    hashes.push_back(Checksum(std::as_bytes(std::span(range))));
+    first += count;
+  }
+  return hashes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
+                                                           const ModelMeasure& measure,
+                                                           Communicator& communicator,
+                                                           const HybridOptions& options,
+                                                           const HybridLayout& layout) {
+  FOREBAY_TRY(CheckModel(model));
+  std::unique_ptr<HybridTrainer> trainer(
+      new HybridTrainer(model, measure, communicator, options));
+  FOREBAY_ASSIGN(StepPlan plan, trainer->PlanFor(layout, true, options.micro_batches));
+  FOREBAY_TRY(trainer->TakeParts(layout));
+  trainer->layout_ = layout;
+  trainer->plan_ = std::move(plan);
+  trainer->stage_ = std::make_unique<TorchStage>(model, trainer->plan_, layout.split,
+                                                 communicator.rank(), measure.shapes,
+                                                 trainer->StageParts(), options.stage);
+  return trainer;
+}
+
+Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
+                                        std::uint32_t micro_batches) const {
+  if (layout.layout.ranks() != communicator_.size()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{} replicas x {} stages need {} ranks; the job has {}",
+                             layout.layout.replicas, layout.layout.stages,
+                             layout.layout.ranks(), communicator_.size()));
+  }
+  PlanRequest request;
+  FOREBAY_ASSIGN(request.stages, CutIntoStages(measure_.graph, layout.split));
+  request.layout = layout.layout;
+  request.micro_batches = micro_batches;
+  request.schedule = layout.schedule;
+  request.trains = trains;
+  request.optimiser_states = OptimiserStates(options_.stage.optimiser.kind);
+  request.bucket_bytes = options_.bucket_bytes;
+  request.clips = options_.stage.clip_norm > 0;
+  FOREBAY_ASSIGN(StepPlan plan, BuildPlan(request));
+  FOREBAY_TRY(CheckPlan(plan, {}));
+  return plan;
+}
+
+bool HybridTrainer::Holds(const HybridLayout& layout, std::uint32_t rank,
+                          std::uint32_t part) const {
+  const std::uint32_t stage = layout.layout.StageOf(rank);
+  const std::uint32_t begin = layout.split.begins[stage];
+  const std::uint32_t end = stage + 1 < layout.split.stages()
+                                ? layout.split.begins[stage + 1]
+                                : static_cast<std::uint32_t>(model_.parts.size());
+  return part >= begin && part < end;
+}
+
+// Makes the parts that this rank holds under `layout` and has not.
+Status HybridTrainer::TakeParts(const HybridLayout& layout) {
+  for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
+    if (!Holds(layout, communicator_.rank(), part) || parts_.contains(part)) continue;
+    FOREBAY_ASSIGN(parts_[part], HeldPart::Make(model_.parts[part], options_.stage.seed,
+                                                options_.stage.optimiser.kind));
+  }
+  return {};
+}
+
+std::vector<HeldPart*> HybridTrainer::StageParts() const {
+  std::vector<HeldPart*> held;
+  for (const auto& [index, part] : parts_) held.push_back(part.get());
+  return held;
+}
+
+Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
+                                        const StageStep& step) {
+  stage.BeginStep(step);
+  PlanRunner runner(plan, stage, communicator_.transport(),
+                    {.timeout_ns = options_.timeout_ns, .now_ns = NowNs, .traces = false});
+  const StepIdentity identity{.step = runs_,
+                              .samples_hashes = SampleHashes(runs_, step.samples)};
+  ++runs_;
+  FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
+  StageOutcome outcome = stage.outcome();
+  FOREBAY_TRY(ShareOutcome(outcome));
+  return outcome;
+}
+
+// Only last stages have losses: the sum over all ranks is the step's.
+Status HybridTrainer::ShareOutcome(StageOutcome& outcome) {
+  std::array<double, 3> sums = {outcome.loss_sum, outcome.score.correct,
+                                static_cast<double>(outcome.score.samples)};
+  FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sums)));
+  outcome.loss_sum = sums[0];
+  outcome.score = {.correct = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
+  return {};
+}
+
+Result<StageOutcome> HybridTrainer::TrainStep(double learning_rate,
+                                              const std::vector<std::uint32_t>& samples,
+                                              MicroBatchSource& source) {
+  if (samples.size() != options_.micro_batches) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a step has {} micro-batches, {} came", options_.micro_batches,
+                             samples.size()));
+  }
+  FOREBAY_ASSIGN(StageOutcome outcome, Run(plan_, *stage_,
+                                           {.step = steps_,
+                                            .learning_rate = learning_rate,
+                                            .samples = samples,
+                                            .source = &source}));
+  ++steps_;
+  return outcome;
+}
+
+Result<StageOutcome> HybridTrainer::Evaluate(const std::vector<std::uint32_t>& samples,
+                                             MicroBatchSource& source) {
+  FOREBAY_ASSIGN(const StepPlan plan,
+                 PlanFor(layout_, false, static_cast<std::uint32_t>(samples.size())));
+  TorchStage stage(model_, plan, layout_.split, communicator_.rank(), measure_.shapes,
+                   StageParts(), options_.stage);
+  return Run(plan, stage,
+             {.step = steps_, .learning_rate = 0, .samples = samples, .source = &source});
+}
+
+// The lowest rank that has the part sends it to every rank that needs it and has it not.
+Status HybridTrainer::MovePart(std::uint32_t part, const HybridLayout& from,
+                               const HybridLayout& to) {
+  Members members;
+  for (std::uint32_t rank = 0; rank < communicator_.size() && members.ranks.empty(); ++rank) {
+    if (Holds(from, rank, part)) members.ranks.push_back(rank);
+  }
+  for (std::uint32_t rank = 0; rank < communicator_.size(); ++rank) {
+    if (Holds(to, rank, part) && !Holds(from, rank, part)) members.ranks.push_back(rank);
+  }
+  const auto self = std::ranges::find(members.ranks, communicator_.rank());
+  if (self == members.ranks.end() || members.ranks.size() == 1) return {};
+  members.self = static_cast<std::uint32_t>(self - members.ranks.begin());
+  HeldPart& held = *parts_.at(part);
+  std::vector<float> packed = held.Pack();
+  const CollectiveTag tag{.step = runs_, .edge = part, .lane = Lane::kControl};
+  Broadcast spread(std::move(members), tag, std::as_writable_bytes(std::span(packed)), 0);
+  FOREBAY_TRY(Finish(spread, communicator_.transport(), options_.timeout_ns));
+  if (Holds(from, communicator_.rank(), part)) return {};
+  moved_bytes_ += packed.size() * sizeof(float);
+  return held.Unpack(packed);
+}
+
+Status HybridTrainer::Switch(const HybridLayout& layout) {
+  FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout, true, options_.micro_batches));
+  FOREBAY_TRY(TakeParts(layout));
+  for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
+    FOREBAY_TRY(MovePart(part, layout_, layout));
+  }
+  ++runs_;
+  std::erase_if(parts_, [&](const auto& entry) {
+    return !Holds(layout, communicator_.rank(), entry.first);
+  });
+  layout_ = layout;
+  plan_ = std::move(plan);
+  stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
+                                        measure_.shapes, StageParts(), options_.stage);
+  return {};
+}
+
+Result<std::uint64_t> HybridTrainer::Digest() {
+  std::vector<std::uint64_t> own(model_.parts.size());
+  for (const auto& [index, part] : parts_) own[index] = part->Digest();
+  std::vector<std::uint64_t> all(own.size() * communicator_.size());
+  AllGather gather(AllMembers(communicator_.transport()),
+                   {.step = runs_, .edge = UINT32_MAX, .lane = Lane::kControl},
+                   std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)));
+  FOREBAY_TRY(Finish(gather, communicator_.transport(), options_.timeout_ns));
+  for (std::uint32_t part = 0; part < own.size(); ++part) {
+    for (std::uint32_t rank = 0; rank < communicator_.size(); ++rank) {
+      if (!Holds(layout_, rank, part)) continue;
+      const std::uint64_t digest = all[rank * own.size() + part];
+      if (own[part] == 0) own[part] = digest;
+      if (own[part] == digest) continue;
+      return Error(ErrorCode::kDataLoss,
+                   fmt::format("part {} differs between replicas: {:016x} on rank {}, {:016x} "
+                               "elsewhere",
+                               model_.parts[part].name, digest, rank, own[part]));
+    }
+  }
+  return Checksum(std::as_bytes(std::span(own)));
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,108 @@
+// HybridTrainer: trains a model on replicas x stages, and changes the layout between steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/communicator.h"
+#include "trainer/exec/held_part.h"
+#include "trainer/exec/model.h"
+#include "trainer/exec/torch_stage.h"
+#include "trainer/schedule/plan_builder.h"
+#include "trainer/schedule/plan_runner.h"
+
+namespace forebay::train {
+
+// The model's times and bytes for one micro-batch, and the shapes of what its parts hand on.
+struct ModelMeasure {
+  ModelGraph graph;
+  std::vector<OutputShape> shapes;
+};
+
+// Runs one micro-batch (`input` {samples, ...}, `target`) through all parts, forward and
+// backward, one part at a time, and measures. Not collective; bytes are exact, but for
+// saved_bytes, which counts inputs and outputs of parts only.
+Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
+                                  const torch::Tensor& target,
+                                  const std::function<std::uint64_t()>& now_ns);
+
+struct HybridOptions {
+  StageOptions stage;
+  std::uint32_t micro_batches = 1;  // canonical ones of a step
+  std::uint64_t bucket_bytes = 4U << 20;
+  std::uint64_t timeout_ns = Communicator::kTimeoutNs;
+};
+
+// How the model is laid out over the ranks.
+struct HybridLayout {
+  Layout layout;
+  Schedule schedule = Schedule::k1f1b;
+  StageSplit split;
+};
+
+// One rank's end; every call but the getters is collective. Not thread-safe. The same seed,
+// options and micro-batches give bit-identical weights under every layout and any sequence of
+// them, on one kind of machine with one number of threads.
+class HybridTrainer {
+ public:
+  // Errors are those of CheckModel, BuildPlan and CheckPlan. `model`, `measure` and `communicator`
+  // outlive it; the layout's ranks are the communicator's.
+  static Result<std::unique_ptr<HybridTrainer>> Make(const Model& model,
+                                                     const ModelMeasure& measure,
+                                                     Communicator& communicator,
+                                                     const HybridOptions& options,
+                                                     const HybridLayout& layout);
+
+  // One training step. `samples` of each micro-batch; `source` is asked for those of this rank.
+  // The outcome is over all ranks, the same on each.
+  Result<StageOutcome> TrainStep(double learning_rate, const std::vector<std::uint32_t>& samples,
+                                 MicroBatchSource& source);
+  // Forward only, with running statistics; as many micro-batches as the replicas divide.
+  Result<StageOutcome> Evaluate(const std::vector<std::uint32_t>& samples,
+                                MicroBatchSource& source);
+
+  // Moves weights, optimiser state and running statistics to where `layout` wants them, and goes
+  // on with it. An illegal layout leaves all as it was.
+  Status Switch(const HybridLayout& layout);
+
+  // XXH3 over the digests of all parts, in their order: the same on every rank.
+  Result<std::uint64_t> Digest();
+
+  const HybridLayout& layout() const { return layout_; }
+  std::uint64_t steps() const { return steps_; }
+  const RankReport& last_report() const { return last_report_; }
+  std::uint64_t moved_bytes() const { return moved_bytes_; }  // received here, in all switches
+
+ private:
+  HybridTrainer(const Model& model, const ModelMeasure& measure, Communicator& communicator,
+                const HybridOptions& options)
+      : model_(model), measure_(measure), communicator_(communicator), options_(options) {}
+
+  Result<StepPlan> PlanFor(const HybridLayout& layout, bool trains,
+                           std::uint32_t micro_batches) const;
+  bool Holds(const HybridLayout& layout, std::uint32_t rank, std::uint32_t part) const;
+  Status TakeParts(const HybridLayout& layout);
+  Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);
+  std::vector<HeldPart*> StageParts() const;
+  Result<StageOutcome> Run(const StepPlan& plan, TorchStage& stage, const StageStep& step);
+  Status ShareOutcome(StageOutcome& outcome);
+
+  const Model& model_;
+  const ModelMeasure& measure_;
+  Communicator& communicator_;
+  HybridOptions options_;
+  HybridLayout layout_;
+  StepPlan plan_;
+  std::map<std::uint32_t, std::unique_ptr<HeldPart>> parts_;  // by index in the model
+  std::unique_ptr<TorchStage> stage_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t runs_ = 0;  // steps and evaluations: no two have messages of one name
+  RankReport last_report_;
+  std::uint64_t moved_bytes_ = 0;
+};
+
+}  // namespace forebay::train

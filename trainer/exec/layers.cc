@@ -1,0 +1,88 @@
+#include "trainer/exec/layers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "trainer/numerics/random_key.h"
+
+namespace forebay::train {
+
+torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass) {
+  if (!pass.training || rate == 0) return input;
+  const std::uint64_t seed = LayerSeed(pass.seed, pass.step, pass.micro_batch,
+                                       fmt::format("{}#{}", pass.part, pass.draws++));
+  at::Generator generator = input.device().is_cpu()
+                                ? at::make_generator<at::CPUGeneratorImpl>(seed)
+                                : at::globalContext().defaultGenerator(input.device()).clone();
+  if (!input.device().is_cpu()) generator.set_current_seed(seed);
+  const torch::Tensor kept = torch::empty_like(input).bernoulli_(1.0 - rate, generator);
+  return input * kept.mul_(1.0 / (1.0 - rate));
+}
+
+BatchNorm::BatchNorm(std::int64_t channels, double momentum, double epsilon)
+    : channels_(channels), momentum_(momentum), epsilon_(epsilon) {
+  weight_ = register_parameter("weight", torch::ones({channels}));
+  bias_ = register_parameter("bias", torch::zeros({channels}));
+  running_mean_ = register_buffer("running_mean", torch::zeros({channels}));
+  running_variance_ = register_buffer("running_var", torch::ones({channels}));
+}
+
+torch::Tensor BatchNorm::Forward(const torch::Tensor& input, Pass& pass) {
+  if (!pass.training) {
+    return torch::batch_norm(input, weight_, bias_, running_mean_, running_variance_,
+                             /*training=*/false, momentum_, epsilon_, /*cudnn_enabled=*/false);
+  }
+  // With a momentum of 1 torch leaves the batch's own mean and unbiased variance in these.
+  const torch::Tensor mean = torch::zeros_like(running_mean_);
+  const torch::Tensor variance = torch::ones_like(running_variance_);
+  torch::Tensor output = torch::batch_norm(input, weight_, bias_, mean, variance,
+                                           /*training=*/true, /*momentum=*/1.0, epsilon_,
+                                           /*cudnn_enabled=*/false);
+  if (pass.statistics != nullptr) pass.statistics->Record(*this, mean, variance);
+  return output;
+}
+
+void BatchNorm::UpdateRunning(std::span<const float> batch) {
+  const torch::NoGradGuard no_grad;
+  const auto half = [&](std::int64_t which) {
+    const auto* const values = batch.data() + which * channels_;
+    return torch::from_blob(const_cast<float*>(values), {channels_}, torch::kFloat32)
+        .to(running_mean_.device());
+  };
+  running_mean_.mul_(1.0 - momentum_).add_(half(0).mul(momentum_));
+  running_variance_.mul_(1.0 - momentum_).add_(half(1).mul(momentum_));
+}
+
+Statistics::Statistics(const std::vector<std::shared_ptr<Part>>& parts) {
+  for (const std::shared_ptr<Part>& part : parts) {
+    for (const std::shared_ptr<torch::nn::Module>& module : part->modules()) {
+      auto layer = std::dynamic_pointer_cast<BatchNorm>(module);
+      if (layer == nullptr) continue;
+      const auto floats = static_cast<std::size_t>(2 * layer->channels());
+      layers_.push_back({.module = std::move(layer), .offset = floats_});
+      floats_ += floats;
+    }
+  }
+}
+
+void Statistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
+                        const torch::Tensor& variance) {
+  const auto found = std::ranges::find_if(
+      layers_, [&](const Layer& entry) { return entry.module.get() == &layer; });
+  FOREBAY_CHECK(found != layers_.end() && room_.size() == floats_);
+  const torch::Tensor both = torch::cat({mean, variance}).cpu();
+  std::copy_n(both.data_ptr<float>(), both.numel(),
+              room_.begin() + static_cast<std::ptrdiff_t>(found->offset));
+}
+
+void Statistics::Apply(std::span<const float> room) {
+  for (const Layer& layer : layers_) {
+    const auto floats = static_cast<std::size_t>(2 * layer.module->channels());
+    layer.module->UpdateRunning(room.subspan(layer.offset, floats));
+  }
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,68 @@
+// Layers whose result does not depend on the layout: use these in parts instead of torch's own
+// dropout and batch normalisation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "trainer/exec/model.h"
+
+namespace forebay::train {
+
+// Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate). What it zeroes
+// is keyed by (seed, step, micro-batch, part, number of the draw in the part).
+torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass);
+
+// Batch normalisation over a micro-batch (Ioffe and Szegedy, 2015), dimension 1 being the
+// channel. Running statistics are updated once a step for each micro-batch, in their order, by
+// whoever owns the `Statistics`; never by Forward.
+class BatchNorm final : public torch::nn::Module {
+ public:
+  explicit BatchNorm(std::int64_t channels, double momentum = 0.1, double epsilon = 1e-5);
+  torch::Tensor Forward(const torch::Tensor& input, Pass& pass);
+
+  std::int64_t channels() const { return channels_; }
+  // running = (1 - momentum) running + momentum of the batch, for mean and unbiased variance:
+  // `batch` has the channels' means, then their variances.
+  void UpdateRunning(std::span<const float> batch);
+
+ private:
+  std::int64_t channels_;
+  double momentum_;
+  double epsilon_;
+  torch::Tensor weight_;
+  torch::Tensor bias_;
+  torch::Tensor running_mean_;
+  torch::Tensor running_variance_;
+};
+
+// The batch statistics of the normalisation layers of one stage, by micro-batch.
+class Statistics {
+ public:
+  // The layers of `parts`, in the order of their registration.
+  explicit Statistics(const std::vector<std::shared_ptr<Part>>& parts);
+
+  std::size_t floats() const { return floats_; }  // of one micro-batch
+  bool empty() const { return layers_.empty(); }
+  // Room of floats() for the micro-batch that is being computed.
+  void Begin(std::span<float> room) { room_ = room; }
+  void Record(const BatchNorm& layer, const torch::Tensor& mean, const torch::Tensor& variance);
+  // Updates the running statistics with one micro-batch's.
+  void Apply(std::span<const float> room);
+
+ private:
+  struct Layer {
+    std::shared_ptr<BatchNorm> module;
+    std::size_t offset = 0;
+  };
+  std::vector<Layer> layers_;
+  std::size_t floats_ = 0;
+  std::span<float> room_;
+};
+
+}  // namespace forebay::train

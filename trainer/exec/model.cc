@@ -1,0 +1,66 @@
+#include "trainer/exec/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+class CrossEntropy final : public Loss {
+ public:
+  explicit CrossEntropy(double label_smoothing) : label_smoothing_(label_smoothing) {}
+
+  torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
+    return torch::nn::functional::cross_entropy(
+        output, target,
+        torch::nn::functional::CrossEntropyFuncOptions()
+            .reduction(torch::kSum)
+            .label_smoothing(label_smoothing_));
+  }
+
+  Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
+    return {.correct = output.argmax(1).eq(target).sum().item<double>(),
+            .samples = static_cast<std::uint64_t>(target.size(0))};
+  }
+
+ private:
+  double label_smoothing_;
+};
+
+}  // namespace
+
+Status CheckModel(const Model& model) {
+  if (model.parts.empty() || model.loss == nullptr) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("model {}: it has no parts, or no loss", model.name));
+  }
+  std::vector<std::string> names;
+  for (const ModelPart& part : model.parts) {
+    if (!part.make || part.name.empty() ||
+        std::ranges::find(names, part.name) != names.end()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("model {}: part {} (\"{}\") has no name or no maker, or its name "
+                               "is there twice",
+                               model.name, names.size(), part.name));
+    }
+    for (const std::string& taken : part.takes) {
+      const auto found = std::ranges::find(names, taken);
+      if (found == names.end() || taken == names.back()) {
+        return Error(ErrorCode::kInvalidArgument,
+                     fmt::format("model {}: part {} takes {}, which is no earlier part, or the "
+                                 "one just before it",
+                                 model.name, part.name, taken));
+      }
+    }
+    names.push_back(part.name);
+  }
+  return {};
+}
+
+std::shared_ptr<Loss> MakeCrossEntropy(double label_smoothing) {
+  return std::make_shared<CrossEntropy>(label_smoothing);
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,78 @@
+// What a model is to forebay-train: a flat list of parts, each of which takes the output of the
+// one before it and, by name, outputs of earlier ones (skips). Any cut between two parts is a
+// legal pipeline stage. Include this header to write a model and a loss of your own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "proto/contract/result.h"
+
+namespace forebay::train {
+
+class Statistics;
+
+// One forward pass of one part for one micro-batch: what it may depend on besides its inputs.
+struct Pass {
+  bool training = true;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint32_t micro_batch = 0;
+  std::string part;                   // its name
+  std::uint32_t draws = 0;            // random layers passed so far
+  Statistics* statistics = nullptr;  // where normalisation layers leave theirs; may be null
+};
+
+// A part of a model. Parameters and buffers are registered as with any torch module. Forward must
+// be a function of parameters, inputs and pass alone: it runs again where a part is recomputed.
+class Part : public torch::nn::Module {
+ public:
+  // inputs[0] is the output of the part before, or the micro-batch's input {samples, ...} for
+  // the first; then come the skips, in the order of ModelPart::takes. Returns one tensor whose
+  // first dimension is the sample.
+  virtual torch::Tensor Forward(const std::vector<torch::Tensor>& inputs, Pass& pass) = 0;
+};
+
+struct ModelPart {
+  std::string name;  // unique
+  // Makes the part with its first weights, drawn from torch's default generator, which the trainer
+  // seeds by the part's name: they do not depend on which parts are made before, or elsewhere.
+  std::function<std::shared_ptr<Part>()> make;
+  std::vector<std::string> takes = {};  // earlier parts, not the one just before
+};
+
+// Figures of some samples that are added up over an evaluation.
+struct Score {
+  double correct = 0;   // samples whose answer is right; of a regression: sum of |error|
+  std::uint64_t samples = 0;
+};
+
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  // The sum over the samples of a micro-batch, a scalar: the trainer divides by the samples of
+  // the step.
+  virtual torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const = 0;
+  virtual Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const = 0;
+};
+
+struct Model {
+  std::string name;  // with its sizes: two models of one name have the same parameters
+  std::vector<ModelPart> parts;
+  std::shared_ptr<Loss> loss;
+};
+
+// kInvalidArgument for a model without parts or loss, names that are empty or there twice, and
+// skips from no earlier part.
+Status CheckModel(const Model& model);
+
+// Cross entropy over class indices, with label smoothing (Szegedy et al., 2016) in [0, 1).
+std::shared_ptr<Loss> MakeCrossEntropy(double label_smoothing);
+
+}  // namespace forebay::train

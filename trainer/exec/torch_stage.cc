@@ -1,0 +1,331 @@
+#include "trainer/exec/torch_stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::train {
+namespace {
+
+// Runs `work`, which may throw, and returns its exception as an Error.
+template <typename Callable>
+Status Guarded(const char* what, Callable&& work) {
+  try {
+    work();
+    return {};
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal, fmt::format("{}: {}", what, error.what()));
+  }
+}
+
+std::vector<std::shared_ptr<Part>> PartsOf(const std::vector<HeldPart*>& held) {
+  std::vector<std::shared_ptr<Part>> parts;
+  for (const HeldPart* part : held) parts.push_back(part->part());
+  return parts;
+}
+
+std::size_t FloatsOf(const std::vector<HeldPart*>& held) {
+  std::size_t floats = 0;
+  for (const HeldPart* part : held) floats += part->floats();
+  return floats;
+}
+
+// For every part, whose outputs it takes: the part before, then its skips.
+std::vector<std::vector<std::uint32_t>> SourcesOf(const Model& model) {
+  std::vector<std::vector<std::uint32_t>> sources(model.parts.size());
+  for (std::uint32_t part = 0; part < model.parts.size(); ++part) {
+    if (part > 0) sources[part].push_back(part - 1);
+    for (const std::string& taken : model.parts[part].takes) {
+      const auto found = std::ranges::find(model.parts, taken, &ModelPart::name);
+      sources[part].push_back(static_cast<std::uint32_t>(found - model.parts.begin()));
+    }
+  }
+  return sources;
+}
+
+// The later users' sum is there already; this user's comes in front of it.
+void AddGradient(torch::Tensor& sum, const torch::Tensor& gradient) {
+  sum = sum.defined() ? gradient + sum : gradient;
+}
+
+std::span<const std::byte> BytesOf(const torch::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.data_ptr()),
+          static_cast<std::size_t>(tensor.nbytes())};
+}
+
+}  // namespace
+
+TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSplit& split,
+                       std::uint32_t rank, const std::vector<OutputShape>& shapes,
+                       std::vector<HeldPart*> parts, const StageOptions& options)
+    : model_(model),
+      plan_(plan),
+      rank_(rank),
+      begin_(split.begins.at(plan.layout.StageOf(rank))),
+      shapes_(shapes),
+      parts_(std::move(parts)),
+      sources_(SourcesOf(model)),
+      options_(options),
+      statistics_(PartsOf(parts_)),
+      tree_(FloatsOf(parts_)) {}
+
+void TorchStage::BeginStep(const StageStep& step) {
+  FOREBAY_CHECK(step.samples.size() == plan_.micro_batches && step.source != nullptr);
+  step_ = step;
+  outcome_ = {};
+  work_.clear();
+  reduced_ = 0;
+  batch_statistics_.assign(statistics_.floats() * plan_.micro_batches, 0.0F);
+  for (HeldPart* part : parts_) part->part()->train(plan_.trains);
+}
+
+double TorchStage::StepSamples() const {
+  double samples = 0;
+  for (const std::uint32_t count : step_.samples) samples += count;
+  return samples;
+}
+
+Pass TorchStage::PassOf(std::uint32_t micro_batch, std::uint32_t part) {
+  return {.training = plan_.trains,
+          .seed = options_.seed,
+          .step = step_.step,
+          .micro_batch = micro_batch,
+          .part = model_.parts[part].name,
+          .draws = 0,
+          .statistics = statistics_.empty() ? nullptr : &statistics_};
+}
+
+Status TorchStage::Feed(const Buffer& buffer) {
+  Work& work = work_[buffer.micro_batch];
+  if (buffer.kind == BufferKind::kInput) {
+    FOREBAY_ASSIGN(work.input, step_.source->Input(buffer.micro_batch));
+  } else {
+    FOREBAY_ASSIGN(work.target, step_.source->Target(buffer.micro_batch));
+  }
+  return {};
+}
+
+torch::Tensor TorchStage::ValueOf(Work& work, std::uint32_t part) const {
+  const auto made = work.values.find(part);
+  if (made != work.values.end()) return made->second;
+  for (const auto& [edge, tensor] : work.received) {
+    if (EdgeOf(edge).from_module == part) return tensor;
+  }
+  FOREBAY_CHECK(false);
+  return {};
+}
+
+Status TorchStage::Forward(std::uint32_t micro_batch) {
+  return Guarded("forward pass", [&] {
+    Work& work = work_[micro_batch];
+    if (!statistics_.empty()) {
+      statistics_.Begin(std::span(batch_statistics_)
+                            .subspan(statistics_.floats() * micro_batch, statistics_.floats()));
+    }
+    const torch::AutoGradMode gradients(plan_.trains);
+    for (std::uint32_t part = begin(); part < end(); ++part) {
+      ForwardPart(work, micro_batch, part);
+    }
+  });
+}
+
+void TorchStage::ForwardPart(Work& work, std::uint32_t micro_batch, std::uint32_t part) {
+  Graph graph;
+  if (part == 0) graph.leaves.push_back(work.input);
+  for (const std::uint32_t source : sources_[part]) {
+    graph.leaves.push_back(ValueOf(work, source).detach().requires_grad_(plan_.trains));
+  }
+  Pass pass = PassOf(micro_batch, part);
+  graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
+  work.values[part] = graph.root.detach();
+  if (last() && part + 1 == end()) EvaluateLoss(work, graph);
+  if (plan_.trains) work.graphs[part] = std::move(graph);
+}
+
+void TorchStage::EvaluateLoss(Work& work, Graph& graph) {
+  if (!plan_.trains) {
+    const Score score = model_.loss->Evaluate(graph.root, work.target);
+    outcome_.score.correct += score.correct;
+    outcome_.score.samples += score.samples;
+  }
+  const torch::Tensor loss = model_.loss->Sum(graph.root, work.target);
+  outcome_.loss_sum += loss.item<double>();
+  graph.root = loss / StepSamples();
+}
+
+Status TorchStage::Backward(std::uint32_t micro_batch) {
+  return Guarded("backward pass", [&] {
+    std::size_t offset = 0;
+    const std::span<float> leaf = tree_.Leaf();
+    for (HeldPart* part : parts_) {
+      part->CollectGradients(leaf.subspan(offset, part->floats()));
+      offset += part->floats();
+    }
+    BackwardParts(work_[micro_batch]);
+    tree_.Add();
+    if (tree_.leaves() == plan_.MicroBatchesPerReplica()) gradient_ = tree_.Finish();
+  });
+}
+
+void TorchStage::BackwardParts(Work& work) {
+  std::map<std::uint32_t, torch::Tensor> sums;  // gradients of outputs, by part
+  // What arrived from later stages, last user first.
+  std::vector<std::uint32_t> edges;
+  for (const auto& [edge, tensor] : work.arrived) edges.push_back(edge);
+  std::ranges::sort(edges, std::greater(), [&](std::uint32_t edge) {
+    return EdgeOf(edge).to_modules.back();
+  });
+  for (const std::uint32_t edge : edges) {
+    AddGradient(sums[EdgeOf(edge).from_module], work.arrived[edge]);
+  }
+  for (std::uint32_t part = end(); part-- > begin();) {
+    Graph& graph = work.graphs.at(part);
+    if (last() && part + 1 == end()) {
+      torch::autograd::backward({graph.root}, {});
+    } else {
+      torch::autograd::backward({graph.root}, {sums.at(part)});
+    }
+    const std::size_t first = part == 0 ? 1 : 0;  // the micro-batch's input has no gradient
+    for (std::size_t at = 0; at < sources_[part].size(); ++at) {
+      const std::uint32_t source = sources_[part][at];
+      torch::Tensor gradient = graph.leaves[first + at].grad();
+      if (!gradient.defined()) gradient = torch::zeros_like(graph.leaves[first + at]);
+      if (source >= begin()) {
+        AddGradient(sums[source], gradient);
+        continue;
+      }
+      for (const auto& [edge, tensor] : work.received) {
+        const StageEdge& crossed = EdgeOf(edge);
+        if (crossed.from_module == source &&
+            std::ranges::find(crossed.to_modules, part) != crossed.to_modules.end()) {
+          AddGradient(work.leaving[edge], gradient);
+        }
+      }
+    }
+    graph = {};
+  }
+  for (auto& [edge, tensor] : work.leaving) tensor = tensor.contiguous();
+}
+
+Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
+  Work& work = work_[buffer.micro_batch];
+  const torch::Tensor& tensor = buffer.kind == BufferKind::kOutput
+                                    ? work.values.at(EdgeOf(buffer.edge).from_module)
+                                    : work.leaving.at(buffer.edge);
+  return BytesOf(tensor);
+}
+
+Result<std::span<std::byte>> TorchStage::Incoming(const Buffer& buffer) {
+  Work& work = work_[buffer.micro_batch];
+  OutputShape shape = {step_.samples[buffer.micro_batch]};
+  const OutputShape& sample = shapes_[EdgeOf(buffer.edge).from_module];
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  torch::Tensor& tensor = buffer.kind == BufferKind::kReceived ? work.received[buffer.edge]
+                                                               : work.arrived[buffer.edge];
+  tensor = torch::empty(shape);
+  return std::span<std::byte>(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
+}
+
+void TorchStage::Release(const Buffer& buffer) {
+  const auto found = work_.find(buffer.micro_batch);
+  if (found == work_.end()) return;
+  Work& work = found->second;
+  switch (buffer.kind) {
+    case BufferKind::kInput: work.input = torch::Tensor(); break;
+    case BufferKind::kTarget: work.target = torch::Tensor(); break;
+    case BufferKind::kSaved: work.graphs.clear(); break;
+    case BufferKind::kReceived: work.received.erase(buffer.edge); break;
+    case BufferKind::kOutput: work.values.erase(EdgeOf(buffer.edge).from_module); break;
+    case BufferKind::kArrivedGradient: work.arrived.erase(buffer.edge); break;
+    case BufferKind::kLeavingGradient: work.leaving.erase(buffer.edge); break;
+  }
+}
+
+Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint32_t id,
+                                                                      const CollectiveTag& tag) {
+  const Collective& collective = plan_.collectives[id];
+  FOREBAY_ASSIGN(Members members, MakeMembers(collective.members, rank_));
+  switch (collective.kind) {
+    case CollectiveKind::kGradients: {
+      const std::size_t floats =
+          std::min(collective.bytes / sizeof(float), gradient_.size() - reduced_);
+      const std::span<float> bucket = gradient_.subspan(reduced_, floats);
+      reduced_ += floats;
+      return std::unique_ptr<PendingCollective>(
+          std::make_unique<AllReduce<float>>(std::move(members), tag, bucket));
+    }
+    case CollectiveKind::kStatistics: {
+      const std::size_t share = statistics_.floats() * plan_.MicroBatchesPerReplica();
+      const auto own = std::span(batch_statistics_).subspan(members.self * share, share);
+      own_statistics_.assign(own.begin(), own.end());
+      return std::unique_ptr<PendingCollective>(std::make_unique<AllGather>(
+          std::move(members), tag, std::as_bytes(std::span(own_statistics_)),
+          std::as_writable_bytes(std::span(batch_statistics_))));
+    }
+    case CollectiveKind::kNorms: break;
+  }
+  own_norms_.assign(model_.parts.size(), 0.0);
+  std::size_t offset = 0;
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    own_norms_[begin() + at] = SquaredNorm(gradient_.subspan(offset, parts_[at]->floats()));
+    offset += parts_[at]->floats();
+  }
+  all_norms_.assign(model_.parts.size() * members.count(), 0.0);
+  return std::unique_ptr<PendingCollective>(std::make_unique<AllGather>(
+      std::move(members), tag, std::as_bytes(std::span(own_norms_)),
+      std::as_writable_bytes(std::span(all_norms_))));
+}
+
+Status TorchStage::EndCollective(std::uint32_t) { return {}; }
+
+Status TorchStage::Move(Op op, const Buffer&) {
+  return Error(ErrorCode::kUnimplemented,
+               fmt::format("{} of saved values", OpName(op)));
+}
+
+void TorchStage::ApplyStatistics() {
+  if (statistics_.empty()) return;
+  for (std::uint32_t micro_batch = 0; micro_batch < plan_.micro_batches; ++micro_batch) {
+    statistics_.Apply(std::span(batch_statistics_)
+                          .subspan(statistics_.floats() * micro_batch, statistics_.floats()));
+  }
+}
+
+// Squares of the parts' norms, each from the stage that has it, in a tree over the parts.
+double TorchStage::ClipScaleOf() {
+  if (options_.clip_norm <= 0) return 1.0;
+  const std::size_t count = model_.parts.size();
+  std::vector<double> norms(count);
+  std::size_t offset = 0;
+  for (std::size_t at = 0; at < parts_.size() && all_norms_.empty(); ++at) {
+    norms[begin() + at] = SquaredNorm(gradient_.subspan(offset, parts_[at]->floats()));
+    offset += parts_[at]->floats();
+  }
+  for (std::size_t at = 0; at < all_norms_.size(); ++at) norms[at % count] += all_norms_[at];
+  std::vector<double*> leaves;
+  for (double& norm : norms) leaves.push_back(&norm);
+  SumTree<double>(leaves, 1);
+  return ClipScale(norms[0], options_.clip_norm);
+}
+
+Status TorchStage::Update() {
+  return Guarded("update", [&] {
+    ApplyStatistics();
+    const UpdateStep update{.learning_rate = step_.learning_rate,
+                            .weight_decay = options_.weight_decay,
+                            .gradient_scale = ClipScaleOf(),
+                            .number = step_.step + 1};
+    std::size_t offset = 0;
+    for (HeldPart* part : parts_) {
+      part->Update(options_.optimiser, update, gradient_.subspan(offset, part->floats()));
+      offset += part->floats();
+    }
+    all_norms_.clear();
+  });
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,129 @@
+// TorchStage: the arithmetic of one pipeline stage with LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/exec/held_part.h"
+#include "trainer/exec/layers.h"
+#include "trainer/exec/model.h"
+#include "trainer/numerics/gradient_tree.h"
+#include "trainer/schedule/stage_worker.h"
+
+namespace forebay::train {
+
+// Where a stage gets its micro-batches from. Only the first stage asks for inputs, only the last
+// for targets.
+class MicroBatchSource {
+ public:
+  virtual ~MicroBatchSource() = default;
+  virtual Result<torch::Tensor> Input(std::uint32_t micro_batch) = 0;   // {samples, ...} float
+  virtual Result<torch::Tensor> Target(std::uint32_t micro_batch) = 0;
+};
+
+struct StageOptions {
+  std::uint64_t seed = 1;
+  OptimiserOptions optimiser;
+  double weight_decay = 0;
+  double clip_norm = 0;  // of the gradient over the whole model; 0: none
+};
+
+// What is computed in the current step.
+struct StageStep {
+  std::uint64_t step = 0;  // since the start of the run
+  double learning_rate = 0;
+  std::vector<std::uint32_t> samples;  // by micro-batch of the step
+  MicroBatchSource* source = nullptr;
+};
+
+// Sums over the micro-batches that this rank computed; at the last stage only.
+struct StageOutcome {
+  double loss_sum = 0;  // over samples
+  Score score;          // of evaluations
+};
+
+// What a model's part hands on: elements of one sample.
+using OutputShape = std::vector<std::int64_t>;
+
+// Not thread-safe. Every part runs in a graph of its own, so that gradients of tensors with
+// several users are summed in one order, last user first, whatever the cut. Exceptions of
+// LibTorch come out as kInternal.
+class TorchStage final : public StageWorker {
+ public:
+  // `parts` are this rank's stage, in order; `shapes` are of all parts of the model. Plan, model
+  // and parts outlive it.
+  TorchStage(const Model& model, const StepPlan& plan, const StageSplit& split,
+             std::uint32_t rank, const std::vector<OutputShape>& shapes,
+             std::vector<HeldPart*> parts, const StageOptions& options);
+
+  void BeginStep(const StageStep& step);
+  const StageOutcome& outcome() const { return outcome_; }
+
+  Status Feed(const Buffer& buffer) override;
+  Status Forward(std::uint32_t micro_batch) override;
+  Status Backward(std::uint32_t micro_batch) override;
+  Status Update() override;
+  Result<std::span<const std::byte>> Outgoing(const Buffer& buffer) override;
+  Result<std::span<std::byte>> Incoming(const Buffer& buffer) override;
+  void Release(const Buffer& buffer) override;
+  Result<std::unique_ptr<PendingCollective>> MakeCollective(std::uint32_t id,
+                                                            const CollectiveTag& tag) override;
+  Status EndCollective(std::uint32_t id) override;
+  Status Move(Op op, const Buffer& buffer) override;
+
+ private:
+  // A part's graph between forward and backward.
+  struct Graph {
+    std::vector<torch::Tensor> leaves;  // its inputs
+    torch::Tensor root;                 // its output; the loss, at the end of the last stage
+  };
+  struct Work {
+    torch::Tensor input;
+    torch::Tensor target;
+    std::map<std::uint32_t, torch::Tensor> values;  // by part: made here
+    std::map<std::uint32_t, Graph> graphs;          // by part
+    std::map<std::uint32_t, torch::Tensor> received;  // by edge, as the two below
+    std::map<std::uint32_t, torch::Tensor> arrived;
+    std::map<std::uint32_t, torch::Tensor> leaving;
+  };
+
+  std::uint32_t begin() const { return begin_; }
+  std::uint32_t end() const { return begin_ + static_cast<std::uint32_t>(parts_.size()); }
+  bool last() const { return end() == model_.parts.size(); }
+  const StageEdge& EdgeOf(std::uint32_t edge) const { return plan_.stages.edges[edge]; }
+  double StepSamples() const;
+  Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
+  torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
+  void ForwardPart(Work& work, std::uint32_t micro_batch, std::uint32_t part);
+  void BackwardParts(Work& work);
+  void EvaluateLoss(Work& work, Graph& graph);
+  void ApplyStatistics();
+  double ClipScaleOf();
+
+  const Model& model_;
+  const StepPlan& plan_;
+  std::uint32_t rank_;
+  std::uint32_t begin_ = 0;
+  const std::vector<OutputShape>& shapes_;
+  std::vector<HeldPart*> parts_;
+  std::vector<std::vector<std::uint32_t>> sources_;  // by part of the model: whose outputs it takes
+  StageOptions options_;
+  StageStep step_;
+  StageOutcome outcome_;
+  std::map<std::uint32_t, Work> work_;  // by micro-batch
+  Statistics statistics_;
+  std::vector<float> batch_statistics_;  // of all micro-batches of the step
+  std::vector<float> own_statistics_;    // of this replica's, while they are gathered
+  GradientTree tree_;
+  std::span<float> gradient_;  // the stage's sum, from the last backward pass on
+  std::size_t reduced_ = 0;    // floats of gradient_ whose reduction has begun
+  std::vector<double> own_norms_;
+  std::vector<double> all_norms_;
+};
+
+}  // namespace forebay::train
