@@ -21,8 +21,8 @@ def _anywhere(file):
 
 
 # Where LibTorch is: its tensors are detached from graphs.
-def _without_torch(path):
-    return not path.startswith(("trainer/exec/", "compress/train/"))
+def _without_torch(file):
+    return not file.path.startswith(("trainer/exec/", "compress/train/"))
 
 
 def _agreed(file):
