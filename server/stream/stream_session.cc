@@ -112,8 +112,9 @@ bool StreamSession::TakeWaitedFor(const Job& job, std::span<const ExtentId> exte
   if (held.empty()) return false;
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const auto is_it = [&](const tier::ExtentRef& ref) { return ref->key.extent == extents[i]; };
-    const auto found = i < held.size() && is_it(held[i]) ? held.begin() + i
-                                                         : std::ranges::find_if(held, is_it);
+    const bool in_order = i < held.size() && is_it(held[i]);
+    const auto found = in_order ? held.begin() + static_cast<std::ptrdiff_t>(i)
+                                : std::ranges::find_if(held, is_it);
     if (found == held.end()) {
       refs.clear();
       return false;
