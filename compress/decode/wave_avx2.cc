@@ -286,7 +286,7 @@ class PairLanes {
     alignas(32) std::array<std::uint8_t, kWaveLanes> staying;
     for (std::uint32_t lane = 0; lane < kWaveLanes; ++lane) {
       const bool enters = (lane & ((1U << block_log2) - 1)) == 0;
-      index[lane] = enters ? static_cast<std::uint8_t>(lane >> block_log2) : 0x80;
+      index[lane] = enters ? static_cast<std::uint8_t>(lane >> block_log2) : std::uint8_t{0x80};
       staying[lane] = enters ? 0 : 0xFF;
     }
     fresh_index_ = Load(index.data());
