@@ -122,27 +122,30 @@ class Rounds {
   }
 
  private:
-  // Each thread takes a contiguous share of the parts; the clock runs from the moment all
-  // threads are there to the end of the last.
+  // Each thread takes a contiguous share of the parts; the clock runs from the moment the first
+  // of them begins, after all are there, to the end of the last.
   Result<double> DecodeOnThreads(Entrant& entrant, std::uint32_t threads) {
     const std::size_t parts = entrant.coded->parts();
     std::vector<Status> outcomes(threads);
-    std::barrier ready(static_cast<std::ptrdiff_t>(threads) + 1);
+    std::vector<Clock::time_point> begins(threads);
+    std::vector<Clock::time_point> ends(threads);
+    std::barrier ready(static_cast<std::ptrdiff_t>(threads));
     std::vector<std::jthread> workers;
     for (std::uint32_t index = 0; index < threads; ++index) {
       workers.emplace_back([&, index] {
         const std::size_t first = parts * index / threads;
         const std::size_t last = parts * (index + 1) / threads;
         ready.arrive_and_wait();
+        begins[index] = Clock::now();
         outcomes[index] = entrant.decoders[index]->Decode(first, last - first, out_);
+        ends[index] = Clock::now();
       });
     }
-    ready.arrive_and_wait();
-    const Clock::time_point start = Clock::now();
     for (std::jthread& worker : workers) worker.join();
-    const double seconds = Since(start);
     for (Status& outcome : outcomes) FOREBAY_TRY(std::move(outcome));
-    return seconds;
+    return std::chrono::duration<double>(*std::ranges::max_element(ends) -
+                                         *std::ranges::min_element(begins))
+        .count();
   }
 
   const CodecArray& array_;

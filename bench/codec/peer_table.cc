@@ -31,6 +31,7 @@ constexpr Entry kEntries[] = {
     {"png", [] { return MakePngPeer(); }},
     {"tezip_style", [] { return MakeTezipPeer(kGop); }},
     {"control", [] { return MakeControlPeer(); }},
+    {"control_fast", [] { return MakeFastControlPeer(); }},
 };
 
 }  // namespace

@@ -17,7 +17,9 @@ std::unique_ptr<Peer> MakeX264Peer(const std::string& preset, std::uint32_t gop)
 std::unique_ptr<Peer> MakeFfv1Peer(bool range_coder, std::uint32_t gop);
 std::unique_ptr<Peer> MakePngPeer();
 std::unique_ptr<Peer> MakeTezipPeer(std::uint32_t window);
-std::unique_ptr<Peer> MakeControlPeer();    // arithmetic and copies, for the scaling row
+// Arithmetic and copies, for the scaling row: in the proportions of a codec of 1 GB/s, or of 4.
+std::unique_ptr<Peer> MakeControlPeer();
+std::unique_ptr<Peer> MakeFastControlPeer();
 
 // How Forebay's codec is to be run.
 struct ForebayOptions {
