@@ -73,6 +73,10 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
   request.bucket_bytes = options_.bucket_bytes;
   request.clips = options_.stage.clip_norm > 0;
   FOREBAY_ASSIGN(StepPlan plan, BuildPlan(request));
+  if (trains && options_.keeping) {
+    FOREBAY_ASSIGN(const StepKeeping choices, options_.keeping(plan));
+    FOREBAY_ASSIGN(plan, MoveSaved(plan, choices));
+  }
   FOREBAY_TRY(CheckPlan(plan, {}));
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "trainer/exec/held_part.h"
 #include "trainer/exec/model.h"
 #include "trainer/exec/torch_stage.h"
+#include "trainer/schedule/memory_plan.h"
 #include "trainer/schedule/plan_builder.h"
 #include "trainer/schedule/plan_runner.h"
 
@@ -35,6 +36,9 @@ struct HybridOptions {
   std::uint32_t micro_batches = 1;  // canonical ones of a step
   std::uint64_t bucket_bytes = 4U << 20;
   std::uint64_t timeout_ns = Communicator::kTimeoutNs;
+  // What becomes of saved values under the plan of a layout; the same on every rank. Without it
+  // all are kept.
+  std::function<Result<StepKeeping>(const StepPlan& plan)> keeping = {};
 };
 
 // How the model is laid out over the ranks.

@@ -123,6 +123,20 @@ HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
   return options;
 }
 
+// Parts whose index leaves no rest by `every` are treated so, the others kept.
+HybridOptions Moving(HybridOptions options, ModuleKeeping keeping, std::size_t every) {
+  options.keeping = [=](const StepPlan& plan) -> Result<StepKeeping> {
+    StepKeeping choices = KeepAll(plan, {});
+    for (RankKeeping& rank : choices) {
+      for (std::vector<ModuleKeeping>& parts : rank) {
+        for (std::size_t at = 0; at < parts.size(); at += every) parts[at] = keeping;
+      }
+    }
+    return choices;
+  };
+  return options;
+}
+
 class LayoutIdentity : public ::testing::TestWithParam<int> {
  protected:
   static void SetUpTestSuite() { ASSERT_TRUE(SetTorchThreads(1).has_value()); }
@@ -165,6 +179,27 @@ class LayoutIdentity : public ::testing::TestWithParam<int> {
 
 TEST_P(LayoutIdentity, SgdEndsInTheSameWeights) {
   ExpectSame(OptionsOf(OptimiserKind::kSgd, 0));
+}
+
+TEST_P(LayoutIdentity, RecomputationEndsInTheSameWeights) {
+  const testing::TinyModel tiny = testing::TinyModels()[static_cast<std::size_t>(GetParam())]();
+  const auto parts = static_cast<std::uint32_t>(tiny.model.parts.size());
+  const HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
+  const Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 10};
+  const Course halves{.layouts = {LayoutOf(1, {{0, parts / 2}}, Schedule::kGpipe)}, .steps = 10};
+  const Course switching{.layouts = {LayoutOf(2, {{0}}, Schedule::kGpipe),
+                                     LayoutOf(1, {{0, parts / 3}}, Schedule::k1f1b)},
+                         .switch_every = 4,
+                         .steps = 10};
+  const std::uint64_t kept = Train(tiny, alone, options).digest;
+  for (const std::size_t every : {1U, 2U}) {
+    const HybridOptions moving = Moving(options, {.graph = Keeping::kRecompute}, every);
+    for (const Course& course : {alone, halves, switching}) {
+      EXPECT_EQ(Train(tiny, course, moving).digest, kept)
+          << tiny.model.name << " every " << every << " over "
+          << course.layouts.front().layout.ranks() << " ranks";
+    }
+  }
 }
 
 TEST_P(LayoutIdentity, ClippedAdamWEndsInTheSameWeights) {

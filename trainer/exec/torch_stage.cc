@@ -119,96 +119,116 @@ torch::Tensor TorchStage::ValueOf(Work& work, std::uint32_t part) const {
   return {};
 }
 
-Status TorchStage::Forward(std::uint32_t micro_batch) {
+Status TorchStage::Forward(std::uint32_t micro_batch, std::uint32_t module) {
   return Guarded("forward pass", [&] {
     Work& work = work_[micro_batch];
     if (!statistics_.empty()) {
       statistics_.Begin(std::span(batch_statistics_)
                             .subspan(statistics_.floats() * micro_batch, statistics_.floats()));
     }
+    const bool whole = module == kAllModules;
     const torch::AutoGradMode gradients(plan_.trains);
-    for (std::uint32_t part = begin(); part < end(); ++part) {
-      ForwardPart(work, micro_batch, part);
+    for (std::uint32_t part = whole ? begin() : module; part < (whole ? end() : module + 1);
+         ++part) {
+      ForwardPart(work, part, PassOf(micro_batch, part), false);
     }
   });
 }
 
-void TorchStage::ForwardPart(Work& work, std::uint32_t micro_batch, std::uint32_t part) {
+void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool again) {
   Graph graph;
   if (part == 0) graph.leaves.push_back(work.input);
   for (const std::uint32_t source : sources_[part]) {
     graph.leaves.push_back(ValueOf(work, source).detach().requires_grad_(plan_.trains));
   }
-  Pass pass = PassOf(micro_batch, part);
   graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
-  work.values[part] = graph.root.detach();
-  if (last() && part + 1 == end()) EvaluateLoss(work, graph);
+  // A value that is still there may be on its way to another stage: it stays as it is.
+  if (!again || !work.values.contains(part)) work.values[part] = graph.root.detach();
+  if (last() && part + 1 == end()) EvaluateLoss(work, graph, again);
   if (plan_.trains) work.graphs[part] = std::move(graph);
 }
 
-void TorchStage::EvaluateLoss(Work& work, Graph& graph) {
+void TorchStage::EvaluateLoss(Work& work, Graph& graph, bool again) {
   if (!plan_.trains) {
     const Score score = model_.loss->Evaluate(graph.root, work.target);
     outcome_.score.correct += score.correct;
     outcome_.score.samples += score.samples;
   }
   const torch::Tensor loss = model_.loss->Sum(graph.root, work.target);
-  outcome_.loss_sum += loss.item<double>();
+  if (!again) outcome_.loss_sum += loss.item<double>();
   graph.root = loss / StepSamples();
 }
 
-Status TorchStage::Backward(std::uint32_t micro_batch) {
+// The same draws as before, which are keyed; the statistics are recorded already.
+void TorchStage::Recompute(std::uint32_t micro_batch, std::uint32_t part) {
+  const torch::AutoGradMode gradients(true);
+  Pass pass = PassOf(micro_batch, part);
+  pass.statistics = nullptr;
+  ForwardPart(work_[micro_batch], part, std::move(pass), true);
+}
+
+Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
   return Guarded("backward pass", [&] {
-    std::size_t offset = 0;
-    const std::span<float> leaf = tree_.Leaf();
-    for (HeldPart* part : parts_) {
-      part->CollectGradients(leaf.subspan(offset, part->floats()));
-      offset += part->floats();
+    Work& work = work_[micro_batch];
+    const bool whole = module == kAllModules;
+    if (whole || module + 1 == end()) {
+      std::size_t offset = 0;
+      const std::span<float> leaf = tree_.Leaf();
+      for (HeldPart* part : parts_) {
+        part->CollectGradients(leaf.subspan(offset, part->floats()));
+        offset += part->floats();
+      }
+      SumArrived(work);
     }
-    BackwardParts(work_[micro_batch]);
+    for (std::uint32_t part = whole ? end() : module + 1; part-- > (whole ? begin() : module);) {
+      BackwardPart(work, part);
+    }
+    if (!whole && module != begin()) return;
+    for (auto& [edge, tensor] : work.leaving) tensor = tensor.contiguous();
+    work.sums.clear();
     tree_.Add();
     if (tree_.leaves() == plan_.MicroBatchesPerReplica()) gradient_ = tree_.Finish();
   });
 }
 
-void TorchStage::BackwardParts(Work& work) {
-  std::map<std::uint32_t, torch::Tensor> sums;  // gradients of outputs, by part
-  // What arrived from later stages, last user first.
+// Gradients from later stages, last user first, before those of users in this stage.
+void TorchStage::SumArrived(Work& work) {
   std::vector<std::uint32_t> edges;
   for (const auto& [edge, tensor] : work.arrived) edges.push_back(edge);
   std::ranges::sort(edges, std::greater(), [&](std::uint32_t edge) {
     return EdgeOf(edge).to_modules.back();
   });
   for (const std::uint32_t edge : edges) {
-    AddGradient(sums[EdgeOf(edge).from_module], work.arrived[edge]);
+    AddGradient(work.sums[EdgeOf(edge).from_module], work.arrived[edge]);
   }
-  for (std::uint32_t part = end(); part-- > begin();) {
-    Graph& graph = work.graphs.at(part);
-    if (last() && part + 1 == end()) {
-      torch::autograd::backward({graph.root}, {});
-    } else {
-      torch::autograd::backward({graph.root}, {sums.at(part)});
-    }
-    const std::size_t first = part == 0 ? 1 : 0;  // the micro-batch's input has no gradient
-    for (std::size_t at = 0; at < sources_[part].size(); ++at) {
-      const std::uint32_t source = sources_[part][at];
-      torch::Tensor gradient = graph.leaves[first + at].grad();
-      if (!gradient.defined()) gradient = torch::zeros_like(graph.leaves[first + at]);
-      if (source >= begin()) {
-        AddGradient(sums[source], gradient);
-        continue;
-      }
-      for (const auto& [edge, tensor] : work.received) {
-        const StageEdge& crossed = EdgeOf(edge);
-        if (crossed.from_module == source &&
-            std::ranges::find(crossed.to_modules, part) != crossed.to_modules.end()) {
-          AddGradient(work.leaving[edge], gradient);
-        }
-      }
-    }
-    graph = {};
+}
+
+void TorchStage::BackwardPart(Work& work, std::uint32_t part) {
+  Graph& graph = work.graphs.at(part);
+  if (last() && part + 1 == end()) {
+    torch::autograd::backward({graph.root}, {});
+  } else {
+    torch::autograd::backward({graph.root}, {work.sums.at(part)});
+    work.sums.erase(part);
   }
-  for (auto& [edge, tensor] : work.leaving) tensor = tensor.contiguous();
+  const std::size_t first = part == 0 ? 1 : 0;  // the micro-batch's input has no gradient
+  for (std::size_t at = 0; at < sources_[part].size(); ++at) {
+    const std::uint32_t source = sources_[part][at];
+    torch::Tensor gradient = graph.leaves[first + at].grad();
+    if (!gradient.defined()) gradient = torch::zeros_like(graph.leaves[first + at]);
+    if (source >= begin()) {
+      AddGradient(work.sums[source], gradient);
+      continue;
+    }
+    for (const auto& [edge, tensor] : work.received) {
+      const StageEdge& crossed = EdgeOf(edge);
+      if (crossed.from_module == source &&
+          std::ranges::find(crossed.to_modules, part) != crossed.to_modules.end()) {
+        AddGradient(work.leaving[edge], gradient);
+      }
+    }
+  }
+  graph = {};
 }
 
 Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
@@ -237,7 +257,14 @@ void TorchStage::Release(const Buffer& buffer) {
   switch (buffer.kind) {
     case BufferKind::kInput: work.input = torch::Tensor(); break;
     case BufferKind::kTarget: work.target = torch::Tensor(); break;
-    case BufferKind::kSaved: work.graphs.clear(); break;
+    case BufferKind::kSaved:
+      if (buffer.module == kAllModules) {
+        work.graphs.clear();
+        work.values.clear();
+      }
+      work.graphs.erase(buffer.module);
+      break;
+    case BufferKind::kValue: work.values.erase(buffer.module); break;
     case BufferKind::kReceived: work.received.erase(buffer.edge); break;
     case BufferKind::kOutput: work.values.erase(EdgeOf(buffer.edge).from_module); break;
     case BufferKind::kArrivedGradient: work.arrived.erase(buffer.edge); break;
@@ -282,7 +309,22 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
 
 Status TorchStage::EndCollective(std::uint32_t) { return {}; }
 
-Status TorchStage::Move(Op op, const Buffer&) {
+Status TorchStage::Move(Op op, const Buffer& buffer) {
+  Work& work = work_[buffer.micro_batch];
+  if (op == Op::kDrop && buffer.kind == BufferKind::kSaved) {
+    if (buffer.module == kAllModules) work.graphs.clear();
+    work.graphs.erase(buffer.module);
+    return {};
+  }
+  if (op == Op::kRecompute) {
+    return Guarded("recomputation", [&] {
+      const bool whole = buffer.module == kAllModules;
+      for (std::uint32_t part = whole ? begin() : buffer.module;
+           part < (whole ? end() : buffer.module + 1); ++part) {
+        Recompute(buffer.micro_batch, part);
+      }
+    });
+  }
   return Error(ErrorCode::kUnimplemented,
                fmt::format("{} of saved values", OpName(op)));
 }

@@ -65,8 +65,8 @@ class TorchStage final : public StageWorker {
   const StageOutcome& outcome() const { return outcome_; }
 
   Status Feed(const Buffer& buffer) override;
-  Status Forward(std::uint32_t micro_batch) override;
-  Status Backward(std::uint32_t micro_batch) override;
+  Status Forward(std::uint32_t micro_batch, std::uint32_t module) override;
+  Status Backward(std::uint32_t micro_batch, std::uint32_t module) override;
   Status Update() override;
   Result<std::span<const std::byte>> Outgoing(const Buffer& buffer) override;
   Result<std::span<std::byte>> Incoming(const Buffer& buffer) override;
@@ -90,6 +90,7 @@ class TorchStage final : public StageWorker {
     std::map<std::uint32_t, torch::Tensor> received;  // by edge, as the two below
     std::map<std::uint32_t, torch::Tensor> arrived;
     std::map<std::uint32_t, torch::Tensor> leaving;
+    std::map<std::uint32_t, torch::Tensor> sums;  // gradients of outputs, by part
   };
 
   std::uint32_t begin() const { return begin_; }
@@ -99,9 +100,12 @@ class TorchStage final : public StageWorker {
   double StepSamples() const;
   Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
   torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
-  void ForwardPart(Work& work, std::uint32_t micro_batch, std::uint32_t part);
-  void BackwardParts(Work& work);
-  void EvaluateLoss(Work& work, Graph& graph);
+  // Computes a part and leaves its graph. `pass` says where statistics go.
+  void ForwardPart(Work& work, std::uint32_t part, Pass pass, bool again);
+  void SumArrived(Work& work);
+  void BackwardPart(Work& work, std::uint32_t part);
+  void EvaluateLoss(Work& work, Graph& graph, bool again);
+  void Recompute(std::uint32_t micro_batch, std::uint32_t part);
   void ApplyStatistics();
   double ClipScaleOf();
 

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "trainer/schedule/memory_plan.h"
 #include "trainer/schedule/plan_builder.h"
 
 namespace forebay::train {
@@ -90,6 +92,20 @@ inline RandomCase MakeRandomCase(std::mt19937_64& random) {
   request.bucket_bytes = 1024;
   made.plan = BuildPlan(request).value();
   return made;
+}
+
+// Moves whatever the plan saves, or not.
+inline StepPlan MoveAtRandom(std::mt19937_64& random, const StepPlan& plan) {
+  StepKeeping choices = KeepAll(plan, {});
+  for (RankKeeping& rank : choices) {
+    for (std::vector<ModuleKeeping>& modules : rank) {
+      for (ModuleKeeping& keeping : modules) {
+        keeping.graph = static_cast<Keeping>(random() % 3);
+        keeping.output = static_cast<Keeping>(random() % 2);
+      }
+    }
+  }
+  return MoveSaved(plan, choices).value();
 }
 
 inline StepPlan RandomPlan(std::mt19937_64& random) { return MakeRandomCase(random).plan; }

@@ -3,6 +3,7 @@
 // mixed up changes the result.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -106,50 +107,30 @@ class IntegerWorker final : public StageWorker {
     return {};
   }
 
-  Status Forward(std::uint32_t micro_batch) override {
+  Status Forward(std::uint32_t micro_batch, std::uint32_t module) override {
     Work& work = work_[micro_batch];
-    for (const auto& [edge, bytes] : work.received) {
-      work.values[EdgeOf(edge).from_module] = Load(bytes);
-    }
-    for (std::uint32_t module = begin_; module < end_; ++module) {
-      std::vector<std::uint64_t> taken;
-      if (module == 0) taken.push_back(work.input);
-      for (const std::uint32_t source : model_.SourcesOf(module)) {
-        if (!work.values.contains(source)) return Missing("value");
-        taken.push_back(work.values[source]);
-      }
-      work.values[module] = IntegerModel::Value(module, taken);
+    const bool whole = module == kAllModules;
+    for (std::uint32_t at = whole ? begin_ : module; at < (whole ? end_ : module + 1); ++at) {
+      FOREBAY_TRY(Compute(work, at));
     }
     if (!plan_.trains) evaluated_ = Mix(evaluated_, work.values[end_ - 1]);
     return {};
   }
 
-  Status Backward(std::uint32_t micro_batch) override {
+  Status Backward(std::uint32_t micro_batch, std::uint32_t module) override {
     Work& work = work_[micro_batch];
-    std::map<std::uint32_t, std::uint64_t> gradients;
-    // What each user hands back, as {source, user}.
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> handed;
-    for (const auto& [edge, bytes] : work.arrived) {
-      gradients[EdgeOf(edge).from_module] += Load(bytes);
-    }
-    if (last_) gradients[end_ - 1] += Mix(work.values[end_ - 1], work.target);
-    for (std::uint32_t module = end_; module-- > begin_;) {
-      if (!work.values.contains(module)) return Missing("saved value");
-      sums_[module] += IntegerModel::Parameter(gradients[module], work.values[module]);
-      for (const std::uint32_t source : model_.SourcesOf(module)) {
-        const std::uint64_t back =
-            IntegerModel::Handed(gradients[module], work.values[source]);
-        handed[{source, module}] = back;
-        gradients[source] += back;
+    const bool whole = module == kAllModules;
+    if (whole || module + 1 == end_) {
+      work.gradients.clear();
+      for (const auto& [edge, bytes] : work.arrived) {
+        work.gradients[EdgeOf(edge).from_module] += Load(bytes);
       }
+      if (last_) work.gradients[end_ - 1] += Mix(work.values[end_ - 1], work.target);
     }
-    for (const auto& [edge, bytes] : work.received) {
-      std::uint64_t sum = 0;
-      for (const std::uint32_t user : EdgeOf(edge).to_modules) {
-        sum += handed[{EdgeOf(edge).from_module, user}];
-      }
-      work.leaving[edge] = Store(sum, EdgeOf(edge).bytes);
+    for (std::uint32_t at = whole ? end_ : module + 1; at-- > (whole ? begin_ : module);) {
+      FOREBAY_TRY(GoBack(work, at));
     }
+    work.complete = whole || module == begin_;
     return {};
   }
 
@@ -174,18 +155,30 @@ class IntegerWorker final : public StageWorker {
   }
 
   void Release(const Buffer& buffer) override {
+    if (!work_.contains(buffer.micro_batch)) return;  // ended with the buffer before
     Work& work = work_[buffer.micro_batch];
     switch (buffer.kind) {
-      case BufferKind::kSaved: work.values.clear(); break;
+      case BufferKind::kSaved:
+        if (buffer.module == kAllModules) work.values.clear();
+        if (buffer.module == kAllModules) work.graphs.clear();
+        work.graphs.erase(buffer.module);
+        break;
+      case BufferKind::kValue: work.values.erase(buffer.module); break;
       case BufferKind::kReceived: work.received.erase(buffer.edge); break;
-      case BufferKind::kOutput: work.outputs.erase(buffer.edge); break;
+      case BufferKind::kOutput:
+        work.outputs.erase(buffer.edge);
+        work.values.erase(EdgeOf(buffer.edge).from_module);
+        break;
       case BufferKind::kArrivedGradient: work.arrived.erase(buffer.edge); break;
       case BufferKind::kLeavingGradient: work.leaving.erase(buffer.edge); break;
       default: break;
     }
-    if (!plan_.trains && work.received.empty() && work.outputs.empty()) work.values.clear();
-    if (work.values.empty() && work.received.empty() && work.outputs.empty() &&
-        work.arrived.empty() && work.leaving.empty()) {
+    if (!plan_.trains && work.received.empty() && work.outputs.empty()) {
+      work.values.clear();
+      work.graphs.clear();
+    }
+    if ((work.complete || !plan_.trains) && work.values.empty() && work.graphs.empty() && work.received.empty() &&
+        work.outputs.empty() && work.arrived.empty() && work.leaving.empty()) {
       work_.erase(buffer.micro_batch);
     }
   }
@@ -218,12 +211,21 @@ class IntegerWorker final : public StageWorker {
   }
 
   Status Move(Op op, const Buffer& buffer) override {
+    if (op == Op::kSwapEnd) return {};
     Work& work = work_[buffer.micro_batch];
-    if (op == Op::kSwapOut || op == Op::kDrop) {
-      work.away = std::exchange(work.values, {});
-    } else {
-      work.values = std::exchange(work.away, {});
+    if (buffer.module == kAllModules) {
+      const bool leaves = op == Op::kSwapOut || op == Op::kDrop;
+      (leaves ? work.away : work.graphs) = std::exchange(leaves ? work.graphs : work.away, {});
+      return {};
     }
+    const bool value = buffer.kind == BufferKind::kValue;
+    auto& here = value ? work.values : work.graphs;
+    auto& away = value ? work.away_values : work.away;
+    if (op == Op::kRecompute) return Compute(work, buffer.module);
+    auto& from = op == Op::kSwapIn ? away : here;
+    if (!from.contains(buffer.module)) return Missing("moved value");
+    if (op != Op::kDrop) (op == Op::kSwapIn ? here : away)[buffer.module] = from[buffer.module];
+    from.erase(buffer.module);
     return {};
   }
 
@@ -236,15 +238,57 @@ class IntegerWorker final : public StageWorker {
   struct Work {
     std::uint64_t input = 0;
     std::uint64_t target = 0;
-    std::map<std::uint32_t, std::uint64_t> values;  // by module, received ones included
-    std::map<std::uint32_t, std::uint64_t> away;
+    std::map<std::uint32_t, std::uint64_t> values;  // by module: made here
+    std::map<std::uint32_t, std::uint64_t> graphs;  // by module: its value, as backward needs it
+    std::map<std::uint32_t, std::uint64_t> away;    // graphs on the host
+    std::map<std::uint32_t, std::uint64_t> away_values;
+    std::map<std::uint32_t, std::uint64_t> gradients;  // of outputs, half way backward
     std::map<std::uint32_t, std::vector<std::byte>> received;  // by edge, as all below
     std::map<std::uint32_t, std::vector<std::byte>> outputs;
     std::map<std::uint32_t, std::vector<std::byte>> arrived;
     std::map<std::uint32_t, std::vector<std::byte>> leaving;
+    std::map<std::uint32_t, std::uint64_t> sums;  // of leaving gradients, by edge
+    bool complete = false;                        // all the way back
   };
 
   const StageEdge& EdgeOf(std::uint32_t edge) const { return plan_.stages.edges[edge]; }
+  Result<std::uint64_t> ValueOf(const Work& work, std::uint32_t module) const {
+    const auto made = work.values.find(module);
+    if (made != work.values.end()) return made->second;
+    for (const auto& [edge, bytes] : work.received) {
+      if (EdgeOf(edge).from_module == module) return Load(bytes);
+    }
+    return Missing("value");
+  }
+  Status Compute(Work& work, std::uint32_t module) {
+    std::vector<std::uint64_t> taken;
+    if (module == 0) taken.push_back(work.input);
+    for (const std::uint32_t source : model_.SourcesOf(module)) {
+      FOREBAY_ASSIGN(const std::uint64_t value, ValueOf(work, source));
+      taken.push_back(value);
+    }
+    work.values[module] = IntegerModel::Value(module, taken);
+    work.graphs[module] = work.values[module];
+    return {};
+  }
+  Status GoBack(Work& work, std::uint32_t module) {
+    if (!work.graphs.contains(module)) return Missing("saved value");
+    const std::uint64_t gradient = work.gradients[module];
+    sums_[module] += IntegerModel::Parameter(gradient, work.graphs[module]);
+    for (const std::uint32_t source : model_.SourcesOf(module)) {
+      FOREBAY_ASSIGN(const std::uint64_t value, ValueOf(work, source));
+      const std::uint64_t back = IntegerModel::Handed(gradient, value);
+      work.gradients[source] += back;
+      for (const auto& [edge, bytes] : work.received) {
+        const std::vector<std::uint32_t>& users = EdgeOf(edge).to_modules;
+        if (EdgeOf(edge).from_module != source) continue;
+        if (std::ranges::find(users, module) == users.end()) continue;
+        work.sums[edge] += back;
+        work.leaving[edge] = Store(work.sums[edge], EdgeOf(edge).bytes);
+      }
+    }
+    return {};
+  }
   static Error Missing(const char* what) {
     return Error(ErrorCode::kInternal, std::string("a ") + what + " is missing");
   }

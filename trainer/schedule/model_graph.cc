@@ -49,6 +49,16 @@ std::vector<std::vector<std::uint32_t>> UsersOf(const ModelGraph& graph) {
   return users;
 }
 
+std::vector<std::uint32_t> SourcesOf(const ModelGraph& graph, std::uint32_t module) {
+  std::vector<std::uint32_t> sources;
+  if (module > 0) sources.push_back(module - 1);
+  for (const SkipEdge& skip : graph.skips) {
+    if (skip.to == module) sources.push_back(skip.from);
+  }
+  std::ranges::sort(sources);
+  return sources;
+}
+
 std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
                                      const std::vector<std::uint32_t>& stage_of) {
   const std::vector<std::vector<std::uint32_t>> users = UsersOf(graph);
@@ -110,8 +120,21 @@ Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& spli
     stage.parameter_bytes += profile.parameter_bytes;
     stage.saved_bytes += profile.saved_bytes;
     stage.statistics_bytes += profile.statistics_bytes;
+    if (stage.modules.empty()) stage.first_module = module;
+    stage.modules.push_back(
+        {.forward_ns = profile.forward_ns,
+         .backward_ns = profile.backward_ns,
+         .graph_bytes = profile.saved_bytes - std::min(profile.saved_bytes, profile.output_bytes),
+         .output_bytes = profile.output_bytes,
+         .sources = SourcesOf(graph, module)});
   }
   cut.edges = CrossingEdges(graph, stage_of);
+  for (std::uint32_t module = 0; module < modules; ++module) {
+    if (std::ranges::find(cut.edges, module, &StageEdge::from_module) == cut.edges.end()) continue;
+    const ModuleProfile& profile = graph.modules[module];
+    cut.stages[stage_of[module]].saved_bytes -= std::min(profile.saved_bytes,
+                                                         profile.output_bytes);
+  }
   return cut;
 }
 

@@ -17,7 +17,9 @@ struct ModuleProfile {
   std::uint64_t forward_ns = 0;
   std::uint64_t backward_ns = 0;
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t saved_bytes = 0;   // kept from forward to backward, the module's input included
+  // Kept from forward to backward: what autograd saves and the output, without the inputs, which
+  // are other modules' outputs.
+  std::uint64_t saved_bytes = 0;
   std::uint64_t output_bytes = 0;  // handed to the next module
   // Buffers that follow the parameters (running statistics), all-gathered once a step.
   std::uint64_t statistics_bytes = 0;
@@ -59,12 +61,41 @@ struct StageEdge {
   std::vector<std::uint32_t> to_modules = {};  // the users that this edge serves, ascending
 };
 
+// A module of a stage, for those who move what it saves.
+struct StageModule {
+  std::uint64_t forward_ns = 0;
+  std::uint64_t backward_ns = 0;
+  std::uint64_t graph_bytes = 0;   // kept for backward besides inputs and output
+  std::uint64_t output_bytes = 0;
+  std::vector<std::uint32_t> sources = {};  // the modules whose outputs it takes, ascending
+};
+
 struct StageCost {
   std::uint64_t forward_ns = 0;
   std::uint64_t backward_ns = 0;
   std::uint64_t parameter_bytes = 0;
-  std::uint64_t saved_bytes = 0;
+  std::uint64_t saved_bytes = 0;  // without outputs that leave the stage: they are sent from where
+                                  // they are, and have buffers of their own
   std::uint64_t statistics_bytes = 0;
+  std::uint32_t first_module = 0;
+  std::vector<StageModule> modules;
+
+  std::uint32_t EndModule() const {
+    return first_module + static_cast<std::uint32_t>(modules.size());
+  }
+  bool Has(std::uint32_t module) const {
+    return module >= first_module && module < EndModule();
+  }
+  const StageModule& Module(std::uint32_t module) const {
+    return modules.at(module - first_module);
+  }
+  // Of one module of the stage, or of all with kAllModules, which no stage has.
+  std::uint64_t ForwardNs(std::uint32_t module) const {
+    return Has(module) ? Module(module).forward_ns : forward_ns;
+  }
+  std::uint64_t BackwardNs(std::uint32_t module) const {
+    return Has(module) ? Module(module).backward_ns : backward_ns;
+  }
 };
 
 struct StageGraph {

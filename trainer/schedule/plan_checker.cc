@@ -11,7 +11,7 @@
 namespace forebay::train {
 namespace {
 
-enum class Life : std::uint8_t { kAbsent, kLive, kLeaving, kSwapped, kDropped };
+enum class Life : std::uint8_t { kAbsent, kLive, kLeaving, kSwapping, kSwapped, kDropped };
 
 // Clock[q]: that many instructions of rank q are known to be done. A vector clock (Mattern, 1989)
 // tells which sends have gone out whatever the timing: those whose receives lie in the past.
@@ -98,6 +98,7 @@ class Execution {
   Status Execute(std::uint32_t rank);
   void Synchronise(std::uint32_t rank);
   void LetGo(std::uint32_t rank);
+  Status NeedAndMake(std::uint32_t rank, std::size_t first_need);
   Status UseBuffers(std::uint32_t rank);
   Status Move(std::uint32_t rank, Life from, Life to);
   void Free(std::uint32_t rank, std::uint32_t buffer);
@@ -156,8 +157,14 @@ Status Execution::Execute(std::uint32_t rank) {
   Synchronise(rank);
   LetGo(rank);
   switch (current.op) {
-    case Op::kSwapOut: FOREBAY_TRY(Move(rank, Life::kLive, Life::kSwapped)); break;
-    case Op::kSwapIn: FOREBAY_TRY(Move(rank, Life::kSwapped, Life::kLive)); break;
+    case Op::kSwapOut: FOREBAY_TRY(Move(rank, Life::kLive, Life::kSwapping)); break;
+    case Op::kSwapEnd: FOREBAY_TRY(Move(rank, Life::kSwapping, Life::kSwapped)); break;
+    case Op::kSwapIn: {
+      // It may still be on its way out, and turns back when it has gone.
+      const bool gone = state.lives[current.needs.front()] != Life::kSwapping;
+      FOREBAY_TRY(Move(rank, gone ? Life::kSwapped : Life::kSwapping, Life::kLive));
+      break;
+    }
     case Op::kDrop: FOREBAY_TRY(Move(rank, Life::kLive, Life::kDropped)); break;
     case Op::kRecompute: FOREBAY_TRY(Move(rank, Life::kDropped, Life::kLive)); break;
     default: FOREBAY_TRY(UseBuffers(rank)); break;
@@ -184,11 +191,13 @@ void Execution::LetGo(std::uint32_t rank) {
   std::erase_if(state.leaving, gone);
 }
 
-Status Execution::UseBuffers(std::uint32_t rank) {
+Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
-  for (const std::uint32_t buffer : current.needs) {
-    if (state.lives[buffer] != Life::kLive) return Fault(rank, "a buffer it needs is not there");
+  for (std::size_t at = first_need; at < current.needs.size(); ++at) {
+    if (state.lives[current.needs[at]] != Life::kLive) {
+      return Fault(rank, "a buffer it needs is not there");
+    }
   }
   for (const std::uint32_t buffer : current.makes) {
     if (state.lives[buffer] != Life::kAbsent) {
@@ -198,6 +207,13 @@ Status Execution::UseBuffers(std::uint32_t rank) {
     state.live_bytes += BytesOf(rank, buffer);
   }
   state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
+  return {};
+}
+
+Status Execution::UseBuffers(std::uint32_t rank) {
+  RankState& state = ranks_[rank];
+  const Instruction& current = Current(rank);
+  FOREBAY_TRY(NeedAndMake(rank, 0));
   for (const std::uint32_t buffer : current.frees) {
     if (state.lives[buffer] != Life::kLive) return Fault(rank, "a buffer it frees is not there");
     if (current.op == Op::kSend) {
@@ -217,18 +233,16 @@ Status Execution::UseBuffers(std::uint32_t rank) {
 Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
-  for (std::size_t at = 1; at < current.needs.size(); ++at) {
-    if (state.lives[current.needs[at]] != Life::kLive) {
-      return Fault(rank, "a buffer it needs is not there");
-    }
-  }
   const std::uint32_t buffer = current.needs.front();
   if (state.lives[buffer] != from) return Fault(rank, "the buffer is in another state");
+  FOREBAY_TRY(NeedAndMake(rank, 1));
   const std::uint64_t bytes = BytesOf(rank, buffer);
-  if (to == Life::kLive) state.live_bytes += bytes;
-  if (from == Life::kLive) state.live_bytes -= bytes;
-  if (to == Life::kSwapped) state.host_bytes += bytes;
-  if (from == Life::kSwapped) state.host_bytes -= bytes;
+  const auto here = [](Life life) { return life == Life::kLive || life == Life::kSwapping; };
+  const auto there = [](Life life) { return life == Life::kSwapped || life == Life::kSwapping; };
+  if (here(to) && !here(from)) state.live_bytes += bytes;
+  if (here(from) && !here(to)) state.live_bytes -= bytes;
+  if (there(to) && !there(from)) state.host_bytes += bytes;
+  if (there(from) && !there(to)) state.host_bytes -= bytes;
   state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
   state.peak_host_bytes = std::max(state.peak_host_bytes, state.host_bytes);
   state.lives[buffer] = to;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -104,12 +105,53 @@ Status CheckMessage(const RankView& view, std::size_t at, const Instruction& ins
 bool MayMake(Op op, BufferKind kind) {
   switch (op) {
     case Op::kFeed: return kind == BufferKind::kInput || kind == BufferKind::kTarget;
-    case Op::kForward: return kind == BufferKind::kSaved || kind == BufferKind::kOutput;
+    case Op::kForward:
+      return kind == BufferKind::kSaved || kind == BufferKind::kOutput ||
+             kind == BufferKind::kValue;
     case Op::kBackward: return kind == BufferKind::kLeavingGradient;
+    case Op::kRecompute: return kind == BufferKind::kValue;
     case Op::kReceive:
       return kind == BufferKind::kReceived || kind == BufferKind::kArrivedGradient;
     default: return false;
   }
+}
+
+// A move is of one buffer; a recomputation also makes the module's output again.
+Status CheckMove(const RankView& view, std::size_t at, const Instruction& instruction) {
+  const bool swaps = instruction.op == Op::kSwapOut || instruction.op == Op::kSwapEnd ||
+                     instruction.op == Op::kSwapIn;
+  const Buffer* moved = instruction.needs.empty()
+                            ? nullptr
+                            : &view.program().buffers[instruction.needs.front()];
+  if (moved == nullptr || !(moved->kind == BufferKind::kSaved ||
+                            (swaps && moved->kind == BufferKind::kValue))) {
+    return view.Fault(at, "only what is saved for backward is moved or dropped");
+  }
+  if (!view.Owns(moved->micro_batch)) {
+    return view.Fault(at, "the micro-batch is another replica's");
+  }
+  for (const std::uint32_t made : instruction.makes) {
+    const Buffer& buffer = view.program().buffers[made];
+    if (buffer.module != moved->module || buffer.micro_batch != moved->micro_batch) {
+      return view.Fault(at, "it makes a buffer that is not its own");
+    }
+  }
+  return {};
+}
+
+// The module whose output an edge carries; kAllModules where there is no such edge.
+std::uint32_t CarriedBy(const RankView& view, std::uint32_t edge) {
+  const std::vector<StageEdge>& edges = view.plan.stages.edges;
+  return edge < edges.size() ? edges[edge].from_module : kAllModules;
+}
+
+// A module's buffers are made by that module's instruction.
+bool MakesOfOther(const RankView& view, const Instruction& instruction, const Buffer& buffer) {
+  if (buffer.kind == BufferKind::kSaved || buffer.kind == BufferKind::kValue) {
+    return buffer.module != instruction.module;
+  }
+  return buffer.kind == BufferKind::kOutput && instruction.module != kAllModules &&
+         CarriedBy(view, buffer.edge) != instruction.module;
 }
 
 Status CheckInstruction(const RankView& view, std::size_t at, const Instruction& instruction) {
@@ -117,8 +159,11 @@ Status CheckInstruction(const RankView& view, std::size_t at, const Instruction&
   for (const std::uint32_t made : instruction.makes) {
     const Buffer& buffer = view.program().buffers[made];
     if (!MayMake(instruction.op, buffer.kind) ||
-        buffer.micro_batch != instruction.micro_batch) {
+        (instruction.op != Op::kRecompute && buffer.micro_batch != instruction.micro_batch)) {
       return view.Fault(at, "it makes a buffer that is not its own");
+    }
+    if (instruction.op == Op::kForward && MakesOfOther(view, instruction, buffer)) {
+      return view.Fault(at, "it makes a buffer of another module");
     }
   }
   if (IsMessage(instruction.op)) return CheckMessage(view, at, instruction);
@@ -133,12 +178,10 @@ Status CheckInstruction(const RankView& view, std::size_t at, const Instruction&
     }
     return {};
   }
-  const bool moves = instruction.op == Op::kSwapOut || instruction.op == Op::kSwapIn ||
-                     instruction.op == Op::kDrop || instruction.op == Op::kRecompute;
-  if (moves && (instruction.needs.empty() ||
-                view.program().buffers[instruction.needs.front()].kind != BufferKind::kSaved)) {
-    return view.Fault(at, "only what is saved for backward is moved or dropped");
-  }
+  const bool moves = instruction.op == Op::kSwapOut || instruction.op == Op::kSwapEnd ||
+                     instruction.op == Op::kSwapIn || instruction.op == Op::kDrop ||
+                     instruction.op == Op::kRecompute;
+  if (moves) return CheckMove(view, at, instruction);
   if (instruction.op != Op::kUpdate && !view.Owns(instruction.micro_batch)) {
     return view.Fault(at, "the micro-batch is another replica's");
   }
@@ -146,34 +189,86 @@ Status CheckInstruction(const RankView& view, std::size_t at, const Instruction&
 }
 
 // Counts the buffers of that kind and micro-batch among those an instruction needs.
-std::size_t CountNeeds(const RankView& view, const Instruction& instruction, BufferKind kind) {
+std::size_t CountNeeds(const RankView& view, const Instruction& instruction, BufferKind kind,
+                       std::uint32_t micro_batch) {
   return static_cast<std::size_t>(
       std::ranges::count_if(instruction.needs, [&](std::uint32_t index) {
         const Buffer& buffer = view.program().buffers[index];
-        return buffer.kind == kind && buffer.micro_batch == instruction.micro_batch;
+        return buffer.kind == kind && buffer.micro_batch == micro_batch;
       }));
 }
 
-Status CheckInputs(const RankView& view, std::size_t at, const Instruction& instruction) {
-  const std::uint32_t stage = view.stage();
-  const std::vector<StageEdge>& edges = view.plan.stages.edges;
-  const auto arriving = static_cast<std::size_t>(std::ranges::count(
-      edges, stage, &StageEdge::to_stage));
-  const auto leaving = static_cast<std::size_t>(std::ranges::count(
-      edges, stage, &StageEdge::from_stage));
-  const bool backward = instruction.op == Op::kBackward;
-  const bool first = stage == 0;
-  const bool last = stage + 1 == view.plan.layout.stages;
-  if (CountNeeds(view, instruction, BufferKind::kReceived) != arriving ||
-      CountNeeds(view, instruction, BufferKind::kInput) != (first ? 1U : 0U) ||
-      CountNeeds(view, instruction, BufferKind::kTarget) != (last ? 1U : 0U)) {
-    return view.Fault(at, "it does not wait for all of its inputs");
+// What computing one module, or with kAllModules a whole stage, needs.
+struct Computation {
+  std::uint32_t module = kAllModules;
+  std::uint32_t micro_batch = 0;
+  bool backward = false;
+};
+
+// Whether `instruction` waits for a module's output, which is kept by itself or sent from here.
+bool NeedsOutput(const RankView& view, const Instruction& instruction, std::uint32_t module,
+                 std::uint32_t micro_batch) {
+  return std::ranges::any_of(instruction.needs, [&](std::uint32_t index) {
+    const Buffer& buffer = view.program().buffers[index];
+    if (buffer.micro_batch != micro_batch) return false;
+    return (buffer.kind == BufferKind::kValue && buffer.module == module) ||
+           (buffer.kind == BufferKind::kOutput && CarriedBy(view, buffer.edge) == module);
+  });
+}
+
+// Outputs of the modules of this stage that `wanted.module` takes.
+Status CheckSources(const RankView& view, std::size_t at, const Instruction& instruction,
+                    const Computation& wanted) {
+  const StageCost& stage = view.plan.stages.stages[view.stage()];
+  for (const std::uint32_t source : stage.Module(wanted.module).sources) {
+    if (stage.Has(source) && !NeedsOutput(view, instruction, source, wanted.micro_batch)) {
+      return view.Fault(at, "it does not wait for all of its inputs");
+    }
   }
-  if (backward && (CountNeeds(view, instruction, BufferKind::kSaved) == 0 ||
-                   CountNeeds(view, instruction, BufferKind::kArrivedGradient) != leaving)) {
+  if (!wanted.backward) return {};
+  const bool saved = std::ranges::any_of(instruction.needs, [&](std::uint32_t index) {
+    const Buffer& buffer = view.program().buffers[index];
+    return buffer.kind == BufferKind::kSaved && buffer.module == wanted.module &&
+           buffer.micro_batch == wanted.micro_batch;
+  });
+  if (!saved || !NeedsOutput(view, instruction, wanted.module, wanted.micro_batch)) {
     return view.Fault(at, "it does not wait for all of its gradients and saved values");
   }
   return {};
+}
+
+Status CheckInputs(const RankView& view, std::size_t at, const Instruction& instruction,
+                   const Computation& wanted) {
+  const StageCost& cost = view.plan.stages.stages[view.stage()];
+  const std::vector<StageEdge>& edges = view.plan.stages.edges;
+  const bool whole = wanted.module == kAllModules;
+  const auto arriving = static_cast<std::size_t>(
+      std::ranges::count_if(edges, [&](const StageEdge& edge) {
+        return edge.to_stage == view.stage() &&
+               (whole || std::ranges::find(edge.to_modules, wanted.module) !=
+                             edge.to_modules.end());
+      }));
+  // Gradients of all outputs are summed, last user first, before the first module goes backward.
+  const bool sums = whole || wanted.module + 1 == cost.EndModule();
+  const auto leaving = static_cast<std::size_t>(
+      std::ranges::count_if(edges, [&](const StageEdge& edge) {
+        return edge.from_stage == view.stage() &&
+               (sums || edge.from_module == wanted.module);
+      }));
+  const bool first = view.stage() == 0 && (whole || wanted.module == 0);
+  const bool last = view.stage() + 1 == view.plan.layout.stages && sums;
+  const auto needs = [&](BufferKind kind) {
+    return CountNeeds(view, instruction, kind, wanted.micro_batch);
+  };
+  if (needs(BufferKind::kReceived) != arriving || needs(BufferKind::kInput) != (first ? 1U : 0U) ||
+      needs(BufferKind::kTarget) != (last ? 1U : 0U)) {
+    return view.Fault(at, "it does not wait for all of its inputs");
+  }
+  if (wanted.backward && (needs(BufferKind::kSaved) == 0 ||
+                          needs(BufferKind::kArrivedGradient) != leaving)) {
+    return view.Fault(at, "it does not wait for all of its gradients and saved values");
+  }
+  return whole ? Status() : CheckSources(view, at, instruction, wanted);
 }
 
 // Sums that begin before all of their parts are there are wrong without anybody noticing.
@@ -203,29 +298,99 @@ Status CheckSums(const RankView& view) {
   return {};
 }
 
+// Follows the passes of one rank: each of its micro-batches goes once forward and once backward,
+// all modules at a time or one by one in order.
+class PassCount {
+ public:
+  explicit PassCount(const RankView& view)
+      : view_(view),
+        stage_(view.plan.stages.stages[view.stage()]),
+        forward_(view.plan.MicroBatchesPerReplica()),
+        backward_(forward_.size()) {}
+
+  Status Count(std::size_t at, const Instruction& instruction) {
+    const bool backward = instruction.op == Op::kBackward;
+    Progress& progress = Of(backward, instruction.micro_batch);
+    const auto modules = static_cast<std::uint32_t>(stage_.modules.size());
+    if (backward && open_ && *open_ != instruction.micro_batch) {
+      return view_.Fault(at, "another micro-batch is half way backward");
+    }
+    if (instruction.module == kAllModules) {
+      if (progress.modules != 0) return view_.Fault(at, "some of its modules are computed");
+      ++progress.times;
+      return {};
+    }
+    const std::uint32_t next = backward ? stage_.EndModule() - 1 - progress.modules
+                                        : stage_.first_module + progress.modules;
+    if (!stage_.Has(instruction.module) || instruction.module != next) {
+      return view_.Fault(at, "its modules are not computed in order");
+    }
+    const bool ends = ++progress.modules == modules;
+    if (backward) open_ = instruction.micro_batch;
+    if (!ends) return {};
+    open_.reset();
+    progress = {.times = progress.times + 1, .modules = 0};
+    return {};
+  }
+
+  Status Finish() const {
+    const std::uint32_t wanted = view_.plan.trains ? 1 : 0;
+    for (std::uint32_t index = 0; index < forward_.size(); ++index) {
+      if (forward_[index].times == 1 && backward_[index].times == wanted &&
+          forward_[index].modules == 0 && backward_[index].modules == 0) {
+        continue;
+      }
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("rank {}: micro-batch {} is computed {} times forward and {} "
+                               "times backward instead of 1 and {}",
+                               view_.rank, view_.first_micro_batch() + index,
+                               forward_[index].times, backward_[index].times, wanted));
+    }
+    return {};
+  }
+
+ private:
+  struct Progress {
+    std::uint32_t times = 0;
+    std::uint32_t modules = 0;  // of a pass that is not complete
+  };
+  Progress& Of(bool backward, std::uint32_t micro_batch) {
+    return (backward ? backward_ : forward_)[micro_batch - view_.first_micro_batch()];
+  }
+
+  const RankView& view_;
+  const StageCost& stage_;
+  std::vector<Progress> forward_;
+  std::vector<Progress> backward_;
+  std::optional<std::uint32_t> open_;  // the micro-batch that is half way backward
+};
+
 Status CheckRankWork(const RankView& view) {
-  const std::uint32_t share = view.plan.MicroBatchesPerReplica();
-  std::vector<std::uint32_t> forward(share);
-  std::vector<std::uint32_t> backward(share);
+  PassCount passes(view);
   std::size_t updates = 0;
   const std::vector<Instruction>& list = view.program().instructions;
   for (std::size_t at = 0; at < list.size(); ++at) {
     const Op op = list[at].op;
     if (updates > 0) return view.Fault(at, "it comes after the update");
     if (op == Op::kUpdate) ++updates;
-    if (op != Op::kForward && op != Op::kBackward) continue;
-    ++(op == Op::kForward ? forward : backward)[list[at].micro_batch - view.first_micro_batch()];
-    FOREBAY_TRY(CheckInputs(view, at, list[at]));
+    if (op == Op::kForward || op == Op::kBackward) {
+      FOREBAY_TRY(passes.Count(at, list[at]));
+      FOREBAY_TRY(CheckInputs(view, at, list[at],
+                              {.module = list[at].module,
+                               .micro_batch = list[at].micro_batch,
+                               .backward = op == Op::kBackward}));
+    } else if (op == Op::kRecompute) {
+      const Buffer& again = view.program().buffers[list[at].needs.front()];
+      if (again.module == kAllModules) continue;  // the inputs stay until backward needs them
+      if (!view.plan.stages.stages[view.stage()].Has(again.module)) {
+        return view.Fault(at, "the module is another stage's");
+      }
+      FOREBAY_TRY(CheckInputs(view, at, list[at],
+                              {.module = again.module, .micro_batch = again.micro_batch}));
+    }
   }
+  FOREBAY_TRY(passes.Finish());
   const std::uint32_t wanted = view.plan.trains ? 1 : 0;
-  for (std::uint32_t index = 0; index < share; ++index) {
-    if (forward[index] == 1 && backward[index] == wanted) continue;
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("rank {}: micro-batch {} is computed {} times forward and {} times "
-                             "backward instead of 1 and {}",
-                             view.rank, view.first_micro_batch() + index, forward[index],
-                             backward[index], wanted));
-  }
   if (updates != wanted) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("rank {}: {} updates instead of {}", view.rank, updates, wanted));
@@ -243,7 +408,7 @@ struct ChannelEnds {
 
 std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_t at) {
   return fmt::format("rank {} instruction {} ({})", rank, at,
-                     Describe(plan, plan.programs[rank].instructions[at]));
+                     Describe(plan, rank, plan.programs[rank].instructions[at]));
 }
 
 Status CheckPieces(const StepPlan& plan) {

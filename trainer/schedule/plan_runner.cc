@@ -77,10 +77,15 @@ Status PlanRunner::Execute(const Instruction& instruction) {
     }
     case Op::kCollectiveEnd: return EndCollective(instruction);
     case Op::kFeed: return worker_.Feed(BufferAt(instruction.makes.front()));
-    case Op::kForward: FOREBAY_TRY(worker_.Forward(instruction.micro_batch)); break;
-    case Op::kBackward: FOREBAY_TRY(worker_.Backward(instruction.micro_batch)); break;
+    case Op::kForward:
+      FOREBAY_TRY(worker_.Forward(instruction.micro_batch, instruction.module));
+      break;
+    case Op::kBackward:
+      FOREBAY_TRY(worker_.Backward(instruction.micro_batch, instruction.module));
+      break;
     case Op::kUpdate: return worker_.Update();
     case Op::kSwapOut:
+    case Op::kSwapEnd:
     case Op::kSwapIn:
     case Op::kDrop:
     case Op::kRecompute:
@@ -163,6 +168,7 @@ void PlanRunner::Account(const Instruction& instruction, std::uint64_t ns) {
     case Op::kReceive: report_.times.wait_message_ns += ns; break;
     case Op::kCollectiveEnd: report_.times.wait_collective_ns += ns; break;
     case Op::kSwapOut:
+    case Op::kSwapEnd:
     case Op::kSwapIn: report_.times.wait_swap_ns += ns; break;
     default: report_.times.other_ns += ns; break;
   }

@@ -161,6 +161,18 @@ TEST(PlanRunnerTest, SwappedAndDroppedValuesComeBack) {
   }
 }
 
+TEST(PlanRunnerTest, MovedModulesComputeTheSame) {
+  std::mt19937_64 random(41);
+  for (int round = 0; round < 300; ++round) {
+    RandomCase made = MakeRandomCase(random);
+    if (!made.plan.trains) continue;
+    made.plan = MoveAtRandom(random, made.plan);
+    ASSERT_TRUE(CheckPlan(made.plan, {}).has_value());
+    ExpectSums(made, RunOnce(made));
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "round " << round;
+  }
+}
+
 TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
   const RandomCase made = CaseOf(EvenChain(4), {{0, 2}}, 2, 4, Schedule::k1f1b);
   const Outcome outcome = RunOnce(made);
@@ -203,11 +215,13 @@ class FailingWorker final : public StageWorker {
  public:
   explicit FailingWorker(StageWorker& worker) : worker_(worker) {}
   Status Feed(const Buffer& buffer) override { return worker_.Feed(buffer); }
-  Status Forward(std::uint32_t micro_batch) override {
+  Status Forward(std::uint32_t micro_batch, std::uint32_t module) override {
     if (micro_batch == 1) return Error(ErrorCode::kInternal, "out of luck");
-    return worker_.Forward(micro_batch);
+    return worker_.Forward(micro_batch, module);
   }
-  Status Backward(std::uint32_t micro_batch) override { return worker_.Backward(micro_batch); }
+  Status Backward(std::uint32_t micro_batch, std::uint32_t module) override {
+    return worker_.Backward(micro_batch, module);
+  }
   Status Update() override { return worker_.Update(); }
   Result<std::span<const std::byte>> Outgoing(const Buffer& buffer) override {
     return worker_.Outgoing(buffer);

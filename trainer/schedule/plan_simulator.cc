@@ -164,9 +164,14 @@ std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
   const std::uint32_t stage = plan_.layout.StageOf(rank);
   const StageCost& cost = plan_.stages.stages[stage];
   switch (current.op) {
-    case Op::kForward: return Compute(begin_ns, cost.forward_ns, state.times.compute_ns);
-    case Op::kBackward: return Compute(begin_ns, cost.backward_ns, state.times.compute_ns);
-    case Op::kRecompute: return Compute(begin_ns, cost.forward_ns, state.times.recompute_ns);
+    case Op::kForward:
+      return Compute(begin_ns, cost.ForwardNs(current.module), state.times.compute_ns);
+    case Op::kBackward:
+      return Compute(begin_ns, cost.BackwardNs(current.module), state.times.compute_ns);
+    case Op::kRecompute: {
+      const Buffer& again = plan_.programs[rank].buffers[current.needs.front()];
+      return Compute(begin_ns, cost.ForwardNs(again.module), state.times.recompute_ns);
+    }
     case Op::kFeed: return Compute(begin_ns, costs_.feed_ns, state.times.other_ns);
     case Op::kUpdate: {
       const std::uint64_t ns = stage < costs_.update_ns.size() ? costs_.update_ns[stage] : 0;
@@ -191,6 +196,7 @@ std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
                        state.times.wait_collective_ns);
     case Op::kSwapOut: Swap(rank, true); return begin_ns;
     case Op::kSwapIn: Swap(rank, false); return begin_ns;
+    case Op::kSwapEnd: return begin_ns;  // has waited for its buffer
     case Op::kDrop: return begin_ns;
   }
   return begin_ns;
@@ -294,7 +300,7 @@ std::string ToChromeTrace(const StepPlan& plan, const std::vector<PlanSpan>& spa
   nlohmann::json events = nlohmann::json::array();
   for (const PlanSpan& span : spans) {
     const Instruction& instruction = plan.programs[span.rank].instructions[span.instruction];
-    events.push_back({{"name", Describe(plan, instruction)},
+    events.push_back({{"name", Describe(plan, span.rank, instruction)},
                       {"cat", OpName(instruction.op)},
                       {"ph", "X"},
                       {"pid", 0},

@@ -21,8 +21,10 @@ class StageWorker {
 
   // Takes the input or the target of a micro-batch from the feed.
   virtual Status Feed(const Buffer& buffer) = 0;
-  virtual Status Forward(std::uint32_t micro_batch) = 0;
-  virtual Status Backward(std::uint32_t micro_batch) = 0;
+  // `module`: of the model; kAllModules: all that the stage has. Those of one micro-batch come in
+  // order, one by one, and no other micro-batch goes backward in between.
+  virtual Status Forward(std::uint32_t micro_batch, std::uint32_t module) = 0;
+  virtual Status Backward(std::uint32_t micro_batch, std::uint32_t module) = 0;
   virtual Status Update() = 0;
 
   // The bytes of a message that leaves: an output or the gradient of what was received. They stay
@@ -38,7 +40,8 @@ class StageWorker {
                                                                     const CollectiveTag& tag) = 0;
   virtual Status EndCollective(std::uint32_t id) = 0;
 
-  // kSwapOut, kSwapIn, kDrop or kRecompute of a saved buffer.
+  // kSwapOut, kSwapEnd, kSwapIn, kDrop or kRecompute of a saved buffer; swaps also of a value.
+  // Transfers may go on after the call: kSwapEnd waits, and so does whoever needs the buffer.
   virtual Status Move(Op op, const Buffer& buffer) = 0;
 };
 

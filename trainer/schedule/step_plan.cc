@@ -29,6 +29,22 @@ std::string DescribeMessage(const StepPlan& plan, const Instruction& instruction
                      edge, instruction.micro_batch, sends ? "to" : "from", instruction.peer);
 }
 
+std::string ModuleName(std::uint32_t module) {
+  return module == kAllModules ? std::string() : fmt::format(" module {}", module);
+}
+
+std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
+                         const Instruction& instruction) {
+  const std::vector<Buffer>& buffers = plan.programs.at(rank).buffers;
+  if (instruction.needs.empty() || instruction.needs.front() >= buffers.size()) {
+    return fmt::format("{} of an unknown buffer", OpName(instruction.op));
+  }
+  const Buffer& buffer = buffers[instruction.needs.front()];
+  return fmt::format("{} {}{} micro-batch {} ({} bytes)", OpName(instruction.op),
+                     buffer.kind == BufferKind::kValue ? "output" : "saved",
+                     ModuleName(buffer.module), buffer.micro_batch, buffer.bytes);
+}
+
 }  // namespace
 
 std::string_view OpName(Op op) {
@@ -41,6 +57,7 @@ std::string_view OpName(Op op) {
     case Op::kCollectiveBegin: return "BEGIN";
     case Op::kCollectiveEnd: return "END";
     case Op::kSwapOut: return "SWAPOUT";
+    case Op::kSwapEnd: return "SWAPEND";
     case Op::kSwapIn: return "SWAPIN";
     case Op::kDrop: return "DROP";
     case Op::kRecompute: return "RECOMP";
@@ -49,7 +66,7 @@ std::string_view OpName(Op op) {
   return "?";
 }
 
-std::string Describe(const StepPlan& plan, const Instruction& instruction) {
+std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction) {
   switch (instruction.op) {
     case Op::kSend:
     case Op::kReceive: return DescribeMessage(plan, instruction);
@@ -65,8 +82,14 @@ std::string Describe(const StepPlan& plan, const Instruction& instruction) {
                          collective.bytes);
     }
     case Op::kUpdate: return std::string(OpName(instruction.op));
+    case Op::kSwapOut:
+    case Op::kSwapEnd:
+    case Op::kSwapIn:
+    case Op::kDrop:
+    case Op::kRecompute: return DescribeMove(plan, rank, instruction);
     default:
-      return fmt::format("{} micro-batch {}", OpName(instruction.op), instruction.micro_batch);
+      return fmt::format("{}{} micro-batch {}", OpName(instruction.op),
+                         ModuleName(instruction.module), instruction.micro_batch);
   }
 }
 
@@ -78,7 +101,7 @@ std::string ToText(const StepPlan& plan) {
     const std::vector<Instruction>& instructions = plan.programs[rank].instructions;
     for (std::size_t at = 0; at < instructions.size(); ++at) {
       fmt::format_to(std::back_inserter(text), "  {:4} {}\n", at,
-                     Describe(plan, instructions[at]));
+                     Describe(plan, static_cast<std::uint32_t>(rank), instructions[at]));
     }
   }
   return text;

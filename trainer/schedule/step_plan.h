@@ -35,8 +35,9 @@ enum class Op : std::uint8_t {
   kReceive,          // waits until the message is there
   kCollectiveBegin,  // begins; never waits
   kCollectiveEnd,    // waits until every member has begun
-  kSwapOut,          // moves a saved buffer to the host
-  kSwapIn,           // and back
+  kSwapOut,          // begins to move a saved buffer to the host; never waits
+  kSwapEnd,          // waits until it has gone: only then its memory is free
+  kSwapIn,           // begins to bring it back; never waits
   kDrop,             // forgets a saved buffer that a recomputation makes again
   kRecompute,
   kUpdate,           // the optimiser's step, once
@@ -54,7 +55,11 @@ enum class BufferKind : std::uint8_t {
   kOutput,           // an activation that is sent; until backward
   kArrivedGradient,  // of an output
   kLeavingGradient,  // of a received activation
+  kValue,            // a module's output, apart from what else is saved, until backward
 };
+
+// Of buffers and instructions that are not of one module, but of all that the stage has.
+inline constexpr std::uint32_t kAllModules = 0xffffffff;
 
 // A piece of memory that lives for a part of the step.
 struct Buffer {
@@ -62,6 +67,7 @@ struct Buffer {
   std::uint32_t micro_batch = 0;
   std::uint32_t edge = 0;  // of StepPlan::stages.edges, for the kinds that cross stages
   std::uint64_t bytes = 0;
+  std::uint32_t module = kAllModules;  // of the model; kSaved and kValue only
 };
 
 enum class CollectiveKind : std::uint8_t {
@@ -83,6 +89,9 @@ struct Instruction {
   std::uint32_t peer = 0;                  // messages only: the other rank
   std::uint32_t edge = 0;                  // messages only
   std::uint32_t collective = 0;            // collectives only: of StepPlan::collectives
+  // F and B only: the module of the model that is computed. A rank that moves saved values
+  // computes module by module, ascending and descending.
+  std::uint32_t module = kAllModules;
   // Buffers of this rank: must be there; come to life; end.
   std::vector<std::uint32_t> needs = {};
   std::vector<std::uint32_t> makes = {};
@@ -109,8 +118,8 @@ struct StepPlan {
 
 std::string_view OpName(Op op);
 
-// "SEND gradient 2->1 micro-batch 3 to rank 1".
-std::string Describe(const StepPlan& plan, const Instruction& instruction);
+// "SEND gradient 2->1 micro-batch 3 to rank 1". `rank`: whose instruction it is.
+std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction);
 
 // The plan as text, a line per instruction, for people.
 std::string ToText(const StepPlan& plan);

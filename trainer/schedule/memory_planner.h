@@ -1,0 +1,46 @@
+// PlanMemory: chooses for every module and micro-batch whether what is saved for backward is kept,
+// swapped to the host or computed again, so that a budget of bytes is met at the least time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "proto/contract/result.h"
+#include "trainer/schedule/memory_plan.h"
+#include "trainer/schedule/plan_checker.h"
+#include "trainer/schedule/plan_simulator.h"
+#include "trainer/schedule/step_plan.h"
+
+namespace forebay::train {
+
+struct MemoryRequest {
+  StepPlan plan;  // as BuildPlan made it
+  SimulationCosts costs;
+  std::uint64_t budget_bytes = 0;       // of each rank
+  std::uint64_t host_budget_bytes = 0;  // of each rank; 0: unlimited
+  bool may_swap = true;
+  bool may_recompute = true;
+  // Smaller buffers are not worth a transfer.
+  std::uint64_t least_swap_bytes = 64U << 10;
+  // Plans that are simulated at most for each of the means and for both, besides the first ones.
+  std::size_t most_trials = 4000;
+};
+
+struct MemoryChoice {
+  StepKeeping keeping;  // of all replicas of a stage the same
+  StepPlan plan;        // rewritten by it
+  PlanFacts facts;
+  Simulation simulation;
+  std::string reason;  // by stage: what is moved, what it saves and costs
+};
+
+// Greedy by added time for each byte of the peak that is saved, as Capuchin (Peng et al., 2020)
+// ranks tensors, then improved by exchanging single choices while that makes the step shorter. It
+// also begins from swapping alone and from recomputing alone, and is never slower than what it
+// finds from these.
+// kResourceExhausted where nothing meets the budget: the message names the least that would do,
+// of what was tried. kInvalidArgument as CheckPlan, MoveSaved and SimulatePlan.
+Result<MemoryChoice> PlanMemory(const MemoryRequest& request);
+
+}  // namespace forebay::train

@@ -1,0 +1,219 @@
+#include "trainer/schedule/memory_planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "trainer/schedule/graph_fixture.h"
+
+namespace forebay::train {
+namespace {
+
+StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
+                std::uint32_t micro_batches, Schedule schedule) {
+  PlanRequest request;
+  request.stages = CutIntoStages(graph, split).value();
+  request.layout = {.replicas = replicas, .stages = split.stages()};
+  request.micro_batches = micro_batches;
+  request.schedule = schedule;
+  return BuildPlan(request).value();
+}
+
+std::uint64_t PeakOf(const StepPlan& plan) {
+  return std::ranges::max(CheckPlan(plan, {}).value().peak_bytes);
+}
+
+MemoryRequest RequestFor(StepPlan plan, std::uint64_t budget_bytes, double bytes_per_ns) {
+  MemoryRequest request;
+  request.plan = std::move(plan);
+  request.budget_bytes = budget_bytes;
+  request.costs.swap.bytes_per_ns = bytes_per_ns;
+  request.least_swap_bytes = 1;
+  return request;
+}
+
+// Bytes of what the modules keep, all in all; nothing else.
+ModelGraph Chain(const std::vector<ModuleProfile>& modules) {
+  ModelGraph graph;
+  graph.modules = modules;
+  return graph;
+}
+
+ModuleProfile Module(std::uint64_t forward_ns, std::uint64_t graph_bytes,
+                     std::uint64_t output_bytes) {
+  return {.name = "m",
+          .forward_ns = forward_ns,
+          .backward_ns = 2 * forward_ns,
+          .saved_bytes = graph_bytes + output_bytes,
+          .output_bytes = output_bytes};
+}
+
+TEST(MemoryPlannerTest, KeepsAllWhereItFits) {
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 2, Schedule::kGpipe);
+  const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan), 1.0));
+  ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+  EXPECT_EQ(choice->keeping, KeepAll(plan, {}));
+  EXPECT_NE(choice->reason.find("keeps all"), std::string::npos) << choice->reason;
+}
+
+TEST(MemoryPlannerTest, RecomputesWhatIsCheapOverASlowLink) {
+  // Module 0 is cheap to compute again, module 1 is dear; either alone would do.
+  const StepPlan plan = PlanOf(Chain({Module(10, 1000, 10), Module(10'000, 1000, 10),
+                                      Module(100, 100, 10)}),
+                               {{0}}, 1, 1, Schedule::k1f1b);
+  const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 900, 1e-6));
+  ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+  EXPECT_EQ(choice->keeping[0][0][0].graph, Keeping::kRecompute);
+  EXPECT_FALSE(choice->keeping[0][0][1].moves());
+  EXPECT_NE(choice->reason.find("recomputes 0.001 MB of 1 modules"), std::string::npos)
+      << choice->reason;
+}
+
+TEST(MemoryPlannerTest, SwapsOverAFastLink) {
+  const StepPlan plan = PlanOf(Chain({Module(10'000, 1000, 10), Module(10'000, 1000, 10),
+                                      Module(10'000, 1000, 10), Module(10'000, 1000, 10)}),
+                               {{0}}, 1, 1, Schedule::k1f1b);
+  const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 1000, 1.0));
+  ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+  EXPECT_EQ(choice->keeping[0][0][0].graph, Keeping::kSwap);
+  EXPECT_EQ(choice->simulation.ranks[0].wait_swap_ns, 0U);
+  EXPECT_NE(choice->reason.find("swaps 0.001 MB of 1 modules"), std::string::npos)
+      << choice->reason;
+}
+
+TEST(MemoryPlannerTest, SmallBuffersAreNotSwapped) {
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, Schedule::kGpipe);
+  MemoryRequest request = RequestFor(plan, PeakOf(plan) - 400, 1.0);
+  request.may_recompute = false;
+  EXPECT_TRUE(PlanMemory(request).has_value());
+  request.least_swap_bytes = 401;  // a graph has 400
+  EXPECT_FALSE(PlanMemory(request).has_value());
+}
+
+TEST(MemoryPlannerTest, NamesTheLeastThatWouldDo) {
+  const StepPlan plan = PlanOf(EvenChain(4), {{0, 2}}, 2, 8, Schedule::k1f1b);
+  const auto refused = PlanMemory(RequestFor(plan, 10, 1.0));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  // The figure it names is enough.
+  const std::string& message = refused.error().message();
+  const std::string before = "fullest rank still needs ";
+  const std::size_t at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
+  const std::uint64_t least = std::stoull(message.substr(at + before.size()));
+  EXPECT_TRUE(PlanMemory(RequestFor(plan, least, 1.0)).has_value());
+  EXPECT_FALSE(PlanMemory(RequestFor(plan, least - 1, 1.0)).has_value());
+}
+
+TEST(MemoryPlannerTest, TheHostHasABudgetToo) {
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, Schedule::kGpipe);
+  MemoryRequest request = RequestFor(plan, PeakOf(plan) - 800, 1.0);
+  request.may_recompute = false;
+  const auto free = PlanMemory(request);
+  ASSERT_TRUE(free.has_value());
+  EXPECT_GT(free->facts.peak_host_bytes[0], 0U);
+  request.host_budget_bytes = 100;
+  EXPECT_FALSE(PlanMemory(request).has_value());
+}
+
+TEST(MemoryPlannerTest, ReplicasDoTheSame) {
+  const StepPlan plan = PlanOf(EvenChain(6), {{0, 3}}, 2, 8, Schedule::kGpipe);
+  const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 2000, 0.001));
+  ASSERT_TRUE(choice.has_value());
+  EXPECT_EQ(choice->keeping[0], choice->keeping[2]);
+  EXPECT_EQ(choice->keeping[1], choice->keeping[3]);
+}
+
+TEST(MemoryPlannerTest, RefusesWhatIsNoPlan) {
+  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 1, Schedule::k1f1b);
+  plan.programs[0].instructions.clear();
+  EXPECT_EQ(PlanMemory(RequestFor(plan, 1, 1.0)).error().code(), ErrorCode::kInvalidArgument);
+}
+
+// The shortest step over all choices of one micro-batch's modules; 0 where none fits.
+std::uint64_t BestOf(const MemoryRequest& request, std::size_t modules) {
+  std::uint64_t best = 0;
+  std::size_t combinations = 1;
+  for (std::size_t at = 0; at < modules; ++at) combinations *= 6;
+  for (std::size_t code = 0; code < combinations; ++code) {
+    StepKeeping keeping = KeepAll(request.plan, {});
+    std::size_t rest = code;
+    for (ModuleKeeping& module : keeping[0][0]) {
+      module.graph = static_cast<Keeping>(rest % 3);
+      module.output = static_cast<Keeping>(rest / 3 % 2);
+      rest /= 6;
+    }
+    const StepPlan moved = MoveSaved(request.plan, keeping).value();
+    if (PeakOf(moved) > request.budget_bytes) continue;
+    const std::uint64_t step_ns = SimulatePlan(moved, request.costs).value().step_ns;
+    best = best == 0 ? step_ns : std::min(best, step_ns);
+  }
+  return best;
+}
+
+TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
+  std::mt19937_64 random(43);
+  double worst = 1;
+  int exact = 0;
+  int planned = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<ModuleProfile> modules;
+    for (int at = 0; at < 4; ++at) {
+      modules.push_back(Module(50 + random() % 1000, random() % 2000, 10 + random() % 500));
+    }
+    const StepPlan plan = PlanOf(Chain(modules), {{0}}, 1, 1, Schedule::k1f1b);
+    const std::uint64_t peak = PeakOf(plan);
+    const MemoryRequest request =
+        RequestFor(plan, peak * (50 + random() % 50) / 100, 0.2 + 0.1 * (random() % 30));
+    const std::uint64_t best = BestOf(request, modules.size());
+    const auto choice = PlanMemory(request);
+    ASSERT_TRUE(choice.has_value() || best == 0) << choice.error().message();
+    if (!choice.has_value()) continue;
+    EXPECT_LE(choice->facts.peak_bytes[0], request.budget_bytes);
+    ASSERT_GE(choice->simulation.step_ns, best);
+    ++planned;
+    if (choice->simulation.step_ns == best) ++exact;
+    worst = std::max(worst, static_cast<double>(choice->simulation.step_ns) /
+                                static_cast<double>(best));
+  }
+  RecordProperty("exact_of_" + std::to_string(planned), exact);
+  RecordProperty("worst", std::to_string(worst));
+  EXPECT_GT(planned, 30);
+  EXPECT_GE(exact * 10, planned * 8) << exact << " of " << planned;
+  EXPECT_LE(worst, 1.10);
+}
+
+TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
+  std::mt19937_64 random(47);
+  int mixed = 0;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<ModuleProfile> modules;
+    for (int at = 0; at < 6; ++at) {
+      modules.push_back(Module(50 + random() % 3000, 500 + random() % 2000, 10 + random() % 100));
+    }
+    const StepPlan plan = PlanOf(Chain(modules), {{0, 3}}, 1, 4, Schedule::k1f1b);
+    MemoryRequest request = RequestFor(plan, PeakOf(plan) * 6 / 10, 1.0);
+    request.most_trials = 1500;
+    const auto both = PlanMemory(request);
+    request.may_swap = false;
+    const auto recompute = PlanMemory(request);
+    request.may_swap = true;
+    request.may_recompute = false;
+    const auto swap = PlanMemory(request);
+    for (const auto* alone : {&recompute, &swap}) {
+      if (!alone->has_value()) continue;
+      ASSERT_TRUE(both.has_value());
+      EXPECT_LE(both->simulation.step_ns, (*alone)->simulation.step_ns) << "round " << round;
+    }
+    if (both.has_value() &&
+        (!recompute.has_value() || both->simulation.step_ns < recompute->simulation.step_ns) &&
+        (!swap.has_value() || both->simulation.step_ns < swap->simulation.step_ns)) {
+      ++mixed;
+    }
+  }
+  EXPECT_GT(mixed, 3);
+}
+
+}  // namespace
+}  // namespace forebay::train
