@@ -177,7 +177,8 @@ class IntegerWorker final : public StageWorker {
       work.values.clear();
       work.graphs.clear();
     }
-    if ((work.complete || !plan_.trains) && work.values.empty() && work.graphs.empty() && work.received.empty() &&
+    if ((work.complete || !plan_.trains) && work.values.empty() && work.graphs.empty() &&
+        work.received.empty() &&
         work.outputs.empty() && work.arrived.empty() && work.leaving.empty()) {
       work_.erase(buffer.micro_batch);
     }
