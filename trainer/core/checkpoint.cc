@@ -71,6 +71,7 @@ std::string HeaderText(const Checkpoint& checkpoint) {
       {"seed", std::to_string(checkpoint.seed)},
       {"global_batch", std::to_string(checkpoint.global_batch)},
       {"evaluation_pending", checkpoint.evaluation_pending ? "1" : "0"},
+      {"identity", checkpoint.identity},
       {"position_token", ToHex(checkpoint.position_token)},
   };
   std::uint64_t offset = 0;
@@ -135,6 +136,10 @@ Status ReadMetadata(const Json& header, Checkpoint& checkpoint) {
   checkpoint.epoch = static_cast<std::uint32_t>(epoch);
   checkpoint.global_batch = static_cast<std::uint32_t>(batch);
   checkpoint.evaluation_pending = pending == 1;
+  // Files of before it was recorded have none.
+  if (metadata.contains("identity")) {
+    FOREBAY_ASSIGN(checkpoint.identity, Text(metadata, "identity"));
+  }
   FOREBAY_ASSIGN(const std::string token, Text(metadata, "position_token"));
   std::optional<std::vector<std::byte>> token_bytes = FromHex(token);
   if (!token_bytes) return Malformed("metadata position_token is not hexadecimal");

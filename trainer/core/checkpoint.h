@@ -39,6 +39,7 @@ struct Checkpoint {
   std::uint64_t seed = 0;
   std::uint32_t global_batch = 0;
   bool evaluation_pending = false;  // stopped after an epoch's last step, before evaluating
+  std::string identity;             // NumericIdentity as text; empty: not recorded
   std::vector<std::byte> position_token;      // opaque: given back to the feed
   std::vector<CheckpointTensor> tensors;
 

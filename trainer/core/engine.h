@@ -10,32 +10,48 @@
 #include "proto/contract/result.h"
 #include "trainer/core/checkpoint.h"
 #include "trainer/core/feed.h"
+#include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {
 
-// Sums over the samples of one rank's batch.
+// Sums over the samples of a step.
 struct BatchOutcome {
   double loss_sum = 0;
-  std::uint64_t correct = 0;
+  double correct = 0;  // of evaluations; of a regression: the sum of |error|
   std::uint64_t samples = 0;
+  bool skipped = false;  // nothing was updated: a gradient is not finite
+  // Micro-batches of the step whose loss is not finite.
+  std::vector<std::uint32_t> not_finite = {};
 };
 
-// Not thread-safe. TrainStep is collective: every rank calls it for the same step.
+// Not thread-safe. Every call but layout() and Load is collective: all ranks make it for the same
+// step, and outcomes are over all ranks, the same on each.
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Forward, backward, gradient averaged over the ranks' samples, update. Releases batch.hold
-  // once the bytes are converted. Ranks hold equally many samples.
+  // How the model lies over the ranks.
+  virtual Layout layout() const { return {}; }
+  // Changes it, between steps. kInvalidArgument for a layout that the run's plan does not have.
+  virtual Status Switch(const Layout& layout) = 0;
+
+  // Forward, backward, update with the gradient averaged over the step's samples. `batch` has what
+  // this rank's place in the layout asks for; its sample_count is set in any case, and the same on
+  // every rank. Releases batch.hold once the bytes are converted.
   virtual Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) = 0;
 
   // Forward only. An empty batch is allowed.
   virtual Result<BatchOutcome> EvaluateStep(FeedBatch& batch) = 0;
 
-  // Fills in the model, its weights and the optimiser's state; nothing else.
-  virtual Status Save(Checkpoint& checkpoint) const = 0;
-  // kFailedPrecondition where the checkpoint is of another model, naming the difference.
+  // Fills in the model, its weights, the optimiser's state and the numeric identity; nothing
+  // else. Complete on rank 0; elsewhere only with what lies there. The same under every layout.
+  virtual Status Save(Checkpoint& checkpoint) = 0;
+  // kFailedPrecondition where the checkpoint is of another model or identity, naming the
+  // difference.
   virtual Status Load(const Checkpoint& checkpoint) = 0;
+
+  // Of all weights and running statistics. kDataLoss where replicas differ.
+  virtual Result<std::uint64_t> Digest() = 0;
 };
 
 }  // namespace forebay::train

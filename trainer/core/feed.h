@@ -22,15 +22,29 @@ struct FeedTensor {
   std::vector<std::uint64_t> shape;  // {samples, ...}
 };
 
+// What a rank's place in the layout asks of its feeds. Streams have as many ranks as there are
+// replicas, whose shares of a step are consecutive: replica r's share is part r of it, so that it
+// has the canonical micro-batches from r times its number of them on.
+struct FeedShare {
+  std::uint32_t replica = 0;
+  std::uint32_t replicas = 1;
+  bool input = true;   // at the first stage of a pipeline
+  bool target = true;  // at the last one
+
+  bool any() const { return input || target; }
+};
+
 // This rank's share of one step. The tensors point into memory that `hold` keeps alive (and
 // that the daemon wants back): reset `hold` as soon as the bytes are consumed.
 struct FeedBatch {
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;          // within the epoch
   std::uint32_t sample_count = 0;  // 0 where a short last step leaves this rank nothing
-  FeedTensor input;
+  std::uint64_t step_samples = 0;  // over all replicas; 0: sample_count in each
+  bool evaluates = false;
+  FeedTensor input;   // these two: without bytes where the share is without them
   FeedTensor target;
-  std::vector<std::byte> token;    // where a restart continues once this batch is consumed
+  std::vector<std::byte> token;  // where a restart continues once this batch is consumed
   std::shared_ptr<const void> hold;
 };
 
@@ -43,6 +57,7 @@ class Feed {
   virtual Result<std::optional<FeedBatch>> Next() = 0;
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::uint64_t sample_count() const = 0;  // of an epoch, over all ranks
+  virtual std::uint64_t global_batch() const = 0;  // samples of a step, but for a short last one
   // Ends the feed after the last batch; kDataLoss where what was delivered does not match what
   // was sent.
   virtual Status Finish() = 0;
@@ -55,15 +70,18 @@ struct FeedPosition {
   std::vector<std::byte> token;
 };
 
-// Opens feeds. `epochs` counts from the position on and is at least 1.
+// Opens feeds. `epochs` counts from the position on and is at least 1. A share asks for one field
+// at least.
 class FeedSource {
  public:
   virtual ~FeedSource() = default;
-  // Every rank gets equally many samples of each step; a last step that is short is not made.
-  virtual Result<std::unique_ptr<Feed>> OpenTraining(const FeedPosition& from,
+  // Every replica gets equally many samples of each step; a last step that is short is not made.
+  virtual Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share,
+                                                     const FeedPosition& from,
                                                      std::uint32_t epochs) = 0;
-  // Every sample once per epoch; the last step may be short, or empty on some ranks.
-  virtual Result<std::unique_ptr<Feed>> OpenValidation(std::uint32_t epochs) = 0;
+  // Every sample once per epoch; the last step may be short, or empty for some replicas.
+  virtual Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
+                                                       std::uint32_t epochs) = 0;
 };
 
 }  // namespace forebay::train

@@ -31,10 +31,12 @@ Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
 
 class ForebayFeed final : public Feed {
  public:
+  // An empty field is not asked for.
   ForebayFeed(std::shared_ptr<Client> client, std::unique_ptr<BatchStream> stream,
-              std::string input_field, std::string target_field)
+              std::uint64_t global_batch, std::string input_field, std::string target_field)
       : client_(std::move(client)),
         stream_(std::move(stream)),
+        global_batch_(global_batch),
         input_field_(std::move(input_field)),
         target_field_(std::move(target_field)) {}
 
@@ -50,8 +52,10 @@ class ForebayFeed final : public Feed {
     delivered.epoch = batch.epoch().value();
     delivered.step = batch.step().value();
     delivered.sample_count = batch.sample_count();
-    if (delivered.sample_count > 0) {
+    if (delivered.sample_count > 0 && !input_field_.empty()) {
       FOREBAY_ASSIGN(delivered.input, ToFeedTensor(batch, input_field_));
+    }
+    if (delivered.sample_count > 0 && !target_field_.empty()) {
       FOREBAY_ASSIGN(delivered.target, ToFeedTensor(batch, target_field_));
     }
     const auto token = batch.token().Encode();
@@ -62,6 +66,7 @@ class ForebayFeed final : public Feed {
 
   std::uint64_t steps_per_epoch() const override { return stream_->steps_per_epoch(); }
   std::uint64_t sample_count() const override { return stream_->selected_count(); }
+  std::uint64_t global_batch() const override { return global_batch_; }
   Status Finish() override { return stream_->Finish(); }
 
  private:
@@ -72,6 +77,7 @@ class ForebayFeed final : public Feed {
 
   std::shared_ptr<Client> client_;
   std::unique_ptr<BatchStream> stream_;
+  std::uint64_t global_batch_;
   std::string input_field_;
   std::string target_field_;
 };
@@ -112,14 +118,15 @@ Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const Fee
   return options;
 }
 
-Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config, std::uint32_t ranks) {
+Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config,
+                                              std::uint32_t replicas) {
   StreamOptions options;
   options.dataset = config.data.validation_dataset;
   options.stream_name = "validation";
   options.selection = config.data.validation_selection;
-  // Evaluation is a sum, so its step size is free: the next multiple of the ranks will do.
+  // Evaluation is a sum, so its step size is free: the next multiple of the replicas will do.
   const auto wanted = static_cast<std::uint32_t>(config.evaluation.evaluation_batch);
-  options.global_batch = (wanted + ranks - 1) / ranks * ranks;
+  options.global_batch = (wanted + replicas - 1) / replicas * replicas;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.mode = OrderMode::kSequential;
   options.tail = TailPolicy::kShort;
@@ -129,41 +136,45 @@ Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config, std::ui
 }
 
 Result<std::unique_ptr<ForebaySource>> ForebaySource::Connect(const TrainConfig& config,
-                                                              std::uint32_t rank,
-                                                              std::uint32_t ranks) {
+                                                              std::uint32_t rank) {
   ClientOptions options;
   options.address = config.data.address;
   options.client_name = fmt::format("forebay-train rank {}", rank);
   options.embedded_config = config.data.embedded_config;
-  std::unique_ptr<ForebaySource> source(new ForebaySource(config, rank, ranks));
+  std::unique_ptr<ForebaySource> source(new ForebaySource(config, rank));
   FOREBAY_ASSIGN(source->client_, Client::Connect(options));
   return source;
 }
 
-Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedPosition& from,
+Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedShare& share,
+                                                          const FeedPosition& from,
                                                           std::uint32_t epochs) {
   FOREBAY_ASSIGN(StreamOptions options, TrainingStreamOptions(config_, from));
   options.epochs = from.epoch + epochs;  // the stream counts from the run's first epoch
+  // A sample counts as consumed where its input is: targets go with it.
+  if (!share.input) options.delivery_log.clear();
   if (!options.delivery_log.empty()) options.delivery_log += fmt::format(".{}", rank_);
-  return Open(options);
+  return Open(share, std::move(options));
 }
 
-Result<std::unique_ptr<Feed>> ForebaySource::OpenValidation(std::uint32_t epochs) {
-  FOREBAY_ASSIGN(StreamOptions options, ValidationStreamOptions(config_, ranks_));
+Result<std::unique_ptr<Feed>> ForebaySource::OpenValidation(const FeedShare& share,
+                                                            std::uint32_t epochs) {
+  FOREBAY_ASSIGN(StreamOptions options, ValidationStreamOptions(config_, share.replicas));
   options.epochs = epochs;
-  return Open(options);
+  return Open(share, std::move(options));
 }
 
-Result<std::unique_ptr<Feed>> ForebaySource::Open(const StreamOptions& options) {
-  StreamOptions ranked = options;
-  ranked.ranks = ranks_;
-  ranked.rank = rank_;
-  Result<std::unique_ptr<BatchStream>> stream = client_->Open(ranked);
+Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share,
+                                                  StreamOptions options) {
+  options.ranks = share.replicas;
+  options.rank = share.replica;
+  Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
   if (!stream.has_value()) {
     return stream.error().WithContext(fmt::format("data set {}", options.dataset));
   }
   return std::unique_ptr<Feed>(std::make_unique<ForebayFeed>(
-      client_, *std::move(stream), config_.data.input_field, config_.data.target_field));
+      client_, *std::move(stream), options.global_batch,
+      share.input ? config_.data.input_field : "", share.target ? config_.data.target_field : ""));
 }
 
 }  // namespace forebay::train

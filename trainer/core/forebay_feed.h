@@ -15,28 +15,27 @@ namespace forebay::train {
 class ForebaySource final : public FeedSource {
  public:
   // Connects to the daemon, or starts a private one where no address is given.
+  // `rank` is the job's: it names the client and the delivery log.
   static Result<std::unique_ptr<ForebaySource>> Connect(const TrainConfig& config,
-                                                        std::uint32_t rank,
-                                                        std::uint32_t ranks);
+                                                        std::uint32_t rank);
 
-  Result<std::unique_ptr<Feed>> OpenTraining(const FeedPosition& from,
+  Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share, const FeedPosition& from,
                                              std::uint32_t epochs) override;
-  Result<std::unique_ptr<Feed>> OpenValidation(std::uint32_t epochs) override;
+  Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
+                                               std::uint32_t epochs) override;
 
  private:
-  ForebaySource(const TrainConfig& config, std::uint32_t rank, std::uint32_t ranks)
-      : config_(config), rank_(rank), ranks_(ranks) {}
-  Result<std::unique_ptr<Feed>> Open(const StreamOptions& options);
+  ForebaySource(const TrainConfig& config, std::uint32_t rank) : config_(config), rank_(rank) {}
+  Result<std::unique_ptr<Feed>> Open(const FeedShare& share, StreamOptions options);
 
   TrainConfig config_;
   std::uint32_t rank_;
-  std::uint32_t ranks_;
   std::shared_ptr<Client> client_;  // feeds keep it alive
 };
 
 // The training stream's options at `from`; apart from Connect so that it is testable without a
 // daemon. kFailedPrecondition where the token does not belong to that place.
 Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const FeedPosition& from);
-Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config, std::uint32_t ranks);
+Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config, std::uint32_t replicas);
 
 }  // namespace forebay::train

@@ -86,7 +86,7 @@ TEST(ForebayFeed, ValidationCoversEverySampleOnAnyNumberOfRanks) {
 TEST(ForebayFeed, NoDaemonIsATypedError) {
   TrainConfig config;
   config.data.address = "unix:/nonexistent/forebayd.sock";
-  const auto source = ForebaySource::Connect(config, 0, 1);
+  const auto source = ForebaySource::Connect(config, 0);
   ASSERT_FALSE(source.has_value());
   EXPECT_THAT(source.error().message(), HasSubstr("/nonexistent/forebayd.sock"));
 }

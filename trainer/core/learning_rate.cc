@@ -13,9 +13,15 @@ double LearningRateSchedule::At(std::uint64_t step) const {
     return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
   }
   if (shape == Shape::kConstant) return peak;
-  const std::uint64_t decay_steps = total_steps - warmup;
-  if (decay_steps == 0 || step >= total_steps) return last;
-  const double done = static_cast<double>(step - warmup) / static_cast<double>(decay_steps);
+  if (shape == Shape::kStep) {
+    const auto passed = std::ranges::count_if(
+        decay_steps, [step](std::uint64_t decay) { return step >= decay; });
+    return peak * std::pow(decay_factor, static_cast<double>(passed));
+  }
+  const std::uint64_t falling_steps = total_steps - warmup;
+  if (falling_steps == 0 || step >= total_steps) return last;
+  const double done = static_cast<double>(step - warmup) / static_cast<double>(falling_steps);
+  if (shape == Shape::kPolynomial) return last + (peak - last) * std::pow(1.0 - done, power);
   return last + (peak - last) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -48,27 +49,57 @@ Result<std::string> AgreeOnPath(std::string path, Communicator& communicator) {
 std::uint32_t ToU32(std::int64_t checked) { return static_cast<std::uint32_t>(checked); }
 std::uint64_t ToU64(std::int64_t checked) { return static_cast<std::uint64_t>(checked); }
 
+LearningRateSchedule::Shape ShapeOf(const std::string& schedule) {
+  using Shape = LearningRateSchedule::Shape;
+  if (schedule == "constant") return Shape::kConstant;
+  if (schedule == "step") return Shape::kStep;
+  return schedule == "polynomial" ? Shape::kPolynomial : Shape::kCosine;
+}
+
+// "30,60,80".
+Result<std::vector<std::uint64_t>> DecayEpochs(const OptimiserConfig& train) {
+  std::vector<std::uint64_t> epochs;
+  const char* at = train.decay_epochs.data();
+  const char* const end = at + train.decay_epochs.size();
+  while (at != end) {
+    std::uint32_t epoch = 0;
+    const auto [next, error] = std::from_chars(at, end, epoch);
+    const bool ends_well = next == end || (*next == ',' && next + 1 != end);
+    if (error != std::errc() || !ends_well || epoch == 0) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("train.decay_epochs = \"{}\": must be numbers from 1 on, such as "
+                               "\"30,60,80\"",
+                               train.decay_epochs));
+    }
+    epochs.push_back(epoch);
+    at = next == end ? end : next + 1;
+  }
+  return epochs;
+}
+
 }  // namespace
 
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
-  if (ToU64(config.train.global_batch) % ranks == 0) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("train.global_batch = {}: {} ranks do not divide it",
-                           config.train.global_batch, ranks));
+  FOREBAY_TRY(LoopOptionsOf(config, ranks));
+  return {};
 }
 
-LoopOptions LoopOptionsOf(const TrainConfig& config) {
+Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks) {
   const OptimiserConfig& train = config.train;
   LoopOptions options;
+  FOREBAY_ASSIGN(options.layouts, MakeLayoutPlan(config, ranks));
+  FOREBAY_ASSIGN(options.decay_epochs, DecayEpochs(train));
   options.epochs = ToU32(train.epochs);
   options.global_batch = ToU32(train.global_batch);
   options.seed = ToU64(train.seed);
-  options.learning_rate.shape = train.schedule == "constant"
-                                    ? LearningRateSchedule::Shape::kConstant
-                                    : LearningRateSchedule::Shape::kCosine;
+  options.learning_rate.shape = ShapeOf(train.schedule);
   options.learning_rate.peak = train.learning_rate;
   options.learning_rate.last = train.final_learning_rate;
+  options.learning_rate.power = train.polynomial_power;
+  options.learning_rate.decay_factor = train.decay_factor;
   options.learning_rate.warmup_steps = ToU64(train.warmup_steps);
+  options.skips_not_finite = train.nan_policy == "skip";
+  options.saves = !config.checkpoint.checkpoint_dir.empty();
   options.evaluate_every_epochs = ToU32(config.evaluation.evaluate_every_epochs);
   options.checkpoint_every_steps = ToU64(config.checkpoint.checkpoint_every_steps);
   options.log_every_steps = ToU64(config.run.log_every_steps);
@@ -92,26 +123,28 @@ Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const Ru
 }
 
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
-  FOREBAY_TRY(CheckRanks(config, parts.communicator.size()));
+  FOREBAY_ASSIGN(const LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
   const bool leads = parts.communicator.rank() == 0;
-  const LoopOptions options = LoopOptionsOf(config);
   FOREBAY_ASSIGN(const std::optional<Checkpoint> resume, FindResume(config, parts));
   const std::uint64_t opening_ns = parts.now_ns();
-  FeedPosition from;
-  if (resume) from = {resume->epoch, resume->step, resume->position_token};
+  FeedRequest request;
+  RunPosition position;
+  if (resume) {
+    request.from = {resume->epoch, resume->step, resume->position_token};
+    position = {resume->epoch, resume->step, resume->global_step};
+  }
+  request.layout = options.layouts.At(position);
+  if (request.layout != parts.engine.layout()) {
+    FOREBAY_TRY(parts.engine.Switch(request.layout));
+  }
+  if (position.epoch < options.epochs) request.training_epochs = options.epochs - position.epoch;
+  request.evaluations = EvaluationsLeft(options, position.epoch) +
+                        (resume && resume->evaluation_pending ? 1 : 0);
+  LayoutFeeds feeds(parts.feeds, parts.communicator);
+  FOREBAY_TRY(feeds.Open(request));
 
-  std::unique_ptr<Feed> training;
-  if (from.epoch < options.epochs) {
-    FOREBAY_ASSIGN(training, parts.feeds.OpenTraining(from, options.epochs - from.epoch));
-  }
-  std::unique_ptr<Feed> validation;
-  const std::uint32_t evaluations = EvaluationsLeft(options, from.epoch) +
-                                    (resume && resume->evaluation_pending ? 1 : 0);
-  if (evaluations > 0) {
-    FOREBAY_ASSIGN(validation, parts.feeds.OpenValidation(evaluations));
-  }
   std::optional<CheckpointFolder> checkpoints;
-  if (leads && !config.checkpoint.checkpoint_dir.empty()) {
+  if (leads && options.saves) {
     FOREBAY_ASSIGN(checkpoints,
                    CheckpointFolder::Open(config.checkpoint.checkpoint_dir,
                                           ToU64(config.checkpoint.checkpoints_kept)));
@@ -121,8 +154,7 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
   TrainingLoop loop(options, {.engine = parts.engine,
                               .communicator = parts.communicator,
                               .metrics = metrics,
-                              .training = training.get(),
-                              .validation = validation.get(),
+                              .feeds = feeds,
                               .checkpoints = checkpoints ? &*checkpoints : nullptr,
                               .stop_requested = parts.stop_requested,
                               .now_ns = parts.now_ns,

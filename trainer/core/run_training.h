@@ -24,10 +24,11 @@ struct RunParts {
   std::function<void(const std::string&)> print;
 };
 
-// kInvalidArgument where the number of ranks does not divide train.global_batch, naming both.
+// MakeLayoutPlan's errors: kInvalidArgument naming key, value and what is allowed.
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks);
 
-LoopOptions LoopOptionsOf(const TrainConfig& config);
+// Errors as CheckRanks, and for train.decay_epochs.
+Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks);
 
 // The checkpoint that checkpoint.resume names, the same on every rank; nullopt where the run
 // starts afresh (no resume, or `auto` without an intact checkpoint). Collective.

@@ -121,17 +121,11 @@ std::string ValueText(const ConfigKey& key) {
   return *std::get<bool*>(key.slot) ? "true" : "false";
 }
 
-}  // namespace
+constexpr double kBatchMax = limits::kGlobalBatchMax;
 
-std::string ConfigKey::Flag() const {
-  std::string flag = "--" + name.substr(name.find('.') + 1);
-  std::ranges::replace(flag, '_', '-');
-  return flag;
-}
-
-std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
-  auto& [data, model, train, evaluation, checkpoint, run] = config;
-  const double batch_max = limits::kGlobalBatchMax;
+std::vector<ConfigKey> InputKeys(TrainConfig& config) {
+  auto& data = config.data;
+  auto& model = config.model;
   return {
       {"data.address", &data.address,
        "daemon, unix:/path; empty: $FOREBAY_ADDRESS, else a private daemon", 0, 0, {}},
@@ -161,21 +155,71 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
       {"model.input_mean", &model.input_mean, "of the inputs, scaled to 0 to 1", -1e6, 1e6, {}},
       {"model.input_stddev", &model.input_stddev, "of the inputs, scaled to 0 to 1", 1e-6, 1e6,
        {}},
+  };
+}
+
+std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
+  return {
       {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
       {"train.global_batch", &train.global_batch, "samples per step over all ranks", 1,
-       batch_max, {}},
+       kBatchMax, {}},
       {"train.seed", &train.seed, "of the weights and the order", 0, kUnbounded, {}},
       {"train.learning_rate", &train.learning_rate, "peak learning rate", 0, 1e3, {}},
-      {"train.schedule", &train.schedule, "after the warm-up", 0, 0, {"constant", "cosine"}},
+      {"train.schedule", &train.schedule, "after the warm-up", 0, 0,
+       {"constant", "cosine", "step", "polynomial"}},
       {"train.warmup_steps", &train.warmup_steps, "steps of linear warm-up", 0, kUnbounded, {}},
-      {"train.final_learning_rate", &train.final_learning_rate, "where the cosine ends", 0, 1e3,
-       {}},
+      {"train.final_learning_rate", &train.final_learning_rate,
+       "where schedules cosine and polynomial end", 0, 1e3, {}},
+      {"train.polynomial_power", &train.polynomial_power, "of schedule polynomial", 0.1, 10, {}},
+      {"train.decay_epochs", &train.decay_epochs,
+       "schedule step: epochs after which the rate falls, such as 30,60,80", 0, 0, {}},
+      {"train.decay_factor", &train.decay_factor, "schedule step: what it is multiplied with",
+       1e-6, 1, {}},
+      {"train.optimiser", &train.optimiser, "how weights follow gradients", 0, 0,
+       {"sgd", "adamw"}},
       {"train.momentum", &train.momentum, "of SGD", 0, 1, {}},
-      {"train.weight_decay", &train.weight_decay, "L2 factor added to the gradient", 0, 1, {}},
+      {"train.beta1", &train.beta1, "of AdamW", 0, 0.999999, {}},
+      {"train.beta2", &train.beta2, "of AdamW", 0, 0.999999, {}},
+      {"train.epsilon", &train.epsilon, "of AdamW", 1e-16, 1, {}},
+      {"train.weight_decay", &train.weight_decay,
+       "of weights, not of biases and normalisation; with sgd added to the gradient", 0, 1, {}},
+      {"train.clip_norm", &train.clip_norm, "most that the gradient's norm may be; 0: any", 0,
+       1e9, {}},
+      {"train.label_smoothing", &train.label_smoothing, "of the cross entropy", 0, 0.999, {}},
+      {"train.nan_policy", &train.nan_policy,
+       "a step whose loss or gradient is not finite ends the run, or is left out", 0, 0,
+       {"stop", "skip"}},
+  };
+}
+
+std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
+  return {
+      {"layout.replicas", &layout.replicas, "data parallel; 0: ranks / stages", 0, 65536, {}},
+      {"layout.stages", &layout.stages, "pipeline stages of a replica", 1, 65536, {}},
+      {"layout.pipeline_schedule", &layout.pipeline_schedule,
+       "order of forward and backward passes", 0, 0, {"1f1b", "gpipe"}},
+      {"layout.split", &layout.split,
+       "first part of each stage, such as 0,2; auto: balanced by a measurement", 0, 0, {}},
+      {"layout.micro_batch", &layout.micro_batch,
+       "samples of a canonical micro-batch, the unit of arithmetic: runs of one size end in the "
+       "same weights under every layout; 0: the smallest share of a replica",
+       0, kBatchMax, {}},
+      {"layout.switch", &layout.switches,
+       "layouts to change to, as replicas x stages, after so many steps or epochs of the run: "
+       "\"step 500: 1x2; epoch 2: 2x1\"",
+       0, 0, {}},
+  };
+}
+
+std::vector<ConfigKey> RunKeys(TrainConfig& config) {
+  auto& evaluation = config.evaluation;
+  auto& checkpoint = config.checkpoint;
+  auto& run = config.run;
+  return {
       {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
        "epochs between evaluations; 0: never", 0, 1e6, {}},
       {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
-       "samples per evaluation step over all ranks", 1, batch_max, {}},
+       "samples per evaluation step over all ranks", 1, kBatchMax, {}},
       {"checkpoint.checkpoint_dir", &checkpoint.checkpoint_dir,
        "folder of checkpoints; empty: none are written", 0, 0, {}},
       {"checkpoint.checkpoint_every_steps", &checkpoint.checkpoint_every_steps,
@@ -184,6 +228,10 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
        1e6, {}},
       {"checkpoint.resume", &checkpoint.resume,
        "a checkpoint file, or auto: the newest intact one of checkpoint_dir", 0, 0, {}},
+      {"checkpoint.force_identity", &checkpoint.force_identity,
+       "resume although threads, micro-batch, LibTorch or vector instructions differ: the weights "
+       "end otherwise than they would have",
+       0, 0, {}},
       {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
        {"auto", "single", "mpi"}},
       {"run.communication_timeout_s", &run.communication_timeout_s,
@@ -198,6 +246,23 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
       {"run.metrics_file", &run.metrics_file, "JSON lines: loss curve, evaluations", 0, 0, {}},
       {"run.summary_json", &run.summary_json, "where the closing figures go as JSON", 0, 0, {}},
   };
+}
+
+}  // namespace
+
+std::string ConfigKey::Flag() const {
+  std::string flag = "--" + name.substr(name.find('.') + 1);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
+  std::vector<ConfigKey> keys = InputKeys(config);
+  for (const std::vector<ConfigKey>& more :
+       {TrainKeys(config.train), LayoutKeys(config.layout), RunKeys(config)}) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return keys;
 }
 
 Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text) {

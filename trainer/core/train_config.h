@@ -47,9 +47,28 @@ struct OptimiserConfig {
   double learning_rate = 0.05;  // the peak
   std::string schedule = "cosine";
   std::int64_t warmup_steps = 200;
-  double final_learning_rate = 0.0;  // where the cosine ends
-  double momentum = 0.9;
+  double final_learning_rate = 0.0;  // where cosine and polynomial end
+  double polynomial_power = 1.0;
+  std::string decay_epochs;  // of schedule step: "30,60,80"
+  double decay_factor = 0.1;
+  std::string optimiser = "sgd";
+  double momentum = 0.9;  // of SGD
+  double beta1 = 0.9;     // of AdamW, as the two below
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   double weight_decay = 5e-4;
+  double clip_norm = 0.0;        // of the gradient over the whole model; 0: none
+  double label_smoothing = 0.0;
+  std::string nan_policy = "stop";
+};
+
+struct LayoutConfig {
+  std::int64_t replicas = 0;  // 0: ranks / stages
+  std::int64_t stages = 1;
+  std::string pipeline_schedule = "1f1b";
+  std::string split = "auto";
+  std::int64_t micro_batch = 0;  // samples; 0: the smallest share of a replica
+  std::string switches;          // "step 500: 1x2; epoch 2: 2x1"
 };
 
 struct EvaluationConfig {
@@ -62,6 +81,7 @@ struct CheckpointConfig {
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the end and on a stop signal
   std::int64_t checkpoints_kept = 3;
   std::string resume;  // empty: start afresh; "auto": the newest intact one; or a file
+  bool force_identity = false;
 };
 
 struct RunConfig {
@@ -79,6 +99,7 @@ struct TrainConfig {
   DataConfig data;
   ModelConfig model;
   OptimiserConfig train;
+  LayoutConfig layout;
   EvaluationConfig evaluation;
   CheckpointConfig checkpoint;
   RunConfig run;

@@ -2,16 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "proto/contract/check.h"
 
 namespace forebay::train {
 namespace {
+
+constexpr std::size_t kMicroBatchesNamed = 4;  // in a message
 
 template <typename T>
 Status SameAsCheckpoint(const char* name, const T& here, const T& there) {
@@ -32,8 +36,11 @@ std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch) {
 TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
     : options_(options), parts_(parts) {
   FOREBAY_CHECK(parts_.stop_requested && parts_.now_ns && parts_.print);
-  if (parts_.training != nullptr) steps_per_epoch_ = parts_.training->steps_per_epoch();
+  if (parts_.feeds.trains()) steps_per_epoch_ = parts_.feeds.training().steps;
   options_.learning_rate.total_steps = steps_per_epoch_ * options_.epochs;
+  for (const std::uint64_t epochs : options_.decay_epochs) {
+    options_.learning_rate.decay_steps.push_back(epochs * steps_per_epoch_);
+  }
   report_.ranks = parts_.communicator.size();
 }
 
@@ -41,7 +48,7 @@ Status TrainingLoop::Resume(const Checkpoint& checkpoint) {
   FOREBAY_TRY(SameAsCheckpoint("train.seed", options_.seed, checkpoint.seed));
   FOREBAY_TRY(
       SameAsCheckpoint("train.global_batch", options_.global_batch, checkpoint.global_batch));
-  if (parts_.training != nullptr) {
+  if (parts_.feeds.trains()) {
     FOREBAY_TRY(SameAsCheckpoint("global step",
                                  checkpoint.epoch * steps_per_epoch_ + checkpoint.step,
                                  checkpoint.global_step));
@@ -57,18 +64,20 @@ Status TrainingLoop::Resume(const Checkpoint& checkpoint) {
 }
 
 Result<TrainingReport> TrainingLoop::Run() {
-  if (parts_.training != nullptr && steps_per_epoch_ == 0) {
+  if (parts_.feeds.trains() && steps_per_epoch_ == 0) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("train.global_batch = {}: the training set has only {} samples",
-                             options_.global_batch, parts_.training->sample_count()));
+                             options_.global_batch, parts_.feeds.training().samples));
   }
   const std::uint64_t started = parts_.now_ns();
   if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
   std::optional<std::uint64_t> saved_step;
   bool stopped = false;
-  while (!stopped && parts_.training != nullptr && epoch_ < options_.epochs) {
+  while (!stopped && parts_.feeds.trains() && epoch_ < options_.epochs) {
+    FOREBAY_TRY(Relayout());
     FOREBAY_ASSIGN(const StepEnd end, Step());
     stopped = end.stop;
+    if (end.epoch_done) FOREBAY_TRY(EndEpoch());
     if (end.epoch_done && EvaluationDue(epoch_ - 1)) {
       // A batch system that ends the job leaves no time for an evaluation; the next run makes
       // it up.
@@ -83,46 +92,73 @@ Result<TrainingReport> TrainingLoop::Run() {
       const Status saved = Save();
       if (saved.has_value()) {
         saved_step = global_step_;
-      } else {
+      } else if (leads()) {
         parts_.print("checkpoint not written, training goes on: " + saved.error().ToString());
       }
     }
   }
   if (report_.steps > 0 && saved_step != global_step_) FOREBAY_TRY(Save());
-  if (!stopped) FOREBAY_TRY(FinishFeeds());
+  if (!stopped) FOREBAY_TRY(parts_.feeds.Finish());
+  FOREBAY_ASSIGN(report_.weights_digest, parts_.engine.Digest());
+  report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
   report_.completed = !stopped;
   return report_;
 }
 
-Result<FeedBatch> TrainingLoop::NextBatch() {
-  FOREBAY_ASSIGN(std::optional<FeedBatch> batch, parts_.training->Next());
-  if (!batch) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("the training feed ended before epoch {} step {}", epoch_, step_));
+// The layout of the step that is due. Nothing is lost or repeated: the streams of the new layout
+// begin at the token of the last step that was trained on.
+Status TrainingLoop::Relayout() {
+  const Layout due = options_.layouts.At(position());
+  const Layout from = parts_.engine.layout();
+  if (due == from) return {};
+  const std::uint64_t started = parts_.now_ns();
+  FOREBAY_TRY(parts_.engine.Switch(due));
+  FOREBAY_TRY(parts_.feeds.Open({.layout = due,
+                                 .from = {epoch_, step_, token_},
+                                 .training_epochs = options_.epochs - epoch_,
+                                 .evaluations = EvaluationsLeft(options_, epoch_)}));
+  ++report_.switches;
+  if (leads()) {
+    parts_.print(fmt::format("epoch {}/{} step {}: layout {} (was {}), switched in {:.2f} s",
+                             epoch_ + 1, options_.epochs, step_, ToString(due), ToString(from),
+                             static_cast<double>(parts_.now_ns() - started) * 1e-9));
   }
-  FOREBAY_TRY(CheckBatch(*batch));
-  return *std::move(batch);
+  return {};
 }
 
-Status TrainingLoop::CheckBatch(const FeedBatch& batch) const {
-  if (batch.epoch != epoch_ || batch.step != step_) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("the feed delivered epoch {} step {}, due was epoch {} step {}",
-                             batch.epoch, batch.step, epoch_, step_));
+// Names what is not finite. An error, unless such steps are left out.
+Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
+  if (std::isfinite(loss) && !outcome.skipped) return {};
+  std::string what = fmt::format("the {} of epoch {} step {} is not finite",
+                                 std::isfinite(loss) ? "gradient" : "loss", epoch_, step_);
+  const std::size_t named = std::min(outcome.not_finite.size(), kMicroBatchesNamed);
+  for (const std::uint32_t micro_batch : std::span(outcome.not_finite).first(named)) {
+    const std::uint64_t first = step_ * options_.global_batch +
+                                std::uint64_t{micro_batch} * options_.layouts.micro_batch;
+    what += fmt::format(", micro-batch {} (positions {} to {} of the epoch's order)",
+                        micro_batch, first, first + options_.layouts.micro_batch - 1);
   }
-  const std::uint32_t due = options_.global_batch / parts_.communicator.size();
-  if (batch.sample_count != due) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("epoch {} step {} has {} samples for this rank, due were {}",
-                             epoch_, step_, batch.sample_count, due));
+  if (options_.skips_not_finite && outcome.skipped) {
+    ++report_.skipped_steps;
+    if (leads()) parts_.print(what + "; the step is left out");
+    return {};
+  }
+  return Error(ErrorCode::kFailedPrecondition, what + "; lower train.learning_rate");
+}
+
+Status TrainingLoop::EndEpoch() {
+  FOREBAY_ASSIGN(const std::uint64_t digest, parts_.engine.Digest());
+  if (leads()) {
+    parts_.print(fmt::format("epoch {}/{} weights digest {:016x}  layout {}", epoch_,
+                             options_.epochs, digest, ToString(parts_.engine.layout())));
   }
   return {};
 }
 
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   const std::uint64_t asked = parts_.now_ns();
-  FOREBAY_ASSIGN(FeedBatch batch, NextBatch());
+  FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextTraining(epoch_, step_));
   const std::uint64_t received = parts_.now_ns();
   StepFigures figures;
   figures.global_step = global_step_;
@@ -131,24 +167,18 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   figures.learning_rate = options_.learning_rate.At(global_step_);
   FOREBAY_ASSIGN(const BatchOutcome outcome,
                  parts_.engine.TrainStep(batch, figures.learning_rate));
-  // The stop flag travels with the loss, so that all ranks stop after the same step.
-  std::array<double, 3> agreed = {outcome.loss_sum, static_cast<double>(outcome.samples),
-                                  parts_.stop_requested() ? 1.0 : 0.0};
-  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(agreed)));
-  figures.loss = agreed[0] / agreed[1];
+  // All ranks stop after the same step.
+  std::array<double, 1> stops = {parts_.stop_requested() ? 1.0 : 0.0};
+  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(stops)));
+  figures.loss = outcome.loss_sum / static_cast<double>(outcome.samples);
   const std::uint64_t done = parts_.now_ns();
-  if (!std::isfinite(figures.loss)) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("the loss of epoch {} step {} is not finite; lower "
-                             "train.learning_rate",
-                             epoch_, step_));
-  }
+  FOREBAY_TRY(CheckOutcome(outcome, figures.loss));
   if (report_.steps == 0) {
     report_.first_batch_ns = received - parts_.opening_ns;
     report_.first_wait_ns = received - asked;
   }
   ++report_.steps;
-  report_.samples += static_cast<std::uint64_t>(agreed[1]);
+  report_.samples += outcome.samples;
   report_.wait_ns += received - asked;
   report_.train_ns += done - asked;
   report_.last_loss = figures.loss;
@@ -157,7 +187,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   ++step_;
   FOREBAY_TRY(parts_.metrics.Step(figures));
   Progress(figures, received - asked, done - asked);
-  StepEnd end{.stop = agreed[2] > 0, .epoch_done = step_ == steps_per_epoch_};
+  StepEnd end{.stop = stops[0] > 0, .epoch_done = step_ == steps_per_epoch_};
   if (end.epoch_done) {
     ++epoch_;
     step_ = 0;
@@ -170,7 +200,7 @@ void TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
   ++window_.steps;
   window_.wait_ns += wait_ns;
   window_.step_ns += step_ns;
-  window_.loss += figures.loss;
+  if (std::isfinite(figures.loss)) window_.loss += figures.loss;
   if (window_.steps < options_.log_every_steps && figures.step + 1 != steps_per_epoch_) return;
   const double seconds = static_cast<double>(window_.step_ns) * 1e-9;
   const double steps = static_cast<double>(window_.steps);
@@ -187,36 +217,32 @@ void TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
 
 bool TrainingLoop::EvaluationDue(std::uint32_t epoch) const {
   const std::uint32_t every = options_.evaluate_every_epochs;
-  if (every == 0 || parts_.validation == nullptr) return false;
+  if (every == 0 || !parts_.feeds.evaluates()) return false;
   return (epoch + 1) % every == 0 || epoch + 1 == options_.epochs;
 }
 
 Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   evaluation_pending_ = false;
-  if (parts_.validation == nullptr) return {};
+  if (!parts_.feeds.evaluates()) return {};
+  const FeedExtent& extent = parts_.feeds.validation();
   const std::uint64_t started = parts_.now_ns();
   std::array<double, 3> sums = {0, 0, 0};
-  for (std::uint64_t step = 0; step < parts_.validation->steps_per_epoch(); ++step) {
+  for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
-    FOREBAY_ASSIGN(std::optional<FeedBatch> batch, parts_.validation->Next());
+    FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextValidation(step));
     report_.wait_ns += parts_.now_ns() - asked;
-    if (!batch || batch->step != step) {
-      return Error(ErrorCode::kDataLoss,
-                   fmt::format("the validation feed lost its step {}", step));
-    }
-    FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(*batch));
+    FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(batch));
     sums[0] += outcome.loss_sum;
-    sums[1] += static_cast<double>(outcome.correct);
+    sums[1] += outcome.correct;
     sums[2] += static_cast<double>(outcome.samples);
   }
-  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(sums)));
   EvaluationFigures figures;
   figures.epoch = epoch;
   figures.samples = static_cast<std::uint64_t>(sums[2]);
-  if (figures.samples != parts_.validation->sample_count()) {
+  if (figures.samples != extent.samples) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("{} of {} validation samples were evaluated", figures.samples,
-                             parts_.validation->sample_count()));
+                             extent.samples));
   }
   figures.loss = sums[0] / sums[2];
   figures.accuracy = sums[1] / sums[2];
@@ -231,7 +257,7 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
 }
 
 Status TrainingLoop::Save() {
-  if (parts_.checkpoints == nullptr) return {};
+  if (!options_.saves) return {};
   Checkpoint checkpoint;
   checkpoint.global_step = global_step_;
   checkpoint.epoch = epoch_;
@@ -241,22 +267,19 @@ Status TrainingLoop::Save() {
   checkpoint.evaluation_pending = evaluation_pending_;
   checkpoint.position_token = token_;
   FOREBAY_TRY(parts_.engine.Save(checkpoint));
-  FOREBAY_ASSIGN(const std::filesystem::path path, parts_.checkpoints->Save(checkpoint));
-  report_.checkpoint = path.string();
+  const Status written = WriteCheckpoint(checkpoint);
+  // Whether it was written decides what all ranks do next.
+  std::array<double, 1> failures = {written.has_value() ? 0.0 : 1.0};
+  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(failures)));
+  FOREBAY_TRY(written);
+  if (failures[0] > 0) return Error(ErrorCode::kAborted, "rank 0 could not write it");
   return {};
 }
 
-Status TrainingLoop::FinishFeeds() {
-  for (Feed* const feed : {parts_.training, parts_.validation}) {
-    if (feed == nullptr) continue;
-    FOREBAY_ASSIGN(const std::optional<FeedBatch> beyond, feed->Next());
-    if (beyond) {
-      return Error(ErrorCode::kDataLoss,
-                   fmt::format("the feed goes on beyond its last epoch: epoch {} step {}",
-                               beyond->epoch, beyond->step));
-    }
-    FOREBAY_TRY(feed->Finish());
-  }
+Status TrainingLoop::WriteCheckpoint(const Checkpoint& checkpoint) {
+  if (parts_.checkpoints == nullptr) return {};
+  FOREBAY_ASSIGN(const std::filesystem::path path, parts_.checkpoints->Save(checkpoint));
+  report_.checkpoint = path.string();
   return {};
 }
 

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/core/checkpoint_folder.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/checkpoint_folder.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
+#include "trainer/core/layout_feeds.h"
+#include "trainer/core/layout_plan.h"
 #include "trainer/core/learning_rate.h"
 #include "trainer/core/training_report.h"
 
@@ -20,10 +22,15 @@ struct LoopOptions {
   std::uint32_t epochs = 1;
   std::uint32_t global_batch = 1;
   std::uint64_t seed = 0;
-  LearningRateSchedule learning_rate;         // its total_steps are filled in by the loop
+  // Its total_steps, and from decay_epochs its decay_steps, are filled in by the loop.
+  LearningRateSchedule learning_rate;
+  std::vector<std::uint64_t> decay_epochs;
+  LayoutPlan layouts;
   std::uint32_t evaluate_every_epochs = 1;    // 0: never; the last epoch counts always
   std::uint64_t checkpoint_every_steps = 0;   // 0: at the end and when stopped
   std::uint64_t log_every_steps = 100;
+  bool saves = false;            // rank 0 has a folder of checkpoints
+  bool skips_not_finite = false;  // such steps are left out, or end the run
 };
 
 // What the loop is wired to. References outlive the loop.
@@ -31,8 +38,7 @@ struct LoopParts {
   Engine& engine;
   Communicator& communicator;
   MetricsFile& metrics;                        // of rank 0; of other ranks one without a file
-  Feed* training = nullptr;                    // nullptr: no epoch is left to train
-  Feed* validation = nullptr;                  // nullptr: no evaluation
+  LayoutFeeds& feeds;                          // open at the run's first position
   CheckpointFolder* checkpoints = nullptr;     // rank 0's; nullptr: none are written
   std::function<bool()> stop_requested;        // asked after every step
   std::function<std::uint64_t()> now_ns;       // monotonic
@@ -43,7 +49,9 @@ struct LoopParts {
 // How many evaluations remain when training stands at the start of, or within, epoch `epoch`.
 std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch);
 
-// Every rank runs its own loop over its own feed; Run is collective. A stop signal on any rank
+// Every rank runs its own loop over its own feeds; all calls are collective. Layouts change as
+// LoopOptions::layouts says: the engine moves its weights, and the feeds are opened anew at the
+// position token. A stop signal on any rank
 // stops all ranks after the same step. Not thread-safe.
 class TrainingLoop {
  public:
@@ -71,14 +79,16 @@ class TrainingLoop {
   };
 
   bool leads() const { return parts_.communicator.rank() == 0; }
-  Result<FeedBatch> NextBatch();
+  RunPosition position() const { return {epoch_, step_, global_step_}; }
+  Status Relayout();
   Result<StepEnd> Step();
-  Status CheckBatch(const FeedBatch& batch) const;
+  Status CheckOutcome(const BatchOutcome& outcome, double loss);
+  Status EndEpoch();
   void Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
   Status Evaluate(std::uint32_t epoch);
   Status Save();
-  Status FinishFeeds();
+  Status WriteCheckpoint(const Checkpoint& checkpoint);
 
   LoopOptions options_;
   LoopParts parts_;

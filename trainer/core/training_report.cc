@@ -65,6 +65,11 @@ std::string ClosingTable(const TrainingReport& report) {
     row("  samples evaluated", fmt::format("{}", last.samples));
   }
   row("ranks x threads", fmt::format("{} x {}", report.ranks, report.threads));
+  row("replicas x stages",
+      fmt::format("{} x {}", report.layout.replicas, report.layout.stages));
+  if (report.switches > 0) row("  layouts switched", fmt::format("{}", report.switches));
+  if (report.skipped_steps > 0) row("steps left out", fmt::format("{}", report.skipped_steps));
+  row("weights digest", fmt::format("{:016x}", report.weights_digest));
   if (!report.checkpoint.empty()) table += "  checkpoint  " + report.checkpoint + "\n";
   return table;
 }
@@ -93,6 +98,11 @@ std::string SummaryJson(const TrainingReport& report) {
       {"evaluations", std::move(evaluations)},
       {"ranks", report.ranks},
       {"threads", report.threads},
+      {"replicas", report.layout.replicas},
+      {"stages", report.layout.stages},
+      {"layout_switches", report.switches},
+      {"skipped_steps", report.skipped_steps},
+      {"weights_digest", fmt::format("{:016x}", report.weights_digest)},
       {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
       {"checkpoint", report.checkpoint},
   };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {
 
@@ -24,6 +25,10 @@ struct TrainingReport {
   bool completed = false;  // false: stopped by a signal
   std::uint32_t ranks = 1;
   std::uint32_t threads = 1;
+  Layout layout;                        // the last one
+  std::uint32_t switches = 0;           // of layouts
+  std::uint64_t weights_digest = 0;     // at the end: equal weights, equal digests
+  std::uint64_t skipped_steps = 0;      // left out, because a gradient was not finite
   std::string blas;
   double blas_gflops = 0;
   std::uint64_t first_global_step = 0;  // not 0: resumed

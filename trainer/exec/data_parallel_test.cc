@@ -40,9 +40,7 @@ Result<Trained> TrainOn(Communicator& communicator, std::uint64_t stop_after = U
   testing::MemoryFeedProbe probe;
   testing::MemorySource source({.global_batch = 32,
                                 .validation_batch = 32,
-                                .seed = 1,
-                                .rank = communicator.rank(),
-                                .ranks = communicator.size()},
+                                .seed = 1},
                                training, validation, probe);
   FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
   std::uint64_t clock_ns = 0;

@@ -11,6 +11,18 @@
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train {
+namespace {
+
+std::vector<std::uint64_t> ShapeOf(const torch::Tensor& tensor) {
+  return {tensor.sizes().begin(), tensor.sizes().end()};
+}
+
+}  // namespace
+
+std::vector<std::string> StateNames(OptimiserKind kind) {
+  if (kind == OptimiserKind::kSgd) return {"momentum"};
+  return {"exp_avg", "exp_avg_sq"};  // as PyTorch calls them
+}
 
 Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uint64_t seed,
                                                  OptimiserKind optimiser) {
@@ -36,7 +48,8 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->parameters_.push_back({.name = spec.name + "." + item.key(),
                                  .offset = total,
                                  .count = count,
-                                 .decays = value.dim() > 1});
+                                 .decays = value.dim() > 1,
+                                 .shape = ShapeOf(value)});
     held->tensors_.push_back(value);
     total += count;
   }
@@ -47,8 +60,10 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
                                item.key()));
     }
     held->buffers_.push_back(item.value());
+    held->buffer_names_.push_back(spec.name + "." + item.key());
   }
   held->weights_.resize(total);
+  held->state_names_ = StateNames(optimiser);
   held->states_.assign(OptimiserStates(optimiser), std::vector<float>(total));
   const torch::NoGradGuard no_grad;
   for (std::size_t at = 0; at < held->tensors_.size(); ++at) {
@@ -118,6 +133,27 @@ Status HeldPart::Unpack(std::span<const float> packed) {
     packed = packed.subspan(target.size());
   }
   return {};
+}
+
+std::vector<HeldTensor> HeldPart::Tensors() {
+  using Kind = HeldTensor::Kind;
+  std::vector<HeldTensor> tensors;
+  for (const HeldParameter& parameter : parameters_) {
+    tensors.push_back({Kind::kWeight, parameter.name, parameter.shape,
+                       weights().subspan(parameter.offset, parameter.count)});
+  }
+  const std::vector<std::span<float>> buffers = Buffers();
+  for (std::size_t at = 0; at < buffers.size(); ++at) {
+    tensors.push_back({Kind::kBuffer, buffer_names_[at], ShapeOf(buffers_[at]), buffers[at]});
+  }
+  for (std::size_t which = 0; which < states_.size(); ++which) {
+    for (const HeldParameter& parameter : parameters_) {
+      tensors.push_back({Kind::kState, parameter.name + "/" + state_names_[which],
+                         parameter.shape,
+                         state(which).subspan(parameter.offset, parameter.count)});
+    }
+  }
+  return tensors;
 }
 
 std::uint64_t HeldPart::Digest() const {

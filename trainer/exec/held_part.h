@@ -19,7 +19,20 @@ struct HeldParameter {
   std::size_t offset = 0;  // floats, within the part
   std::size_t count = 0;
   bool decays = true;      // weight decay: not for biases and normalisation (one dimension)
+  std::vector<std::uint64_t> shape = {};
 };
+
+// One tensor of a part, as checkpoints name it.
+struct HeldTensor {
+  enum class Kind : std::uint8_t { kWeight, kBuffer, kState };
+  Kind kind = Kind::kWeight;
+  std::string name;  // "part.layer.weight"; of a state "part.layer.weight/momentum"
+  std::vector<std::uint64_t> shape;
+  std::span<float> values;
+};
+
+// What an optimiser's states are called in checkpoints, OptimiserStates(kind) of them.
+std::vector<std::string> StateNames(OptimiserKind kind);
 
 // Not thread-safe. Weights are single precision and lie in one piece.
 class HeldPart {
@@ -50,6 +63,9 @@ class HeldPart {
   // The reverse. kDataLoss where the size differs.
   Status Unpack(std::span<const float> packed);
 
+  // All that Pack has, by name; the spans are the part's own memory.
+  std::vector<HeldTensor> Tensors();
+
   // XXH3 of name, weights and buffers.
   std::uint64_t Digest() const;
 
@@ -62,6 +78,8 @@ class HeldPart {
   std::vector<HeldParameter> parameters_;
   std::vector<torch::Tensor> tensors_;   // the parameters: views of weights_
   std::vector<torch::Tensor> buffers_;
+  std::vector<std::string> buffer_names_;
+  std::vector<std::string> state_names_;
   std::vector<float> weights_;
   std::vector<std::vector<float>> states_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -22,13 +23,13 @@ std::uint64_t NowNs() {
                                         .count());
 }
 
-// What all ranks believe to be the samples of a micro-batch: its place and size in the run.
-std::vector<std::uint64_t> SampleHashes(std::uint64_t run,
+// What all ranks believe to be the samples of a micro-batch: its place in the data and its size.
+std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& place,
                                         const std::vector<std::uint32_t>& samples) {
   std::vector<std::uint64_t> hashes;
   std::uint64_t first = 0;
   for (const std::uint32_t count : samples) {
-    const std::array<std::uint64_t, 3> range = {run, first, count};
+    const std::array<std::uint64_t, 5> range = {place[0], place[1], place[2], first, count};
     hashes.push_back(Checksum(std::as_bytes(std::span(range))));
     first += count;
   }
@@ -71,7 +72,7 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
   request.trains = trains;
   request.optimiser_states = OptimiserStates(options_.stage.optimiser.kind);
   request.bucket_bytes = options_.bucket_bytes;
-  request.clips = options_.stage.clip_norm > 0;
+  request.clips = options_.stage.clip_norm > 0 || options_.stage.skips_not_finite;
   FOREBAY_ASSIGN(StepPlan plan, BuildPlan(request));
   if (trains && options_.keeping) {
     FOREBAY_ASSIGN(const StepKeeping choices, options_.keeping(plan));
@@ -113,21 +114,29 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   PlanRunner runner(plan, stage, communicator_.transport(),
                     {.timeout_ns = options_.timeout_ns, .now_ns = NowNs, .traces = false});
   const StepIdentity identity{.step = runs_,
-                              .samples_hashes = SampleHashes(runs_, step.samples)};
+                              .samples_hashes = SampleHashes(step.source->Place(), step.samples)};
   ++runs_;
   FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
   StageOutcome outcome = stage.outcome();
-  FOREBAY_TRY(ShareOutcome(outcome));
+  FOREBAY_TRY(ShareOutcome(outcome, plan.micro_batches));
   return outcome;
 }
 
 // Only last stages have losses: the sum over all ranks is the step's.
-Status HybridTrainer::ShareOutcome(StageOutcome& outcome) {
+Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches) {
   std::array<double, 3> sums = {outcome.loss_sum, outcome.score.correct,
                                 static_cast<double>(outcome.score.samples)};
   FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sums)));
   outcome.loss_sum = sums[0];
   outcome.score = {.correct = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
+  if (std::isfinite(outcome.loss_sum)) return {};
+  std::vector<double> flags(micro_batches);
+  for (const std::uint32_t micro_batch : outcome.not_finite) flags[micro_batch] = 1;
+  FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(flags)));
+  outcome.not_finite.clear();
+  for (std::uint32_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    if (flags[micro_batch] > 0) outcome.not_finite.push_back(micro_batch);
+  }
   return {};
 }
 
@@ -181,6 +190,11 @@ Status HybridTrainer::MovePart(std::uint32_t part, const HybridLayout& from,
   return held.Unpack(packed);
 }
 
+Status HybridTrainer::Check(const HybridLayout& layout) const {
+  FOREBAY_TRY(PlanFor(layout, true, options_.micro_batches));
+  return {};
+}
+
 Status HybridTrainer::Switch(const HybridLayout& layout) {
   FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout, true, options_.micro_batches));
   FOREBAY_TRY(TakeParts(layout));
@@ -195,6 +209,44 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
   plan_ = std::move(plan);
   stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
                                         measure_.shapes, StageParts(), options_.stage);
+  return {};
+}
+
+std::uint32_t HybridTrainer::HolderOf(std::uint32_t part) const {
+  std::uint32_t rank = 0;
+  while (!Holds(layout_, rank, part)) ++rank;
+  return rank;
+}
+
+// Rank 0 gets a copy of a part that it does not hold.
+Result<std::unique_ptr<HeldPart>> HybridTrainer::FetchPart(std::uint32_t part,
+                                                           std::uint32_t holder) {
+  const bool gets = communicator_.rank() == 0;
+  std::unique_ptr<HeldPart> copy;
+  if (gets) {
+    FOREBAY_ASSIGN(copy, HeldPart::Make(model_.parts[part], options_.stage.seed,
+                                        options_.stage.optimiser.kind));
+  }
+  std::vector<float> packed = gets ? copy->Pack() : parts_.at(part)->Pack();
+  const CollectiveTag tag{.step = runs_, .edge = part, .lane = Lane::kControl};
+  Broadcast spread({.ranks = {0, holder}, .self = gets ? 0U : 1U}, tag,
+                   std::as_writable_bytes(std::span(packed)), 1);
+  FOREBAY_TRY(Finish(spread, communicator_.transport(), options_.timeout_ns));
+  if (gets) FOREBAY_TRY(copy->Unpack(packed));
+  return copy;
+}
+
+Status HybridTrainer::ForEachPart(const std::function<void(HeldPart&)>& take) {
+  for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
+    const std::uint32_t holder = HolderOf(part);
+    const std::uint32_t rank = communicator_.rank();
+    if (holder != 0 && (rank == 0 || rank == holder)) {
+      FOREBAY_ASSIGN(const std::unique_ptr<HeldPart> copy, FetchPart(part, holder));
+      if (copy != nullptr) take(*copy);
+    }
+    if (parts_.contains(part)) take(*parts_.at(part));
+  }
+  ++runs_;
   return {};
 }
 

@@ -69,9 +69,20 @@ class HybridTrainer {
   Result<StageOutcome> Evaluate(const std::vector<std::uint32_t>& samples,
                                 MicroBatchSource& source);
 
+  // Whether Switch would take it. Not collective.
+  Status Check(const HybridLayout& layout) const;
+
   // Moves weights, optimiser state and running statistics to where `layout` wants them, and goes
   // on with it. An illegal layout leaves all as it was.
   Status Switch(const HybridLayout& layout);
+
+  // Calls `take` with every part, in the model's order, on rank 0; elsewhere with the parts that
+  // lie there. For checkpoints.
+  Status ForEachPart(const std::function<void(HeldPart&)>& take);
+  // The parts on this rank, in the model's order. Not collective.
+  std::vector<HeldPart*> HeldParts() const { return StageParts(); }
+  // Goes on behind so many steps: what is keyed by the step continues. Not collective.
+  void ResumeAt(std::uint64_t steps) { steps_ = steps; }
 
   // XXH3 over the digests of all parts, in their order: the same on every rank.
   Result<std::uint64_t> Digest();
@@ -93,7 +104,9 @@ class HybridTrainer {
   Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);
   std::vector<HeldPart*> StageParts() const;
   Result<StageOutcome> Run(const StepPlan& plan, TorchStage& stage, const StageStep& step);
-  Status ShareOutcome(StageOutcome& outcome);
+  Status ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches);
+  std::uint32_t HolderOf(std::uint32_t part) const;
+  Result<std::unique_ptr<HeldPart>> FetchPart(std::uint32_t part, std::uint32_t holder);
 
   const Model& model_;
   const ModelMeasure& measure_;

@@ -2,9 +2,9 @@
 // "Gradient-based learning applied to document recognition", 1998; with ReLU and max pooling).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
+
+#include "trainer/exec/model.h"
 
 namespace forebay::train {
 
@@ -16,20 +16,8 @@ struct LeNetOptions {
   std::int64_t classes = 10;
 };
 
-// No dropout and no batch statistics: the loss depends on weights and batch alone, so that a
-// resumed run and a run on more ranks compute the same.
-class LeNet : public torch::nn::Module {
- public:
-  explicit LeNet(const LeNetOptions& options);
-
-  // {n, 1, 28, 28} float -> {n, classes} logits.
-  torch::Tensor Forward(const torch::Tensor& images);
-
- private:
-  torch::nn::Conv2d conv1_{nullptr};
-  torch::nn::Conv2d conv2_{nullptr};
-  torch::nn::Linear linear1_{nullptr};
-  torch::nn::Linear linear2_{nullptr};
-};
+// The parts conv1, conv2, linear1, linear2: {n, 1, 28, 28} -> {n, classes} logits. No dropout and
+// no batch statistics.
+std::vector<ModelPart> LeNetParts(const LeNetOptions& options);
 
 }  // namespace forebay::train

@@ -2,249 +2,279 @@
 
 #include <fmt/format.h>
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "trainer/exec/lenet.h"
+#include "trainer/core/layout_plan.h"
+#include "trainer/core/numeric_identity.h"
+#include "trainer/exec/hybrid_trainer.h"
+#include "trainer/exec/model_task.h"
+#include "trainer/exec/step_source.h"
+#include "trainer/schedule/split_search.h"
 
 namespace forebay::train {
 namespace {
 
-constexpr const char* kMomentum = "momentum";
+// What a message between stages is taken to cost when a cut is chosen.
+constexpr double kMessageNsPerByte = 0.5;
+constexpr std::uint64_t kMessageNs = 20'000;
 
-// Runs `work`, which may throw, and returns its exception as an Error.
+std::uint64_t NowNs() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+// Runs `work`, which may throw, and names it in its error.
 template <typename Work>
 auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   try {
-    return work();
+    auto result = work();
+    if (!result.has_value()) return result.error().WithContext(what);
+    return result;
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, fmt::format("{}: {}", what, error.what()));
   }
 }
 
-Result<torch::ScalarType> ToScalarType(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kU8: return torch::kUInt8;
-    case Dtype::kI8: return torch::kInt8;
-    case Dtype::kI16: return torch::kInt16;
-    case Dtype::kI32: return torch::kInt32;
-    case Dtype::kI64: return torch::kInt64;
-    case Dtype::kF32: return torch::kFloat32;
-    default:
-      return Error(ErrorCode::kUnimplemented,
-                   fmt::format("elements of type {} are not trained on", DtypeName(dtype)));
-  }
+HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, OptimiserKind kind) {
+  HybridOptions options;
+  options.stage.seed = static_cast<std::uint64_t>(config.train.seed);
+  options.stage.optimiser = {.kind = kind,
+                             .momentum = config.train.momentum,
+                             .beta1 = config.train.beta1,
+                             .beta2 = config.train.beta2,
+                             .epsilon = config.train.epsilon};
+  options.stage.weight_decay = config.train.weight_decay;
+  options.stage.clip_norm = config.train.clip_norm;
+  options.stage.skips_not_finite = config.train.nan_policy == "skip";
+  options.micro_batches = plan.micro_batches;
+  options.timeout_ns =
+      static_cast<std::uint64_t>(config.run.communication_timeout_s) * 1'000'000'000;
+  return options;
 }
-
-// A tensor over the feed's own memory: valid while the batch is held, and never written to.
-Result<torch::Tensor> Borrow(const FeedTensor& view) {
-  FOREBAY_ASSIGN(const torch::ScalarType type, ToScalarType(view.dtype));
-  std::vector<std::int64_t> shape;
-  std::uint64_t bytes = DtypeBytes(view.dtype);
-  for (const std::uint64_t extent : view.shape) {
-    shape.push_back(static_cast<std::int64_t>(extent));
-    bytes *= extent;
-  }
-  if (bytes != view.bytes) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("a tensor of {} bytes came with {}", bytes, view.bytes));
-  }
-  return torch::from_blob(const_cast<std::byte*>(view.data), shape, type);
-}
-
-struct Sample {
-  torch::Tensor images;  // {n, 1, 28, 28} float, standardised
-  torch::Tensor labels;  // {n} int64
-};
-
-struct NamedWeight {
-  std::string name;
-  torch::Tensor value;  // a view of the flat weights
-  std::int64_t offset = 0;
-};
 
 class TorchEngine final : public Engine {
  public:
-  TorchEngine(const TrainConfig& config, Communicator& communicator)
-      : config_(config),
-        communicator_(communicator),
-        net_({.channels = config.model.channels,
-              .hidden = config.model.hidden,
-              .classes = config.model.classes}) {
-    Flatten();
-  }
+  static Result<std::unique_ptr<Engine>> Make(const TrainConfig& config,
+                                              Communicator& communicator);
 
-  Status ShareWeights() {
-    return communicator_.Broadcast(std::as_writable_bytes(Floats(weights_)), 0);
-  }
+  Layout layout() const override { return trainer_->layout().layout; }
+  Status Switch(const Layout& layout) override;
 
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
     return Guarded("training step", [&] { return Train(batch, learning_rate); });
   }
-
   Result<BatchOutcome> EvaluateStep(FeedBatch& batch) override {
-    if (batch.sample_count == 0) return BatchOutcome{};
     return Guarded("evaluation step", [&] { return Evaluate(batch); });
   }
 
-  Status Save(Checkpoint& checkpoint) const override;
+  Status Save(Checkpoint& checkpoint) override;
   Status Load(const Checkpoint& checkpoint) override;
+  Result<std::uint64_t> Digest() override { return trainer_->Digest(); }
 
  private:
-  static std::span<float> Floats(const torch::Tensor& flat) {
-    return {flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel())};
-  }
-  std::string Description() const {
-    return fmt::format("{} channels={} hidden={} classes={}", config_.model.architecture,
-                       config_.model.channels, config_.model.hidden, config_.model.classes);
-  }
-  void Flatten();
-  Result<Sample> Prepare(FeedBatch& batch) const;
+  TorchEngine(const TrainConfig& config, Communicator& communicator)
+      : config_(config), communicator_(communicator) {}
+
+  Status LayOut();
+  Result<StageSplit> SplitFor(const Layout& layout);
+  Result<StageSplit> FindBalancedSplit(const Layout& layout);
   Result<BatchOutcome> Train(FeedBatch& batch, double learning_rate);
   Result<BatchOutcome> Evaluate(FeedBatch& batch);
+  std::string Identity() const;
+  Status CheckOrigin(const Checkpoint& checkpoint) const;
 
   TrainConfig config_;
   Communicator& communicator_;
-  LeNet net_;
-  std::vector<NamedWeight> named_;
-  torch::Tensor weights_;   // flat, as the two below
-  torch::Tensor gradient_;
-  torch::Tensor momentum_;
+  LayoutPlan plan_;
+  OptimiserKind optimiser_ = OptimiserKind::kSgd;
+  ModelTask task_;
+  ModelMeasure measure_;
+  std::vector<HybridLayout> layouts_;  // of the plan
+  std::unique_ptr<HybridTrainer> trainer_;
 };
 
-// Moves the parameters, and the gradients autograd accumulates into, to flat buffers.
-void TorchEngine::Flatten() {
-  const torch::NoGradGuard no_grad;
-  std::int64_t total = 0;
-  for (const auto& item : net_.named_parameters()) total += item.value().numel();
-  weights_ = torch::zeros({total});
-  gradient_ = torch::zeros({total});
-  momentum_ = torch::zeros({total});
-  std::int64_t offset = 0;
-  for (auto& item : net_.named_parameters()) {
-    torch::Tensor& parameter = item.value();
-    torch::Tensor view =
-        weights_.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    view.copy_(parameter);
-    parameter.set_data(view);
-    parameter.mutable_grad() =
-        gradient_.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-    named_.push_back({item.key(), view, offset});
-    offset += parameter.numel();
+Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
+                                                  Communicator& communicator) {
+  std::unique_ptr<TorchEngine> engine(new TorchEngine(config, communicator));
+  FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
+  FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
+  FOREBAY_ASSIGN(engine->task_, MakeModelTask(config));
+  const std::uint32_t samples = engine->plan_.micro_batch;
+  FOREBAY_ASSIGN(engine->measure_,
+                 MeasureModel(engine->task_.model, ZeroInput(engine->task_, samples),
+                              ZeroTarget(engine->task_, samples), NowNs));
+  FOREBAY_TRY(engine->LayOut());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+Status TorchEngine::LayOut() {
+  for (const Layout& layout : plan_.Layouts()) {
+    FOREBAY_ASSIGN(StageSplit split, SplitFor(layout));
+    layouts_.push_back(
+        {.layout = layout, .schedule = plan_.schedule, .split = std::move(split)});
   }
-}
-
-Result<Sample> TorchEngine::Prepare(FeedBatch& batch) const {
-  const std::int64_t samples = batch.sample_count;
-  FOREBAY_ASSIGN(const torch::Tensor pixels, Borrow(batch.input));
-  FOREBAY_ASSIGN(const torch::Tensor labels, Borrow(batch.target));
-  if (pixels.numel() != samples * kLeNetSide * kLeNetSide || labels.numel() != samples) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("{} samples came with {} pixels and {} labels; {} takes {}x{} "
-                             "one-channel images and one label each",
-                             samples, pixels.numel(), labels.numel(),
-                             config_.model.architecture, kLeNetSide, kLeNetSide));
-  }
-  // The conversions copy, so the feed's memory can go back at once. (x / scale - mean) / stddev
-  // in one pass over the floats.
-  const double scale = batch.input.dtype == Dtype::kU8 ? 255.0 : 1.0;
-  const double factor = 1.0 / (scale * config_.model.input_stddev);
-  Sample sample;
-  sample.images = pixels.to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true)
-                      .mul_(factor)
-                      .sub_(config_.model.input_mean / config_.model.input_stddev)
-                      .view({samples, 1, kLeNetSide, kLeNetSide});
-  sample.labels =
-      labels.to(torch::kInt64, /*non_blocking=*/false, /*copy=*/true).view({samples});
-  batch.hold.reset();
-  return sample;
-}
-
-Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
-  FOREBAY_ASSIGN(const Sample sample, Prepare(batch));
-  gradient_.zero_();
-  const torch::Tensor loss =
-      torch::nn::functional::cross_entropy(net_.Forward(sample.images), sample.labels);
-  loss.backward();
-  const torch::NoGradGuard no_grad;
-  if (communicator_.size() > 1) {
-    FOREBAY_TRY(communicator_.AllReduceSum(Floats(gradient_)));
-    gradient_.mul_(1.0 / communicator_.size());
-  }
-  gradient_.add_(weights_, config_.train.weight_decay);
-  momentum_.mul_(config_.train.momentum).add_(gradient_);
-  weights_.add_(momentum_, -learning_rate);
-  return BatchOutcome{.loss_sum = loss.item<double>() * batch.sample_count,
-                      .correct = 0,
-                      .samples = batch.sample_count};
-}
-
-Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
-  const torch::NoGradGuard no_grad;
-  FOREBAY_ASSIGN(const Sample sample, Prepare(batch));
-  const torch::Tensor logits = net_.Forward(sample.images);
-  const torch::Tensor loss = torch::nn::functional::cross_entropy(
-      logits, sample.labels,
-      torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum));
-  const torch::Tensor correct = logits.argmax(1).eq(sample.labels).sum();
-  return BatchOutcome{.loss_sum = loss.item<double>(),
-                      .correct = static_cast<std::uint64_t>(correct.item<std::int64_t>()),
-                      .samples = batch.sample_count};
-}
-
-Status TorchEngine::Save(Checkpoint& checkpoint) const {
-  checkpoint.model = Description();
-  checkpoint.optimiser = "sgd";
-  checkpoint.optimiser_states = {kMomentum};
-  checkpoint.tensors.clear();
-  const auto add = [&checkpoint, this](const torch::Tensor& flat, const std::string& suffix) {
-    for (const NamedWeight& weight : named_) {
-      const auto values = Floats(flat).subspan(static_cast<std::size_t>(weight.offset),
-                                               static_cast<std::size_t>(weight.value.numel()));
-      CheckpointTensor tensor;
-      tensor.name = weight.name + suffix;
-      for (const std::int64_t extent : weight.value.sizes()) {
-        tensor.shape.push_back(static_cast<std::uint64_t>(extent));
-      }
-      const auto raw = std::as_bytes(values);
-      tensor.bytes.assign(raw.begin(), raw.end());
-      checkpoint.tensors.push_back(std::move(tensor));
-    }
-  };
-  add(weights_, "");
-  add(momentum_, std::string("/") + kMomentum);
+  FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_,
+                                               OptionsOf(config_, plan_, optimiser_),
+                                               layouts_.front()));
+  for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
   return {};
 }
 
-Status TorchEngine::Load(const Checkpoint& checkpoint) {
-  if (checkpoint.model != Description() || checkpoint.optimiser != "sgd") {
-    return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("the checkpoint is of \"{}\" with {}, this run of \"{}\" with sgd",
-                             checkpoint.model, checkpoint.optimiser, Description()));
+Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) {
+  const std::size_t parts = task_.model.parts.size();
+  if (layout.stages > parts) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("layout.stages = {}: {} has {} parts, so that at most as many "
+                             "stages are possible",
+                             layout.stages, task_.model.name, parts));
   }
+  if (layout.stages == 1) return StageSplit{.begins = {0}};
+  if (plan_.split.size() != layout.stages) return FindBalancedSplit(layout);
+  if (plan_.split.back() >= parts) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("layout.split = \"{}\": {} has the parts 0 to {}",
+                             config_.layout.split, task_.model.name, parts - 1));
+  }
+  return StageSplit{.begins = plan_.split};
+}
+
+// Measured times differ from rank to rank, the cut must not: rank 0's holds.
+Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) {
+  std::vector<std::uint32_t> begins(layout.stages);
+  if (communicator_.rank() == 0) {
+    SplitCosts costs;
+    costs.message_ns_per_byte = kMessageNsPerByte;
+    costs.message_ns = kMessageNs;
+    costs.parameter_copies = 2 + OptimiserStates(optimiser_);
+    costs.micro_batches = plan_.micro_batches / layout.replicas;
+    costs.holds_all = plan_.schedule == Schedule::kGpipe;
+    FOREBAY_ASSIGN(const SplitChoice choice, FindSplit(measure_.graph, layout.stages, costs));
+    begins = choice.split.begins;
+  }
+  FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(begins)), 0));
+  return StageSplit{.begins = std::move(begins)};
+}
+
+Status TorchEngine::Switch(const Layout& layout) {
+  const auto found = std::ranges::find_if(
+      layouts_, [&](const HybridLayout& known) { return known.layout == layout; });
+  if (found == layouts_.end()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("layout {} is not in this run's plan", ToString(layout)));
+  }
+  return Guarded("switch of layouts", [&] { return trainer_->Switch(*found); });
+}
+
+Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
+  FOREBAY_ASSIGN(const std::vector<std::uint32_t> counts,
+                 TrainingCounts(layout(), plan_.micro_batches, plan_.micro_batch,
+                                batch.sample_count));
+  FOREBAY_ASSIGN(StepSource source,
+                 StepSource::Make(task_, layout(), communicator_.rank(), counts, batch));
+  FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
+  return BatchOutcome{.loss_sum = outcome.loss_sum,
+                      .correct = 0,
+                      .samples = std::uint64_t{batch.sample_count} * layout().replicas,
+                      .skipped = outcome.skipped,
+                      .not_finite = std::move(outcome.not_finite)};
+}
+
+Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
+  std::uint64_t samples = batch.step_samples;
+  if (samples == 0) samples = std::uint64_t{batch.sample_count} * layout().replicas;
+  if (samples == 0) return BatchOutcome{};
+  const std::vector<std::uint32_t> counts = EvaluationCounts(layout(), samples);
+  FOREBAY_ASSIGN(StepSource source,
+                 StepSource::Make(task_, layout(), communicator_.rank(), counts, batch));
+  FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(counts, source));
+  return BatchOutcome{.loss_sum = outcome.loss_sum,
+                      .correct = outcome.score.correct,
+                      .samples = outcome.score.samples};
+}
+
+std::string TorchEngine::Identity() const {
+  return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
+                 .micro_batch = plan_.micro_batch,
+                 .library = "LibTorch " TORCH_VERSION});
+}
+
+Status TorchEngine::Save(Checkpoint& checkpoint) {
+  checkpoint.model = task_.model.name;
+  checkpoint.optimiser = OptimiserName(optimiser_);
+  checkpoint.optimiser_states = StateNames(optimiser_);
+  checkpoint.identity = Identity();
+  std::array<std::vector<CheckpointTensor>, 3> kinds;  // weights, buffers, states
+  FOREBAY_TRY(trainer_->ForEachPart([&kinds](HeldPart& part) {
+    for (HeldTensor& held : part.Tensors()) {
+      const auto raw = std::as_bytes(held.values);
+      CheckpointTensor tensor;
+      tensor.name = std::move(held.name);
+      tensor.shape = std::move(held.shape);
+      tensor.bytes.assign(raw.begin(), raw.end());
+      kinds[static_cast<std::size_t>(held.kind)].push_back(std::move(tensor));
+    }
+  }));
+  checkpoint.tensors.clear();
+  for (std::vector<CheckpointTensor>& kind : kinds) {
+    std::ranges::move(kind, std::back_inserter(checkpoint.tensors));
+  }
+  return {};
+}
+
+Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
+  if (checkpoint.model != task_.model.name || checkpoint.optimiser != OptimiserName(optimiser_)) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("the checkpoint is of \"{}\" with {}, this run of \"{}\" with {}",
+                             checkpoint.model, checkpoint.optimiser, task_.model.name,
+                             OptimiserName(optimiser_)));
+  }
+  const std::string identity = Identity();
+  if (config_.checkpoint.force_identity || checkpoint.identity.empty() ||
+      checkpoint.identity == identity) {
+    return {};
+  }
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("the checkpoint was made with \"{}\", this run has \"{}\": the weights "
+                           "would end otherwise than they would have. Set run.threads and "
+                           "layout.micro_batch as there, or checkpoint.force_identity = true",
+                           checkpoint.identity, identity));
+}
+
+Status TorchEngine::Load(const Checkpoint& checkpoint) {
+  FOREBAY_TRY(CheckOrigin(checkpoint));
+  std::map<std::string_view, const CheckpointTensor*> by_name;
+  for (const CheckpointTensor& tensor : checkpoint.tensors) by_name[tensor.name] = &tensor;
   // All are checked before the first is copied: a failed load leaves the engine as it was.
   std::vector<std::pair<std::span<float>, const CheckpointTensor*>> copies;
-  for (const NamedWeight& weight : named_) {
-    const auto offset = static_cast<std::size_t>(weight.offset);
-    const auto count = static_cast<std::size_t>(weight.value.numel());
-    for (const bool is_state : {false, true}) {
-      const std::string name = weight.name + (is_state ? std::string("/") + kMomentum : "");
-      const CheckpointTensor* const tensor = checkpoint.Find(name);
-      if (tensor == nullptr || tensor->dtype != "F32" ||
-          tensor->bytes.size() != count * sizeof(float)) {
+  for (HeldPart* const part : trainer_->HeldParts()) {
+    for (const HeldTensor& held : part->Tensors()) {
+      const auto found = by_name.find(held.name);
+      if (found == by_name.end() || found->second->dtype != "F32" ||
+          found->second->shape != held.shape ||
+          found->second->bytes.size() != held.values.size_bytes()) {
         return Error(ErrorCode::kFailedPrecondition,
-                     fmt::format("the checkpoint has no tensor {} of {} floats", name, count));
+                     fmt::format("the checkpoint has no tensor {} of {} floats", held.name,
+                                 held.values.size()));
       }
-      copies.emplace_back(Floats(is_state ? momentum_ : weights_).subspan(offset, count), tensor);
+      copies.emplace_back(held.values, found->second);
     }
   }
   for (const auto& [values, tensor] : copies) {
-    std::memcpy(values.data(), tensor->bytes.data(), tensor->bytes.size());
+    if (!values.empty()) std::memcpy(values.data(), tensor->bytes.data(), values.size_bytes());
   }
+  trainer_->ResumeAt(checkpoint.global_step);
   return {};
 }
 
@@ -252,12 +282,7 @@ Status TorchEngine::Load(const Checkpoint& checkpoint) {
 
 Result<std::unique_ptr<Engine>> MakeTorchEngine(const TrainConfig& config,
                                                 Communicator& communicator) {
-  return Guarded("building the network", [&]() -> Result<std::unique_ptr<Engine>> {
-    torch::manual_seed(static_cast<std::uint64_t>(config.train.seed));
-    auto engine = std::make_unique<TorchEngine>(config, communicator);
-    FOREBAY_TRY(engine->ShareWeights());
-    return std::unique_ptr<Engine>(std::move(engine));
-  });
+  return Guarded("building the network", [&] { return TorchEngine::Make(config, communicator); });
 }
 
 }  // namespace forebay::train

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "proto/contract/result.h"
-#include "trainer/core/blas_check.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/blas_check.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/train_config.h"
 
@@ -15,13 +15,12 @@ namespace forebay::train {
 // Sets LibTorch's threads for the whole process. Call once, before any other torch work.
 Status SetTorchThreads(std::uint32_t threads);
 
-// Builds the network with weights from train.seed, the same on every rank (rank 0's are
-// broadcast), and SGD with momentum and weight decay. Collective. `communicator` outlives the
-// engine.
+// Builds the model that `config` names, with weights from train.seed, over a HybridTrainer that
+// stands on the first layout of the configuration's plan. All layouts are checked here; where a
+// cut is to be found, rank 0 measures and decides. Collective. `communicator` outlives the engine.
 //
-// Gradients, weights and momentum each lie in one flat buffer, so that a step takes one
-// all-reduce and one fused update. With equal batches, seeds, threads and ranks every result
-// is bit-identical from run to run.
+// The same seed, micro-batches and identity (threads, LibTorch, machine) end in bit-identical
+// weights under every layout.
 Result<std::unique_ptr<Engine>> MakeTorchEngine(const TrainConfig& config,
                                                 Communicator& communicator);
 

@@ -180,6 +180,45 @@ TEST_F(TorchEngineTest, LabelBeyondTheClassesIsAnErrorNotACrash) {
   EXPECT_THAT(outcome.error().message(), HasSubstr("training step"));
 }
 
+TEST_F(TorchEngineTest, StepThatIsNotFiniteIsLeftOutWhereAskedTo) {
+  run_.config.train.nan_policy = "skip";
+  const auto engine = Build();
+  FeedBatch batch = BatchOf(8);
+  ASSERT_TRUE(engine->TrainStep(batch, 1e30).has_value());
+  const std::uint64_t before = engine->Digest().value();
+  batch = BatchOf(8);
+  const auto outcome = engine->TrainStep(batch, 0.01);
+  ASSERT_TRUE(outcome.has_value()) << outcome.error().ToString();
+  EXPECT_TRUE(outcome->skipped);
+  EXPECT_EQ(outcome->not_finite, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(engine->Digest().value(), before);
+}
+
+TEST_F(TorchEngineTest, RunEndsOrGoesOnWhereALossIsNotFinite) {
+  run_.config.train.learning_rate = 1e30;
+  const auto ended = run_.Run(*Build());
+  ASSERT_FALSE(ended.has_value());
+  EXPECT_THAT(ended.error().message(), HasSubstr("micro-batch 0 (positions"));
+  run_.config.train.nan_policy = "skip";
+  const auto report = run_.Run(*Build());
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_GT(report->skipped_steps, 0U);
+  EXPECT_EQ(report->steps, 30U);
+}
+
+TEST_F(TorchEngineTest, CheckpointOfAnotherIdentityIsRefusedUnlessForced) {
+  Checkpoint checkpoint;
+  ASSERT_TRUE(Build()->Save(checkpoint).has_value());
+  EXPECT_THAT(checkpoint.identity, HasSubstr("micro_batch=32 library=LibTorch"));
+  checkpoint.identity = "threads=99";
+  const Status loaded = Build()->Load(checkpoint);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_THAT(loaded.error().message(), HasSubstr("threads=99"));
+  EXPECT_THAT(loaded.error().message(), HasSubstr("force_identity"));
+  run_.config.checkpoint.force_identity = true;
+  EXPECT_TRUE(Build()->Load(checkpoint).has_value());
+}
+
 TEST_F(TorchEngineTest, OpaqueBytesAreRefused) {
   FeedBatch batch = BatchOf(8);
   batch.input.dtype = Dtype::kBytes;

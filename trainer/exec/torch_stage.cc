@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <utility>
 
@@ -109,6 +110,12 @@ Status TorchStage::Feed(const Buffer& buffer) {
   return {};
 }
 
+OutputShape TorchStage::ShapeOf(std::uint32_t micro_batch, std::uint32_t part) const {
+  OutputShape shape = {step_.samples[micro_batch]};
+  shape.insert(shape.end(), shapes_[part].begin(), shapes_[part].end());
+  return shape;
+}
+
 torch::Tensor TorchStage::ValueOf(Work& work, std::uint32_t part) const {
   const auto made = work.values.find(part);
   if (made != work.values.end()) return made->second;
@@ -130,7 +137,11 @@ Status TorchStage::Forward(std::uint32_t micro_batch, std::uint32_t module) {
     const torch::AutoGradMode gradients(plan_.trains);
     for (std::uint32_t part = whole ? begin() : module; part < (whole ? end() : module + 1);
          ++part) {
-      ForwardPart(work, part, PassOf(micro_batch, part), false);
+      if (step_.samples[micro_batch] == 0) {
+        work.values[part] = torch::empty(ShapeOf(micro_batch, part));  // not every layer can
+      } else {
+        ForwardPart(work, part, PassOf(micro_batch, part), false);
+      }
     }
   });
 }
@@ -144,18 +155,22 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
   // A value that is still there may be on its way to another stage: it stays as it is.
   if (!again || !work.values.contains(part)) work.values[part] = graph.root.detach();
-  if (last() && part + 1 == end()) EvaluateLoss(work, graph, again);
+  if (last() && part + 1 == end()) EvaluateLoss(work, graph, pass.micro_batch, again);
   if (plan_.trains) work.graphs[part] = std::move(graph);
 }
 
-void TorchStage::EvaluateLoss(Work& work, Graph& graph, bool again) {
+void TorchStage::EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batch, bool again) {
   if (!plan_.trains) {
     const Score score = model_.loss->Evaluate(graph.root, work.target);
     outcome_.score.correct += score.correct;
     outcome_.score.samples += score.samples;
   }
   const torch::Tensor loss = model_.loss->Sum(graph.root, work.target);
-  if (!again) outcome_.loss_sum += loss.item<double>();
+  if (!again) {
+    const double value = loss.item<double>();
+    outcome_.loss_sum += value;
+    if (!std::isfinite(value)) outcome_.not_finite.push_back(micro_batch);
+  }
   graph.root = loss / StepSamples();
 }
 
@@ -241,12 +256,9 @@ Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
 
 Result<std::span<std::byte>> TorchStage::Incoming(const Buffer& buffer) {
   Work& work = work_[buffer.micro_batch];
-  OutputShape shape = {step_.samples[buffer.micro_batch]};
-  const OutputShape& sample = shapes_[EdgeOf(buffer.edge).from_module];
-  shape.insert(shape.end(), sample.begin(), sample.end());
   torch::Tensor& tensor = buffer.kind == BufferKind::kReceived ? work.received[buffer.edge]
                                                                : work.arrived[buffer.edge];
-  tensor = torch::empty(shape);
+  tensor = torch::empty(ShapeOf(buffer.micro_batch, EdgeOf(buffer.edge).from_module));
   return std::span<std::byte>(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
 }
 
@@ -338,8 +350,7 @@ void TorchStage::ApplyStatistics() {
 }
 
 // Squares of the parts' norms, each from the stage that has it, in a tree over the parts.
-double TorchStage::ClipScaleOf() {
-  if (options_.clip_norm <= 0) return 1.0;
+double TorchStage::SquaredGradientNorm() {
   const std::size_t count = model_.parts.size();
   std::vector<double> norms(count);
   std::size_t offset = 0;
@@ -351,22 +362,29 @@ double TorchStage::ClipScaleOf() {
   std::vector<double*> leaves;
   for (double& norm : norms) leaves.push_back(&norm);
   SumTree<double>(leaves, 1);
-  return ClipScale(norms[0], options_.clip_norm);
+  all_norms_.clear();
+  return norms[0];
 }
 
 Status TorchStage::Update() {
   return Guarded("update", [&] {
+    double scale = 1.0;
+    if (options_.clip_norm > 0 || options_.skips_not_finite) {
+      const double squared = SquaredGradientNorm();
+      outcome_.skipped = options_.skips_not_finite && !std::isfinite(squared);
+      if (outcome_.skipped) return;
+      scale = ClipScale(squared, options_.clip_norm);
+    }
     ApplyStatistics();
     const UpdateStep update{.learning_rate = step_.learning_rate,
                             .weight_decay = options_.weight_decay,
-                            .gradient_scale = ClipScaleOf(),
+                            .gradient_scale = scale,
                             .number = step_.step + 1};
     std::size_t offset = 0;
     for (HeldPart* part : parts_) {
       part->Update(options_.optimiser, update, gradient_.subspan(offset, part->floats()));
       offset += part->floats();
     }
-    all_norms_.clear();
   });
 }
 

@@ -1,6 +1,7 @@
 // TorchStage: the arithmetic of one pipeline stage with LibTorch.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,6 +25,8 @@ class MicroBatchSource {
   virtual ~MicroBatchSource() = default;
   virtual Result<torch::Tensor> Input(std::uint32_t micro_batch) = 0;   // {samples, ...} float
   virtual Result<torch::Tensor> Target(std::uint32_t micro_batch) = 0;
+  // Where the step lies in the data, the same on every rank: messages carry a hash of it.
+  virtual std::array<std::uint64_t, 3> Place() const { return {}; }
 };
 
 struct StageOptions {
@@ -31,6 +34,7 @@ struct StageOptions {
   OptimiserOptions optimiser;
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
+  bool skips_not_finite = false;  // no update where the gradient's norm is not finite
 };
 
 // What is computed in the current step.
@@ -45,6 +49,8 @@ struct StageStep {
 struct StageOutcome {
   double loss_sum = 0;  // over samples
   Score score;          // of evaluations
+  std::vector<std::uint32_t> not_finite = {};  // micro-batches with such a loss
+  bool skipped = false;  // no update was made; on every rank alike
 };
 
 // What a model's part hands on: elements of one sample.
@@ -100,14 +106,15 @@ class TorchStage final : public StageWorker {
   double StepSamples() const;
   Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
   torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
+  OutputShape ShapeOf(std::uint32_t micro_batch, std::uint32_t part) const;
   // Computes a part and leaves its graph. `pass` says where statistics go.
   void ForwardPart(Work& work, std::uint32_t part, Pass pass, bool again);
   void SumArrived(Work& work);
   void BackwardPart(Work& work, std::uint32_t part);
-  void EvaluateLoss(Work& work, Graph& graph, bool again);
+  void EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batch, bool again);
   void Recompute(std::uint32_t micro_batch, std::uint32_t part);
   void ApplyStatistics();
-  double ClipScaleOf();
+  double SquaredGradientNorm();
 
   const Model& model_;
   const StepPlan& plan_;

@@ -83,7 +83,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   }
   FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
-                 ForebaySource::Connect(config, communicator.rank(), communicator.size()));
+                 ForebaySource::Connect(config, communicator.rank()));
   FOREBAY_ASSIGN(TrainingReport report,
                  RunTraining(config, {.engine = *engine,
                                       .communicator = communicator,

@@ -15,7 +15,7 @@ struct FeedSetup {
   const SampleSet& set;
   OrderSpec order;
   StepPlan plan;
-  std::uint32_t rank = 0;
+  FeedShare share;
   std::uint32_t epoch = 0;  // where it starts
   std::uint64_t step = 0;
   std::uint32_t epochs_end = 1;
@@ -44,6 +44,7 @@ class MemoryFeed final : public Feed {
 
   std::uint64_t steps_per_epoch() const override { return setup_.plan.steps(); }
   std::uint64_t sample_count() const override { return setup_.plan.sample_count(); }
+  std::uint64_t global_batch() const override { return setup_.plan.global_batch(); }
   Status Finish() override {
     ++probe_.finished;
     return {};
@@ -70,7 +71,7 @@ class MemoryFeed final : public Feed {
   }
 
   Result<FeedBatch> Assemble() {
-    FOREBAY_ASSIGN(StepSlice slice, setup_.plan.RankSlice(StepId(step_), setup_.rank));
+    FOREBAY_ASSIGN(StepSlice slice, setup_.plan.RankSlice(StepId(step_), setup_.share.replica));
     if (setup_.training && Strikes(probe_.shrink_at_global_step)) --slice.count;
     if (!setup_.training && probe_.lose_validation_sample && step_ == 0) {
       ++probe_.faults;
@@ -90,9 +91,13 @@ class MemoryFeed final : public Feed {
     batch.epoch = epoch_;
     batch.step = step_;
     batch.sample_count = static_cast<std::uint32_t>(slice.count);
-    batch.input = {pixels->images.data(), pixels->images.size(), Dtype::kU8,
-                   {slice.count, 28, 28}};
-    batch.target = {pixels->labels.data(), pixels->labels.size(), Dtype::kU8, {slice.count}};
+    if (setup_.share.input) {
+      batch.input = {pixels->images.data(), pixels->images.size(), Dtype::kU8,
+                     {slice.count, 28, 28}};
+    }
+    if (setup_.share.target) {
+      batch.target = {pixels->labels.data(), pixels->labels.size(), Dtype::kU8, {slice.count}};
+    }
     PositionToken token;
     token.order = setup_.order;
     token.global_batch = static_cast<std::uint32_t>(setup_.plan.global_batch());
@@ -110,10 +115,22 @@ class MemoryFeed final : public Feed {
   std::uint64_t step_;
 };
 
+// Behind an epoch's last step a token still names that epoch.
+Status CheckPlace(const PositionToken& token, const FeedPosition& from) {
+  const bool next_epoch = from.step == 0 && token.next_epoch.value() + 1 == from.epoch;
+  if (next_epoch ||
+      (token.next_epoch.value() == from.epoch && token.next_step.value() == from.step)) {
+    return {};
+  }
+  return Error(ErrorCode::kFailedPrecondition, "the token stands elsewhere");
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Feed>> MemorySource::OpenTraining(const FeedPosition& from,
+Result<std::unique_ptr<Feed>> MemorySource::OpenTraining(const FeedShare& share,
+                                                         const FeedPosition& from,
                                                          std::uint32_t epochs) {
+  probe_.opened.push_back(share);
   OrderSpec order;
   order.seed = options_.seed;
   order.sample_count = training_.size();
@@ -121,28 +138,30 @@ Result<std::unique_ptr<Feed>> MemorySource::OpenTraining(const FeedPosition& fro
   if (!from.token.empty()) {
     FOREBAY_ASSIGN(const PositionToken token, PositionToken::Parse(from.token));
     if (token.order != order) return Error(ErrorCode::kFailedPrecondition, "another order");
+    FOREBAY_TRY(CheckPlace(token, from));
   }
   FOREBAY_ASSIGN(StepPlan plan, StepPlan::Create({.sample_count = training_.size(),
                                                   .global_batch = options_.global_batch,
-                                                  .ranks = options_.ranks,
+                                                  .ranks = share.replicas,
                                                   .tail = TailPolicy::kDrop}));
   return std::unique_ptr<Feed>(std::make_unique<MemoryFeed>(
-      FeedSetup{training_, order, plan, options_.rank, from.epoch, from.step,
+      FeedSetup{training_, order, plan, share, from.epoch, from.step,
                 from.epoch + epochs, true},
       probe_));
 }
 
-Result<std::unique_ptr<Feed>> MemorySource::OpenValidation(std::uint32_t epochs) {
+Result<std::unique_ptr<Feed>> MemorySource::OpenValidation(const FeedShare& share,
+                                                           std::uint32_t epochs) {
   OrderSpec order;
   order.sample_count = validation_.size();
   order.tail = TailPolicy::kShort;
   order.shape.mode = OrderMode::kSequential;
   FOREBAY_ASSIGN(StepPlan plan, StepPlan::Create({.sample_count = validation_.size(),
                                                   .global_batch = options_.validation_batch,
-                                                  .ranks = options_.ranks,
+                                                  .ranks = share.replicas,
                                                   .tail = TailPolicy::kShort}));
   return std::unique_ptr<Feed>(std::make_unique<MemoryFeed>(
-      FeedSetup{validation_, order, plan, options_.rank, 0, 0, epochs, false}, probe_));
+      FeedSetup{validation_, order, plan, share, 0, 0, epochs, false}, probe_));
 }
 
 }  // namespace forebay::train::testing

@@ -18,6 +18,7 @@ struct MemoryFeedProbe {
   std::vector<std::uint64_t> trained;    // sample ids handed out by training feeds
   std::vector<std::uint64_t> validated;  // sample ids handed out by validation feeds
   std::uint64_t finished = 0;            // feeds that were ended in order
+  std::vector<FeedShare> opened;         // of training feeds
   // Faults of training feeds; `faults` counts those that came to pass.
   std::optional<std::uint64_t> fail_at_global_step;     // Next returns kUnavailable
   std::optional<std::uint64_t> skip_at_global_step;     // one step is left out
@@ -31,8 +32,6 @@ struct MemorySourceOptions {
   std::uint32_t global_batch = 1;
   std::uint32_t validation_batch = 1;
   std::uint64_t seed = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;
 };
 
 class MemorySource final : public FeedSource {
@@ -42,9 +41,10 @@ class MemorySource final : public FeedSource {
                const SampleSet& validation, MemoryFeedProbe& probe)
       : options_(options), training_(training), validation_(validation), probe_(probe) {}
 
-  Result<std::unique_ptr<Feed>> OpenTraining(const FeedPosition& from,
+  Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share, const FeedPosition& from,
                                              std::uint32_t epochs) override;
-  Result<std::unique_ptr<Feed>> OpenValidation(std::uint32_t epochs) override;
+  Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
+                                               std::uint32_t epochs) override;
 
  private:
   MemorySourceOptions options_;

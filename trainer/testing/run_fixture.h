@@ -45,9 +45,7 @@ struct RunFixture {
   Result<TrainingReport> Run(Engine& engine) {
     MemorySource source({.global_batch = static_cast<std::uint32_t>(config.train.global_batch),
                          .validation_batch = 32,
-                         .seed = static_cast<std::uint64_t>(config.train.seed),
-                         .rank = 0,
-                         .ranks = 1},
+                         .seed = static_cast<std::uint64_t>(config.train.seed)},
                         training, validation, probe);
     steps_asked = 0;
     return RunTraining(config,

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <span>
 
+#include "proto/contract/checksum.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/core/engine.h"
 
@@ -17,6 +19,10 @@ class ScriptedEngine final : public Engine {
  public:
   std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
   std::uint64_t faults = 0;
+
+  Status Switch(const Layout&) override {
+    return Error(ErrorCode::kUnimplemented, "a scripted engine has one layout");
+  }
 
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
     double mean = 0;
@@ -47,7 +53,7 @@ class ScriptedEngine final : public Engine {
     return outcome;
   }
 
-  Status Save(Checkpoint& checkpoint) const override {
+  Status Save(Checkpoint& checkpoint) override {
     checkpoint.model = "scripted";
     checkpoint.optimiser = "none";
     CheckpointTensor tensor;
@@ -67,6 +73,10 @@ class ScriptedEngine final : public Engine {
     }
     std::memcpy(&state_, tensor->bytes.data(), sizeof(state_));
     return {};
+  }
+
+  Result<std::uint64_t> Digest() override {
+    return Checksum(std::as_bytes(std::span(&state_, 1)));
   }
 
  private:

@@ -1,0 +1,222 @@
+#include "trainer/core/layout_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+constexpr std::size_t kValuesShownMax = 16;
+
+Error Bad(std::string_view key, std::string_view value, const std::string& allowed) {
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{} = {}: {}", key, value, allowed));
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Takes the text up to `separator`, or all of it.
+std::string_view TakeUntil(std::string_view& rest, char separator) {
+  const std::size_t at = std::min(rest.find(separator), rest.size());
+  const std::string_view taken = Trim(rest.substr(0, at));
+  rest.remove_prefix(std::min(at + 1, rest.size()));
+  return taken;
+}
+
+std::optional<std::uint32_t> ParseCount(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "2x1": two replicas of one stage.
+std::optional<Layout> ParseLayout(std::string_view text) {
+  const std::size_t cross = text.find('x');
+  if (cross == std::string_view::npos) return std::nullopt;
+  const auto replicas = ParseCount(Trim(text.substr(0, cross)));
+  const auto stages = ParseCount(Trim(text.substr(cross + 1)));
+  if (!replicas || !stages || *replicas == 0 || *stages == 0) return std::nullopt;
+  return Layout{.replicas = *replicas, .stages = *stages};
+}
+
+bool Fills(const Layout& layout, std::uint32_t ranks) {
+  return std::uint64_t{layout.replicas} * layout.stages == ranks;
+}
+
+// "step 500: 1x2".
+std::optional<LayoutSwitch> ParseSwitch(std::string_view entry) {
+  LayoutSwitch parsed;
+  std::string_view rest = entry;
+  const std::string_view place = TakeUntil(rest, ':');
+  if (place.starts_with("epoch ")) parsed.by_epoch = true;
+  if (!parsed.by_epoch && !place.starts_with("step ")) return std::nullopt;
+  const auto after = ParseCount(Trim(place.substr(place.find(' '))));
+  const std::optional<Layout> layout = ParseLayout(Trim(rest));
+  if (!after || *after == 0 || !layout) return std::nullopt;
+  parsed.after = *after;
+  parsed.layout = *layout;
+  return parsed;
+}
+
+std::string Divisors(std::uint32_t number) {
+  std::vector<std::uint32_t> divisors;
+  for (std::uint32_t by = 1; by <= number && divisors.size() < kValuesShownMax; ++by) {
+    if (number % by == 0) divisors.push_back(by);
+  }
+  return fmt::format("{}", fmt::join(divisors, ", "));
+}
+
+Result<Layout> FirstLayout(const LayoutConfig& wanted, std::uint32_t ranks) {
+  const auto stages = static_cast<std::uint32_t>(wanted.stages);
+  if (ranks % stages != 0) {
+    return Bad("layout.stages", fmt::format("{}", stages),
+               fmt::format("must divide the {} ranks of the job: {}", ranks, Divisors(ranks)));
+  }
+  const Layout layout{.replicas = ranks / stages, .stages = stages};
+  if (wanted.replicas != 0 && wanted.replicas != layout.replicas) {
+    return Bad("layout.replicas", fmt::format("{}", wanted.replicas),
+               fmt::format("must be {}, or 0: {} ranks with layout.stages = {}", layout.replicas,
+                           ranks, stages));
+  }
+  return layout;
+}
+
+Result<std::vector<LayoutSwitch>> Switches(const std::string& text, std::uint32_t ranks) {
+  std::vector<LayoutSwitch> switches;
+  std::string_view rest = text;
+  while (!Trim(rest).empty()) {
+    const std::string_view entry = TakeUntil(rest, ';');
+    if (entry.empty()) continue;
+    const std::optional<LayoutSwitch> parsed = ParseSwitch(entry);
+    if (!parsed) {
+      return Bad("layout.switch", fmt::format("\"{}\"", entry),
+                 "must be \"step N: RxS\" or \"epoch N: RxS\", N at least 1, R replicas of S "
+                 "stages");
+    }
+    if (!Fills(parsed->layout, ranks)) {
+      return Bad("layout.switch", fmt::format("\"{}\"", entry),
+                 fmt::format("replicas x stages must be the {} ranks of the job", ranks));
+    }
+    switches.push_back(*parsed);
+  }
+  return switches;
+}
+
+Result<std::vector<std::uint32_t>> Split(const std::string& text, const LayoutPlan& plan) {
+  std::vector<std::uint32_t> begins;
+  if (text == "auto") return begins;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const auto begin = ParseCount(TakeUntil(rest, ','));
+    if (!begin || (begins.empty() ? *begin != 0 : *begin <= begins.back())) {
+      return Bad("layout.split", fmt::format("\"{}\"", text),
+                 "must be \"auto\", or the first part of each stage, ascending from 0, such as "
+                 "\"0,2\"");
+    }
+    begins.push_back(*begin);
+  }
+  const std::vector<Layout> layouts = plan.Layouts();
+  if (std::ranges::find(layouts, begins.size(), &Layout::stages) == layouts.end()) {
+    return Bad("layout.split", fmt::format("\"{}\"", text),
+               fmt::format("is for {} stages, which no layout of this run has", begins.size()));
+  }
+  return begins;
+}
+
+// Every replica's share is a whole number of them; with several replicas a power of two, so that
+// its sum of gradients is a node of the tree over all.
+bool Legal(std::uint32_t micro_batch, std::uint32_t global_batch,
+           const std::vector<Layout>& layouts) {
+  return std::ranges::all_of(layouts, [&](const Layout& layout) {
+    const std::uint32_t share = global_batch / layout.replicas;
+    if (share % micro_batch != 0) return false;
+    return layout.replicas == 1 || std::has_single_bit(share / micro_batch);
+  });
+}
+
+std::string LegalMicroBatches(std::uint32_t global_batch, const std::vector<Layout>& layouts) {
+  std::vector<std::uint32_t> legal;
+  for (std::uint32_t size = global_batch; size > 0 && legal.size() < kValuesShownMax; --size) {
+    if (global_batch % size == 0 && Legal(size, global_batch, layouts)) legal.push_back(size);
+  }
+  return fmt::format("{}", fmt::join(legal, ", "));
+}
+
+Status ChooseMicroBatch(const TrainConfig& config, LayoutPlan& plan) {
+  const auto global_batch = static_cast<std::uint32_t>(config.train.global_batch);
+  const std::vector<Layout> layouts = plan.Layouts();
+  std::uint32_t share = global_batch;
+  for (const Layout& layout : layouts) {
+    if (global_batch % layout.replicas != 0) {
+      return Bad("train.global_batch", fmt::format("{}", global_batch),
+                 fmt::format("{} replicas do not divide it; {} do", layout.replicas,
+                             Divisors(global_batch)));
+    }
+    share = std::min(share, global_batch / layout.replicas);
+  }
+  const auto wanted = static_cast<std::uint32_t>(config.layout.micro_batch);
+  plan.micro_batch = wanted == 0 ? share : wanted;
+  if (!Legal(plan.micro_batch, global_batch, layouts)) {
+    return Bad("layout.micro_batch", fmt::format("{}", wanted),
+               fmt::format("a replica's share of train.global_batch = {} must be a power of two "
+                           "of micro-batches (any number, where there is one replica): {}",
+                           global_batch, LegalMicroBatches(global_batch, layouts)));
+  }
+  plan.micro_batches = global_batch / plan.micro_batch;
+  return {};
+}
+
+}  // namespace
+
+std::string ToString(const Layout& layout) {
+  return fmt::format("{} x {}", layout.replicas, layout.stages);
+}
+
+Layout LayoutPlan::At(const RunPosition& position) const {
+  const std::uint64_t steps_per_epoch =
+      position.epoch == 0 ? 0 : (position.global_step - position.step) / position.epoch;
+  Layout layout = first;
+  std::uint64_t latest = 0;
+  for (const LayoutSwitch& change : switches) {
+    const std::uint64_t done = change.by_epoch ? position.epoch : position.global_step;
+    if (done < change.after) continue;
+    const std::uint64_t point =
+        change.by_epoch ? change.after * steps_per_epoch : change.after;
+    if (point < latest) continue;
+    latest = point;
+    layout = change.layout;
+  }
+  return layout;
+}
+
+std::vector<Layout> LayoutPlan::Layouts() const {
+  std::vector<Layout> layouts = {first};
+  for (const LayoutSwitch& change : switches) {
+    if (std::ranges::find(layouts, change.layout) == layouts.end()) {
+      layouts.push_back(change.layout);
+    }
+  }
+  return layouts;
+}
+
+Result<LayoutPlan> MakeLayoutPlan(const TrainConfig& config, std::uint32_t ranks) {
+  LayoutPlan plan;
+  FOREBAY_ASSIGN(plan.schedule, ParseSchedule(config.layout.pipeline_schedule));
+  FOREBAY_ASSIGN(plan.first, FirstLayout(config.layout, ranks));
+  FOREBAY_ASSIGN(plan.switches, Switches(config.layout.switches, ranks));
+  FOREBAY_TRY(ChooseMicroBatch(config, plan));
+  FOREBAY_ASSIGN(plan.split, Split(config.layout.split, plan));
+  return plan;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,50 @@
+// LayoutPlan: the layouts that a run goes through, from the configuration's [layout] section.
+// Whether a model can be cut so is the engine's to say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/core/train_config.h"
+#include "trainer/schedule/plan_builder.h"
+#include "trainer/schedule/step_plan.h"
+
+namespace forebay::train {
+
+// Where a run stands: the next step.
+struct RunPosition {
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;         // within the epoch
+  std::uint64_t global_step = 0;  // since the start of the run
+};
+
+// From the step on before which so many steps or epochs of the run are done.
+struct LayoutSwitch {
+  bool by_epoch = false;
+  std::uint64_t after = 1;
+  Layout layout = {};
+};
+
+struct LayoutPlan {
+  Layout first;
+  std::vector<LayoutSwitch> switches;
+  Schedule schedule = Schedule::k1f1b;
+  std::vector<std::uint32_t> split;  // first part of each stage; empty: the balanced cut
+  std::uint32_t micro_batch = 1;     // samples of a canonical micro-batch
+  std::uint32_t micro_batches = 1;   // of a step, over all replicas
+
+  // The layout of the step at `position`: of the last switch that lies behind it.
+  Layout At(const RunPosition& position) const;
+  // All of them, each once, `first` in front.
+  std::vector<Layout> Layouts() const;
+};
+
+// "2 x 1": replicas x stages.
+std::string ToString(const Layout& layout);
+
+// kInvalidArgument names the key, its value and what is allowed with `ranks` ranks.
+Result<LayoutPlan> MakeLayoutPlan(const TrainConfig& config, std::uint32_t ranks);
+
+}  // namespace forebay::train

@@ -1,0 +1,37 @@
+#include "trainer/core/numeric_identity.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace forebay::train {
+namespace {
+
+std::string_view WidestOfMachine() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") != 0) return "avx512";
+  if (__builtin_cpu_supports("avx2") != 0) return "avx2";
+  return "x86-64";
+#elif defined(__aarch64__)
+  return "aarch64";
+#else
+  return "other";
+#endif
+}
+
+}  // namespace
+
+std::string VectorInstructions() {
+  std::string text(WidestOfMachine());
+  for (const char* const name : {"ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE"}) {
+    if (const char* const value = std::getenv(name)) text += fmt::format(",{}", value);
+  }
+  return text;
+}
+
+std::string ToText(const NumericIdentity& identity) {
+  return fmt::format("threads={} micro_batch={} library={} isa={}", identity.threads,
+                     identity.micro_batch, identity.library, VectorInstructions());
+}
+
+}  // namespace forebay::train

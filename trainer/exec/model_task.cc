@@ -1,0 +1,112 @@
+#include "trainer/exec/model_task.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "trainer/exec/lenet.h"
+
+namespace forebay::train {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+Result<torch::ScalarType> ToScalarType(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kU8: return torch::kUInt8;
+    case Dtype::kI8: return torch::kInt8;
+    case Dtype::kI16: return torch::kInt16;
+    case Dtype::kI32: return torch::kInt32;
+    case Dtype::kI64: return torch::kInt64;
+    case Dtype::kF32: return torch::kFloat32;
+    default:
+      return Error(ErrorCode::kUnimplemented,
+                   fmt::format("elements of type {} are not trained on", DtypeName(dtype)));
+  }
+}
+
+// A tensor over the feed's own memory: valid while the batch is held, and never written to.
+Result<torch::Tensor> Borrow(const FeedTensor& view) {
+  FOREBAY_ASSIGN(const torch::ScalarType type, ToScalarType(view.dtype));
+  Shape shape;
+  std::uint64_t bytes = DtypeBytes(view.dtype);
+  for (const std::uint64_t extent : view.shape) {
+    shape.push_back(static_cast<std::int64_t>(extent));
+    bytes *= extent;
+  }
+  if (bytes != view.bytes) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("a tensor of {} bytes came with {}", bytes, view.bytes));
+  }
+  return torch::from_blob(const_cast<std::byte*>(view.data), shape, type);
+}
+
+Shape ShapeOf(const Shape& sample, std::uint32_t samples) {
+  Shape shape = {samples};
+  shape.insert(shape.end(), sample.begin(), sample.end());
+  return shape;
+}
+
+Status CheckCount(const ModelTask& task, const char* what, const torch::Tensor& tensor,
+                  const Shape& wanted) {
+  const std::int64_t elements =
+      std::accumulate(wanted.begin(), wanted.end(), std::int64_t{1}, std::multiplies<>());
+  if (tensor.numel() == elements) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("{} samples came with {} elements of {}; {} takes {}: {{{}}}",
+                           wanted.front(), tensor.numel(), what, task.model.name, elements,
+                           fmt::join(wanted, ", ")));
+}
+
+}  // namespace
+
+Result<ModelTask> MakeModelTask(const TrainConfig& config) {
+  ModelTask task;
+  task.input_mean = config.model.input_mean;
+  task.input_stddev = config.model.input_stddev;
+  const LeNetOptions options{.channels = config.model.channels,
+                             .hidden = config.model.hidden,
+                             .classes = config.model.classes};
+  task.model.name = fmt::format("{} channels={} hidden={} classes={}", config.model.architecture,
+                                options.channels, options.hidden, options.classes);
+  task.model.parts = LeNetParts(options);
+  task.model.loss = MakeCrossEntropy(config.train.label_smoothing);
+  task.input_shape = {1, kLeNetSide, kLeNetSide};
+  return task;
+}
+
+Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
+                              std::uint32_t samples) {
+  FOREBAY_ASSIGN(const torch::Tensor raw, Borrow(view));
+  const Shape shape = ShapeOf(task.input_shape, samples);
+  FOREBAY_TRY(CheckCount(task, "input", raw, shape));
+  // (x / scale - mean) / stddev in one pass over the floats.
+  const double scale = view.dtype == Dtype::kU8 ? 255.0 : 1.0;
+  return raw.to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true)
+      .mul_(1.0 / (scale * task.input_stddev))
+      .sub_(task.input_mean / task.input_stddev)
+      .view(shape);
+}
+
+Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
+                               std::uint32_t samples) {
+  FOREBAY_ASSIGN(const torch::Tensor raw, Borrow(view));
+  const Shape shape = ShapeOf(task.target_shape, samples);
+  FOREBAY_TRY(CheckCount(task, "target", raw, shape));
+  const auto type = task.target_shape.empty() ? torch::kInt64 : torch::kFloat32;
+  return raw.to(type, /*non_blocking=*/false, /*copy=*/true).view(shape);
+}
+
+torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples) {
+  return torch::zeros(ShapeOf(task.input_shape, samples));
+}
+
+torch::Tensor ZeroTarget(const ModelTask& task, std::uint32_t samples) {
+  return torch::zeros(ShapeOf(task.target_shape, samples),
+                      task.target_shape.empty() ? torch::kInt64 : torch::kFloat32);
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,39 @@
+// ModelTask: the model that a configuration names, and how the feed's bytes become its tensors.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/core/feed.h"
+#include "trainer/core/train_config.h"
+#include "trainer/exec/model.h"
+
+namespace forebay::train {
+
+struct ModelTask {
+  Model model;
+  std::vector<std::int64_t> input_shape;   // of one sample, as the first part takes it
+  std::vector<std::int64_t> target_shape;  // of one sample; empty: a class index
+  // Inputs of bytes are scaled to [0, 1]; then (x - mean) / stddev.
+  double input_mean = 0;
+  double input_stddev = 1;
+};
+
+// The one place where a model is made. kInvalidArgument names key, value and what is allowed.
+Result<ModelTask> MakeModelTask(const TrainConfig& config);
+
+// {samples, ...} of single precision. Copies, so that the feed's memory can go back at once.
+// kFailedPrecondition for another number of elements than the model takes, kDataLoss where shape
+// and bytes disagree, kUnimplemented for types that are not trained on. May throw.
+Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
+                              std::uint32_t samples);
+// The same for targets: {samples} of int64, or {samples, ...} of single precision.
+Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
+                               std::uint32_t samples);
+
+// A micro-batch of zeros, for measurements.
+torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples);
+torch::Tensor ZeroTarget(const ModelTask& task, std::uint32_t samples);
+
+}  // namespace forebay::train

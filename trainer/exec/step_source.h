@@ -1,0 +1,50 @@
+// StepSource: this rank's share of a step, cut into canonical micro-batches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/core/feed.h"
+#include "trainer/exec/model_task.h"
+#include "trainer/exec/torch_stage.h"
+#include "trainer/schedule/step_plan.h"
+
+namespace forebay::train {
+
+// Samples of every micro-batch of a training step in which each replica has `share` samples: full
+// ones, then a short one. kFailedPrecondition where one would be empty, or they do not hold it.
+Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
+                                                  std::uint32_t micro_batches,
+                                                  std::uint32_t micro_batch,
+                                                  std::uint32_t share);
+
+// The same of an evaluation step of `samples` samples over all replicas, as even as can be; some
+// may be empty. Enough micro-batches to fill the pipeline.
+std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t samples);
+
+class StepSource final : public MicroBatchSource {
+ public:
+  // Converts what `batch` has and gives its memory back. `counts` are of all micro-batches of the
+  // step. kDataLoss where the batch has another number of samples than they say. May throw.
+  static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
+                                 std::uint32_t rank, const std::vector<std::uint32_t>& counts,
+                                 FeedBatch& batch);
+
+  Result<torch::Tensor> Input(std::uint32_t micro_batch) override;
+  Result<torch::Tensor> Target(std::uint32_t micro_batch) override;
+  std::array<std::uint64_t, 3> Place() const override { return place_; }
+
+ private:
+  StepSource() = default;
+  Result<torch::Tensor> Piece(const torch::Tensor& whole, std::uint32_t micro_batch) const;
+
+  std::uint32_t first_ = 0;            // micro-batch of this replica
+  std::vector<std::int64_t> offsets_;  // samples, by micro-batch from first_ on, and the end
+  std::array<std::uint64_t, 3> place_ = {};
+  torch::Tensor inputs_;
+  torch::Tensor targets_;
+};
+
+}  // namespace forebay::train
