@@ -48,6 +48,7 @@ Status LayoutFeeds::Open(const FeedRequest& request) {
   training_.reset();
   validation_.reset();
   request_ = request;
+  evaluations_ = 0;
   FOREBAY_TRY(AgreeOnToken());
   const FeedShare share = ShareOf(request.layout, communicator_.rank());
   if (trains() && share.any()) {
@@ -120,6 +121,7 @@ Result<FeedBatch> LayoutFeeds::NextTraining(std::uint32_t epoch, std::uint64_t s
 
 Result<FeedBatch> LayoutFeeds::NextValidation(std::uint64_t step) {
   FeedBatch batch;
+  batch.epoch = evaluations_;
   batch.step = step;
   batch.evaluates = true;
   batch.step_samples =
@@ -129,9 +131,10 @@ Result<FeedBatch> LayoutFeeds::NextValidation(std::uint64_t step) {
   batch.sample_count = static_cast<std::uint32_t>(
       batch.step_samples * (share.replica + 1) / share.replicas -
       batch.step_samples * share.replica / share.replicas);
+  if (step + 1 == validation_extent_.steps) ++evaluations_;
   if (validation_ == nullptr) return batch;
   FOREBAY_ASSIGN(std::optional<FeedBatch> next, validation_->Next());
-  if (!next || next->step != step) {
+  if (!next || next->epoch != batch.epoch || next->step != step) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("the validation feed lost its step {}", step));
   }

@@ -48,6 +48,7 @@ class LayoutFeeds {
   // The step that is due. kDataLoss where the feed has another one, or not this rank's share of
   // it. A rank without a stream gets a batch without bytes.
   Result<FeedBatch> NextTraining(std::uint32_t epoch, std::uint64_t step);
+  // Evaluations are the validation feed's epochs, in order.
   Result<FeedBatch> NextValidation(std::uint64_t step);
 
   // kDataLoss where a feed goes on beyond its last epoch.
@@ -64,6 +65,7 @@ class LayoutFeeds {
   std::unique_ptr<Feed> validation_;
   FeedExtent training_extent_;
   FeedExtent validation_extent_;
+  std::uint32_t evaluations_ = 0;  // done since Open
 };
 
 }  // namespace forebay::train

@@ -27,6 +27,34 @@ TEST(LearningRate, ConstantStaysAtThePeak) {
   EXPECT_DOUBLE_EQ(schedule.At(1'000'000), 0.3);
 }
 
+TEST(LearningRate, FallsInStepsFromTheirFirstStepOn) {
+  const LearningRateSchedule schedule{.shape = Shape::kStep,
+                                      .peak = 1.0,
+                                      .last = 0,
+                                      .warmup_steps = 2,
+                                      .total_steps = 10,
+                                      .power = 1,
+                                      .decay_steps = {4, 8},
+                                      .decay_factor = 0.1};
+  EXPECT_DOUBLE_EQ(schedule.At(0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.At(3), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.At(4), 0.1);
+  EXPECT_NEAR(schedule.At(8), 0.01, 1e-15);
+  EXPECT_NEAR(schedule.At(99), 0.01, 1e-15);
+}
+
+TEST(LearningRate, PolynomialEndsAtTheLastValue) {
+  const LearningRateSchedule schedule{.shape = Shape::kPolynomial,
+                                      .peak = 1.0,
+                                      .last = 0.2,
+                                      .warmup_steps = 0,
+                                      .total_steps = 10,
+                                      .power = 2};
+  EXPECT_DOUBLE_EQ(schedule.At(0), 1.0);
+  EXPECT_NEAR(schedule.At(5), 0.4, 1e-15);
+  EXPECT_DOUBLE_EQ(schedule.At(10), 0.2);
+}
+
 TEST(LearningRate, BeyondTheEndItKeepsTheLastValue) {
   const LearningRateSchedule schedule{
       .shape = Shape::kCosine, .peak = 1.0, .last = 0.1, .warmup_steps = 0, .total_steps = 10};

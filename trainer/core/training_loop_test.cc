@@ -39,6 +39,8 @@ TEST(TrainingLoop, TrainsEveryEpochAndEvaluatesEverySampleOnce) {
   EXPECT_EQ(run.LossCurve().size(), 30U);
   EXPECT_THAT(report->checkpoint, HasSubstr("step-000000000030"));
   EXPECT_THAT(run.printed, Contains(HasSubstr("epoch 3/3 test accuracy")));
+  EXPECT_THAT(run.printed, Contains(HasSubstr("epoch 1/3 weights digest")));
+  EXPECT_NE(report->weights_digest, 0U);
 }
 
 TEST(TrainingLoop, StallIsTheTimeInsideNext) {
@@ -207,6 +209,21 @@ TEST(TrainingLoop, RanksMustDivideTheBatch) {
   const Status refused = CheckRanks(config, 3);
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message(), HasSubstr("train.global_batch = 64"));
+}
+
+TEST(TrainingLoop, DecayEpochsAreListsOfNumbers) {
+  TrainConfig config;
+  config.train.schedule = "step";
+  config.train.decay_epochs = "30,60";
+  const auto options = LoopOptionsOf(config, 1);
+  ASSERT_TRUE(options.has_value()) << options.error().ToString();
+  EXPECT_EQ(options->decay_epochs, (std::vector<std::uint64_t>{30, 60}));
+  for (const char* wrong : {"0", "30,", ",30", "30;60", "x", "30 60", "-1", "99999999999"}) {
+    config.train.decay_epochs = wrong;
+    const Status refused = CheckRanks(config, 1);
+    ASSERT_FALSE(refused.has_value()) << wrong;
+    EXPECT_THAT(refused.error().message(), HasSubstr("train.decay_epochs"));
+  }
 }
 
 TEST(TrainingLoop, SkippedStepIsDataLoss) {

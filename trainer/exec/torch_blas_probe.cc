@@ -43,7 +43,7 @@ std::unique_ptr<BlasProbe> MakeTorchBlasProbe() { return std::make_unique<TorchB
 Status SetTorchThreads(std::uint32_t threads) {
   try {
     at::set_num_threads(static_cast<int>(threads));
-    at::set_num_interop_threads(1);
+    if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);  // allowed once
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what()).WithContext("LibTorch threads");
   }

@@ -12,7 +12,8 @@
 
 namespace forebay::train {
 
-// Sets LibTorch's threads for the whole process. Call once, before any other torch work.
+// Sets LibTorch's threads, those of one operation for the calling thread. Call first before any
+// other torch work; ranks that are threads call it again, each for itself.
 Status SetTorchThreads(std::uint32_t threads);
 
 // Builds the model that `config` names, with weights from train.seed, over a HybridTrainer that

@@ -1,0 +1,113 @@
+// Whole runs on four ranks that are threads: pipelines with stages in the middle, which have no
+// stream, and layouts that mix both kinds of parallelism.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "trainer/comm/communicator.h"
+#include "trainer/comm/local_transport.h"
+#include "trainer/core/run_training.h"
+#include "trainer/exec/torch_engine.h"
+#include "trainer/testing/memory_feed.h"
+#include "trainer/testing/sample_set.h"
+
+namespace forebay::train {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+
+TrainConfig ConfigOf(std::int64_t stages, const std::string& switches = "") {
+  TrainConfig config;
+  config.model.channels = 4;
+  config.model.hidden = 16;
+  config.train.epochs = 2;
+  config.train.global_batch = 32;
+  config.train.learning_rate = 0.02;
+  config.layout.stages = stages;
+  config.layout.micro_batch = 4;
+  config.layout.switches = switches;
+  return config;
+}
+
+struct Trained {
+  TrainingReport report;
+  testing::MemoryFeedProbe probe;
+};
+
+Result<Trained> TrainRank(const TrainConfig& config, std::unique_ptr<Transport> transport) {
+  Communicator communicator(std::move(transport), kPatienceNs);
+  const testing::SampleSet training = testing::MakeBars(328, 1);
+  const testing::SampleSet validation = testing::MakeBars(65, 2);
+  Trained trained;
+  testing::MemorySource source({.global_batch = 32, .validation_batch = 32, .seed = 1}, training,
+                               validation, trained.probe);
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  std::uint64_t clock_ns = 0;
+  FOREBAY_ASSIGN(trained.report,
+                 RunTraining(config, {.engine = *engine,
+                                      .communicator = communicator,
+                                      .feeds = source,
+                                      .stop_requested = [] { return false; },
+                                      .now_ns = [&] { return clock_ns += 1000; },
+                                      .print = [](const std::string&) {}}));
+  return trained;
+}
+
+// By rank. OpenMP counts threads for each thread, so each rank sets its own.
+std::vector<Trained> Train(std::uint32_t ranks, const TrainConfig& config) {
+  auto ends = MakeLocalTransports(ranks);
+  std::vector<Result<Trained>> results(ranks, Error(ErrorCode::kUnknown, "did not run"));
+  std::vector<std::jthread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      EXPECT_TRUE(SetTorchThreads(1).has_value());
+      results[rank] = TrainRank(config, std::move(ends[rank]));
+    });
+  }
+  threads.clear();
+  std::vector<Trained> trained;
+  for (Result<Trained>& result : results) {
+    EXPECT_TRUE(result.has_value()) << result.error().ToString();
+    trained.push_back(result.has_value() ? *std::move(result) : Trained{});
+  }
+  return trained;
+}
+
+class LayoutThreads : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ASSERT_TRUE(SetTorchThreads(1).has_value()); }
+};
+
+TEST_F(LayoutThreads, FourRanksEndInTheWeightsOfOne) {
+  const Trained alone = std::move(Train(1, ConfigOf(1)).front());
+  for (const TrainConfig& config :
+       {ConfigOf(4), ConfigOf(2), ConfigOf(4, "step 3: 2x2; epoch 1: 4x1; step 15: 1x4")}) {
+    const std::vector<Trained> trained = Train(4, config);
+    for (const Trained& rank : trained) {
+      EXPECT_EQ(rank.report.weights_digest, alone.report.weights_digest);
+      ASSERT_EQ(rank.report.evaluations.size(), 2U);
+      EXPECT_EQ(rank.report.evaluations[1].samples, 65U);
+    }
+  }
+}
+
+TEST_F(LayoutThreads, StagesInTheMiddleOpenNoStream) {
+  const std::vector<Trained> trained = Train(4, ConfigOf(4));
+  ASSERT_EQ(trained[0].probe.opened.size(), 1U);
+  ASSERT_EQ(trained[3].probe.opened.size(), 1U);
+  EXPECT_TRUE(trained[0].probe.opened.front().input);
+  EXPECT_TRUE(trained[1].probe.opened.empty() && trained[2].probe.opened.empty());
+  EXPECT_TRUE(trained[1].probe.validated.empty());
+  EXPECT_TRUE(trained[3].probe.opened.front().target);
+  EXPECT_EQ(trained[0].probe.trained, trained[3].probe.trained);
+  // A step's samples in order: each is trained on once per epoch.
+  EXPECT_EQ(trained[0].probe.trained.size(), 640U);
+}
+
+}  // namespace
+}  // namespace forebay::train
