@@ -6,10 +6,10 @@ import pathlib
 import sys
 import tempfile
 
-from harness import codec, figures, machine, processes, report, spine
+from harness import codec, figures, machine, processes, report, spine, trainer
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
-SUITES = {"spine": spine.Spine, "codec": codec.Codec}
+SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer}
 
 
 def default_build():

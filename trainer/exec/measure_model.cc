@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <exception>
 
 #include <fmt/format.h>
@@ -10,6 +11,14 @@ namespace {
 
 std::uint64_t BytesOf(const torch::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
+}
+
+constexpr int kRuns = 8;
+
+std::uint64_t MedianAfterFirst(std::vector<std::uint64_t> times) {
+  times.erase(times.begin());
+  std::ranges::sort(times);
+  return times[times.size() / 2];
 }
 
 // Parameters and normalisation's statistics of one part.
@@ -41,8 +50,10 @@ class Measurement {
       leaves.push_back(outputs_[from].detach().requires_grad_());
     }
     for (const torch::Tensor& leaf : leaves) profile.saved_bytes += BytesOf(leaf);
-    // The first run pays for what is set up once; the second is measured.
-    for (int run = 0; run < 2; ++run) {
+    // The first run pays for what is set up once; of the others the median counts.
+    std::vector<std::uint64_t> forward_ns;
+    std::vector<std::uint64_t> backward_ns;
+    for (int run = 0; run < kRuns; ++run) {
       Pass pass;
       pass.part = spec.name;
       const std::uint64_t began_ns = now_ns_();
@@ -51,11 +62,13 @@ class Measurement {
       outputs_.push_back(root.detach());
       const bool last = index + 1 == model_.parts.size();
       if (last) root = model_.loss->Sum(root, target);
-      const std::uint64_t forward_ns = now_ns_();
+      const std::uint64_t turned_ns = now_ns_();
       torch::autograd::backward({root}, {torch::ones_like(root)});
-      profile.forward_ns = forward_ns - began_ns;
-      profile.backward_ns = now_ns_() - forward_ns;
+      forward_ns.push_back(turned_ns - began_ns);
+      backward_ns.push_back(now_ns_() - turned_ns);
     }
+    profile.forward_ns = MedianAfterFirst(forward_ns);
+    profile.backward_ns = MedianAfterFirst(backward_ns);
     profile.output_bytes = BytesOf(outputs_.back());
     profile.saved_bytes += profile.output_bytes;
     const auto sizes = outputs_.back().sizes();

@@ -1,0 +1,108 @@
+"""Suite `trainer`: forebay-train's layouts on two CPU cores, one intra-op thread a rank."""
+
+import statistics
+
+from harness import processes
+from harness.figures import Goal, from_runs, interleave, missing, ratios
+
+ALONE = ()
+PIPE = ("--stages", "2")
+LAYOUTS = {
+    "single": (1, ALONE),
+    "pp2_1f1b": (2, PIPE),
+    "pp2_gpipe": (2, (*PIPE, "--schedule", "gpipe")),
+    "dp2": (2, ("--replicas", "2")),
+}
+ONLY_CORRECT = {"dp2_pp2": (4, ("--replicas", "2", *PIPE))}  # four ranks on two cores: not timed
+# Open MPI as root, and with more ranks than cores; other MPIs ignore these.
+THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
+           "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+AT_MOST = {"at_least": False}
+
+# Row -> figure id -> (unit, goal).
+GOALS = {
+    "digest": {"trainer.c1.digest": ("digests", Goal(1, **AT_MOST))},
+    "pipeline": {"trainer.c3.pp2_speedup": ("x", Goal(1.60))},
+    "simulator": {f"trainer.c4.step_error.{name}": ("%", Goal(10, **AT_MOST))
+                  for name in ("pp2_1f1b", "pp2_gpipe", "dp2")},
+    "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
+}
+
+
+class Trainer:
+    def __init__(self, sheet, binaries, _data_folder, quick):
+        self.sheet = sheet
+        self.binaries = binaries
+        self.rounds = 3 if quick else 7
+        self._runs = None
+
+    def rows(self):
+        methods = {"digest": self.digest, "pipeline": self.pipeline,
+                   "simulator": self.simulator, "messages": self.messages}
+        return {name: (method, GOALS[name]) for name, method in methods.items()}
+
+    def run(self, only=""):
+        for name, (row, goals) in self.rows().items():
+            if only and only not in name:
+                continue
+            note = "the row ended without it"
+            try:
+                row()
+            except (processes.Missing, processes.RunFailed, OSError) as error:
+                note = f"{type(error).__name__}: {error}"
+            known = {figure.id for figure in self.sheet.figures}
+            for figure_id, (unit, goal) in goals.items():
+                if figure_id not in known:
+                    self.sheet.add(missing(figure_id, unit, note, goal=goal))
+
+    def launch(self, ranks, words):
+        command = [self.binaries.find("forebay_trainer_bench"), *words]
+        if ranks > 1:
+            command = ["mpirun", "-np", ranks, *command]
+        command = ["env", *(f"{key}={value}" for key, value in THREADS.items()), *command]
+        return processes.run_json(command)
+
+    @property
+    def runs(self):
+        """Layout -> reports of interleaved runs."""
+        if self._runs is None:
+            self._runs = interleave(self.rounds, {
+                name: lambda _round, ranks=ranks, words=words: self.launch(ranks, words)
+                for name, (ranks, words) in LAYOUTS.items()})
+        return self._runs
+
+    def seconds(self, name):
+        return [statistics.median(report["step_s"]) for report in self.runs[name]]
+
+    def add(self, row, figure_id, values, **fields):
+        unit, goal = GOALS[row][figure_id]
+        self.sheet.add(from_runs(figure_id, unit, values, goal=goal, **fields))
+
+    def digest(self):
+        digests = {report["digest"] for reports in self.runs.values() for report in reports}
+        for ranks, words in ONLY_CORRECT.values():
+            digests.add(self.launch(ranks, words)["digest"])
+        self.add("digest", "trainer.c1.digest", [len(digests)],
+                 note=f"different weights after 10 steps of {len(self.runs) + 1} layouts over "
+                 "MPI; layout_identity_test has switches, recomputation and four models")
+
+    def pipeline(self):
+        single = self.seconds("single")
+        self.add("pipeline", "trainer.c3.pp2_speedup", ratios(single, self.seconds("pp2_1f1b")),
+                 note="8 micro-batches, two equal stages, 1F1B; ideal 1.78")
+        for name in ("pp2_gpipe", "dp2"):
+            self.sheet.add(from_runs(f"trainer.speedup.{name}", "x",
+                                     ratios(single, self.seconds(name))))
+
+    def simulator(self):
+        for name in ("pp2_1f1b", "pp2_gpipe", "dp2"):
+            errors = [100 * abs(report["predicted_s"] / statistics.median(report["step_s"]) - 1)
+                      for report in self.runs[name]]
+            self.add("simulator", f"trainer.c4.step_error.{name}", errors,
+                     note="from a profile of single parts in the same process")
+
+    def messages(self):
+        times = [report["message_ns"]["262144"] / 1e6 for report in self.runs["pp2_1f1b"]]
+        self.add("messages", "trainer.c6.message_p50", times,
+                 note="256 KiB between two ranks, half a round trip, nothing else under way")

@@ -1,0 +1,61 @@
+"""The trainer suite over made-up reports: which figures it makes of them, and how they are judged."""
+
+import unittest
+
+from harness import figures, trainer
+
+
+def report(step_s, digest="1234", predicted_s=None, message_ns=50_000):
+    return {"step_s": [step_s] * 3, "digest": digest,
+            "predicted_s": step_s if predicted_s is None else predicted_s,
+            "message_ns": {"262144": message_ns}}
+
+
+class SuiteTest(unittest.TestCase):
+    def run_suite(self, reports, only=""):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+
+        def launch(ranks, words):
+            known = {**trainer.LAYOUTS, **trainer.ONLY_CORRECT}
+            name = next(name for name, case in known.items() if case == (ranks, words))
+            return reports.get(name, report(1.0))
+        suite.launch = launch
+        suite.run(only)
+        return {figure.id: figure for figure in suite.sheet.figures}
+
+    def test_one_digest_is_asked_for(self):
+        self.assertTrue(self.run_suite({}, "digest")["trainer.c1.digest"].met)
+        other = self.run_suite({"dp2_pp2": report(1.0, digest="5678")}, "digest")
+        self.assertIs(other["trainer.c1.digest"].met, False)
+        self.assertEqual(other["trainer.c1.digest"].value, 2)
+
+    def test_a_pipeline_is_held_against_one_process(self):
+        sheet = self.run_suite({"single": report(1.7), "pp2_1f1b": report(1.0)}, "pipeline")
+        self.assertAlmostEqual(sheet["trainer.c3.pp2_speedup"].value, 1.7)
+        self.assertTrue(sheet["trainer.c3.pp2_speedup"].met)
+        slow = self.run_suite({"single": report(1.5), "pp2_1f1b": report(1.0)}, "pipeline")
+        self.assertIs(slow["trainer.c3.pp2_speedup"].met, False)
+
+    def test_predictions_may_err_by_a_tenth(self):
+        sheet = self.run_suite({"pp2_1f1b": report(1.0, predicted_s=1.09),
+                                "dp2": report(1.0, predicted_s=0.8)}, "simulator")
+        self.assertTrue(sheet["trainer.c4.step_error.pp2_1f1b"].met)
+        self.assertIs(sheet["trainer.c4.step_error.dp2"].met, False)
+
+    def test_messages_are_judged_in_milliseconds(self):
+        sheet = self.run_suite({"pp2_1f1b": report(1.0, message_ns=250_000)}, "messages")
+        self.assertIs(sheet["trainer.c6.message_p50"].met, False)
+
+    def test_a_row_that_fails_fails_its_figures(self):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+
+        def launch(_ranks, _words):
+            raise trainer.processes.RunFailed("mpirun: exit 1")
+        suite.launch = launch
+        suite.run("pipeline")
+        self.assertIn("exit 1", suite.sheet.figures[0].note)
+        self.assertEqual(len(suite.sheet.failed), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
