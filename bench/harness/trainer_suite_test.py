@@ -1,4 +1,4 @@
-"""The trainer suite over made-up reports: which figures it makes of them, and how they are judged."""
+"""The trainer suite over made-up reports: its figures, and how they are judged."""
 
 import unittest
 
