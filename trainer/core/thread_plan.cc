@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace forebay::train {
 
@@ -33,7 +35,10 @@ ThreadFacts MeasureThreadFacts(std::uint32_t requested, std::uint32_t local_rank
 void ApplyWaitPolicy(const char* policy, char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr) return;
   if (::setenv("OMP_WAIT_POLICY", policy, 0) != 0) return;
-  ::execv("/proc/self/exe", argv);
+  // By its own path, so that `ps` and `pkill` know it by its name.
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (!unknown) ::execv(self.c_str(), argv);
 }
 
 }  // namespace forebay::train
