@@ -77,6 +77,7 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
   if (trains && options_.keeping) {
     FOREBAY_ASSIGN(const StepKeeping choices, options_.keeping(plan));
     FOREBAY_ASSIGN(plan, MoveSaved(plan, choices));
+    FOREBAY_TRY(InstallSavedTensorHooks());
   }
   FOREBAY_TRY(CheckPlan(plan, {}));
   return plan;

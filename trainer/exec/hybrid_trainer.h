@@ -22,11 +22,12 @@ namespace forebay::train {
 struct ModelMeasure {
   ModelGraph graph;
   std::vector<OutputShape> shapes;
+  bool saved_exactly = true;  // saved_bytes are those of the storages that autograd keeps
 };
 
 // Runs one micro-batch (`input` {samples, ...}, `target`) through all parts, forward and
-// backward, one part at a time, and measures. Not collective; bytes are exact, but for
-// saved_bytes, which counts inputs and outputs of parts only.
+// backward, one part at a time, and measures. Not collective; bytes are exact, but where saved
+// tensors cannot be recorded: then saved_bytes are those of inputs and outputs of parts.
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns);
@@ -90,6 +91,8 @@ class HybridTrainer {
   const HybridLayout& layout() const { return layout_; }
   std::uint64_t steps() const { return steps_; }
   const RankReport& last_report() const { return last_report_; }
+  // Of the steps since the layout was last changed.
+  SwapFigures swap_figures() const { return stage_->swap_figures(); }
   std::uint64_t moved_bytes() const { return moved_bytes_; }  // received here, in all switches
 
  private:

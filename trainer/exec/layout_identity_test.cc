@@ -50,6 +50,7 @@ struct Trained {
   double first_loss = 0;
   double last_loss = 0;
   double evaluated = 0;
+  std::uint64_t swapped_bytes = 0;  // by this rank, under the last layout
 };
 
 std::uint64_t NowNs() { return 0; }
@@ -83,6 +84,7 @@ Result<Trained> TrainRank(const testing::TinyModel& tiny, const ModelMeasure& me
   SyntheticSource source(tiny, 77, samples);
   FOREBAY_ASSIGN(const StageOutcome evaluated, trainer->Evaluate(samples, source));
   trained.evaluated = evaluated.loss_sum;
+  trained.swapped_bytes = trainer->swap_figures().out_bytes;
   FOREBAY_ASSIGN(trained.digest, trainer->Digest());
   return trained;
 }
@@ -120,6 +122,7 @@ HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
   options.micro_batches = kMicroBatches;
   options.bucket_bytes = 1000;
   options.timeout_ns = kPatienceNs;
+  options.stage.swap.least_bytes = 1;
   return options;
 }
 
@@ -181,23 +184,34 @@ TEST_P(LayoutIdentity, SgdEndsInTheSameWeights) {
   ExpectSame(OptionsOf(OptimiserKind::kSgd, 0));
 }
 
-TEST_P(LayoutIdentity, RecomputationEndsInTheSameWeights) {
+// All parts, or every second one, moved on one rank, on two and over a switch.
+TEST_P(LayoutIdentity, MovedValuesEndInTheSameWeights) {
   const testing::TinyModel tiny = testing::TinyModels()[static_cast<std::size_t>(GetParam())]();
   const auto parts = static_cast<std::uint32_t>(tiny.model.parts.size());
   const HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
-  const Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 10};
-  const Course halves{.layouts = {LayoutOf(1, {{0, parts / 2}}, Schedule::kGpipe)}, .steps = 10};
+  const Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 6};
+  const Course halves{.layouts = {LayoutOf(1, {{0, parts / 2}}, Schedule::kGpipe)}, .steps = 6};
   const Course switching{.layouts = {LayoutOf(2, {{0}}, Schedule::kGpipe),
                                      LayoutOf(1, {{0, parts / 3}}, Schedule::k1f1b)},
-                         .switch_every = 4,
-                         .steps = 10};
+                         .switch_every = 2,
+                         .steps = 6};
   const std::uint64_t kept = Train(tiny, alone, options).digest;
   for (const std::size_t every : {1U, 2U}) {
-    const HybridOptions moving = Moving(options, {.graph = Keeping::kRecompute}, every);
-    for (const Course& course : {alone, halves, switching}) {
-      EXPECT_EQ(Train(tiny, course, moving).digest, kept)
-          << tiny.model.name << " every " << every << " over "
-          << course.layouts.front().layout.ranks() << " ranks";
+    for (const ModuleKeeping& keeping :
+         {ModuleKeeping{.graph = Keeping::kRecompute}, ModuleKeeping{.graph = Keeping::kSwap},
+          ModuleKeeping{.graph = Keeping::kSwap, .output = Keeping::kSwap},
+          ModuleKeeping{.graph = Keeping::kRecompute, .output = Keeping::kSwap}}) {
+      const HybridOptions moving = Moving(options, keeping, every);
+      for (const Course& course : {alone, halves, switching}) {
+        const Trained trained = Train(tiny, course, moving);
+        EXPECT_EQ(trained.digest, kept)
+            << tiny.model.name << " every " << every << ", " << KeepingName(keeping.graph)
+            << " and " << KeepingName(keeping.output) << " outputs, over "
+            << course.layouts.front().layout.ranks() << " ranks";
+        if (keeping.graph == Keeping::kSwap) {
+          EXPECT_GT(trained.swapped_bytes, 0U);
+        }
+      }
     }
   }
 }

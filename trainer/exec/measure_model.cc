@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
+#include "trainer/exec/saved_tensors.h"
 
 namespace forebay::train {
 namespace {
@@ -29,10 +31,22 @@ void CountBytes(const std::shared_ptr<Part>& part, ModuleProfile& profile) {
   profile.statistics_bytes = Statistics({part}).floats() * sizeof(float);
 }
 
+// The output and what autograd keeps besides inputs, parameters and buffers, which stay anyway.
+std::uint64_t KeptBytes(const SavedTensors& saved, const Part& part,
+                        const std::vector<torch::Tensor>& inputs, const torch::Tensor& output) {
+  std::vector<torch::Tensor> others = inputs;
+  others.push_back(output);
+  for (const torch::Tensor& parameter : part.parameters()) others.push_back(parameter);
+  for (const torch::Tensor& buffer : part.buffers()) others.push_back(buffer);
+  return BytesOf(output) + SavedBytes(saved, others);
+}
+
 class Measurement {
  public:
-  Measurement(const Model& model, const std::function<std::uint64_t()>& now_ns)
-      : model_(model), now_ns_(now_ns) {}
+  Measurement(const Model& model, const std::function<std::uint64_t()>& now_ns, bool records)
+      : model_(model), now_ns_(now_ns) {
+    measure_.saved_exactly = records;
+  }
 
   void Part(std::uint32_t index, const torch::Tensor& input, const torch::Tensor& target) {
     const ModelPart& spec = model_.parts[index];
@@ -49,20 +63,25 @@ class Measurement {
       measure_.graph.skips.push_back({.from = from, .to = index});
       leaves.push_back(outputs_[from].detach().requires_grad_());
     }
-    for (const torch::Tensor& leaf : leaves) profile.saved_bytes += BytesOf(leaf);
-    // The first run pays for what is set up once; of the others the median counts.
+    // The first run pays for what is set up once, and for counting; of the others the median
+    // counts.
     std::vector<std::uint64_t> forward_ns;
     std::vector<std::uint64_t> backward_ns;
     for (int run = 0; run < kRuns; ++run) {
       Pass pass;
       pass.part = spec.name;
+      SavedTensors saved;
       const std::uint64_t began_ns = now_ns_();
+      std::optional<SavedTensorRecording> recording;
+      if (run == 0 && measure_.saved_exactly) recording.emplace(saved);
       torch::Tensor root = part->Forward(leaves, pass).contiguous();
       outputs_.resize(index);
       outputs_.push_back(root.detach());
       const bool last = index + 1 == model_.parts.size();
       if (last) root = model_.loss->Sum(root, target);
+      recording.reset();
       const std::uint64_t turned_ns = now_ns_();
+      if (run == 0) profile.saved_bytes = KeptBytes(saved, *part, leaves, outputs_.back());
       torch::autograd::backward({root}, {torch::ones_like(root)});
       forward_ns.push_back(turned_ns - began_ns);
       backward_ns.push_back(now_ns_() - turned_ns);
@@ -70,7 +89,9 @@ class Measurement {
     profile.forward_ns = MedianAfterFirst(forward_ns);
     profile.backward_ns = MedianAfterFirst(backward_ns);
     profile.output_bytes = BytesOf(outputs_.back());
-    profile.saved_bytes += profile.output_bytes;
+    if (!measure_.saved_exactly) {
+      for (const torch::Tensor& leaf : leaves) profile.saved_bytes += BytesOf(leaf);
+    }
     const auto sizes = outputs_.back().sizes();
     measure_.shapes.emplace_back(sizes.begin() + 1, sizes.end());
     measure_.graph.modules.push_back(std::move(profile));
@@ -95,8 +116,9 @@ Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns) {
   FOREBAY_TRY(CheckModel(model));
+  const bool records = InstallSavedTensorHooks().has_value();
   try {
-    Measurement measurement(model, now_ns);
+    Measurement measurement(model, now_ns, records);
     for (std::uint32_t part = 0; part < model.parts.size(); ++part) {
       measurement.Part(part, input, target);
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -58,6 +59,11 @@ std::span<const std::byte> BytesOf(const torch::Tensor& tensor) {
           static_cast<std::size_t>(tensor.nbytes())};
 }
 
+bool SharesStorage(const torch::Tensor& one, const torch::Tensor& other) {
+  return one.defined() && other.defined() && one.has_storage() && other.has_storage() &&
+         one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
+}
+
 }  // namespace
 
 TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSplit& split,
@@ -72,12 +78,18 @@ TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSpli
       sources_(SourcesOf(model)),
       options_(options),
       statistics_(PartsOf(parts_)),
-      tree_(FloatsOf(parts_)) {}
+      tree_(FloatsOf(parts_)) {
+  const std::vector<Instruction>& list = plan.programs.at(rank).instructions;
+  if (std::ranges::find(list, Op::kSwapOut, &Instruction::op) != list.end()) {
+    swap_ = std::make_unique<StorageSwap>(options_.swap);
+  }
+}
 
 void TorchStage::BeginStep(const StageStep& step) {
   FOREBAY_CHECK(step.samples.size() == plan_.micro_batches && step.source != nullptr);
   step_ = step;
   outcome_ = {};
+  if (swap_) swap_->Forget();
   work_.clear();
   reduced_ = 0;
   batch_statistics_.assign(statistics_.floats() * plan_.micro_batches, 0.0F);
@@ -152,6 +164,8 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   for (const std::uint32_t source : sources_[part]) {
     graph.leaves.push_back(ValueOf(work, source).detach().requires_grad_(plan_.trains));
   }
+  std::optional<SavedTensorRecording> recording;
+  if (swap_) recording.emplace(graph.saved);
   graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
   // A value that is still there may be on its way to another stage: it stays as it is.
   if (!again || !work.values.contains(part)) work.values[part] = graph.root.detach();
@@ -177,6 +191,7 @@ void TorchStage::EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batc
 // The same draws as before, which are keyed; the statistics are recorded already.
 void TorchStage::Recompute(std::uint32_t micro_batch, std::uint32_t part) {
   const torch::AutoGradMode gradients(true);
+  AwaitBack(micro_batch, part);
   Pass pass = PassOf(micro_batch, part);
   pass.statistics = nullptr;
   ForwardPart(work_[micro_batch], part, std::move(pass), true);
@@ -186,6 +201,7 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
   return Guarded("backward pass", [&] {
     Work& work = work_[micro_batch];
     const bool whole = module == kAllModules;
+    if (whole && swap_) swap_->AwaitBack({BufferKind::kSaved, micro_batch, kAllModules});
     if (whole || module + 1 == end()) {
       std::size_t offset = 0;
       const std::span<float> leaf = tree_.Leaf();
@@ -196,6 +212,7 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
       SumArrived(work);
     }
     for (std::uint32_t part = whole ? end() : module + 1; part-- > (whole ? begin() : module);) {
+      AwaitBack(micro_batch, part);
       BackwardPart(work, part);
     }
     if (!whole && module != begin()) return;
@@ -321,24 +338,79 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
 
 Status TorchStage::EndCollective(std::uint32_t) { return {}; }
 
+// All holders of what a buffer of the plan stands for. A value is also held by the graphs of the
+// part and of its users, which need it back no earlier than the plan says. What a graph saves of
+// its inputs and its output is theirs.
+std::vector<const torch::Tensor*> TorchStage::TensorsOf(const Work& work,
+                                                        const Buffer& buffer) const {
+  std::vector<const torch::Tensor*> tensors;
+  if (buffer.kind == BufferKind::kSaved) {
+    for (const auto& [part, graph] : work.graphs) {
+      if (part != buffer.module && buffer.module != kAllModules) continue;
+      for (const std::shared_ptr<SavedTensor>& saved : graph.saved) {
+        const auto same = [&](const torch::Tensor& other) {
+          return SharesStorage(saved->tensor, other);
+        };
+        const auto value = work.values.find(part);
+        const bool others = std::ranges::any_of(graph.leaves, same) ||
+                            (value != work.values.end() && same(value->second));
+        if (!others) tensors.push_back(&saved->tensor);
+      }
+    }
+    return tensors;
+  }
+  const auto value = work.values.find(buffer.module);
+  if (value == work.values.end()) return tensors;
+  tensors.push_back(&value->second);
+  const auto add = [&](const torch::Tensor& holder) {
+    if (SharesStorage(holder, value->second)) tensors.push_back(&holder);
+  };
+  for (const auto& [part, graph] : work.graphs) {
+    const std::vector<std::uint32_t>& sources = sources_[part];
+    const bool user = std::ranges::find(sources, buffer.module) != sources.end();
+    if (part == buffer.module) add(graph.root);
+    if (user) std::ranges::for_each(graph.leaves, add);
+    if (!user && part != buffer.module) continue;
+    for (const std::shared_ptr<SavedTensor>& saved : graph.saved) add(saved->tensor);
+  }
+  return tensors;
+}
+
+// Waits until all that a part's backward pass or recomputation reads is back.
+void TorchStage::AwaitBack(std::uint32_t micro_batch, std::uint32_t part) {
+  if (!swap_) return;
+  swap_->AwaitBack({BufferKind::kSaved, micro_batch, part});
+  swap_->AwaitBack({BufferKind::kValue, micro_batch, part});
+  for (const std::uint32_t source : sources_[part]) {
+    swap_->AwaitBack({BufferKind::kValue, micro_batch, source});
+  }
+}
+
 Status TorchStage::Move(Op op, const Buffer& buffer) {
   Work& work = work_[buffer.micro_batch];
-  if (op == Op::kDrop && buffer.kind == BufferKind::kSaved) {
-    if (buffer.module == kAllModules) work.graphs.clear();
-    work.graphs.erase(buffer.module);
-    return {};
-  }
-  if (op == Op::kRecompute) {
-    return Guarded("recomputation", [&] {
-      const bool whole = buffer.module == kAllModules;
-      for (std::uint32_t part = whole ? begin() : buffer.module;
-           part < (whole ? end() : buffer.module + 1); ++part) {
-        Recompute(buffer.micro_batch, part);
-      }
-    });
-  }
-  return Error(ErrorCode::kUnimplemented,
-               fmt::format("{} of saved values", OpName(op)));
+  const bool whole = buffer.module == kAllModules;
+  const SwapKey key{buffer.kind, buffer.micro_batch, buffer.module};
+  Status done;
+  const Status guarded = Guarded("moving what is saved", [&] {
+    switch (op) {
+      case Op::kSwapOut: done = swap_->Out(key, TensorsOf(work, buffer)); break;
+      case Op::kSwapEnd: swap_->EndOut(key); break;
+      case Op::kSwapIn: swap_->In(key); break;
+      case Op::kDrop:
+        if (whole) work.graphs.clear();
+        work.graphs.erase(buffer.module);
+        break;
+      case Op::kRecompute:
+        for (std::uint32_t part = whole ? begin() : buffer.module;
+             part < (whole ? end() : buffer.module + 1); ++part) {
+          Recompute(buffer.micro_batch, part);
+        }
+        break;
+      default: FOREBAY_CHECK(false);
+    }
+  });
+  FOREBAY_TRY(guarded);
+  return done;
 }
 
 void TorchStage::ApplyStatistics() {

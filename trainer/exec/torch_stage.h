@@ -13,6 +13,7 @@
 #include "trainer/exec/held_part.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/model.h"
+#include "trainer/exec/storage_swap.h"
 #include "trainer/numerics/gradient_tree.h"
 #include "trainer/schedule/stage_worker.h"
 
@@ -35,6 +36,7 @@ struct StageOptions {
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
   bool skips_not_finite = false;  // no update where the gradient's norm is not finite
+  SwapOptions swap;      // for plans that swap
 };
 
 // What is computed in the current step.
@@ -58,7 +60,7 @@ using OutputShape = std::vector<std::int64_t>;
 
 // Not thread-safe. Every part runs in a graph of its own, so that gradients of tensors with
 // several users are summed in one order, last user first, whatever the cut. Exceptions of
-// LibTorch come out as kInternal.
+// LibTorch come out as kInternal. Plans that swap need InstallSavedTensorHooks.
 class TorchStage final : public StageWorker {
  public:
   // `parts` are this rank's stage, in order; `shapes` are of all parts of the model. Plan, model
@@ -69,6 +71,7 @@ class TorchStage final : public StageWorker {
 
   void BeginStep(const StageStep& step);
   const StageOutcome& outcome() const { return outcome_; }
+  SwapFigures swap_figures() const { return swap_ ? swap_->figures() : SwapFigures(); }
 
   Status Feed(const Buffer& buffer) override;
   Status Forward(std::uint32_t micro_batch, std::uint32_t module) override;
@@ -87,6 +90,7 @@ class TorchStage final : public StageWorker {
   struct Graph {
     std::vector<torch::Tensor> leaves;  // its inputs
     torch::Tensor root;                 // its output; the loss, at the end of the last stage
+    SavedTensors saved;                 // by autograd; where the plan swaps
   };
   struct Work {
     torch::Tensor input;
@@ -113,6 +117,8 @@ class TorchStage final : public StageWorker {
   void BackwardPart(Work& work, std::uint32_t part);
   void EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batch, bool again);
   void Recompute(std::uint32_t micro_batch, std::uint32_t part);
+  std::vector<const torch::Tensor*> TensorsOf(const Work& work, const Buffer& buffer) const;
+  void AwaitBack(std::uint32_t micro_batch, std::uint32_t part);
   void ApplyStatistics();
   double SquaredGradientNorm();
 
@@ -127,6 +133,7 @@ class TorchStage final : public StageWorker {
   StageStep step_;
   StageOutcome outcome_;
   std::map<std::uint32_t, Work> work_;  // by micro-batch
+  std::unique_ptr<StorageSwap> swap_;   // where the plan swaps on this rank
   Statistics statistics_;
   std::vector<float> batch_statistics_;  // of all micro-batches of the step
   std::vector<float> own_statistics_;    // of this replica's, while they are gathered

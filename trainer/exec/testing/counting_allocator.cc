@@ -1,0 +1,87 @@
+#include "trainer/exec/testing/counting_allocator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include <torch/torch.h>
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+
+namespace forebay::train::testing {
+namespace {
+
+struct Counters {
+  std::mutex mutex;
+  std::unordered_map<void*, std::size_t> sizes;
+  std::uint64_t live = 0;
+  std::uint64_t peak = 0;
+};
+
+// Tensors may outlive everything else in the process, and so do these.
+Counters& CountersOfProcess() {
+  static auto* const counters = std::make_unique<Counters>().release();
+  return *counters;
+}
+
+void Free(void* memory) {
+  if (memory == nullptr) return;
+  Counters& counters = CountersOfProcess();
+  {
+    const std::lock_guard lock(counters.mutex);
+    const auto found = counters.sizes.find(memory);
+    counters.live -= found->second;
+    counters.sizes.erase(found);
+  }
+  c10::free_cpu(memory);
+}
+
+at::DataPtr Allocate(std::size_t bytes) {
+  void* memory = bytes == 0 ? nullptr : c10::alloc_cpu(bytes);
+  if (memory != nullptr) {
+    Counters& counters = CountersOfProcess();
+    const std::lock_guard lock(counters.mutex);
+    counters.sizes[memory] = bytes;
+    counters.live += bytes;
+    counters.peak = std::max(counters.peak, counters.live);
+  }
+  return {memory, memory, &Free, at::Device(at::DeviceType::CPU)};
+}
+
+// LibTorch 1.13 wants `allocate` to be const, later ones do not, and want copy_data: whichever is
+// virtual there is overridden.
+struct CountingAllocator final : at::Allocator {
+  at::DataPtr allocate(std::size_t bytes) { return Allocate(bytes); }
+  at::DataPtr allocate(std::size_t bytes) const { return Allocate(bytes); }
+  at::DeleterFnPtr raw_deleter() const { return &Free; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const {
+    std::memcpy(to, from, bytes);
+  }
+};
+
+}  // namespace
+
+void TensorBytes::Begin() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/100);
+  Counters& counters = CountersOfProcess();
+  const std::lock_guard lock(counters.mutex);
+  counters.peak = counters.live;
+}
+
+std::uint64_t TensorBytes::Live() {
+  Counters& counters = CountersOfProcess();
+  const std::lock_guard lock(counters.mutex);
+  return counters.live;
+}
+
+std::uint64_t TensorBytes::Peak() {
+  Counters& counters = CountersOfProcess();
+  const std::lock_guard lock(counters.mutex);
+  return counters.peak;
+}
+
+}  // namespace forebay::train::testing
