@@ -80,7 +80,8 @@ Result<Layout> FirstLayout(const LayoutConfig& wanted, std::uint32_t ranks) {
   const auto stages = static_cast<std::uint32_t>(wanted.stages);
   if (ranks % stages != 0) {
     return Bad("layout.stages", fmt::format("{}", stages),
-               fmt::format("must divide the {} ranks of the job: {}", ranks, Divisors(ranks)));
+               fmt::format("must divide the {} ranks of the job: {}; mpirun -np starts more",
+                           ranks, Divisors(ranks)));
   }
   const Layout layout{.replicas = ranks / stages, .stages = stages};
   if (wanted.replicas != 0 && wanted.replicas != layout.replicas) {

@@ -129,6 +129,27 @@ TEST(LayoutTraining, ClippedAdamWEndsInTheSameWeights) {
   EXPECT_NE(alone->report.weights_digest, Alone().report.weights_digest);
 }
 
+// All stages leave out the same steps.
+TEST(LayoutTraining, StepsThatAreNotFiniteAreLeftOutEverywhere) {
+  TrainConfig config = ConfigOf(2);
+  config.train.learning_rate = 1e30;
+  config.train.nan_policy = "skip";
+  const auto stages = TrainOn(*World(), config);
+  config.layout.stages = 1;
+  Communicator single = Communicator::Alone();
+  const auto alone = TrainOn(single, config);
+  ASSERT_TRUE(stages.has_value()) << stages.error().ToString();
+  ASSERT_TRUE(alone.has_value()) << alone.error().ToString();
+  EXPECT_GT(stages->report.skipped_steps, 0U);
+  EXPECT_EQ(stages->report.skipped_steps, alone->report.skipped_steps);
+  EXPECT_EQ(stages->report.weights_digest, alone->report.weights_digest);
+  config.layout.stages = 2;
+  config.train.nan_policy = "stop";
+  const auto ended = TrainOn(*World(), config);
+  ASSERT_FALSE(ended.has_value());
+  EXPECT_NE(ended.error().message().find("not finite, micro-batch"), std::string::npos);
+}
+
 // Within an epoch, at its end, and back: every sample is trained on once per epoch.
 TEST(LayoutTraining, SwitchingRunEndsInTheWeightsOfOneProcess) {
   const auto trained = TrainOn(*World(), ConfigOf(1, "step 4: 1x2; epoch 1: 2x1; step 17: 1x2"));
