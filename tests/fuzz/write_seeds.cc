@@ -277,6 +277,29 @@ void WriteRequests(SeedFolder& seeds) {
   seeds.Write("resolve_request/behind_the_end", resolve.SerializeAsString());
 }
 
+std::string Safetensors(const std::string& header, std::size_t data_bytes) {
+  return TextOf(std::uint64_t{header.size()}) + header + std::string(data_bytes, '\x3c');
+}
+
+void WriteSafetensors(SeedFolder& seeds) {
+  const std::string half = R"("h":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]})";
+  const std::string brain = R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[12,20]})";
+  const std::string single = R"("f":{"dtype":"F32","shape":[],"data_offsets":[20,24]})";
+  const std::string all = "{" + half + "," + brain + "," + single;
+  seeds.Write("safetensors/three_tensors",
+              Safetensors(all + R"(,"__metadata__":{"format":"pt"}})", 24));
+  seeds.Write("safetensors/no_tensors", Safetensors("{}", 0));
+  seeds.Write("safetensors/torn", Safetensors(all + "}", 23));
+  seeds.Write("safetensors/overlap", Safetensors("{" + half + "," + single + "}", 20));
+  seeds.Write("safetensors/there_twice", Safetensors("{" + half + "," + half + "}", 12));
+  seeds.Write("safetensors/endless_shape",
+              Safetensors(R"({"f":{"dtype":"F32","shape":[4611686018427387904,4],)"
+                          R"("data_offsets":[0,0]}})", 0));
+  seeds.Write("safetensors/deep", Safetensors("{\"f\":[[[[[]]]]]}", 0));
+  seeds.Write("safetensors/header_beyond_the_file",
+              TextOf(std::uint64_t{1} << 40) + std::string(9, ' '));
+}
+
 void WriteClientHellos(SeedFolder& seeds) {
   ClientHello hello;
   seeds.Write("acceptor/inline", TextOf(hello));
@@ -306,5 +329,6 @@ int main(int argc, char** argv) {
   forebay::WriteDeliveryLogs(seeds);
   forebay::WriteRequests(seeds);
   forebay::WriteClientHellos(seeds);
+  forebay::WriteSafetensors(seeds);
   return seeds.is_good() ? 0 : 1;
 }

@@ -4,35 +4,26 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
+#include "trainer/core/safetensors.h"
 
 namespace forebay::train {
 namespace {
 
-using Json = nlohmann::json;
 using Metadata = std::map<std::string, std::string, std::less<>>;
 
 constexpr std::string_view kChecksumName = "forebay.checksum";
 constexpr std::size_t kChecksumBytes = 8;
-constexpr std::size_t kLengthBytes = 8;
 
 Error Malformed(std::string_view what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("not a checkpoint: {}", what));
-}
-
-std::optional<std::uint64_t> ElementBytes(std::string_view dtype) {
-  if (dtype == "U8") return 1;
-  if (dtype == "F32") return 4;
-  if (dtype == "F64" || dtype == "I64") return 8;
-  return std::nullopt;
 }
 
 std::string ToHex(std::span<const std::byte> bytes) {
@@ -54,13 +45,18 @@ std::optional<std::vector<std::byte>> FromHex(std::string_view hex) {
   return bytes;
 }
 
-std::string HeaderText(const Checkpoint& checkpoint) {
+std::uint64_t DataBytes(const Checkpoint& checkpoint) {
+  std::uint64_t bytes = kChecksumBytes;
+  for (const CheckpointTensor& tensor : checkpoint.tensors) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+std::vector<std::byte> HeaderBytes(const Checkpoint& checkpoint) {
   std::string states;
   for (const std::string& state : checkpoint.optimiser_states) {
     states += (states.empty() ? "" : ",") + state;
   }
-  Json header = Json::object();
-  header["__metadata__"] = {
+  const Metadata metadata = {
       {"format", std::string(kCheckpointFormat)},
       {"model", checkpoint.model},
       {"optimiser", checkpoint.optimiser},
@@ -74,18 +70,23 @@ std::string HeaderText(const Checkpoint& checkpoint) {
       {"identity", checkpoint.identity},
       {"position_token", ToHex(checkpoint.position_token)},
   };
+  std::vector<TensorEntry> entries;
   std::uint64_t offset = 0;
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
     const std::uint64_t end = offset + tensor.bytes.size();
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    entries.push_back({.name = tensor.name,
+                       .dtype = tensor.dtype,
+                       .shape = tensor.shape,
+                       .begin = offset,
+                       .end = end});
     offset = end;
   }
-  header[std::string(kChecksumName)] = {
-      {"dtype", "U8"}, {"shape", {kChecksumBytes}}, {"data_offsets", {offset, offset + 8}}};
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // tensors start at a multiple of eight
-  return text;
+  entries.push_back({.name = std::string(kChecksumName),
+                     .dtype = "U8",
+                     .shape = {kChecksumBytes},
+                     .begin = offset,
+                     .end = offset + kChecksumBytes});
+  return EncodeSafetensorsHeader(metadata, entries);
 }
 
 // Metadata values are strings, as safetensors wants them.
@@ -106,14 +107,7 @@ Result<std::uint64_t> Number(const Metadata& metadata, std::string_view name,
   return value;
 }
 
-Status ReadMetadata(const Json& header, Checkpoint& checkpoint) {
-  const auto node = header.find("__metadata__");
-  if (node == header.end() || !node->is_object()) return Malformed("no metadata");
-  Metadata metadata;
-  for (const auto& [name, value] : node->items()) {
-    if (!value.is_string()) return Malformed("metadata that is not text");
-    metadata.emplace(name, value.get<std::string>());
-  }
+Status ReadMetadata(const Metadata& metadata, Checkpoint& checkpoint) {
   FOREBAY_ASSIGN(const std::string format, Text(metadata, "format"));
   if (format != kCheckpointFormat) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -147,53 +141,6 @@ Status ReadMetadata(const Json& header, Checkpoint& checkpoint) {
   return {};
 }
 
-// One header entry with its place in the data, checked against nothing yet.
-struct Entry {
-  CheckpointTensor tensor;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
-Result<std::vector<std::uint64_t>> Unsigneds(const Json& node, std::string_view what) {
-  if (!node.is_array() || node.size() > 16) return Malformed(what);
-  std::vector<std::uint64_t> numbers;
-  for (const Json& number : node) {
-    if (!number.is_number_unsigned()) return Malformed(what);
-    numbers.push_back(number.get<std::uint64_t>());
-  }
-  return numbers;
-}
-
-Result<Entry> ReadEntry(const std::string& name, const Json& node, std::uint64_t data_bytes) {
-  if (!node.is_object() || !node.contains("dtype") || !node["dtype"].is_string() ||
-      !node.contains("shape") || !node.contains("data_offsets")) {
-    return Malformed(fmt::format("tensor {} is not described", name));
-  }
-  Entry entry;
-  entry.tensor.name = name;
-  entry.tensor.dtype = node["dtype"].get<std::string>();
-  FOREBAY_ASSIGN(entry.tensor.shape, Unsigneds(node["shape"], "a shape"));
-  FOREBAY_ASSIGN(const auto offsets, Unsigneds(node["data_offsets"], "data offsets"));
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes) {
-    return Malformed(fmt::format("tensor {} lies outside the file", name));
-  }
-  entry.begin = offsets[0];
-  entry.end = offsets[1];
-  const std::optional<std::uint64_t> element_bytes = ElementBytes(entry.tensor.dtype);
-  if (!element_bytes) return Malformed(fmt::format("tensor {} has an unknown dtype", name));
-  std::uint64_t bytes = *element_bytes;
-  for (const std::uint64_t extent : entry.tensor.shape) {
-    if (extent != 0 && bytes > data_bytes / extent) {
-      return Malformed(fmt::format("tensor {} is larger than the file", name));
-    }
-    bytes *= extent;
-  }
-  if (bytes != entry.end - entry.begin) {
-    return Malformed(fmt::format("tensor {}: shape and length disagree", name));
-  }
-  return entry;
-}
-
 std::uint64_t WholeChecksum(std::span<const std::byte> covered) { return Checksum(covered); }
 
 }  // namespace
@@ -204,70 +151,40 @@ const CheckpointTensor* Checkpoint::Find(std::string_view name) const {
 }
 
 std::vector<std::byte> EncodeCheckpoint(const Checkpoint& checkpoint) {
-  const std::string header = HeaderText(checkpoint);
-  std::size_t total = kLengthBytes + header.size() + kChecksumBytes;
-  for (const CheckpointTensor& tensor : checkpoint.tensors) total += tensor.bytes.size();
-  std::vector<std::byte> bytes(total);
-  std::size_t at = 0;
-  const auto append = [&bytes, &at](const void* data, std::size_t size) {
-    if (size != 0) std::memcpy(bytes.data() + at, data, size);
-    at += size;
-  };
-  ByteWriter length;
-  length.Le(static_cast<std::uint64_t>(header.size()));
-  append(length.bytes().data(), length.size());
-  append(header.data(), header.size());
+  std::vector<std::byte> bytes = HeaderBytes(checkpoint);
+  bytes.reserve(bytes.size() + DataBytes(checkpoint));
   for (const CheckpointTensor& tensor : checkpoint.tensors) {
-    append(tensor.bytes.data(), tensor.bytes.size());
+    bytes.insert(bytes.end(), tensor.bytes.begin(), tensor.bytes.end());
   }
   ByteWriter checksum;
-  checksum.Le(WholeChecksum(std::span(bytes).first(at)));
-  append(checksum.bytes().data(), checksum.size());
+  checksum.Le(WholeChecksum(bytes));
+  bytes.insert(bytes.end(), checksum.bytes().begin(), checksum.bytes().end());
   return bytes;
 }
 
 Result<Checkpoint> DecodeCheckpoint(std::span<const std::byte> bytes) {
-  if (bytes.size() < kLengthBytes + kChecksumBytes) return Malformed("too short");
+  if (bytes.size() < kSafetensorsLengthBytes + kChecksumBytes) return Malformed("too short");
   const std::size_t covered = bytes.size() - kChecksumBytes;
   ByteReader trailer(bytes.subspan(covered));
   if (trailer.ReadLe<std::uint64_t>() != WholeChecksum(bytes.first(covered))) {
     return Error(ErrorCode::kDataLoss, "checkpoint is torn or damaged: checksum mismatch");
   }
-  ByteReader reader(bytes);
-  const std::uint64_t header_bytes = reader.ReadLe<std::uint64_t>();
-  if (header_bytes > kCheckpointHeaderBytesMax || header_bytes > covered - kLengthBytes) {
-    return Malformed("header beyond the file or kCheckpointHeaderBytesMax");
+  FOREBAY_ASSIGN(SafetensorsHeader header, ParseSafetensors(bytes, bytes.size()));
+  if (header.tensors.empty() || header.tensors.back().name != kChecksumName ||
+      header.tensors.back().end - header.tensors.back().begin != kChecksumBytes) {
+    return Malformed("its last tensor is no checksum");
   }
-  const std::span<const std::byte> text = reader.Take(static_cast<std::size_t>(header_bytes));
-  const std::span<const std::byte> data = bytes.subspan(reader.offset());
-  const char* const begin = reinterpret_cast<const char*>(text.data());
-  const Json header = Json::parse(begin, begin + text.size(), nullptr, false);
-  if (!header.is_object()) return Malformed("header is not a JSON object");
+  header.tensors.pop_back();
 
   Checkpoint checkpoint;
-  FOREBAY_TRY(ReadMetadata(header, checkpoint));
-  std::vector<Entry> entries;
-  for (const auto& [name, node] : header.items()) {
-    if (name == "__metadata__") continue;
-    FOREBAY_ASSIGN(Entry entry, ReadEntry(name, node, data.size()));
-    entries.push_back(std::move(entry));
-  }
-  // JSON sorts by name; the file's order is by offset.
-  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
-  std::uint64_t expected = 0;
-  for (Entry& entry : entries) {
-    if (entry.begin != expected) return Malformed("tensors overlap or leave a hole");
-    expected = entry.end;
-    if (entry.tensor.name == kChecksumName) continue;
+  FOREBAY_TRY(ReadMetadata(header.metadata, checkpoint));
+  const std::span<const std::byte> data = bytes.subspan(header.data_begin);
+  for (TensorEntry& entry : header.tensors) {
     const auto raw = data.subspan(entry.begin, entry.end - entry.begin);
-    entry.tensor.bytes.assign(raw.begin(), raw.end());
-    checkpoint.tensors.push_back(std::move(entry.tensor));
-  }
-  if (expected != data.size() || entries.empty() ||
-      entries.back().tensor.name != kChecksumName) {
-    return Malformed("bytes that belong to no tensor");
+    checkpoint.tensors.push_back({.name = std::move(entry.name),
+                                  .dtype = std::move(entry.dtype),
+                                  .shape = std::move(entry.shape),
+                                  .bytes = {raw.begin(), raw.end()}});
   }
   return checkpoint;
 }

@@ -1,9 +1,8 @@
 // Checkpoint: one file that holds everything a run needs to continue mid-epoch.
 //
-// Layout: the safetensors format (8-byte little-endian header length, JSON header, tensor
-// bytes), so that other tools read the weights. The run's state lies in `__metadata__`, and the
-// last tensor, `forebay.checksum`, holds the XXH3-64 of every byte before its own eight: a torn
-// or damaged file never loads.
+// Layout: the safetensors format (safetensors.h), so that other tools read the weights. The run's
+// state lies in `__metadata__`, and the last tensor, `forebay.checksum`, holds the XXH3-64 of every
+// byte before its own eight: a torn or damaged file never loads.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,6 @@
 namespace forebay::train {
 
 inline constexpr std::string_view kCheckpointFormat = "forebay-checkpoint-1";
-inline constexpr std::uint64_t kCheckpointHeaderBytesMax = 64ULL << 20;
 inline constexpr std::uint64_t kCheckpointBytesMax = 1ULL << 40;
 
 struct CheckpointTensor {
