@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "trainer/models/networks.h"
+#include "trainer/models/sample_losses.h"
+#include "trainer/models/weight_import.h"
+
+namespace forebay::train {
+namespace {
+
+std::vector<ModelPart> PartsOf(const ModelSizes& sizes) {
+  switch (sizes.family) {
+    case ModelFamily::kLeNet: return LeNetParts(sizes);
+    case ModelFamily::kResNet: return ResNetParts(sizes);
+    case ModelFamily::kVisionTransformer: return VisionTransformerParts(sizes);
+    case ModelFamily::kUNet3d: return UNet3dParts(sizes);
+    case ModelFamily::kCosmoFlow: return CosmoFlowParts(sizes);
+  }
+  return {};
+}
+
+std::shared_ptr<Loss> LossOf(const ModelSizes& sizes) {
+  if (sizes.loss == "dice-cross-entropy") return MakeDiceCrossEntropy();
+  if (sizes.loss == "squared-error") return MakeSquaredError();
+  if (sizes.loss == "absolute-error") return MakeAbsoluteError();
+  const auto smoothing = sizes.settings.find("label_smoothing");
+  return MakeCrossEntropy(smoothing == sizes.settings.end() ? 0 : smoothing->second);
+}
+
+// Parameters and buffers of a part, in torch's order, by full name.
+std::vector<std::pair<std::string, torch::Tensor>> TensorsOf(const Part& part,
+                                                             const std::string& name) {
+  std::vector<std::pair<std::string, torch::Tensor>> tensors;
+  for (const auto& item : part.named_parameters()) {
+    tensors.emplace_back(name + "." + item.key(), item.value());
+  }
+  for (const auto& item : part.named_buffers()) {
+    tensors.emplace_back(name + "." + item.key(), item.value());
+  }
+  return tensors;
+}
+
+using Weights = std::map<std::string, std::vector<float>>;
+
+void Overwrite(Part& part, const std::string& name, const Weights& weights) {
+  const torch::NoGradGuard no_grad;
+  for (auto& [full_name, tensor] : TensorsOf(part, name)) {
+    const auto found = weights.find(full_name);
+    if (found == weights.end()) continue;
+    FOREBAY_CHECK(found->second.size() == static_cast<std::size_t>(tensor.numel()));
+    tensor.copy_(torch::from_blob(const_cast<float*>(found->second.data()), tensor.sizes(),
+                                  torch::kFloat32));
+  }
+}
+
+Result<std::vector<WantedTensor>> WantedTensors(const Model& model) {
+  std::vector<WantedTensor> wanted;
+  try {
+    for (const ModelPart& spec : model.parts) {
+      for (const auto& [name, tensor] : TensorsOf(*spec.make(), spec.name)) {
+        wanted.push_back({.name = name, .shape = {tensor.sizes().begin(), tensor.sizes().end()}});
+      }
+    }
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal,
+                 fmt::format("model {} cannot be made: {}", model.name, error.what()));
+  }
+  return wanted;
+}
+
+}  // namespace
+
+Result<Model> MakeModel(const ModelRequest& request) {
+  FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(request));
+  Model model;
+  model.name = sizes.Title();
+  model.parts = PartsOf(sizes);
+  model.loss = LossOf(sizes);
+  FOREBAY_TRY(CheckModel(model));
+  return model;
+}
+
+Result<Model> WithWeights(Model model, const std::filesystem::path& path,
+                          const ImportOptions& options) {
+  FOREBAY_TRY(CheckModel(model));
+  FOREBAY_ASSIGN(const SafetensorsFile file, SafetensorsFile::Open(path));
+  FOREBAY_ASSIGN(const std::vector<WantedTensor> wanted, WantedTensors(model));
+  const Result<std::vector<WeightMatch>> matches = MatchWeights(file.header(), wanted, options);
+  if (!matches.has_value()) return matches.error().WithContext(path.string());
+  const auto weights = std::make_shared<Weights>();
+  for (const WeightMatch& match : *matches) {
+    FOREBAY_ASSIGN((*weights)[match.name], file.ReadFloats(*match.entry));
+  }
+  for (ModelPart& spec : model.parts) {
+    spec.make = [make = spec.make, name = spec.name,
+                 kept = std::shared_ptr<const Weights>(weights)] {
+      std::shared_ptr<Part> part = make();
+      Overwrite(*part, name, *kept);
+      return part;
+    };
+  }
+  return model;
+}
+
+}  // namespace forebay::train

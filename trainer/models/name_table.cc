@@ -1,0 +1,85 @@
+#include "trainer/models/name_table.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+
+namespace forebay::train {
+namespace {
+
+// torchvision's names of the old single-process engine's checkpoints are alike.
+constexpr NameRule kLeNetNames[] = {
+    {"conv#.conv.", "conv#."},
+    {"linear#.linear.", "linear#."},
+};
+// Blocks have torchvision's names as they are.
+constexpr NameRule kResNetNames[] = {
+    {"stem.", ""},
+    {"head.", ""},
+};
+constexpr NameRule kVisionTransformerNames[] = {
+    {"patches.proj.", "patch_embed.proj."},
+    {"patches.", ""},
+    {"attention#.norm.", "blocks.#.norm1."},
+    {"attention#.", "blocks.#.attn."},
+    {"mlp#.norm.", "blocks.#.norm2."},
+    {"mlp#.", "blocks.#.mlp."},
+    {"head.norm.", "norm."},
+    {"head.fc.", "head."},
+};
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// What follows `rule.own` in `own`, after `number` took the place of '#'; nullopt where it does
+// not start so.
+std::optional<std::string_view> AfterPrefix(const NameRule& rule, std::string_view own,
+                                            std::string_view& number) {
+  for (const char expected : rule.own) {
+    if (expected == '#') {
+      const auto digits = static_cast<std::size_t>(
+          std::ranges::find_if_not(own, IsDigit) - own.begin());
+      if (digits == 0) return std::nullopt;
+      number = own.substr(0, digits);
+      own.remove_prefix(digits);
+      continue;
+    }
+    if (own.empty() || own.front() != expected) return std::nullopt;
+    own.remove_prefix(1);
+  }
+  return own;
+}
+
+}  // namespace
+
+std::span<const NameRule> NamesOf(ModelFamily family) {
+  switch (family) {
+    case ModelFamily::kLeNet: return kLeNetNames;
+    case ModelFamily::kResNet: return kResNetNames;
+    case ModelFamily::kVisionTransformer: return kVisionTransformerNames;
+    case ModelFamily::kUNet3d:
+    case ModelFamily::kCosmoFlow: break;
+  }
+  return {};
+}
+
+std::string ForeignName(std::span<const NameRule> names, std::string_view own) {
+  for (const NameRule& rule : names) {
+    std::string_view number;
+    const std::optional<std::string_view> rest = AfterPrefix(rule, own, number);
+    if (!rest) continue;
+    std::string foreign;
+    for (const char c : rule.foreign) {
+      if (c == '#') {
+        foreign += number;
+      } else {
+        foreign += c;
+      }
+    }
+    return foreign += *rest;
+  }
+  return std::string(own);
+}
+
+bool IsNoWeight(std::string_view foreign) { return foreign.ends_with("num_batches_tracked"); }
+
+}  // namespace forebay::train

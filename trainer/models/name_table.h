@@ -1,0 +1,29 @@
+// How other programs name the parameters of the same models: torchvision (LeNet and ResNet) and
+// timm (ViT).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trainer/models/model_request.h"
+
+namespace forebay::train {
+
+// Names that start with `own` here start with `foreign` there; '#' stands for a number, the same
+// in both.
+struct NameRule {
+  std::string_view own;
+  std::string_view foreign;
+};
+
+// Empty for a family whose names are nobody else's.
+std::span<const NameRule> NamesOf(ModelFamily family);
+
+// `own` as the table has it, by the first rule that fits; as it is where none does.
+std::string ForeignName(std::span<const NameRule> names, std::string_view own);
+
+// Tensors of other programs that are no weights here: counters of batch normalisation.
+bool IsNoWeight(std::string_view foreign);
+
+}  // namespace forebay::train

@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/exec/layers.h"
+#include "trainer/models/networks.h"
+
+namespace forebay::train {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+
+constexpr double kDeviation = 0.02;  // of first weights
+
+struct TransformerShape {
+  std::int64_t channels = 0;
+  std::int64_t patches = 0;
+  std::int64_t patch = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t hidden = 0;  // width of the perceptron
+  std::int64_t outputs = 0;
+  double dropout = 0;
+  double attention_dropout = 0;
+};
+
+torch::nn::Linear Projection(std::int64_t in, std::int64_t out) {
+  torch::nn::Linear linear(in, out);
+  torch::nn::init::normal_(linear->weight, 0, kDeviation);
+  torch::nn::init::zeros_(linear->bias);
+  return linear;
+}
+
+torch::nn::LayerNorm Normalisation(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}).eps(1e-6));
+}
+
+// Patches as tokens behind the class token, with places.
+class TransformerPatches final : public Part {
+ public:
+  explicit TransformerPatches(const TransformerShape& shape) : dropout_(shape.dropout) {
+    class_token_ = register_parameter(
+        "cls_token", torch::nn::init::normal_(torch::empty({1, 1, shape.width}), 0, 1e-6));
+    place_ = register_parameter(
+        "pos_embed", torch::nn::init::normal_(torch::empty({1, shape.patches + 1, shape.width}),
+                                              0, kDeviation));
+    patch_ = register_module(
+        "proj", torch::nn::Conv2d(
+                    torch::nn::Conv2dOptions(shape.channels, shape.width, shape.patch)
+                        .stride(shape.patch)));
+  }
+  torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
+    const torch::Tensor tokens = patch_->forward(inputs[0]).flatten(2).transpose(1, 2);
+    const torch::Tensor first = class_token_.expand({tokens.size(0), -1, -1});
+    return Dropout(torch::cat({first, tokens}, 1) + place_, dropout_, pass);
+  }
+
+ private:
+  double dropout_;
+  torch::Tensor class_token_;
+  torch::Tensor place_;
+  torch::nn::Conv2d patch_{nullptr};
+};
+
+class TransformerAttention final : public Part {
+ public:
+  explicit TransformerAttention(const TransformerShape& shape) : shape_(shape) {
+    norm_ = register_module("norm", Normalisation(shape.width));
+    qkv_ = register_module("qkv", Projection(shape.width, 3 * shape.width));
+    proj_ = register_module("proj", Projection(shape.width, shape.width));
+  }
+  torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
+    const torch::Tensor& x = inputs[0];
+    const std::int64_t samples = x.size(0);
+    const std::int64_t tokens = x.size(1);
+    const std::int64_t head_width = shape_.width / shape_.heads;
+    const Tensors qkv = qkv_->forward(norm_->forward(x))
+                            .reshape({samples, tokens, 3, shape_.heads, head_width})
+                            .permute({2, 0, 3, 1, 4})
+                            .unbind(0);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(head_width));
+    const torch::Tensor weights =
+        torch::softmax(torch::matmul(qkv[0] * scale, qkv[1].transpose(2, 3)), 3);
+    const torch::Tensor mixed =
+        torch::matmul(Dropout(weights, shape_.attention_dropout, pass), qkv[2])
+            .transpose(1, 2)
+            .reshape({samples, tokens, shape_.width});
+    return x + Dropout(proj_->forward(mixed), shape_.dropout, pass);
+  }
+
+ private:
+  TransformerShape shape_;
+  torch::nn::LayerNorm norm_{nullptr};
+  torch::nn::Linear qkv_{nullptr};
+  torch::nn::Linear proj_{nullptr};
+};
+
+class TransformerPerceptron final : public Part {
+ public:
+  explicit TransformerPerceptron(const TransformerShape& shape) : dropout_(shape.dropout) {
+    norm_ = register_module("norm", Normalisation(shape.width));
+    fc1_ = register_module("fc1", Projection(shape.width, shape.hidden));
+    fc2_ = register_module("fc2", Projection(shape.hidden, shape.width));
+  }
+  torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
+    const torch::Tensor hidden = torch::gelu(fc1_->forward(norm_->forward(inputs[0])));
+    const torch::Tensor output = fc2_->forward(Dropout(hidden, dropout_, pass));
+    return inputs[0] + Dropout(output, dropout_, pass);
+  }
+
+ private:
+  double dropout_;
+  torch::nn::LayerNorm norm_{nullptr};
+  torch::nn::Linear fc1_{nullptr};
+  torch::nn::Linear fc2_{nullptr};
+};
+
+class TransformerHead final : public Part {
+ public:
+  explicit TransformerHead(const TransformerShape& shape) {
+    norm_ = register_module("norm", Normalisation(shape.width));
+    linear_ = register_module("fc", Projection(shape.width, shape.outputs));
+  }
+  // Normalisation is token by token, so that of the class token is enough.
+  torch::Tensor Forward(const Tensors& inputs, Pass&) override {
+    return linear_->forward(norm_->forward(inputs[0].select(1, 0)));
+  }
+
+ private:
+  torch::nn::LayerNorm norm_{nullptr};
+  torch::nn::Linear linear_{nullptr};
+};
+
+}  // namespace
+
+std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
+  const std::int64_t patch = sizes.Whole("patch");
+  const std::int64_t width = sizes.Whole("width");
+  const double hidden = static_cast<double>(width) * sizes.Number("mlp_ratio");
+  const TransformerShape shape = {
+      .channels = sizes.shape[0],
+      .patches = (sizes.shape[1] / patch) * (sizes.shape[2] / patch),
+      .patch = patch,
+      .width = width,
+      .heads = sizes.Whole("heads"),
+      .hidden = std::max<std::int64_t>(1, static_cast<std::int64_t>(hidden)),
+      .outputs = sizes.outputs,
+      .dropout = sizes.Number("dropout"),
+      .attention_dropout = sizes.Number("attention_dropout")};
+  std::vector<ModelPart> parts = {
+      {.name = "patches", .make = PartMaker<TransformerPatches>(shape)}};
+  for (std::int64_t block = 0; block < sizes.Whole("depth"); ++block) {
+    parts.push_back({.name = fmt::format("attention{}", block),
+                     .make = PartMaker<TransformerAttention>(shape)});
+    parts.push_back({.name = fmt::format("mlp{}", block),
+                     .make = PartMaker<TransformerPerceptron>(shape)});
+  }
+  parts.push_back({.name = "head", .make = PartMaker<TransformerHead>(shape)});
+  return parts;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,50 @@
+// First weights from a safetensors file, by name.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "trainer/core/safetensors.h"
+#include "trainer/models/name_table.h"
+
+namespace forebay::train {
+
+struct Model;
+
+// A parameter or running statistic of a model.
+struct WantedTensor {
+  std::string name;  // "part.layer.weight"
+  std::vector<std::uint64_t> shape;
+};
+
+struct ImportOptions {
+  std::span<const NameRule> names;  // NamesOf the model's family
+  // What starts so keeps the weights it is made with, whatever the file has: a head for classes of
+  // one's own.
+  std::vector<std::string> fresh = {};
+};
+
+// Where a wanted tensor lies in the file.
+struct WeightMatch {
+  std::string name;             // of the wanted tensor
+  const TensorEntry* entry;     // of the header
+};
+
+// Finds every wanted tensor in the file under its foreign name, or its own. kFailedPrecondition
+// where some are missing, of another shape or of elements that cannot be read, or where the file
+// has others: the message lists them, the first ten of each kind.
+Result<std::vector<WeightMatch>> MatchWeights(const SafetensorsHeader& header,
+                                              std::span<const WantedTensor> wanted,
+                                              const ImportOptions& options);
+
+// `model` with parts that start from the weights in `path`, on whatever rank they are made. The
+// floats stay in memory as long as the model. Errors are MatchWeights' and the file's.
+Result<Model> WithWeights(Model model, const std::filesystem::path& path,
+                          const ImportOptions& options);
+
+}  // namespace forebay::train
