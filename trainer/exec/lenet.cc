@@ -53,11 +53,12 @@ class Linear final : public Weights {
 
 std::vector<ModelPart> LeNetParts(const LeNetOptions& options) {
   const std::int64_t channels = options.channels;
-  const std::int64_t pooled = 2 * channels * (kLeNetSide / 4) * (kLeNetSide / 4);
+  const std::int64_t inputs = options.inputs;
+  const std::int64_t pooled = 2 * channels * (options.height / 4) * (options.width / 4);
   const std::int64_t hidden = options.hidden;
   const std::int64_t classes = options.classes;
   return {
-      {.name = "conv1", .make = [=] { return std::make_shared<Convolution>(1, channels); }},
+      {.name = "conv1", .make = [=] { return std::make_shared<Convolution>(inputs, channels); }},
       {.name = "conv2",
        .make = [=] { return std::make_shared<Convolution>(channels, 2 * channels); }},
       {.name = "linear1",

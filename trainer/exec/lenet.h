@@ -1,4 +1,4 @@
-// LeNet: two convolutions and two linear layers for small one-channel images (LeCun et al.,
+// LeNet: two convolutions and two linear layers for small images (LeCun et al.,
 // "Gradient-based learning applied to document recognition", 1998; with ReLU and max pooling).
 #pragma once
 
@@ -14,10 +14,14 @@ struct LeNetOptions {
   std::int64_t channels = 16;
   std::int64_t hidden = 128;
   std::int64_t classes = 10;
+  // Of an image: colours and pixels, four at least.
+  std::int64_t inputs = 1;
+  std::int64_t height = kLeNetSide;
+  std::int64_t width = kLeNetSide;
 };
 
-// The parts conv1, conv2, linear1, linear2: {n, 1, 28, 28} -> {n, classes} logits. No dropout and
-// no batch statistics.
+// The parts conv1, conv2, linear1, linear2: {n, inputs, height, width} -> {n, classes} logits. No
+// dropout and no batch statistics.
 std::vector<ModelPart> LeNetParts(const LeNetOptions& options);
 
 }  // namespace forebay::train

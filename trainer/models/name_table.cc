@@ -7,11 +7,6 @@
 namespace forebay::train {
 namespace {
 
-// torchvision's names of the old single-process engine's checkpoints are alike.
-constexpr NameRule kLeNetNames[] = {
-    {"conv#.conv.", "conv#."},
-    {"linear#.linear.", "linear#."},
-};
 // Blocks have torchvision's names as they are.
 constexpr NameRule kResNetNames[] = {
     {"stem.", ""},
@@ -53,9 +48,9 @@ std::optional<std::string_view> AfterPrefix(const NameRule& rule, std::string_vi
 
 std::span<const NameRule> NamesOf(ModelFamily family) {
   switch (family) {
-    case ModelFamily::kLeNet: return kLeNetNames;
     case ModelFamily::kResNet: return kResNetNames;
     case ModelFamily::kVisionTransformer: return kVisionTransformerNames;
+    case ModelFamily::kLeNet:
     case ModelFamily::kUNet3d:
     case ModelFamily::kCosmoFlow: break;
   }

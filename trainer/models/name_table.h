@@ -1,5 +1,4 @@
-// How other programs name the parameters of the same models: torchvision (LeNet and ResNet) and
-// timm (ViT).
+// How other programs name the parameters of the same models: torchvision (ResNet), timm (ViT).
 #pragma once
 
 #include <span>

@@ -10,10 +10,6 @@
 
 namespace forebay::train {
 
-// LeCun et al., "Gradient-based learning applied to document recognition", 1998, with ReLU and
-// max pooling: two convolutions, two fully connected layers. {n, C, H, W} -> {n, outputs}.
-std::vector<ModelPart> LeNetParts(const ModelSizes& sizes);
-
 // He et al., "Deep residual learning", 2016, as torchvision has it: v1.5, the 3x3 convolution of a
 // bottleneck has the stride. Stem, residual blocks, head; named as torchvision names them.
 // {n, C, H, W} -> {n, outputs}.

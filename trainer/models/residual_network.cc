@@ -10,36 +10,6 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-class LeNetConvolution final : public Part {
- public:
-  LeNetConvolution(std::int64_t in, std::int64_t out) {
-    conv_ = register_module("conv",
-                            torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, 5).padding(2)));
-  }
-  // Pooling before the ReLU gives the same values as after it, with a quarter of its work.
-  torch::Tensor Forward(const Tensors& inputs, Pass&) override {
-    return torch::relu(torch::max_pool2d(conv_->forward(inputs[0]), 2));
-  }
-
- private:
-  torch::nn::Conv2d conv_{nullptr};
-};
-
-class LeNetLinear final : public Part {
- public:
-  LeNetLinear(std::int64_t in, std::int64_t out, bool is_last) : is_last_(is_last) {
-    linear_ = register_module("linear", torch::nn::Linear(in, out));
-  }
-  torch::Tensor Forward(const Tensors& inputs, Pass&) override {
-    torch::Tensor output = linear_->forward(inputs[0].flatten(1));
-    return is_last_ ? output : torch::relu(output);
-  }
-
- private:
-  bool is_last_;
-  torch::nn::Linear linear_{nullptr};
-};
-
 struct ConvolutionShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
@@ -157,16 +127,6 @@ class ResNetHead final : public Part {
 };
 
 }  // namespace
-
-std::vector<ModelPart> LeNetParts(const ModelSizes& sizes) {
-  const std::int64_t channels = sizes.Whole("channels");
-  const std::int64_t hidden = sizes.Whole("hidden");
-  const std::int64_t pooled = 2 * channels * (sizes.shape[1] / 4) * (sizes.shape[2] / 4);
-  return {{.name = "conv1", .make = PartMaker<LeNetConvolution>(sizes.shape[0], channels)},
-          {.name = "conv2", .make = PartMaker<LeNetConvolution>(channels, 2 * channels)},
-          {.name = "linear1", .make = PartMaker<LeNetLinear>(pooled, hidden, false)},
-          {.name = "linear2", .make = PartMaker<LeNetLinear>(hidden, sizes.outputs, true)}};
-}
 
 std::vector<ModelPart> ResNetParts(const ModelSizes& sizes) {
   const std::int64_t width = sizes.Whole("width");
