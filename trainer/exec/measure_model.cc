@@ -7,6 +7,7 @@
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/saved_tensors.h"
+#include "trainer/exec/tensor_bytes.h"
 
 namespace forebay::train {
 namespace {
@@ -70,7 +71,9 @@ class Measurement {
     for (int run = 0; run < kRuns; ++run) {
       Pass pass;
       pass.part = spec.name;
+      for (torch::Tensor& leaf : leaves) leaf.mutable_grad() = torch::Tensor();
       SavedTensors saved;
+      bytes_.BeginPeak();
       const std::uint64_t began_ns = now_ns_();
       std::optional<SavedTensorRecording> recording;
       if (run == 0 && measure_.saved_exactly) recording.emplace(saved);
@@ -82,7 +85,12 @@ class Measurement {
       recording.reset();
       const std::uint64_t turned_ns = now_ns_();
       if (run == 0) profile.saved_bytes = KeptBytes(saved, *part, leaves, outputs_.back());
-      torch::autograd::backward({root}, {torch::ones_like(root)});
+      profile.forward_scratch_bytes = bytes_.Peak() - bytes_.Live();
+      const torch::Tensor gradient = torch::ones_like(root);
+      bytes_.BeginPeak();
+      const std::uint64_t live_bytes = bytes_.Live();
+      torch::autograd::backward({root}, {gradient});
+      profile.backward_scratch_bytes = bytes_.Peak() - live_bytes + BytesOf(gradient);
       forward_ns.push_back(turned_ns - began_ns);
       backward_ns.push_back(now_ns_() - turned_ns);
     }
@@ -106,6 +114,7 @@ class Measurement {
  private:
   const Model& model_;
   const std::function<std::uint64_t()>& now_ns_;
+  TensorBytes bytes_;
   std::vector<torch::Tensor> outputs_;
   ModelMeasure measure_;
 };

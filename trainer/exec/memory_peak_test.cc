@@ -9,7 +9,7 @@
 
 #include "trainer/comm/local_transport.h"
 #include "trainer/exec/hybrid_trainer.h"
-#include "trainer/exec/testing/counting_allocator.h"
+#include "trainer/exec/tensor_bytes.h"
 #include "trainer/exec/testing/tiny_models.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/schedule/memory_planner.h"
@@ -53,7 +53,6 @@ struct Figures {
 class MemoryPeak : public ::testing::TestWithParam<int> {
  protected:
   static void SetUpTestSuite() {
-    testing::TensorBytes::Begin();
     ASSERT_TRUE(SetTorchThreads(1).has_value());
   }
 
@@ -69,6 +68,7 @@ class MemoryPeak : public ::testing::TestWithParam<int> {
     HybridOptions options;
     options.micro_batches = kMicroBatches;
     Figures figures;
+    TensorBytes bytes;
     options.keeping = [&](const StepPlan& plan) -> Result<StepKeeping> {
       FOREBAY_ASSIGN(StepKeeping choices, keeping(plan));
       FOREBAY_ASSIGN(const StepPlan moved, MoveSaved(plan, choices));
@@ -85,11 +85,11 @@ class MemoryPeak : public ::testing::TestWithParam<int> {
     SyntheticSource source(tiny_);
     const std::vector<std::uint32_t> samples(kMicroBatches, kSamples);
     for (int step = 0; step < 3; ++step) {
-      testing::TensorBytes::Begin();
-      const std::uint64_t before = testing::TensorBytes::Live();
+      bytes.BeginPeak();
+      const std::uint64_t before = bytes.Live();
       const auto done = trainer->TrainStep(0.01, samples, source);
       EXPECT_TRUE(done.has_value()) << done.error().ToString();
-      figures.measured = testing::TensorBytes::Peak() - before;
+      figures.measured = bytes.Peak() - before;
       figures.step_ns = trainer->last_report().step_ns;
     }
     figures.digest = trainer->Digest().value();

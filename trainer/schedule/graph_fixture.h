@@ -44,6 +44,8 @@ inline ModelGraph RandomGraph(std::mt19937_64& random) {
     module.parameter_bytes = below(3) * 700;
     module.saved_bytes = below(5000);
     module.output_bytes = 8 + below(300);
+    module.forward_scratch_bytes = below(400);
+    module.backward_scratch_bytes = below(800);
     module.statistics_bytes = below(2) * 16;
   }
   const auto count = static_cast<std::uint32_t>(graph.modules.size());

@@ -102,6 +102,23 @@ TEST(MemoryPlanTest, PeakIsWhatStaysAndOneModule) {
   EXPECT_EQ(dropped->peak_host_bytes[0], 0U);
 }
 
+TEST(MemoryPlanTest, ScratchCountsWhileAModuleIsComputed) {
+  ModelGraph graph = EvenChain(4);
+  graph.modules[1].forward_scratch_bytes = 700;
+  graph.modules[2].backward_scratch_bytes = 900;
+  const StepPlan plan = PlanOf(graph, {{0}}, 1, Schedule::k1f1b);
+  const std::uint64_t other = plan.programs[0].resident_bytes + 64 + 8;
+  // Of a whole pass, the most that a module takes, beside all that is saved.
+  EXPECT_EQ(CheckPlan(plan, {}).value().peak_bytes[0], other + 4 * 500 + 900);
+  // Module by module: in B 2, when outputs 0 to 2 are there and one graph, and the target of 8
+  // bytes has ended with B 3.
+  const StepPlan moved = MoveSaved(plan, KeepAll(plan, kDropped)).value();
+  EXPECT_EQ(CheckPlan(moved, {}).value().peak_bytes[0], other - 8 + 3 * 100 + 400 + 900);
+  const auto simulation = SimulatePlan(moved, {});
+  ASSERT_TRUE(simulation.has_value());
+  EXPECT_EQ(simulation->PeakBytes(), other - 8 + 3 * 100 + 400 + 900);
+}
+
 TEST(MemoryPlanTest, AnOutputThatLeavesIsThereTwiceWhileItIsComputedAgain) {
   const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, Schedule::k1f1b);
   const auto kept = CheckPlan(plan, {});

@@ -83,6 +83,16 @@ std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
 
 }  // namespace
 
+std::uint64_t StageCost::ScratchBytes(std::uint32_t module, bool backward) const {
+  const auto of = [backward](const StageModule& cost) {
+    return backward ? cost.backward_scratch_bytes : cost.forward_scratch_bytes;
+  };
+  if (Has(module)) return of(Module(module));
+  std::uint64_t most = 0;
+  for (const StageModule& cost : modules) most = std::max(most, of(cost));
+  return most;
+}
+
 Status CheckGraph(const ModelGraph& graph) {
   if (graph.modules.empty()) {
     return Error(ErrorCode::kInvalidArgument, "the model has no modules");
@@ -126,6 +136,8 @@ Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& spli
          .backward_ns = profile.backward_ns,
          .graph_bytes = profile.saved_bytes - std::min(profile.saved_bytes, profile.output_bytes),
          .output_bytes = profile.output_bytes,
+         .forward_scratch_bytes = profile.forward_scratch_bytes,
+         .backward_scratch_bytes = profile.backward_scratch_bytes,
          .sources = SourcesOf(graph, module)});
   }
   cut.edges = CrossingEdges(graph, stage_of);

@@ -21,6 +21,9 @@ struct ModuleProfile {
   // are other modules' outputs.
   std::uint64_t saved_bytes = 0;
   std::uint64_t output_bytes = 0;  // handed to the next module
+  // Beside what is kept, for a while: the operators' own, and gradients on the way back.
+  std::uint64_t forward_scratch_bytes = 0;
+  std::uint64_t backward_scratch_bytes = 0;
   // Buffers that follow the parameters (running statistics), all-gathered once a step.
   std::uint64_t statistics_bytes = 0;
 };
@@ -67,6 +70,8 @@ struct StageModule {
   std::uint64_t backward_ns = 0;
   std::uint64_t graph_bytes = 0;   // kept for backward besides inputs and output
   std::uint64_t output_bytes = 0;
+  std::uint64_t forward_scratch_bytes = 0;
+  std::uint64_t backward_scratch_bytes = 0;
   std::vector<std::uint32_t> sources = {};  // the modules whose outputs it takes, ascending
 };
 
@@ -96,6 +101,8 @@ struct StageCost {
   std::uint64_t BackwardNs(std::uint32_t module) const {
     return Has(module) ? Module(module).backward_ns : backward_ns;
   }
+  // Modules come one after the other: of all, the most that one of them takes.
+  std::uint64_t ScratchBytes(std::uint32_t module, bool backward) const;
 };
 
 struct StageGraph {

@@ -206,7 +206,8 @@ Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
     state.lives[buffer] = Life::kLive;
     state.live_bytes += BytesOf(rank, buffer);
   }
-  state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
+  state.peak_bytes =
+      std::max(state.peak_bytes, state.live_bytes + ScratchBytes(plan_, rank, current));
   return {};
 }
 
@@ -243,7 +244,8 @@ Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   if (here(from) && !here(to)) state.live_bytes -= bytes;
   if (there(to) && !there(from)) state.host_bytes += bytes;
   if (there(from) && !there(to)) state.host_bytes -= bytes;
-  state.peak_bytes = std::max(state.peak_bytes, state.live_bytes);
+  state.peak_bytes =
+      std::max(state.peak_bytes, state.live_bytes + ScratchBytes(plan_, rank, current));
   state.peak_host_bytes = std::max(state.peak_host_bytes, state.host_bytes);
   state.lives[buffer] = to;
   return {};

@@ -20,8 +20,8 @@ struct CheckOptions {
 
 // What was proved, by rank.
 struct PlanFacts {
-  // No more than this is live at once: resident bytes, buffers and messages that are not known to
-  // have gone out. An upper bound over all timings.
+  // No more than this is live at once: resident bytes, buffers, messages that are not known to
+  // have gone out, and what an instruction takes meanwhile. An upper bound over all timings.
   std::vector<std::uint64_t> peak_bytes;
   std::vector<std::uint64_t> peak_host_bytes;  // swapped out
 };

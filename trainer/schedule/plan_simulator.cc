@@ -246,6 +246,9 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   for (const std::uint32_t buffer : current.makes) {
     state.changes.push_back({begin_ns, bytes_of(buffer)});
   }
+  const auto scratch = static_cast<std::int64_t>(ScratchBytes(plan_, rank, current));
+  state.changes.push_back({begin_ns, scratch});
+  state.changes.push_back({state.now_ns, -scratch});
   const std::uint64_t freed_ns =
       current.op == Op::kSend ? state.arrivals[state.at] : state.now_ns;
   for (const std::uint32_t buffer : current.frees) {

@@ -66,6 +66,20 @@ std::string_view OpName(Op op) {
   return "?";
 }
 
+std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
+                           const Instruction& instruction) {
+  const StageCost& stage = plan.stages.stages[plan.layout.StageOf(rank)];
+  switch (instruction.op) {
+    case Op::kForward: return stage.ScratchBytes(instruction.module, false);
+    case Op::kBackward: return stage.ScratchBytes(instruction.module, true);
+    case Op::kRecompute: {
+      const Buffer& again = plan.programs[rank].buffers[instruction.needs.front()];
+      return stage.ScratchBytes(again.module, false);
+    }
+    default: return 0;
+  }
+}
+
 std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction) {
   switch (instruction.op) {
     case Op::kSend:

@@ -118,6 +118,10 @@ struct StepPlan {
 
 std::string_view OpName(Op op);
 
+// Bytes that an instruction of a rank takes beside its buffers while it lasts.
+std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
+                           const Instruction& instruction);
+
 // "SEND gradient 2->1 micro-batch 3 to rank 1". `rank`: whose instruction it is.
 std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction);
 

@@ -1,4 +1,4 @@
-#include "trainer/exec/testing/counting_allocator.h"
+#include "trainer/exec/tensor_bytes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
-namespace forebay::train::testing {
+namespace forebay::train {
 namespace {
 
 struct Counters {
@@ -64,24 +64,31 @@ struct CountingAllocator final : at::Allocator {
 
 }  // namespace
 
-void TensorBytes::Begin() {
+// Whoever is asked later wins among those of one priority.
+TensorBytes::TensorBytes() : before_(c10::GetCPUAllocator()) {
   static CountingAllocator allocator;
-  c10::SetCPUAllocator(&allocator, /*priority=*/100);
-  Counters& counters = CountersOfProcess();
-  const std::lock_guard lock(counters.mutex);
-  counters.peak = counters.live;
+  c10::SetCPUAllocator(&allocator, UINT8_MAX);
+  BeginPeak();
 }
 
-std::uint64_t TensorBytes::Live() {
+TensorBytes::~TensorBytes() { c10::SetCPUAllocator(before_, UINT8_MAX); }
+
+std::uint64_t TensorBytes::Live() const {
   Counters& counters = CountersOfProcess();
   const std::lock_guard lock(counters.mutex);
   return counters.live;
 }
 
-std::uint64_t TensorBytes::Peak() {
+std::uint64_t TensorBytes::Peak() const {
   Counters& counters = CountersOfProcess();
   const std::lock_guard lock(counters.mutex);
   return counters.peak;
 }
 
-}  // namespace forebay::train::testing
+void TensorBytes::BeginPeak() {
+  Counters& counters = CountersOfProcess();
+  const std::lock_guard lock(counters.mutex);
+  counters.peak = counters.live;
+}
+
+}  // namespace forebay::train
