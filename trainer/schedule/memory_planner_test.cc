@@ -165,7 +165,8 @@ TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
     const StepPlan plan = PlanOf(Chain(modules), {{0}}, 1, 1, Schedule::k1f1b);
     const std::uint64_t peak = PeakOf(plan);
     const MemoryRequest request =
-        RequestFor(plan, peak * (50 + random() % 50) / 100, 0.2 + 0.1 * (random() % 30));
+        RequestFor(plan, peak * (50 + random() % 50) / 100,
+                   0.2 + 0.1 * static_cast<double>(random() % 30));
     const std::uint64_t best = BestOf(request, modules.size());
     const auto choice = PlanMemory(request);
     ASSERT_TRUE(choice.has_value() || best == 0) << choice.error().message();

@@ -26,7 +26,8 @@ void Join(Clock& clock, const Clock& other) {
 struct SentMessage {
   std::uint32_t peer = 0;
   std::uint32_t receive_at = 0;  // in the peer's list
-  std::vector<std::uint32_t> frees;
+  std::uint32_t buffer = 0;
+  std::vector<std::uint32_t> frees;  // once it is known to have arrived
 };
 
 // Executes the lists with every wait, and nothing of the arithmetic.
@@ -101,6 +102,7 @@ class Execution {
   Status NeedAndMake(std::uint32_t rank, std::size_t first_need);
   Status UseBuffers(std::uint32_t rank);
   Status Move(std::uint32_t rank, Life from, Life to);
+  void FreeWhenGone(std::uint32_t rank, std::uint32_t buffer);
   void Free(std::uint32_t rank, std::uint32_t buffer);
   Status CheckFinished() const;
 
@@ -181,14 +183,29 @@ Status Execution::Execute(std::uint32_t rank) {
 // Buffers of messages that are known to have arrived.
 void Execution::LetGo(std::uint32_t rank) {
   RankState& state = ranks_[rank];
-  const auto gone = [&](const SentMessage& sent) {
-    return options_.sends_wait || state.clock[sent.peer] > sent.receive_at;
-  };
-  for (const SentMessage& sent : state.leaving) {
-    if (!gone(sent)) continue;
-    for (const std::uint32_t buffer : sent.frees) Free(rank, buffer);
+  for (auto sent = state.leaving.begin(); sent != state.leaving.end();) {
+    if (!options_.sends_wait && state.clock[sent->peer] <= sent->receive_at) {
+      ++sent;
+      continue;
+    }
+    const std::vector<std::uint32_t> frees = std::move(sent->frees);
+    const auto index = sent - state.leaving.begin();
+    state.leaving.erase(sent);
+    for (const std::uint32_t buffer : frees) FreeWhenGone(rank, buffer);
+    sent = state.leaving.begin() + index;
   }
-  std::erase_if(state.leaving, gone);
+}
+
+// A buffer that is on its way to a stage still is freed when it is known to be there.
+void Execution::FreeWhenGone(std::uint32_t rank, std::uint32_t buffer) {
+  RankState& state = ranks_[rank];
+  const auto sent = std::ranges::find(state.leaving, buffer, &SentMessage::buffer);
+  if (sent == state.leaving.end()) {
+    Free(rank, buffer);
+  } else {
+    state.lives[buffer] = Life::kLeaving;
+    sent->frees.push_back(buffer);
+  }
 }
 
 Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
@@ -220,12 +237,13 @@ Status Execution::UseBuffers(std::uint32_t rank) {
     if (current.op == Op::kSend) {
       state.lives[buffer] = Life::kLeaving;
     } else {
-      Free(rank, buffer);
+      FreeWhenGone(rank, buffer);
     }
   }
-  if (current.op == Op::kSend && !current.frees.empty()) {
+  if (current.op == Op::kSend) {
     state.leaving.push_back({.peer = current.peer,
                              .receive_at = partners_[rank][state.at],
+                             .buffer = current.needs.front(),
                              .frees = current.frees});
   }
   return {};

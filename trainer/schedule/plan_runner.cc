@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -102,7 +103,8 @@ Status PlanRunner::Send(const Instruction& instruction) {
       instruction.channel == Channel::kActivation ? Lane::kActivation : Lane::kGradient;
   FOREBAY_ASSIGN(const Ticket ticket,
                  transport_.BeginSend(instruction.peer, lane, TagOf(instruction), bytes));
-  sends_.push_back({.ticket = ticket, .frees = instruction.frees});
+  sends_.push_back(
+      {.ticket = ticket, .buffer = instruction.needs.front(), .frees = instruction.frees});
   return {};
 }
 
@@ -134,15 +136,26 @@ Status PlanRunner::EndCollective(const Instruction& instruction) {
 }
 
 void PlanRunner::Release(const std::vector<std::uint32_t>& buffers) {
-  for (const std::uint32_t buffer : buffers) worker_.Release(BufferAt(buffer));
+  for (const std::uint32_t buffer : buffers) {
+    // An output may be on its way to several stages, and be done with the later ones first.
+    const auto sent = std::ranges::find(sends_, buffer, &PendingSend::buffer);
+    if (sent == sends_.end()) {
+      worker_.Release(BufferAt(buffer));
+    } else {
+      sent->frees.push_back(buffer);
+    }
+  }
 }
 
 Result<std::vector<Ticket>> PlanRunner::Progress() {
   for (auto send = sends_.begin(); send != sends_.end();) {
     FOREBAY_ASSIGN(const bool done, transport_.Test(send->ticket));
     if (done) {
-      Release(send->frees);
+      const std::vector<std::uint32_t> frees = std::move(send->frees);
       send = sends_.erase(send);
+      const auto index = send - sends_.begin();
+      Release(frees);
+      send = sends_.begin() + index;
     } else {
       ++send;
     }
@@ -153,8 +166,9 @@ Result<std::vector<Ticket>> PlanRunner::Progress() {
 Status PlanRunner::DrainSends() {
   while (!sends_.empty()) {
     FOREBAY_TRY(transport_.Wait(sends_.front().ticket, options_.timeout_ns));
-    Release(sends_.front().frees);
+    const std::vector<std::uint32_t> frees = std::move(sends_.front().frees);
     sends_.erase(sends_.begin());
+    Release(frees);
   }
   return {};
 }

@@ -48,7 +48,8 @@ class PlanRunner {
  private:
   struct PendingSend {
     Ticket ticket = 0;
-    std::vector<std::uint32_t> frees;
+    std::uint32_t buffer = 0;
+    std::vector<std::uint32_t> frees;  // once it is done
   };
 
   const Buffer& BufferAt(std::uint32_t index) const;
@@ -57,6 +58,7 @@ class PlanRunner {
   Status Send(const Instruction& instruction);
   Status Receive(const Instruction& instruction);
   Status EndCollective(const Instruction& instruction);
+  // Those that are still being sent go when they have gone out.
   void Release(const std::vector<std::uint32_t>& buffers);
   // Moves on what is under way, without waiting. Returns the transfers that are waited for.
   Result<std::vector<Ticket>> Progress();

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -263,6 +264,80 @@ TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
             std::string::npos)
       << reports[1].error().message();
   EXPECT_EQ(reports[0].error().code(), ErrorCode::kUnavailable);
+}
+
+// Rank 0 of a job whose messages to rank 1 take longer than those to rank 2.
+class SlowToOne final : public Transport {
+ public:
+  std::uint32_t rank() const override { return 0; }
+  std::uint32_t size() const override { return 3; }
+  std::uint32_t local_size() const override { return 3; }
+  Result<Ticket> BeginSend(std::uint32_t peer, Lane, const MessageTag&,
+                           std::span<const std::byte>) override {
+    return Ticket{peer};
+  }
+  Result<Ticket> BeginReceive(std::uint32_t, Lane, const MessageTag&,
+                              std::span<std::byte>) override {
+    return Error(ErrorCode::kUnimplemented, "rank 0 sends");
+  }
+  Result<bool> Test(Ticket ticket) override { return ticket == 2 || arrived; }
+  Status AwaitAny(std::span<const Ticket>, std::uint64_t) override {
+    arrived = true;
+    return {};
+  }
+  void Abort(int) override {}
+
+  bool arrived = false;
+};
+
+// Notes whether an output was let go while it was on its way.
+class WatchedWorker final : public StageWorker {
+ public:
+  explicit WatchedWorker(const SlowToOne& transport) : transport_(transport) {}
+  Status Feed(const Buffer&) override { return {}; }
+  Status Forward(std::uint32_t, std::uint32_t) override { return {}; }
+  Status Backward(std::uint32_t, std::uint32_t) override { return {}; }
+  Status Update() override { return {}; }
+  Result<std::span<const std::byte>> Outgoing(const Buffer&) override {
+    return std::span<const std::byte>(bytes_);
+  }
+  Result<std::span<std::byte>> Incoming(const Buffer&) override {
+    return Error(ErrorCode::kUnimplemented, "rank 0 sends");
+  }
+  void Release(const Buffer& buffer) override {
+    if (buffer.kind != BufferKind::kOutput) return;
+    ++released;
+    too_early = too_early || !transport_.arrived;
+  }
+  Result<std::unique_ptr<PendingCollective>> MakeCollective(std::uint32_t,
+                                                            const CollectiveTag&) override {
+    return Error(ErrorCode::kUnimplemented, "no collectives");
+  }
+  Status EndCollective(std::uint32_t) override { return {}; }
+  Status Move(Op, const Buffer&) override { return {}; }
+
+  int released = 0;
+  bool too_early = false;
+
+ private:
+  const SlowToOne& transport_;
+  std::array<std::byte, 8> bytes_ = {};
+};
+
+TEST(PlanRunnerTest, AnOutputStaysUntilAllItsMessagesHaveGoneOut) {
+  ModelGraph graph = EvenChain(3);
+  graph.skips = {{0, 2}};
+  PlanRequest request;
+  request.stages = CutIntoStages(graph, {{0, 1, 2}}).value();
+  request.layout.stages = 3;
+  request.trains = false;
+  const StepPlan plan = BuildPlan(request).value();
+  SlowToOne transport;
+  WatchedWorker worker(transport);
+  PlanRunner runner(plan, worker, transport, {.now_ns = [] { return 0ULL; }});
+  ASSERT_TRUE(runner.RunStep(IdentityOf(plan, 0)).has_value());
+  EXPECT_EQ(worker.released, 1);
+  EXPECT_FALSE(worker.too_early);
 }
 
 }  // namespace

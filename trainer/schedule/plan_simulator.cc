@@ -55,6 +55,7 @@ class Simulator {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].arrivals.resize(plan.programs[rank].instructions.size());
       ranks_[rank].ready_ns.resize(plan.programs[rank].buffers.size());
+      ranks_[rank].sent_ns.resize(plan.programs[rank].buffers.size());
     }
   }
 
@@ -79,6 +80,7 @@ class Simulator {
     std::uint64_t swap_free_ns = 0;
     std::vector<std::uint64_t> arrivals;  // of the messages that instructions sent
     std::vector<std::uint64_t> ready_ns;  // of buffers that are being swapped
+    std::vector<std::uint64_t> sent_ns;   // when the last message with a buffer has arrived
     std::vector<MemoryChange> changes;
     std::vector<PlanSpan> spans;
     RankTimes times;
@@ -208,6 +210,8 @@ void Simulator::Send(std::uint32_t rank, std::uint64_t at_ns) {
   const auto bytes = static_cast<double>(plan_.stages.edges[current.edge].bytes);
   free_ns = std::max(free_ns, at_ns) + TransferNs(costs_.message, bytes);
   ranks_[rank].arrivals[ranks_[rank].at] = free_ns;
+  std::uint64_t& sent_ns = ranks_[rank].sent_ns[current.needs.front()];
+  sent_ns = std::max(sent_ns, free_ns);
 }
 
 // A group's collectives follow each other; each starts when the last member has begun it.
@@ -252,7 +256,7 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   const std::uint64_t freed_ns =
       current.op == Op::kSend ? state.arrivals[state.at] : state.now_ns;
   for (const std::uint32_t buffer : current.frees) {
-    state.changes.push_back({freed_ns, -bytes_of(buffer)});
+    state.changes.push_back({std::max(freed_ns, state.sent_ns[buffer]), -bytes_of(buffer)});
   }
   if (current.op == Op::kDrop) {
     state.changes.push_back({state.now_ns, -bytes_of(current.needs.front())});
