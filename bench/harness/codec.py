@@ -8,9 +8,9 @@ import statistics
 import subprocess
 import tempfile
 
-from harness import codec_goals, codec_report, codec_service, processes
+from harness import codec_goals, codec_report, codec_service, processes, rows
 from harness.codec_goals import BEST_ZSTD, CAMERA, SIX, TEZIP_PUBLISHED
-from harness.figures import from_runs, missing, ratios
+from harness.figures import from_runs, ratios
 
 CODEC_FOLDER = pathlib.Path(__file__).resolve().parent.parent / "codec"
 PYSZ_VERSION = "1.1.0"
@@ -54,18 +54,7 @@ class Codec:
         return {name: (method, codec_goals.GOALS[name]) for name, method in methods.items()}
 
     def run(self, only=""):
-        for name, (row, goals) in self.rows().items():
-            if only and only not in name:
-                continue
-            note = "the row ended without it"
-            try:
-                row()
-            except (processes.Missing, processes.RunFailed, OSError) as error:
-                note = f"{type(error).__name__}: {error}"
-            known = {figure.id for figure in self.sheet.figures}
-            for figure_id, (unit, goal) in goals.items():
-                if figure_id not in known:
-                    self.sheet.add(missing(figure_id, unit, note, goal=goal))
+        rows.run_rows(self.rows(), self.sheet, only)
 
     def extras(self):
         """(file suffix -> SVG, Markdown lines) beside the figures."""

@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import time
 
-from harness import datasets, machine, peers, processes, programs
+from harness import datasets, machine, peers, processes, programs, rows
 from harness.figures import Figure, Goal, from_runs, interleave, missing, ratios
 
 GIGA = 1e9
@@ -84,18 +84,7 @@ class Spine:
         return rows
 
     def run(self, only=""):
-        for name, (row, goals) in self.rows().items():
-            if only and only not in name:
-                continue
-            note = "the row ended without it"
-            try:
-                row()
-            except (processes.Missing, processes.RunFailed, OSError) as error:
-                note = f"{type(error).__name__}: {error}"
-            known = {figure.id for figure in self.sheet.figures}
-            for figure_id, (unit, goal) in goals.items():
-                if figure_id not in known:
-                    self.sheet.add(missing(figure_id, unit, note, goal=goal))
+        rows.run_rows(self.rows(), self.sheet, only)
 
     def add_goal(self, goals, figure_id, values, **fields):
         unit, goal = goals[figure_id]

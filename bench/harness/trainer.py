@@ -2,8 +2,8 @@
 
 import statistics
 
-from harness import processes
-from harness.figures import Goal, from_runs, interleave, missing, ratios
+from harness import processes, rows
+from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
 PIPE = ("--stages", "2")
@@ -43,18 +43,7 @@ class Trainer:
         return {name: (method, GOALS[name]) for name, method in methods.items()}
 
     def run(self, only=""):
-        for name, (row, goals) in self.rows().items():
-            if only and only not in name:
-                continue
-            note = "the row ended without it"
-            try:
-                row()
-            except (processes.Missing, processes.RunFailed, OSError) as error:
-                note = f"{type(error).__name__}: {error}"
-            known = {figure.id for figure in self.sheet.figures}
-            for figure_id, (unit, goal) in goals.items():
-                if figure_id not in known:
-                    self.sheet.add(missing(figure_id, unit, note, goal=goal))
+        rows.run_rows(self.rows(), self.sheet, only)
 
     def launch(self, ranks, words):
         command = [self.binaries.find("forebay_trainer_bench"), *words]

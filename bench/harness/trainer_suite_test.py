@@ -2,7 +2,7 @@
 
 import unittest
 
-from harness import figures, trainer
+from harness import figures, processes, trainer
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000):
@@ -50,7 +50,7 @@ class SuiteTest(unittest.TestCase):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 
         def launch(_ranks, _words):
-            raise trainer.processes.RunFailed("mpirun: exit 1")
+            raise processes.RunFailed("mpirun: exit 1")
         suite.launch = launch
         suite.run("pipeline")
         self.assertIn("exit 1", suite.sheet.figures[0].note)

@@ -61,7 +61,8 @@ class Transport {
                                       std::span<std::byte> bytes) = 0;
 
   // True where the transfer is done, which ends the ticket; never waits. kUnavailable where the
-  // peer has gone, kDataLoss where another message came than was expected: both end it, too.
+  // peer has gone, kDataLoss where another message came than was expected: the job cannot
+  // go on.
   virtual Result<bool> Test(Ticket ticket) = 0;
   // Waits until Test would not return false for one of `tickets`, of which there is at least one.
   // kDeadlineExceeded after `timeout_ns`, naming message and peer of the first.

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "trainer/schedule/plan_matching.h"
+#include "trainer/schedule/plan_pieces.h"
+#include "trainer/schedule/plan_work.h"
 
 namespace forebay::train {
 namespace {

@@ -1,4 +1,4 @@
-// What of a plan can be checked without executing it: indices, work, messages and collectives.
+// Points 4 and 5 of CheckPlan: both ends of every message, the order of collectives.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,7 @@ namespace forebay::train {
 inline constexpr std::uint32_t kNoPartner = 0xffffffff;
 using MessagePartners = std::vector<std::vector<std::uint32_t>>;
 
-// "rank 2 instruction 17 (RECV ...)".
-std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_t at);
-
-// Points 1 and 2 of CheckPlan.
-Status CheckPieces(const StepPlan& plan);
-Status CheckWork(const StepPlan& plan);
-// Point 4; needs CheckPieces.
+// Point 4 of CheckPlan; needs CheckPieces.
 Result<MessagePartners> MatchMessages(const StepPlan& plan);
 // Point 5; needs CheckPieces.
 Status CheckCollectiveOrder(const StepPlan& plan);

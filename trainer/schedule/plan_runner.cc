@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "trainer/schedule/plan_matching.h"
 
 namespace forebay::train {
 

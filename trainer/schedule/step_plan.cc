@@ -107,6 +107,11 @@ std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction
   }
 }
 
+std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_t at) {
+  return fmt::format("rank {} instruction {} ({})", rank, at,
+                     Describe(plan, rank, plan.programs[rank].instructions[at]));
+}
+
 std::string ToText(const StepPlan& plan) {
   std::string text = fmt::format("{}: {} replicas x {} stages, {} micro-batches\n", plan.schedule,
                                  plan.layout.replicas, plan.layout.stages, plan.micro_batches);

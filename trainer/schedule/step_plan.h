@@ -125,6 +125,9 @@ std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
 // "SEND gradient 2->1 micro-batch 3 to rank 1". `rank`: whose instruction it is.
 std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction);
 
+// "rank 2 instruction 17 (RECV ...)".
+std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_t at);
+
 // The plan as text, a line per instruction, for people.
 std::string ToText(const StepPlan& plan);
 

@@ -1,0 +1,21 @@
+"""What suites have in common: they run their rows, and a row that fails fails its figures."""
+
+from harness import processes
+from harness.figures import missing
+
+
+def run_rows(rows, sheet, only=""):
+    """`rows`: name -> (method, the ids of its figures with unit and goal). Those whose name holds
+    `only` run; a figure that its row did not add is added as missing, with the reason."""
+    for name, (row, goals) in rows.items():
+        if only and only not in name:
+            continue
+        note = "the row ended without it"
+        try:
+            row()
+        except (processes.Missing, processes.RunFailed, OSError) as error:
+            note = f"{type(error).__name__}: {error}"
+        known = {figure.id for figure in sheet.figures}
+        for figure_id, (unit, goal) in goals.items():
+            if figure_id not in known:
+                sheet.add(missing(figure_id, unit, note, goal=goal))
