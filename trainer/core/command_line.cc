@@ -58,7 +58,8 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   RawArguments raw;
   try {
     CLI::App app("Trains a network on minibatches streamed by forebayd, on one process or under "
-                 "mpirun, on replicas x pipeline stages.\n"
+                 "mpirun, on replicas x pipeline stages. `forebay-train report FOLDER` draws "
+                 "what a run left in its --metrics-dir.\n"
                  "Exit codes: 0 trained, 1 failed, 2 wrong words, 3 slow BLAS, "
                  "85 stopped by a signal after a checkpoint (requeue with --resume auto).",
                  "forebay-train");

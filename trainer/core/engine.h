@@ -10,6 +10,7 @@
 #include "proto/contract/result.h"
 #include "trainer/core/checkpoint.h"
 #include "trainer/core/feed.h"
+#include "trainer/core/step_account.h"
 #include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {
@@ -52,6 +53,14 @@ class Engine {
 
   // Of all weights and running statistics. kDataLoss where replicas differ.
   virtual Result<std::uint64_t> Digest() = 0;
+
+  // Of this rank's last training step, but for what the loop does: waiting for data. All zero: it
+  // computed all the time. Not collective.
+  virtual StepAccount last_step() const { return {}; }
+  // Of this rank's steps under the present layout.
+  virtual StepForecast forecast() const { return {}; }
+  // After the last step: what is written at the end of a run.
+  virtual Status Finish() { return {}; }
 };
 
 }  // namespace forebay::train

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <utility>
@@ -75,6 +76,12 @@ Result<std::vector<std::uint64_t>> DecayEpochs(const OptimiserConfig& train) {
     at = next == end ? end : next + 1;
   }
   return epochs;
+}
+
+// Where the loss curve goes: the folder of metrics has one, too.
+std::string LossCurvePath(const RunConfig& run) {
+  if (!run.metrics_file.empty() || run.metrics_dir.empty()) return run.metrics_file;
+  return (std::filesystem::path(run.metrics_dir) / kLossCurveFile).string();
 }
 
 }  // namespace
@@ -149,11 +156,16 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
                    CheckpointFolder::Open(config.checkpoint.checkpoint_dir,
                                           ToU64(config.checkpoint.checkpoints_kept)));
   }
+  FOREBAY_ASSIGN(StepMeter meter, StepMeter::Open({.folder = config.run.metrics_dir,
+                                                   .append = resume.has_value(),
+                                                   .peak_gflops = parts.peak_gflops},
+                                                  parts.communicator));
   FOREBAY_ASSIGN(MetricsFile metrics,
-                 MetricsFile::Open(leads ? config.run.metrics_file : "", resume.has_value()));
+                 MetricsFile::Open(leads ? LossCurvePath(config.run) : "", resume.has_value()));
   TrainingLoop loop(options, {.engine = parts.engine,
                               .communicator = parts.communicator,
                               .metrics = metrics,
+                              .meter = meter,
                               .feeds = feeds,
                               .checkpoints = checkpoints ? &*checkpoints : nullptr,
                               .stop_requested = parts.stop_requested,

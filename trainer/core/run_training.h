@@ -22,6 +22,7 @@ struct RunParts {
   std::function<bool()> stop_requested;
   std::function<std::uint64_t()> now_ns;
   std::function<void(const std::string&)> print;
+  double peak_gflops = 0;  // of this rank; 0: unknown
 };
 
 // MakeLayoutPlan's errors: kInvalidArgument naming key, value and what is allowed.

@@ -245,6 +245,10 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
       {"run.log_every_steps", &run.log_every_steps, "steps between progress lines", 1, 1e9, {}},
       {"run.metrics_file", &run.metrics_file, "JSON lines: loss curve, evaluations", 0, 0, {}},
       {"run.summary_json", &run.summary_json, "where the closing figures go as JSON", 0, 0, {}},
+      {"run.metrics_dir", &run.metrics_dir,
+       "folder of what each rank did in each step as JSON lines, with the loss curve and the "
+       "summary unless they have files of their own; for forebay-train report",
+       0, 0, {}},
   };
 }
 

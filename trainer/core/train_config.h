@@ -92,6 +92,7 @@ struct RunConfig {
   bool force_slow_blas = false;
   std::int64_t log_every_steps = 100;
   std::string metrics_file;  // JSON lines; appended to on --resume
+  std::string metrics_dir;   // of JSON lines by rank, the loss curve and the summary
   std::string summary_json;
 };
 

@@ -69,6 +69,7 @@ Result<TrainingReport> TrainingLoop::Run() {
                  fmt::format("train.global_batch = {}: the training set has only {} samples",
                              options_.global_batch, parts_.feeds.training().samples));
   }
+  FOREBAY_TRY(parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
   if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
   std::optional<std::uint64_t> saved_step;
@@ -99,6 +100,8 @@ Result<TrainingReport> TrainingLoop::Run() {
   }
   if (report_.steps > 0 && saved_step != global_step_) FOREBAY_TRY(Save());
   if (!stopped) FOREBAY_TRY(parts_.feeds.Finish());
+  FOREBAY_TRY(parts_.engine.Finish());
+  FOREBAY_ASSIGN(report_.rank_totals, parts_.meter.Finish());
   FOREBAY_ASSIGN(report_.weights_digest, parts_.engine.Digest());
   report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
@@ -118,6 +121,7 @@ Status TrainingLoop::Relayout() {
                                  .from = {epoch_, step_, token_},
                                  .training_epochs = options_.epochs - epoch_,
                                  .evaluations = EvaluationsLeft(options_, epoch_)}));
+  FOREBAY_TRY(parts_.meter.BeginLayout(due, parts_.engine.forecast()));
   ++report_.switches;
   if (leads()) {
     parts_.print(fmt::format("epoch {}/{} step {}: layout {} (was {}), switched in {:.2f} s",
@@ -186,7 +190,8 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   ++global_step_;
   ++step_;
   FOREBAY_TRY(parts_.metrics.Step(figures));
-  Progress(figures, received - asked, done - asked);
+  FOREBAY_TRY(Meter(figures, outcome.samples, received - asked, done - asked));
+  FOREBAY_TRY(Progress(figures, received - asked, done - asked));
   StepEnd end{.stop = stops[0] > 0, .epoch_done = step_ == steps_per_epoch_};
   if (end.epoch_done) {
     ++epoch_;
@@ -195,13 +200,32 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   return end;
 }
 
-void TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
+// What the engine's step leaves of the whole is the wait for the last rank; an engine that tells
+// nothing has computed.
+Status TrainingLoop::Meter(const StepFigures& figures, std::uint64_t samples,
+                           std::uint64_t wait_ns, std::uint64_t step_ns) {
+  StepAccount account = parts_.engine.last_step();
+  const std::uint64_t known_ns = account.step_ns + wait_ns;
+  const std::uint64_t ending_ns = step_ns > known_ns ? step_ns - known_ns : 0;
+  account.at(account.step_ns == 0 ? TimeClass::kCompute : TimeClass::kIdle) += ending_ns;
+  account.plan_ns += ending_ns;
+  account.at(TimeClass::kWaitData) = wait_ns;
+  account.step_ns = step_ns;
+  account.Close();
+  return parts_.meter.Step({.global_step = figures.global_step,
+                            .epoch = figures.epoch,
+                            .step = figures.step,
+                            .samples = samples},
+                           account);
+}
+
+Status TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
                             std::uint64_t step_ns) {
   ++window_.steps;
   window_.wait_ns += wait_ns;
   window_.step_ns += step_ns;
   if (std::isfinite(figures.loss)) window_.loss += figures.loss;
-  if (window_.steps < options_.log_every_steps && figures.step + 1 != steps_per_epoch_) return;
+  if (window_.steps < options_.log_every_steps && figures.step + 1 != steps_per_epoch_) return {};
   const double seconds = static_cast<double>(window_.step_ns) * 1e-9;
   const double steps = static_cast<double>(window_.steps);
   if (leads()) {
@@ -213,6 +237,9 @@ void TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
         seconds > 0 ? static_cast<double>(window_.wait_ns) * 1e-7 / seconds : 0.0));
   }
   window_ = {};
+  FOREBAY_ASSIGN(const std::string times, parts_.meter.Window());
+  if (leads()) parts_.print("  time of all ranks: " + times);
+  return {};
 }
 
 bool TrainingLoop::EvaluationDue(std::uint32_t epoch) const {

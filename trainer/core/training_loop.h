@@ -14,6 +14,7 @@
 #include "trainer/core/layout_feeds.h"
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/learning_rate.h"
+#include "trainer/core/step_meter.h"
 #include "trainer/core/training_report.h"
 
 namespace forebay::train {
@@ -38,6 +39,7 @@ struct LoopParts {
   Engine& engine;
   Communicator& communicator;
   MetricsFile& metrics;                        // of rank 0; of other ranks one without a file
+  StepMeter& meter;
   LayoutFeeds& feeds;                          // open at the run's first position
   CheckpointFolder* checkpoints = nullptr;     // rank 0's; nullptr: none are written
   std::function<bool()> stop_requested;        // asked after every step
@@ -84,7 +86,9 @@ class TrainingLoop {
   Result<StepEnd> Step();
   Status CheckOutcome(const BatchOutcome& outcome, double loss);
   Status EndEpoch();
-  void Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
+  Status Meter(const StepFigures& figures, std::uint64_t samples, std::uint64_t wait_ns,
+               std::uint64_t step_ns);
+  Status Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
   Status Evaluate(std::uint32_t epoch);
   Status Save();

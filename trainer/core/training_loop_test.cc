@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/core/run_record.h"
 #include "trainer/core/run_training.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/scripted_engine.h"
@@ -291,6 +292,33 @@ TEST(TrainingLoop, PeriodicCheckpointThatFailsIsReportedTheLastOneIsAnError) {
   ASSERT_FALSE(report.has_value());
   EXPECT_THAT(report.error().message(), HasSubstr("step-000000000030"));
   EXPECT_THAT(run.printed, Contains(HasSubstr("training goes on")));
+}
+
+TEST(TrainingLoop, TheFolderOfMetricsHasTheLossCurveAndEveryStepOfTheRank) {
+  RunFixture run;
+  run.config.run.metrics_file.clear();
+  run.config.run.metrics_dir = run.folder.path() / "metrics";
+  run.config.run.log_every_steps = 4;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  const auto record = ReadRun(run.config.run.metrics_dir);
+  ASSERT_TRUE(record.has_value()) << record.error().ToString();
+  EXPECT_EQ(record->steps.size(), 30U);
+  EXPECT_EQ(record->evaluations.size(), 3U);
+  ASSERT_EQ(record->ranks.size(), 1U);
+  ASSERT_EQ(record->ranks[0].steps.size(), 30U);
+  // A tick of waiting for data, and one between it and the end of the step, of which this engine
+  // tells nothing.
+  const StepAccount& account = record->ranks[0].steps.at(7);
+  EXPECT_EQ(account.step_ns, 2000U);
+  EXPECT_EQ(account.at(TimeClass::kWaitData), 1000U);
+  EXPECT_EQ(account.at(TimeClass::kCompute), 1000U);
+  ASSERT_EQ(report->rank_totals.size(), 1U);
+  EXPECT_EQ(report->rank_totals[0].steps, 30U);
+  EXPECT_EQ(report->rank_totals[0].samples, 960U);
+  EXPECT_THAT(run.printed,
+              Contains(HasSubstr("time of all ranks: compute 50.0 %, wait_data 50.0 %")));
 }
 
 TEST(TrainingLoop, FullDiskUnderTheMetricsEndsTheRun) {

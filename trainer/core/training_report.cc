@@ -34,6 +34,21 @@ Json ToJson(const EvaluationFigures& figures) {
           {"seconds", figures.seconds}};
 }
 
+Json ToJson(const RankTotals& totals) {
+  Json rank = {{"steps", totals.steps}, {"step_s", Seconds(totals.account.step_ns)}};
+  for (std::size_t at = 0; at < kTimeClasses; ++at) {
+    rank[std::string(Name(static_cast<TimeClass>(at))) + "_s"] = Seconds(totals.account.ns[at]);
+  }
+  for (std::size_t at = 0; at < kByteChannels; ++at) {
+    rank[std::string(Name(static_cast<ByteChannel>(at))) + "_bytes"] = totals.account.bytes[at];
+  }
+  rank["peak_bytes"] = totals.account.peak_bytes;
+  rank["tflops"] = totals.TeraflopsPerSecond();
+  rank["mfu"] = nullptr;
+  if (totals.Utilisation() >= 0) rank["mfu"] = totals.Utilisation();
+  return rank;
+}
+
 }  // namespace
 
 double TrainingReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
@@ -70,6 +85,10 @@ std::string ClosingTable(const TrainingReport& report) {
   if (report.switches > 0) row("  layouts switched", fmt::format("{}", report.switches));
   if (report.skipped_steps > 0) row("steps left out", fmt::format("{}", report.skipped_steps));
   row("weights digest", fmt::format("{:016x}", report.weights_digest));
+  if (!report.rank_totals.empty() && report.steps > 0) {
+    table += fmt::format("  {:<28}{:>14.1f} %\n", "bubble", 100 * BubbleOf(report.rank_totals));
+    table += RankTable(report.rank_totals);
+  }
   if (!report.checkpoint.empty()) table += "  checkpoint  " + report.checkpoint + "\n";
   return table;
 }
@@ -79,6 +98,8 @@ std::string SummaryJson(const TrainingReport& report) {
   for (const EvaluationFigures& figures : report.evaluations) {
     evaluations.push_back(ToJson(figures));
   }
+  Json ranks = Json::array();
+  for (const RankTotals& totals : report.rank_totals) ranks.push_back(ToJson(totals));
   Json summary = {
       {"schema", "forebay-train-summary-1"},
       {"status", report.completed ? "completed" : "stopped"},
@@ -105,6 +126,8 @@ std::string SummaryJson(const TrainingReport& report) {
       {"weights_digest", fmt::format("{:016x}", report.weights_digest)},
       {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
       {"checkpoint", report.checkpoint},
+      {"bubble", BubbleOf(report.rank_totals)},
+      {"rank_totals", std::move(ranks)},
   };
   if (!report.evaluations.empty()) {
     summary["test_accuracy"] = report.evaluations.back().accuracy;

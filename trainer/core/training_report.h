@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "trainer/core/step_meter.h"
 #include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {
@@ -42,6 +43,7 @@ struct TrainingReport {
   std::uint64_t first_batch_ns = 0;     // opening the feed to the first batch in hand
   std::vector<EvaluationFigures> evaluations;
   std::string checkpoint;               // the last one written; may be empty
+  std::vector<RankTotals> rank_totals;  // by rank
 
   // Blocked in Feed::Next as a part of the loop, in percent.
   double StallPercent() const;

@@ -36,6 +36,12 @@ TrainingReport Sample() {
   figures.epoch = 1;
   figures.accuracy = 0.9;
   report.evaluations.push_back(figures);
+  RankTotals rank;
+  rank.steps = 10;
+  rank.account.at(TimeClass::kCompute) = 6 * kSecond;
+  rank.account.step_ns = report.train_ns;
+  rank.account.plan_ns = report.train_ns;
+  report.rank_totals.push_back(rank);
   return report;
 }
 
@@ -56,7 +62,8 @@ TEST(TrainingReport, EmptyRunDividesByNothing) {
 
 TEST(TrainingReport, TableHasTheTrainersFigures) {
   const std::string table = ClosingTable(Sample());
-  for (const char* text : {"125 samples/s", "20.00 %", "1500.0 ms", "0.9000"}) {
+  for (const char* text : {"125 samples/s", "20.00 %", "1500.0 ms", "0.9000",
+                           "75.0 %", "ms/step"}) {
     EXPECT_THAT(table, HasSubstr(text));
   }
 }
@@ -73,6 +80,10 @@ TEST(TrainingReport, SummaryFileIsJson) {
   EXPECT_EQ(summary["test_accuracy"], 0.9);
   EXPECT_EQ(summary["best_test_accuracy"], 0.95);
   EXPECT_EQ(summary["evaluations"].size(), 2U);
+  ASSERT_EQ(summary["rank_totals"].size(), 1U);
+  EXPECT_EQ(summary["rank_totals"][0]["compute_s"], 6.0);
+  EXPECT_EQ(summary["rank_totals"][0]["mfu"], nullptr);
+  EXPECT_EQ(summary["bubble"], 0.25);
 }
 
 TEST(TrainingReport, SummaryThatCannotBeWrittenIsAnError) {

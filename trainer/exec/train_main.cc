@@ -5,14 +5,17 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "proto/contract/result.h"
 #include "trainer/core/blas_check.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/core/forebay_feed.h"
+#include "trainer/core/report_page.h"
 #include "trainer/core/run_training.h"
 #include "trainer/core/stop_signal.h"
 #include "trainer/core/thread_plan.h"
@@ -64,6 +67,11 @@ Result<Communicator> MakeCommunicator(const RunConfig& run) {
   return Communicator::Alone();
 }
 
+std::string SummaryPath(const RunConfig& run) {
+  if (!run.summary_json.empty() || run.metrics_dir.empty()) return run.summary_json;
+  return (std::filesystem::path(run.metrics_dir) / kSummaryFile).string();
+}
+
 Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
   const StopSignal stop;
@@ -90,15 +98,15 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                                       .feeds = *source,
                                       .stop_requested = [&stop] { return stop.requested(); },
                                       .now_ns = NowNs,
-                                      .print = PrintLine}));
+                                      .print = PrintLine,
+                                      .peak_gflops = blas->facts.gemm_gflops}));
   report.threads = threads;
   report.blas = blas->name;
   report.blas_gflops = blas->facts.gemm_gflops;
   if (leads) {
     std::fputs(("\n" + ClosingTable(report)).c_str(), stdout);
-    if (!config.run.summary_json.empty()) {
-      FOREBAY_TRY(WriteSummary(config.run.summary_json, report));
-    }
+    const std::string summary = SummaryPath(config.run);
+    if (!summary.empty()) FOREBAY_TRY(WriteSummary(summary, report));
   }
   FOREBAY_TRY(communicator.Barrier());
   if (report.completed) return Outcome{0};
@@ -109,7 +117,15 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   return Outcome{kExitRequeue};
 }
 
+int Report(int argc, char** argv) {
+  const Result<std::string> line = ReportCommand(argc, argv);
+  if (!line.has_value()) return ReportError(line.error());
+  std::fputs(line->c_str(), stdout);
+  return 0;
+}
+
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "report") return Report(argc, argv);
   const Result<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.has_value()) return ReportError(line.error());
   if (!line->text.empty()) {

@@ -23,7 +23,9 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   FOREBAY_CHECK(identity.samples_hashes.size() == plan_.micro_batches);
   identity_ = &identity;
   report_ = {};
+  counted_bytes_ = transport_.sent_bytes();
   const std::uint64_t began_ns = options_.now_ns();
+  report_.began_ns = began_ns;
   std::uint64_t before_ns = began_ns;
   for (std::uint32_t at = 0; at < program_.instructions.size(); ++at) {
     const Instruction& instruction = program_.instructions[at];
@@ -51,6 +53,9 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   const std::uint64_t now_ns = options_.now_ns();
   report_.times.wait_message_ns += now_ns - before_ns;
   report_.step_ns = now_ns - began_ns;
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    report_.sent_bytes[lane] = transport_.sent_bytes()[lane] - counted_bytes_[lane];
+  }
   return std::move(report_);
 }
 
@@ -175,8 +180,11 @@ Status PlanRunner::DrainSends() {
 void PlanRunner::Account(const Instruction& instruction, std::uint64_t ns) {
   switch (instruction.op) {
     case Op::kForward:
-    case Op::kBackward:
-    case Op::kUpdate: report_.times.compute_ns += ns; break;
+    case Op::kBackward: report_.times.compute_ns += ns; break;
+    case Op::kUpdate:
+      report_.times.compute_ns += ns;
+      report_.update_ns += ns;
+      break;
     case Op::kRecompute: report_.times.recompute_ns += ns; break;
     case Op::kReceive: report_.times.wait_message_ns += ns; break;
     case Op::kCollectiveEnd: report_.times.wait_collective_ns += ns; break;

@@ -7,6 +7,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/collectives.h"
+#include "trainer/comm/counting_transport.h"
 #include "trainer/comm/transport.h"
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/stage_worker.h"
@@ -29,7 +30,10 @@ struct StepIdentity {
 // Where one rank's time went; `times` as the simulator's, without idle_ns and peak_bytes.
 struct RankReport {
   RankTimes times;
+  std::uint64_t update_ns = 0;  // of times.compute_ns
+  std::uint64_t began_ns = 0;   // by RunnerOptions::now_ns
   std::uint64_t step_ns = 0;
+  LaneBytes sent_bytes = {};
   std::vector<PlanSpan> spans;
 };
 
@@ -68,7 +72,8 @@ class PlanRunner {
   const StepPlan& plan_;
   const RankProgram& program_;
   StageWorker& worker_;
-  Transport& transport_;
+  CountingTransport transport_;
+  LaneBytes counted_bytes_ = {};  // before this step
   RunnerOptions options_;
   const StepIdentity* identity_ = nullptr;
   std::vector<PendingSend> sends_;

@@ -185,6 +185,26 @@ TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
                   times.other_ns,
               report.step_ns);
     EXPECT_EQ(report.spans.back().end_ns + 10, report.step_ns);
+    EXPECT_EQ(report.update_ns, 10U);
+    EXPECT_EQ(report.began_ns, 10U);
+  }
+}
+
+TEST(PlanRunnerTest, CountsTheBytesThatLeaveByLane) {
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 2, 4, Schedule::k1f1b);
+  const Outcome outcome = RunOnce(made);
+  const auto sent = [&](std::uint32_t rank, Lane lane) {
+    return outcome.reports[rank]->sent_bytes[static_cast<std::size_t>(lane)];
+  };
+  const std::uint64_t activation = sent(0, Lane::kActivation);
+  EXPECT_GT(activation, 0U);  // of two micro-batches, to the second stage
+  EXPECT_EQ(activation % 2, 0U);
+  EXPECT_EQ(sent(0, Lane::kGradient), 0U);
+  EXPECT_EQ(sent(1, Lane::kActivation), 0U);
+  EXPECT_GT(sent(1, Lane::kGradient), 0U);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_GT(sent(rank, Lane::kReduction), 0U);
+    EXPECT_EQ(sent(rank, Lane::kControl), 0U);
   }
 }
 

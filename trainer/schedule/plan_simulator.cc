@@ -7,8 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "proto/contract/check.h"
 #include "trainer/schedule/plan_matching.h"
 
@@ -301,21 +299,6 @@ Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& cos
   }
   FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
   return Simulator(plan, partners, costs).Run();
-}
-
-std::string ToChromeTrace(const StepPlan& plan, const std::vector<PlanSpan>& spans) {
-  nlohmann::json events = nlohmann::json::array();
-  for (const PlanSpan& span : spans) {
-    const Instruction& instruction = plan.programs[span.rank].instructions[span.instruction];
-    events.push_back({{"name", Describe(plan, span.rank, instruction)},
-                      {"cat", OpName(instruction.op)},
-                      {"ph", "X"},
-                      {"pid", 0},
-                      {"tid", span.rank},
-                      {"ts", static_cast<double>(span.begin_ns) * 1e-3},
-                      {"dur", static_cast<double>(span.end_ns - span.begin_ns) * 1e-3}});
-  }
-  return nlohmann::json{{"traceEvents", std::move(events)}}.dump();
 }
 
 }  // namespace forebay::train

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -59,8 +58,5 @@ struct Simulation {
 
 // The plan must have passed CheckPlan. kInvalidArgument for rates that are not positive.
 Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs);
-
-// The spans as a JSON document that chrome://tracing and Perfetto read.
-std::string ToChromeTrace(const StepPlan& plan, const std::vector<PlanSpan>& spans);
 
 }  // namespace forebay::train

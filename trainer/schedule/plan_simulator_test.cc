@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 #include "trainer/schedule/graph_fixture.h"
 #include "trainer/schedule/plan_checker.h"
 
@@ -184,17 +182,6 @@ TEST(PlanSimulatorTest, RecomputationCostsForwardAgain) {
   ASSERT_TRUE(simulation.has_value());
   EXPECT_EQ(simulation->ranks[0].recompute_ns, kForwardNs);
   EXPECT_EQ(simulation->step_ns, 3 * kForwardNs + 2 * kBackwardNs);
-}
-
-TEST(PlanSimulatorTest, TraceHasASpanForEveryInstruction) {
-  const StepPlan plan = PlanOf(2, 1, 2, Schedule::k1f1b);
-  const auto simulation = SimulatePlan(plan, FreeLinks());
-  ASSERT_TRUE(simulation.has_value());
-  const auto trace = nlohmann::json::parse(ToChromeTrace(plan, simulation->spans));
-  const std::size_t instructions =
-      plan.programs[0].instructions.size() + plan.programs[1].instructions.size();
-  ASSERT_EQ(trace.at("traceEvents").size(), instructions);
-  EXPECT_EQ(trace["traceEvents"][1].at("name"), "F micro-batch 0");
 }
 
 TEST(PlanSimulatorTest, RefusesRatesThatAreNotPositive) {
