@@ -2,7 +2,7 @@
 
 import statistics
 
-from harness import processes, rows
+from harness import processes, rows, trainer_comm
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -40,13 +40,18 @@ class Trainer:
     def rows(self):
         methods = {"digest": self.digest, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages}
-        return {name: (method, GOALS[name]) for name, method in methods.items()}
+        own = {name: (method, GOALS[name]) for name, method in methods.items()}
+        return {**own, **trainer_comm.rows(self)}
 
     def run(self, only=""):
         rows.run_rows(self.rows(), self.sheet, only)
 
     def launch(self, ranks, words):
-        command = [self.binaries.find("forebay_trainer_bench"), *words]
+        return self.start(ranks, ["forebay_trainer_bench", *words])
+
+    def start(self, ranks, words):
+        """Runs a program of ours, its name first, below mpirun where there are several ranks."""
+        command = [self.binaries.find(words[0]), *words[1:]]
         if ranks > 1:
             command = ["mpirun", "-np", ranks, *command]
         command = ["env", *(f"{key}={value}" for key, value in THREADS.items()), *command]

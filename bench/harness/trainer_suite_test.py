@@ -46,6 +46,22 @@ class SuiteTest(unittest.TestCase):
         sheet = self.run_suite({"pp2_1f1b": report(1.0, message_ns=250_000)}, "messages")
         self.assertIs(sheet["trainer.c6.message_p50"].met, False)
 
+    def run_plans(self, times):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+        suite.start = lambda _ranks, _words: {"chosen": "512K", "phase_ms": times,
+                                              "message_ms": 0.1}
+        suite.run("plan")
+        return {figure.id: figure for figure in suite.sheet.figures}
+
+    def test_the_chosen_plan_is_held_against_the_sweep(self):
+        sheet = self.run_plans({"256K": 40.0, "512K": 43.0, "16K": 120.0})
+        self.assertAlmostEqual(sheet["trainer.c6.chosen_over_best"].value, 43 / 40)
+        self.assertTrue(sheet["trainer.c6.chosen_over_best"].met)
+        self.assertAlmostEqual(sheet["trainer.c6.worst_over_chosen"].value, 120 / 43)
+        bad = self.run_plans({"256K": 30.0, "512K": 43.0, "16K": 80.0})
+        self.assertIs(bad["trainer.c6.chosen_over_best"].met, False)
+        self.assertIs(bad["trainer.c6.worst_over_chosen"].met, False)
+
     def test_a_row_that_fails_fails_its_figures(self):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 

@@ -22,14 +22,21 @@ Communicator Communicator::Alone() {
   return Communicator(std::move(MakeLocalTransports(1).front()));
 }
 
+Status Communicator::Finish(PendingCollective& pending) {
+  progress_->Waits(true);
+  const Status finished = train::Finish(pending, *transport_, timeout_ns_);
+  progress_->Waits(false);
+  return finished;
+}
+
 Status Communicator::AllReduceSum(std::span<float> values) {
   AllReduce<float> sum(AllMembers(*transport_), TagOf(calls_++, Call::kFloats), values);
-  return Finish(sum, *transport_, timeout_ns_);
+  return Finish(sum);
 }
 
 Status Communicator::AllReduceSum(std::span<double> values) {
   AllReduce<double> sum(AllMembers(*transport_), TagOf(calls_++, Call::kDoubles), values);
-  return Finish(sum, *transport_, timeout_ns_);
+  return Finish(sum);
 }
 
 Status Communicator::Broadcast(std::span<std::byte> bytes, std::uint32_t root) {
@@ -38,13 +45,13 @@ Status Communicator::Broadcast(std::span<std::byte> bytes, std::uint32_t root) {
   }
   train::Broadcast spread(AllMembers(*transport_), TagOf(calls_++, Call::kBroadcast), bytes,
                           root);
-  return Finish(spread, *transport_, timeout_ns_);
+  return Finish(spread);
 }
 
 Status Communicator::Barrier() {
   std::array<double, 1> nothing = {0};
   AllReduce<double> sum(AllMembers(*transport_), TagOf(calls_++, Call::kBarrier), nothing);
-  return Finish(sum, *transport_, timeout_ns_);
+  return Finish(sum);
 }
 
 }  // namespace forebay::train

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "proto/contract/result.h"
+#include "trainer/comm/collectives.h"
+#include "trainer/comm/progress.h"
 #include "trainer/comm/transport.h"
 
 namespace forebay::train {
@@ -21,7 +23,9 @@ class Communicator {
 
   explicit Communicator(std::unique_ptr<Transport> transport,
                         std::uint64_t timeout_ns = kTimeoutNs)
-      : transport_(std::move(transport)), timeout_ns_(timeout_ns) {}
+      : transport_(std::move(transport)),
+        progress_(std::make_unique<Progress>()),
+        timeout_ns_(timeout_ns) {}
 
   // Of a job of one process.
   static Communicator Alone();
@@ -30,6 +34,8 @@ class Communicator {
   std::uint32_t size() const { return transport_->size(); }
   std::uint32_t local_size() const { return transport_->local_size(); }
   Transport& transport() { return *transport_; }
+  // What this rank is at. Collective calls mark themselves as waiting.
+  Progress& progress() { return *progress_; }
 
   // Replaces `values` by their sums over all ranks, in a binary tree over the ranks' index: the
   // same bits on every rank and in every run. Every rank passes the same length.
@@ -45,7 +51,10 @@ class Communicator {
   void Abort(int exit_code) { transport_->Abort(exit_code); }
 
  private:
+  Status Finish(PendingCollective& pending);
+
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Progress> progress_;
   std::uint64_t timeout_ns_;
   std::uint64_t calls_ = 0;  // so far: ranks that call in another order are found out
 };

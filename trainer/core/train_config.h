@@ -87,6 +87,8 @@ struct CheckpointConfig {
 struct RunConfig {
   std::string communicator = "auto";
   std::int64_t communication_timeout_s = 1800;
+  std::int64_t watchdog_s = 3;  // 0: no watchdog
+  std::int64_t bucket_kib = 0;  // 0: the probe at the start chooses
   std::int64_t threads = 0;  // 0: allowed cores / ranks on this node
   std::string wait_policy = "passive";
   bool force_slow_blas = false;

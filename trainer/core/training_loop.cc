@@ -116,6 +116,7 @@ Status TrainingLoop::Relayout() {
   const Layout from = parts_.engine.layout();
   if (due == from) return {};
   const std::uint64_t started = parts_.now_ns();
+  NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "switch of layouts");
   FOREBAY_TRY(parts_.engine.Switch(due));
   FOREBAY_TRY(parts_.feeds.Open({.layout = due,
                                  .from = {epoch_, step_, token_},
@@ -129,6 +130,11 @@ Status TrainingLoop::Relayout() {
                              static_cast<double>(parts_.now_ns() - started) * 1e-9));
   }
   return {};
+}
+
+void TrainingLoop::NoteStage(std::string context, std::string what) {
+  parts_.communicator.progress().Enter(std::move(context));
+  parts_.communicator.progress().At(std::move(what));
 }
 
 // Names what is not finite. An error, unless such steps are left out.
@@ -162,6 +168,7 @@ Status TrainingLoop::EndEpoch() {
 
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   const std::uint64_t asked = parts_.now_ns();
+  NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_ + 1), "batch from the feed");
   FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextTraining(epoch_, step_));
   const std::uint64_t received = parts_.now_ns();
   StepFigures figures;
@@ -256,6 +263,7 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   std::array<double, 3> sums = {0, 0, 0};
   for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
+    NoteStage(fmt::format("evaluation step {}", step + 1), "batch from the feed");
     FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextValidation(step));
     report_.wait_ns += parts_.now_ns() - asked;
     FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(batch));
@@ -285,6 +293,7 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
 
 Status TrainingLoop::Save() {
   if (!options_.saves) return {};
+  NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "checkpoint");
   Checkpoint checkpoint;
   checkpoint.global_step = global_step_;
   checkpoint.epoch = epoch_;

@@ -82,6 +82,8 @@ class TrainingLoop {
 
   bool leads() const { return parts_.communicator.rank() == 0; }
   RunPosition position() const { return {epoch_, step_, global_step_}; }
+  // What this rank is at from now on, for the watchdog.
+  void NoteStage(std::string context, std::string what);
   Status Relayout();
   Result<StepEnd> Step();
   Status CheckOutcome(const BatchOutcome& outcome, double loss);

@@ -113,7 +113,10 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                                         const StageStep& step) {
   stage.BeginStep(step);
   PlanRunner runner(plan, stage, communicator_.transport(),
-                    {.timeout_ns = options_.timeout_ns, .now_ns = NowNs, .traces = false});
+                    {.timeout_ns = options_.timeout_ns,
+                     .now_ns = NowNs,
+                     .traces = false,
+                     .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};
   ++runs_;

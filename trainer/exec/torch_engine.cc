@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/comm/link_probe.h"
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/numeric_identity.h"
 #include "trainer/exec/hybrid_trainer.h"
@@ -25,10 +26,6 @@
 
 namespace forebay::train {
 namespace {
-
-// What a message between stages is taken to cost when a cut is chosen.
-constexpr double kMessageNsPerByte = 0.5;
-constexpr std::uint64_t kMessageNs = 20'000;
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -47,7 +44,8 @@ auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   }
 }
 
-HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, OptimiserKind kind) {
+HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, OptimiserKind kind,
+                        std::uint64_t probed_bucket_bytes) {
   HybridOptions options;
   options.stage.seed = static_cast<std::uint64_t>(config.train.seed);
   options.stage.optimiser = {.kind = kind,
@@ -59,6 +57,10 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
   options.stage.clip_norm = config.train.clip_norm;
   options.stage.skips_not_finite = config.train.nan_policy == "skip";
   options.micro_batches = plan.micro_batches;
+  if (probed_bucket_bytes > 0) options.bucket_bytes = probed_bucket_bytes;
+  if (config.run.bucket_kib > 0) {
+    options.bucket_bytes = static_cast<std::uint64_t>(config.run.bucket_kib) * 1024;
+  }
   options.timeout_ns =
       static_cast<std::uint64_t>(config.run.communication_timeout_s) * 1'000'000'000;
   return options;
@@ -66,8 +68,9 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
 
 class TorchEngine final : public Engine {
  public:
-  static Result<std::unique_ptr<Engine>> Make(const TrainConfig& config,
-                                              Communicator& communicator);
+  static Result<std::unique_ptr<Engine>> Make(
+      const TrainConfig& config, Communicator& communicator,
+      const std::function<void(const std::string&)>& print);
 
   Layout layout() const override { return trainer_->layout().layout; }
   Status Switch(const Layout& layout) override;
@@ -87,6 +90,7 @@ class TorchEngine final : public Engine {
   TorchEngine(const TrainConfig& config, Communicator& communicator)
       : config_(config), communicator_(communicator) {}
 
+  Status Probe();
   Status LayOut();
   Result<StageSplit> SplitFor(const Layout& layout);
   Result<StageSplit> FindBalancedSplit(const Layout& layout);
@@ -101,12 +105,14 @@ class TorchEngine final : public Engine {
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
   ModelTask task_;
   ModelMeasure measure_;
+  LinkProbe links_;
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
 };
 
-Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
-                                                  Communicator& communicator) {
+Result<std::unique_ptr<Engine>> TorchEngine::Make(
+    const TrainConfig& config, Communicator& communicator,
+    const std::function<void(const std::string&)>& print) {
   std::unique_ptr<TorchEngine> engine(new TorchEngine(config, communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
@@ -115,8 +121,28 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
   FOREBAY_ASSIGN(engine->measure_,
                  MeasureModel(engine->task_.model, ZeroInput(engine->task_, samples),
                               ZeroTarget(engine->task_, samples), NowNs));
+  FOREBAY_TRY(engine->Probe());
+  if (print && communicator.rank() == 0 && communicator.size() > 1) {
+    print("links: " + Describe(engine->links_));
+  }
   FOREBAY_TRY(engine->LayOut());
   return std::unique_ptr<Engine>(std::move(engine));
+}
+
+// Buckets are tried with the first layout that has replicas.
+Status TorchEngine::Probe() {
+  ProbeRequest request{.gradient_bytes = 0, .now_ns = NowNs};
+  const std::vector<Layout> layouts = plan_.Layouts();
+  const auto replicated = std::ranges::find_if(
+      layouts, [](const Layout& layout) { return layout.replicas > 1; });
+  if (replicated != layouts.end() && config_.run.bucket_kib == 0) {
+    request.stages = replicated->stages;
+    for (const ModuleProfile& module : measure_.graph.modules) {
+      request.gradient_bytes += module.parameter_bytes / request.stages;
+    }
+  }
+  FOREBAY_ASSIGN(links_, ProbeLinks(communicator_, request));
+  return {};
 }
 
 Status TorchEngine::LayOut() {
@@ -126,7 +152,8 @@ Status TorchEngine::LayOut() {
         {.layout = layout, .schedule = plan_.schedule, .split = std::move(split)});
   }
   FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_,
-                                               OptionsOf(config_, plan_, optimiser_),
+                                               OptionsOf(config_, plan_, optimiser_,
+                                                         links_.bucket_bytes),
                                                layouts_.front()));
   for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
   return {};
@@ -155,8 +182,8 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) {
   std::vector<std::uint32_t> begins(layout.stages);
   if (communicator_.rank() == 0) {
     SplitCosts costs;
-    costs.message_ns_per_byte = kMessageNsPerByte;
-    costs.message_ns = kMessageNs;
+    costs.message_ns_per_byte = links_.ns_per_byte;
+    costs.message_ns = links_.message_ns;
     costs.parameter_copies = 2 + OptimiserStates(optimiser_);
     costs.micro_batches = plan_.micro_batches / layout.replicas;
     costs.holds_all = plan_.schedule == Schedule::kGpipe;
@@ -280,9 +307,11 @@ Status TorchEngine::Load(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> MakeTorchEngine(const TrainConfig& config,
-                                                Communicator& communicator) {
-  return Guarded("building the network", [&] { return TorchEngine::Make(config, communicator); });
+Result<std::unique_ptr<Engine>> MakeTorchEngine(
+    const TrainConfig& config, Communicator& communicator,
+    const std::function<void(const std::string&)>& print) {
+  return Guarded("building the network",
+                 [&] { return TorchEngine::Make(config, communicator, print); });
 }
 
 }  // namespace forebay::train

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
@@ -21,9 +23,10 @@ Status SetTorchThreads(std::uint32_t threads);
 // cut is to be found, rank 0 measures and decides. Collective. `communicator` outlives the engine.
 //
 // The same seed, micro-batches and identity (threads, LibTorch, machine) end in bit-identical
-// weights under every layout.
-Result<std::unique_ptr<Engine>> MakeTorchEngine(const TrainConfig& config,
-                                                Communicator& communicator);
+// weights under every layout. `print` gets what was chosen and why, on rank 0.
+Result<std::unique_ptr<Engine>> MakeTorchEngine(
+    const TrainConfig& config, Communicator& communicator,
+    const std::function<void(const std::string&)>& print = {});
 
 // Finds the provider of sgemm_ and times a small GEMM through LibTorch.
 std::unique_ptr<BlasProbe> MakeTorchBlasProbe();

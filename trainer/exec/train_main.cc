@@ -1,6 +1,7 @@
 // forebay-train: wires configuration, communicator, BLAS check, engine and feed. Exit codes are
 // in the help text.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "proto/contract/result.h"
 #include "trainer/core/blas_check.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/comm/watchdog.h"
 #include "trainer/core/forebay_feed.h"
 #include "trainer/core/report_page.h"
 #include "trainer/core/run_training.h"
@@ -72,8 +74,23 @@ std::string SummaryPath(const RunConfig& run) {
   return (std::filesystem::path(run.metrics_dir) / kSummaryFile).string();
 }
 
+// Null where none is wanted.
+Result<std::unique_ptr<Watchdog>> StartWatchdog(const RunConfig& run,
+                                                Communicator& communicator) {
+  if (run.watchdog_s == 0) return std::unique_ptr<Watchdog>();
+  WatchdogOptions options;
+  options.watch.limit_ns = static_cast<std::uint64_t>(run.watchdog_s) * 1'000'000'000;
+  options.print = [](const std::string& line) {
+    std::fputs(("forebay-train: " + line + "\n").c_str(), stderr);
+  };
+  options.end_job = [] { ::_exit(kExitFailed); };
+  return Watchdog::Start(communicator, std::move(options));
+}
+
 Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
+  FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+                 StartWatchdog(config.run, communicator));
   const StopSignal stop;
   const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
@@ -89,7 +106,8 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                           communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
     if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
   }
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
+                 MakeTorchEngine(config, communicator, PrintLine));
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
                  ForebaySource::Connect(config, communicator.rank()));
   FOREBAY_ASSIGN(TrainingReport report,

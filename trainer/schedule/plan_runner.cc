@@ -29,6 +29,7 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   std::uint64_t before_ns = began_ns;
   for (std::uint32_t at = 0; at < program_.instructions.size(); ++at) {
     const Instruction& instruction = program_.instructions[at];
+    if (options_.progress != nullptr) Note(instruction);
     Status done = Execute(instruction);
     if (done.has_value()) {
       const auto progress = Progress();
@@ -68,6 +69,14 @@ MessageTag PlanRunner::TagOf(const Instruction& instruction) const {
           .micro_batch = instruction.micro_batch,
           .edge = instruction.edge,
           .samples_hash = identity_->samples_hashes[instruction.micro_batch]};
+}
+
+void PlanRunner::Note(const Instruction& instruction) const {
+  const std::uint32_t rank = transport_.rank();
+  options_.progress->At(
+      fmt::format("{} of stage {}", Describe(plan_, rank, instruction),
+                  plan_.layout.StageOf(rank)),
+      instruction.op == Op::kReceive || instruction.op == Op::kCollectiveEnd);
 }
 
 Status PlanRunner::Execute(const Instruction& instruction) {

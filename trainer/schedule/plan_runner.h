@@ -8,6 +8,7 @@
 #include "proto/contract/result.h"
 #include "trainer/comm/collectives.h"
 #include "trainer/comm/counting_transport.h"
+#include "trainer/comm/progress.h"
 #include "trainer/comm/transport.h"
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/stage_worker.h"
@@ -19,6 +20,7 @@ struct RunnerOptions {
   std::uint64_t timeout_ns = 1'800'000'000'000;  // of one wait
   std::function<std::uint64_t()> now_ns;          // monotonic
   bool traces = false;                            // fills in RankReport::spans
+  Progress* progress = nullptr;                   // is told each instruction
 };
 
 // Which samples a step trains on. All ranks know it; messages carry it.
@@ -58,6 +60,7 @@ class PlanRunner {
 
   const Buffer& BufferAt(std::uint32_t index) const;
   MessageTag TagOf(const Instruction& instruction) const;
+  void Note(const Instruction& instruction) const;
   Status Execute(const Instruction& instruction);
   Status Send(const Instruction& instruction);
   Status Receive(const Instruction& instruction);

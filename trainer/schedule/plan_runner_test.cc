@@ -266,6 +266,7 @@ TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
   const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 4, Schedule::k1f1b);
   auto ends = MakeLocalTransports(2);
   std::vector<Result<RankReport>> reports(2, Error(ErrorCode::kUnknown, "did not run"));
+  std::array<Progress, 2> progress;
   std::vector<std::jthread> threads;
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
@@ -273,13 +274,21 @@ TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
       FailingWorker failing(worker);
       StageWorker& chosen = rank == 1 ? static_cast<StageWorker&>(failing) : worker;
       PlanRunner runner(made.plan, chosen, *ends[rank],
-                        {.timeout_ns = kPatienceNs, .now_ns = [] { return 0ULL; }});
+                        {.timeout_ns = kPatienceNs,
+                         .now_ns = [] { return 0ULL; },
+                         .progress = &progress[rank]});
       reports[rank] = runner.RunStep(IdentityOf(made.plan, 0));
       if (!reports[rank].has_value()) ends[rank]->Abort(1);
     });
   }
   threads.clear();
   ASSERT_FALSE(reports[0].has_value() || reports[1].has_value());
+  EXPECT_EQ(progress[1].Read().text, "F micro-batch 1 of stage 1");
+  EXPECT_FALSE(progress[1].Read().waits);
+  // Rank 0 sends to it or waits for it, as it happens.
+  const Progress::Note note = progress[0].Read();
+  EXPECT_EQ(note.waits, note.text.starts_with("RECV gradient")) << note.text;
+  EXPECT_TRUE(note.waits || note.text.starts_with("SEND activation")) << note.text;
   EXPECT_NE(reports[1].error().message().find("(F micro-batch 1): out of luck"),
             std::string::npos)
       << reports[1].error().message();

@@ -1,0 +1,230 @@
+#include "trainer/comm/link_probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::train {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+constexpr std::size_t kSmallBytes = 64;
+constexpr std::size_t kLargeBytes = std::size_t{1} << 20;
+constexpr std::size_t kSmallTrips = 31;
+constexpr std::size_t kLargeTrips = 9;
+constexpr std::uint64_t kBucketBytesMin = std::uint64_t{256} << 10;
+constexpr std::uint64_t kBucketBytesMax = std::uint64_t{16} << 20;  // and the sample as a whole
+constexpr std::uint64_t kSampleBytesMax = std::uint64_t{64} << 20;
+constexpr int kRoundsMin = 3;  // that the sample is made small enough for
+constexpr int kRoundsMax = 8;
+// Of two sizes as fast as each other within this, the smaller: messages wait for less.
+constexpr double kSame = 1.03;
+
+using Clock = std::function<std::uint64_t()>;
+
+// Half of a round trip to `peer`, the median.
+Result<std::uint64_t> HalfTripNs(Communicator& communicator, std::uint32_t peer,
+                                 std::size_t bytes, std::size_t trips, const Clock& now_ns) {
+  Transport& transport = communicator.transport();
+  const bool first = communicator.rank() < peer;
+  std::vector<std::byte> room(bytes);
+  std::vector<std::uint64_t> times;
+  for (std::size_t trip = 0; trip < trips; ++trip) {
+    const MessageTag tag{.step = trip, .edge = static_cast<std::uint32_t>(bytes)};
+    const std::uint64_t began_ns = now_ns();
+    for (const bool sends : {first, !first}) {
+      const Result<Ticket> ticket =
+          sends ? transport.BeginSend(peer, Lane::kActivation, tag, room)
+                : transport.BeginReceive(peer, Lane::kActivation, tag, room);
+      if (!ticket.has_value()) return ticket.error();
+      FOREBAY_TRY(transport.Wait(*ticket, kPatienceNs));
+    }
+    times.push_back((now_ns() - began_ns) / 2);
+  }
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(trips / 2));
+  return times[trips / 2];
+}
+
+// The largest of all ranks' values.
+Result<std::uint64_t> Largest(Communicator& communicator, std::uint64_t own) {
+  std::vector<double> all(communicator.size());
+  all[communicator.rank()] = static_cast<double>(own);
+  FOREBAY_TRY(communicator.AllReduceSum(std::span<double>(all)));
+  return static_cast<std::uint64_t>(*std::ranges::max_element(all));
+}
+
+// Pairs (0, 1), (2, 3) ..., then (1, 2), (3, 4) ...: every link between neighbours once.
+Result<std::uint64_t> SlowestNs(Communicator& communicator, std::size_t bytes, std::size_t trips,
+                                const Clock& now_ns) {
+  std::uint64_t slowest_ns = 0;
+  for (const std::uint32_t shift : {0U, 1U}) {
+    FOREBAY_TRY(communicator.Barrier());
+    const std::uint32_t place = communicator.rank() + shift;
+    const std::uint32_t peer = (place ^ 1U) - shift;
+    if (place < shift || peer >= communicator.size()) continue;
+    FOREBAY_ASSIGN(const std::uint64_t took_ns,
+                   HalfTripNs(communicator, peer, bytes, trips, now_ns));
+    slowest_ns = std::max(slowest_ns, took_ns);
+  }
+  return Largest(communicator, slowest_ns);
+}
+
+Result<Members> GroupOf(const Communicator& communicator, std::uint32_t stages) {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = communicator.rank() % stages; rank < communicator.size();
+       rank += stages) {
+    ranks.push_back(rank);
+  }
+  return MakeMembers(std::move(ranks), communicator.rank());
+}
+
+std::vector<BucketTime> Candidates(std::uint64_t sample_bytes) {
+  std::vector<BucketTime> tried;
+  for (std::uint64_t bytes = kBucketBytesMin; bytes <= kBucketBytesMax && bytes < sample_bytes;
+       bytes *= 2) {
+    tried.push_back({.bucket_bytes = bytes, .reduction_ns = UINT64_MAX});
+  }
+  tried.push_back({.bucket_bytes = sample_bytes, .reduction_ns = UINT64_MAX});
+  return tried;
+}
+
+// As much of the gradient as the budget allows. Each byte leaves a rank about twice.
+std::uint64_t SampleBytes(const ProbeRequest& request, double ns_per_byte) {
+  const double tries = kRoundsMin * static_cast<double>(Candidates(kSampleBytesMax).size());
+  const double affordable =
+      static_cast<double>(request.budget_ns) / (tries * 2 * std::max(ns_per_byte, 1e-3));
+  const std::uint64_t most =
+      affordable < static_cast<double>(kSampleBytesMax)
+          ? std::max(kBucketBytesMin, static_cast<std::uint64_t>(affordable))
+          : kSampleBytesMax;
+  return std::min(request.gradient_bytes, most) / sizeof(float) * sizeof(float);
+}
+
+// All buckets are begun at once, as in a step's plan.
+Status ReduceInBuckets(Communicator& communicator, const Members& members,
+                       std::span<float> values, std::uint64_t bucket_bytes, std::uint64_t step) {
+  const std::size_t floats = std::max<std::size_t>(1, bucket_bytes / sizeof(float));
+  Transport& transport = communicator.transport();
+  CollectiveQueue queue;
+  std::uint32_t bucket = 0;
+  for (std::size_t at = 0; at < values.size(); at += floats, ++bucket) {
+    const std::span<float> part = values.subspan(at, std::min(floats, values.size() - at));
+    FOREBAY_TRY(queue.Begin(bucket,
+                            std::make_unique<AllReduce<float>>(
+                                members, CollectiveTag{.step = step, .edge = bucket}, part),
+                            transport));
+  }
+  while (true) {
+    FOREBAY_ASSIGN(const std::vector<Ticket> waited, queue.Advance(transport));
+    if (waited.empty()) return {};
+    FOREBAY_TRY(transport.AwaitAny(waited, kPatienceNs));
+  }
+}
+
+class BucketSearch {
+ public:
+  BucketSearch(Communicator& communicator, const ProbeRequest& request, Members members)
+      : communicator_(communicator), request_(request), members_(std::move(members)) {}
+
+  Status Run(LinkProbe& probe, std::uint64_t began_ns) {
+    values_.assign(probe.sample_bytes / sizeof(float), 1.0F);
+    probe.tried = Candidates(probe.sample_bytes);
+    for (int round = 0; round < kRoundsMax; ++round) {
+      const std::uint64_t round_ns = request_.now_ns();
+      for (BucketTime& candidate : probe.tried) {
+        FOREBAY_ASSIGN(const std::uint64_t took_ns, Try(candidate.bucket_bytes));
+        candidate.reduction_ns = std::min(candidate.reduction_ns, took_ns);
+      }
+      FOREBAY_ASSIGN(const bool goes_on, TimeForAnother(began_ns, round_ns));
+      if (!goes_on) break;
+    }
+    const std::uint64_t best_ns =
+        std::ranges::min(probe.tried, {}, &BucketTime::reduction_ns).reduction_ns;
+    const auto chosen = std::ranges::find_if(probe.tried, [best_ns](const BucketTime& tried) {
+      return static_cast<double>(tried.reduction_ns) <= kSame * static_cast<double>(best_ns);
+    });
+    probe.bucket_bytes = chosen->bucket_bytes;
+    return {};
+  }
+
+ private:
+  // The mean over the ranks: the same on each.
+  Result<std::uint64_t> Try(std::uint64_t bucket_bytes) {
+    FOREBAY_TRY(communicator_.Barrier());
+    const std::uint64_t began_ns = request_.now_ns();
+    FOREBAY_TRY(ReduceInBuckets(communicator_, members_, values_, bucket_bytes, step_++));
+    std::array<double, 1> sum = {static_cast<double>(request_.now_ns() - began_ns)};
+    FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sum)));
+    return static_cast<std::uint64_t>(sum[0] / communicator_.size());
+  }
+
+  // Rank 0's clock decides.
+  Result<bool> TimeForAnother(std::uint64_t began_ns, std::uint64_t round_ns) {
+    const std::uint64_t now_ns = request_.now_ns();
+    const bool time = now_ns - began_ns + (now_ns - round_ns) <= request_.budget_ns;
+    std::array<std::byte, 1> decision = {time ? std::byte{1} : std::byte{0}};
+    FOREBAY_TRY(communicator_.Broadcast(decision, 0));
+    return decision[0] != std::byte{0};
+  }
+
+  Communicator& communicator_;
+  const ProbeRequest& request_;
+  Members members_;
+  std::vector<float> values_;
+  std::uint64_t step_ = 0;
+};
+
+std::string SizeName(std::uint64_t bytes) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  if (bytes >= kMebibyte) {
+    return fmt::format("{:.4g} MiB", static_cast<double>(bytes) / kMebibyte);
+  }
+  return fmt::format("{:.4g} KiB", static_cast<double>(bytes) / 1024);
+}
+
+}  // namespace
+
+Result<LinkProbe> ProbeLinks(Communicator& communicator, const ProbeRequest& request) {
+  FOREBAY_CHECK(request.now_ns && request.stages > 0);
+  LinkProbe probe;
+  if (communicator.size() == 1) return probe;
+  const std::uint64_t began_ns = request.now_ns();
+  FOREBAY_ASSIGN(probe.message_ns,
+                 SlowestNs(communicator, kSmallBytes, kSmallTrips, request.now_ns));
+  FOREBAY_ASSIGN(const std::uint64_t large_ns,
+                 SlowestNs(communicator, kLargeBytes, kLargeTrips, request.now_ns));
+  if (large_ns > probe.message_ns) {
+    probe.ns_per_byte = static_cast<double>(large_ns - probe.message_ns) / kLargeBytes;
+  }
+  FOREBAY_ASSIGN(Members members, GroupOf(communicator, request.stages));
+  probe.sample_bytes = SampleBytes(request, probe.ns_per_byte);
+  if (communicator.size() <= request.stages || probe.sample_bytes == 0) {
+    probe.sample_bytes = 0;
+    return probe;
+  }
+  FOREBAY_TRY(BucketSearch(communicator, request, std::move(members)).Run(probe, began_ns));
+  return probe;
+}
+
+std::string Describe(const LinkProbe& probe) {
+  std::string text = fmt::format("{:.1f} us + {:.2f} ns/byte a message",
+                                 static_cast<double>(probe.message_ns) * 1e-3, probe.ns_per_byte);
+  if (probe.tried.empty()) return text;
+  text += fmt::format("; {} are reduced in", SizeName(probe.sample_bytes));
+  for (const BucketTime& tried : probe.tried) {
+    text += fmt::format("{} {:.1f} ms by {}", tried.bucket_bytes == probe.tried[0].bucket_bytes
+                                                  ? ""
+                                                  : ",",
+                        static_cast<double>(tried.reduction_ns) * 1e-6,
+                        SizeName(tried.bucket_bytes));
+  }
+  return text + fmt::format(": buckets of {}", SizeName(probe.bucket_bytes));
+}
+
+}  // namespace forebay::train
