@@ -1,14 +1,14 @@
-// Checkpoint: one file that holds everything a run needs to continue mid-epoch.
+// Checkpoint: what a run needs to continue mid-epoch, on any layout.
 //
-// Layout: the safetensors format (safetensors.h), so that other tools read the weights. The run's
-// state lies in `__metadata__`, and the last tensor, `forebay.checksum`, holds the XXH3-64 of every
-// byte before its own eight: a torn or damaged file never loads.
+// On disk it is a folder: safetensors shards (safetensors.h, so that other tools read the weights)
+// with canonical names and nothing of the layout in them, and `manifest.json`, which holds the
+// run's state and the XXH3-64 of every shard. The manifest's own XXH3-64 stands in its first line:
+// a torn or damaged one never loads.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,14 +17,25 @@
 
 namespace forebay::train {
 
-inline constexpr std::string_view kCheckpointFormat = "forebay-checkpoint-1";
-inline constexpr std::uint64_t kCheckpointBytesMax = 1ULL << 40;
+inline constexpr std::string_view kCheckpointFormat = "forebay-checkpoint-2";
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::uint64_t kManifestBytesMax = 8ULL << 20;
+inline constexpr std::size_t kShardsMax = 65'536;
 
 struct CheckpointTensor {
   std::string name;
   std::string dtype = "F32";  // safetensors' spelling: F32, F64, I64, U8
   std::vector<std::uint64_t> shape;
   std::vector<std::byte> bytes;
+  friend bool operator==(const CheckpointTensor&, const CheckpointTensor&) = default;
+};
+
+// The best evaluation of a run so far.
+struct BestMark {
+  std::string metric;
+  double value = 0;
+  std::uint32_t epoch = 0;
+  friend bool operator==(const BestMark&, const BestMark&) = default;
 };
 
 struct Checkpoint {
@@ -38,23 +49,34 @@ struct Checkpoint {
   std::uint32_t global_batch = 0;
   bool evaluation_pending = false;  // stopped after an epoch's last step, before evaluating
   std::string identity;             // NumericIdentity as text; empty: not recorded
+  std::string layout;               // it was made under, for people: it decides nothing
+  std::string configuration;        // of the run, TOML
+  std::optional<BestMark> best = {};
   std::vector<std::byte> position_token;      // opaque: given back to the feed
-  std::vector<CheckpointTensor> tensors;
+  std::vector<CheckpointTensor> tensors;      // those that this rank writes
 
   // nullptr where there is none of that name.
   const CheckpointTensor* Find(std::string_view name) const;
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
-// Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
-// after success the checkpoint survives a crash, after failure `path` is what it was before.
-Status WriteCheckpoint(const std::filesystem::path& path, const Checkpoint& checkpoint);
+struct ShardFacts {
+  std::uint64_t bytes = 0;
+  std::uint64_t hash = 0;  // XXH3-64 of the file
+  friend bool operator==(const ShardFacts&, const ShardFacts&) = default;
+};
 
-// kDataLoss for a torn or damaged file, kInvalidArgument for one that is no checkpoint,
-// kFailedPrecondition for another format version; the message names the file.
-Result<Checkpoint> ReadCheckpoint(const std::filesystem::path& path);
+struct Manifest {
+  Checkpoint state;                // without tensors
+  std::vector<ShardFacts> shards;  // shard i is the file ShardName(i)
+};
 
-// Encoding and decoding alone, for tests and fuzzing. Bytes are untrusted.
-std::vector<std::byte> EncodeCheckpoint(const Checkpoint& checkpoint);
-Result<Checkpoint> DecodeCheckpoint(std::span<const std::byte> bytes);
+// "shard-00003.safetensors".
+std::string ShardName(std::size_t index);
+
+std::string EncodeManifest(const Manifest& manifest);
+// Bytes are untrusted. kDataLoss for a torn or damaged manifest, kInvalidArgument for one that is
+// none, kFailedPrecondition for another format version, naming both.
+Result<Manifest> DecodeManifest(std::string_view text);
 
 }  // namespace forebay::train

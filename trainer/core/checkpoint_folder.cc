@@ -1,20 +1,16 @@
 #include "trainer/core/checkpoint_folder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <span>
 #include <string_view>
 #include <system_error>
 
 #include "proto/contract/check.h"
-#include "proto/contract/unique_fd.h"
+#include "trainer/core/checkpoint_reader.h"
+#include "trainer/core/checkpoint_shard.h"
 
 namespace forebay::train {
 namespace {
@@ -22,97 +18,97 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kSuffix = ".safetensors";
-constexpr std::string_view kTemporarySuffix = ".tmp";
+constexpr std::string_view kUnpublished = ".tmp";
+constexpr std::string_view kReplaced = ".old.tmp";
 
-Status WriteAll(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return Error::FromErrno(errno, path + ": write");
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
+Error FromErrorCode(const fs::path& path, const std::error_code& code) {
+  return Error::FromErrno(code.value(), path.string());
 }
 
-Status SyncFolder(const fs::path& folder) {
-  const UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return Error::FromErrno(errno, folder.string() + ": open");
-  if (::fsync(fd.get()) != 0) return Error::FromErrno(errno, folder.string() + ": fsync");
-  return {};
-}
+std::string NameOf(std::uint64_t step) { return fmt::format("{}{:012}", kPrefix, step); }
 
-Status WriteSynced(const fs::path& path, std::span<const std::byte> bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd.valid()) return Error::FromErrno(errno, path.string() + ": open");
-  FOREBAY_TRY(WriteAll(fd.get(), bytes, path.string()));
-  if (::fsync(fd.get()) != 0) return Error::FromErrno(errno, path.string() + ": fsync");
-  return {};
-}
-
-Result<std::vector<std::byte>> ReadWhole(const fs::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return Error::FromErrno(errno, path.string() + ": open");
-  struct stat status = {};
-  if (::fstat(fd.get(), &status) != 0) return Error::FromErrno(errno, path.string() + ": stat");
-  if (!S_ISREG(status.st_mode)) {
-    return Error(ErrorCode::kInvalidArgument, path.string() + ": not a regular file");
-  }
-  if (static_cast<std::uint64_t>(status.st_size) > kCheckpointBytesMax) {
-    return Error(ErrorCode::kResourceExhausted,
-                 path.string() + ": larger than kCheckpointBytesMax");
-  }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
-  std::size_t at = 0;
-  while (at < bytes.size()) {
-    const ssize_t got = ::read(fd.get(), bytes.data() + at, bytes.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Error::FromErrno(errno, path.string() + ": read");
-    if (got == 0) return Error(ErrorCode::kDataLoss, path.string() + ": shrank while read");
-    at += static_cast<std::size_t>(got);
-  }
-  return bytes;
-}
-
-// The step in "step-000000000042.safetensors"; nullopt for any other name.
+// The step in "step-000000000042"; nullopt for any other name.
 std::optional<std::uint64_t> StepOfName(std::string_view name) {
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) return std::nullopt;
-  if (name.size() <= kPrefix.size() + kSuffix.size()) return std::nullopt;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
-  name.remove_suffix(kSuffix.size());
   std::uint64_t step = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   return step;
 }
 
-Error FromErrorCode(const fs::path& path, const std::error_code& code) {
-  return Error::FromErrno(code.value(), path.string());
+bool IsLeftover(std::string_view name) {
+  for (const std::string_view suffix : {kReplaced, kUnpublished}) {
+    if (name.ends_with(suffix) && StepOfName(name.substr(0, name.size() - suffix.size()))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Names of what is in `folder`.
+Result<std::vector<std::string>> List(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code code;
+  fs::directory_iterator entries(folder, code);
+  if (code) return FromErrorCode(folder, code);
+  for (; entries != fs::directory_iterator(); entries.increment(code)) {
+    if (code) return FromErrorCode(folder, code);
+    names.push_back(entries->path().filename().string());
+  }
+  return names;
+}
+
+Result<std::vector<fs::path>> NewestFirst(const fs::path& folder) {
+  std::vector<std::pair<std::uint64_t, fs::path>> present;
+  FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
+  for (const std::string& name : names) {
+    const std::optional<std::uint64_t> step = StepOfName(name);
+    if (step) present.emplace_back(*step, folder / name);
+  }
+  std::ranges::sort(present, [](const auto& a, const auto& b) { return b < a; });
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : present) paths.push_back(std::move(path));
+  return paths;
+}
+
+Status Rename(const fs::path& from, const fs::path& to) {
+  std::error_code code;
+  fs::rename(from, to, code);
+  if (code) return Error::FromErrno(code.value(), to.string() + ": rename");
+  return {};
+}
+
+// What cannot be removed costs space, not correctness.
+void Remove(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+// All of it or nothing: a folder without its name is no checkpoint.
+void RemoveCheckpoint(const fs::path& path) {
+  const fs::path leftover = path.string() + std::string(kReplaced);
+  if (Rename(path, leftover).has_value()) Remove(leftover);
+}
+
+Status CheckShards(const fs::path& folder, const Manifest& manifest) {
+  for (std::size_t at = 0; at < manifest.shards.size(); ++at) {
+    const fs::path path = folder / ShardName(at);
+    std::error_code code;
+    const std::uint64_t bytes = fs::file_size(path, code);
+    if (!code && bytes == manifest.shards[at].bytes) continue;
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("{}: another rank wrote it, and rank 0 does not see it so: "
+                             "checkpoint.checkpoint_dir must lie where all ranks share files",
+                             path.string()));
+  }
+  return {};
 }
 
 }  // namespace
 
-Status WriteCheckpoint(const fs::path& path, const Checkpoint& checkpoint) {
-  const std::vector<std::byte> bytes = EncodeCheckpoint(checkpoint);
-  const fs::path temporary = path.string() + std::string(kTemporarySuffix);
-  Status published = WriteSynced(temporary, bytes);
-  if (published.has_value() && ::rename(temporary.c_str(), path.c_str()) != 0) {
-    published = Error::FromErrno(errno, path.string() + ": rename");
-  }
-  if (!published.has_value()) {
-    ::unlink(temporary.c_str());
-    return published;
-  }
-  return SyncFolder(path.has_parent_path() ? path.parent_path() : fs::path("."));
-}
-
-Result<Checkpoint> ReadCheckpoint(const fs::path& path) {
-  FOREBAY_ASSIGN(const std::vector<std::byte> bytes, ReadWhole(path));
-  Result<Checkpoint> checkpoint = DecodeCheckpoint(bytes);
-  if (!checkpoint.has_value()) return checkpoint.error().WithContext(path.string());
-  return checkpoint;
+fs::path UnpublishedFolder(const fs::path& folder, std::uint64_t step) {
+  return folder / (NameOf(step) + std::string(kUnpublished));
 }
 
 Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t kept) {
@@ -120,55 +116,60 @@ Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t k
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) return FromErrorCode(folder, code);
-  fs::directory_iterator entries(folder, code);
-  if (code) return FromErrorCode(folder, code);
-  for (; entries != fs::directory_iterator(); entries.increment(code)) {
-    if (code) return FromErrorCode(folder, code);
-    std::string name = entries->path().filename().string();
-    if (!name.ends_with(kTemporarySuffix)) continue;
-    name.resize(name.size() - kTemporarySuffix.size());
-    if (StepOfName(name)) ::unlink(entries->path().c_str());
+  FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
+  for (const std::string& name : names) {
+    if (IsLeftover(name)) Remove(folder / name);
   }
   return CheckpointFolder(std::move(folder), kept);
 }
 
-Result<fs::path> CheckpointFolder::Save(const Checkpoint& checkpoint) {
-  fs::path path =
-      folder_ / fmt::format("{}{:012}{}", kPrefix, checkpoint.global_step, kSuffix);
-  FOREBAY_TRY(WriteCheckpoint(path, checkpoint));
-  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst());
-  for (std::size_t i = kept_; i < present.size(); ++i) {
-    // A file that cannot be removed costs space, not correctness; the next Save tries again.
-    ::unlink(present[i].c_str());
-  }
+Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
+  const std::uint64_t step = manifest.state.global_step;
+  const fs::path unpublished = UnpublishedFolder(folder_, step);
+  fs::path path = folder_ / NameOf(step);
+  FOREBAY_TRY(CheckShards(unpublished, manifest));
+  FOREBAY_TRY(WriteSynced(unpublished / kManifestName, EncodeManifest(manifest)));
+  FOREBAY_TRY(SyncFolder(unpublished));
+  RemoveCheckpoint(path);  // of an earlier run that was resumed before it
+  FOREBAY_TRY(Rename(unpublished, path));
+  FOREBAY_TRY(SyncFolder(folder_));
+  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst(folder_));
+  for (std::size_t at = kept_; at < present.size(); ++at) RemoveCheckpoint(present[at]);
   return path;
 }
 
-Result<std::optional<CheckpointFolder::Found>> CheckpointFolder::Newest(
-    std::vector<std::string>& skipped) const {
-  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst());
+void CheckpointFolder::Abandon(std::uint64_t step) { Remove(UnpublishedFolder(folder_, step)); }
+
+Result<std::optional<fs::path>> NewestCheckpoint(const fs::path& folder,
+                                                 std::vector<std::string>& skipped) {
+  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst(folder));
   for (const fs::path& path : present) {
-    Result<Checkpoint> checkpoint = ReadCheckpoint(path);
-    if (checkpoint.has_value()) return Found{path, *std::move(checkpoint)};
-    skipped.push_back(checkpoint.error().ToString());
+    const Status intact = VerifyCheckpoint(path);
+    if (intact.has_value()) return std::optional(path);
+    skipped.push_back(intact.error().ToString());
   }
-  return std::optional<Found>();
+  return std::optional<fs::path>();
 }
 
-Result<std::vector<fs::path>> CheckpointFolder::NewestFirst() const {
-  std::vector<std::pair<std::uint64_t, fs::path>> present;
+Result<fs::path> FindCheckpoint(const fs::path& path, std::vector<std::string>& skipped) {
   std::error_code code;
-  fs::directory_iterator entries(folder_, code);
-  if (code) return FromErrorCode(folder_, code);
-  for (; entries != fs::directory_iterator(); entries.increment(code)) {
-    if (code) return FromErrorCode(folder_, code);
-    const auto step = StepOfName(entries->path().filename().string());
-    if (step) present.emplace_back(*step, entries->path());
+  const fs::file_status status = fs::status(path, code);
+  if (!fs::exists(status)) return Error(ErrorCode::kNotFound, path.string() + ": is not there");
+  const bool is_manifest = !fs::is_directory(status) && path.filename() == kManifestName;
+  if (!fs::is_directory(status) && !is_manifest) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: a checkpoint is a folder with {} in it; name that folder, or "
+                             "the one it lies in",
+                             path.string(), kManifestName));
   }
-  std::ranges::sort(present, [](const auto& a, const auto& b) { return b < a; });
-  std::vector<fs::path> paths;
-  for (auto& [step, path] : present) paths.push_back(std::move(path));
-  return paths;
+  fs::path folder = is_manifest ? path.parent_path() : path;
+  if (is_manifest || fs::exists(folder / kManifestName, code)) {
+    FOREBAY_TRY(VerifyCheckpoint(folder));
+    return folder;
+  }
+  FOREBAY_ASSIGN(std::optional<fs::path> newest, NewestCheckpoint(folder, skipped));
+  if (newest) return *std::move(newest);
+  return Error(ErrorCode::kNotFound, path.string() + ": no intact checkpoint in it");
 }
 
 }  // namespace forebay::train

@@ -61,7 +61,8 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
                  "mpirun, on replicas x pipeline stages. `forebay-train report FOLDER` draws "
                  "what a run left in its --metrics-dir.\n"
                  "Exit codes: 0 trained, 1 failed, 2 wrong words, 3 slow BLAS, "
-                 "85 stopped by a signal after a checkpoint (requeue with --resume auto).",
+                 "85 stopped by a signal or the wall-time limit after a checkpoint (requeue with "
+                 "--resume auto).",
                  "forebay-train");
     app.add_option("--config", raw.config_path, "configuration file (TOML)");
     app.add_option("--set", raw.assignments, "section.key=value, may be repeated")

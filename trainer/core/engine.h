@@ -9,7 +9,9 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/checkpoint.h"
+#include "trainer/core/checkpoint_reader.h"
 #include "trainer/core/feed.h"
+#include "trainer/core/metric.h"
 #include "trainer/core/step_account.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -25,15 +27,17 @@ struct BatchOutcome {
   std::vector<std::uint32_t> not_finite = {};
 };
 
-// Not thread-safe. Every call but layout() and Load is collective: all ranks make it for the same
-// step, and outcomes are over all ranks, the same on each.
+// Not thread-safe. Every call but layout(), metric(), Save and Load is collective: all ranks make
+// it for the same step, and outcomes are over all ranks, the same on each.
 class Engine {
  public:
   virtual ~Engine() = default;
 
   // How the model lies over the ranks.
   virtual Layout layout() const { return {}; }
-  // Changes it, between steps. kInvalidArgument for a layout that the run's plan does not have.
+  // What `correct` of evaluations, divided by the samples, is.
+  virtual Metric metric() const { return {}; }
+  // Changes the layout, between steps. kInvalidArgument for one that the run's plan does not have.
   virtual Status Switch(const Layout& layout) = 0;
 
   // Forward, backward, update with the gradient averaged over the step's samples. `batch` has what
@@ -44,12 +48,13 @@ class Engine {
   // Forward only. An empty batch is allowed.
   virtual Result<BatchOutcome> EvaluateStep(FeedBatch& batch) = 0;
 
-  // Fills in the model, its weights, the optimiser's state and the numeric identity; nothing
-  // else. Complete on rank 0; elsewhere only with what lies there. The same under every layout.
+  // Fills in the model, the optimiser, the numeric identity, and copies of the tensors that this
+  // rank writes, each of which is one rank's; nothing else. Together the same under every layout.
   virtual Status Save(Checkpoint& checkpoint) = 0;
-  // kFailedPrecondition where the checkpoint is of another model or identity, naming the
-  // difference.
-  virtual Status Load(const Checkpoint& checkpoint) = 0;
+  // Reads what lies on this rank. kFailedPrecondition where the checkpoint is of another model or
+  // identity, naming the difference; kDataLoss where it cannot be read, which leaves the engine
+  // useless.
+  virtual Status Load(const CheckpointReader& checkpoint) = 0;
 
   // Of all weights and running statistics. kDataLoss where replicas differ.
   virtual Result<std::uint64_t> Digest() = 0;

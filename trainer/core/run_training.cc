@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,22 +19,34 @@
 namespace forebay::train {
 namespace {
 
-// Rank 0 looks, so that all ranks resume from the same file even while it is being replaced.
+constexpr const char* kBestFolder = "best";
+constexpr double kNsPerMinute = 60e9;
+
+// Rank 0 looks, so that all ranks resume from the same one even while it is being replaced.
 Result<std::string> ChooseResumePath(const TrainConfig& config, const RunParts& parts) {
   const CheckpointConfig& wanted = config.checkpoint;
-  if (wanted.resume != "auto") return wanted.resume;
+  std::vector<std::string> skipped;
+  const auto name_skipped = [&] {
+    for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
+  };
+  if (wanted.resume != "auto") {
+    const auto found = FindCheckpoint(wanted.resume, skipped);
+    name_skipped();
+    if (!found.has_value()) return found.error().WithContext("checkpoint.resume");
+    return found->string();
+  }
   if (wanted.checkpoint_dir.empty()) {
     return Error(ErrorCode::kInvalidArgument,
                  "checkpoint.resume = \"auto\": needs checkpoint.checkpoint_dir");
   }
-  FOREBAY_ASSIGN(const CheckpointFolder folder,
-                 CheckpointFolder::Open(wanted.checkpoint_dir,
-                                        static_cast<std::uint64_t>(wanted.checkpoints_kept)));
-  std::vector<std::string> skipped;
-  FOREBAY_ASSIGN(const std::optional<CheckpointFolder::Found> found, folder.Newest(skipped));
-  for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
-  if (!found) parts.print("no intact checkpoint yet: starting afresh");
-  return found ? found->path.string() : std::string();
+  std::error_code code;
+  std::optional<std::filesystem::path> newest;
+  if (std::filesystem::exists(wanted.checkpoint_dir, code)) {
+    FOREBAY_ASSIGN(newest, NewestCheckpoint(wanted.checkpoint_dir, skipped));
+  }
+  name_skipped();
+  if (!newest) parts.print("no intact checkpoint yet: starting afresh");
+  return newest ? newest->string() : std::string();
 }
 
 Result<std::string> AgreeOnPath(std::string path, Communicator& communicator) {
@@ -84,6 +98,31 @@ std::string LossCurvePath(const RunConfig& run) {
   return (std::filesystem::path(run.metrics_dir) / kLossCurveFile).string();
 }
 
+// The run's folders of checkpoints; those that are written to are rank 0's to open.
+class CheckpointPlaces {
+ public:
+  Status Open(const CheckpointConfig& config, bool leads) {
+    regular_.folder = config.checkpoint_dir;
+    best_.folder = regular_.folder / kBestFolder;
+    if (!leads) return {};
+    FOREBAY_ASSIGN(folders_[0],
+                   CheckpointFolder::Open(regular_.folder, ToU64(config.checkpoints_kept)));
+    regular_.publisher = &*folders_[0];
+    if (!config.keep_best) return {};
+    FOREBAY_ASSIGN(folders_[1], CheckpointFolder::Open(best_.folder, 1));
+    best_.publisher = &*folders_[1];
+    return {};
+  }
+
+  const CheckpointPlace& regular() const { return regular_; }
+  const CheckpointPlace& best() const { return best_; }
+
+ private:
+  std::array<std::optional<CheckpointFolder>, 2> folders_;
+  CheckpointPlace regular_;
+  CheckpointPlace best_;
+};
+
 }  // namespace
 
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
@@ -109,36 +148,42 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   options.saves = !config.checkpoint.checkpoint_dir.empty();
   options.evaluate_every_epochs = ToU32(config.evaluation.evaluate_every_epochs);
   options.checkpoint_every_steps = ToU64(config.checkpoint.checkpoint_every_steps);
+  options.checkpoint_every_ns =
+      static_cast<std::uint64_t>(config.checkpoint.checkpoint_every_minutes * kNsPerMinute);
+  options.keeps_best = options.saves && config.checkpoint.keep_best;
+  options.configuration = ToToml(config);
   options.log_every_steps = ToU64(config.run.log_every_steps);
   return options;
 }
 
-Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const RunParts& parts) {
-  if (config.checkpoint.resume.empty()) return std::optional<Checkpoint>();
+Result<std::optional<CheckpointReader>> FindResume(const TrainConfig& config,
+                                                   const RunParts& parts) {
+  if (config.checkpoint.resume.empty()) return std::optional<CheckpointReader>();
   std::string path;
   if (parts.communicator.rank() == 0) {
     FOREBAY_ASSIGN(path, ChooseResumePath(config, parts));
   }
   FOREBAY_ASSIGN(path, AgreeOnPath(std::move(path), parts.communicator));
-  if (path.empty()) return std::optional<Checkpoint>();
-  FOREBAY_ASSIGN(Checkpoint checkpoint, ReadCheckpoint(path));
+  if (path.empty()) return std::optional<CheckpointReader>();
+  FOREBAY_ASSIGN(CheckpointReader reader, CheckpointReader::Open(path));
   if (parts.communicator.rank() == 0) {
-    parts.print(fmt::format("resuming at epoch {} step {} from {}", checkpoint.epoch + 1,
-                            checkpoint.step, path));
+    parts.print(fmt::format("resuming at epoch {} step {} from {}", reader.state().epoch + 1,
+                            reader.state().step, path));
   }
-  return std::optional<Checkpoint>(std::move(checkpoint));
+  return std::optional<CheckpointReader>(std::move(reader));
 }
 
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
   FOREBAY_ASSIGN(const LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
   const bool leads = parts.communicator.rank() == 0;
-  FOREBAY_ASSIGN(const std::optional<Checkpoint> resume, FindResume(config, parts));
+  FOREBAY_ASSIGN(const std::optional<CheckpointReader> resume, FindResume(config, parts));
   const std::uint64_t opening_ns = parts.now_ns();
   FeedRequest request;
   RunPosition position;
   if (resume) {
-    request.from = {resume->epoch, resume->step, resume->position_token};
-    position = {resume->epoch, resume->step, resume->global_step};
+    const Checkpoint& state = resume->state();
+    request.from = {state.epoch, state.step, state.position_token};
+    position = {state.epoch, state.step, state.global_step};
   }
   request.layout = options.layouts.At(position);
   if (request.layout != parts.engine.layout()) {
@@ -146,16 +191,12 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
   }
   if (position.epoch < options.epochs) request.training_epochs = options.epochs - position.epoch;
   request.evaluations = EvaluationsLeft(options, position.epoch) +
-                        (resume && resume->evaluation_pending ? 1 : 0);
+                        (resume && resume->state().evaluation_pending ? 1 : 0);
   LayoutFeeds feeds(parts.feeds, parts.communicator);
   FOREBAY_TRY(feeds.Open(request));
 
-  std::optional<CheckpointFolder> checkpoints;
-  if (leads && options.saves) {
-    FOREBAY_ASSIGN(checkpoints,
-                   CheckpointFolder::Open(config.checkpoint.checkpoint_dir,
-                                          ToU64(config.checkpoint.checkpoints_kept)));
-  }
+  CheckpointPlaces places;
+  if (options.saves) FOREBAY_TRY(places.Open(config.checkpoint, leads));
   FOREBAY_ASSIGN(StepMeter meter, StepMeter::Open({.folder = config.run.metrics_dir,
                                                    .append = resume.has_value(),
                                                    .peak_gflops = parts.peak_gflops},
@@ -167,7 +208,8 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
                               .metrics = metrics,
                               .meter = meter,
                               .feeds = feeds,
-                              .checkpoints = checkpoints ? &*checkpoints : nullptr,
+                              .checkpoints = places.regular(),
+                              .best = places.best(),
                               .stop_requested = parts.stop_requested,
                               .now_ns = parts.now_ns,
                               .print = parts.print,

@@ -7,6 +7,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/checkpoint_reader.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/train_config.h"
@@ -32,8 +33,10 @@ Status CheckRanks(const TrainConfig& config, std::uint32_t ranks);
 Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks);
 
 // The checkpoint that checkpoint.resume names, the same on every rank; nullopt where the run
-// starts afresh (no resume, or `auto` without an intact checkpoint). Collective.
-Result<std::optional<Checkpoint>> FindResume(const TrainConfig& config, const RunParts& parts);
+// starts afresh (no resume, or `auto` without an intact checkpoint). Rank 0 checks every byte of
+// it. Collective.
+Result<std::optional<CheckpointReader>> FindResume(const TrainConfig& config,
+                                                   const RunParts& parts);
 
 // Finds the checkpoint to resume, opens the feeds there, trains. Collective.
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts);

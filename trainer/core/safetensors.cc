@@ -258,13 +258,19 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
   Result<SafetensorsHeader> header = ParseSafetensors(bytes, file_bytes);
   if (!header.has_value()) return header.error().WithContext(file.path_);
   file.header_ = *std::move(header);
+  file.file_bytes_ = file_bytes;
   return file;
+}
+
+Status SafetensorsFile::ReadBytes(const TensorEntry& entry, std::span<std::byte> bytes) const {
+  FOREBAY_CHECK(entry.begin <= entry.end && bytes.size() == entry.end - entry.begin);
+  return ReadAt(fd_.get(), header_.data_begin + entry.begin, bytes, path_);
 }
 
 Result<std::vector<float>> SafetensorsFile::ReadFloats(const TensorEntry& entry) const {
   FOREBAY_CHECK(entry.begin <= entry.end);
   std::vector<std::byte> bytes(static_cast<std::size_t>(entry.end - entry.begin));
-  FOREBAY_TRY(ReadAt(fd_.get(), header_.data_begin + entry.begin, bytes, path_));
+  FOREBAY_TRY(ReadBytes(entry, bytes));
   Result<std::vector<float>> floats = FloatsOf(entry.dtype, bytes);
   if (!floats.has_value()) return floats.error().WithContext(path_ + ": tensor " + entry.name);
   return floats;

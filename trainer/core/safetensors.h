@@ -68,6 +68,10 @@ class SafetensorsFile {
   static Result<SafetensorsFile> Open(const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }
+  std::uint64_t bytes() const { return file_bytes_; }  // of the file
+  // The bytes of `entry`, which is one of header()'s, into as many. kDataLoss where the file has
+  // shrunk.
+  Status ReadBytes(const TensorEntry& entry, std::span<std::byte> bytes) const;
   // The elements of `entry`, which is one of header()'s. kDataLoss where the file has shrunk.
   Result<std::vector<float>> ReadFloats(const TensorEntry& entry) const;
 
@@ -76,6 +80,7 @@ class SafetensorsFile {
 
   std::string path_;
   UniqueFd fd_;
+  std::uint64_t file_bytes_ = 0;
   SafetensorsHeader header_;
 };
 

@@ -79,8 +79,10 @@ struct EvaluationConfig {
 struct CheckpointConfig {
   std::string checkpoint_dir;               // empty: no checkpoints
   std::int64_t checkpoint_every_steps = 0;  // 0: only at the end and on a stop signal
+  double checkpoint_every_minutes = 0;      // likewise; both may be given
   std::int64_t checkpoints_kept = 3;
-  std::string resume;  // empty: start afresh; "auto": the newest intact one; or a file
+  bool keep_best = false;
+  std::string resume;  // empty: start afresh; "auto": the newest intact one; or a path
   bool force_identity = false;
 };
 
@@ -89,6 +91,8 @@ struct RunConfig {
   std::int64_t communication_timeout_s = 1800;
   std::int64_t watchdog_s = 3;  // 0: no watchdog
   std::int64_t bucket_kib = 0;  // 0: the probe at the start chooses
+  double wall_minutes = 0;      // since the start of the process; 0: any
+  double wall_margin_s = 120;
   std::int64_t threads = 0;  // 0: allowed cores / ranks on this node
   std::string wait_policy = "passive";
   bool force_slow_blas = false;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -34,7 +34,7 @@ std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch) {
 }
 
 TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
-    : options_(options), parts_(parts) {
+    : options_(options), parts_(parts), writer_(parts.communicator) {
   FOREBAY_CHECK(parts_.stop_requested && parts_.now_ns && parts_.print);
   if (parts_.feeds.trains()) steps_per_epoch_ = parts_.feeds.training().steps;
   options_.learning_rate.total_steps = steps_per_epoch_ * options_.epochs;
@@ -44,7 +44,8 @@ TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
   report_.ranks = parts_.communicator.size();
 }
 
-Status TrainingLoop::Resume(const Checkpoint& checkpoint) {
+Status TrainingLoop::Resume(const CheckpointReader& stored) {
+  const Checkpoint& checkpoint = stored.state();
   FOREBAY_TRY(SameAsCheckpoint("train.seed", options_.seed, checkpoint.seed));
   FOREBAY_TRY(
       SameAsCheckpoint("train.global_batch", options_.global_batch, checkpoint.global_batch));
@@ -53,12 +54,13 @@ Status TrainingLoop::Resume(const Checkpoint& checkpoint) {
                                  checkpoint.epoch * steps_per_epoch_ + checkpoint.step,
                                  checkpoint.global_step));
   }
-  FOREBAY_TRY(parts_.engine.Load(checkpoint));
+  FOREBAY_TRY(parts_.engine.Load(stored));
   global_step_ = checkpoint.global_step;
   epoch_ = checkpoint.epoch;
   step_ = checkpoint.step;
   token_ = checkpoint.position_token;
   evaluation_pending_ = checkpoint.evaluation_pending;
+  best_ = checkpoint.best;
   report_.first_global_step = global_step_;
   return parts_.metrics.Resumed(global_step_);
 }
@@ -71,9 +73,11 @@ Result<TrainingReport> TrainingLoop::Run() {
   }
   FOREBAY_TRY(parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
-  if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
-  std::optional<std::uint64_t> saved_step;
+  saved_ns_ = started;
   bool stopped = false;
+  if (evaluation_pending_ && epoch_ > 0) {
+    FOREBAY_ASSIGN(stopped, Evaluate(epoch_ - 1));
+  }
   while (!stopped && parts_.feeds.trains() && epoch_ < options_.epochs) {
     FOREBAY_TRY(Relayout());
     FOREBAY_ASSIGN(const StepEnd end, Step());
@@ -82,23 +86,16 @@ Result<TrainingReport> TrainingLoop::Run() {
     if (end.epoch_done && EvaluationDue(epoch_ - 1)) {
       // A batch system that ends the job leaves no time for an evaluation; the next run makes
       // it up.
-      if (stopped) {
-        evaluation_pending_ = true;
-      } else {
-        FOREBAY_TRY(Evaluate(epoch_ - 1));
+      evaluation_pending_ = stopped;
+      if (!stopped) {
+        FOREBAY_ASSIGN(stopped, Evaluate(epoch_ - 1));
       }
     }
     const std::uint64_t every = options_.checkpoint_every_steps;
-    if (!stopped && every != 0 && global_step_ % every == 0) {
-      const Status saved = Save();
-      if (saved.has_value()) {
-        saved_step = global_step_;
-      } else if (leads()) {
-        parts_.print("checkpoint not written, training goes on: " + saved.error().ToString());
-      }
-    }
+    const bool due = end.checkpoint_due || (every != 0 && global_step_ % every == 0);
+    if (due && !stopped) FOREBAY_TRY(Save(parts_.checkpoints));
   }
-  if (report_.steps > 0 && saved_step != global_step_) FOREBAY_TRY(Save());
+  FOREBAY_TRY(SaveLast());
   if (!stopped) FOREBAY_TRY(parts_.feeds.Finish());
   FOREBAY_TRY(parts_.engine.Finish());
   FOREBAY_ASSIGN(report_.rank_totals, parts_.meter.Finish());
@@ -166,6 +163,20 @@ Status TrainingLoop::EndEpoch() {
   return {};
 }
 
+// All ranks stop after the same step, begin checkpoints after the same step, and know together when
+// one is written. Of the clocks rank 0's counts.
+Result<TrainingLoop::Agreement> TrainingLoop::Agree(bool checkpoint_due) {
+  const CheckpointWriter::Vote own = writer_.Ask();
+  std::array<double, 4> votes = {parts_.stop_requested() ? 1.0 : 0.0,
+                                 checkpoint_due && leads() ? 1.0 : 0.0, own.unfinished,
+                                 own.failed};
+  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(votes)));
+  FOREBAY_ASSIGN(const std::optional<CheckpointWriter::Outcome> outcome,
+                 writer_.Advance({.unfinished = votes[2], .failed = votes[3]}));
+  if (outcome) Written(*outcome);
+  return Agreement{.stop = votes[0] > 0, .checkpoint_due = votes[1] > 0};
+}
+
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   const std::uint64_t asked = parts_.now_ns();
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_ + 1), "batch from the feed");
@@ -178,9 +189,9 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   figures.learning_rate = options_.learning_rate.At(global_step_);
   FOREBAY_ASSIGN(const BatchOutcome outcome,
                  parts_.engine.TrainStep(batch, figures.learning_rate));
-  // All ranks stop after the same step.
-  std::array<double, 1> stops = {parts_.stop_requested() ? 1.0 : 0.0};
-  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(stops)));
+  const std::uint64_t every_ns = options_.checkpoint_every_ns;
+  FOREBAY_ASSIGN(const Agreement agreed,
+                 Agree(every_ns != 0 && received - saved_ns_ >= every_ns));
   figures.loss = outcome.loss_sum / static_cast<double>(outcome.samples);
   const std::uint64_t done = parts_.now_ns();
   FOREBAY_TRY(CheckOutcome(outcome, figures.loss));
@@ -199,7 +210,9 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   FOREBAY_TRY(parts_.metrics.Step(figures));
   FOREBAY_TRY(Meter(figures, outcome.samples, received - asked, done - asked));
   FOREBAY_TRY(Progress(figures, received - asked, done - asked));
-  StepEnd end{.stop = stops[0] > 0, .epoch_done = step_ == steps_per_epoch_};
+  StepEnd end{.stop = agreed.stop,
+              .epoch_done = step_ == steps_per_epoch_,
+              .checkpoint_due = agreed.checkpoint_due};
   if (end.epoch_done) {
     ++epoch_;
     step_ = 0;
@@ -255,12 +268,9 @@ bool TrainingLoop::EvaluationDue(std::uint32_t epoch) const {
   return (epoch + 1) % every == 0 || epoch + 1 == options_.epochs;
 }
 
-Status TrainingLoop::Evaluate(std::uint32_t epoch) {
-  evaluation_pending_ = false;
-  if (!parts_.feeds.evaluates()) return {};
+// Goes through the validation set. False where a signal stopped it on the way.
+Result<bool> TrainingLoop::SumUp(std::array<double, 3>& sums) {
   const FeedExtent& extent = parts_.feeds.validation();
-  const std::uint64_t started = parts_.now_ns();
-  std::array<double, 3> sums = {0, 0, 0};
   for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
     NoteStage(fmt::format("evaluation step {}", step + 1), "batch from the feed");
@@ -270,14 +280,31 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
     sums[0] += outcome.loss_sum;
     sums[1] += outcome.correct;
     sums[2] += static_cast<double>(outcome.samples);
+    FOREBAY_ASSIGN(const Agreement agreed, Agree(/*checkpoint_due=*/false));
+    // Behind the last batch it is as good as done, and the next step asks again.
+    if (agreed.stop && step + 1 < extent.steps) return false;
+  }
+  return true;
+}
+
+// True where a signal stopped it: the next run makes it up.
+Result<bool> TrainingLoop::Evaluate(std::uint32_t epoch) {
+  evaluation_pending_ = false;
+  if (!parts_.feeds.evaluates()) return false;
+  const std::uint64_t started = parts_.now_ns();
+  std::array<double, 3> sums = {0, 0, 0};
+  FOREBAY_ASSIGN(const bool whole, SumUp(sums));
+  if (!whole) {
+    evaluation_pending_ = true;
+    return true;
   }
   EvaluationFigures figures;
   figures.epoch = epoch;
   figures.samples = static_cast<std::uint64_t>(sums[2]);
-  if (figures.samples != extent.samples) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("{} of {} validation samples were evaluated", figures.samples,
-                             extent.samples));
+  const std::uint64_t due = parts_.feeds.validation().samples;
+  if (figures.samples != due) {
+    return Error(ErrorCode::kDataLoss, fmt::format("{} of {} validation samples were evaluated",
+                                                   figures.samples, due));
   }
   figures.loss = sums[0] / sums[2];
   figures.accuracy = sums[1] / sums[2];
@@ -288,12 +315,25 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
         options_.epochs, figures.accuracy, figures.loss, figures.samples, figures.seconds));
   }
   report_.evaluations.push_back(figures);
-  return parts_.metrics.Evaluation(figures);
+  FOREBAY_TRY(parts_.metrics.Evaluation(figures));
+  FOREBAY_TRY(MarkBest(figures));
+  return false;
 }
 
-Status TrainingLoop::Save() {
+Status TrainingLoop::MarkBest(const EvaluationFigures& figures) {
+  const Metric metric = parts_.engine.metric();
+  const double value = figures.accuracy;
+  if (best_ && !metric.Better(value, best_->value)) return {};
+  best_ = BestMark{
+      .metric = std::string(metric.name), .value = value, .epoch = figures.epoch};
+  return options_.keeps_best ? Save(parts_.best) : Status();
+}
+
+// Begins to write one, behind the one that is under way.
+Status TrainingLoop::Save(const CheckpointPlace& place) {
   if (!options_.saves) return {};
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "checkpoint");
+  FOREBAY_TRY(DrainCheckpoints());
   Checkpoint checkpoint;
   checkpoint.global_step = global_step_;
   checkpoint.epoch = epoch_;
@@ -302,21 +342,44 @@ Status TrainingLoop::Save() {
   checkpoint.global_batch = options_.global_batch;
   checkpoint.evaluation_pending = evaluation_pending_;
   checkpoint.position_token = token_;
+  checkpoint.best = best_;
+  checkpoint.configuration = options_.configuration;
+  checkpoint.layout = ToString(parts_.engine.layout());
   FOREBAY_TRY(parts_.engine.Save(checkpoint));
-  const Status written = WriteCheckpoint(checkpoint);
-  // Whether it was written decides what all ranks do next.
-  std::array<double, 1> failures = {written.has_value() ? 0.0 : 1.0};
-  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(failures)));
-  FOREBAY_TRY(written);
-  if (failures[0] > 0) return Error(ErrorCode::kAborted, "rank 0 could not write it");
+  FOREBAY_TRY(writer_.Begin(std::move(checkpoint), place));
+  if (place.folder != parts_.checkpoints.folder) return {};
+  saved_step_ = global_step_;
+  saved_ns_ = parts_.now_ns();
   return {};
 }
 
-Status TrainingLoop::WriteCheckpoint(const Checkpoint& checkpoint) {
-  if (parts_.checkpoints == nullptr) return {};
-  FOREBAY_ASSIGN(const std::filesystem::path path, parts_.checkpoints->Save(checkpoint));
-  report_.checkpoint = path.string();
+// The last one must be written, unless the one before was of the same step.
+Status TrainingLoop::SaveLast() {
+  FOREBAY_TRY(DrainCheckpoints());
+  if (!options_.saves || report_.steps == 0 || saved_step_ == global_step_) return {};
+  save_error_.reset();
+  FOREBAY_TRY(Save(parts_.checkpoints));
+  FOREBAY_TRY(DrainCheckpoints());
+  return save_error_ ? Status(*save_error_) : Status();
+}
+
+Status TrainingLoop::DrainCheckpoints() {
+  FOREBAY_ASSIGN(const std::optional<CheckpointWriter::Outcome> outcome, writer_.Finish());
+  if (outcome) Written(*outcome);
   return {};
+}
+
+void TrainingLoop::Written(const CheckpointWriter::Outcome& outcome) {
+  save_error_ = outcome.error;
+  if (!outcome.error) {
+    report_.checkpoint = outcome.path.string();
+    return;
+  }
+  if (saved_step_ == outcome.global_step) saved_step_.reset();
+  // Who merely waited for the others has nothing to tell.
+  if (outcome.error->code() == ErrorCode::kAborted) return;
+  parts_.print(fmt::format("checkpoint of step {} not written: {}", outcome.global_step,
+                           outcome.error->ToString()));
 }
 
 }  // namespace forebay::train

@@ -1,14 +1,17 @@
 // TrainingLoop: feed -> engine -> figures, with evaluations, checkpoints and orderly stops.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/checkpoint_folder.h"
+#include "trainer/core/checkpoint_reader.h"
+#include "trainer/core/checkpoint_writer.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/layout_feeds.h"
@@ -29,8 +32,11 @@ struct LoopOptions {
   LayoutPlan layouts;
   std::uint32_t evaluate_every_epochs = 1;    // 0: never; the last epoch counts always
   std::uint64_t checkpoint_every_steps = 0;   // 0: at the end and when stopped
+  std::uint64_t checkpoint_every_ns = 0;      // likewise; both may be given
   std::uint64_t log_every_steps = 100;
-  bool saves = false;            // rank 0 has a folder of checkpoints
+  bool saves = false;            // there is a place for checkpoints
+  bool keeps_best = false;       // and one for the best one
+  std::string configuration;     // stored in checkpoints
   bool skips_not_finite = false;  // such steps are left out, or end the run
 };
 
@@ -41,7 +47,8 @@ struct LoopParts {
   MetricsFile& metrics;                        // of rank 0; of other ranks one without a file
   StepMeter& meter;
   LayoutFeeds& feeds;                          // open at the run's first position
-  CheckpointFolder* checkpoints = nullptr;     // rank 0's; nullptr: none are written
+  CheckpointPlace checkpoints;
+  CheckpointPlace best;
   std::function<bool()> stop_requested;        // asked after every step
   std::function<std::uint64_t()> now_ns;       // monotonic
   std::function<void(const std::string&)> print;  // progress lines, without a newline
@@ -61,17 +68,24 @@ class TrainingLoop {
 
   // Puts model, optimiser and position where `checkpoint` stands. kFailedPrecondition where it
   // belongs to another run (model, seed, global batch), naming both values.
-  Status Resume(const Checkpoint& checkpoint);
+  Status Resume(const CheckpointReader& checkpoint);
 
-  // Trains what is left, then ends the feeds. Errors are final. A periodic checkpoint that
-  // cannot be written is reported through `print` and training goes on; one at the end or on a
-  // stop signal is an error.
+  // Trains what is left, then ends the feeds. Errors are final. Checkpoints are written while
+  // training goes on, one at a time: the next one waits for it. One that cannot be written is
+  // reported through `print` and training goes on; where it is the last one, at the end or on a
+  // stop signal, that is an error.
   Result<TrainingReport> Run();
 
  private:
   struct StepEnd {
     bool stop = false;
     bool epoch_done = false;
+    bool checkpoint_due = false;  // by the clock
+  };
+  // What all ranks agree on, once per step.
+  struct Agreement {
+    bool stop = false;
+    bool checkpoint_due = false;
   };
   struct ProgressWindow {
     std::uint64_t steps = 0;
@@ -86,15 +100,20 @@ class TrainingLoop {
   void NoteStage(std::string context, std::string what);
   Status Relayout();
   Result<StepEnd> Step();
+  Result<Agreement> Agree(bool checkpoint_due);
   Status CheckOutcome(const BatchOutcome& outcome, double loss);
   Status EndEpoch();
   Status Meter(const StepFigures& figures, std::uint64_t samples, std::uint64_t wait_ns,
                std::uint64_t step_ns);
   Status Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
-  Status Evaluate(std::uint32_t epoch);
-  Status Save();
-  Status WriteCheckpoint(const Checkpoint& checkpoint);
+  Result<bool> Evaluate(std::uint32_t epoch);
+  Result<bool> SumUp(std::array<double, 3>& sums);
+  Status MarkBest(const EvaluationFigures& figures);
+  Status Save(const CheckpointPlace& place);
+  Status SaveLast();
+  Status DrainCheckpoints();
+  void Written(const CheckpointWriter::Outcome& outcome);
 
   LoopOptions options_;
   LoopParts parts_;
@@ -106,6 +125,11 @@ class TrainingLoop {
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
   std::vector<std::byte> token_;
+  std::optional<BestMark> best_;
+  CheckpointWriter writer_;
+  std::optional<std::uint64_t> saved_step_;  // of the last one begun that did not fail
+  std::optional<Error> save_error_;          // why the last one failed
+  std::uint64_t saved_ns_ = 0;               // when the last one began, or the run
 };
 
 }  // namespace forebay::train

@@ -216,44 +216,6 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
   return {};
 }
 
-std::uint32_t HybridTrainer::HolderOf(std::uint32_t part) const {
-  std::uint32_t rank = 0;
-  while (!Holds(layout_, rank, part)) ++rank;
-  return rank;
-}
-
-// Rank 0 gets a copy of a part that it does not hold.
-Result<std::unique_ptr<HeldPart>> HybridTrainer::FetchPart(std::uint32_t part,
-                                                           std::uint32_t holder) {
-  const bool gets = communicator_.rank() == 0;
-  std::unique_ptr<HeldPart> copy;
-  if (gets) {
-    FOREBAY_ASSIGN(copy, HeldPart::Make(model_.parts[part], options_.stage.seed,
-                                        options_.stage.optimiser.kind));
-  }
-  std::vector<float> packed = gets ? copy->Pack() : parts_.at(part)->Pack();
-  const CollectiveTag tag{.step = runs_, .edge = part, .lane = Lane::kControl};
-  Broadcast spread({.ranks = {0, holder}, .self = gets ? 0U : 1U}, tag,
-                   std::as_writable_bytes(std::span(packed)), 1);
-  FOREBAY_TRY(Finish(spread, communicator_.transport(), options_.timeout_ns));
-  if (gets) FOREBAY_TRY(copy->Unpack(packed));
-  return copy;
-}
-
-Status HybridTrainer::ForEachPart(const std::function<void(HeldPart&)>& take) {
-  for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
-    const std::uint32_t holder = HolderOf(part);
-    const std::uint32_t rank = communicator_.rank();
-    if (holder != 0 && (rank == 0 || rank == holder)) {
-      FOREBAY_ASSIGN(const std::unique_ptr<HeldPart> copy, FetchPart(part, holder));
-      if (copy != nullptr) take(*copy);
-    }
-    if (parts_.contains(part)) take(*parts_.at(part));
-  }
-  ++runs_;
-  return {};
-}
-
 Result<std::uint64_t> HybridTrainer::Digest() {
   std::vector<std::uint64_t> own(model_.parts.size());
   for (const auto& [index, part] : parts_) own[index] = part->Digest();

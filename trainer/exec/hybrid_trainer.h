@@ -77,9 +77,6 @@ class HybridTrainer {
   // on with it. An illegal layout leaves all as it was.
   Status Switch(const HybridLayout& layout);
 
-  // Calls `take` with every part, in the model's order, on rank 0; elsewhere with the parts that
-  // lie there. For checkpoints.
-  Status ForEachPart(const std::function<void(HeldPart&)>& take);
   // The parts on this rank, in the model's order. Not collective.
   std::vector<HeldPart*> HeldParts() const { return StageParts(); }
   // Goes on behind so many steps: what is keyed by the step continues. Not collective.
@@ -108,8 +105,6 @@ class HybridTrainer {
   std::vector<HeldPart*> StageParts() const;
   Result<StageOutcome> Run(const StepPlan& plan, TorchStage& stage, const StageStep& step);
   Status ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches);
-  std::uint32_t HolderOf(std::uint32_t part) const;
-  Result<std::unique_ptr<HeldPart>> FetchPart(std::uint32_t part, std::uint32_t holder);
 
   const Model& model_;
   const ModelMeasure& measure_;

@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <exception>
-#include <map>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,7 +82,7 @@ class TorchEngine final : public Engine {
   }
 
   Status Save(Checkpoint& checkpoint) override;
-  Status Load(const Checkpoint& checkpoint) override;
+  Status Load(const CheckpointReader& checkpoint) override;
   Result<std::uint64_t> Digest() override { return trainer_->Digest(); }
 
  private:
@@ -242,9 +241,12 @@ Status TorchEngine::Save(Checkpoint& checkpoint) {
   checkpoint.optimiser = OptimiserName(optimiser_);
   checkpoint.optimiser_states = StateNames(optimiser_);
   checkpoint.identity = Identity();
+  checkpoint.tensors.clear();
+  // Replicas hold the same: the first one's ranks write.
+  if (layout().ReplicaOf(communicator_.rank()) != 0) return {};
   std::array<std::vector<CheckpointTensor>, 3> kinds;  // weights, buffers, states
-  FOREBAY_TRY(trainer_->ForEachPart([&kinds](HeldPart& part) {
-    for (HeldTensor& held : part.Tensors()) {
+  for (HeldPart* const part : trainer_->HeldParts()) {
+    for (HeldTensor& held : part->Tensors()) {
       const auto raw = std::as_bytes(held.values);
       CheckpointTensor tensor;
       tensor.name = std::move(held.name);
@@ -252,8 +254,7 @@ Status TorchEngine::Save(Checkpoint& checkpoint) {
       tensor.bytes.assign(raw.begin(), raw.end());
       kinds[static_cast<std::size_t>(held.kind)].push_back(std::move(tensor));
     }
-  }));
-  checkpoint.tensors.clear();
+  }
   for (std::vector<CheckpointTensor>& kind : kinds) {
     std::ranges::move(kind, std::back_inserter(checkpoint.tensors));
   }
@@ -279,29 +280,26 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
                            checkpoint.identity, identity));
 }
 
-Status TorchEngine::Load(const Checkpoint& checkpoint) {
-  FOREBAY_TRY(CheckOrigin(checkpoint));
-  std::map<std::string_view, const CheckpointTensor*> by_name;
-  for (const CheckpointTensor& tensor : checkpoint.tensors) by_name[tensor.name] = &tensor;
-  // All are checked before the first is copied: a failed load leaves the engine as it was.
-  std::vector<std::pair<std::span<float>, const CheckpointTensor*>> copies;
+Status TorchEngine::Load(const CheckpointReader& checkpoint) {
+  FOREBAY_TRY(CheckOrigin(checkpoint.state()));
+  // All are looked up before the first is read: a checkpoint of something else changes nothing.
+  std::vector<HeldTensor> wanted;
   for (HeldPart* const part : trainer_->HeldParts()) {
-    for (const HeldTensor& held : part->Tensors()) {
-      const auto found = by_name.find(held.name);
-      if (found == by_name.end() || found->second->dtype != "F32" ||
-          found->second->shape != held.shape ||
-          found->second->bytes.size() != held.values.size_bytes()) {
-        return Error(ErrorCode::kFailedPrecondition,
-                     fmt::format("the checkpoint has no tensor {} of {} floats", held.name,
-                                 held.values.size()));
-      }
-      copies.emplace_back(held.values, found->second);
+    std::ranges::move(part->Tensors(), std::back_inserter(wanted));
+  }
+  for (const HeldTensor& held : wanted) {
+    const TensorEntry* const entry = checkpoint.Find(held.name);
+    if (entry == nullptr || entry->dtype != "F32" || entry->shape != held.shape ||
+        entry->end - entry->begin != held.values.size_bytes()) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   fmt::format("the checkpoint has no tensor {} of {} floats", held.name,
+                               held.values.size()));
     }
   }
-  for (const auto& [values, tensor] : copies) {
-    if (!values.empty()) std::memcpy(values.data(), tensor->bytes.data(), values.size_bytes());
+  for (const HeldTensor& held : wanted) {
+    FOREBAY_TRY(checkpoint.Read(held.name, std::as_writable_bytes(held.values)));
   }
-  trainer_->ResumeAt(checkpoint.global_step);
+  trainer_->ResumeAt(checkpoint.state().global_step);
   return {};
 }
 

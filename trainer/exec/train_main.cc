@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@
 #include "trainer/core/stop_signal.h"
 #include "trainer/core/thread_plan.h"
 #include "trainer/core/train_config.h"
+#include "trainer/core/wall_limit.h"
 #include "trainer/exec/torch_engine.h"
 #ifdef FOREBAY_TRAINER_WITH_MPI
 #include "trainer/comm/mpi_transport.h"
@@ -51,6 +53,15 @@ void PrintLine(const std::string& line) {
 int ReportError(const Error& error) {
   std::fputs(("forebay-train: " + error.ToString() + "\n").c_str(), stderr);
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+Result<WallLimit> MakeWallLimit(const RunConfig& run) {
+  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+  const char* const slurm_end_time = std::getenv("SLURM_JOB_END_TIME");
+  return WallLimit::Make(
+      run, {.now_ns = NowNs(),
+            .unix_s = static_cast<std::uint64_t>(since_1970 / std::chrono::seconds(1)),
+            .slurm_end_time = slurm_end_time == nullptr ? "" : slurm_end_time});
 }
 
 Result<Communicator> MakeCommunicator(const RunConfig& run) {
@@ -92,6 +103,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
                  StartWatchdog(config.run, communicator));
   const StopSignal stop;
+  FOREBAY_ASSIGN(const WallLimit limit, MakeWallLimit(config.run));
   const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
   FOREBAY_TRY(SetTorchThreads(threads));
@@ -114,7 +126,10 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                  RunTraining(config, {.engine = *engine,
                                       .communicator = communicator,
                                       .feeds = *source,
-                                      .stop_requested = [&stop] { return stop.requested(); },
+                                      .stop_requested =
+                                          [&stop, &limit] {
+                                            return stop.requested() || limit.Reached(NowNs());
+                                          },
                                       .now_ns = NowNs,
                                       .print = PrintLine,
                                       .peak_gflops = blas->facts.gemm_gflops}));
@@ -130,7 +145,8 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   if (report.completed) return Outcome{0};
   if (config.checkpoint.checkpoint_dir.empty()) {
     return Error(ErrorCode::kAborted,
-                 "stopped by a signal; nothing was saved, checkpoint.checkpoint_dir is empty");
+                 "stopped by a signal or the wall-time limit; nothing was saved, "
+                 "checkpoint.checkpoint_dir is empty");
   }
   return Outcome{kExitRequeue};
 }

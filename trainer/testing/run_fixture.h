@@ -31,7 +31,8 @@ struct RunFixture {
   std::uint64_t clock_ns = 0;
   // The run stops after this many steps, as if a signal had come.
   std::uint64_t stop_after_steps = UINT64_MAX;
-  std::uint64_t steps_asked = 0;
+  std::uint64_t stop_after_validated = UINT64_MAX;  // samples
+  std::function<void(std::uint64_t steps)> on_step;  // of this run, before a checkpoint is due
 
   RunFixture() {
     config.train.epochs = 3;
@@ -47,12 +48,18 @@ struct RunFixture {
                          .validation_batch = 32,
                          .seed = static_cast<std::uint64_t>(config.train.seed)},
                         training, validation, probe);
-    steps_asked = 0;
+    const std::uint64_t trained = probe.trained.size();
+    const auto stops = [this, trained] {
+      const std::uint64_t steps = (probe.trained.size() - trained) /
+                                  static_cast<std::uint64_t>(config.train.global_batch);
+      if (on_step) on_step(steps);
+      return steps >= stop_after_steps || probe.validated.size() >= stop_after_validated;
+    };
     return RunTraining(config,
                        {.engine = engine,
                         .communicator = communicator,
                         .feeds = source,
-                        .stop_requested = [this] { return ++steps_asked >= stop_after_steps; },
+                        .stop_requested = stops,
                         .now_ns = [this] { return clock_ns += 1000; },
                         .print = [this](const std::string& line) { printed.push_back(line); }});
   }

@@ -66,13 +66,12 @@ class ScriptedEngine final : public Engine {
     return {};
   }
 
-  Status Load(const Checkpoint& checkpoint) override {
-    const CheckpointTensor* const tensor = checkpoint.Find("state");
-    if (tensor == nullptr || tensor->bytes.size() != sizeof(state_)) {
+  Status Load(const CheckpointReader& checkpoint) override {
+    const TensorEntry* const entry = checkpoint.Find("state");
+    if (entry == nullptr || entry->end - entry->begin != sizeof(state_)) {
       return Error(ErrorCode::kFailedPrecondition, "not a scripted checkpoint");
     }
-    std::memcpy(&state_, tensor->bytes.data(), sizeof(state_));
-    return {};
+    return checkpoint.Read("state", std::as_writable_bytes(std::span(&state_, 1)));
   }
 
   Result<std::uint64_t> Digest() override {

@@ -1,0 +1,20 @@
+// Metric: what an evaluation is judged by.
+#pragma once
+
+#include <string_view>
+
+namespace forebay::train {
+
+struct Metric {
+  std::string_view name = "accuracy";  // a literal; how files and lines call it
+  bool higher_is_better = true;
+
+  bool Better(double value, double than) const {
+    return higher_is_better ? value > than : value < than;
+  }
+  bool Reaches(double value, double target) const {
+    return higher_is_better ? value >= target : value <= target;
+  }
+};
+
+}  // namespace forebay::train
