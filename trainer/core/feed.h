@@ -14,12 +14,13 @@
 
 namespace forebay::train {
 
-// Borrowed elements of one field of a batch, row major, contiguous.
+// Borrowed elements of one field of a batch, row major, each sample's contiguous.
 struct FeedTensor {
   const std::byte* data = nullptr;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of all samples
   Dtype dtype = Dtype::kU8;
   std::vector<std::uint64_t> shape;  // {samples, ...}
+  std::uint64_t sample_stride = 0;   // bytes from one to the next, whole elements; 0: no gaps
 };
 
 // What a rank's place in the layout asks of its feeds. Streams have as many ranks as there are

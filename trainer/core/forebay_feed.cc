@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/batch.h"
 #include "client/batch_stream.h"
@@ -29,16 +31,59 @@ Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
                     .shape = std::move(view.shape)};
 }
 
+// The part of the transform hook's results that is `augmentation`'s.
+FeedTensor TransformedTensor(const Batch& batch, const FeedTransform& transform,
+                             const Augmentation& augmentation, std::uint64_t offset) {
+  FeedTensor tensor;
+  tensor.data = batch.transformed().data() + offset;
+  tensor.bytes = batch.sample_count() * augmentation.output_bytes();
+  tensor.dtype = augmentation.dtype();
+  if (augmentation.output_bytes() != transform.sample_bytes) {
+    tensor.sample_stride = transform.sample_bytes;
+  }
+  tensor.shape = augmentation.shape();
+  tensor.shape.insert(tensor.shape.begin(), batch.sample_count());
+  return tensor;
+}
+
+// One field of a sample, in one piece, through `augmentation`.
+Status Transformed(const TransformInput& sample, const std::string& field,
+                   const Augmentation& augmentation, std::span<std::byte> output) {
+  FOREBAY_ASSIGN(const TensorView view, sample.batch.Tensor(field));
+  const std::uint64_t bytes = augmentation.input_bytes();
+  if (view.bytes != bytes * sample.batch.sample_count()) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("field {}: a sample of another size came than the data set says",
+                             field));
+  }
+  augmentation.Apply(std::span(view.data + sample.index * bytes, bytes), sample.seed, output);
+  return {};
+}
+
+Transform HookOf(FeedTransform transform) {
+  return [transform = std::move(transform)](const TransformInput& sample) -> Status {
+    if (transform.input) {
+      FOREBAY_TRY(Transformed(sample, transform.input_field, *transform.input,
+                              sample.output.first(transform.input->output_bytes())));
+    }
+    if (transform.target) {
+      FOREBAY_TRY(Transformed(
+          sample, transform.target_field, *transform.target,
+          sample.output.subspan(transform.target_offset, transform.target->output_bytes())));
+    }
+    return {};
+  };
+}
+
 class ForebayFeed final : public Feed {
  public:
-  // An empty field is not asked for.
+  // A field without a name is not asked for.
   ForebayFeed(std::shared_ptr<Client> client, std::unique_ptr<BatchStream> stream,
-              std::uint64_t global_batch, std::string input_field, std::string target_field)
+              std::uint64_t global_batch, FeedTransform transform)
       : client_(std::move(client)),
         stream_(std::move(stream)),
         global_batch_(global_batch),
-        input_field_(std::move(input_field)),
-        target_field_(std::move(target_field)) {}
+        transform_(std::move(transform)) {}
 
   Result<std::optional<FeedBatch>> Next() override {
     Result<std::optional<Batch>> next = stream_->Next();
@@ -52,12 +97,7 @@ class ForebayFeed final : public Feed {
     delivered.epoch = batch.epoch().value();
     delivered.step = batch.step().value();
     delivered.sample_count = batch.sample_count();
-    if (delivered.sample_count > 0 && !input_field_.empty()) {
-      FOREBAY_ASSIGN(delivered.input, ToFeedTensor(batch, input_field_));
-    }
-    if (delivered.sample_count > 0 && !target_field_.empty()) {
-      FOREBAY_ASSIGN(delivered.target, ToFeedTensor(batch, target_field_));
-    }
+    if (delivered.sample_count > 0) FOREBAY_TRY(Fill(batch, delivered));
     const auto token = batch.token().Encode();
     delivered.token.assign(token.begin(), token.end());
     delivered.hold = batch.hold();
@@ -70,6 +110,21 @@ class ForebayFeed final : public Feed {
   Status Finish() override { return stream_->Finish(); }
 
  private:
+  Status Fill(const Batch& batch, FeedBatch& delivered) const {
+    const FeedTransform& plan = transform_;
+    if (plan.input) {
+      delivered.input = TransformedTensor(batch, plan, *plan.input, 0);
+    } else if (!plan.input_field.empty()) {
+      FOREBAY_ASSIGN(delivered.input, ToFeedTensor(batch, plan.input_field));
+    }
+    if (plan.target) {
+      delivered.target = TransformedTensor(batch, plan, *plan.target, plan.target_offset);
+    } else if (!plan.target_field.empty()) {
+      FOREBAY_ASSIGN(delivered.target, ToFeedTensor(batch, plan.target_field));
+    }
+    return {};
+  }
+
   static bool IsTransient(const Result<std::optional<Batch>>& next) {
     return !next.has_value() && (next.error().code() == ErrorCode::kUnavailable ||
                                  next.error().code() == ErrorCode::kDeadlineExceeded);
@@ -78,11 +133,46 @@ class ForebayFeed final : public Feed {
   std::shared_ptr<Client> client_;
   std::unique_ptr<BatchStream> stream_;
   std::uint64_t global_batch_;
-  std::string input_field_;
-  std::string target_field_;
+  FeedTransform transform_;
 };
 
+Result<FieldSpec> FieldOf(std::span<const FieldSpec> fields, const std::string& name) {
+  for (const FieldSpec& field : fields) {
+    if (field.name == name) return field;
+  }
+  return Error(ErrorCode::kNotFound, fmt::format("no field {}", name));
+}
+
 }  // namespace
+
+Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedShare& share,
+                                        std::span<const FieldSpec> fields,
+                                        Augmentation::Use use) {
+  constexpr std::uint64_t kAlignment = 8;  // of any element
+  FeedTransform transform;
+  if (share.input) transform.input_field = config.data.input_field;
+  if (share.target) transform.target_field = config.data.target_field;
+  if (!Augmentation::IsAskedFor(config.augmentation)) return transform;
+  FOREBAY_ASSIGN(const FieldSpec input, FieldOf(fields, config.data.input_field));
+  if (share.input) {
+    FOREBAY_ASSIGN(transform.input, Augmentation::OfInput(config.augmentation, input, use));
+  }
+  if (share.target) {
+    FOREBAY_ASSIGN(const FieldSpec target, FieldOf(fields, config.data.target_field));
+    FOREBAY_ASSIGN(transform.target,
+                   Augmentation::OfTarget(config.augmentation, input, target, use));
+  }
+  const auto aligned = [](std::uint64_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  if (transform.input) transform.sample_bytes = transform.input->output_bytes();
+  if (transform.target) {
+    transform.target_offset = aligned(transform.sample_bytes);
+    transform.sample_bytes = transform.target_offset + transform.target->output_bytes();
+    if (transform.input) transform.sample_bytes = aligned(transform.sample_bytes);
+  }
+  return transform;
+}
 
 Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const FeedPosition& from) {
   StreamOptions options;
@@ -154,27 +244,53 @@ Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedShare& share
   // A sample counts as consumed where its input is: targets go with it.
   if (!share.input) options.delivery_log.clear();
   if (!options.delivery_log.empty()) options.delivery_log += fmt::format(".{}", rank_);
-  return Open(share, std::move(options));
+  return Open(share, std::move(options), Augmentation::Use::kTraining);
 }
 
 Result<std::unique_ptr<Feed>> ForebaySource::OpenValidation(const FeedShare& share,
                                                             std::uint32_t epochs) {
   FOREBAY_ASSIGN(StreamOptions options, ValidationStreamOptions(config_, share.replicas));
   options.epochs = epochs;
-  return Open(share, std::move(options));
+  return Open(share, std::move(options), Augmentation::Use::kEvaluation);
 }
 
-Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share,
-                                                  StreamOptions options) {
+// A hook must be there before its stream is open. To open another one waits for the catalogue,
+// which knows the fields.
+Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) {
+  StreamOptions options;
+  options.dataset = of.dataset;
+  options.selection = of.selection;
+  options.stream_name = "fields";
+  options.mode = OrderMode::kSequential;
+  options.prefetch_depth = 1;
+  Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
+  if (!stream.has_value()) {
+    return stream.error().WithContext(fmt::format("data set {}", options.dataset));
+  }
+  const std::span<const FieldSpec> fields = (*stream)->fields();
+  return std::vector<FieldSpec>(fields.begin(), fields.end());
+}
+
+Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, StreamOptions options,
+                                                  Augmentation::Use use) {
   options.ranks = share.replicas;
   options.rank = share.replica;
+  std::vector<FieldSpec> fields;
+  if (Augmentation::IsAskedFor(config_.augmentation)) {
+    FOREBAY_ASSIGN(fields, FieldsOf(options));
+  }
+  FOREBAY_ASSIGN(FeedTransform transform, MakeFeedTransform(config_, share, fields, use));
+  if (transform.any()) {
+    options.transform = HookOf(transform);
+    options.transform_bytes = transform.sample_bytes;
+    options.transform_threads = static_cast<std::uint32_t>(config_.augmentation.threads);
+  }
   Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
   if (!stream.has_value()) {
     return stream.error().WithContext(fmt::format("data set {}", options.dataset));
   }
   return std::unique_ptr<Feed>(std::make_unique<ForebayFeed>(
-      client_, *std::move(stream), options.global_batch,
-      share.input ? config_.data.input_field : "", share.target ? config_.data.target_field : ""));
+      client_, *std::move(stream), options.global_batch, std::move(transform)));
 }
 
 }  // namespace forebay::train

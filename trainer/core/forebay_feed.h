@@ -3,8 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "client/client.h"
+#include "trainer/core/augmentation.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/train_config.h"
 
@@ -26,12 +31,32 @@ class ForebaySource final : public FeedSource {
 
  private:
   ForebaySource(const TrainConfig& config, std::uint32_t rank) : config_(config), rank_(rank) {}
-  Result<std::unique_ptr<Feed>> Open(const FeedShare& share, StreamOptions options);
+  Result<std::vector<FieldSpec>> FieldsOf(const StreamOptions& of);
+  Result<std::unique_ptr<Feed>> Open(const FeedShare& share, StreamOptions options,
+                                     Augmentation::Use use);
 
   TrainConfig config_;
   std::uint32_t rank_;
   std::shared_ptr<Client> client_;  // feeds keep it alive
 };
+
+// What the transform hook of a rank's stream does, and where its results lie: of each sample the
+// input's, then the target's, each behind its offset. Either may be absent.
+struct FeedTransform {
+  std::string input_field;
+  std::string target_field;
+  std::optional<Augmentation> input;
+  std::optional<Augmentation> target;
+  std::uint64_t target_offset = 0;
+  std::uint64_t sample_bytes = 0;
+
+  bool any() const { return input || target; }
+};
+
+// kInvalidArgument where the configuration does not fit the data set's fields.
+Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedShare& share,
+                                        std::span<const FieldSpec> fields,
+                                        Augmentation::Use use);
 
 // The training stream's options at `from`; apart from Connect so that it is testable without a
 // daemon. kFailedPrecondition where the token does not belong to that place.

@@ -83,6 +83,31 @@ TEST(ForebayFeed, ValidationCoversEverySampleOnAnyNumberOfRanks) {
   EXPECT_EQ(three->global_batch, 501U);
 }
 
+TEST(ForebayFeed, HookWritesWhatTheShareAsksFor) {
+  const auto field = [](const char* name, std::vector<std::uint64_t> shape) {
+    return FieldSpec{.name = name, .dtype = Dtype::kU8, .source = FieldSource::kExtent,
+                     .big_endian = false, .shape = std::move(shape)};
+  };
+  const std::vector<FieldSpec> fields = {field("images", {9, 9}), field("labels", {1, 9, 9})};
+  TrainConfig config;
+  const auto plan = [&](bool input, bool target) {
+    return MakeFeedTransform(config, {.input = input, .target = target}, fields,
+                             Augmentation::Use::kTraining)
+        .value();
+  };
+  EXPECT_FALSE(plan(true, true).any());
+  config.augmentation.crop = "5x5";
+  const FeedTransform both = plan(true, true);
+  EXPECT_EQ(both.target_offset, 32U);
+  EXPECT_EQ(both.sample_bytes, 64U);
+  EXPECT_EQ(plan(true, false).sample_bytes, 25U);
+  EXPECT_EQ(plan(false, true).sample_bytes, 25U);
+  EXPECT_EQ(plan(false, true).target_offset, 0U);
+  EXPECT_TRUE(plan(false, true).input_field.empty());
+  config.data.target_field = "none";
+  EXPECT_FALSE(MakeFeedTransform(config, {}, fields, Augmentation::Use::kTraining).has_value());
+}
+
 TEST(ForebayFeed, NoDaemonIsATypedError) {
   TrainConfig config;
   config.data.address = "unix:/nonexistent/forebayd.sock";

@@ -5,8 +5,9 @@
 
 namespace forebay::train {
 
+// Accuracy of the first guess, where a model's loss says nothing else.
 struct Metric {
-  std::string_view name = "accuracy";  // a literal; how files and lines call it
+  std::string_view name = "accuracy";  // a literal; what files and lines call it
   bool higher_is_better = true;
 
   bool Better(double value, double than) const {

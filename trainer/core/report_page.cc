@@ -21,7 +21,7 @@ constexpr std::size_t kPointsMax = 240;
 constexpr std::size_t kBarsMax = 32;
 constexpr const char* kUsage =
     "forebay-train report FOLDER [-o FILE]\n"
-    "Draws what a run left in its folder of metrics (--metrics-dir): loss, accuracy, samples/s,\n"
+    "Draws what a run left in its folder of metrics (--metrics-dir): loss, evaluations, rates,\n"
     "where the time of its ranks went, and memory. FILE ends in .html or .svg; without it the\n"
     "report is FOLDER/report.html.\n";
 
@@ -78,11 +78,11 @@ void AddCurves(const RunRecord& run, SvgPage& page) {
     rate.points.emplace_back(x, figures.learning_rate);
   }
   PlotLine evaluated{.name = "evaluation", .points = {}};
-  PlotLine accuracy;
+  PlotLine score;
   for (const RecordedEvaluation& evaluation : run.evaluations) {
     const auto x = static_cast<double>(evaluation.global_step);
     evaluated.points.emplace_back(x, evaluation.loss);
-    accuracy.points.emplace_back(x, evaluation.accuracy);
+    score.points.emplace_back(x, evaluation.score);
   }
   if (!run.steps.empty()) {
     std::vector<PlotLine> losses = {Thinned(std::move(loss))};
@@ -90,7 +90,8 @@ void AddCurves(const RunRecord& run, SvgPage& page) {
     page.AddLines("loss", "step", losses);
     page.AddLines("learning rate", "step", {Thinned(std::move(rate))});
   }
-  if (!accuracy.points.empty()) page.AddLines("accuracy of evaluations", "step", {accuracy}, true);
+  if (score.points.empty()) return;
+  page.AddLines(run.evaluations.front().metric + " of evaluations", "step", {score}, true);
 }
 
 void AddRates(const RunRecord& run, SvgPage& page) {

@@ -78,8 +78,8 @@ void Train(const std::filesystem::path& folder, std::uint64_t steps) {
                     .has_value());
   }
   EvaluationFigures figures;
-  figures.accuracy = 0.875;
-  ASSERT_TRUE(curve->Evaluation(figures).has_value());
+  figures.score = 0.875;
+  ASSERT_TRUE(curve->Evaluation({}, figures).has_value());
   TrainingReport report;
   report.samples = 64 * steps;
   report.weights_digest = 0xabcd;

@@ -70,8 +70,12 @@ void TakeRunRecord(const Json& record, RunRecord& run) {
         .loss = NumberOf(record, "loss", kNan),
         .learning_rate = NumberOf(record, "learning_rate", kNan)};
   } else if (event == "evaluation") {
+    const auto named = record.find("metric");
+    const bool has_name = named != record.end() && named->is_string();
+    const std::string metric = has_name ? named->get<std::string>() : "accuracy";
     run.evaluations.push_back({.global_step = run.steps.empty() ? 0 : run.steps.rbegin()->first + 1,
-                               .accuracy = NumberOf(record, "accuracy", kNan),
+                               .metric = metric,
+                               .score = NumberOf(record, metric.c_str(), kNan),
                                .loss = NumberOf(record, "loss", kNan)});
   } else if (event == "resumed") {
     // What had been trained beyond the checkpoint is trained again.

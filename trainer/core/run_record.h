@@ -21,7 +21,8 @@ struct RecordedStep {
 
 struct RecordedEvaluation {
   std::uint64_t global_step = 0;  // steps that had been made
-  double accuracy = 0;
+  std::string metric = {};  // what the score is of
+  double score = 0;
   double loss = 0;
 };
 

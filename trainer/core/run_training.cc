@@ -147,6 +147,7 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   options.skips_not_finite = train.nan_policy == "skip";
   options.saves = !config.checkpoint.checkpoint_dir.empty();
   options.evaluate_every_epochs = ToU32(config.evaluation.evaluate_every_epochs);
+  if (config.evaluation.target != 0) options.target = config.evaluation.target;
   options.checkpoint_every_steps = ToU64(config.checkpoint.checkpoint_every_steps);
   options.checkpoint_every_ns =
       static_cast<std::uint64_t>(config.checkpoint.checkpoint_every_minutes * kNsPerMinute);

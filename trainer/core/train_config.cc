@@ -158,6 +158,24 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
   };
 }
 
+std::vector<ConfigKey> AugmentationKeys(AugmentationConfig& augmentation) {
+  return {
+      {"augmentation.crop", &augmentation.crop,
+       "HxW or DxHxW that is cut out of each input at random, in evaluations from the middle; "
+       "targets of the inputs' size go with them; empty: all",
+       0, 0, {}},
+      {"augmentation.padding", &augmentation.padding, "zeros on every side, before the cut", 0,
+       65'536, {}},
+      {"augmentation.flip", &augmentation.flip,
+       "axes that are mirrored at random, such as w, hw or dhw", 0, 0, {}},
+      {"augmentation.channel_means", &augmentation.channel_means,
+       "of the inputs' channels, scaled to 0 to 1, in place of model.input_mean", 0, 0, {}},
+      {"augmentation.channel_stddevs", &augmentation.channel_stddevs, "likewise", 0, 0, {}},
+      {"augmentation.augmentation_threads", &augmentation.threads,
+       "that cut and flip, beside the arithmetic", 1, 256, {}},
+  };
+}
+
 std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
   return {
       {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
@@ -220,6 +238,10 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
        "epochs between evaluations; 0: never", 0, 1e6, {}},
       {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
        "samples per evaluation step over all ranks", 1, kBatchMax, {}},
+      {"evaluation.target", &evaluation.target,
+       "an evaluation whose metric (accuracy, Dice, mean absolute error: the loss decides) is as "
+       "good as this ends the run; 0: none",
+       0, 1e9, {}},
       {"checkpoint.checkpoint_dir", &checkpoint.checkpoint_dir,
        "folder of checkpoints; empty: none are written", 0, 0, {}},
       {"checkpoint.checkpoint_every_steps", &checkpoint.checkpoint_every_steps,
@@ -280,7 +302,8 @@ std::string ConfigKey::Flag() const {
 std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
   std::vector<ConfigKey> keys = InputKeys(config);
   for (const std::vector<ConfigKey>& more :
-       {TrainKeys(config.train), LayoutKeys(config.layout), RunKeys(config)}) {
+       {AugmentationKeys(config.augmentation), TrainKeys(config.train),
+        LayoutKeys(config.layout), RunKeys(config)}) {
     keys.insert(keys.end(), more.begin(), more.end());
   }
   return keys;

@@ -40,6 +40,15 @@ struct ModelConfig {
   double input_stddev = 0.3530;
 };
 
+struct AugmentationConfig {
+  std::string crop;  // "24x24" or "96x96x96": what is cut out of a sample; empty: all of it
+  std::int64_t padding = 0;  // zeros on every side, before the cut
+  std::string flip;          // axes that are mirrored at random: "w", "hw", "dhw"
+  std::string channel_means;    // "0.485,0.456,0.406"; in place of model.input_mean
+  std::string channel_stddevs;
+  std::int64_t threads = 1;     // of the client, beside those of the arithmetic
+};
+
 struct OptimiserConfig {
   std::int64_t epochs = 3;
   std::int64_t global_batch = 64;
@@ -74,6 +83,7 @@ struct LayoutConfig {
 struct EvaluationConfig {
   std::int64_t evaluate_every_epochs = 1;  // 0: never
   std::int64_t evaluation_batch = 500;     // global, over all ranks
+  double target = 0;                       // of the metric; 0: none
 };
 
 struct CheckpointConfig {
@@ -104,6 +114,7 @@ struct RunConfig {
 
 struct TrainConfig {
   DataConfig data;
+  AugmentationConfig augmentation;
   ModelConfig model;
   OptimiserConfig train;
   LayoutConfig layout;

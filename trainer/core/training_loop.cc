@@ -42,6 +42,7 @@ TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
     options_.learning_rate.decay_steps.push_back(epochs * steps_per_epoch_);
   }
   report_.ranks = parts_.communicator.size();
+  report_.metric = parts_.engine.metric();
 }
 
 Status TrainingLoop::Resume(const CheckpointReader& stored) {
@@ -74,35 +75,36 @@ Result<TrainingReport> TrainingLoop::Run() {
   FOREBAY_TRY(parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
   saved_ns_ = started;
-  bool stopped = false;
-  if (evaluation_pending_ && epoch_ > 0) {
-    FOREBAY_ASSIGN(stopped, Evaluate(epoch_ - 1));
-  }
-  while (!stopped && parts_.feeds.trains() && epoch_ < options_.epochs) {
+  if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
+  while (!stopped_ && !TargetReached() && parts_.feeds.trains() && epoch_ < options_.epochs) {
     FOREBAY_TRY(Relayout());
     FOREBAY_ASSIGN(const StepEnd end, Step());
-    stopped = end.stop;
     if (end.epoch_done) FOREBAY_TRY(EndEpoch());
     if (end.epoch_done && EvaluationDue(epoch_ - 1)) {
       // A batch system that ends the job leaves no time for an evaluation; the next run makes
       // it up.
-      evaluation_pending_ = stopped;
-      if (!stopped) {
-        FOREBAY_ASSIGN(stopped, Evaluate(epoch_ - 1));
-      }
+      evaluation_pending_ = stopped_;
+      if (!stopped_) FOREBAY_TRY(Evaluate(epoch_ - 1));
     }
     const std::uint64_t every = options_.checkpoint_every_steps;
     const bool due = end.checkpoint_due || (every != 0 && global_step_ % every == 0);
-    if (due && !stopped) FOREBAY_TRY(Save(parts_.checkpoints));
+    if (due && !stopped_) FOREBAY_TRY(Save(parts_.checkpoints));
+  }
+  report_.target_reached = TargetReached();
+  if (report_.target_reached && leads()) {
+    parts_.print(fmt::format("{} {:.4f} after epoch {} reaches evaluation.target = {}",
+                             report_.metric.name, best_->value, best_->epoch + 1,
+                             *options_.target));
   }
   FOREBAY_TRY(SaveLast());
-  if (!stopped) FOREBAY_TRY(parts_.feeds.Finish());
+  // A feed that is left before its end has nothing to check.
+  if (!stopped_ && epoch_ >= options_.epochs) FOREBAY_TRY(parts_.feeds.Finish());
   FOREBAY_TRY(parts_.engine.Finish());
   FOREBAY_ASSIGN(report_.rank_totals, parts_.meter.Finish());
   FOREBAY_ASSIGN(report_.weights_digest, parts_.engine.Digest());
   report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
-  report_.completed = !stopped;
+  report_.completed = !stopped_;
   return report_;
 }
 
@@ -210,9 +212,8 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   FOREBAY_TRY(parts_.metrics.Step(figures));
   FOREBAY_TRY(Meter(figures, outcome.samples, received - asked, done - asked));
   FOREBAY_TRY(Progress(figures, received - asked, done - asked));
-  StepEnd end{.stop = agreed.stop,
-              .epoch_done = step_ == steps_per_epoch_,
-              .checkpoint_due = agreed.checkpoint_due};
+  stopped_ = agreed.stop;
+  StepEnd end{.epoch_done = step_ == steps_per_epoch_, .checkpoint_due = agreed.checkpoint_due};
   if (end.epoch_done) {
     ++epoch_;
     step_ = 0;
@@ -287,16 +288,16 @@ Result<bool> TrainingLoop::SumUp(std::array<double, 3>& sums) {
   return true;
 }
 
-// True where a signal stopped it: the next run makes it up.
-Result<bool> TrainingLoop::Evaluate(std::uint32_t epoch) {
+Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   evaluation_pending_ = false;
-  if (!parts_.feeds.evaluates()) return false;
+  if (!parts_.feeds.evaluates()) return {};
   const std::uint64_t started = parts_.now_ns();
   std::array<double, 3> sums = {0, 0, 0};
   FOREBAY_ASSIGN(const bool whole, SumUp(sums));
   if (!whole) {
-    evaluation_pending_ = true;
-    return true;
+    evaluation_pending_ = true;  // the next run makes it up
+    stopped_ = true;
+    return {};
   }
   EvaluationFigures figures;
   figures.epoch = epoch;
@@ -307,32 +308,39 @@ Result<bool> TrainingLoop::Evaluate(std::uint32_t epoch) {
                                                    figures.samples, due));
   }
   figures.loss = sums[0] / sums[2];
-  figures.accuracy = sums[1] / sums[2];
+  figures.score = sums[1] / sums[2];
   figures.seconds = static_cast<double>(parts_.now_ns() - started) * 1e-9;
   if (leads()) {
-    parts_.print(fmt::format(
-        "epoch {}/{} test accuracy {:.4f}  loss {:.4f}  {} samples in {:.1f} s", epoch + 1,
-        options_.epochs, figures.accuracy, figures.loss, figures.samples, figures.seconds));
+    parts_.print(fmt::format("epoch {}/{} test {} {:.4f}  loss {:.4f}  {} samples in {:.1f} s",
+                             epoch + 1, options_.epochs, report_.metric.name, figures.score,
+                             figures.loss, figures.samples, figures.seconds));
   }
   report_.evaluations.push_back(figures);
-  FOREBAY_TRY(parts_.metrics.Evaluation(figures));
-  FOREBAY_TRY(MarkBest(figures));
-  return false;
+  FOREBAY_TRY(parts_.metrics.Evaluation(report_.metric, figures));
+  return MarkBest(figures);
 }
 
 Status TrainingLoop::MarkBest(const EvaluationFigures& figures) {
-  const Metric metric = parts_.engine.metric();
-  const double value = figures.accuracy;
-  if (best_ && !metric.Better(value, best_->value)) return {};
+  const Metric& metric = report_.metric;
+  if (!std::isfinite(figures.score)) return {};
+  const bool comparable = best_ && best_->metric == metric.name;
+  if (comparable && !metric.Better(figures.score, best_->value)) return {};
   best_ = BestMark{
-      .metric = std::string(metric.name), .value = value, .epoch = figures.epoch};
+      .metric = std::string(metric.name), .value = figures.score, .epoch = figures.epoch};
   return options_.keeps_best ? Save(parts_.best) : Status();
+}
+
+// Also by an evaluation of the run that is resumed.
+bool TrainingLoop::TargetReached() const {
+  return options_.target && best_ && best_->metric == report_.metric.name &&
+         report_.metric.Reaches(best_->value, *options_.target);
 }
 
 // Begins to write one, behind the one that is under way.
 Status TrainingLoop::Save(const CheckpointPlace& place) {
   if (!options_.saves) return {};
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "checkpoint");
+  const std::uint64_t started = parts_.now_ns();
   FOREBAY_TRY(DrainCheckpoints());
   Checkpoint checkpoint;
   checkpoint.global_step = global_step_;
@@ -347,9 +355,11 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   checkpoint.layout = ToString(parts_.engine.layout());
   FOREBAY_TRY(parts_.engine.Save(checkpoint));
   FOREBAY_TRY(writer_.Begin(std::move(checkpoint), place));
+  const std::uint64_t done = parts_.now_ns();
+  report_.checkpoint_ns += done - started;
   if (place.folder != parts_.checkpoints.folder) return {};
   saved_step_ = global_step_;
-  saved_ns_ = parts_.now_ns();
+  saved_ns_ = done;
   return {};
 }
 

@@ -31,6 +31,7 @@ struct LoopOptions {
   std::vector<std::uint64_t> decay_epochs;
   LayoutPlan layouts;
   std::uint32_t evaluate_every_epochs = 1;    // 0: never; the last epoch counts always
+  std::optional<double> target;               // of the metric: an evaluation that reaches it ends
   std::uint64_t checkpoint_every_steps = 0;   // 0: at the end and when stopped
   std::uint64_t checkpoint_every_ns = 0;      // likewise; both may be given
   std::uint64_t log_every_steps = 100;
@@ -78,7 +79,6 @@ class TrainingLoop {
 
  private:
   struct StepEnd {
-    bool stop = false;
     bool epoch_done = false;
     bool checkpoint_due = false;  // by the clock
   };
@@ -107,9 +107,10 @@ class TrainingLoop {
                std::uint64_t step_ns);
   Status Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
-  Result<bool> Evaluate(std::uint32_t epoch);
+  Status Evaluate(std::uint32_t epoch);
   Result<bool> SumUp(std::array<double, 3>& sums);
   Status MarkBest(const EvaluationFigures& figures);
+  bool TargetReached() const;
   Status Save(const CheckpointPlace& place);
   Status SaveLast();
   Status DrainCheckpoints();
@@ -124,6 +125,7 @@ class TrainingLoop {
   std::uint32_t epoch_ = 0;   // of the next step
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
+  bool stopped_ = false;  // by a signal or the wall-time limit
   std::vector<std::byte> token_;
   std::optional<BestMark> best_;
   CheckpointWriter writer_;

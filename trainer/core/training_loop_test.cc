@@ -227,6 +227,41 @@ TEST(TrainingLoop, BestEvaluationIsKeptApart) {
   EXPECT_EQ(last->state.best, best->state.best);
 }
 
+TEST(TrainingLoop, TargetEndsTheRunAndStaysReached) {
+  RunFixture run;
+  run.config.evaluation.target = 0.01;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_TRUE(report->completed);
+  EXPECT_TRUE(report->target_reached);
+  EXPECT_EQ(report->steps, 10U);
+  EXPECT_THAT(report->checkpoint, HasSubstr("step-000000000010"));
+  EXPECT_THAT(run.printed, Contains(HasSubstr("reaches evaluation.target = 0.01")));
+  run.config.checkpoint.resume = "auto";
+  const auto again = run.Run(engine);
+  ASSERT_TRUE(again.has_value()) << again.error().ToString();
+  EXPECT_TRUE(again->target_reached);
+  EXPECT_EQ(again->steps, 0U);
+  run.config.evaluation.target = 0.9;  // out of reach: the run goes on
+  const auto on = run.Run(engine);
+  ASSERT_TRUE(on.has_value()) << on.error().ToString();
+  EXPECT_FALSE(on->target_reached);
+  EXPECT_EQ(on->steps, 20U);
+}
+
+TEST(TrainingLoop, LowerIsBetterWhereTheMetricSaysSo) {
+  RunFixture run;
+  run.config.evaluation.target = 0.9;
+  ScriptedEngine engine;
+  engine.judged_by = {.name = "mae", .higher_is_better = false};
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_TRUE(report->target_reached);
+  EXPECT_EQ(report->steps, 10U);
+  EXPECT_THAT(run.printed, Contains(HasSubstr("epoch 1/3 test mae 0.")));
+}
+
 TEST(TrainingLoop, SignalEndsAnEvaluationWhichTheNextRunMakesUp) {
   RunFixture run;
   run.stop_after_validated = 32;

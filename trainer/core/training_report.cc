@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -18,18 +17,20 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double BestAccuracy(const TrainingReport& report) {
-  double best = 0;
+// Of at least one evaluation.
+double BestScore(const TrainingReport& report) {
+  double best = report.evaluations.front().score;
   for (const EvaluationFigures& figures : report.evaluations) {
-    best = std::max(best, figures.accuracy);
+    if (report.metric.Better(figures.score, best)) best = figures.score;
   }
   return best;
 }
 
-Json ToJson(const EvaluationFigures& figures) {
+Json ToJson(const Metric& metric, const EvaluationFigures& figures) {
   return {{"epoch", figures.epoch},
           {"samples", figures.samples},
-          {"accuracy", figures.accuracy},
+          {"metric", metric.name},
+          {std::string(metric.name), figures.score},
           {"loss", figures.loss},
           {"seconds", figures.seconds}};
 }
@@ -76,8 +77,9 @@ std::string ClosingTable(const TrainingReport& report) {
   row("last training loss", fmt::format("{:.4f}", report.last_loss));
   if (!report.evaluations.empty()) {
     const EvaluationFigures& last = report.evaluations.back();
-    row("test accuracy", fmt::format("{:.4f}", last.accuracy));
+    row(fmt::format("test {}", report.metric.name), fmt::format("{:.4f}", last.score));
     row("  samples evaluated", fmt::format("{}", last.samples));
+    if (report.target_reached) row("  target", "reached");
   }
   row("ranks x threads", fmt::format("{} x {}", report.ranks, report.threads));
   row("replicas x stages",
@@ -89,6 +91,9 @@ std::string ClosingTable(const TrainingReport& report) {
     table += fmt::format("  {:<28}{:>14.1f} %\n", "bubble", 100 * BubbleOf(report.rank_totals));
     table += RankTable(report.rank_totals);
   }
+  if (report.checkpoint_ns > 0) {
+    row("stood still for checkpoints", fmt::format("{:.2f} s", Seconds(report.checkpoint_ns)));
+  }
   if (!report.checkpoint.empty()) table += "  checkpoint  " + report.checkpoint + "\n";
   return table;
 }
@@ -96,7 +101,7 @@ std::string ClosingTable(const TrainingReport& report) {
 std::string SummaryJson(const TrainingReport& report) {
   Json evaluations = Json::array();
   for (const EvaluationFigures& figures : report.evaluations) {
-    evaluations.push_back(ToJson(figures));
+    evaluations.push_back(ToJson(report.metric, figures));
   }
   Json ranks = Json::array();
   for (const RankTotals& totals : report.rank_totals) ranks.push_back(ToJson(totals));
@@ -114,8 +119,10 @@ std::string SummaryJson(const TrainingReport& report) {
       {"train_s", Seconds(report.train_ns)},
       {"wait_s", Seconds(report.wait_ns)},
       {"last_loss", report.last_loss},
-      {"test_accuracy", nullptr},
-      {"best_test_accuracy", nullptr},
+      {"metric", report.metric.name},
+      {fmt::format("test_{}", report.metric.name), nullptr},
+      {fmt::format("best_test_{}", report.metric.name), nullptr},
+      {"target_reached", report.target_reached},
       {"evaluations", std::move(evaluations)},
       {"ranks", report.ranks},
       {"threads", report.threads},
@@ -126,12 +133,13 @@ std::string SummaryJson(const TrainingReport& report) {
       {"weights_digest", fmt::format("{:016x}", report.weights_digest)},
       {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
       {"checkpoint", report.checkpoint},
+      {"checkpoint_s", Seconds(report.checkpoint_ns)},
       {"bubble", BubbleOf(report.rank_totals)},
       {"rank_totals", std::move(ranks)},
   };
   if (!report.evaluations.empty()) {
-    summary["test_accuracy"] = report.evaluations.back().accuracy;
-    summary["best_test_accuracy"] = BestAccuracy(report);
+    summary[fmt::format("test_{}", report.metric.name)] = report.evaluations.back().score;
+    summary[fmt::format("best_test_{}", report.metric.name)] = BestScore(report);
   }
   // Losses may be NaN in a summary of a failed run, and paths may be no UTF-8.
   return summary.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -169,10 +177,10 @@ Status MetricsFile::Step(const StepFigures& figures) {
                   .dump());
 }
 
-Status MetricsFile::Evaluation(const EvaluationFigures& figures) {
+Status MetricsFile::Evaluation(const Metric& metric, const EvaluationFigures& figures) {
   if (file_ == nullptr) return {};
   Json line = {{"event", "evaluation"}};
-  line.update(ToJson(figures));
+  line.update(ToJson(metric, figures));
   return Line(line.dump());
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "trainer/core/metric.h"
 #include "trainer/core/step_meter.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -17,7 +18,7 @@ namespace forebay::train {
 struct EvaluationFigures {
   std::uint32_t epoch = 0;
   std::uint64_t samples = 0;
-  double accuracy = 0;  // 0 to 1
+  double score = 0;  // of the run's metric
   double loss = 0;
   double seconds = 0;
 };
@@ -41,8 +42,11 @@ struct TrainingReport {
   std::uint64_t wait_ns = 0;            // of it, blocked in Feed::Next
   std::uint64_t first_wait_ns = 0;      // of the waits, the one for the first batch
   std::uint64_t first_batch_ns = 0;     // opening the feed to the first batch in hand
+  Metric metric;                        // of the evaluations
   std::vector<EvaluationFigures> evaluations;
+  bool target_reached = false;          // evaluation.target, before the last epoch or in it
   std::string checkpoint;               // the last one written; may be empty
+  std::uint64_t checkpoint_ns = 0;      // stood still: copies, waits for the one before
   std::vector<RankTotals> rank_totals;  // by rank
 
   // Blocked in Feed::Next as a part of the loop, in percent.
@@ -76,7 +80,7 @@ class MetricsFile {
   static Result<MetricsFile> Open(const std::string& path, bool append);
 
   Status Step(const StepFigures& figures);
-  Status Evaluation(const EvaluationFigures& figures);
+  Status Evaluation(const Metric& metric, const EvaluationFigures& figures);
   Status Resumed(std::uint64_t global_step);
 
  private:

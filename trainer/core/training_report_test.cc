@@ -31,10 +31,10 @@ TrainingReport Sample() {
   report.first_batch_ns = 3 * kSecond / 2;
   EvaluationFigures figures;
   figures.samples = 100;
-  figures.accuracy = 0.95;
+  figures.score = 0.95;
   report.evaluations.push_back(figures);
   figures.epoch = 1;
-  figures.accuracy = 0.9;
+  figures.score = 0.9;
   report.evaluations.push_back(figures);
   RankTotals rank;
   rank.steps = 10;
@@ -86,6 +86,21 @@ TEST(TrainingReport, SummaryFileIsJson) {
   EXPECT_EQ(summary["bubble"], 0.25);
 }
 
+TEST(TrainingReport, OtherMetricsAreCalledByTheirNames) {
+  TrainingReport report = Sample();
+  report.metric = {.name = "mae", .higher_is_better = false};
+  report.target_reached = true;
+  EXPECT_THAT(ClosingTable(report), HasSubstr("test mae"));
+  const Json summary = Json::parse(SummaryJson(report));
+  EXPECT_EQ(summary["metric"], "mae");
+  EXPECT_EQ(summary["test_mae"], 0.9);
+  EXPECT_EQ(summary["best_test_mae"], 0.9);
+  EXPECT_EQ(summary["evaluations"][0]["mae"], 0.95);
+  EXPECT_EQ(summary["evaluations"][0]["metric"], "mae");
+  EXPECT_EQ(summary["target_reached"], true);
+  EXPECT_FALSE(summary.contains("test_accuracy"));
+}
+
 TEST(TrainingReport, SummaryThatCannotBeWrittenIsAnError) {
   EXPECT_FALSE(WriteSummary("/nonexistent/summary.json", Sample()).has_value());
   EXPECT_FALSE(WriteSummary("/dev/full", Sample()).has_value());
@@ -104,7 +119,7 @@ TEST(MetricsFile, LossesReadBackBitForBit) {
   auto metrics = MetricsFile::Open(path, true);
   ASSERT_TRUE(metrics.has_value());
   ASSERT_TRUE(metrics->Resumed(1).has_value());
-  ASSERT_TRUE(metrics->Evaluation({}).has_value());
+  ASSERT_TRUE(metrics->Evaluation({}, {}).has_value());
   std::ifstream file(path);
   std::string line;
   ASSERT_TRUE(std::getline(file, line));
@@ -119,7 +134,7 @@ TEST(MetricsFile, NoPathWritesNothing) {
   auto metrics = MetricsFile::Open("", false);
   ASSERT_TRUE(metrics.has_value());
   EXPECT_TRUE(metrics->Step({}).has_value());
-  EXPECT_TRUE(metrics->Evaluation({}).has_value());
+  EXPECT_TRUE(metrics->Evaluation({}, {}).has_value());
 }
 
 TEST(MetricsFile, FullDiskIsAnError) {

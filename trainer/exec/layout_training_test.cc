@@ -83,7 +83,7 @@ void ExpectAsAlone(const Result<Trained>& trained) {
   EXPECT_EQ(report.samples, Alone().report.samples);
   ASSERT_EQ(report.evaluations.size(), 2U);
   EXPECT_EQ(report.evaluations[1].samples, 65U);
-  EXPECT_EQ(report.evaluations[1].accuracy, Alone().report.evaluations[1].accuracy);
+  EXPECT_EQ(report.evaluations[1].score, Alone().report.evaluations[1].score);
   EXPECT_NEAR(report.evaluations[1].loss, Alone().report.evaluations[1].loss, 1e-6);
 }
 

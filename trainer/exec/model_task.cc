@@ -41,7 +41,11 @@ Result<torch::Tensor> Borrow(const FeedTensor& view) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("a tensor of {} bytes came with {}", bytes, view.bytes));
   }
-  return torch::from_blob(const_cast<std::byte*>(view.data), shape, type);
+  torch::Tensor dense = torch::from_blob(const_cast<std::byte*>(view.data), shape, type);
+  if (view.sample_stride == 0) return dense;
+  std::vector<std::int64_t> strides(dense.strides().begin(), dense.strides().end());
+  strides.front() = static_cast<std::int64_t>(view.sample_stride / DtypeBytes(view.dtype));
+  return torch::from_blob(const_cast<std::byte*>(view.data), shape, strides, type);
 }
 
 Shape ShapeOf(const Shape& sample, std::uint32_t samples) {
@@ -65,8 +69,10 @@ Status CheckCount(const ModelTask& task, const char* what, const torch::Tensor& 
 
 Result<ModelTask> MakeModelTask(const TrainConfig& config) {
   ModelTask task;
-  task.input_mean = config.model.input_mean;
-  task.input_stddev = config.model.input_stddev;
+  // Inputs that the augmentation normalises come as they are to be.
+  const bool normalised = !config.augmentation.channel_means.empty();
+  task.input_mean = normalised ? 0 : config.model.input_mean;
+  task.input_stddev = normalised ? 1 : config.model.input_stddev;
   const LeNetOptions options{.channels = config.model.channels,
                              .hidden = config.model.hidden,
                              .classes = config.model.classes};

@@ -6,6 +6,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/feed.h"
+#include "trainer/core/metric.h"
 #include "trainer/core/train_config.h"
 #include "trainer/exec/model.h"
 
@@ -13,6 +14,7 @@ namespace forebay::train {
 
 struct ModelTask {
   Model model;
+  Metric metric = {};                      // what the loss's Evaluate adds up
   std::vector<std::int64_t> input_shape;   // of one sample, as the first part takes it
   std::vector<std::int64_t> target_shape;  // of one sample; empty: a class index
   // Inputs of bytes are scaled to [0, 1]; then (x - mean) / stddev.

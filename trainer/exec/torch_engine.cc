@@ -72,6 +72,7 @@ class TorchEngine final : public Engine {
       const std::function<void(const std::string&)>& print);
 
   Layout layout() const override { return trainer_->layout().layout; }
+  Metric metric() const override { return task_.metric; }
   Status Switch(const Layout& layout) override;
 
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {

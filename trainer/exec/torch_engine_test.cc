@@ -57,7 +57,7 @@ TEST_F(TorchEngineTest, LossFallsAndTheBarsAreLearnt) {
   const auto curve = run_.LossCurve();
   EXPECT_GT(curve.at(0), 2.0);  // ln 10, for guessing
   EXPECT_LT(report->last_loss, 0.5);
-  EXPECT_GT(report->evaluations.back().accuracy, 0.9);
+  EXPECT_GT(report->evaluations.back().score, 0.9);
 }
 
 TEST_F(TorchEngineTest, ResumeMidEpochIsBitIdentical) {
