@@ -1,5 +1,6 @@
 """Suite `trainer`: forebay-train's layouts on two CPU cores, one intra-op thread a rank."""
 
+import pathlib
 import statistics
 
 from harness import processes, rows, trainer_comm
@@ -27,6 +28,7 @@ GOALS = {
     "simulator": {f"trainer.c4.step_error.{name}": ("%", Goal(10, **AT_MOST))
                   for name in ("pp2_1f1b", "pp2_gpipe", "dp2")},
     "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
+    "kills": {"trainer.c11.kills_survived": ("cycles", Goal(50))},
 }
 
 
@@ -34,12 +36,14 @@ class Trainer:
     def __init__(self, sheet, binaries, _data_folder, quick):
         self.sheet = sheet
         self.binaries = binaries
+        self.quick = quick
         self.rounds = 3 if quick else 7
         self._runs = None
 
     def rows(self):
         methods = {"digest": self.digest, "pipeline": self.pipeline,
-                   "simulator": self.simulator, "messages": self.messages}
+                   "simulator": self.simulator, "messages": self.messages,
+                   "kills": self.kills}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
         return {**own, **trainer_comm.rows(self)}
 
@@ -100,3 +104,17 @@ class Trainer:
         times = [report["message_ns"]["262144"] / 1e6 for report in self.runs["pp2_1f1b"]]
         self.add("messages", "trainer.c6.message_p50", times,
                  note="256 KiB between two ranks, half a round trip, nothing else under way")
+
+    def kill_cycles(self, cycles):
+        program = (pathlib.Path(__file__).parents[2] / "tests" / "integration"
+                   / "train_kill_cycles.py")
+        return processes.run_json(["python3", program, self.binaries.find("forebay-train"),
+                                   self.binaries.find("forebayd"), "--cycles", cycles,
+                                   "--augment"], timeout_s=60 + 30 * cycles)
+
+    def kills(self):
+        """Fails where the digest is another one, or anything is left of what was killed."""
+        report = self.kill_cycles(3 if self.quick else 50)
+        self.add("kills", "trainer.c11.kills_survived", [report["cycles"]],
+                 note=f"SIGKILL of any rank at a random step, resumed on another layout; digest "
+                 f"{report['digest']} as undisturbed, nothing left; seed {report['seed']}")

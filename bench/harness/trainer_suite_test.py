@@ -62,6 +62,13 @@ class SuiteTest(unittest.TestCase):
         self.assertIs(bad["trainer.c6.chosen_over_best"].met, False)
         self.assertIs(bad["trainer.c6.worst_over_chosen"].met, False)
 
+    def test_fifty_kills_are_survived(self):
+        for quick, met in ((False, True), (True, False)):
+            suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, quick)
+            suite.kill_cycles = lambda cycles: {"cycles": cycles, "digest": "12", "seed": 1}
+            suite.run("kills")
+            self.assertIs(suite.sheet.figures[0].met, met)
+
     def test_a_row_that_fails_fails_its_figures(self):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 
