@@ -56,6 +56,19 @@ def shared_memory():
     return set(os.listdir("/dev/shm"))
 
 
+def nobodys(names):
+    """Those of some files in /dev/shm that no process maps: jobs of others come and go, too."""
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        if not names:
+            break
+        try:
+            text = maps.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # it has just ended, or is another user's
+        names = {name for name in names if f"/dev/shm/{name}" not in text}
+    return names & shared_memory()
+
+
 class Job:
     """Runs of forebay-train that are told apart from all else on the machine by their
     environment."""
@@ -80,7 +93,7 @@ class Job:
         self.words = ["--embedded-config", self.config, "--train-dataset", "bars",
                       "--validation-dataset", "bars", "--global-batch", BATCH,
                       "--micro-batch", 16, "--threads", 1, "--warmup-steps", 10,
-                      "--epochs", 12 + 3 * arguments.cycles, "--evaluate-every-epochs", 4,
+                      "--epochs", 8 + 2 * arguments.cycles, "--evaluate-every-epochs", 4,
                       "--log-every-steps", 1, "--force-slow-blas"]
         if arguments.augment:
             self.words += ["--crop", f"{SIDE}x{SIDE}", "--padding", 2, "--flip", "w"]
@@ -127,7 +140,7 @@ class Job:
         deadline = time.monotonic() + GONE_AFTER_S
         while True:
             left = [f"process {name}" for name in self.processes().values()]
-            left += [f"shared memory {name}" for name in shared_memory() - memory]
+            left += [f"shared memory {name}" for name in nobodys(shared_memory() - memory)]
             left += [f"socket {path}" for path in self.runtime.rglob("*.sock") if answers(path)]
             if not left or time.monotonic() > deadline:
                 return left
