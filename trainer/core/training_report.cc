@@ -64,7 +64,8 @@ double TrainingReport::SamplesPerSecond() const {
 }
 
 std::string ClosingTable(const TrainingReport& report) {
-  std::string table = report.completed ? "Training completed\n" : "Training stopped by a signal\n";
+  std::string table = report.completed ? "Training completed\n"
+                                       : "Training stopped by a signal or its time limit\n";
   const auto row = [&table](std::string_view name, const std::string& value) {
     table += fmt::format("  {:<28}{:>16}\n", name, value);
   };
