@@ -27,6 +27,10 @@ GOALS = {
     "pipeline": {"trainer.c3.pp2_speedup": ("x", Goal(1.60))},
     "simulator": {f"trainer.c4.step_error.{name}": ("%", Goal(10, **AT_MOST))
                   for name in ("pp2_1f1b", "pp2_gpipe", "dp2")},
+    "checker": {
+        "trainer.c7.passed_bad_plans": ("plans", Goal(0, **AT_MOST)),
+        "trainer.c7.plans_run": ("plans", Goal(1000)),
+    },
     "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
     "kills": {"trainer.c11.kills_survived": ("cycles", Goal(50))},
 }
@@ -43,7 +47,7 @@ class Trainer:
     def rows(self):
         methods = {"digest": self.digest, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages,
-                   "kills": self.kills}
+                   "checker": self.checker, "kills": self.kills}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
         return {**own, **trainer_comm.rows(self)}
 
@@ -84,6 +88,13 @@ class Trainer:
         self.add("digest", "trainer.c1.digest", [len(digests)],
                  note=f"different weights after 10 steps of {len(self.runs) + 1} layouts over "
                  "MPI; layout_identity_test has switches, recomputation and four models")
+
+    def checker(self):
+        report = self.start(1, ["forebay_plan_bench"])
+        self.add("checker", "trainer.c7.passed_bad_plans", [report["bad"] - report["refused"]],
+                 note=f"of {report['bad']} with {len(report['kinds'])} kinds of damage")
+        self.add("checker", "trainer.c7.plans_run", [report["ran"]],
+                 note=f"of {report['valid']} random ones, with the sums of one process")
 
     def pipeline(self):
         single = self.seconds("single")

@@ -69,6 +69,20 @@ class SuiteTest(unittest.TestCase):
             suite.run("kills")
             self.assertIs(suite.sheet.figures[0].met, met)
 
+    def run_checker(self, **counts):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+        suite.start = lambda _ranks, _words: {"bad": 30, "refused": 30, "kinds": {"a": [30, 30]},
+                                              "valid": 1000, "ran": 1000, **counts}
+        suite.run("checker")
+        return {figure.id: figure for figure in suite.sheet.figures}
+
+    def test_no_bad_plan_may_pass_and_no_good_one_hang(self):
+        self.assertFalse([figure for figure in self.run_checker().values() if figure.failed])
+        passed = self.run_checker(refused=29)["trainer.c7.passed_bad_plans"]
+        self.assertEqual(passed.value, 1)
+        self.assertIs(passed.met, False)
+        self.assertIs(self.run_checker(ran=999)["trainer.c7.plans_run"].met, False)
+
     def test_a_row_that_fails_fails_its_figures(self):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 
