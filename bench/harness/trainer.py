@@ -62,8 +62,11 @@ class Trainer:
         command = [self.binaries.find(words[0]), *words[1:]]
         if ranks > 1:
             command = ["mpirun", "-np", ranks, *command]
-        command = ["env", *(f"{key}={value}" for key, value in THREADS.items()), *command]
-        return processes.run_json(command)
+        return processes.run_json(["env", *self.environment(), *command])
+
+    @staticmethod
+    def environment():
+        return [f"{key}={value}" for key, value in THREADS.items()]
 
     @property
     def runs(self):

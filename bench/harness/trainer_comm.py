@@ -1,12 +1,29 @@
-"""Rows of suite `trainer` about communication: the plan that is chosen at the start."""
+"""Rows of suite `trainer` about communication: the plan that is chosen at the start, and a data
+parallel step beside that of Python's DistributedDataParallel."""
 
-from harness.figures import Goal, from_runs
+import pathlib
+import statistics
+
+from harness import processes
+from harness.figures import Goal, from_runs, interleave, ratios
+
+PEER = pathlib.Path(__file__).parent.parent / "trainer" / "ddp_peer.py"
+PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's python3-torch
+# Micro-batches of a step, and samples of each: as many samples in all.
+SHAPES = {"m8": ("--micro-batches", 8, "--samples", 32),
+          "m2": ("--micro-batches", 2, "--samples", 128)}
 
 GOALS = {
     "plan": {
         "trainer.c6.chosen_over_best": ("x", Goal(1.10, at_least=False)),
         "trainer.c6.worst_over_chosen": ("x", Goal(2.0)),
         "trainer.c6.message_beside_reductions": ("ms", Goal(0.2, at_least=False)),
+    },
+    "ddp": {
+        **{f"trainer.c5.fast_over_ddp.{name}": ("x", Goal(1.00, at_least=False))
+           for name in SHAPES},
+        **{f"trainer.c5.exact_over_ddp.{name}": ("x", Goal(1.15, at_least=False))
+           for name in SHAPES},
     },
 }
 
@@ -18,7 +35,7 @@ def add(suite, row, figure_id, values, **fields):
 
 def communication_plan(suite):
     """Each run probes, chooses, and then times every plan there is."""
-    reports = [suite.start(2, ["forebay_comm_plan_bench", "--rounds", 3])
+    reports = [suite.start(2, ["forebay_comm_plan_bench", "--rounds", 7])
                for _round in range(suite.rounds)]
     chosen = [report["phase_ms"][report["chosen"]] for report in reports]
     best = [min(report["phase_ms"].values()) for report in reports]
@@ -35,7 +52,35 @@ def communication_plan(suite):
         note="256 KiB, half a round trip, while buckets of the chosen plan are reduced")
 
 
-METHODS = {"plan": communication_plan}
+def peer(suite, shape):
+    return processes.run_json(["env", *suite.environment(), PYTHON, PEER, *shape])
+
+
+def ddp(suite):
+    """DDP as it comes, and, for comparison, with gradients kept in its buckets."""
+    for name, shape in SHAPES.items():
+        ours = ["forebay_trainer_bench", "--replicas", 2, *shape]
+        runs = interleave(suite.rounds, {
+            "ddp": lambda _round, shape=shape: peer(suite, shape),
+            "views": lambda _round, shape=shape: peer(suite, (*shape, "--bucket-views")),
+            "exact": lambda _round, ours=ours: suite.start(2, ours),
+            "fast": lambda _round, ours=ours: suite.start(2, [*ours, "--fast"])})
+        seconds = {contender: [statistics.median(report["step_s"]) for report in reports]
+                   for contender, reports in runs.items()}
+        for mode in ("fast", "exact"):
+            add(suite, "ddp", f"trainer.c5.{mode}_over_ddp.{name}",
+                ratios(seconds[mode], seconds["ddp"]),
+                note=f"a step of two replicas, {shape[1]} micro-batches of {shape[3]} samples, "
+                f"16.8 M parameters; Python's torch {runs['ddp'][0]['torch']} over Gloo")
+        suite.sheet.add(from_runs(f"trainer.exact_over_ddp_views.{name}", "x",
+                                  ratios(seconds["exact"], seconds["views"]),
+                                  note="gradient_as_bucket_view=True"))
+        suite.sheet.add(from_runs(f"trainer.exact_over_fast.{name}", "x",
+                                  ratios(seconds["exact"], seconds["fast"]),
+                                  note="what layout-independent sums cost"))
+
+
+METHODS = {"plan": communication_plan, "ddp": ddp}
 
 
 def rows(suite):

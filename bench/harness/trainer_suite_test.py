@@ -1,8 +1,9 @@
 """The trainer suite over made-up reports: its figures, and how they are judged."""
 
 import unittest
+from unittest import mock
 
-from harness import figures, processes, trainer
+from harness import figures, processes, trainer, trainer_comm
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000):
@@ -82,6 +83,16 @@ class SuiteTest(unittest.TestCase):
         self.assertEqual(passed.value, 1)
         self.assertIs(passed.met, False)
         self.assertIs(self.run_checker(ran=999)["trainer.c7.plans_run"].met, False)
+
+    def test_a_data_parallel_step_is_held_against_ddp(self):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+        suite.start = lambda _ranks, words: report(0.99 if "--fast" in words else 1.2)
+        with mock.patch.object(trainer_comm, "peer",
+                               lambda _suite, _shape: {"step_s": [1.0], "torch": "1.13"}):
+            suite.run("ddp")
+        sheet = {figure.id: figure for figure in suite.sheet.figures}
+        self.assertTrue(sheet["trainer.c5.fast_over_ddp.m8"].met)
+        self.assertIs(sheet["trainer.c5.exact_over_ddp.m2"].met, False)
 
     def test_a_row_that_fails_fails_its_figures(self):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer/comm/link_probe.h"
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/torch_engine.h"
@@ -31,6 +32,7 @@ struct Settings {
   std::uint32_t blocks = 8;
   std::uint32_t steps = 8;
   std::uint32_t warm = 2;  // further steps, before those that are timed
+  bool fast = false;       // gradients are summed left to right
 };
 
 std::uint64_t NowNs() {
@@ -152,6 +154,16 @@ Result<Simulation> Predict(const ModelMeasure& measure, const Settings& settings
   return SimulatePlan(plan, costs);
 }
 
+// As forebay-train does at its start.
+Result<LinkProbe> ProbeReductions(const ModelMeasure& measure, const Settings& settings,
+                                  Communicator& communicator) {
+  ProbeRequest request{.stages = settings.stages, .now_ns = NowNs};
+  for (const ModuleProfile& module : measure.graph.modules) {
+    request.gradient_bytes += module.parameter_bytes / settings.stages;
+  }
+  return ProbeLinks(communicator, request);
+}
+
 Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator) {
   const Model model = MakeChain(settings);
   NormalSource source(settings);
@@ -168,6 +180,9 @@ Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator)
                  Predict(measure, settings, layout, small_ns, large_ns, kLargeBytes));
   HybridOptions options;
   options.micro_batches = settings.micro_batches;
+  if (settings.fast) options.stage.sum_order = SumOrder::kLeftToRight;
+  FOREBAY_ASSIGN(const LinkProbe probe, ProbeReductions(measure, settings, communicator));
+  if (probe.bucket_bytes > 0) options.bucket_bytes = probe.bucket_bytes;
   FOREBAY_ASSIGN(const auto trainer,
                  HybridTrainer::Make(model, measure, communicator, options, layout));
   const std::vector<std::uint32_t> samples(settings.micro_batches, settings.samples);
@@ -185,6 +200,7 @@ Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator)
   FOREBAY_ASSIGN(const std::uint64_t digest, trainer->Digest());
   return nlohmann::json{
       {"digest", fmt::format("{:016x}", digest)},
+      {"bucket_bytes", options.bucket_bytes},
       {"step_s", steps},
       {"predicted_s", static_cast<double>(predicted.step_ns) * 1e-9},
       {"predicted_bubble", predicted.bubble},
@@ -208,6 +224,7 @@ int Main(int argc, char** argv) {
   app.add_option("--blocks", settings.blocks);
   app.add_option("--steps", settings.steps);
   app.add_option("--warm", settings.warm);
+  app.add_flag("--fast", settings.fast, "sums gradients left to right");
   CLI11_PARSE(app, argc, argv);
   const auto failed = [](const Error& error) {
     std::fprintf(stderr, "forebay_trainer_bench: %s\n", error.ToString().c_str());

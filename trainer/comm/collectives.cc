@@ -30,19 +30,47 @@ MessageTag TagOf(const CollectiveTag& tag, std::uint32_t round) {
 
 }  // namespace
 
+namespace {
+
+template <typename T>
+void AddInto(T* sum, const T* addend, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) sum[i] += addend[i];
+}
+
+}  // namespace
+
+template <typename T>
+void SumTree(std::span<T* const> leaves, std::size_t count, T* sum) {
+  // Piece by piece, so that partial sums stay in the caches.
+  constexpr std::size_t kBlock = 4096;
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t end = std::min(count, begin + kBlock);
+    std::size_t stride = 1;
+    for (; 2 * stride < leaves.size(); stride *= 2) {
+      for (std::size_t at = 0; at + stride < leaves.size(); at += 2 * stride) {
+        AddInto(leaves[at], leaves[at + stride], begin, end);
+      }
+    }
+    // Either operand may stand where the sum belongs: addition commutes, bit for bit.
+    const T* addend = stride < leaves.size() ? leaves[stride] : nullptr;
+    if (sum == addend) {
+      addend = leaves.front();
+    } else if (sum != leaves.front()) {
+      std::copy(leaves.front() + begin, leaves.front() + end, sum + begin);
+    }
+    if (addend != nullptr) AddInto(sum, addend, begin, end);
+  }
+}
+
 template <typename T>
 void SumTree(std::span<T* const> leaves, std::size_t count) {
-  for (std::size_t stride = 1; stride < leaves.size(); stride *= 2) {
-    for (std::size_t at = 0; at + stride < leaves.size(); at += 2 * stride) {
-      T* const sum = leaves[at];
-      const T* const addend = leaves[at + stride];
-      for (std::size_t i = 0; i < count; ++i) sum[i] += addend[i];
-    }
-  }
+  SumTree<T>(leaves, count, leaves.front());
 }
 
 template void SumTree<float>(std::span<float* const>, std::size_t);
 template void SumTree<double>(std::span<double* const>, std::size_t);
+template void SumTree<float>(std::span<float* const>, std::size_t, float*);
+template void SumTree<double>(std::span<double* const>, std::size_t, double*);
 
 Result<Members> MakeMembers(std::vector<std::uint32_t> ranks, std::uint32_t rank) {
   const auto found = std::ranges::find(ranks, rank);
@@ -103,7 +131,8 @@ bool CollectiveQueue::Done(std::uint32_t id) const {
 template <typename T>
 AllReduce<T>::AllReduce(Members members, const CollectiveTag& tag, std::span<T> values)
     : members_(std::move(members)), tag_(tag), values_(values) {
-  arrived_.resize(ShareOf(members_.self).size() * (members_.count() - 1));
+  const std::size_t own = ShareOf(members_.self).size();
+  arrived_ = std::make_unique_for_overwrite<T[]>(own * (members_.count() - 1));
 }
 
 template <typename T>
@@ -119,7 +148,7 @@ Status AllReduce<T>::Begin(Transport& transport) {
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     if (member == members_.self) continue;
-    const std::span<T> part(arrived_.data() + own * slot++, own);
+    const std::span<T> part(arrived_.get() + own * slot++, own);
     FOREBAY_ASSIGN(const Ticket receive,
                    transport.BeginReceive(members_.ranks[member], tag_.lane, TagOf(tag_, 0),
                                           std::as_writable_bytes(part)));
@@ -139,10 +168,9 @@ void AllReduce<T>::SumShare() {
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     leaves.push_back(member == members_.self ? own.data()
-                                             : arrived_.data() + own.size() * slot++);
+                                             : arrived_.get() + own.size() * slot++);
   }
-  SumTree<T>(leaves, own.size());
-  if (leaves.front() != own.data()) std::copy_n(leaves.front(), own.size(), own.data());
+  SumTree<T>(leaves, own.size(), own.data());
 }
 
 template <typename T>

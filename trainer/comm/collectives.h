@@ -19,6 +19,9 @@ namespace forebay::train {
 // used up. All have `count` elements.
 template <typename T>
 void SumTree(std::span<T* const> leaves, std::size_t count);
+// The same into `sum`, which may be one of the leaves.
+template <typename T>
+void SumTree(std::span<T* const> leaves, std::size_t count, T* sum);
 
 // Who takes part: ranks in ascending order, and where this one stands among them.
 struct Members {
@@ -99,7 +102,7 @@ class AllReduce final : public PendingCollective {
   Members members_;
   CollectiveTag tag_;
   std::span<T> values_;
-  std::vector<T> arrived_;  // the other members' parts of this one's share
+  std::unique_ptr<T[]> arrived_;  // the other members' parts of this one's share
   std::vector<Ticket> under_way_;
   bool summed_ = false;
 };

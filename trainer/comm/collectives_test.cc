@@ -32,6 +32,30 @@ TEST(SumTreeTest, IsTheTreeOverTheIndexForAnyCount) {
   }
 }
 
+TEST(SumTreeTest, TheSumMayTakeThePlaceOfAnyLeafOrNone) {
+  constexpr std::size_t kLength = 10'000;  // more than is summed in one go
+  for (std::size_t count = 1; count <= 6; ++count) {
+    for (std::size_t place = 0; place <= count; ++place) {
+      std::vector<std::vector<float>> leaves(count + 1, std::vector<float>(kLength));
+      std::vector<float*> pointers;
+      for (std::size_t leaf = 0; leaf < count; ++leaf) {
+        for (std::size_t at = 0; at < kLength; ++at) {
+          leaves[leaf][at] = (leaf % 3 == 1 ? 4e7F : 1.5F) + 0.3F * static_cast<float>(leaf + at);
+        }
+        pointers.push_back(leaves[leaf].data());
+      }
+      std::vector<float> expected;
+      for (std::size_t at = 0; at < kLength; ++at) {
+        std::vector<float> column;
+        for (std::size_t leaf = 0; leaf < count; ++leaf) column.push_back(leaves[leaf][at]);
+        expected.push_back(TreeOf(column, 0, 8));
+      }
+      SumTree<float>(pointers, kLength, leaves[place].data());
+      EXPECT_EQ(leaves[place], expected) << place << " of " << count;
+    }
+  }
+}
+
 TEST(MembersTest, AreAscendingRanksWithThisOneAmongThem) {
   const auto members = MakeMembers({1, 4, 6}, 4);
   ASSERT_TRUE(members.has_value());

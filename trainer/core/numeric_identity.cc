@@ -30,8 +30,9 @@ std::string VectorInstructions() {
 }
 
 std::string ToText(const NumericIdentity& identity) {
-  return fmt::format("threads={} micro_batch={} library={} isa={}", identity.threads,
-                     identity.micro_batch, identity.library, VectorInstructions());
+  return fmt::format("threads={} micro_batch={} library={} isa={}{}", identity.threads,
+                     identity.micro_batch, identity.library, VectorInstructions(),
+                     identity.exact ? "" : " sums=fast");
 }
 
 }  // namespace forebay::train

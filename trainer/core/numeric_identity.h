@@ -12,13 +12,15 @@ struct NumericIdentity {
   std::uint32_t threads = 1;      // of one operation
   std::uint32_t micro_batch = 1;  // samples of a canonical one
   std::string library;            // "LibTorch 1.13.0"
+  bool exact = true;              // false: the sum of gradients depends on the layout
 };
 
 // The widest vector instructions that libraries choose their kernels by: "avx512", "avx2" and so
 // on, with what the environment says to the contrary.
 std::string VectorInstructions();
 
-// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results.
+// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results. Of
+// sums that are not exact it says " sums=fast".
 std::string ToText(const NumericIdentity& identity);
 
 }  // namespace forebay::train

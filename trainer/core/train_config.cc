@@ -207,6 +207,9 @@ std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
       {"train.nan_policy", &train.nan_policy,
        "a step whose loss or gradient is not finite ends the run, or is left out", 0, 0,
        {"stop", "skip"}},
+      {"train.exactness", &train.exactness,
+       "exact: gradients are summed in a tree, the same under every layout; fast: left to right", 0,
+       0, {"exact", "fast"}},
   };
 }
 

@@ -69,6 +69,7 @@ struct OptimiserConfig {
   double clip_norm = 0.0;        // of the gradient over the whole model; 0: none
   double label_smoothing = 0.0;
   std::string nan_policy = "stop";
+  std::string exactness = "exact";
 };
 
 struct LayoutConfig {

@@ -76,11 +76,18 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
   return held;
 }
 
-void HeldPart::CollectGradients(std::span<float> gradient) {
-  FOREBAY_CHECK(gradient.size() == weights_.size());
+// Autograd leaves a parameter's first gradient as it made it: nothing is copied on the way.
+void HeldPart::GiveGradients(GradientSum& sum, std::size_t offset) {
   for (std::size_t at = 0; at < tensors_.size(); ++at) {
-    tensors_[at].mutable_grad() = torch::from_blob(gradient.data() + parameters_[at].offset,
-                                                   tensors_[at].sizes(), torch::kFloat32);
+    const HeldParameter& parameter = parameters_[at];
+    torch::Tensor& gradient = tensors_[at].mutable_grad();
+    if (gradient.defined()) {
+      const torch::Tensor values = gradient.contiguous();
+      sum.Add(offset + parameter.offset, {values.data_ptr<float>(), parameter.count});
+    } else {
+      sum.AddNothing(offset + parameter.offset, parameter.count);
+    }
+    gradient = torch::Tensor();
   }
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/exec/model.h"
+#include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"
 
 namespace forebay::train {
@@ -50,9 +51,9 @@ class HeldPart {
   std::span<float> state(std::size_t which) { return states_.at(which); }
   std::size_t states() const { return states_.size(); }
 
-  // Lets autograd add the parameters' gradients up in `gradient` (floats()), which stays where it
-  // is until the next call.
-  void CollectGradients(std::span<float> gradient);
+  // Hands the gradients of the last backward pass to `sum`, where the part's begin at float
+  // `offset`, and forgets them.
+  void GiveGradients(GradientSum& sum, std::size_t offset);
 
   // One update, parameter by parameter.
   void Update(const OptimiserOptions& options, const UpdateStep& step,

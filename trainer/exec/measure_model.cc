@@ -8,6 +8,7 @@
 #include "trainer/exec/layers.h"
 #include "trainer/exec/saved_tensors.h"
 #include "trainer/exec/tensor_bytes.h"
+#include "trainer/numerics/gradient_sum.h"
 
 namespace forebay::train {
 namespace {
@@ -42,6 +43,21 @@ std::uint64_t KeptBytes(const SavedTensors& saved, const Part& part,
   return BytesOf(output) + SavedBytes(saved, others);
 }
 
+// What a step does with them.
+void AddGradients(const std::vector<torch::Tensor>& parameters, GradientSum& sum) {
+  std::size_t offset = 0;
+  for (const torch::Tensor& parameter : parameters) {
+    const auto floats = static_cast<std::size_t>(parameter.numel());
+    const torch::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) {
+      const torch::Tensor values = gradient.contiguous();
+      sum.Add(offset, {values.data_ptr<float>(), floats});
+    }
+    offset += floats;
+  }
+  sum.Next();
+}
+
 class Measurement {
  public:
   Measurement(const Model& model, const std::function<std::uint64_t()>& now_ns, bool records)
@@ -68,10 +84,13 @@ class Measurement {
     // counts.
     std::vector<std::uint64_t> forward_ns;
     std::vector<std::uint64_t> backward_ns;
+    std::vector<torch::Tensor> parameters = part->parameters();
+    GradientSum sum(profile.parameter_bytes / sizeof(float), SumOrder::kLeftToRight);
     for (int run = 0; run < kRuns; ++run) {
       Pass pass;
       pass.part = spec.name;
       for (torch::Tensor& leaf : leaves) leaf.mutable_grad() = torch::Tensor();
+      for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
       SavedTensors saved;
       bytes_.BeginPeak();
       const std::uint64_t began_ns = now_ns_();
@@ -90,6 +109,7 @@ class Measurement {
       bytes_.BeginPeak();
       const std::uint64_t live_bytes = bytes_.Live();
       torch::autograd::backward({root}, {gradient});
+      AddGradients(parameters, sum);
       profile.backward_scratch_bytes = bytes_.Peak() - live_bytes + BytesOf(gradient);
       forward_ns.push_back(turned_ns - began_ns);
       backward_ns.push_back(now_ns_() - turned_ns);

@@ -54,6 +54,7 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
                              .epsilon = config.train.epsilon};
   options.stage.weight_decay = config.train.weight_decay;
   options.stage.clip_norm = config.train.clip_norm;
+  if (config.train.exactness == "fast") options.stage.sum_order = SumOrder::kLeftToRight;
   options.stage.skips_not_finite = config.train.nan_policy == "skip";
   options.micro_batches = plan.micro_batches;
   if (probed_bucket_bytes > 0) options.bucket_bytes = probed_bucket_bytes;
@@ -234,7 +235,8 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
 std::string TorchEngine::Identity() const {
   return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
                  .micro_batch = plan_.micro_batch,
-                 .library = "LibTorch " TORCH_VERSION});
+                 .library = "LibTorch " TORCH_VERSION,
+                 .exact = config_.train.exactness == "exact"});
 }
 
 Status TorchEngine::Save(Checkpoint& checkpoint) {

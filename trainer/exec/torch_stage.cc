@@ -30,10 +30,11 @@ std::vector<std::shared_ptr<Part>> PartsOf(const std::vector<HeldPart*>& held) {
   return parts;
 }
 
-std::size_t FloatsOf(const std::vector<HeldPart*>& held) {
-  std::size_t floats = 0;
-  for (const HeldPart* part : held) floats += part->floats();
-  return floats;
+// Where each part's gradient begins, and, last, where all end.
+std::vector<std::size_t> OffsetsOf(const std::vector<HeldPart*>& held) {
+  std::vector<std::size_t> offsets = {0};
+  for (const HeldPart* part : held) offsets.push_back(offsets.back() + part->floats());
+  return offsets;
 }
 
 // For every part, whose outputs it takes: the part before, then its skips.
@@ -78,7 +79,8 @@ TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSpli
       sources_(SourcesOf(model)),
       options_(options),
       statistics_(PartsOf(parts_)),
-      tree_(FloatsOf(parts_)) {
+      offsets_(OffsetsOf(parts_)),
+      sum_(offsets_.back(), options.sum_order) {
   const std::vector<Instruction>& list = plan.programs.at(rank).instructions;
   if (std::ranges::find(list, Op::kSwapOut, &Instruction::op) != list.end()) {
     swap_ = std::make_unique<StorageSwap>(options_.swap);
@@ -202,24 +204,18 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
     Work& work = work_[micro_batch];
     const bool whole = module == kAllModules;
     if (whole && swap_) swap_->AwaitBack({BufferKind::kSaved, micro_batch, kAllModules});
-    if (whole || module + 1 == end()) {
-      std::size_t offset = 0;
-      const std::span<float> leaf = tree_.Leaf();
-      for (HeldPart* part : parts_) {
-        part->CollectGradients(leaf.subspan(offset, part->floats()));
-        offset += part->floats();
-      }
-      SumArrived(work);
-    }
+    if (whole || module + 1 == end()) SumArrived(work);
     for (std::uint32_t part = whole ? end() : module + 1; part-- > (whole ? begin() : module);) {
       AwaitBack(micro_batch, part);
       BackwardPart(work, part);
+      // While they are in the caches.
+      parts_[part - begin()]->GiveGradients(sum_, offsets_[part - begin()]);
     }
     if (!whole && module != begin()) return;
     for (auto& [edge, tensor] : work.leaving) tensor = tensor.contiguous();
     work.sums.clear();
-    tree_.Add();
-    if (tree_.leaves() == plan_.MicroBatchesPerReplica()) gradient_ = tree_.Finish();
+    sum_.Next();
+    if (sum_.micro_batches() == plan_.MicroBatchesPerReplica()) gradient_ = sum_.Finish();
   });
 }
 
@@ -325,10 +321,8 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
     case CollectiveKind::kNorms: break;
   }
   own_norms_.assign(model_.parts.size(), 0.0);
-  std::size_t offset = 0;
   for (std::size_t at = 0; at < parts_.size(); ++at) {
-    own_norms_[begin() + at] = SquaredNorm(gradient_.subspan(offset, parts_[at]->floats()));
-    offset += parts_[at]->floats();
+    own_norms_[begin() + at] = SquaredNorm(GradientOf(at));
   }
   all_norms_.assign(model_.parts.size() * members.count(), 0.0);
   return std::unique_ptr<PendingCollective>(std::make_unique<AllGather>(
@@ -425,10 +419,8 @@ void TorchStage::ApplyStatistics() {
 double TorchStage::SquaredGradientNorm() {
   const std::size_t count = model_.parts.size();
   std::vector<double> norms(count);
-  std::size_t offset = 0;
   for (std::size_t at = 0; at < parts_.size() && all_norms_.empty(); ++at) {
-    norms[begin() + at] = SquaredNorm(gradient_.subspan(offset, parts_[at]->floats()));
-    offset += parts_[at]->floats();
+    norms[begin() + at] = SquaredNorm(GradientOf(at));
   }
   for (std::size_t at = 0; at < all_norms_.size(); ++at) norms[at % count] += all_norms_[at];
   std::vector<double*> leaves;
@@ -452,10 +444,8 @@ Status TorchStage::Update() {
                             .weight_decay = options_.weight_decay,
                             .gradient_scale = scale,
                             .number = step_.step + 1};
-    std::size_t offset = 0;
-    for (HeldPart* part : parts_) {
-      part->Update(options_.optimiser, update, gradient_.subspan(offset, part->floats()));
-      offset += part->floats();
+    for (std::size_t at = 0; at < parts_.size(); ++at) {
+      parts_[at]->Update(options_.optimiser, update, GradientOf(at));
     }
   });
 }

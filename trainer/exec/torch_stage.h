@@ -14,7 +14,7 @@
 #include "trainer/exec/layers.h"
 #include "trainer/exec/model.h"
 #include "trainer/exec/storage_swap.h"
-#include "trainer/numerics/gradient_tree.h"
+#include "trainer/numerics/gradient_sum.h"
 #include "trainer/schedule/stage_worker.h"
 
 namespace forebay::train {
@@ -35,6 +35,7 @@ struct StageOptions {
   OptimiserOptions optimiser;
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
+  SumOrder sum_order = SumOrder::kTree;  // of gradients over a replica's micro-batches
   bool skips_not_finite = false;  // no update where the gradient's norm is not finite
   SwapOptions swap;      // for plans that swap
 };
@@ -108,6 +109,10 @@ class TorchStage final : public StageWorker {
   bool last() const { return end() == model_.parts.size(); }
   const StageEdge& EdgeOf(std::uint32_t edge) const { return plan_.stages.edges[edge]; }
   double StepSamples() const;
+  // The sum's share of a part of this stage.
+  std::span<float> GradientOf(std::size_t at) const {
+    return gradient_.subspan(offsets_[at], parts_[at]->floats());
+  }
   Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
   torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
   OutputShape ShapeOf(std::uint32_t micro_batch, std::uint32_t part) const;
@@ -137,7 +142,8 @@ class TorchStage final : public StageWorker {
   Statistics statistics_;
   std::vector<float> batch_statistics_;  // of all micro-batches of the step
   std::vector<float> own_statistics_;    // of this replica's, while they are gathered
-  GradientTree tree_;
+  std::vector<std::size_t> offsets_;  // of the parts, in floats of a gradient
+  GradientSum sum_;
   std::span<float> gradient_;  // the stage's sum, from the last backward pass on
   std::size_t reduced_ = 0;    // floats of gradient_ whose reduction has begun
   std::vector<double> own_norms_;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -7,12 +8,15 @@
 #include <vector>
 
 #include "trainer/comm/collectives.h"
-#include "trainer/numerics/gradient_tree.h"
+#include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train {
 namespace {
+
+constexpr std::size_t kFloats = 5003;
+constexpr std::size_t kCut = 2500;
 
 std::vector<float> Uneven(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -24,52 +28,89 @@ std::vector<float> Uneven(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-std::vector<float> SumOf(std::size_t first, std::size_t leaves, GradientTree& tree) {
-  for (std::size_t leaf = first; leaf < first + leaves; ++leaf) {
-    const std::vector<float> gradient = Uneven(33, leaf);
-    std::ranges::copy(gradient, tree.Leaf().begin());
-    tree.Add();
+// Of gradients `first` on; each comes in two pieces, the later one first.
+std::vector<float> SumOf(std::size_t first, std::size_t micro_batches, GradientSum& sum) {
+  for (std::size_t at = first; at < first + micro_batches; ++at) {
+    const std::vector<float> gradient = Uneven(kFloats, at);
+    sum.Add(kCut, std::span(gradient).subspan(kCut));
+    sum.Add(0, std::span(gradient).first(kCut));
+    sum.Next();
   }
-  const std::span<float> sum = tree.Finish();
-  return {sum.begin(), sum.end()};
+  const std::span<float> total = sum.Finish();
+  return {total.begin(), total.end()};
 }
 
-TEST(GradientTreeTest, IsTheTreeOfTheReduction) {
+TEST(GradientSumTest, IsTheTreeOfTheReduction) {
   for (std::size_t leaves = 1; leaves <= 20; ++leaves) {
     std::vector<std::vector<float>> all;
     std::vector<float*> pointers;
-    for (std::size_t leaf = 0; leaf < leaves; ++leaf) all.push_back(Uneven(33, leaf));
+    for (std::size_t leaf = 0; leaf < leaves; ++leaf) all.push_back(Uneven(kFloats, leaf));
     for (std::vector<float>& leaf : all) pointers.push_back(leaf.data());
-    SumTree<float>(pointers, 33);
-    GradientTree tree(33);
-    EXPECT_EQ(SumOf(0, leaves, tree), all[0]) << leaves;
+    SumTree<float>(pointers, kFloats);
+    GradientSum sum(kFloats);
+    EXPECT_EQ(SumOf(0, leaves, sum), all[0]) << leaves;
   }
 }
 
-TEST(GradientTreeTest, SharesOfAPowerOfTwoAreNodesOfTheWhole) {
-  GradientTree tree(33);
-  const std::vector<float> whole = SumOf(0, 12, tree);
+TEST(GradientSumTest, SharesOfAPowerOfTwoAreNodesOfTheWhole) {
+  GradientSum sum(kFloats);
+  const std::vector<float> whole = SumOf(0, 12, sum);
   std::vector<std::vector<float>> parts;
   std::vector<float*> pointers;
   for (std::size_t replica = 0; replica < 3; ++replica) {
-    parts.push_back(SumOf(replica * 4, 4, tree));
+    parts.push_back(SumOf(replica * 4, 4, sum));
   }
   for (std::vector<float>& part : parts) pointers.push_back(part.data());
-  SumTree<float>(pointers, 33);
+  SumTree<float>(pointers, kFloats);
   EXPECT_EQ(parts[0], whole);
 }
 
-TEST(GradientTreeTest, HoldsALogarithmOfBuffers) {
-  GradientTree tree(33);
-  SumOf(0, 8, tree);
-  EXPECT_EQ(tree.buffers(), 4U);
-  SumOf(0, 8, tree);
-  EXPECT_EQ(tree.buffers(), 4U) << "buffers are not used again";
+TEST(GradientSumTest, FromLeftToRightIsOneBufferAndAnotherSum) {
+  GradientSum sum(kFloats, SumOrder::kLeftToRight);
+  std::vector<float> expected = Uneven(kFloats, 0);
+  for (std::size_t at = 1; at < 7; ++at) {
+    const std::vector<float> gradient = Uneven(kFloats, at);
+    for (std::size_t i = 0; i < kFloats; ++i) expected[i] += gradient[i];
+  }
+  EXPECT_EQ(SumOf(0, 7, sum), expected);
+  EXPECT_EQ(SumOf(0, 7, sum), expected) << "the buffer is not used again";
+  EXPECT_EQ(sum.buffers(), 1U);
+  GradientSum tree(kFloats);
+  EXPECT_NE(SumOf(0, 7, tree), expected) << "the gradients do not tell the orders apart";
 }
 
-TEST(GradientTreeTest, WithoutLeavesTheSumIsZero) {
-  GradientTree tree(3);
-  for (const float value : tree.Finish()) EXPECT_EQ(value, 0.0F);
+TEST(GradientSumTest, PiecesThatAreZeroCount) {
+  GradientSum sum(kFloats);
+  for (std::size_t at = 0; at < 3; ++at) {
+    const std::vector<float> gradient = Uneven(kFloats, at);
+    sum.Add(0, std::span(gradient).first(kCut));
+    sum.AddNothing(kCut, kFloats - kCut);
+    sum.Next();
+  }
+  const std::span<float> total = sum.Finish();
+  EXPECT_NE(total.front(), 0.0F);
+  EXPECT_TRUE(std::ranges::all_of(total.subspan(kCut), [](float value) { return value == 0; }));
+}
+
+TEST(GradientSumTest, HoldsALogarithmOfBuffers) {
+  GradientSum sum(kFloats);
+  SumOf(0, 8, sum);
+  const std::size_t buffers = sum.buffers();
+  EXPECT_LE(buffers, 4U);
+  SumOf(0, 8, sum);
+  EXPECT_EQ(sum.buffers(), buffers) << "buffers are not used again";
+}
+
+TEST(GradientSumTest, WithoutGradientsTheSumIsZero) {
+  GradientSum sum(3);
+  for (const float value : sum.Finish()) EXPECT_EQ(value, 0.0F);
+}
+
+TEST(GradientSumTest, AStageWithoutParametersHasAnEmptySum) {
+  GradientSum sum(0);
+  for (int at = 0; at < 4; ++at) sum.Next();
+  EXPECT_EQ(sum.micro_batches(), 4U);
+  EXPECT_TRUE(sum.Finish().empty());
 }
 
 struct Trained {
