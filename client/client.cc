@@ -55,8 +55,21 @@ class ConnectedClient final : public Client {
     return DescribeOnce(dataset, selection, /*wait_for_catalog=*/false);
   }
 
+  Result<DatasetInfo> DescribeWhenCatalogued(const std::string& dataset,
+                                             const std::string& selection) override {
+    for (int call = 1;; ++call) {
+      Result<DatasetInfo> info = DescribeOnce(dataset, selection, /*wait_for_catalog=*/true);
+      const bool waiting = call < kCatalogWaitCallsMax && !info &&
+                           info.error().code() == ErrorCode::kDeadlineExceeded;
+      if (!waiting) return info;
+    }
+  }
+
   Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) override {
-    FOREBAY_ASSIGN(const DatasetInfo info, DescribeForOpen(options));
+    FOREBAY_ASSIGN(const DatasetInfo info,
+                   options.wait_for_catalog
+                       ? DescribeWhenCatalogued(options.dataset, options.selection)
+                       : Describe(options.dataset, options.selection));
     if (info.catalog_fingerprint == 0) {
       return Error(ErrorCode::kUnavailable,
                    "the catalog of '" + options.dataset + "' is still being built");
@@ -69,16 +82,6 @@ class ConnectedClient final : public Client {
   }
 
  private:
-  Result<DatasetInfo> DescribeForOpen(const StreamOptions& options) {
-    for (int call = 1;; ++call) {
-      Result<DatasetInfo> info =
-          DescribeOnce(options.dataset, options.selection, options.wait_for_catalog);
-      const bool waiting = options.wait_for_catalog && call < kCatalogWaitCallsMax &&
-                           !info && info.error().code() == ErrorCode::kDeadlineExceeded;
-      if (!waiting) return info;
-    }
-  }
-
   Result<DatasetInfo> DescribeOnce(const std::string& dataset, const std::string& selection,
                                    bool wait_for_catalog) {
     std::shared_ptr<const DaemonConnection> connection = source_->current();

@@ -69,6 +69,9 @@ class Client {
   // kNotFound names the data sets there are.
   virtual Result<DatasetInfo> Describe(const std::string& dataset,
                                        const std::string& selection) = 0;
+  // The same once the daemon has built the catalog, for which it waits.
+  virtual Result<DatasetInfo> DescribeWhenCatalogued(const std::string& dataset,
+                                                     const std::string& selection) = 0;
   // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
   // catalog has changed since the token was made, or ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;

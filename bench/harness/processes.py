@@ -47,8 +47,8 @@ class Binaries:
         return shutil.which(name)
 
 
-def run_json(command, timeout_s=RUN_TIMEOUT_S):
-    """Runs a contender; the JSON on its last line of output."""
+def run_text(command, timeout_s=RUN_TIMEOUT_S):
+    """Runs a contender; its output."""
     command = [str(word) for word in command]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s,
@@ -60,7 +60,12 @@ def run_json(command, timeout_s=RUN_TIMEOUT_S):
     if done.returncode != 0:
         raise RunFailed(f"{pathlib.Path(command[0]).name}: exit {done.returncode}: "
                         f"{done.stderr.strip()[-400:]}")
-    lines = done.stdout.strip().splitlines()
+    return done.stdout
+
+
+def run_json(command, timeout_s=RUN_TIMEOUT_S):
+    """Runs a contender; the JSON on its last line of output."""
+    lines = run_text(command, timeout_s).strip().splitlines()
     if not lines:
         raise RunFailed(f"{command[0]}: no output")
     return json.loads(lines[-1])

@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 
-from harness import processes, rows, trainer_comm
+from harness import processes, rows, trainer_accuracy, trainer_comm
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -33,6 +33,7 @@ GOALS = {
     },
     "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
     "kills": {"trainer.c11.kills_survived": ("cycles", Goal(50))},
+    "accuracy": trainer_accuracy.GOALS,
 }
 
 
@@ -47,7 +48,7 @@ class Trainer:
     def rows(self):
         methods = {"digest": self.digest, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages,
-                   "checker": self.checker, "kills": self.kills}
+                   "checker": self.checker, "kills": self.kills, "accuracy": self.accuracy}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
         return {**own, **trainer_comm.rows(self)}
 
@@ -132,3 +133,6 @@ class Trainer:
         self.add("kills", "trainer.c11.kills_survived", [report["cycles"]],
                  note=f"SIGKILL of any rank at a random step, resumed on another layout; digest "
                  f"{report['digest']} as undisturbed, nothing left; seed {report['seed']}")
+
+    def accuracy(self):
+        trainer_accuracy.Accuracy(self.sheet, self.binaries, THREADS).run()

@@ -3,7 +3,7 @@
 import unittest
 from unittest import mock
 
-from harness import figures, processes, trainer, trainer_comm
+from harness import figures, processes, trainer, trainer_accuracy, trainer_comm
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000):
@@ -103,6 +103,28 @@ class SuiteTest(unittest.TestCase):
         suite.run("pipeline")
         self.assertIn("exit 1", suite.sheet.figures[0].note)
         self.assertEqual(len(suite.sheet.failed), 1)
+
+
+class AccuracyTest(unittest.TestCase):
+    def judge(self, accuracy, digests=("12", "12")):
+        sheet = figures.Sheet(echo=lambda _line: None)
+        row = trainer_accuracy.Accuracy(sheet, None, {})
+        row.judge("vit", {layout: {"test_accuracy": accuracy, "weights_digest": digest,
+                                   "loop_s": 60.0}
+                          for layout, digest in zip(trainer_accuracy.LAYOUTS, digests)})
+        return {figure.id: figure for figure in sheet.figures}
+
+    def test_accuracy_and_digest_are_judged(self):
+        figure = self.judge(0.86)["trainer.c13.accuracy.vit"]
+        self.assertTrue(figure.met)
+        self.assertIn("hybrid 60 s", figure.note)
+        self.assertIs(self.judge(0.84)["trainer.c13.accuracy.vit"].met, False)
+        other = self.judge(0.86, ("12", "13"))["trainer.c13.digests.vit"]
+        self.assertIs(other.met, False)
+
+    def test_every_model_has_its_figures(self):
+        self.assertEqual({name.rsplit(".", 1)[1] for name in trainer_accuracy.GOALS},
+                         set(trainer_accuracy.MODELS))
 
 
 if __name__ == "__main__":

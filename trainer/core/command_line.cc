@@ -70,6 +70,8 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_flag("--print-config", raw.print_config, "print the resulting TOML and exit");
+    app.add_flag("--list-models", line.lists_models,
+                 "print networks, their settings and losses and exit");
     TrainConfig table;
     for (const ConfigKey& key : ConfigKeys(table)) AddKeyFlag(app, key, raw);
     try {

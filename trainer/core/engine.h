@@ -27,14 +27,16 @@ struct BatchOutcome {
   std::vector<std::uint32_t> not_finite = {};
 };
 
-// Not thread-safe. Every call but layout(), metric(), Save and Load is collective: all ranks make
-// it for the same step, and outcomes are over all ranks, the same on each.
+// Not thread-safe. Every call but the getters and Load is collective: all ranks make it for the
+// same step, and outcomes are over all ranks, the same on each.
 class Engine {
  public:
   virtual ~Engine() = default;
 
   // How the model lies over the ranks.
   virtual Layout layout() const { return {}; }
+  // Of the host, that this rank takes at most for what is swapped out, under any layout.
+  virtual std::uint64_t host_bytes() const { return 0; }
   // What `correct` of evaluations, divided by the samples, is.
   virtual Metric metric() const { return {}; }
   // Changes the layout, between steps. kInvalidArgument for one that the run's plan does not have.

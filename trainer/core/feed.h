@@ -23,6 +23,12 @@ struct FeedTensor {
   std::uint64_t sample_stride = 0;   // bytes from one to the next, whole elements; 0: no gaps
 };
 
+// What is known of the training set before a batch is there. Same on every rank.
+struct SampleFacts {
+  std::vector<std::uint64_t> input_shape = {};  // of one sample, as it comes; empty: not known
+  std::uint64_t classes = 0;                    // that the targets' field names; 0: none
+};
+
 // What a rank's place in the layout asks of its feeds. Streams have as many ranks as there are
 // replicas, whose shares of a step are consecutive: replica r's share is part r of it, so that it
 // has the canonical micro-batches from r times its number of them on.

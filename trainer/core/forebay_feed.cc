@@ -17,6 +17,18 @@
 namespace forebay::train {
 namespace {
 
+Result<const FieldInfo*> FindField(const DatasetInfo& info, const char* key,
+                                   const std::string& name) {
+  std::string names;
+  for (const FieldInfo& field : info.fields) {
+    if (field.spec.name == name) return &field;
+    names += (names.empty() ? "" : ", ") + field.spec.name;
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} = \"{}\": data set {} has the fields {}", key, name, info.name,
+                           names));
+}
+
 // A batch that a lost connection delayed is asked for again by the client; beyond that, tries
 // are bounded.
 constexpr int kNextAttemptsMax = 3;
@@ -174,6 +186,27 @@ Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedSha
   return transform;
 }
 
+Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info) {
+  const DataConfig& data = config.data;
+  FOREBAY_ASSIGN(const FieldInfo* input, FindField(info, "data.input_field", data.input_field));
+  FOREBAY_ASSIGN(const FieldInfo* target, FindField(info, "data.target_field", data.target_field));
+  if (!input->spec.is_fixed()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("data.input_field = \"{}\": its samples are bytes of any length (an "
+                             "encoded image, say); decode them to one shape first, for example "
+                             "with forebay pack",
+                             data.input_field));
+  }
+  SampleFacts facts{.input_shape = input->spec.shape, .classes = target->constant_names.size()};
+  if (Augmentation::IsAskedFor(config.augmentation)) {
+    FOREBAY_ASSIGN(const std::optional<Augmentation> augmentation,
+                   Augmentation::OfInput(config.augmentation, input->spec,
+                                         Augmentation::Use::kTraining));
+    if (augmentation) facts.input_shape = augmentation->shape();
+  }
+  return facts;
+}
+
 Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const FeedPosition& from) {
   StreamOptions options;
   options.dataset = config.data.train_dataset;
@@ -234,6 +267,14 @@ Result<std::unique_ptr<ForebaySource>> ForebaySource::Connect(const TrainConfig&
   std::unique_ptr<ForebaySource> source(new ForebaySource(config, rank));
   FOREBAY_ASSIGN(source->client_, Client::Connect(options));
   return source;
+}
+
+Result<SampleFacts> ForebaySource::Describe() const {
+  const std::string& name = config_.data.train_dataset;
+  const Result<DatasetInfo> info =
+      client_->DescribeWhenCatalogued(name, config_.data.train_selection);
+  if (!info.has_value()) return info.error().WithContext(fmt::format("data set {}", name));
+  return FactsOf(config_, *info);
 }
 
 Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedShare& share,

@@ -24,6 +24,10 @@ class ForebaySource final : public FeedSource {
   static Result<std::unique_ptr<ForebaySource>> Connect(const TrainConfig& config,
                                                         std::uint32_t rank);
 
+  // What the daemon knows of the training set. Blocks until it has the catalog. kInvalidArgument
+  // for a field that is not there, naming those that are, and for inputs that differ in size.
+  Result<SampleFacts> Describe() const;
+
   Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share, const FeedPosition& from,
                                              std::uint32_t epochs) override;
   Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
@@ -57,6 +61,10 @@ struct FeedTransform {
 Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedShare& share,
                                         std::span<const FieldSpec> fields,
                                         Augmentation::Use use);
+
+// The fields that the configuration names among those of the training set, augmented; apart from
+// Describe so that it is testable without a daemon.
+Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info);
 
 // The training stream's options at `from`; apart from Connect so that it is testable without a
 // daemon. kFailedPrecondition where the token does not belong to that place.

@@ -116,5 +116,40 @@ TEST(ForebayFeed, NoDaemonIsATypedError) {
   EXPECT_THAT(source.error().message(), HasSubstr("/nonexistent/forebayd.sock"));
 }
 
+DatasetInfo PhotoSet() {
+  DatasetInfo info;
+  info.name = "photos";
+  info.fields = {{.spec = {.name = "image", .dtype = Dtype::kU8, .shape = {28, 28, 3}}},
+                 {.spec = {.name = "label", .dtype = Dtype::kI64, .shape = {}},
+                  .constant_names = {"cat", "dog"}},
+                 {.spec = {.name = "jpeg", .dtype = Dtype::kBytes, .shape = {}}}};
+  return info;
+}
+
+TEST(ForebayFeed, FactsAreTheFieldsThatTheConfigurationNames) {
+  TrainConfig config;
+  config.data.input_field = "image";
+  config.data.target_field = "label";
+  const auto facts = FactsOf(config, PhotoSet());
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  EXPECT_THAT(facts->input_shape, ::testing::ElementsAre(28, 28, 3));
+  EXPECT_EQ(facts->classes, 2U);
+}
+
+TEST(ForebayFeed, FieldsThatCannotBeTrainedOnAreRefused) {
+  TrainConfig config;
+  config.data.target_field = "label";
+  config.data.input_field = "images";
+  auto facts = FactsOf(config, PhotoSet());
+  ASSERT_FALSE(facts.has_value());
+  EXPECT_EQ(facts.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_THAT(facts.error().message(), HasSubstr("data.input_field = \"images\""));
+  EXPECT_THAT(facts.error().message(), HasSubstr("image, label, jpeg"));
+  config.data.input_field = "jpeg";
+  facts = FactsOf(config, PhotoSet());
+  ASSERT_FALSE(facts.has_value());
+  EXPECT_THAT(facts.error().message(), HasSubstr("bytes of any length"));
+}
+
 }  // namespace
 }  // namespace forebay::train

@@ -14,26 +14,39 @@ namespace forebay::train {
 namespace {
 
 constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
+constexpr std::size_t kListValuesMax = 64;
 
 Error BadValue(const ConfigKey& key, std::string_view value, std::string_view allowed) {
   return Error(ErrorCode::kInvalidArgument,
                fmt::format("{} = {}: must be {}", key.name, value, allowed));
 }
 
+// The negation also refuses NaN.
+Status CheckRange(const ConfigKey& key, double value, std::string_view text, const char* what) {
+  if (value >= key.minimum && value <= key.maximum) return {};
+  return BadValue(key, text, fmt::format("{} from {} to {}", what, key.minimum, key.maximum));
+}
+
 Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
   const bool integral = std::holds_alternative<std::int64_t*>(key.slot);
-  // The negation also refuses NaN.
-  if (!(value >= key.minimum && value <= key.maximum)) {
-    return BadValue(key, text,
-                    fmt::format("{} from {} to {}", integral ? "an integer" : "a number",
-                                key.minimum, key.maximum));
-  }
+  FOREBAY_TRY(CheckRange(key, value, text, integral ? "an integer" : "a number"));
   if (integral) {
     if (value != std::floor(value)) return BadValue(key, text, "an integer");
     *std::get<std::int64_t*>(key.slot) = static_cast<std::int64_t>(value);
+  } else if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
+    **list = {value};
   } else {
     *std::get<double*>(key.slot) = value;
   }
+  return {};
+}
+
+Status SetList(const ConfigKey& key, const std::vector<double>& values, std::string_view text) {
+  if (values.empty() || values.size() > kListValuesMax) {
+    return BadValue(key, text, fmt::format("1 to {} numbers", kListValuesMax));
+  }
+  for (const double value : values) FOREBAY_TRY(CheckRange(key, value, text, "numbers"));
+  *std::get<std::vector<double>*>(key.slot) = values;
   return {};
 }
 
@@ -49,6 +62,13 @@ Status SetString(const ConfigKey& key, std::string_view text) {
   return {};
 }
 
+Result<double> ParseNumber(const ConfigKey& key, std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  return BadValue(key, fmt::format("\"{}\"", text), "a number");
+}
+
 Status SetText(const ConfigKey& key, std::string_view text) {
   if (std::holds_alternative<std::string*>(key.slot)) return SetString(key, text);
   if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
@@ -56,12 +76,28 @@ Status SetText(const ConfigKey& key, std::string_view text) {
     **flag = text == "true";
     return {};
   }
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return BadValue(key, fmt::format("\"{}\"", text), "a number");
+  if (std::holds_alternative<std::vector<double>*>(key.slot)) {
+    std::vector<double> values;
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t comma = std::min(text.find(',', at), text.size());
+      FOREBAY_ASSIGN(const double value, ParseNumber(key, text.substr(at, comma - at)));
+      values.push_back(value);
+      at = comma + 1;
+    }
+    return SetList(key, values, text);
   }
+  FOREBAY_ASSIGN(const double value, ParseNumber(key, text));
   return SetNumber(key, value, text);
+}
+
+Status SetArray(const ConfigKey& key, const toml::array& array) {
+  std::vector<double> values;
+  for (const toml::node& element : array) {
+    const auto value = element.value<double>();
+    if (!value) return BadValue(key, "<value>", "a list of numbers");
+    values.push_back(*value);
+  }
+  return SetList(key, values, "<list>");
 }
 
 Status SetNode(const ConfigKey& key, const toml::node& node) {
@@ -75,6 +111,10 @@ Status SetNode(const ConfigKey& key, const toml::node& node) {
       return {};
     }
     return BadValue(key, "<value>", "true or false");
+  }
+  if (const auto* array = node.as_array();
+      array != nullptr && std::holds_alternative<std::vector<double>*>(key.slot)) {
+    return SetArray(key, *array);
   }
   if (const auto* value = node.as_integer()) {
     return SetNumber(key, static_cast<double>(value->get()), fmt::format("{}", value->get()));
@@ -118,6 +158,9 @@ std::string ValueText(const ConfigKey& key) {
     return fmt::format("{}", **number);
   }
   if (auto* const* number = std::get_if<double*>(&key.slot)) return fmt::format("{}", **number);
+  if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
+    return fmt::format("[{}]", fmt::join(**list, ", "));
+  }
   return *std::get<bool*>(key.slot) ? "true" : "false";
 }
 
@@ -148,13 +191,29 @@ std::vector<ConfigKey> InputKeys(TrainConfig& config) {
        limits::kCreditsMax - 1, {}},
       {"data.delivery_log", &data.delivery_log, "log of consumed batches, one per rank", 0, 0,
        {}},
-      {"model.architecture", &model.architecture, "network", 0, 0, {"lenet"}},
-      {"model.classes", &model.classes, "number of classes", 2, 1e6, {}},
-      {"model.channels", &model.channels, "channels of the first convolution", 1, 4096, {}},
-      {"model.hidden", &model.hidden, "width of the fully connected layer", 1, 65536, {}},
-      {"model.input_mean", &model.input_mean, "of the inputs, scaled to 0 to 1", -1e6, 1e6, {}},
-      {"model.input_stddev", &model.input_stddev, "of the inputs, scaled to 0 to 1", 1e-6, 1e6,
+      {"model.architecture", &model.architecture, "network; --list-models shows them", 0, 0, {}},
+      {"model.settings", &model.settings, "numbers of the network, such as patch=4,depth=6", 0, 0,
        {}},
+      {"model.shape", &model.shape,
+       "of a sample as the network takes it, such as 3x224x224; empty: the data set's", 0, 0, {}},
+      {"model.channel_axis", &model.channel_axis,
+       "of the stored samples; auto: last where that axis has 1 to 4 and the first has more", 0, 0,
+       {"auto", "first", "last"}},
+      {"model.classes", &model.classes,
+       "classes, or numbers to predict; 0: what the data set names, else the network's own", 0,
+       1e6, {}},
+      {"model.loss", &model.loss, "empty: the network's own", 0, 0,
+       {"", "cross-entropy", "dice-cross-entropy", "squared-error", "absolute-error"}},
+      {"model.weights", &model.weights,
+       "safetensors file whose weights training starts from, named as here, by torchvision or by "
+       "timm",
+       0, 0, {}},
+      {"model.fresh", &model.fresh,
+       "what does not start from model.weights: prefixes of names, such as head.", 0, 0, {}},
+      {"model.input_mean", &model.input_mean,
+       "of the inputs, bytes scaled to 0 to 1; one number, or one for each channel", -1e6, 1e6,
+       {}},
+      {"model.input_stddev", &model.input_stddev, "as model.input_mean", 1e-6, 1e6, {}},
   };
 }
 
@@ -232,6 +291,22 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
   };
 }
 
+std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
+  return {
+      {"memory.budget", &memory.budget,
+       "most that a rank's tensors may take, such as 8GiB or 200MB: weights, gradients, optimiser "
+       "state, and what is saved for the backward pass, of which as much as needed is moved away; "
+       "0: no limit",
+       0, 0, {}},
+      {"memory.policy", &memory.policy,
+       "what may be done with saved values: swap them to the host, recompute them, or (auto) "
+       "whatever costs least time; swap and recompute without a budget: all of them",
+       0, 0, {"auto", "keep", "swap", "recompute"}},
+      {"memory.host_bytes", &memory.host_bytes, "most that a rank may swap to the host at once", 0,
+       0, {}},
+  };
+}
+
 std::vector<ConfigKey> RunKeys(TrainConfig& config) {
   auto& evaluation = config.evaluation;
   auto& checkpoint = config.checkpoint;
@@ -306,7 +381,7 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
   std::vector<ConfigKey> keys = InputKeys(config);
   for (const std::vector<ConfigKey>& more :
        {AugmentationKeys(config.augmentation), TrainKeys(config.train),
-        LayoutKeys(config.layout), RunKeys(config)}) {
+        LayoutKeys(config.layout), MemoryKeys(config.memory), RunKeys(config)}) {
     keys.insert(keys.end(), more.begin(), more.end());
   }
   return keys;

@@ -32,12 +32,17 @@ struct DataConfig {
 
 struct ModelConfig {
   std::string architecture = "lenet";
-  std::int64_t classes = 10;
-  std::int64_t channels = 16;  // of the first convolution; the second has twice as many
-  std::int64_t hidden = 128;   // width of the fully connected layer
-  // Inputs are scaled to [0, 1], then standardised: the defaults are Fashion-MNIST's.
-  double input_mean = 0.2860;
-  double input_stddev = 0.3530;
+  std::string settings;  // "patch=4,depth=6"
+  std::string shape;     // "1x28x28"; empty: the data set's
+  std::string channel_axis = "auto";
+  std::int64_t classes = 0;  // or numbers to predict; 0: the data set's, else the model's own
+  std::string loss;          // empty: the model's own
+  std::string weights;       // safetensors file to start from
+  std::string fresh;         // prefixes of what does not start from it: "head."
+  // Inputs are scaled to [0, 1], then standardised, by channel or all alike: the defaults are
+  // Fashion-MNIST's.
+  std::vector<double> input_mean = {0.2860};
+  std::vector<double> input_stddev = {0.3530};
 };
 
 struct AugmentationConfig {
@@ -81,6 +86,12 @@ struct LayoutConfig {
   std::string switches;          // "step 500: 1x2; epoch 2: 2x1"
 };
 
+struct MemoryConfig {
+  std::string budget = "0";         // bytes of a rank's tensors; 0: none
+  std::string policy = "auto";
+  std::string host_bytes = "1GiB";  // of a rank, for what is swapped
+};
+
 struct EvaluationConfig {
   std::int64_t evaluate_every_epochs = 1;  // 0: never
   std::int64_t evaluation_batch = 500;     // global, over all ranks
@@ -119,6 +130,7 @@ struct TrainConfig {
   ModelConfig model;
   OptimiserConfig train;
   LayoutConfig layout;
+  MemoryConfig memory;
   EvaluationConfig evaluation;
   CheckpointConfig checkpoint;
   RunConfig run;
@@ -126,11 +138,11 @@ struct TrainConfig {
 
 // One key: where its value lives and which values it takes.
 struct ConfigKey {
-  using Slot = std::variant<std::string*, std::int64_t*, double*, bool*>;
+  using Slot = std::variant<std::string*, std::int64_t*, double*, bool*, std::vector<double>*>;
   std::string name;  // "section.leaf"
   Slot slot;
   std::string help;
-  double minimum = 0;                // numbers only
+  double minimum = 0;                // numbers only; of a list, of each
   double maximum = 0;                // numbers only
   std::vector<std::string> choices;  // strings only; empty: any
 
@@ -155,6 +167,7 @@ std::string ToToml(TrainConfig config);
 struct CommandLine {
   TrainConfig config;
   std::string text;  // not empty: print this (help, version, configuration) and exit
+  bool lists_models = false;  // print the models there are and exit
 };
 
 // Parses argv (argv[0] is the program). Errors are kInvalidArgument and name flag or key.

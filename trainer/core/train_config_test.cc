@@ -46,6 +46,25 @@ TEST(TrainConfig, PrintedTomlReadsBackTheSame) {
   EXPECT_EQ(ToToml(again), ToToml(config));
 }
 
+TEST(TrainConfig, ListsAreNumbersOrOneNumber) {
+  using ::testing::ElementsAre;
+  TrainConfig config;
+  ASSERT_TRUE(ApplyToml(config, "[model]\ninput_mean = [0.5, 1, -2.5]\ninput_stddev = 0.25\n", "a")
+                  .has_value());
+  EXPECT_THAT(config.model.input_mean, ElementsAre(0.5, 1, -2.5));
+  EXPECT_THAT(config.model.input_stddev, ElementsAre(0.25));
+  ASSERT_TRUE(SetConfigValue(config, "model.input_stddev", "0.1,2").has_value());
+  EXPECT_THAT(config.model.input_stddev, ElementsAre(0.1, 2));
+  for (const char* const text : {"", "0.1,", "0.1;2", "0,1", "0.1,nan", "0.1,1e7"}) {
+    const Status set = SetConfigValue(config, "model.input_stddev", text);
+    ASSERT_FALSE(set.has_value()) << text;
+    EXPECT_THAT(set.error().message(), HasSubstr("model.input_stddev"));
+  }
+  EXPECT_FALSE(ApplyToml(config, "[model]\ninput_mean = []\n", "a").has_value());
+  EXPECT_FALSE(ApplyToml(config, "[model]\ninput_mean = [\"0.5\"]\n", "a").has_value());
+  EXPECT_THAT(config.model.input_mean, ElementsAre(0.5, 1, -2.5));
+}
+
 TEST(TrainConfig, FlagsAndDefaultsAreUniqueAndValid) {
   TrainConfig config;
   std::set<std::string> flags;
@@ -77,6 +96,11 @@ TEST(TrainConfig, HelpNamesEveryFlagAndTheExitCodes) {
   TrainConfig config;
   for (const ConfigKey& key : ConfigKeys(config)) EXPECT_THAT(line->text, HasSubstr(key.Flag()));
   EXPECT_THAT(line->text, HasSubstr("85"));
+}
+
+TEST(TrainConfig, ListOfModelsIsAskedForByAFlag) {
+  EXPECT_TRUE(Parse({"--list-models"})->lists_models);
+  EXPECT_FALSE(Parse({"--architecture", "anything"})->lists_models);
 }
 
 TEST(TrainConfig, PrintConfigShowsTheResult) {

@@ -1,8 +1,10 @@
 #include "trainer/exec/copy_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "proto/contract/check.h"
 
@@ -77,6 +79,23 @@ void CopyLink::Run(const std::stop_token& stop) {
     figures_.busy_ns += took_ns;
     done_.notify_all();
   }
+}
+
+double MeasureLink() {
+  constexpr std::size_t kBytes = 16U << 20;
+  constexpr int kRuns = 7;
+  const std::vector<std::byte> from(kBytes, std::byte{1});
+  std::vector<std::byte> to(kBytes);  // written once, so that its pages are there
+  CopyLink link;
+  std::vector<std::uint64_t> times_ns;
+  for (int run = 0; run < kRuns; ++run) {
+    const std::uint64_t before_ns = link.figures().busy_ns;
+    link.Wait(link.Begin(to, from));
+    times_ns.push_back(link.figures().busy_ns - before_ns);
+  }
+  std::ranges::sort(times_ns);
+  return static_cast<double>(kBytes) /
+         static_cast<double>(std::max<std::uint64_t>(times_ns[kRuns / 2], 1));
 }
 
 }  // namespace forebay::train

@@ -56,4 +56,8 @@ class CopyLink {
   std::jthread thread_;  // last: it uses all of the above
 };
 
+// What a transfer over a link that is not emulated comes to: bytes per ns, the median of a few
+// transfers of some MiB.
+double MeasureLink();
+
 }  // namespace forebay::train

@@ -12,6 +12,7 @@
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/core/run_training.h"
 #include "trainer/exec/torch_engine.h"
+#include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
 
@@ -30,8 +31,7 @@ struct Trained {
 
 Result<Trained> TrainOn(Communicator& communicator, std::uint64_t stop_after = UINT64_MAX) {
   TrainConfig config;
-  config.model.channels = 4;
-  config.model.hidden = 16;
+  config.model.settings = "channels=4,hidden=16";
   config.train.epochs = 2;
   config.train.global_batch = 32;
   config.train.learning_rate = 0.02;
@@ -42,7 +42,8 @@ Result<Trained> TrainOn(Communicator& communicator, std::uint64_t stop_after = U
                                 .validation_batch = 32,
                                 .seed = 1},
                                training, validation, probe);
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
+                 testing::MakeEngine(config, communicator));
   std::uint64_t clock_ns = 0;
   std::uint64_t asked = 0;
   // Only the last rank hears of the signal.

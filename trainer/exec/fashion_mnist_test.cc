@@ -12,6 +12,7 @@
 #include "trainer/core/run_training.h"
 #include "trainer/core/thread_plan.h"
 #include "trainer/exec/torch_engine.h"
+#include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
 #include "trainer/testing/temp_folder.h"
@@ -53,7 +54,7 @@ TEST(FashionMnist, ReachesNinetyPercentOnTheTestImages) {
       MeasureThreadFacts(static_cast<std::uint32_t>(config.run.threads), /*local_ranks=*/1));
   ASSERT_TRUE(SetTorchThreads(threads).has_value());
   Communicator communicator = Communicator::Alone();
-  auto engine = MakeTorchEngine(config, communicator);
+  auto engine = testing::MakeEngine(config, communicator);
   ASSERT_TRUE(engine.has_value()) << engine.error().ToString();
   testing::MemoryFeedProbe probe;
   testing::MemorySource source(

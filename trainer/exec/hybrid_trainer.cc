@@ -163,12 +163,22 @@ Result<StageOutcome> HybridTrainer::TrainStep(double learning_rate,
 
 Result<StageOutcome> HybridTrainer::Evaluate(const std::vector<std::uint32_t>& samples,
                                              MicroBatchSource& source) {
-  FOREBAY_ASSIGN(const StepPlan plan,
-                 PlanFor(layout_, false, static_cast<std::uint32_t>(samples.size())));
-  TorchStage stage(model_, plan, layout_.split, communicator_.rank(), measure_.shapes,
-                   StageParts(), options_.stage);
-  return Run(plan, stage,
+  FOREBAY_ASSIGN(Evaluation* const evaluation,
+                 EvaluationOf(static_cast<std::uint32_t>(samples.size())));
+  return Run(evaluation->plan, *evaluation->stage,
              {.step = steps_, .learning_rate = 0, .samples = samples, .source = &source});
+}
+
+Result<HybridTrainer::Evaluation*> HybridTrainer::EvaluationOf(std::uint32_t micro_batches) {
+  const auto known = evaluations_.find(micro_batches);
+  if (known != evaluations_.end()) return &known->second;
+  FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout_, false, micro_batches));
+  Evaluation& evaluation = evaluations_[micro_batches];
+  evaluation.plan = std::move(plan);
+  evaluation.stage = std::make_unique<TorchStage>(model_, evaluation.plan, layout_.split,
+                                                  communicator_.rank(), measure_.shapes,
+                                                  StageParts(), options_.stage);
+  return &evaluation;
 }
 
 // The lowest rank that has the part sends it to every rank that needs it and has it not.
@@ -206,6 +216,7 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
     FOREBAY_TRY(MovePart(part, layout_, layout));
   }
   ++runs_;
+  evaluations_.clear();
   std::erase_if(parts_, [&](const auto& entry) {
     return !Holds(layout, communicator_.rank(), entry.first);
   });

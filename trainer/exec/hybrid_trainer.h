@@ -97,8 +97,15 @@ class HybridTrainer {
                 const HybridOptions& options)
       : model_(model), measure_(measure), communicator_(communicator), options_(options) {}
 
+  // Evaluations of so many micro-batches under the current layout.
+  struct Evaluation {
+    StepPlan plan;
+    std::unique_ptr<TorchStage> stage;
+  };
+
   Result<StepPlan> PlanFor(const HybridLayout& layout, bool trains,
                            std::uint32_t micro_batches) const;
+  Result<Evaluation*> EvaluationOf(std::uint32_t micro_batches);
   bool Holds(const HybridLayout& layout, std::uint32_t rank, std::uint32_t part) const;
   Status TakeParts(const HybridLayout& layout);
   Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);
@@ -114,6 +121,7 @@ class HybridTrainer {
   StepPlan plan_;
   std::map<std::uint32_t, std::unique_ptr<HeldPart>> parts_;  // by index in the model
   std::unique_ptr<TorchStage> stage_;
+  std::map<std::uint32_t, Evaluation> evaluations_;  // by micro-batches
   std::uint64_t steps_ = 0;
   std::uint64_t runs_ = 0;  // steps and evaluations: no two have messages of one name
   RankReport last_report_;

@@ -13,6 +13,7 @@
 #include "trainer/comm/local_transport.h"
 #include "trainer/core/run_training.h"
 #include "trainer/exec/torch_engine.h"
+#include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
 
@@ -23,8 +24,7 @@ constexpr std::uint64_t kPatienceNs = 60'000'000'000;
 
 TrainConfig ConfigOf(std::int64_t stages, const std::string& switches = "") {
   TrainConfig config;
-  config.model.channels = 4;
-  config.model.hidden = 16;
+  config.model.settings = "channels=4,hidden=16";
   config.train.epochs = 2;
   config.train.global_batch = 32;
   config.train.learning_rate = 0.02;
@@ -37,6 +37,7 @@ TrainConfig ConfigOf(std::int64_t stages, const std::string& switches = "") {
 struct Trained {
   TrainingReport report;
   testing::MemoryFeedProbe probe;
+  std::string decided;  // on rank 0
 };
 
 Result<Trained> TrainRank(const TrainConfig& config, std::unique_ptr<Transport> transport) {
@@ -46,7 +47,9 @@ Result<Trained> TrainRank(const TrainConfig& config, std::unique_ptr<Transport> 
   Trained trained;
   testing::MemorySource source({.global_batch = 32, .validation_batch = 32, .seed = 1}, training,
                                validation, trained.probe);
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
+                 testing::MakeEngine(config, communicator,
+                                     [&](const std::string& line) { trained.decided = line; }));
   std::uint64_t clock_ns = 0;
   FOREBAY_ASSIGN(trained.report,
                  RunTraining(config, {.engine = *engine,
@@ -107,6 +110,43 @@ TEST_F(LayoutThreads, StagesInTheMiddleOpenNoStream) {
   EXPECT_EQ(trained[0].probe.trained, trained[3].probe.trained);
   // A step's samples in order: each is trained on once per epoch.
   EXPECT_EQ(trained[0].probe.trained.size(), 640U);
+}
+
+// Large enough for saved values to be worth a transfer.
+TrainConfig LargerConfigOf(std::int64_t stages, const MemoryConfig& memory) {
+  TrainConfig config = ConfigOf(stages);
+  config.model.settings = "channels=16,hidden=16";
+  config.train.epochs = 1;
+  config.layout.micro_batch = 8;
+  config.memory = memory;
+  return config;
+}
+
+TEST_F(LayoutThreads, MemoryThatIsSavedDoesNotChangeTheWeights) {
+  const std::uint64_t digest = Train(1, LargerConfigOf(1, {})).front().report.weights_digest;
+  const auto expect_same = [&](std::uint32_t ranks, const TrainConfig& config,
+                               const std::vector<std::string>& words) {
+    const std::vector<Trained> trained = Train(ranks, config);
+    for (const Trained& rank : trained) EXPECT_EQ(rank.report.weights_digest, digest);
+    for (const std::string& word : words) {
+      EXPECT_NE(trained[0].decided.find(word), std::string::npos) << trained[0].decided;
+    }
+  };
+  expect_same(1, LargerConfigOf(1, {.policy = "swap"}), {"layout 1 x 1", "swapped"});
+  expect_same(2, LargerConfigOf(2, {.policy = "recompute"}), {"layout 1 x 2", "computed again"});
+  TrainConfig switches = LargerConfigOf(2, {.budget = "2MB"});
+  switches.layout.switches = "step 3: 2x1; step 7: 1x2";
+  expect_same(2, switches, {"layout 1 x 2: budget", "layout 2 x 1: budget", " modules"});
+}
+
+TEST_F(LayoutThreads, BudgetThatIsTooSmallNamesTheLeastThatWouldDo) {
+  Communicator communicator = Communicator::Alone();
+  const auto engine = testing::MakeEngine(LargerConfigOf(1, {.budget = "100KB"}), communicator);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_NE(engine.error().ToString().find("memory.budget, layout 1 x 1"), std::string::npos)
+      << engine.error().ToString();
+  EXPECT_NE(engine.error().ToString().find("still needs"), std::string::npos);
 }
 
 }  // namespace

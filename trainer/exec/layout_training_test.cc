@@ -13,6 +13,7 @@
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/core/run_training.h"
 #include "trainer/exec/torch_engine.h"
+#include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
 #include "trainer/testing/stored_checkpoint.h"
@@ -29,8 +30,7 @@ std::optional<Communicator>& World() {
 // Ten steps of 32 samples an epoch and a tail of 8; micro-batches of 8.
 TrainConfig ConfigOf(std::int64_t stages, const std::string& switches = "") {
   TrainConfig config;
-  config.model.channels = 4;
-  config.model.hidden = 16;
+  config.model.settings = "channels=4,hidden=16";
   config.train.epochs = 2;
   config.train.global_batch = 32;
   config.train.learning_rate = 0.02;
@@ -53,7 +53,8 @@ Result<Trained> TrainOn(Communicator& communicator, const TrainConfig& config,
   Trained trained;
   testing::MemorySource source({.global_batch = 32, .validation_batch = 32, .seed = 1}, training,
                                validation, trained.probe);
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine, MakeTorchEngine(config, communicator));
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
+                 testing::MakeEngine(config, communicator));
   std::uint64_t clock_ns = 0;
   std::uint64_t asked = 0;
   FOREBAY_ASSIGN(trained.report,

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 #include <string>
 #include <utility>
-
-#include "trainer/exec/lenet.h"
 
 namespace forebay::train {
 namespace {
@@ -65,36 +64,39 @@ Status CheckCount(const ModelTask& task, const char* what, const torch::Tensor& 
                            fmt::join(wanted, ", ")));
 }
 
-}  // namespace
-
-Result<ModelTask> MakeModelTask(const TrainConfig& config) {
-  ModelTask task;
-  // Inputs that the augmentation normalises come as they are to be.
-  const bool normalised = !config.augmentation.channel_means.empty();
-  task.input_mean = normalised ? 0 : config.model.input_mean;
-  task.input_stddev = normalised ? 1 : config.model.input_stddev;
-  const LeNetOptions options{.channels = config.model.channels,
-                             .hidden = config.model.hidden,
-                             .classes = config.model.classes};
-  task.model.name = fmt::format("{} channels={} hidden={} classes={}", config.model.architecture,
-                                options.channels, options.hidden, options.classes);
-  task.model.parts = LeNetParts(options);
-  task.model.loss = MakeCrossEntropy(config.train.label_smoothing);
-  task.input_shape = {1, kLeNetSide, kLeNetSide};
-  return task;
+// (x / scale - mean) / stddev, in place.
+torch::Tensor Standardised(const ModelTask& task, torch::Tensor x, double scale) {
+  const std::vector<double>& mean = task.input_mean;
+  const std::vector<double>& stddev = task.input_stddev;
+  if (mean.size() == 1 && stddev.size() == 1) {
+    return x.mul_(1.0 / (scale * stddev[0])).sub_(mean[0] / stddev[0]);
+  }
+  for (std::int64_t channel = 0; channel < x.size(1); ++channel) {
+    const auto at = static_cast<std::size_t>(channel);
+    const double own_mean = mean[mean.size() == 1 ? 0 : at];
+    const double own_stddev = stddev[stddev.size() == 1 ? 0 : at];
+    x.select(1, channel).mul_(1.0 / (scale * own_stddev)).sub_(own_mean / own_stddev);
+  }
+  return x;
 }
+
+}  // namespace
 
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
                               std::uint32_t samples) {
-  FOREBAY_ASSIGN(const torch::Tensor raw, Borrow(view));
-  const Shape shape = ShapeOf(task.input_shape, samples);
+  FOREBAY_ASSIGN(torch::Tensor raw, Borrow(view));
+  Shape shape = ShapeOf(task.input_shape, samples);
   FOREBAY_TRY(CheckCount(task, "input", raw, shape));
-  // (x / scale - mean) / stddev in one pass over the floats.
-  const double scale = view.dtype == Dtype::kU8 ? 255.0 : 1.0;
-  return raw.to(torch::kFloat32, /*non_blocking=*/false, /*copy=*/true)
-      .mul_(1.0 / (scale * task.input_stddev))
-      .sub_(task.input_mean / task.input_stddev)
-      .view(shape);
+  if (task.channels_last) {
+    std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
+    raw = raw.view(shape).movedim(-1, 1);
+  } else {
+    raw = raw.view(shape);
+  }
+  return Standardised(
+      task, raw.to(raw.options().dtype(torch::kFloat32), /*non_blocking=*/false, /*copy=*/true,
+                   torch::MemoryFormat::Contiguous),
+      view.dtype == Dtype::kU8 ? 255.0 : 1.0);
 }
 
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,

@@ -1,4 +1,4 @@
-// ModelTask: the model that a configuration names, and how the feed's bytes become its tensors.
+// ModelTask: what is trained, and how the feed's bytes become its tensors.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include "proto/contract/result.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/metric.h"
-#include "trainer/core/train_config.h"
 #include "trainer/exec/model.h"
 
 namespace forebay::train {
@@ -15,15 +14,14 @@ namespace forebay::train {
 struct ModelTask {
   Model model;
   Metric metric = {};                      // what the loss's Evaluate adds up
-  std::vector<std::int64_t> input_shape;   // of one sample, as the first part takes it
+  std::vector<std::int64_t> input_shape;   // of one sample, as the first part takes it: {C, ...}
+  bool channels_last = false;              // the feed has {..., C}
   std::vector<std::int64_t> target_shape;  // of one sample; empty: a class index
-  // Inputs of bytes are scaled to [0, 1]; then (x - mean) / stddev.
-  double input_mean = 0;
-  double input_stddev = 1;
+  // Inputs of bytes are scaled to [0, 1]; then (x - mean) / stddev, by channel where there are as
+  // many numbers.
+  std::vector<double> input_mean = {0};
+  std::vector<double> input_stddev = {1};
 };
-
-// The one place where a model is made. kInvalidArgument names key, value and what is allowed.
-Result<ModelTask> MakeModelTask(const TrainConfig& config);
 
 // {samples, ...} of single precision. Copies, so that the feed's memory can go back at once.
 // kFailedPrecondition for another number of elements than the model takes, kDataLoss where shape

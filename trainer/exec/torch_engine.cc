@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,9 +18,12 @@
 
 #include "trainer/comm/link_probe.h"
 #include "trainer/core/layout_plan.h"
+#include "trainer/core/memory_choice.h"
 #include "trainer/core/numeric_identity.h"
+#include "trainer/exec/copy_link.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/model_task.h"
+#include "trainer/exec/share_measure.h"
 #include "trainer/exec/step_source.h"
 #include "trainer/schedule/split_search.h"
 
@@ -68,12 +72,16 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
 
 class TorchEngine final : public Engine {
  public:
-  static Result<std::unique_ptr<Engine>> Make(
-      const TrainConfig& config, Communicator& communicator,
-      const std::function<void(const std::string&)>& print);
+  using Print = std::function<void(const std::string&)>;
+  static Result<std::unique_ptr<Engine>> Make(const TrainConfig& config,
+                                              std::shared_ptr<const ModelTask> task,
+                                              Communicator& communicator, const Print& print);
 
   Layout layout() const override { return trainer_->layout().layout; }
-  Metric metric() const override { return task_.metric; }
+  Metric metric() const override { return task_->metric; }
+  std::uint64_t host_bytes() const override {
+    return memory_ ? memory_->HostBytes(communicator_.rank()) : 0;
+  }
   Status Switch(const Layout& layout) override;
 
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
@@ -88,13 +96,16 @@ class TorchEngine final : public Engine {
   Result<std::uint64_t> Digest() override { return trainer_->Digest(); }
 
  private:
-  TorchEngine(const TrainConfig& config, Communicator& communicator)
-      : config_(config), communicator_(communicator) {}
+  TorchEngine(const TrainConfig& config, std::shared_ptr<const ModelTask> task,
+              Communicator& communicator)
+      : config_(config), communicator_(communicator), task_(std::move(task)) {}
 
-  Status Probe();
-  Status LayOut();
-  Result<StageSplit> SplitFor(const Layout& layout);
-  Result<StageSplit> FindBalancedSplit(const Layout& layout);
+  Status Measure();
+  Status Probe(const Print& print);
+  Status LayOut(const Print& print);
+  Result<HybridOptions> MakeOptions();
+  Result<StageSplit> SplitFor(const Layout& layout) const;
+  Result<StageSplit> FindBalancedSplit(const Layout& layout) const;
   Result<BatchOutcome> Train(FeedBatch& batch, double learning_rate);
   Result<BatchOutcome> Evaluate(FeedBatch& batch);
   std::string Identity() const;
@@ -102,36 +113,42 @@ class TorchEngine final : public Engine {
 
   TrainConfig config_;
   Communicator& communicator_;
+  std::shared_ptr<const ModelTask> task_;
   LayoutPlan plan_;
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
-  ModelTask task_;
-  ModelMeasure measure_;
+  ModelMeasure measure_;                   // rank 0's
   LinkProbe links_;
+  std::optional<MemoryChoices> memory_;    // where anything may be moved away
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
 };
 
-Result<std::unique_ptr<Engine>> TorchEngine::Make(
-    const TrainConfig& config, Communicator& communicator,
-    const std::function<void(const std::string&)>& print) {
-  std::unique_ptr<TorchEngine> engine(new TorchEngine(config, communicator));
+Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
+                                                  std::shared_ptr<const ModelTask> task,
+                                                  Communicator& communicator,
+                                                  const Print& print) {
+  std::unique_ptr<TorchEngine> engine(new TorchEngine(config, std::move(task), communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
-  FOREBAY_ASSIGN(engine->task_, MakeModelTask(config));
-  const std::uint32_t samples = engine->plan_.micro_batch;
-  FOREBAY_ASSIGN(engine->measure_,
-                 MeasureModel(engine->task_.model, ZeroInput(engine->task_, samples),
-                              ZeroTarget(engine->task_, samples), NowNs));
-  FOREBAY_TRY(engine->Probe());
-  if (print && communicator.rank() == 0 && communicator.size() > 1) {
-    print("links: " + Describe(engine->links_));
-  }
-  FOREBAY_TRY(engine->LayOut());
+  FOREBAY_TRY(engine->Measure());
+  FOREBAY_TRY(engine->Probe(print));
+  FOREBAY_TRY(engine->LayOut(print));
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
+// Only rank 0 measures, while the others wait: plans have to be the same everywhere, and ranks
+// that share a machine would disturb each other.
+Status TorchEngine::Measure() {
+  if (communicator_.rank() == 0) {
+    const std::uint32_t samples = plan_.micro_batch;
+    FOREBAY_ASSIGN(measure_, MeasureModel(task_->model, ZeroInput(*task_, samples),
+                                          ZeroTarget(*task_, samples), NowNs));
+  }
+  return ShareMeasure(measure_, task_->model.parts.size(), communicator_);
+}
+
 // Buckets are tried with the first layout that has replicas.
-Status TorchEngine::Probe() {
+Status TorchEngine::Probe(const Print& print) {
   ProbeRequest request{.gradient_bytes = 0, .now_ns = NowNs};
   const std::vector<Layout> layouts = plan_.Layouts();
   const auto replicated = std::ranges::find_if(
@@ -143,56 +160,71 @@ Status TorchEngine::Probe() {
     }
   }
   FOREBAY_ASSIGN(links_, ProbeLinks(communicator_, request));
+  if (print && communicator_.rank() == 0 && communicator_.size() > 1) {
+    print("links: " + Describe(links_));
+  }
   return {};
 }
 
-Status TorchEngine::LayOut() {
+Result<HybridOptions> TorchEngine::MakeOptions() {
+  HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
+  FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
+  if (!memory.active()) return options;
+  std::array<double, 1> bytes_per_ns = {communicator_.rank() == 0 ? MeasureLink() : 0};
+  FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(bytes_per_ns)), 0));
+  SimulationCosts costs;
+  if (links_.ns_per_byte > 0) {
+    costs.message = {.latency_ns = links_.message_ns, .bytes_per_ns = 1 / links_.ns_per_byte};
+    costs.collective = costs.message;
+  }
+  costs.swap.bytes_per_ns = bytes_per_ns[0];
+  memory_.emplace(memory, costs, measure_.saved_exactly);
+  options.stage.swap.pool_bytes = memory.host_bytes;
+  options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
+  return options;
+}
+
+Status TorchEngine::LayOut(const Print& print) {
   for (const Layout& layout : plan_.Layouts()) {
     FOREBAY_ASSIGN(StageSplit split, SplitFor(layout));
     layouts_.push_back(
         {.layout = layout, .schedule = plan_.schedule, .split = std::move(split)});
   }
-  FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_,
-                                               OptionsOf(config_, plan_, optimiser_,
-                                                         links_.bucket_bytes),
+  FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
+  FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_->model, measure_, communicator_, options,
                                                layouts_.front()));
   for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
+  if (memory_ && print && communicator_.rank() == 0) print(memory_->TakeReasons());
   return {};
 }
 
-Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) {
-  const std::size_t parts = task_.model.parts.size();
+Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) const {
+  const std::size_t parts = task_->model.parts.size();
   if (layout.stages > parts) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("layout.stages = {}: {} has {} parts, so that at most as many "
                              "stages are possible",
-                             layout.stages, task_.model.name, parts));
+                             layout.stages, task_->model.name, parts));
   }
   if (layout.stages == 1) return StageSplit{.begins = {0}};
   if (plan_.split.size() != layout.stages) return FindBalancedSplit(layout);
   if (plan_.split.back() >= parts) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("layout.split = \"{}\": {} has the parts 0 to {}",
-                             config_.layout.split, task_.model.name, parts - 1));
+                             config_.layout.split, task_->model.name, parts - 1));
   }
   return StageSplit{.begins = plan_.split};
 }
 
-// Measured times differ from rank to rank, the cut must not: rank 0's holds.
-Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) {
-  std::vector<std::uint32_t> begins(layout.stages);
-  if (communicator_.rank() == 0) {
-    SplitCosts costs;
-    costs.message_ns_per_byte = links_.ns_per_byte;
-    costs.message_ns = links_.message_ns;
-    costs.parameter_copies = 2 + OptimiserStates(optimiser_);
-    costs.micro_batches = plan_.micro_batches / layout.replicas;
-    costs.holds_all = plan_.schedule == Schedule::kGpipe;
-    FOREBAY_ASSIGN(const SplitChoice choice, FindSplit(measure_.graph, layout.stages, costs));
-    begins = choice.split.begins;
-  }
-  FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(begins)), 0));
-  return StageSplit{.begins = std::move(begins)};
+Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) const {
+  SplitCosts costs;
+  costs.message_ns_per_byte = links_.ns_per_byte;
+  costs.message_ns = links_.message_ns;
+  costs.parameter_copies = 2 + OptimiserStates(optimiser_);
+  costs.micro_batches = plan_.micro_batches / layout.replicas;
+  costs.holds_all = plan_.schedule == Schedule::kGpipe;
+  FOREBAY_ASSIGN(SplitChoice choice, FindSplit(measure_.graph, layout.stages, costs));
+  return std::move(choice.split);
 }
 
 Status TorchEngine::Switch(const Layout& layout) {
@@ -210,7 +242,7 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
                  TrainingCounts(layout(), plan_.micro_batches, plan_.micro_batch,
                                 batch.sample_count));
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(task_, layout(), communicator_.rank(), counts, batch));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch));
   FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
   return BatchOutcome{.loss_sum = outcome.loss_sum,
                       .correct = 0,
@@ -225,7 +257,7 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   if (samples == 0) return BatchOutcome{};
   const std::vector<std::uint32_t> counts = EvaluationCounts(layout(), samples);
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(task_, layout(), communicator_.rank(), counts, batch));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch));
   FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(counts, source));
   return BatchOutcome{.loss_sum = outcome.loss_sum,
                       .correct = outcome.score.correct,
@@ -240,7 +272,7 @@ std::string TorchEngine::Identity() const {
 }
 
 Status TorchEngine::Save(Checkpoint& checkpoint) {
-  checkpoint.model = task_.model.name;
+  checkpoint.model = task_->model.name;
   checkpoint.optimiser = OptimiserName(optimiser_);
   checkpoint.optimiser_states = StateNames(optimiser_);
   checkpoint.identity = Identity();
@@ -265,10 +297,10 @@ Status TorchEngine::Save(Checkpoint& checkpoint) {
 }
 
 Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
-  if (checkpoint.model != task_.model.name || checkpoint.optimiser != OptimiserName(optimiser_)) {
+  if (checkpoint.model != task_->model.name || checkpoint.optimiser != OptimiserName(optimiser_)) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("the checkpoint is of \"{}\" with {}, this run of \"{}\" with {}",
-                             checkpoint.model, checkpoint.optimiser, task_.model.name,
+                             checkpoint.model, checkpoint.optimiser, task_->model.name,
                              OptimiserName(optimiser_)));
   }
   const std::string identity = Identity();
@@ -309,10 +341,11 @@ Status TorchEngine::Load(const CheckpointReader& checkpoint) {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> MakeTorchEngine(
-    const TrainConfig& config, Communicator& communicator,
+    const TrainConfig& config, std::shared_ptr<const ModelTask> task, Communicator& communicator,
     const std::function<void(const std::string&)>& print) {
-  return Guarded("building the network",
-                 [&] { return TorchEngine::Make(config, communicator, print); });
+  return Guarded("building the network", [&] {
+    return TorchEngine::Make(config, std::move(task), communicator, print);
+  });
 }
 
 }  // namespace forebay::train

@@ -14,18 +14,21 @@
 
 namespace forebay::train {
 
+struct ModelTask;
+
 // Sets LibTorch's threads, those of one operation for the calling thread. Call first before any
 // other torch work; ranks that are threads call it again, each for itself.
 Status SetTorchThreads(std::uint32_t threads);
 
-// Builds the model that `config` names, with weights from train.seed, over a HybridTrainer that
-// stands on the first layout of the configuration's plan. All layouts are checked here; where a
-// cut is to be found, rank 0 measures and decides. Collective. `communicator` outlives the engine.
+// Trains the task's model, with weights from train.seed, on a HybridTrainer that stands on the
+// first layout of the configuration's plan. All layouts are checked here; where a cut is to be
+// found or memory to be saved, by rank 0's measurement. `print` takes, on rank 0, what was decided.
+// Collective. `communicator` outlives the engine.
 //
 // The same seed, micro-batches and identity (threads, LibTorch, machine) end in bit-identical
-// weights under every layout. `print` gets what was chosen and why, on rank 0.
+// weights under every layout.
 Result<std::unique_ptr<Engine>> MakeTorchEngine(
-    const TrainConfig& config, Communicator& communicator,
+    const TrainConfig& config, std::shared_ptr<const ModelTask> task, Communicator& communicator,
     const std::function<void(const std::string&)>& print = {});
 
 // Finds the provider of sgemm_ and times a small GEMM through LibTorch.

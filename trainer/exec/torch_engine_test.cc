@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/comm/communicator.h"
+#include "trainer/testing/configured_engine.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/stored_checkpoint.h"
 
@@ -19,13 +20,12 @@ using testing::RunFixture;
 class TorchEngineTest : public ::testing::Test {
  protected:
   TorchEngineTest() {
-    run_.config.model.channels = 4;
-    run_.config.model.hidden = 16;
+    run_.config.model.settings = "channels=4,hidden=16";
     run_.config.train.learning_rate = 0.02;
   }
 
   std::unique_ptr<Engine> Build() {
-    auto engine = MakeTorchEngine(run_.config, run_.communicator);
+    auto engine = testing::MakeEngine(run_.config, run_.communicator);
     EXPECT_TRUE(engine.has_value()) << engine.error().ToString();
     return *std::move(engine);
   }
@@ -71,13 +71,13 @@ TEST_F(TorchEngineTest, ResumeMidEpochIsBitIdentical) {
   resumed.config.model = run_.config.model;
   resumed.config.train = run_.config.train;
   resumed.stop_after_steps = 14;
-  auto first = MakeTorchEngine(resumed.config, resumed.communicator);
+  auto first = testing::MakeEngine(resumed.config, resumed.communicator);
   const auto stopped = resumed.Run(**first);
   ASSERT_TRUE(stopped.has_value()) << stopped.error().ToString();
   ASSERT_FALSE(stopped->completed);
   resumed.stop_after_steps = UINT64_MAX;
   resumed.config.checkpoint.resume = "auto";
-  auto second = MakeTorchEngine(resumed.config, resumed.communicator);
+  auto second = testing::MakeEngine(resumed.config, resumed.communicator);
   const auto report = resumed.Run(**second);
   ASSERT_TRUE(report.has_value()) << report.error().ToString();
   EXPECT_EQ(report->first_global_step, 14U);
@@ -138,12 +138,12 @@ TEST_F(TorchEngineTest, TrainingLeavesTheFeedsBytesAlone) {
 TEST_F(TorchEngineTest, CheckpointOfAnotherModelIsRefusedNamingBoth) {
   Checkpoint checkpoint;
   ASSERT_TRUE(Build()->Save(checkpoint).has_value());
-  run_.config.model.channels = 8;
+  run_.config.model.settings = "channels=8,hidden=16";
   const Status loaded = Build()->Load(Stored(checkpoint));
   ASSERT_FALSE(loaded.has_value());
   EXPECT_EQ(loaded.error().code(), ErrorCode::kFailedPrecondition);
-  EXPECT_THAT(loaded.error().message(), HasSubstr("channels=4"));
-  EXPECT_THAT(loaded.error().message(), HasSubstr("channels=8"));
+  EXPECT_THAT(loaded.error().message(), HasSubstr("channels 4"));
+  EXPECT_THAT(loaded.error().message(), HasSubstr("channels 8"));
 }
 
 TEST_F(TorchEngineTest, CheckpointWithoutAStateLeavesTheEngineAsItWas) {

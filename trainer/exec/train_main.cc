@@ -25,6 +25,7 @@
 #include "trainer/core/train_config.h"
 #include "trainer/core/wall_limit.h"
 #include "trainer/exec/torch_engine.h"
+#include "trainer/models/model_config.h"
 #ifdef FOREBAY_TRAINER_WITH_MPI
 #include "trainer/comm/mpi_transport.h"
 #endif
@@ -118,10 +119,14 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                           communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
     if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
   }
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
-                 MakeTorchEngine(config, communicator, PrintLine));
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
                  ForebaySource::Connect(config, communicator.rank()));
+  FOREBAY_ASSIGN(const SampleFacts facts, source->Describe());
+  FOREBAY_ASSIGN(const ConfiguredModel model, ConfigureModel(config, facts));
+  if (leads) PrintLine("model " + model.Text());
+  FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
+  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
+                 MakeTorchEngine(config, std::move(task), communicator, PrintLine));
   FOREBAY_ASSIGN(TrainingReport report,
                  RunTraining(config, {.engine = *engine,
                                       .communicator = communicator,
@@ -164,6 +169,10 @@ int Main(int argc, char** argv) {
   if (!line.has_value()) return ReportError(line.error());
   if (!line->text.empty()) {
     std::fputs(line->text.c_str(), stdout);
+    return 0;
+  }
+  if (line->lists_models) {
+    std::fputs(ModelList().c_str(), stdout);
     return 0;
   }
   ApplyWaitPolicy(line->config.run.wait_policy.c_str(), argv);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "trainer/exec/lenet.h"
 #include "trainer/models/networks.h"
 #include "trainer/models/sample_losses.h"
 #include "trainer/models/weight_import.h"
@@ -16,13 +15,7 @@ namespace {
 
 std::vector<ModelPart> PartsOf(const ModelSizes& sizes) {
   switch (sizes.family) {
-    case ModelFamily::kLeNet:
-      return LeNetParts({.channels = sizes.Whole("channels"),
-                         .hidden = sizes.Whole("hidden"),
-                         .classes = sizes.outputs,
-                         .inputs = sizes.shape[0],
-                         .height = sizes.shape[1],
-                         .width = sizes.shape[2]});
+    case ModelFamily::kLeNet: return LeNetParts(sizes);
     case ModelFamily::kResNet: return ResNetParts(sizes);
     case ModelFamily::kVisionTransformer: return VisionTransformerParts(sizes);
     case ModelFamily::kUNet3d: return UNet3dParts(sizes);

@@ -278,13 +278,10 @@ Status CheckFit(const ModelSizes& sizes) {
 }
 
 Status CheckLoss(const ModelSizes& sizes, const Family& family) {
-  const bool segments = sizes.family == ModelFamily::kUNet3d;
-  const auto* const known = std::ranges::find(kLosses, sizes.loss);
-  const bool fits = known != std::end(kLosses) && segments == (*known == kDiceCrossEntropy);
-  if (fits) return {};
+  const std::vector<std::string_view> losses = LossesOf(family.family);
+  if (std::ranges::find(losses, sizes.loss) != losses.end()) return {};
   return Refused(sizes.name, "loss \"{}\"; {} takes {}", sizes.loss, family.what,
-                 segments ? std::string(kDiceCrossEntropy)
-                          : Joined(std::vector{kCrossEntropy, kSquaredError, kAbsoluteError}));
+                 Joined(losses));
 }
 
 }  // namespace
@@ -315,6 +312,17 @@ std::vector<std::string_view> ModelNames() {
 }
 
 std::vector<std::string_view> LossNames() { return {std::begin(kLosses), std::end(kLosses)}; }
+
+std::string_view FamilyName(ModelFamily family) { return FamilyOf(family).what; }
+
+std::vector<std::string_view> LossesOf(ModelFamily family) {
+  if (family == ModelFamily::kUNet3d) return {kDiceCrossEntropy};
+  std::vector<std::string_view> losses = {FamilyOf(family).loss};
+  for (const std::string_view other : {kCrossEntropy, kSquaredError, kAbsoluteError}) {
+    if (other != losses.front()) losses.push_back(other);
+  }
+  return losses;
+}
 
 std::span<const ModelSetting> SettingsOf(ModelFamily family) { return FamilyOf(family).settings; }
 

@@ -61,7 +61,10 @@ struct ModelSizes {
 // In the order of the table; names that end in -micro are for tests.
 std::vector<std::string_view> ModelNames();
 std::vector<std::string_view> LossNames();
+std::string_view FamilyName(ModelFamily family);  // "ResNet"
 std::span<const ModelSetting> SettingsOf(ModelFamily family);
+// The first is the one of its own.
+std::vector<std::string_view> LossesOf(ModelFamily family);
 
 // kInvalidArgument for a name, shape or setting that is not possible: the message names what is.
 Result<ModelSizes> ResolveModel(const ModelRequest& request);

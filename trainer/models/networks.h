@@ -10,6 +10,11 @@
 
 namespace forebay::train {
 
+// LeCun et al., "Gradient-based learning applied to document recognition", 1998; with ReLU and max
+// pooling, without dropout and batch statistics. conv1, conv2, linear1, linear2.
+// {n, C, H, W} -> {n, outputs}.
+std::vector<ModelPart> LeNetParts(const ModelSizes& sizes);
+
 // He et al., "Deep residual learning", 2016, as torchvision has it: v1.5, the 3x3 convolution of a
 // bottleneck has the stride. Stem, residual blocks, head; named as torchvision names them.
 // {n, C, H, W} -> {n, outputs}.

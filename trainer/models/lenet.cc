@@ -1,6 +1,6 @@
-#include "trainer/exec/lenet.h"
-
 #include <memory>
+
+#include "trainer/models/networks.h"
 
 namespace forebay::train {
 namespace {
@@ -51,20 +51,15 @@ class Linear final : public Weights {
 
 }  // namespace
 
-std::vector<ModelPart> LeNetParts(const LeNetOptions& options) {
-  const std::int64_t channels = options.channels;
-  const std::int64_t inputs = options.inputs;
-  const std::int64_t pooled = 2 * channels * (options.height / 4) * (options.width / 4);
-  const std::int64_t hidden = options.hidden;
-  const std::int64_t classes = options.classes;
+std::vector<ModelPart> LeNetParts(const ModelSizes& sizes) {
+  const std::int64_t channels = sizes.Whole("channels");
+  const std::int64_t hidden = sizes.Whole("hidden");
+  const std::int64_t pooled = 2 * channels * (sizes.shape[1] / 4) * (sizes.shape[2] / 4);
   return {
-      {.name = "conv1", .make = [=] { return std::make_shared<Convolution>(inputs, channels); }},
-      {.name = "conv2",
-       .make = [=] { return std::make_shared<Convolution>(channels, 2 * channels); }},
-      {.name = "linear1",
-       .make = [=] { return std::make_shared<Linear>(pooled, hidden, false); }},
-      {.name = "linear2",
-       .make = [=] { return std::make_shared<Linear>(hidden, classes, true); }},
+      {.name = "conv1", .make = PartMaker<Convolution>(sizes.shape[0], channels)},
+      {.name = "conv2", .make = PartMaker<Convolution>(channels, 2 * channels)},
+      {.name = "linear1", .make = PartMaker<Linear>(pooled, hidden, false)},
+      {.name = "linear2", .make = PartMaker<Linear>(hidden, sizes.outputs, true)},
   };
 }
 

@@ -1,0 +1,205 @@
+#include "trainer/models/model_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+using Shape = std::vector<std::int64_t>;
+
+// An axis of at most so many may be that of channels: grey, colours, opacity, CosmoFlow's shifts.
+constexpr std::int64_t kChannelsMax = 4;
+
+template <typename... Arguments>
+Error BadKey(std::string_view key, std::string_view value,
+             fmt::format_string<Arguments...> allowed, Arguments&&... arguments) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("model.{} = \"{}\": {}", key, value,
+                           fmt::format(allowed, std::forward<Arguments>(arguments)...)));
+}
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> words;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    words.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+template <typename Number>
+bool ReadNumber(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+Result<std::map<std::string, double>> ParseSettings(const std::string& text) {
+  std::map<std::string, double> settings;
+  for (const std::string_view word : Split(text, ',')) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    const std::string name(word.substr(0, equals));
+    double value = 0;
+    if (name.empty() || equals == word.size() || !ReadNumber(word.substr(equals + 1), value)) {
+      return BadKey("settings", text, "must be name=number,..., such as patch=4,depth=6");
+    }
+    if (!settings.emplace(name, value).second) {
+      return BadKey("settings", text, "{} is there twice", name);
+    }
+  }
+  return settings;
+}
+
+Result<Shape> ParseShape(const std::string& text) {
+  Shape shape;
+  for (const std::string_view word : Split(text, 'x')) {
+    std::int64_t extent = 0;
+    if (!ReadNumber(word, extent)) {
+      return BadKey("shape", text, "must be extents with x between them, such as 3x224x224");
+    }
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+std::int64_t ElementsOf(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// Samples as they are stored, for a model of `axes` axes, channels first.
+struct StoredShape {
+  Shape shape;
+  bool channels_last = false;
+};
+
+Result<StoredShape> TakeStored(const TrainConfig& config, const SampleFacts& facts,
+                               std::size_t axes) {
+  StoredShape stored;
+  for (const std::uint64_t extent : facts.input_shape) {
+    stored.shape.push_back(static_cast<std::int64_t>(extent));
+  }
+  Shape& shape = stored.shape;
+  if (shape.size() + 1 == axes) shape.insert(shape.begin(), 1);
+  if (shape.size() != axes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("model.architecture = \"{}\": it takes samples of {} axes, the field "
+                             "{} of data set {} has {} ({}); model.shape says how to read them",
+                             config.model.architecture, axes, config.data.input_field,
+                             config.data.train_dataset, facts.input_shape.size(),
+                             fmt::join(facts.input_shape, "x")));
+  }
+  const std::string& axis = config.model.channel_axis;
+  const bool looks_last = shape.back() <= kChannelsMax && shape.front() > kChannelsMax;
+  stored.channels_last = axis == "last" || (axis == "auto" && looks_last);
+  if (stored.channels_last && facts.input_shape.size() == axes) {
+    shape.insert(shape.begin(), shape.back());
+    shape.pop_back();
+  }
+  return stored;
+}
+
+// The shape that the model gets and whether channels are stored last.
+Result<StoredShape> ChooseShape(const TrainConfig& config, const SampleFacts& facts,
+                                std::size_t axes) {
+  FOREBAY_ASSIGN(Shape wanted, ParseShape(config.model.shape));
+  const bool says_last = config.model.channel_axis == "last";
+  if (facts.input_shape.empty()) {
+    return StoredShape{.shape = std::move(wanted), .channels_last = says_last};
+  }
+  if (wanted.empty()) return TakeStored(config, facts, axes);
+  std::int64_t stored = 1;
+  for (const std::uint64_t extent : facts.input_shape) {
+    stored *= static_cast<std::int64_t>(extent);
+  }
+  if (ElementsOf(wanted) != stored) {
+    return BadKey("shape", config.model.shape, "{} elements; a sample of {} has {} ({})",
+                  ElementsOf(wanted), config.data.train_dataset, stored,
+                  fmt::join(facts.input_shape, "x"));
+  }
+  const Result<StoredShape> own = TakeStored(config, facts, axes);
+  const bool same = own.has_value() && own->shape == wanted;
+  return StoredShape{.shape = std::move(wanted),
+                     .channels_last = same ? own->channels_last : says_last};
+}
+
+Status CheckChannels(const char* key, const std::vector<double>& values, std::int64_t channels) {
+  if (values.size() == 1 || static_cast<std::int64_t>(values.size()) == channels) return {};
+  return BadKey(key, fmt::format("{}", fmt::join(values, ",")),
+                "must be one number, or one for each of {} channels", channels);
+}
+
+std::string SettingText(const ModelSetting& setting) {
+  return fmt::format("    {:<18} {:>6}  {} to {}: {}\n", setting.name, setting.usual,
+                     setting.minimum, setting.maximum, setting.help);
+}
+
+}  // namespace
+
+Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFacts& facts) {
+  const ModelConfig& model = config.model;
+  ConfiguredModel configured;
+  ModelRequest& request = configured.request;
+  request.name = model.architecture;
+  const Result<ModelSizes> own = ResolveModel(request);
+  if (!own.has_value()) return own.error().WithContext("model.architecture");
+  FOREBAY_ASSIGN(request.settings, ParseSettings(model.settings));
+  if (config.train.label_smoothing > 0) {
+    request.settings.emplace("label_smoothing", config.train.label_smoothing);
+  }
+  FOREBAY_ASSIGN(StoredShape shape, ChooseShape(config, facts, own->shape.size()));
+  request.shape = std::move(shape.shape);
+  configured.channels_last = shape.channels_last;
+  request.outputs = model.classes > 0 ? model.classes : static_cast<std::int64_t>(facts.classes);
+  request.loss = model.loss;
+  for (const std::string_view prefix : Split(model.fresh, ',')) {
+    configured.fresh.emplace_back(prefix);
+  }
+  if (!configured.fresh.empty() && model.weights.empty()) {
+    return BadKey("fresh", model.fresh, "means something with model.weights only");
+  }
+  FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(request));
+  FOREBAY_TRY(CheckChannels("input_mean", model.input_mean, sizes.shape[0]));
+  FOREBAY_TRY(CheckChannels("input_stddev", model.input_stddev, sizes.shape[0]));
+  return configured;
+}
+
+std::string ConfiguredModel::Text() const {
+  const ModelSizes sizes = ResolveModel(request).value();
+  return fmt::format("{}; loss {}{}", sizes.Title(), sizes.loss,
+                     channels_last ? "; channels come last in the data set" : "");
+}
+
+std::string ModelList() {
+  std::string text;
+  std::string_view family;
+  for (const std::string_view name : ModelNames()) {
+    const ModelSizes sizes = ResolveModel({.name = std::string(name)}).value();
+    if (FamilyName(sizes.family) != family) {
+      family = FamilyName(sizes.family);
+      text += fmt::format("{}{}, loss {}\n  settings: usual number, bounds\n",
+                          text.empty() ? "" : "\n", family,
+                          fmt::join(LossesOf(sizes.family), ", "));
+      for (const ModelSetting& setting : SettingsOf(sizes.family)) text += SettingText(setting);
+      text += "  names: own sample and outputs, settings of its own\n";
+    }
+    text += fmt::format("    {:<24} {} to {}", name, fmt::join(sizes.shape, "x"), sizes.outputs);
+    for (const ModelSetting& setting : SettingsOf(sizes.family)) {
+      const double value = sizes.Number(setting.name);
+      if (value != setting.usual) text += fmt::format(", {}={}", setting.name, value);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace forebay::train
