@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,6 +34,9 @@ Result<const FieldInfo*> FindField(const DatasetInfo& info, const char* key,
 // A batch that a lost connection delayed is asked for again by the client; beyond that, tries
 // are bounded.
 constexpr int kNextAttemptsMax = 3;
+
+constexpr int kOpenAttemptsMax = 60;
+constexpr std::chrono::milliseconds kOpenPause{50};
 
 Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
   FOREBAY_ASSIGN(TensorView view, batch.Tensor(field));
@@ -327,6 +332,14 @@ Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, Stream
     options.transform_threads = static_cast<std::uint32_t>(config_.augmentation.threads);
   }
   Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
+  // Until the daemon has heard that the last layout's streams are cancelled, it refuses another
+  // number of ranks.
+  for (int attempt = 1; attempt < kOpenAttemptsMax && !stream.has_value() &&
+                        stream.error().code() == ErrorCode::kFailedPrecondition;
+       ++attempt) {
+    std::this_thread::sleep_for(kOpenPause);
+    stream = client_->Open(options);
+  }
   if (!stream.has_value()) {
     return stream.error().WithContext(fmt::format("data set {}", options.dataset));
   }

@@ -49,6 +49,8 @@ Status LayoutFeeds::Open(const FeedRequest& request) {
   validation_.reset();
   request_ = request;
   evaluations_ = 0;
+  // No rank opens its part of a stream before all have left the one of the last layout.
+  FOREBAY_TRY(communicator_.Barrier());
   FOREBAY_TRY(AgreeOnToken());
   const FeedShare share = ShareOf(request.layout, communicator_.rank());
   if (trains() && share.any()) {
