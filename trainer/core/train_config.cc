@@ -366,6 +366,10 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
        "folder of what each rank did in each step as JSON lines, with the loss curve and the "
        "summary unless they have files of their own; for forebay-train report",
        0, 0, {}},
+      {"run.trace_file", &run.trace_file,
+       "chrome trace of what every rank did in trace_steps, beside what was predicted", 0, 0, {}},
+      {"run.trace_steps", &run.trace_steps, "steps of the run, from 0 on, that are traced", 0, 0,
+       {}},
   };
 }
 

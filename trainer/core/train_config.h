@@ -121,6 +121,8 @@ struct RunConfig {
   std::int64_t log_every_steps = 100;
   std::string metrics_file;  // JSON lines; appended to on --resume
   std::string metrics_dir;   // of JSON lines by rank, the loss curve and the summary
+  std::string trace_file;
+  std::string trace_steps = "10-12";
   std::string summary_json;
 };
 

@@ -36,6 +36,32 @@ std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& plac
   return hashes;
 }
 
+// Waits for what was swapped lie within the passes that need it, as the runner sees them.
+StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
+                      const SwapFigures& after, std::uint64_t idle_ns) {
+  const RankTimes& times = report.times;
+  const std::uint64_t passes_ns = times.compute_ns - report.update_ns;
+  const std::uint64_t back_ns = std::min(after.wait_back_ns - before.wait_back_ns, passes_ns);
+  StepAccount account;
+  account.at(TimeClass::kCompute) = passes_ns - back_ns;
+  account.at(TimeClass::kRecompute) = times.recompute_ns;
+  account.at(TimeClass::kOptimiser) = report.update_ns;
+  account.at(TimeClass::kWaitRecv) = times.wait_message_ns;
+  account.at(TimeClass::kWaitReduce) = times.wait_collective_ns;
+  account.at(TimeClass::kSwapStall) = times.wait_swap_ns + back_ns;
+  account.at(TimeClass::kIdle) = idle_ns;
+  account.plan_ns = report.step_ns + idle_ns;
+  const auto sent = [&report](Lane lane) {
+    return report.sent_bytes[static_cast<std::size_t>(lane)];
+  };
+  account.at(ByteChannel::kActivation) = sent(Lane::kActivation);
+  account.at(ByteChannel::kGradient) = sent(Lane::kGradient);
+  account.at(ByteChannel::kReduction) = sent(Lane::kReduction) + sent(Lane::kReductionReturn);
+  account.at(ByteChannel::kSwap) =
+      after.out_bytes - before.out_bytes + after.in_bytes - before.in_bytes;
+  return account;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
@@ -48,12 +74,28 @@ Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
       new HybridTrainer(model, measure, communicator, options));
   FOREBAY_ASSIGN(StepPlan plan, trainer->PlanFor(layout, true, options.micro_batches));
   FOREBAY_TRY(trainer->TakeParts(layout));
-  trainer->layout_ = layout;
-  trainer->plan_ = std::move(plan);
-  trainer->stage_ = std::make_unique<TorchStage>(model, trainer->plan_, layout.split,
-                                                 communicator.rank(), measure.shapes,
-                                                 trainer->StageParts(), options.stage);
+  FOREBAY_TRY(trainer->StandOn(layout, std::move(plan)));
   return trainer;
+}
+
+Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
+  FOREBAY_ASSIGN(predicted_, SimulatePlan(plan, options_.costs));
+  layout_ = layout;
+  plan_ = std::move(plan);
+  stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
+                                        measure_.shapes, StageParts(), options_.stage);
+  return {};
+}
+
+StepForecast HybridTrainer::forecast() const {
+  StepForecast forecast{.flops = 0,
+                        .step_ns = predicted_.step_ns,
+                        .bubble = predicted_.bubble,
+                        .planned_bytes = PeaksByClass(plan_, communicator_.rank())};
+  for (const auto& [part, held] : parts_) {
+    forecast.flops += measure_.flops.at(part) * plan_.MicroBatchesPerReplica();
+  }
+  return forecast;
 }
 
 Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
@@ -111,18 +153,31 @@ std::vector<HeldPart*> HybridTrainer::StageParts() const {
 
 Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                                         const StageStep& step) {
+  const bool traces = plan.trains && trace_.Covers(step.step);
+  if (traces) FOREBAY_TRY(trace_.Begin(communicator_, NowNs));
+  const std::uint64_t began_ns = NowNs();
+  const SwapFigures swapped = stage.swap_figures();
   stage.BeginStep(step);
   PlanRunner runner(plan, stage, communicator_.transport(),
                     {.timeout_ns = options_.timeout_ns,
                      .now_ns = NowNs,
-                     .traces = false,
+                     .traces = traces,
                      .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};
   ++runs_;
   FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
   StageOutcome outcome = stage.outcome();
+  const std::uint64_t ran_ns = NowNs();
   FOREBAY_TRY(ShareOutcome(outcome, plan.micro_batches));
+  if (!plan.trains) return outcome;
+  const std::uint64_t shared_ns = NowNs();
+  last_account_ = AccountOf(last_report_, swapped, stage.swap_figures(), shared_ns - ran_ns);
+  last_account_.step_ns = shared_ns - began_ns;
+  if (traces) trace_.Add(step.step, plan, last_report_, predicted_);
+  if (traces && step.step == options_.trace.steps.last) {
+    FOREBAY_TRY(trace_.Write(communicator_));
+  }
   return outcome;
 }
 
@@ -220,11 +275,7 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
   std::erase_if(parts_, [&](const auto& entry) {
     return !Holds(layout, communicator_.rank(), entry.first);
   });
-  layout_ = layout;
-  plan_ = std::move(plan);
-  stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
-                                        measure_.shapes, StageParts(), options_.stage);
-  return {};
+  return StandOn(layout, std::move(plan));
 }
 
 Result<std::uint64_t> HybridTrainer::Digest() {

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
+#include "trainer/core/step_account.h"
 #include "trainer/exec/held_part.h"
 #include "trainer/exec/model.h"
 #include "trainer/exec/torch_stage.h"
 #include "trainer/schedule/memory_plan.h"
 #include "trainer/schedule/plan_builder.h"
 #include "trainer/schedule/plan_runner.h"
+#include "trainer/schedule/plan_simulator.h"
+#include "trainer/schedule/step_trace.h"
 
 namespace forebay::train {
 
@@ -22,6 +25,7 @@ namespace forebay::train {
 struct ModelMeasure {
   ModelGraph graph;
   std::vector<OutputShape> shapes;
+  std::vector<double> flops;  // by part: products and convolutions, forward and backward
   bool saved_exactly = true;  // saved_bytes are those of the storages that autograd keeps
 };
 
@@ -40,6 +44,8 @@ struct HybridOptions {
   // What becomes of saved values under the plan of a layout; the same on every rank. Without it
   // all are kept.
   std::function<Result<StepKeeping>(const StepPlan& plan)> keeping = {};
+  SimulationCosts costs = {};  // for what is predicted of a step
+  TraceOptions trace = {};
 };
 
 // How the model is laid out over the ranks.
@@ -88,6 +94,12 @@ class HybridTrainer {
   const HybridLayout& layout() const { return layout_; }
   std::uint64_t steps() const { return steps_; }
   const RankReport& last_report() const { return last_report_; }
+  // Of the last training step: all but the wait for data and the conversion of the batch.
+  const StepAccount& last_account() const { return last_account_; }
+  // Of the steps of the present layout, on this rank; what is simulated is of this rank's measure.
+  StepForecast forecast() const;
+  // Writes the trace where the run ends before its last step. Collective.
+  Status FinishTrace() { return trace_.Write(communicator_); }
   // Of the steps since the layout was last changed.
   SwapFigures swap_figures() const { return stage_->swap_figures(); }
   std::uint64_t moved_bytes() const { return moved_bytes_; }  // received here, in all switches
@@ -95,7 +107,11 @@ class HybridTrainer {
  private:
   HybridTrainer(const Model& model, const ModelMeasure& measure, Communicator& communicator,
                 const HybridOptions& options)
-      : model_(model), measure_(measure), communicator_(communicator), options_(options) {}
+      : model_(model),
+        measure_(measure),
+        communicator_(communicator),
+        options_(options),
+        trace_(options.trace) {}
 
   // Evaluations of so many micro-batches under the current layout.
   struct Evaluation {
@@ -110,6 +126,7 @@ class HybridTrainer {
   Status TakeParts(const HybridLayout& layout);
   Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);
   std::vector<HeldPart*> StageParts() const;
+  Status StandOn(const HybridLayout& layout, StepPlan plan);
   Result<StageOutcome> Run(const StepPlan& plan, TorchStage& stage, const StageStep& step);
   Status ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches);
 
@@ -125,6 +142,9 @@ class HybridTrainer {
   std::uint64_t steps_ = 0;
   std::uint64_t runs_ = 0;  // steps and evaluations: no two have messages of one name
   RankReport last_report_;
+  StepAccount last_account_;
+  Simulation predicted_;  // of plan_
+  StepTrace trace_;
   std::uint64_t moved_bytes_ = 0;
 };
 

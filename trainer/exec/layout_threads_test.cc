@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,11 +13,13 @@
 
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/local_transport.h"
+#include "trainer/core/run_record.h"
 #include "trainer/core/run_training.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
+#include "trainer/testing/temp_folder.h"
 
 namespace forebay::train {
 namespace {
@@ -147,6 +151,59 @@ TEST_F(LayoutThreads, BudgetThatIsTooSmallNamesTheLeastThatWouldDo) {
   EXPECT_NE(engine.error().ToString().find("memory.budget, layout 1 x 1"), std::string::npos)
       << engine.error().ToString();
   EXPECT_NE(engine.error().ToString().find("still needs"), std::string::npos);
+}
+
+// 20 steps on 2 x 2 ranks, then on 1 x 4.
+TEST_F(LayoutThreads, EveryRankTellsWhereItsTimeWentUnderEachLayout) {
+  const testing::TempFolder folder;
+  TrainConfig config = ConfigOf(2, "epoch 1: 1x4");
+  config.run.metrics_dir = folder.path();
+  config.run.trace_file = folder.path() / "trace.json";
+  config.run.trace_steps = "9-10";  // the last one of the first layout, the first of the second
+  const std::vector<Trained> trained = Train(4, config);
+  const auto run = ReadRun(folder.path());
+  ASSERT_TRUE(run.has_value()) << run.error().ToString();
+  EXPECT_EQ(run->steps.size(), 20U);
+  EXPECT_EQ(run->evaluations.size(), 2U);
+  ASSERT_EQ(run->ranks.size(), 4U);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    const RecordedRank& recorded = run->ranks[rank];
+    EXPECT_EQ(recorded.rank, rank);
+    EXPECT_EQ(recorded.stages, 4U);  // of the last layout
+    EXPECT_GT(recorded.predicted_step_ns, 0);
+    EXPECT_GT(recorded.predicted_bubble, 0.1);  // 3 / (8 + 3), were stages and links ideal
+    EXPECT_GT(recorded.planned_bytes[0], 0U);
+    ASSERT_EQ(recorded.steps.size(), 20U);
+    for (const auto& [step, account] : recorded.steps) {
+      EXPECT_GT(account.at(TimeClass::kCompute), 0U);
+      EXPECT_GT(account.at(TimeClass::kOptimiser), 0U);
+      EXPECT_GT(account.plan_ns, account.UsefulNs());
+      EXPECT_GT(account.peak_bytes, 0U);
+      const bool sends = step < 10 ? rank % 2 == 0 : rank < 3;
+      const bool receives = step < 10 ? rank % 2 == 1 : rank > 0;
+      EXPECT_EQ(account.at(ByteChannel::kActivation) > 0, sends) << step;
+      EXPECT_EQ(account.at(ByteChannel::kGradient) > 0, receives) << step;
+      EXPECT_EQ(account.at(ByteChannel::kReduction) > 0, step < 10) << step;
+    }
+    EXPECT_GT(trained[0].report.rank_totals.at(rank).flops, 0);
+    EXPECT_EQ(trained[0].report.rank_totals[rank].steps, 20U);
+  }
+  std::ifstream file(config.run.trace_file);
+  const std::string trace(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(trace.find("\"step\":9}"), std::string::npos);
+  EXPECT_NE(trace.find("\"step\":10}"), std::string::npos);
+  EXPECT_EQ(trace.find("\"step\":11}"), std::string::npos);
+}
+
+TEST_F(LayoutThreads, ARangeOfTracedStepsThatIsNoneIsRefused) {
+  TrainConfig config = ConfigOf(1);
+  config.run.trace_file = "/tmp/never-written.json";
+  config.run.trace_steps = "12-10";
+  Communicator alone = Communicator::Alone();
+  const auto engine = testing::MakeEngine(config, alone);
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(engine.error().message().find("run.trace_steps"), std::string::npos);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/exec/flop_count.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/saved_tensors.h"
@@ -92,6 +93,8 @@ class Measurement {
       for (torch::Tensor& leaf : leaves) leaf.mutable_grad() = torch::Tensor();
       for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
       SavedTensors saved;
+      std::optional<FlopCount> flops;
+      if (run == 0) flops.emplace();
       bytes_.BeginPeak();
       const std::uint64_t began_ns = now_ns_();
       std::optional<SavedTensorRecording> recording;
@@ -111,6 +114,7 @@ class Measurement {
       torch::autograd::backward({root}, {gradient});
       AddGradients(parameters, sum);
       profile.backward_scratch_bytes = bytes_.Peak() - live_bytes + BytesOf(gradient);
+      if (flops) measure_.flops.push_back(flops->flops());
       forward_ns.push_back(turned_ns - began_ns);
       backward_ns.push_back(now_ns_() - turned_ns);
     }

@@ -78,6 +78,8 @@ void PassMeasure(Words& words, ModelMeasure& measure) {
     words.PassSize(shape);
     for (std::int64_t& extent : shape) words.Pass(extent);
   }
+  words.PassSize(measure.flops);
+  for (double& flops : measure.flops) words.Pass(flops);  // counts: whole numbers
 }
 
 }  // namespace
@@ -96,7 +98,7 @@ Status ShareMeasure(ModelMeasure& measure, std::size_t parts, Communicator& comm
   measure = {};
   PassMeasure(received, measure);
   if (received.complete() && measure.graph.modules.size() == parts &&
-      measure.shapes.size() == parts) {
+      measure.shapes.size() == parts && measure.flops.size() == parts) {
     return {};
   }
   return Error(ErrorCode::kDataLoss,

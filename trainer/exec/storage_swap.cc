@@ -113,10 +113,12 @@ void StorageSwap::AwaitBack(const SwapKey& key) {
   const auto found = away_.find(key);
   if (found == away_.end()) return;
   FOREBAY_CHECK(found->second.returns);
+  const std::uint64_t before_ns = figures_.wait_ns;
   for (const Moved& moved : found->second.storages) {
     Wait(moved.copy);
     pool_.Give(moved.host);
   }
+  figures_.wait_back_ns += figures_.wait_ns - before_ns;
   away_.erase(found);
 }
 

@@ -31,6 +31,7 @@ struct SwapFigures {
   std::uint64_t kept_bytes = 0;  // asked for, but somebody else holds them
   std::uint64_t peak_host_bytes = 0;
   std::uint64_t wait_ns = 0;
+  std::uint64_t wait_back_ns = 0;  // of it, before what reads it could go on
   std::uint64_t copy_ns = 0;
 };
 

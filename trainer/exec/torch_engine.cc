@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <ATen/Parallel.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -29,6 +30,8 @@
 
 namespace forebay::train {
 namespace {
+
+constexpr double kLeastNsPerByte = 1e-6;  // one rank has no links
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -70,6 +73,22 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
   return options;
 }
 
+Result<TraceOptions> TraceOf(const RunConfig& run) {
+  TraceOptions trace{.path = run.trace_file, .steps = {}};
+  if (trace.path.empty()) return trace;
+  const Result<StepRange> steps = ParseStepRange(run.trace_steps);
+  if (!steps.has_value()) return steps.error().WithContext("run.trace_steps");
+  trace.steps = *steps;
+  return trace;
+}
+
+// Of the process, so far.
+std::uint64_t PeakResidentBytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
 class TorchEngine final : public Engine {
  public:
   using Print = std::function<void(const std::string&)>;
@@ -94,6 +113,10 @@ class TorchEngine final : public Engine {
   Status Save(Checkpoint& checkpoint) override;
   Status Load(const CheckpointReader& checkpoint) override;
   Result<std::uint64_t> Digest() override { return trainer_->Digest(); }
+
+  StepAccount last_step() const override { return last_step_; }
+  StepForecast forecast() const override { return trainer_->forecast(); }
+  Status Finish() override { return trainer_->FinishTrace(); }
 
  private:
   TorchEngine(const TrainConfig& config, std::shared_ptr<const ModelTask> task,
@@ -121,6 +144,7 @@ class TorchEngine final : public Engine {
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
+  StepAccount last_step_;
 };
 
 Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
@@ -168,17 +192,16 @@ Status TorchEngine::Probe(const Print& print) {
 
 Result<HybridOptions> TorchEngine::MakeOptions() {
   HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
+  options.costs.message = {.latency_ns = links_.message_ns,
+                           .bytes_per_ns = 1 / std::max(links_.ns_per_byte, kLeastNsPerByte)};
+  options.costs.collective = options.costs.message;
+  FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
   if (!memory.active()) return options;
   std::array<double, 1> bytes_per_ns = {communicator_.rank() == 0 ? MeasureLink() : 0};
   FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(bytes_per_ns)), 0));
-  SimulationCosts costs;
-  if (links_.ns_per_byte > 0) {
-    costs.message = {.latency_ns = links_.message_ns, .bytes_per_ns = 1 / links_.ns_per_byte};
-    costs.collective = costs.message;
-  }
-  costs.swap.bytes_per_ns = bytes_per_ns[0];
-  memory_.emplace(memory, costs, measure_.saved_exactly);
+  options.costs.swap.bytes_per_ns = bytes_per_ns[0];
+  memory_.emplace(memory, options.costs, measure_.saved_exactly);
   options.stage.swap.pool_bytes = memory.host_bytes;
   options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
   return options;
@@ -238,12 +261,18 @@ Status TorchEngine::Switch(const Layout& layout) {
 }
 
 Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
+  const std::uint64_t began_ns = NowNs();
   FOREBAY_ASSIGN(const std::vector<std::uint32_t> counts,
                  TrainingCounts(layout(), plan_.micro_batches, plan_.micro_batch,
                                 batch.sample_count));
   FOREBAY_ASSIGN(StepSource source,
                  StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch));
+  const std::uint64_t fed_ns = NowNs();
   FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
+  last_step_ = trainer_->last_account();
+  last_step_.at(TimeClass::kFeed) = fed_ns - began_ns;
+  last_step_.step_ns += fed_ns - began_ns;
+  last_step_.peak_bytes = PeakResidentBytes();
   return BatchOutcome{.loss_sum = outcome.loss_sum,
                       .correct = 0,
                       .samples = std::uint64_t{batch.sample_count} * layout().replicas,
