@@ -3,7 +3,7 @@
 import pathlib
 import statistics
 
-from harness import processes, rows, trainer_accuracy, trainer_comm
+from harness import processes, rows, trainer_accuracy, trainer_comm, trainer_memory
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -15,6 +15,13 @@ LAYOUTS = {
     "dp2": (2, ("--replicas", "2")),
 }
 ONLY_CORRECT = {"dp2_pp2": (4, ("--replicas", "2", *PIPE))}  # four ranks on two cores: not timed
+# A U-Net of 15 parts: the skip of the first level, from part 1 to part 12, bypasses the middle.
+SKIPS = ("--task", "unet3d", "--micro-batches", "4", "--steps", "2")
+SKIP_LAYOUTS = {"single": (1, SKIPS)}
+for _schedule in ("1f1b", "gpipe"):
+    SKIP_LAYOUTS[_schedule] = (3, (*SKIPS, "--stages", "3", "--split", "0,2,12",
+                                   "--schedule", _schedule))
+PREDICTED = ("pp2_1f1b", "pp2_gpipe", "dp2")
 # Open MPI as root, and with more ranks than cores; other MPIs ignore these.
 THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -25,8 +32,9 @@ AT_MOST = {"at_least": False}
 GOALS = {
     "digest": {"trainer.c1.digest": ("digests", Goal(1, **AT_MOST))},
     "pipeline": {"trainer.c3.pp2_speedup": ("x", Goal(1.60))},
-    "simulator": {f"trainer.c4.step_error.{name}": ("%", Goal(10, **AT_MOST))
-                  for name in ("pp2_1f1b", "pp2_gpipe", "dp2")},
+    "skips": {"trainer.c2.gradients": ("digests", Goal(1, **AT_MOST))},
+    "simulator": {f"trainer.c4.{what}_error.{name}": ("%", Goal(bound, **AT_MOST))
+                  for what, bound in (("step", 10), ("peak", 5)) for name in PREDICTED},
     "checker": {
         "trainer.c7.passed_bad_plans": ("plans", Goal(0, **AT_MOST)),
         "trainer.c7.plans_run": ("plans", Goal(1000)),
@@ -37,6 +45,12 @@ GOALS = {
 }
 
 
+def peak_error(report):
+    """Of the rank with the most bytes, in %."""
+    measured, predicted = max(zip(report["peak_bytes"], report["predicted_peak_bytes"]))
+    return 100 * abs(predicted / measured - 1)
+
+
 class Trainer:
     def __init__(self, sheet, binaries, _data_folder, quick):
         self.sheet = sheet
@@ -44,16 +58,20 @@ class Trainer:
         self.quick = quick
         self.rounds = 3 if quick else 7
         self._runs = None
+        self.memory = trainer_memory.MemoryRows(self.launch_memory, self.add, self.inform, quick)
 
     def rows(self):
-        methods = {"digest": self.digest, "pipeline": self.pipeline,
+        methods = {"digest": self.digest, "skips": self.skips, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages,
                    "checker": self.checker, "kills": self.kills, "accuracy": self.accuracy}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
-        return {**own, **trainer_comm.rows(self)}
+        return {**own, **trainer_comm.rows(self), **self.memory.rows()}
 
     def run(self, only=""):
         rows.run_rows(self.rows(), self.sheet, only)
+
+    def launch_memory(self, words):
+        return self.start(1, [trainer_memory.PROGRAM, *words])
 
     def launch(self, ranks, words):
         return self.start(ranks, ["forebay_trainer_bench", *words])
@@ -82,8 +100,11 @@ class Trainer:
         return [statistics.median(report["step_s"]) for report in self.runs[name]]
 
     def add(self, row, figure_id, values, **fields):
-        unit, goal = GOALS[row][figure_id]
+        unit, goal = self.rows()[row][1][figure_id]
         self.sheet.add(from_runs(figure_id, unit, values, goal=goal, **fields))
+
+    def inform(self, figure_id, unit, values, **fields):
+        self.sheet.add(from_runs(figure_id, unit, values, **fields))
 
     def digest(self):
         digests = {report["digest"] for reports in self.runs.values() for report in reports}
@@ -92,6 +113,13 @@ class Trainer:
         self.add("digest", "trainer.c1.digest", [len(digests)],
                  note=f"different weights after 10 steps of {len(self.runs) + 1} layouts over "
                  "MPI; layout_identity_test has switches, recomputation and four models")
+
+    def skips(self):
+        runs = {name: self.launch(*case) for name, case in SKIP_LAYOUTS.items()}
+        found = {(report["gradients"], report["digest"]) for report in runs.values()}
+        self.add("skips", "trainer.c2.gradients", [len(found)],
+                 note=f"of the first step's gradients and the last weights: {len(runs) - 1} "
+                 f"schedules on three stages, and one rank; {runs['1f1b']['model']}")
 
     def checker(self):
         report = self.start(1, ["forebay_plan_bench"])
@@ -109,11 +137,14 @@ class Trainer:
                                      ratios(single, self.seconds(name))))
 
     def simulator(self):
-        for name in ("pp2_1f1b", "pp2_gpipe", "dp2"):
+        for name in PREDICTED:
             errors = [100 * abs(report["predicted_s"] / statistics.median(report["step_s"]) - 1)
                       for report in self.runs[name]]
             self.add("simulator", f"trainer.c4.step_error.{name}", errors,
                      note="from a profile of single parts in the same process")
+            self.add("simulator", f"trainer.c4.peak_error.{name}",
+                     [peak_error(report) for report in self.runs[name]],
+                     note="of the fullest rank, beside what is resident")
 
     def messages(self):
         times = [report["message_ns"]["262144"] / 1e6 for report in self.runs["pp2_1f1b"]]

@@ -3,13 +3,27 @@
 import unittest
 from unittest import mock
 
-from harness import figures, processes, trainer, trainer_accuracy, trainer_comm
+from harness import (figures, processes, trainer, trainer_accuracy, trainer_comm,
+                     trainer_memory)
 
 
-def report(step_s, digest="1234", predicted_s=None, message_ns=50_000):
-    return {"step_s": [step_s] * 3, "digest": digest,
+def report(step_s, digest="1234", predicted_s=None, message_ns=50_000, peaks=((10, 10), (4, 4))):
+    return {"step_s": [step_s] * 3, "digest": digest, "gradients": digest, "model": "tiny",
             "predicted_s": step_s if predicted_s is None else predicted_s,
+            "peak_bytes": [measured for measured, _ in peaks],
+            "predicted_peak_bytes": [predicted for _, predicted in peaks],
             "message_ns": {"262144": message_ns}}
+
+
+def way(step_s, peak=100, predicted=100, digest="1", plan=""):
+    return {"step_s": [step_s] * 3, "predicted_s": step_s, "peak_bytes": peak,
+            "predicted_peak_bytes": predicted, "gradients": digest, "digest": digest,
+            "plan": plan or str(step_s)}
+
+
+def memory_report(budget=50, **ways):
+    return {"model": "tiny", "samples": 2, "micro_batches": 2, "budget_bytes": budget,
+            "ways": {"keep": way(1.0), **ways}}
 
 
 class SuiteTest(unittest.TestCase):
@@ -17,7 +31,8 @@ class SuiteTest(unittest.TestCase):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 
         def launch(ranks, words):
-            known = {**trainer.LAYOUTS, **trainer.ONLY_CORRECT}
+            known = {**trainer.LAYOUTS, **trainer.ONLY_CORRECT,
+                     **{f"skips_{name}": case for name, case in trainer.SKIP_LAYOUTS.items()}}
             name = next(name for name, case in known.items() if case == (ranks, words))
             return reports.get(name, report(1.0))
         suite.launch = launch
@@ -42,6 +57,18 @@ class SuiteTest(unittest.TestCase):
                                 "dp2": report(1.0, predicted_s=0.8)}, "simulator")
         self.assertTrue(sheet["trainer.c4.step_error.pp2_1f1b"].met)
         self.assertIs(sheet["trainer.c4.step_error.dp2"].met, False)
+
+    def test_the_fullest_rank_s_bytes_may_be_off_by_a_twentieth(self):
+        sheet = self.run_suite({"dp2": report(1.0, peaks=((100, 96), (10, 20))),
+                                "pp2_gpipe": report(1.0, peaks=((10, 10), (100, 106)))},
+                               "simulator")
+        self.assertTrue(sheet["trainer.c4.peak_error.dp2"].met)
+        self.assertIs(sheet["trainer.c4.peak_error.pp2_gpipe"].met, False)
+
+    def test_gradients_are_those_of_one_rank(self):
+        self.assertTrue(self.run_suite({}, "skips")["trainer.c2.gradients"].met)
+        other = self.run_suite({"skips_gpipe": report(1.0, digest="5678")}, "skips")
+        self.assertIs(other["trainer.c2.gradients"].met, False)
 
     def test_messages_are_judged_in_milliseconds(self):
         sheet = self.run_suite({"pp2_1f1b": report(1.0, message_ns=250_000)}, "messages")
@@ -125,6 +152,47 @@ class AccuracyTest(unittest.TestCase):
     def test_every_model_has_its_figures(self):
         self.assertEqual({name.rsplit(".", 1)[1] for name in trainer_accuracy.GOALS},
                          set(trainer_accuracy.MODELS))
+
+
+class MemoryTest(unittest.TestCase):
+    def run_row(self, row, reports):
+        sheet = figures.Sheet(echo=lambda _line: None)
+        suite = trainer.Trainer(sheet, None, None, True)
+        suite.memory.launch = lambda words: reports[words[1]]
+        suite.run(row)
+        return {figure.id: figure for figure in sheet.figures}
+
+    def test_a_swap_is_held_against_keeping_all(self):
+        task = trainer_memory.SWAP_TASK[1]
+        sheet = self.run_row("swap", {task: memory_report(swap=way(1.2, peak=39))})
+        self.assertAlmostEqual(sheet["trainer.c8.saved"].value, 61)
+        self.assertAlmostEqual(sheet["trainer.c8.extra_time"].value, 20)
+        self.assertFalse([figure.id for figure in sheet.values() if figure.failed])
+        worse = self.run_row("swap", {task: memory_report(
+            swap=way(1.3, peak=50, digest="2"))})
+        self.assertEqual(sum(figure.failed for figure in worse.values()), 3)
+
+    def mixed(self, **ways):
+        return self.run_row("mixed", {task: memory_report(**ways)
+                                      for task in trainer_memory.MIXED_BUDGET})
+
+    def test_a_mixture_beats_both(self):
+        sheet = self.mixed(swap=way(1.4), recompute=way(1.3), mixed=way(1.1, peak=50.5))
+        self.assertTrue(sheet["trainer.c10.over_budget.vit"].met)
+        self.assertEqual(sheet["trainer.c10.faster"].value, 4)
+        self.assertEqual(sheet["trainer.c10.slower"].value, 0)
+        self.assertAlmostEqual(sheet["trainer.c10.gain.vit"].value, 1.3 / 1.1)
+
+    def test_a_mixture_that_is_a_pure_way_is_neither_slower_nor_faster(self):
+        sheet = self.mixed(swap=way(1.4), recompute=way(1.3, plan="a"),
+                           mixed=way(1.31, peak=60, plan="a"))
+        self.assertEqual(sheet["trainer.c10.slower"].value, 0)
+        self.assertIs(sheet["trainer.c10.faster"].met, False)
+        self.assertIs(sheet["trainer.c10.over_budget.vit"].met, False)
+
+    def test_a_way_that_no_plan_fits_is_left_out(self):
+        sheet = self.mixed(recompute=way(1.3), mixed=way(1.35))
+        self.assertEqual(sheet["trainer.c10.slower"].value, 4)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-// forebay_trainer_bench: steps of a chain of equal blocks under one layout, alone or below mpirun.
-// Rank 0 prints one line of JSON: step times, the weights' digest, where ranks spent their time,
-// what the simulator predicted from a profile of the single parts, and the links it measured.
+// forebay_trainer_bench: steps of one model under one layout, alone or below mpirun. Rank 0 prints
+// one line of JSON: step times, digests, where ranks spent their time, peak bytes, and what the
+// simulator said of times and bytes before, from a profile of single parts and of the links.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,91 +12,30 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/trainer/bench_task.h"
 #include "trainer/comm/link_probe.h"
 #include "trainer/comm/mpi_transport.h"
-#include "trainer/exec/hybrid_trainer.h"
+#include "trainer/exec/measure_costs.h"
+#include "trainer/exec/tensor_bytes.h"
 #include "trainer/exec/torch_engine.h"
-#include "trainer/numerics/random_key.h"
-#include "trainer/schedule/plan_simulator.h"
+#include "trainer/schedule/split_search.h"
 
 namespace forebay::train {
 namespace {
 
 struct Settings {
+  std::string task = "chain";
   std::uint32_t replicas = 1;
   std::uint32_t stages = 1;
   std::string schedule = "1f1b";
+  std::vector<std::uint32_t> split;  // empty: equal times
   std::uint32_t micro_batches = 8;
-  std::uint32_t samples = 32;  // of a micro-batch
-  std::int64_t width = 512;
-  std::uint32_t blocks = 8;
+  std::uint32_t samples = 0;  // of a micro-batch; 0: the task's own
+  ChainShape chain;
   std::uint32_t steps = 8;
-  std::uint32_t warm = 2;  // further steps, before those that are timed
+  std::uint32_t warm = 2;  // further steps, before those that are timed; bytes are counted in them
   bool fast = false;       // gradients are summed left to right
-};
-
-std::uint64_t NowNs() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                        std::chrono::steady_clock::now().time_since_epoch())
-                                        .count());
-}
-
-// x + W2 gelu(W1 x): the feed-forward half of a transformer block.
-class Block final : public Part {
- public:
-  explicit Block(std::int64_t width) {
-    in_ = register_module("in", torch::nn::Linear(width, 4 * width));
-    out_ = register_module("out", torch::nn::Linear(4 * width, width));
-  }
-  torch::Tensor Forward(const std::vector<torch::Tensor>& inputs, Pass&) override {
-    return inputs[0] + out_->forward(torch::gelu(in_->forward(inputs[0])));
-  }
-
- private:
-  torch::nn::Linear in_{nullptr};
-  torch::nn::Linear out_{nullptr};
-};
-
-class SquaredError final : public Loss {
- public:
-  torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return (output - target).pow(2).sum();
-  }
-  Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return {.correct = (output - target).abs().sum().item<double>(),
-            .samples = static_cast<std::uint64_t>(target.size(0))};
-  }
-};
-
-Model MakeChain(const Settings& settings) {
-  Model model;
-  model.name = fmt::format("chain-{}x{}", settings.blocks, settings.width);
-  for (std::uint32_t block = 0; block < settings.blocks; ++block) {
-    model.parts.push_back({.name = fmt::format("block{}", block),
-                           .make = [width = settings.width] {
-                             return std::make_shared<Block>(width);
-                           }});
-  }
-  model.loss = std::make_shared<SquaredError>();
-  return model;
-}
-
-class NormalSource final : public MicroBatchSource {
- public:
-  explicit NormalSource(const Settings& settings) : settings_(settings) {}
-  Result<torch::Tensor> Input(std::uint32_t micro_batch) override {
-    return Normal(LayerSeed(1, 0, micro_batch, "input"));
-  }
-  Result<torch::Tensor> Target(std::uint32_t micro_batch) override {
-    return Normal(LayerSeed(1, 0, micro_batch, "target"));
-  }
-
- private:
-  torch::Tensor Normal(std::uint64_t seed) const {
-    return torch::empty({settings_.samples, settings_.width})
-        .normal_(0, 1, at::make_generator<at::CPUGeneratorImpl>(seed));
-  }
-  Settings settings_;
+  bool traces = false;
 };
 
 // Half of a round trip of `bytes` between ranks 0 and 1, the median of many; 0 for one rank.
@@ -124,107 +63,206 @@ Result<std::uint64_t> MessageNs(Communicator& communicator, std::size_t bytes) {
   return times.empty() ? 0 : times[times.size() / 2];
 }
 
-HybridLayout LayoutOf(const Settings& settings, Schedule schedule) {
-  HybridLayout layout;
-  layout.layout = {.replicas = settings.replicas, .stages = settings.stages};
-  layout.schedule = schedule;
-  for (std::uint32_t stage = 0; stage < settings.stages; ++stage) {
-    layout.split.begins.push_back(settings.blocks * stage / settings.stages);
+// Time and number of the instructions of each kind.
+struct OpTime {
+  std::uint64_t ns = 0;
+  std::uint64_t count = 0;
+};
+
+std::map<std::string, OpTime> ByOp(const StepPlan& plan, std::uint32_t rank,
+                                   const std::vector<PlanSpan>& spans) {
+  std::map<std::string, OpTime> times;
+  for (const PlanSpan& span : spans) {
+    if (span.rank != rank) continue;
+    const Instruction& instruction = plan.programs[rank].instructions[span.instruction];
+    OpTime& time = times[std::string(OpName(instruction.op))];
+    time.ns += span.end_ns - span.begin_ns;
+    ++time.count;
   }
-  return layout;
+  return times;
 }
 
-// From the profile of single parts and the links, none of which ran under this layout.
-Result<Simulation> Predict(const ModelMeasure& measure, const Settings& settings,
-                           const HybridLayout& layout, std::uint64_t small_ns,
-                           std::uint64_t large_ns, std::size_t large_bytes) {
-  PlanRequest request;
-  FOREBAY_ASSIGN(request.stages, CutIntoStages(measure.graph, layout.split));
-  request.layout = layout.layout;
-  request.micro_batches = settings.micro_batches;
-  request.schedule = layout.schedule;
-  FOREBAY_ASSIGN(const StepPlan plan, BuildPlan(request));
-  SimulationCosts costs;
-  if (large_ns > small_ns) {
-    costs.message.latency_ns = small_ns;
-    costs.message.bytes_per_ns =
-        static_cast<double>(large_bytes) / static_cast<double>(large_ns - small_ns);
-    costs.collective = costs.message;
-  }
-  return SimulatePlan(plan, costs);
-}
+class LayoutBench {
+ public:
+  LayoutBench(const Settings& settings, Communicator& communicator)
+      : settings_(settings), communicator_(communicator) {}
 
-// As forebay-train does at its start.
-Result<LinkProbe> ProbeReductions(const ModelMeasure& measure, const Settings& settings,
-                                  Communicator& communicator) {
-  ProbeRequest request{.stages = settings.stages, .now_ns = NowNs};
-  for (const ModuleProfile& module : measure.graph.modules) {
-    request.gradient_bytes += module.parameter_bytes / settings.stages;
+  Result<nlohmann::json> Run() {
+    FOREBAY_ASSIGN(task_, MakeBenchTask(settings_.task, settings_.samples, settings_.chain, 0));
+    FOREBAY_TRY(communicator_.Barrier());
+    FOREBAY_ASSIGN(measure_, MeasureModel(task_.model, task_.input(0, task_.samples),
+                                          task_.target(0, task_.samples), NowNs));
+    HybridOptions options;
+    options.micro_batches = settings_.micro_batches;
+    options.traces = settings_.traces;
+    if (settings_.fast) options.stage.sum_order = SumOrder::kLeftToRight;
+    FOREBAY_ASSIGN(const LinkProbe probe, ProbeBuckets());
+    if (probe.bucket_bytes > 0) options.bucket_bytes = probe.bucket_bytes;
+    bucket_bytes_ = options.bucket_bytes;
+    FOREBAY_ASSIGN(costs_, MeasureCosts({.bucket_bytes = bucket_bytes_, .now_ns = NowNs},
+                                        communicator_));
+    options.costs = costs_;
+    FOREBAY_ASSIGN(const Schedule schedule, ParseSchedule(settings_.schedule));
+    HybridLayout layout;
+    layout.layout = {.replicas = settings_.replicas, .stages = settings_.stages};
+    layout.schedule = schedule;
+    FOREBAY_ASSIGN(layout.split, Split());
+    FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_, options,
+                                                 layout));
+    FOREBAY_ASSIGN(predicted_, SimulatePlan(trainer_->plan(), costs_));
+    FOREBAY_TRY(CountSteps());
+    for (std::uint32_t step = 0; step < settings_.steps; ++step) FOREBAY_TRY(TimeStep());
+    return Report();
   }
-  return ProbeLinks(communicator, request);
-}
 
-Result<nlohmann::json> Run(const Settings& settings, Communicator& communicator) {
-  const Model model = MakeChain(settings);
-  NormalSource source(settings);
-  constexpr std::size_t kLargeBytes = std::size_t{4} << 20;
-  FOREBAY_ASSIGN(const torch::Tensor input, source.Input(0));
-  FOREBAY_ASSIGN(const torch::Tensor target, source.Target(0));
-  FOREBAY_ASSIGN(const ModelMeasure measure, MeasureModel(model, input, target, NowNs));
-  FOREBAY_ASSIGN(const std::uint64_t small_ns, MessageNs(communicator, 64));
-  FOREBAY_ASSIGN(const std::uint64_t medium_ns, MessageNs(communicator, std::size_t{256} << 10));
-  FOREBAY_ASSIGN(const std::uint64_t large_ns, MessageNs(communicator, kLargeBytes));
-  FOREBAY_ASSIGN(const Schedule schedule, ParseSchedule(settings.schedule));
-  const HybridLayout layout = LayoutOf(settings, schedule);
-  FOREBAY_ASSIGN(const Simulation predicted,
-                 Predict(measure, settings, layout, small_ns, large_ns, kLargeBytes));
-  HybridOptions options;
-  options.micro_batches = settings.micro_batches;
-  if (settings.fast) options.stage.sum_order = SumOrder::kLeftToRight;
-  FOREBAY_ASSIGN(const LinkProbe probe, ProbeReductions(measure, settings, communicator));
-  if (probe.bucket_bytes > 0) options.bucket_bytes = probe.bucket_bytes;
-  FOREBAY_ASSIGN(const auto trainer,
-                 HybridTrainer::Make(model, measure, communicator, options, layout));
-  const std::vector<std::uint32_t> samples(settings.micro_batches, settings.samples);
-  nlohmann::json steps = nlohmann::json::array();
-  RankTimes spent;
-  for (std::uint32_t step = 0; step < settings.warm + settings.steps; ++step) {
-    FOREBAY_TRY(communicator.Barrier());
+ private:
+  // As forebay-train does at its start.
+  Result<LinkProbe> ProbeBuckets() {
+    ProbeRequest request{.stages = settings_.stages, .now_ns = NowNs};
+    for (const ModuleProfile& module : measure_.graph.modules) {
+      request.gradient_bytes += module.parameter_bytes / settings_.stages;
+    }
+    return ProbeLinks(communicator_, request);
+  }
+
+  // Rank 0's holds, whose times are a little different from the others'.
+  Result<StageSplit> Split() {
+    StageSplit split{.begins = settings_.split};
+    if (!split.begins.empty()) return split;
+    split.begins.resize(settings_.stages);
+    const auto parts = static_cast<std::uint32_t>(task_.model.parts.size());
+    if (settings_.task == "chain") {
+      for (std::uint32_t stage = 0; stage < settings_.stages; ++stage) {
+        split.begins[stage] = parts * stage / settings_.stages;
+      }
+      return split;
+    }
+    FOREBAY_ASSIGN(const SplitChoice choice, FindSplit(measure_.graph, settings_.stages, {}));
+    split = choice.split;
+    FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(split.begins)), 0));
+    return split;
+  }
+
+  Status Step() {
+    BenchSource source(task_);
+    const std::vector<std::uint32_t> samples(settings_.micro_batches, task_.samples);
+    FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->TrainStep(1e-3, samples, source));
+    if (outcome.loss_sum > 0) return {};
+    return Error(ErrorCode::kInternal, "the loss is not positive");
+  }
+
+  // The last one's peak, by rank, beside what is resident.
+  Status CountSteps() {
+    peaks_.assign(communicator_.size(), 0);
+    TensorBytes bytes;
+    for (std::uint32_t step = 0; step < settings_.warm; ++step) {
+      FOREBAY_TRY(communicator_.Barrier());
+      bytes.BeginPeak();
+      const std::uint64_t before = bytes.Live();
+      FOREBAY_TRY(Step());
+      peaks_[communicator_.rank()] = static_cast<double>(bytes.Peak() - before);
+      if (step > 0) continue;
+      FOREBAY_ASSIGN(gradients_, GradientDigest(task_.model, *trainer_, communicator_));
+    }
+    return communicator_.AllReduceSum(std::span<double>(peaks_));
+  }
+
+  Status TimeStep() {
+    FOREBAY_TRY(communicator_.Barrier());
     const std::uint64_t began_ns = NowNs();
-    FOREBAY_ASSIGN(const StageOutcome outcome, trainer->TrainStep(1e-3, samples, source));
-    if (!(outcome.loss_sum > 0)) return Error(ErrorCode::kInternal, "the loss is not positive");
-    if (step < settings.warm) continue;
-    steps.push_back(static_cast<double>(NowNs() - began_ns) * 1e-9);
-    spent = trainer->last_report().times;
+    FOREBAY_TRY(Step());
+    step_s_.push_back(static_cast<double>(NowNs() - began_ns) * 1e-9);
+    return {};
   }
-  FOREBAY_ASSIGN(const std::uint64_t digest, trainer->Digest());
-  return nlohmann::json{
-      {"digest", fmt::format("{:016x}", digest)},
-      {"bucket_bytes", options.bucket_bytes},
-      {"step_s", steps},
-      {"predicted_s", static_cast<double>(predicted.step_ns) * 1e-9},
-      {"predicted_bubble", predicted.bubble},
-      {"message_ns", {{"64", small_ns}, {"262144", medium_ns}, {"4194304", large_ns}}},
-      {"rank0_last_step_ns",
-       {{"compute", spent.compute_ns},
-        {"wait_message", spent.wait_message_ns},
-        {"wait_collective", spent.wait_collective_ns},
-        {"other", spent.other_ns}}}};
+
+  std::vector<double> PredictedPeaks() const {
+    std::vector<double> peaks;
+    for (std::uint32_t rank = 0; rank < predicted_.ranks.size(); ++rank) {
+      peaks.push_back(static_cast<double>(predicted_.ranks[rank].peak_bytes -
+                                          trainer_->plan().programs[rank].resident_bytes));
+    }
+    return peaks;
+  }
+
+  // Of every rank, on its own stream: where prediction and measurement part.
+  void PrintOps() const {
+    const StepPlan& plan = trainer_->plan();
+    const std::uint32_t rank = communicator_.rank();
+    auto foreseen = ByOp(plan, rank, predicted_.spans);
+    for (const auto& [op, time] : ByOp(plan, rank, trainer_->last_report().spans)) {
+      std::fprintf(stderr, "rank %u %-6s x%-3llu %9.3f ms, predicted %9.3f ms\n", rank, op.c_str(),
+                   static_cast<unsigned long long>(time.count),
+                   static_cast<double>(time.ns) * 1e-6,
+                   static_cast<double>(foreseen[op].ns) * 1e-6);
+    }
+  }
+
+  Result<nlohmann::json> Report() {
+    if (settings_.traces) PrintOps();
+    FOREBAY_ASSIGN(const std::uint64_t digest, trainer_->Digest());
+    FOREBAY_ASSIGN(const std::uint64_t small_ns, MessageNs(communicator_, 64));
+    FOREBAY_ASSIGN(const std::uint64_t medium_ns,
+                   MessageNs(communicator_, std::size_t{256} << 10));
+    const RankTimes& spent = trainer_->last_report().times;
+    return nlohmann::json{
+        {"model", task_.model.name},
+        {"digest", fmt::format("{:016x}", digest)},
+        {"gradients", fmt::format("{:016x}", gradients_)},
+        {"bucket_bytes", bucket_bytes_},
+        {"split", trainer_->layout().split.begins},
+        {"step_s", step_s_},
+        {"predicted_s", static_cast<double>(predicted_.step_ns) * 1e-9},
+        {"predicted_bubble", predicted_.bubble},
+        {"peak_bytes", peaks_},
+        {"predicted_peak_bytes", PredictedPeaks()},
+        {"message_ns", {{"64", small_ns}, {"262144", medium_ns}}},
+        {"costs",
+         {{"update_ns_per_byte", costs_.update_ns_per_byte},
+          {"message_gb_s", costs_.message.bytes_per_ns},
+          {"collective_gb_s", costs_.collective.bytes_per_ns},
+          {"swap_gb_s", costs_.swap.bytes_per_ns}}},
+        {"rank0_last_step_ns",
+         {{"compute", spent.compute_ns},
+          {"wait_message", spent.wait_message_ns},
+          {"wait_collective", spent.wait_collective_ns},
+          {"other", spent.other_ns}}}};
+  }
+
+  Settings settings_;
+  Communicator& communicator_;
+  BenchTask task_;
+  ModelMeasure measure_;
+  SimulationCosts costs_;
+  std::uint64_t bucket_bytes_ = 0;
+  std::unique_ptr<HybridTrainer> trainer_;
+  Simulation predicted_;
+  std::vector<double> peaks_;
+  std::vector<double> step_s_;
+  std::uint64_t gradients_ = 0;
+};
+
+Result<std::unique_ptr<Communicator>> Connect() {
+  if (!LaunchedByMpi()) return std::make_unique<Communicator>(Communicator::Alone());
+  FOREBAY_ASSIGN(std::unique_ptr<Transport> transport, MakeMpiTransport());
+  return std::make_unique<Communicator>(std::move(transport));
 }
 
 int Main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("Times training steps of a chain of equal blocks under one layout.");
+  CLI::App app("Times training steps of a model under one layout.");
+  app.add_option("--task", settings.task, "chain, vit, resnet, unet3d or cosmoflow");
   app.add_option("--replicas", settings.replicas);
   app.add_option("--stages", settings.stages);
   app.add_option("--schedule", settings.schedule, "gpipe or 1f1b");
+  app.add_option("--split", settings.split, "first parts of stages; else equal times")
+      ->delimiter(',');
   app.add_option("--micro-batches", settings.micro_batches, "of a step, over all replicas");
-  app.add_option("--samples", settings.samples, "of a micro-batch");
-  app.add_option("--width", settings.width);
-  app.add_option("--blocks", settings.blocks);
+  app.add_option("--samples", settings.samples, "of a micro-batch; 0: the task's own");
+  app.add_option("--width", settings.chain.width, "of the chain");
+  app.add_option("--blocks", settings.chain.blocks, "of the chain");
   app.add_option("--steps", settings.steps);
-  app.add_option("--warm", settings.warm);
-  app.add_flag("--fast", settings.fast, "sums gradients left to right");
+  app.add_option("--warm", settings.warm)->check(CLI::PositiveNumber);
+  app.add_flag("--traces", settings.traces, "times by instruction, to standard error");
   CLI11_PARSE(app, argc, argv);
   const auto failed = [](const Error& error) {
     std::fprintf(stderr, "forebay_trainer_bench: %s\n", error.ToString().c_str());
@@ -233,21 +271,15 @@ int Main(int argc, char** argv) {
   if (const Status threads = SetTorchThreads(1); !threads.has_value()) {
     return failed(threads.error());
   }
-  std::unique_ptr<Communicator> communicator;
-  if (LaunchedByMpi()) {
-    Result<std::unique_ptr<Transport>> transport = MakeMpiTransport();
-    if (!transport.has_value()) return failed(transport.error());
-    communicator = std::make_unique<Communicator>(*std::move(transport));
-  } else {
-    communicator = std::make_unique<Communicator>(Communicator::Alone());
-  }
-  const Result<nlohmann::json> report = Run(settings, *communicator);
+  const Result<std::unique_ptr<Communicator>> communicator = Connect();
+  if (!communicator.has_value()) return failed(communicator.error());
+  const Result<nlohmann::json> report = LayoutBench(settings, **communicator).Run();
   if (!report.has_value()) {
     const int code = failed(report.error());
-    communicator->Abort(code);
+    (*communicator)->Abort(code);
     return code;
   }
-  if (communicator->rank() == 0) std::printf("%s\n", report->dump().c_str());
+  if ((*communicator)->rank() == 0) std::printf("%s\n", report->dump().c_str());
   return 0;
 }
 

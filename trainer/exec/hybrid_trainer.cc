@@ -36,19 +36,16 @@ std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& plac
   return hashes;
 }
 
-// Waits for what was swapped lie within the passes that need it, as the runner sees them.
 StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
                       const SwapFigures& after, std::uint64_t idle_ns) {
   const RankTimes& times = report.times;
-  const std::uint64_t passes_ns = times.compute_ns - report.update_ns;
-  const std::uint64_t back_ns = std::min(after.wait_back_ns - before.wait_back_ns, passes_ns);
   StepAccount account;
-  account.at(TimeClass::kCompute) = passes_ns - back_ns;
+  account.at(TimeClass::kCompute) = times.compute_ns - report.update_ns;
   account.at(TimeClass::kRecompute) = times.recompute_ns;
   account.at(TimeClass::kOptimiser) = report.update_ns;
   account.at(TimeClass::kWaitRecv) = times.wait_message_ns;
   account.at(TimeClass::kWaitReduce) = times.wait_collective_ns;
-  account.at(TimeClass::kSwapStall) = times.wait_swap_ns + back_ns;
+  account.at(TimeClass::kSwapStall) = times.wait_swap_ns;
   account.at(TimeClass::kIdle) = idle_ns;
   account.plan_ns = report.step_ns + idle_ns;
   const auto sent = [&report](Lane lane) {
@@ -161,7 +158,7 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   PlanRunner runner(plan, stage, communicator_.transport(),
                     {.timeout_ns = options_.timeout_ns,
                      .now_ns = NowNs,
-                     .traces = traces,
+                     .traces = traces || options_.traces,
                      .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};

@@ -30,8 +30,11 @@ struct ModelMeasure {
 };
 
 // Runs one micro-batch (`input` {samples, ...}, `target`) through all parts, forward and
-// backward, one part at a time, and measures. Not collective; bytes are exact, but where saved
-// tensors cannot be recorded: then saved_bytes are those of inputs and outputs of parts.
+// backward, and measures each. As many parts lie in memory at a time as the processor's caches
+// cannot hold, and no more, so that times are those of training and a model that needs several
+// stages can be measured on one rank. Not collective, but ranks that share a machine should call
+// it together: they will compute together. Bytes are exact, but where saved tensors cannot be
+// recorded: then saved_bytes are those of inputs and outputs of parts.
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns);
@@ -41,6 +44,7 @@ struct HybridOptions {
   std::uint32_t micro_batches = 1;  // canonical ones of a step
   std::uint64_t bucket_bytes = 4U << 20;
   std::uint64_t timeout_ns = Communicator::kTimeoutNs;
+  bool traces = false;  // last_report() has spans
   // What becomes of saved values under the plan of a layout; the same on every rank. Without it
   // all are kept.
   std::function<Result<StepKeeping>(const StepPlan& plan)> keeping = {};
@@ -93,6 +97,7 @@ class HybridTrainer {
 
   const HybridLayout& layout() const { return layout_; }
   std::uint64_t steps() const { return steps_; }
+  const StepPlan& plan() const { return plan_; }  // of a training step
   const RankReport& last_report() const { return last_report_; }
   // Of the last training step: all but the wait for data and the conversion of the batch.
   const StepAccount& last_account() const { return last_account_; }

@@ -8,6 +8,7 @@
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/saved_tensors.h"
+#include "trainer/exec/storage_swap.h"
 #include "trainer/exec/tensor_bytes.h"
 #include "trainer/numerics/gradient_sum.h"
 
@@ -18,10 +19,15 @@ std::uint64_t BytesOf(const torch::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
 
-constexpr int kRuns = 8;
+// Runs of a window: two that count bytes and operations, then these that are timed, fewer where
+// they take long.
+constexpr std::size_t kRunsMin = 3;
+constexpr std::size_t kRunsMax = 9;
+constexpr std::uint64_t kEnoughNs = 2'000'000'000;
+// Parts are measured together until their memory fills any cache.
+constexpr std::uint64_t kWindowBytes = std::uint64_t{256} << 20;
 
-std::uint64_t MedianAfterFirst(std::vector<std::uint64_t> times) {
-  times.erase(times.begin());
+std::uint64_t MedianOf(std::vector<std::uint64_t> times) {
   std::ranges::sort(times);
   return times[times.size() / 2];
 }
@@ -49,96 +55,202 @@ void AddGradients(const std::vector<torch::Tensor>& parameters, GradientSum& sum
   std::size_t offset = 0;
   for (const torch::Tensor& parameter : parameters) {
     const auto floats = static_cast<std::size_t>(parameter.numel());
-    const torch::Tensor& gradient = parameter.grad();
+    torch::Tensor& gradient = parameter.mutable_grad();
     if (gradient.defined()) {
       const torch::Tensor values = gradient.contiguous();
       sum.Add(offset, {values.data_ptr<float>(), floats});
     }
+    gradient = torch::Tensor();
     offset += floats;
   }
   sum.Next();
 }
 
+// Of what a graph saves, beside inputs and output, the bytes that no swap moves.
+std::uint64_t FixedBytes(const SavedTensors& saved, std::uint64_t graph_bytes,
+                         const std::vector<torch::Tensor>& inputs, const torch::Tensor& output) {
+  std::vector<const torch::Tensor*> own;
+  for (const std::shared_ptr<SavedTensor>& entry : saved) {
+    const auto same = [&](const torch::Tensor& other) { return other.is_alias_of(entry->tensor); };
+    if (!entry->tensor.has_storage()) continue;
+    if (!same(output) && std::ranges::none_of(inputs, same)) own.push_back(&entry->tensor);
+  }
+  const std::uint64_t moved = MovableBytes(own, SwapOptions().least_bytes);
+  return graph_bytes - std::min(graph_bytes, moved);
+}
+
+// A part that is being measured.
+struct Probe {
+  std::uint32_t index = 0;
+  std::shared_ptr<Part> part;
+  std::vector<torch::Tensor> parameters;
+  GradientSum sum;
+  ModuleProfile profile;
+  std::vector<torch::Tensor> leaves = {};
+  torch::Tensor root = {};
+  double flops = 0;
+  std::vector<std::uint64_t> forward_ns = {};
+  std::vector<std::uint64_t> backward_ns = {};
+};
+
 class Measurement {
  public:
-  Measurement(const Model& model, const std::function<std::uint64_t()>& now_ns, bool records)
-      : model_(model), now_ns_(now_ns) {
+  Measurement(const Model& model, const torch::Tensor& input, const torch::Tensor& target,
+              const std::function<std::uint64_t()>& now_ns, bool records)
+      : model_(model), input_(input), target_(target), now_ns_(now_ns) {
     measure_.saved_exactly = records;
   }
 
-  void Part(std::uint32_t index, const torch::Tensor& input, const torch::Tensor& target) {
-    const ModelPart& spec = model_.parts[index];
-    const std::shared_ptr<train::Part> part = spec.make();
-    ModuleProfile profile;
-    profile.name = spec.name;
-    CountBytes(part, profile);
-    std::vector<torch::Tensor> leaves;
-    if (index == 0) leaves.push_back(input.detach());
-    if (index > 0) leaves.push_back(outputs_[index - 1].detach().requires_grad_());
-    for (const std::string& taken : spec.takes) {
-      const auto found = std::ranges::find(model_.parts, taken, &ModelPart::name);
-      const auto from = static_cast<std::uint32_t>(found - model_.parts.begin());
-      measure_.graph.skips.push_back({.from = from, .to = index});
-      leaves.push_back(outputs_[from].detach().requires_grad_());
-    }
-    // The first run pays for what is set up once, and for counting; of the others the median
-    // counts.
-    std::vector<std::uint64_t> forward_ns;
-    std::vector<std::uint64_t> backward_ns;
-    std::vector<torch::Tensor> parameters = part->parameters();
-    GradientSum sum(profile.parameter_bytes / sizeof(float), SumOrder::kLeftToRight);
-    for (int run = 0; run < kRuns; ++run) {
-      Pass pass;
-      pass.part = spec.name;
-      for (torch::Tensor& leaf : leaves) leaf.mutable_grad() = torch::Tensor();
-      for (torch::Tensor& parameter : parameters) parameter.mutable_grad() = torch::Tensor();
-      SavedTensors saved;
-      std::optional<FlopCount> flops;
-      if (run == 0) flops.emplace();
-      bytes_.BeginPeak();
-      const std::uint64_t began_ns = now_ns_();
-      std::optional<SavedTensorRecording> recording;
-      if (run == 0 && measure_.saved_exactly) recording.emplace(saved);
-      torch::Tensor root = part->Forward(leaves, pass).contiguous();
-      outputs_.resize(index);
-      outputs_.push_back(root.detach());
-      const bool last = index + 1 == model_.parts.size();
-      if (last) root = model_.loss->Sum(root, target);
-      recording.reset();
-      const std::uint64_t turned_ns = now_ns_();
-      if (run == 0) profile.saved_bytes = KeptBytes(saved, *part, leaves, outputs_.back());
-      profile.forward_scratch_bytes = bytes_.Peak() - bytes_.Live();
-      const torch::Tensor gradient = torch::ones_like(root);
-      bytes_.BeginPeak();
-      const std::uint64_t live_bytes = bytes_.Live();
-      torch::autograd::backward({root}, {gradient});
-      AddGradients(parameters, sum);
-      profile.backward_scratch_bytes = bytes_.Peak() - live_bytes + BytesOf(gradient);
-      if (flops) measure_.flops.push_back(flops->flops());
-      forward_ns.push_back(turned_ns - began_ns);
-      backward_ns.push_back(now_ns_() - turned_ns);
-    }
-    profile.forward_ns = MedianAfterFirst(forward_ns);
-    profile.backward_ns = MedianAfterFirst(backward_ns);
-    profile.output_bytes = BytesOf(outputs_.back());
-    if (!measure_.saved_exactly) {
-      for (const torch::Tensor& leaf : leaves) profile.saved_bytes += BytesOf(leaf);
-    }
-    const auto sizes = outputs_.back().sizes();
-    measure_.shapes.emplace_back(sizes.begin() + 1, sizes.end());
-    measure_.graph.modules.push_back(std::move(profile));
-  }
-
-  ModelMeasure Take(const torch::Tensor& input, const torch::Tensor& target) {
-    measure_.graph.input_bytes = BytesOf(input);
-    measure_.graph.target_bytes = BytesOf(target);
+  ModelMeasure Run() {
+    for (std::uint32_t at = 0; at < model_.parts.size();) at = Window(at);
+    measure_.graph.input_bytes = BytesOf(input_);
+    measure_.graph.target_bytes = BytesOf(target_);
     return std::move(measure_);
   }
 
  private:
+  // Measures parts from `first` on and returns the first that is not.
+  std::uint32_t Window(std::uint32_t first) {
+    std::vector<Probe> probes;
+    {
+      TensorBytes bytes;
+      std::uint64_t held = 0;
+      std::uint32_t part = first;
+      while (part < model_.parts.size() && (part == first || held < kWindowBytes)) {
+        Probe& probe = probes.emplace_back(MakeProbe(part++));
+        CountForward(probe, bytes);
+        held += 2 * probe.profile.parameter_bytes + probe.profile.saved_bytes;
+      }
+      // Bytes count where operations do not: counting holds on to what operators take.
+      for (auto at = probes.rbegin(); at != probes.rend(); ++at) {
+        CountFlops(*at, [&] { Differentiate(*at, torch::ones_like(at->root)); });
+      }
+      for (Probe& probe : probes) CountFlops(probe, [&] { Compute(probe); });
+      for (auto at = probes.rbegin(); at != probes.rend(); ++at) CountBackward(*at, bytes);
+    }
+    const std::uint64_t began_ns = now_ns_();
+    for (std::size_t run = 0;
+         run < kRunsMin || (run < kRunsMax && now_ns_() - began_ns < kEnoughNs); ++run) {
+      for (Probe& probe : probes) Forward(probe);
+      for (auto at = probes.rbegin(); at != probes.rend(); ++at) Backward(*at);
+    }
+    for (Probe& probe : probes) Finish(probe);
+    return first + static_cast<std::uint32_t>(probes.size());
+  }
+
+  Probe MakeProbe(std::uint32_t index) {
+    const ModelPart& spec = model_.parts[index];
+    const std::shared_ptr<Part> part = spec.make();
+    ModuleProfile profile;
+    profile.name = spec.name;
+    CountBytes(part, profile);
+    Probe probe{.index = index,
+                .part = part,
+                .parameters = part->parameters(),
+                .sum = GradientSum(profile.parameter_bytes / sizeof(float),
+                                   SumOrder::kLeftToRight),
+                .profile = std::move(profile)};
+    for (const std::string& taken : spec.takes) {
+      measure_.graph.skips.push_back({.from = IndexOf(taken), .to = index});
+    }
+    return probe;
+  }
+
+  std::uint32_t IndexOf(const std::string& name) const {
+    const auto found = std::ranges::find(model_.parts, name, &ModelPart::name);
+    return static_cast<std::uint32_t>(found - model_.parts.begin());
+  }
+
+  void TakeInputs(Probe& probe) {
+    probe.leaves.clear();
+    if (probe.index == 0) probe.leaves.push_back(input_.detach());
+    if (probe.index > 0) {
+      probe.leaves.push_back(outputs_[probe.index - 1].detach().requires_grad_());
+    }
+    for (const std::string& taken : model_.parts[probe.index].takes) {
+      probe.leaves.push_back(outputs_[IndexOf(taken)].detach().requires_grad_());
+    }
+  }
+
+  void Compute(Probe& probe) {
+    TakeInputs(probe);
+    Pass pass;
+    pass.part = probe.profile.name;
+    probe.root = probe.part->Forward(probe.leaves, pass).contiguous();
+    outputs_.resize(std::max<std::size_t>(outputs_.size(), probe.index + 1));
+    outputs_[probe.index] = probe.root.detach();
+    const bool last = probe.index + 1 == model_.parts.size();
+    if (last) probe.root = model_.loss->Sum(probe.root, target_);
+  }
+
+  void CountForward(Probe& probe, TensorBytes& bytes) {
+    SavedTensors saved;
+    bytes.BeginPeak();
+    {
+      std::optional<SavedTensorRecording> recording;
+      if (measure_.saved_exactly) recording.emplace(saved);
+      Compute(probe);
+    }
+    ModuleProfile& profile = probe.profile;
+    const torch::Tensor& output = outputs_[probe.index];
+    profile.forward_scratch_bytes = bytes.Peak() - bytes.Live();
+    profile.output_bytes = BytesOf(output);
+    profile.saved_bytes = KeptBytes(saved, *probe.part, probe.leaves, output);
+    profile.fixed_bytes =
+        FixedBytes(saved, profile.saved_bytes - profile.output_bytes, probe.leaves, output);
+    for (const torch::Tensor& leaf : probe.leaves) {
+      if (!measure_.saved_exactly) profile.saved_bytes += BytesOf(leaf);
+    }
+    const auto sizes = output.sizes();
+    measure_.shapes.emplace_back(sizes.begin() + 1, sizes.end());
+  }
+
+  template <typename Callable>
+  static void CountFlops(Probe& probe, Callable&& work) {
+    const FlopCount count;
+    work();
+    probe.flops += count.flops();
+  }
+
+  // The gradient of the output is there before; those of inputs and parameters count.
+  static void CountBackward(Probe& probe, TensorBytes& bytes) {
+    const torch::Tensor gradient = torch::ones_like(probe.root);
+    bytes.BeginPeak();
+    const std::uint64_t live_bytes = bytes.Live();
+    Differentiate(probe, gradient);
+    probe.profile.backward_scratch_bytes = bytes.Peak() - live_bytes;
+  }
+
+  static void Differentiate(Probe& probe, const torch::Tensor& gradient) {
+    torch::autograd::backward({probe.root}, {gradient});
+    probe.root = torch::Tensor();
+    AddGradients(probe.parameters, probe.sum);
+  }
+
+  void Forward(Probe& probe) {
+    const std::uint64_t began_ns = now_ns_();
+    Compute(probe);
+    probe.forward_ns.push_back(now_ns_() - began_ns);
+  }
+
+  void Backward(Probe& probe) {
+    const torch::Tensor gradient = torch::ones_like(probe.root);
+    const std::uint64_t began_ns = now_ns_();
+    Differentiate(probe, gradient);
+    probe.backward_ns.push_back(now_ns_() - began_ns);
+  }
+
+  void Finish(Probe& probe) {
+    probe.profile.forward_ns = MedianOf(std::move(probe.forward_ns));
+    probe.profile.backward_ns = MedianOf(std::move(probe.backward_ns));
+    measure_.flops.push_back(probe.flops);
+    measure_.graph.modules.push_back(std::move(probe.profile));
+  }
+
   const Model& model_;
+  const torch::Tensor& input_;
+  const torch::Tensor& target_;
   const std::function<std::uint64_t()>& now_ns_;
-  TensorBytes bytes_;
   std::vector<torch::Tensor> outputs_;
   ModelMeasure measure_;
 };
@@ -151,11 +263,7 @@ Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input
   FOREBAY_TRY(CheckModel(model));
   const bool records = InstallSavedTensorHooks().has_value();
   try {
-    Measurement measurement(model, now_ns, records);
-    for (std::uint32_t part = 0; part < model.parts.size(); ++part) {
-      measurement.Part(part, input, target);
-    }
-    return measurement.Take(input, target);
+    return Measurement(model, input, target, now_ns, records).Run();
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("model {} does not take this input: {}", model.name, error.what()));

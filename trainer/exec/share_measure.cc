@@ -54,13 +54,13 @@ void PassModule(Words& words, ModuleProfile& module) {
   for (char& letter : module.name) words.Pass(letter);
   for (std::uint64_t* const number :
        {&module.forward_ns, &module.backward_ns, &module.parameter_bytes, &module.saved_bytes,
-        &module.output_bytes, &module.forward_scratch_bytes, &module.backward_scratch_bytes,
-        &module.statistics_bytes}) {
+        &module.output_bytes, &module.fixed_bytes, &module.forward_scratch_bytes,
+        &module.backward_scratch_bytes, &module.statistics_bytes}) {
     words.Pass(*number);
   }
 }
 // A new figure of a module has to travel, too.
-static_assert(sizeof(ModuleProfile) == sizeof(std::string) + 8 * sizeof(std::uint64_t));
+static_assert(sizeof(ModuleProfile) == sizeof(std::string) + 9 * sizeof(std::uint64_t));
 
 void PassMeasure(Words& words, ModelMeasure& measure) {
   words.Pass(measure.saved_exactly);

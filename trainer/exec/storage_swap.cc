@@ -42,7 +42,23 @@ std::vector<Held> StoragesOf(const std::vector<const torch::Tensor*>& tensors) {
   return held;
 }
 
+// One reference is that of `held`. Any other that is not named may be read at any time.
+bool IsHeldElsewhere(const Held& held) { return held.storage.use_count() != held.holders + 1; }
+
+bool IsWorthMoving(const Held& held, std::uint64_t least_bytes) {
+  return held.storage->nbytes() >= least_bytes && held.storage->allocator() != nullptr;
+}
+
 }  // namespace
+
+std::uint64_t MovableBytes(const std::vector<const torch::Tensor*>& tensors,
+                           std::uint64_t least_bytes) {
+  std::uint64_t bytes = 0;
+  for (const Held& held : StoragesOf(tensors)) {
+    if (IsWorthMoving(held, least_bytes) && !IsHeldElsewhere(held)) bytes += held.storage->nbytes();
+  }
+  return bytes;
+}
 
 StorageSwap::StorageSwap(const SwapOptions& options)
     : options_(options), pool_(options.pool_bytes), link_(options.link_bytes_per_ns) {}
@@ -64,12 +80,11 @@ Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tenso
   Set& set = away_[key];  // what has begun is known even when the rest fails
   for (Held& held : StoragesOf(tensors)) {
     const std::size_t bytes = held.storage->nbytes();
-    if (bytes < options_.least_bytes || held.storage->allocator() == nullptr) continue;
+    if (!IsWorthMoving(held, options_.least_bytes)) continue;
     if (held.storage->device_type() != at::DeviceType::CPU) {
       return Error(ErrorCode::kUnimplemented, "only the memory of a CPU is swapped so far");
     }
-    // One reference is ours. Any other that is not named may be read at any time.
-    if (held.storage.use_count() != held.holders + 1) {
+    if (IsHeldElsewhere(held)) {
       figures_.kept_bytes += bytes;
       continue;
     }
@@ -113,12 +128,10 @@ void StorageSwap::AwaitBack(const SwapKey& key) {
   const auto found = away_.find(key);
   if (found == away_.end()) return;
   FOREBAY_CHECK(found->second.returns);
-  const std::uint64_t before_ns = figures_.wait_ns;
   for (const Moved& moved : found->second.storages) {
     Wait(moved.copy);
     pool_.Give(moved.host);
   }
-  figures_.wait_back_ns += figures_.wait_ns - before_ns;
   away_.erase(found);
 }
 

@@ -31,12 +31,16 @@ struct SwapFigures {
   std::uint64_t kept_bytes = 0;  // asked for, but somebody else holds them
   std::uint64_t peak_host_bytes = 0;
   std::uint64_t wait_ns = 0;
-  std::uint64_t wait_back_ns = 0;  // of it, before what reads it could go on
   std::uint64_t copy_ns = 0;
 };
 
 // Which buffer of the plan: kind, micro-batch, module.
 using SwapKey = std::tuple<BufferKind, std::uint32_t, std::uint32_t>;
+
+// Bytes of the storages behind `tensors` that StorageSwap would move: all holders are among them,
+// and the storage has at least `least_bytes`.
+std::uint64_t MovableBytes(const std::vector<const torch::Tensor*>& tensors,
+                           std::uint64_t least_bytes);
 
 // Not thread-safe. A storage is known by a reference to itself, never by its address, which
 // others may get when it is freed. One that is also held by a tensor that is not named stays where

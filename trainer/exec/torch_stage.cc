@@ -169,9 +169,10 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   std::optional<SavedTensorRecording> recording;
   if (swap_) recording.emplace(graph.saved);
   graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
+  const bool ends = last() && part + 1 == end();
   // A value that is still there may be on its way to another stage: it stays as it is.
-  if (!again || !work.values.contains(part)) work.values[part] = graph.root.detach();
-  if (last() && part + 1 == end()) EvaluateLoss(work, graph, pass.micro_batch, again);
+  if (!again || ends || !work.values.contains(part)) work.values[part] = graph.root.detach();
+  if (ends) EvaluateLoss(work, graph, pass.micro_batch, again);
   if (plan_.trains) work.graphs[part] = std::move(graph);
 }
 
@@ -193,7 +194,6 @@ void TorchStage::EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batc
 // The same draws as before, which are keyed; the statistics are recorded already.
 void TorchStage::Recompute(std::uint32_t micro_batch, std::uint32_t part) {
   const torch::AutoGradMode gradients(true);
-  AwaitBack(micro_batch, part);
   Pass pass = PassOf(micro_batch, part);
   pass.statistics = nullptr;
   ForwardPart(work_[micro_batch], part, std::move(pass), true);
@@ -203,10 +203,8 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
   return Guarded("backward pass", [&] {
     Work& work = work_[micro_batch];
     const bool whole = module == kAllModules;
-    if (whole && swap_) swap_->AwaitBack({BufferKind::kSaved, micro_batch, kAllModules});
     if (whole || module + 1 == end()) SumArrived(work);
     for (std::uint32_t part = whole ? end() : module + 1; part-- > (whole ? begin() : module);) {
-      AwaitBack(micro_batch, part);
       BackwardPart(work, part);
       // While they are in the caches.
       parts_[part - begin()]->GiveGradients(sum_, offsets_[part - begin()]);
@@ -233,6 +231,7 @@ void TorchStage::SumArrived(Work& work) {
 
 void TorchStage::BackwardPart(Work& work, std::uint32_t part) {
   Graph& graph = work.graphs.at(part);
+  graph.saved.clear();  // all are back; autograd frees one after the other
   if (last() && part + 1 == end()) {
     torch::autograd::backward({graph.root}, {});
   } else {
@@ -370,14 +369,10 @@ std::vector<const torch::Tensor*> TorchStage::TensorsOf(const Work& work,
   return tensors;
 }
 
-// Waits until all that a part's backward pass or recomputation reads is back.
-void TorchStage::AwaitBack(std::uint32_t micro_batch, std::uint32_t part) {
-  if (!swap_) return;
-  swap_->AwaitBack({BufferKind::kSaved, micro_batch, part});
-  swap_->AwaitBack({BufferKind::kValue, micro_batch, part});
-  for (const std::uint32_t source : sources_[part]) {
-    swap_->AwaitBack({BufferKind::kValue, micro_batch, source});
-  }
+Status TorchStage::AwaitBack(const Buffer& buffer) {
+  return Guarded("swapping in", [&] {
+    swap_->AwaitBack({buffer.kind, buffer.micro_batch, buffer.module});
+  });
 }
 
 Status TorchStage::Move(Op op, const Buffer& buffer) {

@@ -85,6 +85,7 @@ class TorchStage final : public StageWorker {
                                                             const CollectiveTag& tag) override;
   Status EndCollective(std::uint32_t id) override;
   Status Move(Op op, const Buffer& buffer) override;
+  Status AwaitBack(const Buffer& buffer) override;
 
  private:
   // A part's graph between forward and backward.
@@ -123,7 +124,6 @@ class TorchStage final : public StageWorker {
   void EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batch, bool again);
   void Recompute(std::uint32_t micro_batch, std::uint32_t part);
   std::vector<const torch::Tensor*> TensorsOf(const Work& work, const Buffer& buffer) const;
-  void AwaitBack(std::uint32_t micro_batch, std::uint32_t part);
   void ApplyStatistics();
   double SquaredGradientNorm();
 

@@ -83,7 +83,7 @@ class IntegerModel {
   ModelGraph graph_;
 };
 
-class IntegerWorker final : public StageWorker {
+class IntegerWorker : public StageWorker {
  public:
   IntegerWorker(const ModelGraph& graph, const StageSplit& split, const StepPlan& plan,
                 std::uint32_t rank)
@@ -229,6 +229,8 @@ class IntegerWorker final : public StageWorker {
     from.erase(buffer.module);
     return {};
   }
+
+  Status AwaitBack(const Buffer&) override { return {}; }
 
   Status Update() override {
     ++updates_;

@@ -81,16 +81,10 @@ Result<LayoutChoice> PlanOneLayout(const PlannerRequest& request, const Layout& 
   wanted.optimiser_states = request.optimiser_states;
   wanted.bucket_bytes = request.bucket_bytes;
   wanted.clips = request.clips;
-  SimulationCosts costs = request.costs;
-  costs.update_ns.clear();
-  for (const StageCost& stage : wanted.stages.stages) {
-    costs.update_ns.push_back(static_cast<std::uint64_t>(
-        request.update_ns_per_byte * static_cast<double>(stage.parameter_bytes)));
-  }
   FOREBAY_ASSIGN(choice.plan, BuildPlan(wanted));
   FOREBAY_ASSIGN(choice.facts,
                  CheckPlan(choice.plan, {.budget_bytes = request.budget_bytes}));
-  FOREBAY_ASSIGN(choice.simulation, SimulatePlan(choice.plan, costs));
+  FOREBAY_ASSIGN(choice.simulation, SimulatePlan(choice.plan, request.costs));
   choice.reason = ReasonOf(request, choice, cut);
   return choice;
 }

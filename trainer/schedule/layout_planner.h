@@ -24,7 +24,6 @@ struct PlannerRequest {
   std::uint64_t bucket_bytes = 4U << 20;
   bool clips = false;
   SimulationCosts costs;
-  double update_ns_per_byte = 0;  // of the optimiser, per byte of parameters
 };
 
 struct LayoutChoice {

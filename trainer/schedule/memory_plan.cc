@@ -57,7 +57,8 @@ class RankRewriter {
           {.kind = kind,
            .micro_batch = micro_batch,
            .bytes = kind == BufferKind::kSaved ? cost.graph_bytes : cost.output_bytes,
-           .module = module});
+           .module = module,
+           .fixed_bytes = kind == BufferKind::kSaved ? cost.fixed_bytes : 0});
     }
     return found->second;
   }

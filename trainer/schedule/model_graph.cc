@@ -81,17 +81,64 @@ std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
   return ordered;
 }
 
-}  // namespace
-
-std::uint64_t StageCost::ScratchBytes(std::uint32_t module, bool backward) const {
-  const auto of = [backward](const StageModule& cost) {
-    return backward ? cost.backward_scratch_bytes : cost.forward_scratch_bytes;
-  };
-  if (Has(module)) return of(Module(module));
-  std::uint64_t most = 0;
-  for (const StageModule& cost : modules) most = std::max(most, of(cost));
-  return most;
+std::uint64_t Less(std::uint64_t bytes, std::uint64_t subtracted) {
+  return bytes - std::min(bytes, subtracted);
 }
+
+// Gradients of outputs that lie on a stage while `at` goes backward: those that users in the stage
+// have made, of modules before it and of its own. The gradients that arrived are buffers; two of
+// one output are summed to a tensor of its own.
+std::uint64_t HeldGradients(const StageCost& stage, const std::vector<StageEdge>& edges,
+                            std::uint32_t at) {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t source = stage.first_module; source <= at; ++source) {
+    const auto arrives = std::ranges::count(edges, source, &StageEdge::from_module);
+    bool made = arrives > 1;
+    for (std::uint32_t user = at + 1; user < stage.EndModule() && !made; ++user) {
+      const std::vector<std::uint32_t>& sources = stage.Module(user).sources;
+      made = std::ranges::find(sources, source) != sources.end();
+    }
+    if (made) bytes += stage.Module(source).output_bytes;
+  }
+  return bytes;
+}
+
+// Gradients that leave the stage and come to life as `at` goes backward. What it makes is scratch
+// as measured and a buffer in the plan.
+std::uint64_t LeavingGradients(std::uint32_t stage, const std::vector<StageEdge>& edges,
+                               std::uint32_t at) {
+  std::uint64_t bytes = 0;
+  for (const StageEdge& edge : edges) {
+    if (edge.to_stage == stage && edge.to_modules.back() == at) bytes += edge.bytes;
+  }
+  return bytes;
+}
+
+void AddScratch(StageGraph& cut, std::uint32_t index) {
+  StageCost& stage = cut.stages[index];
+  std::uint64_t later = 0;    // graphs and outputs of the modules behind
+  std::uint64_t freed = 0;    // their graphs
+  std::uint64_t leaving = 0;  // gradients that leave, of this module and those before
+  for (const StageEdge& edge : cut.edges) {
+    if (edge.to_stage == index) leaving += edge.bytes;
+  }
+  for (std::uint32_t at = stage.EndModule(); at-- > stage.first_module;) {
+    StageModule& module = stage.modules[at - stage.first_module];
+    const std::uint64_t backward =
+        module.backward_scratch_bytes + HeldGradients(stage, cut.edges, at);
+    const std::uint64_t own = LeavingGradients(index, cut.edges, at);
+    module.backward_scratch_bytes = Less(backward, own);
+    stage.backward_scratch_bytes =
+        std::max(stage.backward_scratch_bytes, Less(backward, leaving + freed));
+    stage.forward_scratch_bytes =
+        std::max(stage.forward_scratch_bytes, Less(module.forward_scratch_bytes, later));
+    leaving -= own;
+    freed += module.graph_bytes;
+    later += module.graph_bytes + module.output_bytes;
+  }
+}
+
+}  // namespace
 
 Status CheckGraph(const ModelGraph& graph) {
   if (graph.modules.empty()) {
@@ -134,13 +181,16 @@ Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& spli
     stage.modules.push_back(
         {.forward_ns = profile.forward_ns,
          .backward_ns = profile.backward_ns,
-         .graph_bytes = profile.saved_bytes - std::min(profile.saved_bytes, profile.output_bytes),
+         .graph_bytes = Less(profile.saved_bytes, profile.output_bytes),
+         .fixed_bytes = std::min(profile.fixed_bytes,
+                                 Less(profile.saved_bytes, profile.output_bytes)),
          .output_bytes = profile.output_bytes,
          .forward_scratch_bytes = profile.forward_scratch_bytes,
          .backward_scratch_bytes = profile.backward_scratch_bytes,
          .sources = SourcesOf(graph, module)});
   }
   cut.edges = CrossingEdges(graph, stage_of);
+  for (std::uint32_t stage = 0; stage < cut.stages.size(); ++stage) AddScratch(cut, stage);
   for (std::uint32_t module = 0; module < modules; ++module) {
     if (std::ranges::find(cut.edges, module, &StageEdge::from_module) == cut.edges.end()) continue;
     const ModuleProfile& profile = graph.modules[module];

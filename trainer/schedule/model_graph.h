@@ -21,7 +21,11 @@ struct ModuleProfile {
   // are other modules' outputs.
   std::uint64_t saved_bytes = 0;
   std::uint64_t output_bytes = 0;  // handed to the next module
-  // Beside what is kept, for a while: the operators' own, and gradients on the way back.
+  // Of saved_bytes without the output: stays where it is when the rest is swapped to the host,
+  // because pieces are too small or held by somebody else, too.
+  std::uint64_t fixed_bytes = 0;
+  // Beside what is kept, for a while: the operators' own; on the way back also the gradients of
+  // inputs and parameters, but not that of the output.
   std::uint64_t forward_scratch_bytes = 0;
   std::uint64_t backward_scratch_bytes = 0;
   // Buffers that follow the parameters (running statistics), all-gathered once a step.
@@ -69,7 +73,10 @@ struct StageModule {
   std::uint64_t forward_ns = 0;
   std::uint64_t backward_ns = 0;
   std::uint64_t graph_bytes = 0;   // kept for backward besides inputs and output
+  std::uint64_t fixed_bytes = 0;   // of these; see ModuleProfile
   std::uint64_t output_bytes = 0;
+  // Beside buffers of the plan, while the module is computed alone. Backward: with the gradients
+  // of outputs that lie here meanwhile, its own output's among them.
   std::uint64_t forward_scratch_bytes = 0;
   std::uint64_t backward_scratch_bytes = 0;
   std::vector<std::uint32_t> sources = {};  // the modules whose outputs it takes, ascending
@@ -82,6 +89,10 @@ struct StageCost {
   std::uint64_t saved_bytes = 0;  // without outputs that leave the stage: they are sent from where
                                   // they are, and have buffers of their own
   std::uint64_t statistics_bytes = 0;
+  // Beside buffers of the plan while all modules are computed: what the last of a pass have not
+  // made yet, or the first have given back, is counted as room for the others' scratch.
+  std::uint64_t forward_scratch_bytes = 0;
+  std::uint64_t backward_scratch_bytes = 0;
   std::uint32_t first_module = 0;
   std::vector<StageModule> modules;
 
@@ -101,8 +112,12 @@ struct StageCost {
   std::uint64_t BackwardNs(std::uint32_t module) const {
     return Has(module) ? Module(module).backward_ns : backward_ns;
   }
-  // Modules come one after the other: of all, the most that one of them takes.
-  std::uint64_t ScratchBytes(std::uint32_t module, bool backward) const;
+  std::uint64_t ForwardScratch(std::uint32_t module) const {
+    return Has(module) ? Module(module).forward_scratch_bytes : forward_scratch_bytes;
+  }
+  std::uint64_t BackwardScratch(std::uint32_t module) const {
+    return Has(module) ? Module(module).backward_scratch_bytes : backward_scratch_bytes;
+  }
 };
 
 struct StageGraph {

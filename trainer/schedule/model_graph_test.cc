@@ -59,6 +59,33 @@ TEST(ModelGraphTest, ASkipWithinAStageCrossesNothing) {
   EXPECT_EQ(cut->edges.size(), 1U);
 }
 
+TEST(ModelGraphTest, ScratchHoldsGradientsThatWaitForTheirModule) {
+  // Modules 0 and 1 also feed 4 and 3; outputs of 100 bytes, graphs of 400.
+  ModelGraph graph = UNetChain();
+  for (ModuleProfile& module : graph.modules) module.backward_scratch_bytes = 250;
+  const StageCost whole = CutIntoStages(graph, {{0}}).value().stages[0];
+  EXPECT_EQ(whole.BackwardScratch(4), 250U);
+  EXPECT_EQ(whole.BackwardScratch(3), 250U + 100 + 100);  // its own and that of 0
+  EXPECT_EQ(whole.BackwardScratch(2), 250U + 100 + 200);
+  EXPECT_EQ(whole.BackwardScratch(0), 250U + 100);
+  EXPECT_EQ(whole.BackwardScratch(UINT32_MAX), 250U);
+  // Gradients that leave the stage are buffers of the plan: of 0 since B 4, of 1 since B 3.
+  const StageCost last = CutIntoStages(graph, {{0, 2}}).value().stages[1];
+  EXPECT_EQ(last.BackwardScratch(4), 250U - 100);
+  EXPECT_EQ(last.BackwardScratch(3), 250U + 100 - 100);
+  EXPECT_EQ(last.BackwardScratch(2), 250U + 100);
+  EXPECT_EQ(last.BackwardScratch(UINT32_MAX), 250U - 200);
+}
+
+TEST(ModelGraphTest, ScratchOfAPassIsLessWhereOtherModulesHoldNothingYet) {
+  ModelGraph graph = EvenChain(3);
+  graph.modules[0].forward_scratch_bytes = 1200;
+  graph.modules[2].forward_scratch_bytes = 100;
+  const StageCost stage = CutIntoStages(graph, {{0}}).value().stages[0];
+  EXPECT_EQ(stage.ForwardScratch(0), 1200U);
+  EXPECT_EQ(stage.ForwardScratch(UINT32_MAX), 1200U - 2 * 500);
+}
+
 TEST(ModelGraphTest, RefusesAnEmptyModel) {
   const Status status = CheckGraph({});
   ASSERT_FALSE(status.has_value());

@@ -257,7 +257,9 @@ Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   const std::uint32_t buffer = current.needs.front();
   if (state.lives[buffer] != from) return Fault(rank, "the buffer is in another state");
   FOREBAY_TRY(NeedAndMake(rank, 1));
-  const std::uint64_t bytes = BytesOf(rank, buffer);
+  const bool drops = from == Life::kDropped || to == Life::kDropped;
+  const Buffer& moved = plan_.programs[rank].buffers[buffer];
+  const std::uint64_t bytes = drops ? moved.bytes : moved.bytes - moved.fixed_bytes;
   const auto here = [](Life life) { return life == Life::kLive || life == Life::kSwapping; };
   const auto there = [](Life life) { return life == Life::kSwapped || life == Life::kSwapping; };
   if (here(to) && !here(from)) state.live_bytes += bytes;

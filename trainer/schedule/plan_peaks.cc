@@ -27,16 +27,12 @@ class LiveBytes {
 
   // A swap that comes back before it has ended has not left.
   void Add(std::uint32_t buffer) {
-    if (there_[buffer]) return;
-    there_[buffer] = true;
+    Count(buffer, buffers_[buffer].bytes);
     const auto at = static_cast<std::size_t>(ClassOf(buffers_[buffer].kind));
-    live_[at] += buffers_[buffer].bytes;
     peaks_[at] = std::max(peaks_[at], live_[at]);
   }
-  void Remove(std::uint32_t buffer) {
-    there_[buffer] = false;
-    live_[static_cast<std::size_t>(ClassOf(buffers_[buffer].kind))] -= buffers_[buffer].bytes;
-  }
+  void Remove(std::uint32_t buffer) { Count(buffer, 0); }
+  void SwapOut(std::uint32_t buffer) { Count(buffer, buffers_[buffer].fixed_bytes); }
   void Pass(MemoryClass memory, std::uint64_t bytes) {
     std::uint64_t& peak = peaks_[static_cast<std::size_t>(memory)];
     peak = std::max(peak, bytes);
@@ -44,8 +40,15 @@ class LiveBytes {
   const MemoryPeaks& peaks() const { return peaks_; }
 
  private:
+  void Count(std::uint32_t buffer, std::uint64_t bytes) {
+    const auto at = static_cast<std::size_t>(ClassOf(buffers_[buffer].kind));
+    live_[at] += bytes;
+    live_[at] -= there_[buffer];
+    there_[buffer] = bytes;
+  }
+
   const std::vector<Buffer>& buffers_;
-  std::vector<bool> there_;
+  std::vector<std::uint64_t> there_;  // bytes, by buffer
   MemoryPeaks live_ = {};
   MemoryPeaks peaks_ = {};
 };
@@ -71,7 +74,9 @@ MemoryPeaks PeaksByClass(const StepPlan& plan, std::uint32_t rank) {
     for (const std::uint32_t buffer : instruction.makes) live.Add(buffer);
     if (instruction.op == Op::kSwapIn || instruction.op == Op::kRecompute) {
       live.Add(instruction.needs.front());
-    } else if (instruction.op == Op::kSwapEnd || instruction.op == Op::kDrop) {
+    } else if (instruction.op == Op::kSwapEnd) {
+      live.SwapOut(instruction.needs.front());
+    } else if (instruction.op == Op::kDrop) {
       live.Remove(instruction.needs.front());
     }
     live.Pass(MemoryClass::kScratch, ScratchBytes(plan, rank, instruction));

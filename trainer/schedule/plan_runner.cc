@@ -24,13 +24,17 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   identity_ = &identity;
   report_ = {};
   counted_bytes_ = transport_.sent_bytes();
+  returning_.clear();
   const std::uint64_t began_ns = options_.now_ns();
   report_.began_ns = began_ns;
   std::uint64_t before_ns = began_ns;
   for (std::uint32_t at = 0; at < program_.instructions.size(); ++at) {
     const Instruction& instruction = program_.instructions[at];
     if (options_.progress != nullptr) Note(instruction);
-    Status done = Execute(instruction);
+    const std::uint64_t swaps_ns = report_.times.wait_swap_ns;
+    Status done = AwaitSwaps(instruction);
+    const std::uint64_t waited_ns = report_.times.wait_swap_ns - swaps_ns;
+    if (done.has_value()) done = Execute(instruction);
     if (done.has_value()) {
       const auto progress = Progress();
       if (!progress.has_value()) done = progress.error();
@@ -41,7 +45,7 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
                       InstructionName(plan_, transport_.rank(), at)));
     }
     const std::uint64_t now_ns = options_.now_ns();
-    Account(instruction, now_ns - before_ns);
+    Account(instruction, now_ns - before_ns - waited_ns);
     if (options_.traces) {
       report_.spans.push_back({.rank = transport_.rank(),
                                .instruction = at,
@@ -79,6 +83,17 @@ void PlanRunner::Note(const Instruction& instruction) const {
       instruction.op == Op::kReceive || instruction.op == Op::kCollectiveEnd);
 }
 
+Status PlanRunner::AwaitSwaps(const Instruction& instruction) {
+  if (returning_.empty() || instruction.op == Op::kSwapIn) return {};
+  const std::uint64_t began_ns = options_.now_ns();
+  for (const std::uint32_t buffer : instruction.needs) {
+    if (std::erase(returning_, buffer) == 0) continue;
+    FOREBAY_TRY(worker_.AwaitBack(BufferAt(buffer)));
+  }
+  report_.times.wait_swap_ns += options_.now_ns() - began_ns;
+  return {};
+}
+
 Status PlanRunner::Execute(const Instruction& instruction) {
   switch (instruction.op) {
     case Op::kSend: return Send(instruction);
@@ -98,9 +113,9 @@ Status PlanRunner::Execute(const Instruction& instruction) {
       FOREBAY_TRY(worker_.Backward(instruction.micro_batch, instruction.module));
       break;
     case Op::kUpdate: return worker_.Update();
+    case Op::kSwapIn: returning_.push_back(instruction.needs.front()); [[fallthrough]];
     case Op::kSwapOut:
     case Op::kSwapEnd:
-    case Op::kSwapIn:
     case Op::kDrop:
     case Op::kRecompute:
       return worker_.Move(instruction.op, BufferAt(instruction.needs.front()));

@@ -64,6 +64,8 @@ class PlanRunner {
   Status Execute(const Instruction& instruction);
   Status Send(const Instruction& instruction);
   Status Receive(const Instruction& instruction);
+  // Waits for what the instruction needs of the buffers that are being swapped in.
+  Status AwaitSwaps(const Instruction& instruction);
   Status EndCollective(const Instruction& instruction);
   // Those that are still being sent go when they have gone out.
   void Release(const std::vector<std::uint32_t>& buffers);
@@ -80,6 +82,7 @@ class PlanRunner {
   RunnerOptions options_;
   const StepIdentity* identity_ = nullptr;
   std::vector<PendingSend> sends_;
+  std::vector<std::uint32_t> returning_;  // buffers that are being swapped in
   CollectiveQueue collectives_;
   RankReport report_;
 };

@@ -12,6 +12,7 @@
 #include "trainer/comm/local_transport.h"
 #include "trainer/schedule/graph_fixture.h"
 #include "trainer/schedule/integer_worker.h"
+#include "trainer/schedule/memory_plan.h"
 #include "trainer/schedule/plan_checker.h"
 
 namespace forebay::train {
@@ -174,6 +175,37 @@ TEST(PlanRunnerTest, MovedModulesComputeTheSame) {
   }
 }
 
+// What it swaps in takes its time.
+class SlowSwapWorker final : public IntegerWorker {
+ public:
+  using IntegerWorker::IntegerWorker;
+  Status AwaitBack(const Buffer& buffer) override {
+    ++awaited;
+    clock_ns += 5000;
+    return IntegerWorker::AwaitBack(buffer);
+  }
+
+  int awaited = 0;
+  std::uint64_t clock_ns = 0;
+};
+
+TEST(PlanRunnerTest, WaitsForSwapsAreNotComputation) {
+  const RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, Schedule::kGpipe);
+  const StepPlan plan =
+      MoveSaved(made.plan, KeepAll(made.plan, {.graph = Keeping::kSwap})).value();
+  SlowSwapWorker worker(made.graph, made.split, plan, 0);
+  auto ends = MakeLocalTransports(1);
+  PlanRunner runner(plan, worker, *ends[0], {.now_ns = [&worker] { return worker.clock_ns; }});
+  const auto report = runner.RunStep(IdentityOf(plan, 0));
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  const auto swaps_in = std::ranges::count(plan.programs[0].instructions, Op::kSwapIn,
+                                           &Instruction::op);
+  EXPECT_GT(swaps_in, 0);
+  EXPECT_EQ(worker.awaited, swaps_in);  // each once
+  EXPECT_EQ(report->times.wait_swap_ns, worker.clock_ns);
+  EXPECT_EQ(report->times.compute_ns, 0U);
+}
+
 TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
   const RandomCase made = CaseOf(EvenChain(4), {{0, 2}}, 2, 4, Schedule::k1f1b);
   const Outcome outcome = RunOnce(made);
@@ -232,34 +264,13 @@ TEST(PlanRunnerTest, RanksOfDifferentSamplesFindOut) {
 }
 
 // Fails in its second forward pass.
-class FailingWorker final : public StageWorker {
+class FailingWorker final : public IntegerWorker {
  public:
-  explicit FailingWorker(StageWorker& worker) : worker_(worker) {}
-  Status Feed(const Buffer& buffer) override { return worker_.Feed(buffer); }
+  using IntegerWorker::IntegerWorker;
   Status Forward(std::uint32_t micro_batch, std::uint32_t module) override {
     if (micro_batch == 1) return Error(ErrorCode::kInternal, "out of luck");
-    return worker_.Forward(micro_batch, module);
+    return IntegerWorker::Forward(micro_batch, module);
   }
-  Status Backward(std::uint32_t micro_batch, std::uint32_t module) override {
-    return worker_.Backward(micro_batch, module);
-  }
-  Status Update() override { return worker_.Update(); }
-  Result<std::span<const std::byte>> Outgoing(const Buffer& buffer) override {
-    return worker_.Outgoing(buffer);
-  }
-  Result<std::span<std::byte>> Incoming(const Buffer& buffer) override {
-    return worker_.Incoming(buffer);
-  }
-  void Release(const Buffer& buffer) override { worker_.Release(buffer); }
-  Result<std::unique_ptr<PendingCollective>> MakeCollective(std::uint32_t id,
-                                                            const CollectiveTag& tag) override {
-    return worker_.MakeCollective(id, tag);
-  }
-  Status EndCollective(std::uint32_t id) override { return worker_.EndCollective(id); }
-  Status Move(Op op, const Buffer& buffer) override { return worker_.Move(op, buffer); }
-
- private:
-  StageWorker& worker_;
 };
 
 TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
@@ -271,7 +282,7 @@ TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       IntegerWorker worker(made.graph, made.split, made.plan, rank);
-      FailingWorker failing(worker);
+      FailingWorker failing(made.graph, made.split, made.plan, rank);
       StageWorker& chosen = rank == 1 ? static_cast<StageWorker&>(failing) : worker;
       PlanRunner runner(made.plan, chosen, *ends[rank],
                         {.timeout_ns = kPatienceNs,
@@ -344,6 +355,7 @@ class WatchedWorker final : public StageWorker {
   }
   Status EndCollective(std::uint32_t) override { return {}; }
   Status Move(Op, const Buffer&) override { return {}; }
+  Status AwaitBack(const Buffer&) override { return {}; }
 
   int released = 0;
   bool too_early = false;

@@ -17,6 +17,10 @@ std::uint64_t TransferNs(const LinkCost& link, double bytes) {
   return link.latency_ns + static_cast<std::uint64_t>(std::llround(bytes / link.bytes_per_ns));
 }
 
+std::uint64_t Nanoseconds(double ns_per_byte, std::uint64_t bytes) {
+  return static_cast<std::uint64_t>(std::llround(ns_per_byte * static_cast<double>(bytes)));
+}
+
 std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
   const auto members = static_cast<std::uint32_t>(collective.members.size());
   if (members < 2) return 0;
@@ -53,6 +57,7 @@ class Simulator {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].arrivals.resize(plan.programs[rank].instructions.size());
       ranks_[rank].ready_ns.resize(plan.programs[rank].buffers.size());
+      ranks_[rank].away.resize(plan.programs[rank].buffers.size());
       ranks_[rank].sent_ns.resize(plan.programs[rank].buffers.size());
     }
   }
@@ -78,6 +83,7 @@ class Simulator {
     std::uint64_t swap_free_ns = 0;
     std::vector<std::uint64_t> arrivals;  // of the messages that instructions sent
     std::vector<std::uint64_t> ready_ns;  // of buffers that are being swapped
+    std::vector<bool> away;               // buffers whose swap has ended
     std::vector<std::uint64_t> sent_ns;   // when the last message with a buffer has arrived
     std::vector<MemoryChange> changes;
     std::vector<PlanSpan> spans;
@@ -153,9 +159,8 @@ void Simulator::Execute(std::uint32_t rank) {
 }
 
 std::uint64_t Simulator::Call(std::uint32_t rank, std::uint64_t begin_ns, std::uint64_t bytes) {
-  const auto copy_ns = static_cast<std::uint64_t>(
-      std::llround(costs_.copy_ns_per_byte * static_cast<double>(bytes)));
-  return Compute(begin_ns, costs_.call_ns + copy_ns, ranks_[rank].times.other_ns);
+  return Compute(begin_ns, costs_.call_ns + Nanoseconds(costs_.copy_ns_per_byte, bytes),
+                 ranks_[rank].times.other_ns);
 }
 
 std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
@@ -173,10 +178,9 @@ std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
       return Compute(begin_ns, cost.ForwardNs(again.module), state.times.recompute_ns);
     }
     case Op::kFeed: return Compute(begin_ns, costs_.feed_ns, state.times.other_ns);
-    case Op::kUpdate: {
-      const std::uint64_t ns = stage < costs_.update_ns.size() ? costs_.update_ns[stage] : 0;
-      return Compute(begin_ns, ns, state.times.compute_ns);
-    }
+    case Op::kUpdate:
+      return Compute(begin_ns, Nanoseconds(costs_.update_ns_per_byte, cost.parameter_bytes),
+                     state.times.compute_ns);
     case Op::kSend: {
       const std::uint64_t bytes = plan_.stages.edges[current.edge].bytes;
       const std::uint64_t end_ns = Call(rank, begin_ns, bytes);
@@ -227,15 +231,18 @@ void Simulator::BeginCollective(std::uint32_t rank) {
 void Simulator::Swap(std::uint32_t rank, bool out) {
   RankState& state = ranks_[rank];
   const std::uint32_t buffer = Current(rank).needs.front();
-  const std::uint64_t bytes = plan_.programs[rank].buffers[buffer].bytes;
+  const Buffer& moved = plan_.programs[rank].buffers[buffer];
+  const std::uint64_t bytes = moved.bytes - moved.fixed_bytes;
   const std::uint64_t begin_ns =
       std::max({state.now_ns, state.swap_free_ns, state.ready_ns[buffer]});
   const std::uint64_t end_ns = begin_ns + TransferNs(costs_.swap, static_cast<double>(bytes));
   state.swap_free_ns = end_ns;
   state.ready_ns[buffer] = end_ns;
-  const auto signed_bytes = static_cast<std::int64_t>(bytes);
-  state.changes.push_back(out ? MemoryChange{end_ns, -signed_bytes}
-                              : MemoryChange{begin_ns, signed_bytes});
+  // Room is made at once; given back, it is by what ends the swap.
+  if (!out && state.away[buffer]) {
+    state.changes.push_back({state.now_ns, static_cast<std::int64_t>(bytes)});
+    state.away[buffer] = false;
+  }
 }
 
 void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
@@ -256,7 +263,12 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   for (const std::uint32_t buffer : current.frees) {
     state.changes.push_back({std::max(freed_ns, state.sent_ns[buffer]), -bytes_of(buffer)});
   }
-  if (current.op == Op::kDrop) {
+  if (current.op == Op::kSwapEnd) {
+    const Buffer& moved = buffers[current.needs.front()];
+    state.changes.push_back(
+        {state.now_ns, -static_cast<std::int64_t>(moved.bytes - moved.fixed_bytes)});
+    state.away[current.needs.front()] = true;
+  } else if (current.op == Op::kDrop) {
     state.changes.push_back({state.now_ns, -bytes_of(current.needs.front())});
   } else if (current.op == Op::kRecompute) {
     state.changes.push_back({begin_ns, bytes_of(current.needs.front())});

@@ -24,7 +24,7 @@ struct SimulationCosts {
   // A rank's own time to copy a byte of a message, at each end: transports through shared memory.
   double copy_ns_per_byte = 0;
   std::uint64_t feed_ns = 0;
-  std::vector<std::uint64_t> update_ns;  // by stage; missing ones count 0
+  double update_ns_per_byte = 0;  // of a stage's parameters
 };
 
 // Where one rank's time goes; the parts add up to the step's time.

@@ -97,7 +97,7 @@ TEST(PlanSimulatorTest, CollectivesBeginWithTheLastMember) {
 
 TEST(PlanSimulatorTest, TheUpdateCounts) {
   SimulationCosts costs = FreeLinks();
-  costs.update_ns = {1234};
+  costs.update_ns_per_byte = 1.234;  // of 1,000 bytes
   const auto simulation = SimulatePlan(PlanOf(1, 1, 1, Schedule::kGpipe), costs);
   ASSERT_TRUE(simulation.has_value());
   EXPECT_EQ(simulation->step_ns, kForwardNs + kBackwardNs + 1234);
@@ -111,7 +111,7 @@ TEST(PlanSimulatorTest, PartsAddUpToTheStepOnEveryRank) {
   costs.call_ns = 11;
   costs.copy_ns_per_byte = 0.25;
   costs.feed_ns = 5;
-  costs.update_ns = {70, 80, 90};
+  costs.update_ns_per_byte = 0.07;
   for (int round = 0; round < 300; ++round) {
     const StepPlan plan = RandomPlan(random);
     const auto simulation = SimulatePlan(plan, costs);

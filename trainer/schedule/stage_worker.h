@@ -41,8 +41,11 @@ class StageWorker {
   virtual Status EndCollective(std::uint32_t id) = 0;
 
   // kSwapOut, kSwapEnd, kSwapIn, kDrop or kRecompute of a saved buffer; swaps also of a value.
-  // Transfers may go on after the call: kSwapEnd waits, and so does whoever needs the buffer.
+  // Transfers may go on after the call, but for kSwapEnd, which waits.
   virtual Status Move(Op op, const Buffer& buffer) = 0;
+  // Waits until what kSwapIn has asked for is back. The runner calls it once, before the first
+  // instruction that needs the buffer.
+  virtual Status AwaitBack(const Buffer& buffer) = 0;
 };
 
 }  // namespace forebay::train

@@ -70,11 +70,11 @@ std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
                            const Instruction& instruction) {
   const StageCost& stage = plan.stages.stages[plan.layout.StageOf(rank)];
   switch (instruction.op) {
-    case Op::kForward: return stage.ScratchBytes(instruction.module, false);
-    case Op::kBackward: return stage.ScratchBytes(instruction.module, true);
+    case Op::kForward: return stage.ForwardScratch(instruction.module);
+    case Op::kBackward: return stage.BackwardScratch(instruction.module);
     case Op::kRecompute: {
       const Buffer& again = plan.programs[rank].buffers[instruction.needs.front()];
-      return stage.ScratchBytes(again.module, false);
+      return stage.ForwardScratch(again.module);
     }
     default: return 0;
   }

@@ -68,6 +68,7 @@ struct Buffer {
   std::uint32_t edge = 0;  // of StepPlan::stages.edges, for the kinds that cross stages
   std::uint64_t bytes = 0;
   std::uint32_t module = kAllModules;  // of the model; kSaved and kValue only
+  std::uint64_t fixed_bytes = 0;       // of `bytes`: stay when the rest is swapped out
 };
 
 enum class CollectiveKind : std::uint8_t {
@@ -118,7 +119,8 @@ struct StepPlan {
 
 std::string_view OpName(Op op);
 
-// Bytes that an instruction of a rank takes beside its buffers while it lasts.
+// Bytes that an instruction of a rank takes beside its buffers while it lasts, those that it makes
+// counted from its begin and those that it frees until its end.
 std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
                            const Instruction& instruction);
 

@@ -1,0 +1,216 @@
+// forebay_memory_bench: one process trains one model several times over, with what is saved for
+// backward kept, swapped to the host, computed again, or a mixture that the planner chooses, and a
+// byte budget for all but the first. Steps are interleaved. Prints one line of JSON: by way, step
+// times and peak bytes as predicted and as measured, and digests of gradients and weights.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/trainer/bench_task.h"
+#include "proto/contract/checksum.h"
+#include "trainer/exec/measure_costs.h"
+#include "trainer/exec/tensor_bytes.h"
+#include "trainer/exec/torch_engine.h"
+#include "trainer/schedule/memory_planner.h"
+
+namespace forebay::train {
+namespace {
+
+struct Settings {
+  std::string task = "vit";
+  std::uint32_t samples = 0;
+  std::uint32_t micro_batches = 4;  // all in flight at once, as on a pipeline's first stage
+  double dropout = 0;
+  double budget = 0.5;     // of what is kept in a step, beside what is resident
+  double link_gb_s = 0;    // of an emulated link; 0: as fast as memory
+  int steps = 7;
+  std::size_t trials = 2000;
+  std::vector<std::string> ways = {"keep", "swap", "recompute", "mixed"};
+};
+
+constexpr int kCountedSteps = 2;  // before those that are timed
+
+// One way to treat what is saved, and what came of it.
+struct Way {
+  std::string name;
+  std::unique_ptr<HybridTrainer> trainer;
+  StepPlan plan;
+  Simulation predicted;
+  std::string reason = {};
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t gradients = 0;
+  std::vector<double> step_s = {};
+  RankTimes spent = {};
+};
+
+std::uint64_t ActivationBytes(const StepPlan& plan, const Simulation& simulation) {
+  return simulation.PeakBytes() - plan.programs[0].resident_bytes;
+}
+
+class MemoryBench {
+ public:
+  explicit MemoryBench(const Settings& settings)
+      : settings_(settings), communicator_(Communicator::Alone()) {}
+
+  Result<nlohmann::json> Run() {
+    FOREBAY_ASSIGN(task_, MakeBenchTask(settings_.task, settings_.samples, {}, settings_.dropout));
+    FOREBAY_ASSIGN(measure_, MeasureModel(task_.model, task_.input(0, task_.samples),
+                                          task_.target(0, task_.samples), NowNs));
+    swap_.link_bytes_per_ns = settings_.link_gb_s;
+    FOREBAY_ASSIGN(costs_, MeasureCosts({.swap = swap_, .now_ns = NowNs}, communicator_));
+    for (const std::string& name : settings_.ways) FOREBAY_TRY(AddWay(name));
+    FOREBAY_TRY(CountSteps());
+    FOREBAY_TRY(TimeSteps());
+    return Report();
+  }
+
+ private:
+  Result<StepKeeping> Choose(const std::string& name, const StepPlan& plan, Way& way) {
+    FOREBAY_ASSIGN(const Simulation kept, SimulatePlan(plan, costs_));
+    const auto allowed = static_cast<double>(ActivationBytes(plan, kept)) * settings_.budget;
+    budget_bytes_ = static_cast<std::uint64_t>(allowed);
+    way.plan = plan;
+    way.predicted = kept;
+    if (name == "keep") return KeepAll(plan, {});
+    const MemoryRequest request{.plan = plan,
+                                .costs = costs_,
+                                .budget_bytes = plan.programs[0].resident_bytes + budget_bytes_,
+                                .may_swap = name != "recompute",
+                                .may_recompute = name != "swap",
+                                .least_swap_bytes = swap_.least_bytes,
+                                .most_trials = settings_.trials};
+    Result<MemoryChoice> choice = PlanMemory(request);
+    if (!choice.has_value()) return choice.error().WithContext(name);
+    way.plan = std::move(choice->plan);
+    way.predicted = std::move(choice->simulation);
+    way.reason = std::move(choice->reason);
+    return std::move(choice->keeping);
+  }
+
+  Status AddWay(const std::string& name) {
+    auto way = std::make_unique<Way>();
+    way->name = name;
+    HybridOptions options;
+    options.micro_batches = settings_.micro_batches;
+    options.stage.swap = swap_;
+    options.keeping = [this, name, into = way.get()](const StepPlan& plan) {
+      return Choose(name, plan, *into);
+    };
+    FOREBAY_ASSIGN(way->trainer, HybridTrainer::Make(task_.model, measure_, communicator_, options,
+                                                     {.layout = {},
+                                                      .schedule = Schedule::kGpipe,
+                                                      .split = {{0}}}));
+    ways_.push_back(std::move(way));
+    return {};
+  }
+
+  Status Step(Way& way) {
+    BenchSource source(task_);
+    const std::vector<std::uint32_t> samples(settings_.micro_batches, task_.samples);
+    const std::uint64_t began_ns = NowNs();
+    FOREBAY_TRY(way.trainer->TrainStep(1e-3, samples, source));
+    way.step_s.push_back(static_cast<double>(NowNs() - began_ns) * 1e-9);
+    way.spent = way.trainer->last_report().times;
+    return {};
+  }
+
+  Status CountSteps() {
+    TensorBytes bytes;
+    for (const std::unique_ptr<Way>& way : ways_) {
+      for (int step = 0; step < kCountedSteps; ++step) {
+        bytes.BeginPeak();
+        const std::uint64_t before = bytes.Live();
+        FOREBAY_TRY(Step(*way));
+        way->peak_bytes = bytes.Peak() - before;
+        if (step > 0) continue;
+        FOREBAY_ASSIGN(way->gradients, GradientDigest(task_.model, *way->trainer, communicator_));
+      }
+      way->step_s.clear();
+    }
+    return {};
+  }
+
+  Status TimeSteps() {
+    for (const std::unique_ptr<Way>& way : ways_) FOREBAY_TRY(Step(*way));  // warm
+    for (const std::unique_ptr<Way>& way : ways_) way->step_s.clear();
+    for (int step = 0; step < settings_.steps; ++step) {
+      for (std::size_t turn = 0; turn < ways_.size(); ++turn) {
+        // In turned order on odd rounds.
+        FOREBAY_TRY(Step(*ways_[step % 2 == 0 ? turn : ways_.size() - 1 - turn]));
+      }
+    }
+    return {};
+  }
+
+  Result<nlohmann::json> Report() {
+    nlohmann::json ways = nlohmann::json::object();
+    for (const std::unique_ptr<Way>& way : ways_) {
+      FOREBAY_ASSIGN(const std::uint64_t digest, way->trainer->Digest());
+      const std::string text = ToText(way->plan);
+      ways[way->name] = {
+          {"step_s", way->step_s},
+          {"predicted_s", static_cast<double>(way->predicted.step_ns) * 1e-9},
+          {"peak_bytes", way->peak_bytes},
+          {"predicted_peak_bytes", ActivationBytes(way->plan, way->predicted)},
+          {"gradients", fmt::format("{:016x}", way->gradients)},
+          {"digest", fmt::format("{:016x}", digest)},
+          {"plan", fmt::format("{:016x}", Checksum(std::as_bytes(std::span(text))))},
+          {"reason", way->reason},
+          {"swapped_bytes", way->trainer->swap_figures().out_bytes},
+          {"kept_bytes", way->trainer->swap_figures().kept_bytes},
+          {"compute_s", static_cast<double>(way->spent.compute_ns) * 1e-9},
+          {"recompute_s", static_cast<double>(way->spent.recompute_ns) * 1e-9},
+          {"wait_swap_s", static_cast<double>(way->spent.wait_swap_ns) * 1e-9}};
+    }
+    return nlohmann::json{{"model", task_.model.name},
+                          {"samples", task_.samples},
+                          {"micro_batches", settings_.micro_batches},
+                          {"budget_bytes", budget_bytes_},
+                          {"swap_gb_s", costs_.swap.bytes_per_ns},
+                          {"ways", ways}};
+  }
+
+  Settings settings_;
+  Communicator communicator_;
+  BenchTask task_;
+  ModelMeasure measure_;
+  SwapOptions swap_;
+  SimulationCosts costs_;
+  std::uint64_t budget_bytes_ = 0;  // beside what is resident
+  std::vector<std::unique_ptr<Way>> ways_;
+};
+
+int Main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("Trains a model with activations kept, swapped, recomputed, or a mixture.");
+  app.add_option("--task", settings.task, "vit, resnet, unet3d, cosmoflow or chain");
+  app.add_option("--samples", settings.samples, "of a micro-batch; 0: the task's own");
+  app.add_option("--micro-batches", settings.micro_batches, "of a step, all in flight at once");
+  app.add_option("--dropout", settings.dropout, "0: the model's own");
+  app.add_option("--budget", settings.budget, "part of the bytes that keeping all takes");
+  app.add_option("--link", settings.link_gb_s, "GB/s of an emulated link; 0: memory's");
+  app.add_option("--steps", settings.steps, "timed");
+  app.add_option("--trials", settings.trials, "plans that are simulated at most");
+  app.add_option("--ways", settings.ways, "keep, swap, recompute, mixed")->delimiter(',');
+  CLI11_PARSE(app, argc, argv);
+  const Status threads = SetTorchThreads(1);
+  const Result<nlohmann::json> report =
+      threads.has_value() ? MemoryBench(settings).Run() : Result<nlohmann::json>(threads.error());
+  if (!report.has_value()) {
+    std::fprintf(stderr, "forebay_memory_bench: %s\n", report.error().ToString().c_str());
+    return 1;
+  }
+  std::printf("%s\n", report->dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay::train
+
+int main(int argc, char** argv) { return forebay::train::Main(argc, argv); }
