@@ -57,8 +57,10 @@ class BatchStream {
   virtual std::uint64_t catalog_fingerprint() const = 0;
   virtual StreamStats stats() const = 0;               // thread-safe
 
-  // Ends the stream: waits for the daemon's trailer and checks its counts and checksum against
-  // what arrived. kDataLoss where they differ. Batches still held stay readable.
+  // Ends the stream, wherever it stands: waits for what is under way and for the daemon's trailer,
+  // and checks its counts and checksum against what arrived. kDataLoss where they differ. Batches
+  // still held stay readable. Afterwards the stream's name is free for other words (another number
+  // of ranks, say), and so is its memory at the daemon as soon as no batch is held.
   virtual Status Finish() = 0;
 };
 

@@ -310,7 +310,20 @@ StreamStats RemoteStream::stats() const {
 }
 
 Status RemoteStream::Finish() {
-  if (!finished_) finished_ = core_->Finish(PullDeadline());
+  if (finished_) return *finished_;
+  // Ready or not, nobody takes what the hook would still see.
+  core_->UseTransforms(nullptr);
+  transforms_.reset();
+  Status finished = core_->Finish(PullDeadline());
+  const auto broke = [&finished] { return !finished && finished.error().retryable(); };
+  // Every batch of the broken call was checked as it arrived; a new one shows that daemon and
+  // order are still there.
+  if (broke() && Reconnect()) finished = core_->Finish(PullDeadline());
+  if (broke()) {
+    finished = Error(ErrorCode::kDataLoss, "the stream ended without a trailer: " +
+                                               finished.error().ToString());
+  }
+  finished_ = std::move(finished);
   return *finished_;
 }
 

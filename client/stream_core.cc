@@ -223,11 +223,11 @@ Status StreamCore::Finish(Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (failure_) return *failure_;
   finishing_ = true;
-  // What is under way still arrives and counts; the rest is not wanted any more.
+  // What is under way on this call still arrives and counts; the rest is not wanted any more.
   while (!window_.queue().empty()) {
     std::deque<PulledBatch>& queue = window_.queue();
-    const auto unwanted = std::find_if(queue.begin(), queue.end(), [](const PulledBatch& batch) {
-      return batch.phase != Phase::kAsked || !batch.sent;
+    const auto unwanted = std::ranges::find_if(queue, [this](const PulledBatch& batch) {
+      return batch.phase != Phase::kAsked || !batch.sent || ended_;
     });
     if (unwanted == queue.end()) break;
     discarded.push_back(window_.Remove(&*unwanted).state);
@@ -241,11 +241,15 @@ Status StreamCore::Finish(Deadline deadline) {
     return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
   }
   if (failure_) return *failure_;
-  if (!trailer_) {
-    return Error(ErrorCode::kDataLoss,
-                 "the stream ended without a trailer: " + call_error_->ToString());
+  if (!trailer_) return *call_error_;
+  FOREBAY_TRY(ledger_.Compare(*trailer_));
+  // By the end of the call the daemon has its memory back, which the next stream may need.
+  SendIfDue();
+  const auto over = [this] { return ended_ || live_states_ != 0; };
+  if (!changed_.wait_until(lock, deadline, over)) {
+    return Error(ErrorCode::kDeadlineExceeded, "the daemon did not end a finished stream in time");
   }
-  return ledger_.Compare(*trailer_);
+  return {};
 }
 
 void StreamCore::Abandon(Error error) {

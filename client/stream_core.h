@@ -45,7 +45,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   static std::shared_ptr<StreamCore> Create(StreamSettings settings);
   ~StreamCore() override;
 
-  // Batches that arrive from now on pass through `pool`, which must outlive Close().
+  // Batches that arrive from now on pass through `pool`, which must outlive Close() or the next
+  // call of this; null: through none.
   void UseTransforms(TransformPool* pool);
 
   // Opens the stream on a connection and asks again for what had not been handed out. The
@@ -67,7 +68,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   // A named batch. Errors as BatchStream::Pull. The name has been checked.
   Result<Outcome> WaitNamed(const BatchName& name, Deadline deadline);
 
-  // Sends finish and waits for the trailer. See BatchStream::Finish.
+  // Sends finish and waits for the trailer, and for the end of the call where the caller holds no
+  // batch. See BatchStream::Finish; kUnavailable where the call broke before its trailer.
   Status Finish(Deadline deadline);
   // Ends the stream with an error of the caller's side.
   void Abandon(Error error);

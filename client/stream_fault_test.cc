@@ -643,9 +643,22 @@ TEST(DaemonLoss, GivesUpAfterTheTimeoutAndMayBeTriedAgain) {
   EXPECT_EQ((**batch).step(), StepId(step));
 }
 
-TEST(DaemonLoss, FinishWithoutATrailerIsDataLoss) {
+TEST(DaemonLoss, FinishAsksTheDaemonThatCameBack) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
+  auto stream = (*client)->Open(Options());
+  ASSERT_TRUE(stream.has_value());
+  ASSERT_TRUE((*stream)->Next().has_value());
+  daemon.Stop();
+  daemon.Start();
+  const Status finished = (*stream)->Finish();
+  EXPECT_TRUE(finished.has_value()) << finished.error().ToString();
+  EXPECT_EQ((*stream)->stats().reconnects, 1U);
+}
+
+TEST(DaemonLoss, FinishWithoutATrailerIsDataLoss) {
+  FakeDaemon daemon;
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 100});
   auto stream = (*client)->Open(Options());
   ASSERT_TRUE(stream.has_value());
   ASSERT_TRUE((*stream)->Next().has_value());

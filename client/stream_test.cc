@@ -348,6 +348,22 @@ TEST(Stream, CreditsComeBackWhenBatchesAreDestroyed) {
   EXPECT_LE(daemon.counters.held_max, 3U);
 }
 
+// In the middle of the order, with batches under way: the next stream may need their memory.
+TEST(Stream, FinishedStreamsHoldNothingAtTheDaemon) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options();
+  options.transform_bytes = 1;
+  options.transform = [](const TransformInput&) -> Status { return {}; };
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    auto stream = Open(*client, options);
+    ASSERT_TRUE(stream->Next().has_value());
+    ASSERT_TRUE(stream->Finish().has_value());
+    while (daemon.counters.calls_ended != round) std::this_thread::yield();
+  }
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+}
+
 TEST(Stream, HeldBatchesOutliveFinishStreamAndClient) {
   FakeDaemon daemon;
   auto client = Connect(daemon);

@@ -21,16 +21,16 @@ void StreamReactor::ContinueReading() {
 
 void StreamReactor::OnReadDone(bool ok) {
   if (!ok) {
+    bool has_finished = false;
+    bool ends_well = false;
     {
       // After `finish` the reader has nothing more to say; the trailer may still be to come.
       std::lock_guard lock(mutex_);
-      if (finish_asked_) {
-        half_closed_ = true;
-        if (trailer_sent_) EndLocked(grpc::Status::OK);
-        return;
-      }
+      has_finished = half_closed_ = finish_asked_;
+      ends_well = has_finished && trailer_sent_;
     }
-    End(Error(ErrorCode::kCancelled, "the reader ended the stream"));
+    if (ends_well) EndWell();
+    if (!has_finished) End(Error(ErrorCode::kCancelled, "the reader ended the stream"));
     return;
   }
   if (request_.has_open()) {
@@ -209,11 +209,13 @@ void StreamReactor::PumpLocked() {
   StartWrite(&sending_);
 }
 
-// The trailer comes once everything asked for has been handed to the transport.
+// The trailer comes once everything asked for has been handed to the transport. Who has it may
+// open the stream's name anew, with other words.
 void StreamReactor::MaybeFinishLocked() {
   if (!finish_asked_ || trailer_queued_ || ended_) return;
   if (asked_ != settled_ || !overflow_.empty() || !inline_.empty()) return;
   trailer_queued_ = true;
+  session_->Leave();
   const SessionStats stats = session_->stats();
   v1::Trailer& trailer = *pending_.mutable_trailer();
   trailer.set_batches(stats.batches);
@@ -224,13 +226,27 @@ void StreamReactor::MaybeFinishLocked() {
 }
 
 void StreamReactor::OnWriteDone(bool ok) {
+  {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
+    // Batches that the reader still holds stay valid: it ends the call when it needs none of them.
+    if (sending_.has_trailer()) trailer_sent_ = true;
+    if (!trailer_sent_ || !half_closed_) return PumpLocked();
+  }
+  EndWell();
+}
+
+// Closed first: who hears of the end finds the stream's memory free.
+void StreamReactor::EndWell() {
+  std::shared_ptr<StreamSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+  }
+  if (session) session->Close();
   std::lock_guard lock(mutex_);
-  writing_ = false;
-  if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
-  // Batches that the reader still holds stay valid: it ends the call when it needs none of them.
-  if (sending_.has_trailer()) trailer_sent_ = true;
-  if (trailer_sent_ && half_closed_) return EndLocked(grpc::Status::OK);
-  PumpLocked();
+  EndLocked(grpc::Status::OK);
 }
 
 void StreamReactor::OnCancel() { End(Error(ErrorCode::kCancelled, "the reader went away")); }

@@ -48,6 +48,8 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   void MaybeFinishLocked();
   void PumpLocked();
   void EndLocked(const grpc::Status& status);
+  // After the trailer, when the reader needs nothing any more.
+  void EndWell();
 
   DataService& service_;
   const ClientIdentity client_;

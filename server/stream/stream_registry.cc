@@ -83,15 +83,26 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, Bat
   return session;
 }
 
-void StreamRegistry::Closed(const StreamSession& session) {
+void StreamRegistry::Left(StreamSession& session) {
+  std::lock_guard lock(mutex_);
+  LeftLocked(session);
+}
+
+void StreamRegistry::LeftLocked(StreamSession& session) {
+  if (std::exchange(session.has_left_, true)) return;
+  const auto group = groups_.find(GroupName(session.spec()));
+  FOREBAY_CHECK(group != groups_.end());
+  if (--group->second.members == 0) groups_.erase(group);
+}
+
+void StreamRegistry::Closed(StreamSession& session) {
   const SessionStats stats = session.stats();
   parts_.future.Remove(session.future_.get());
   std::lock_guard lock(mutex_);
   std::erase(sessions_, &session);
   ledger_.GiveBack(session.need_, session.spec().credits);
   Add(closed_totals_, stats);
-  const auto group = groups_.find(GroupName(session.spec()));
-  if (group != groups_.end() && --group->second.members == 0) groups_.erase(group);
+  LeftLocked(session);
 }
 
 std::vector<StreamSummary> StreamRegistry::Summaries() const {

@@ -57,8 +57,8 @@ class StreamRegistry {
   ~StreamRegistry();  // every session must have been closed
 
   // Opens a stream. kFailedPrecondition where another rank has it open with other words (both
-  // are named); kResourceExhausted where its batches would not fit in what slot memory is left.
-  // The sink must live until Close().
+  // are named) and has not left; kResourceExhausted where its batches would not fit in what slot
+  // memory is left. The sink must live until Close().
   Result<std::shared_ptr<StreamSession>> Open(StreamSpec spec, BatchSink* sink);
 
   std::vector<StreamSummary> Summaries() const;
@@ -81,7 +81,9 @@ class StreamRegistry {
     std::uint32_t members = 0;
   };
   static std::string GroupName(const StreamSpec& spec);
-  void Closed(const StreamSession& session);
+  void Left(StreamSession& session);
+  void LeftLocked(StreamSession& session);
+  void Closed(StreamSession& session);
   // Before slot memory is asked for. False: the job waits for others' scratch, and is parked.
   bool BeginAttempt(const std::shared_ptr<StreamSession::Job>& job, std::uint64_t scratch_bytes);
   // Its scratch, if any, is free again: whoever waits for that is tried.

@@ -301,6 +301,8 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
   return status;
 }
 
+void StreamSession::Leave() { registry_.Left(*this); }
+
 void StreamSession::Close() {
   const bool first = !closed_.exchange(true, std::memory_order_acq_rel);
   std::unordered_map<std::uint64_t, Held> freed;

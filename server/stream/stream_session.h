@@ -62,6 +62,9 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   Status Pull(const PullRange& range);
   // Frees held batches. kInvalidArgument for an id that is not held: a protocol error.
   Status Release(std::span<const std::uint64_t> ids);
+  // The reader asks for no more: others may open the stream's name with other words from now on.
+  // What it holds stays in place. Idempotent.
+  void Leave();
   // Frees everything; nothing reaches the sink any more. Idempotent.
   void Close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
@@ -98,6 +101,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   const std::shared_ptr<StreamFuture> future_;
   const SlotNeed need_;  // reserved by the registry, for each credit
   std::atomic<bool> closed_ = false;
+  bool has_left_ = false;  // under the registry's lock
 
   std::mutex sink_mutex_;                 // held while the sink is called; before mutex_
   BatchSink* sink_;                       // null once closed

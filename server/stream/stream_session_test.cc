@@ -200,6 +200,29 @@ TEST_F(StreamSessionTest, WhatIsHeldComesBackWhenTheReaderGoesAway) {
   EXPECT_EQ(serve_->registry().open_count(), 0u);
 }
 
+TEST_F(StreamSessionTest, WhoHasLeftFreesTheNameAndKeepsWhatItHolds) {
+  Start();
+  auto first = Open({.batch = 16, .ranks = 2, .rank = 0});
+  auto second = Open({.batch = 16, .ranks = 2, .rank = 1});
+  ASSERT_TRUE(first->Pull({.first = {.step = StepId(3)}}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(1));
+  first->Leave();
+  EXPECT_FALSE(serve_->Open({.batch = 16}, *sink_).has_value()) << "rank 1 has not left";
+  second->Leave();
+  second->Leave();
+  auto alone = Open({.batch = 16});
+  ASSERT_NE(alone, nullptr);
+  EXPECT_EQ(first->stats().held, 1u);
+  const std::uint64_t id = sink_->batches()[0].id;
+  EXPECT_TRUE(first->Release({&id, 1}).has_value());
+  first->Close();
+  second->Close();
+  EXPECT_FALSE(serve_->Open({.batch = 16, .ranks = 2}, *sink_).has_value())
+      << "their ends are no concern of who has the name now";
+  alone->Close();
+  EXPECT_EQ(serve_->registry().open_count(), 0u);
+}
+
 // --- every error branch -------------------------------------------------------------------
 
 TEST_F(StreamSessionTest, RefusesMorePullsThanCredits) {

@@ -65,8 +65,8 @@ class Feed {
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::uint64_t sample_count() const = 0;  // of an epoch, over all ranks
   virtual std::uint64_t global_batch() const = 0;  // samples of a step, but for a short last one
-  // Ends the feed after the last batch; kDataLoss where what was delivered does not match what
-  // was sent.
+  // Ends the feed, wherever it stands; only then another layout may open it. kDataLoss where what
+  // was delivered does not match what was sent.
   virtual Status Finish() = 0;
 };
 

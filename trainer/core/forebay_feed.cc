@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,9 +32,6 @@ Result<const FieldInfo*> FindField(const DatasetInfo& info, const char* key,
 // A batch that a lost connection delayed is asked for again by the client; beyond that, tries
 // are bounded.
 constexpr int kNextAttemptsMax = 3;
-
-constexpr int kOpenAttemptsMax = 60;
-constexpr std::chrono::milliseconds kOpenPause{50};
 
 Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
   FOREBAY_ASSIGN(TensorView view, batch.Tensor(field));
@@ -300,21 +295,13 @@ Result<std::unique_ptr<Feed>> ForebaySource::OpenValidation(const FeedShare& sha
   return Open(share, std::move(options), Augmentation::Use::kEvaluation);
 }
 
-// A hook must be there before its stream is open. To open another one waits for the catalogue,
-// which knows the fields.
-Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) {
-  StreamOptions options;
-  options.dataset = of.dataset;
-  options.selection = of.selection;
-  options.stream_name = "fields";
-  options.mode = OrderMode::kSequential;
-  options.prefetch_depth = 1;
-  Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
-  if (!stream.has_value()) {
-    return stream.error().WithContext(fmt::format("data set {}", options.dataset));
-  }
-  const std::span<const FieldSpec> fields = (*stream)->fields();
-  return std::vector<FieldSpec>(fields.begin(), fields.end());
+// A hook must be there before its stream is open.
+Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) const {
+  const Result<DatasetInfo> info = client_->DescribeWhenCatalogued(of.dataset, of.selection);
+  if (!info.has_value()) return info.error().WithContext(fmt::format("data set {}", of.dataset));
+  std::vector<FieldSpec> fields;
+  for (const FieldInfo& field : info->fields) fields.push_back(field.spec);
+  return fields;
 }
 
 Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, StreamOptions options,
@@ -332,14 +319,6 @@ Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, Stream
     options.transform_threads = static_cast<std::uint32_t>(config_.augmentation.threads);
   }
   Result<std::unique_ptr<BatchStream>> stream = client_->Open(options);
-  // Until the daemon has heard that the last layout's streams are cancelled, it refuses another
-  // number of ranks.
-  for (int attempt = 1; attempt < kOpenAttemptsMax && !stream.has_value() &&
-                        stream.error().code() == ErrorCode::kFailedPrecondition;
-       ++attempt) {
-    std::this_thread::sleep_for(kOpenPause);
-    stream = client_->Open(options);
-  }
   if (!stream.has_value()) {
     return stream.error().WithContext(fmt::format("data set {}", options.dataset));
   }

@@ -35,7 +35,7 @@ class ForebaySource final : public FeedSource {
 
  private:
   ForebaySource(const TrainConfig& config, std::uint32_t rank) : config_(config), rank_(rank) {}
-  Result<std::vector<FieldSpec>> FieldsOf(const StreamOptions& of);
+  Result<std::vector<FieldSpec>> FieldsOf(const StreamOptions& of) const;
   Result<std::unique_ptr<Feed>> Open(const FeedShare& share, StreamOptions options,
                                      Augmentation::Use use);
 

@@ -45,8 +45,7 @@ FeedShare ShareOf(const Layout& layout, std::uint32_t rank) {
 }
 
 Status LayoutFeeds::Open(const FeedRequest& request) {
-  training_.reset();
-  validation_.reset();
+  FOREBAY_TRY(FinishOpen());
   request_ = request;
   evaluations_ = 0;
   // No rank opens its part of a stream before all have left the one of the last layout.
@@ -61,6 +60,15 @@ Status LayoutFeeds::Open(const FeedRequest& request) {
     FOREBAY_ASSIGN(validation_, source_.OpenValidation(share, request_.evaluations));
   }
   return AgreeOnExtents();
+}
+
+// A stream that was only dropped keeps its place at the daemon until that hears of it.
+Status LayoutFeeds::FinishOpen() {
+  for (std::unique_ptr<Feed>* const feed : {&training_, &validation_}) {
+    if (*feed != nullptr) FOREBAY_TRY((*feed)->Finish());
+    feed->reset();
+  }
+  return {};
 }
 
 // A rank that had no stream has no token; all go on from rank 0's.

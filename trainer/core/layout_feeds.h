@@ -37,7 +37,7 @@ class LayoutFeeds {
   LayoutFeeds(FeedSource& source, Communicator& communicator)
       : source_(source), communicator_(communicator) {}
 
-  // Closes what is open and opens what `request` asks for. Collective.
+  // Finishes what is open, wherever it stands, and opens what `request` asks for. Collective.
   Status Open(const FeedRequest& request);
 
   bool trains() const { return request_.training_epochs > 0; }
@@ -55,6 +55,7 @@ class LayoutFeeds {
   Status Finish();
 
  private:
+  Status FinishOpen();
   Status AgreeOnToken();
   Status AgreeOnExtents();
 
