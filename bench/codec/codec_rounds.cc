@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "proto/contract/checksum.h"
+#include "proto/contract/mix64.h"
 
 namespace forebay::bench {
 namespace {
@@ -36,13 +37,6 @@ class CacheFlush {
  private:
   std::vector<std::uint64_t> buffer_;
 };
-
-std::uint64_t NextRandom(std::uint64_t& state) {  // splitmix64
-  std::uint64_t mixed = state += 0x9E3779B97F4A7C15U;
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9U;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBU;
-  return mixed ^ (mixed >> 31);
-}
 
 // A contender with what it needs to run.
 struct Entrant {
@@ -107,7 +101,7 @@ class Rounds {
     std::uint64_t state = options_.seed;
     const std::span<const std::byte> whole(array_.bytes);
     for (std::uint32_t draw = 0; draw < options_.frame_draws; ++draw) {
-      const auto frame = static_cast<std::uint32_t>(NextRandom(state) % array_.info.frames());
+      const auto frame = static_cast<std::uint32_t>(NextWord64(state) % array_.info.frames());
       std::ranges::fill(frame_, kPoison);
       flush_.Walk();
       const Clock::time_point start = Clock::now();

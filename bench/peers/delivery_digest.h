@@ -23,7 +23,7 @@ struct DeliveryDigest {
   std::uint64_t content = 0;
 
   static std::uint64_t Element(std::uint64_t sample, std::uint64_t hash) {
-    return Mix64(Mix64(sample + kOrderGolden) ^ hash);
+    return Mix64(Mix64(sample + kGolden64) ^ hash);
   }
   void AddSum(std::uint64_t sample, std::uint64_t sample_bytes, std::uint64_t sum) {
     ++samples;

@@ -65,7 +65,7 @@ class ObjectWriter {
 };
 
 void FillSample(const Options& options, std::uint64_t sample, std::span<std::byte> bytes) {
-  const std::uint64_t key = Absorb64(Mix64(options.seed + kOrderGolden), sample);
+  const std::uint64_t key = Absorb64(Mix64(options.seed + kGolden64), sample);
   std::size_t at = 0;
   for (std::uint64_t word_index = 0; at < bytes.size(); ++word_index) {
     const std::uint64_t word = DrawWord64(key, word_index);

@@ -10,6 +10,7 @@
 
 #include "proto/contract/checksum.h"
 #include "trainer/models/model_request.h"
+#include "trainer/models/sample_losses.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train {
@@ -31,17 +32,6 @@ class Block final : public Part {
   torch::nn::Linear out_{nullptr};
 };
 
-class SquaredError final : public Loss {
- public:
-  torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return (output - target).pow(2).sum();
-  }
-  Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return {.correct = (output - target).abs().sum().item<double>(),
-            .samples = static_cast<std::uint64_t>(target.size(0))};
-  }
-};
-
 torch::Tensor Normal(std::vector<std::int64_t> shape, std::uint64_t seed, std::uint32_t samples,
                      const char* what) {
   shape.insert(shape.begin(), samples);
@@ -58,7 +48,7 @@ BenchTask Chain(const ChainShape& chain) {
         {.name = fmt::format("block{}", block),
          .make = [width = chain.width] { return std::make_shared<Block>(width); }});
   }
-  task.model.loss = std::make_shared<SquaredError>();
+  task.model.loss = MakeSquaredError();
   task.input = [width = chain.width](std::uint64_t seed, std::uint32_t samples) {
     return Normal({width}, seed, samples, "input");
   };

@@ -1,17 +1,10 @@
 #include "compress/train/training_rows.h"
 
 #include "compress/encode/learned_view.h"
+#include "proto/contract/mix64.h"
 
 namespace forebay::compress {
 namespace {
-
-// splitmix64, after Steele, Lea and Flood, OOPSLA 2014.
-std::uint64_t NextRandom(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9E37'79B9'7F4A'7C15;
-  z = (z ^ z >> 30) * 0xBF58'476D'1CE4'E5B9;
-  z = (z ^ z >> 27) * 0x94D0'49BB'1331'11EB;
-  return z ^ z >> 31;
-}
 
 std::array<std::size_t, 2> CountPixels(std::span<const PlaneStack> stacks) {
   std::array<std::size_t, 2> pixels{};
@@ -45,7 +38,7 @@ std::array<TrainingRows, 2> GatherRows(std::span<const PlaneStack> stacks, std::
       TrainingRows& rows = gathered[kind];
       for (std::uint32_t row = 0; row < shape.rows; ++row) {
         for (std::uint32_t column = 0; column < shape.columns; ++column) {
-          if (NextRandom(seed) >> 32 >= share[kind]) continue;
+          if (NextWord64(seed) >> 32 >= share[kind]) continue;
           const std::size_t at = rows.values.size();
           rows.values.resize(at + rows.inputs);
           view.SetInputs(frame, row, column, 1, &rows.values[at]);

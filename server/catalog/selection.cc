@@ -10,6 +10,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/order_mix.h"
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {
@@ -17,14 +18,6 @@ namespace {
 
 constexpr std::uint64_t kFractionOne = 1'000'000'000;  // 1 as a fraction of 9 digits
 constexpr std::size_t kFractionDigitsMax = 9;
-
-// The output function of SplitMix64 (Steele, Lea, Flood 2014), a bijection of 64-bit words.
-std::uint64_t Mix(std::uint64_t x) {
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
 
 Error SpecError(std::string_view spec, std::string_view reason) {
   return Error(ErrorCode::kInvalidArgument,
@@ -280,7 +273,7 @@ Result<std::shared_ptr<const Selection>> MakeList(std::string_view spec,
 }  // namespace
 
 std::uint64_t HashBillionths(SampleId sample, std::uint64_t salt) {
-  const std::uint64_t hash = Mix(Mix(salt) ^ sample.value());
+  const std::uint64_t hash = Absorb64(Mix64(salt + kGolden64), sample.value());
   // floor(hash * 10^9 / 2^64) in two halves, so that no 128-bit type is needed.
   const std::uint64_t high = (hash >> 32) * kFractionOne;
   const std::uint64_t low = (hash & 0xFFFF'FFFF) * kFractionOne;

@@ -4,16 +4,11 @@
 #include <chrono>
 #include <string>
 
+#include "proto/contract/mix64.h"
 #include "server/io/posix_file.h"
 
 namespace forebay::io {
 namespace {
-
-std::uint64_t Mix(std::uint64_t z) {  // splitmix64's finaliser
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
 
 int ErrnoOf(FaultKind kind) {
   switch (kind) {
@@ -60,7 +55,7 @@ std::optional<FaultInjector::Decision> FaultInjector::Decide(IoCall call) {
                       (fault_->is_persistent && candidates_seen_ > fault_->nth);
   if (!is_hit) return std::nullopt;
   ++faults_injected_;
-  const std::uint64_t random = Mix(fault_->seed * 0x9E3779B97F4A7C15ULL + operations_seen_);
+  const std::uint64_t random = Mix64(fault_->seed * kGolden64 + operations_seen_);
   return Decision{fault_->kind, operations_seen_, random, release_count_};
 }
 

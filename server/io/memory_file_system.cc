@@ -5,19 +5,12 @@
 #include <cstring>
 #include <set>
 
+#include "proto/contract/mix64.h"
 #include "server/io/path_resolver.h"
 #include "server/io/posix_file.h"
 
 namespace forebay::io {
 namespace {
-
-std::uint64_t NextRandom(std::uint64_t& state) {  // splitmix64
-  state += 0x9E3779B97F4A7C15ULL;
-  std::uint64_t z = state;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
 
 // Every node that either tree reaches, in an order that depends on names only.
 void Collect(const MemoryFileSystem::NodePtr& node,
@@ -61,10 +54,10 @@ void MakeDurable(MemoryNode& node) {
 
 // Keeps each torn block, the size and the children in the old or the new state.
 void KeepRandomSubset(MemoryNode& node, std::size_t torn_bytes, std::uint64_t& random) {
-  if ((NextRandom(random) & 1) != 0) node.durable_children = node.live_children;
-  MemoryNode::Bytes mixed = (NextRandom(random) & 1) != 0 ? node.live : node.durable;
+  if ((NextWord64(random) & 1) != 0) node.durable_children = node.live_children;
+  MemoryNode::Bytes mixed = (NextWord64(random) & 1) != 0 ? node.live : node.durable;
   for (std::size_t begin = 0; begin < mixed.size(); begin += torn_bytes) {
-    const MemoryNode::Bytes& source = (NextRandom(random) & 1) != 0 ? node.live : node.durable;
+    const MemoryNode::Bytes& source = (NextWord64(random) & 1) != 0 ? node.live : node.durable;
     const std::size_t end = std::min(begin + torn_bytes, mixed.size());
     for (std::size_t i = begin; i < end; ++i) {
       mixed[i] = i < source.size() ? source[i] : std::byte{0};

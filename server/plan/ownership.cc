@@ -4,25 +4,13 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/mix64.h"
 
 namespace forebay::plan {
-namespace {
-
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every input bit reaches every
-// output bit.
-std::uint64_t Mix(std::uint64_t x) {
-  x ^= x >> 30;
-  x *= 0xBF58476D1CE4E5B9ULL;
-  x ^= x >> 27;
-  x *= 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
 
 NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> nodes) {
   FOREBAY_CHECK(!nodes.empty());
-  const std::uint64_t key = Mix(dataset + 0x9E3779B97F4A7C15ULL * (extent.value() + 1ULL));
+  const std::uint64_t key = Mix64(dataset + kGolden64 * (extent.value() + 1ULL));
   NodeRank best_rank = nodes.front().rank;
   std::uint64_t best_score = 0;
   bool found = false;
@@ -33,7 +21,7 @@ NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> n
     for (std::uint32_t ticket = 0; ticket < tickets; ++ticket) {
       const std::uint64_t ticket_id =
           (static_cast<std::uint64_t>(node.rank.value()) << 32) | (ticket + 1);
-      const std::uint64_t score = Mix(key ^ Mix(ticket_id));
+      const std::uint64_t score = Mix64(key ^ Mix64(ticket_id));
       const bool wins = !found || score > best_score ||
                         (score == best_score && node.rank < best_rank);
       if (wins) {

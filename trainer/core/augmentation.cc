@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "proto/contract/mix64.h"
 
 namespace forebay::train {
 namespace {
@@ -40,19 +41,10 @@ std::optional<std::vector<T>> ParseList(std::string_view text, char separator) {
   return numbers;
 }
 
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-std::uint64_t NextRandom(std::uint64_t& state) {
-  state += 0x9E3779B97F4A7C15ULL;
-  std::uint64_t x = state;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
 // In [0, choices): by the upper half of a product (Lemire, 2019), whose bias of choices / 2^32 no
 // training sees.
 std::int64_t Choose(std::uint64_t& state, std::int64_t choices) {
-  const std::uint64_t upper = NextRandom(state) >> 32;
+  const std::uint64_t upper = NextWord64(state) >> 32;
   return static_cast<std::int64_t>((upper * static_cast<std::uint64_t>(choices)) >> 32);
 }
 

@@ -8,19 +8,12 @@
 #include <span>
 #include <string>
 
+#include "proto/contract/mix64.h"
+
 namespace forebay::train::testing {
 namespace {
 
 constexpr std::uint64_t kClasses = 10;
-
-// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-std::uint64_t NextRandom(std::uint64_t& state) {
-  state += 0x9E3779B97F4A7C15ULL;
-  std::uint64_t x = state;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
 
 // The payload of an IDX file behind its header of `header_bytes`.
 std::optional<std::vector<std::byte>> Unzipped(const std::string& name,
@@ -48,10 +41,10 @@ SampleSet MakeBars(std::uint64_t count, std::uint64_t seed) {
   set.labels.resize(count);
   std::uint64_t state = seed;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const std::uint64_t label = NextRandom(state) % kClasses;
+    const std::uint64_t label = NextWord64(state) % kClasses;
     set.labels[i] = static_cast<std::byte>(label);
     const std::span image = std::span(set.images).subspan(i * kImageBytes, kImageBytes);
-    for (std::byte& pixel : image) pixel = static_cast<std::byte>(NextRandom(state) % 128);
+    for (std::byte& pixel : image) pixel = static_cast<std::byte>(NextWord64(state) % 128);
     // Two rows of 28 pixels, two rows further down per class.
     std::ranges::fill(image.subspan((4 + 2 * label) * 28, 2 * 28), std::byte{255});
   }

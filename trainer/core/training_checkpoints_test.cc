@@ -1,0 +1,258 @@
+// When the loop writes checkpoints, and what a resumed run makes of them: feeds in memory, a
+// scripted engine.
+#include "trainer/core/training_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "trainer/core/checkpoint_folder.h"
+#include "trainer/core/checkpoint_reader.h"
+#include "trainer/core/run_training.h"
+#include "trainer/testing/run_fixture.h"
+#include "trainer/testing/scripted_engine.h"
+
+namespace forebay::train {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::RunFixture;
+using testing::ScriptedEngine;
+
+// Wherever a run stops, the resumed one makes the same losses and sees the same samples.
+TEST(TrainingCheckpoints, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
+  RunFixture whole;
+  ScriptedEngine whole_engine;
+  ASSERT_TRUE(whole.Run(whole_engine).has_value());
+  for (const std::uint64_t stop : {1U, 7U, 10U, 11U, 20U, 29U}) {
+    RunFixture run;
+    run.stop_after_steps = stop;
+    ScriptedEngine first_engine;
+    const auto first = run.Run(first_engine);
+    ASSERT_TRUE(first.has_value()) << first.error().ToString();
+    EXPECT_FALSE(first->completed);
+    EXPECT_EQ(first->steps, stop);
+    run.stop_after_steps = UINT64_MAX;
+    run.config.checkpoint.resume = "auto";
+    ScriptedEngine second_engine;
+    const auto second = run.Run(second_engine);
+    ASSERT_TRUE(second.has_value()) << second.error().ToString();
+    EXPECT_TRUE(second->completed);
+    EXPECT_EQ(second->first_global_step, stop);
+    EXPECT_EQ(run.LossCurve(), whole.LossCurve()) << stop;
+    EXPECT_EQ(run.probe.trained, whole.probe.trained) << stop;
+    // A stop right after an epoch leaves its evaluation to the next run: none is lost.
+    EXPECT_EQ(first->evaluations.size() + second->evaluations.size(), 3U) << stop;
+  }
+}
+
+TEST(TrainingCheckpoints, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
+  RunFixture run;
+  run.stop_after_steps = 30;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  EXPECT_FALSE(stopped->completed);
+  EXPECT_EQ(stopped->evaluations.size(), 2U);
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = UINT64_MAX;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_TRUE(resumed->completed);
+  EXPECT_EQ(resumed->steps, 0U);
+  ASSERT_EQ(resumed->evaluations.size(), 1U);
+  EXPECT_EQ(resumed->evaluations[0].epoch, 2U);
+}
+
+TEST(TrainingCheckpoints, CrashResumesFromTheLastPeriodicCheckpoint) {
+  RunFixture whole;
+  ScriptedEngine whole_engine;
+  ASSERT_TRUE(whole.Run(whole_engine).has_value());
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 4;
+  run.probe.fail_at_global_step = 14;
+  ScriptedEngine engine;
+  const auto crashed = run.Run(engine);
+  ASSERT_FALSE(crashed.has_value());
+  EXPECT_EQ(crashed.error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(run.probe.faults, 1U);
+  run.probe.fail_at_global_step.reset();
+  run.config.checkpoint.resume = "auto";
+  ScriptedEngine again;
+  const auto resumed = run.Run(again);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  // That of step 12 may still have been under way; then the one before was written.
+  EXPECT_THAT(resumed->first_global_step, AnyOf(8U, 12U));
+  EXPECT_EQ(run.LossCurve(), whole.LossCurve());
+}
+
+TEST(TrainingCheckpoints, AutoWithoutACheckpointStartsAfresh) {
+  RunFixture run;
+  run.config.checkpoint.resume = "auto";
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->steps, 30U);
+  EXPECT_THAT(run.printed, Contains(HasSubstr("starting afresh")));
+}
+
+TEST(TrainingCheckpoints, AutoPassesOverATornCheckpoint) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 5;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  std::filesystem::resize_file(std::filesystem::path(stopped->checkpoint) / ShardName(0), 60);
+  run.stop_after_steps = UINT64_MAX;
+  run.config.checkpoint.resume = "auto";
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 10U);
+  EXPECT_THAT(run.printed, Contains(HasSubstr("passed over")));
+}
+
+TEST(TrainingCheckpoints, NamedCheckpointMustLoad) {
+  RunFixture run;
+  run.config.checkpoint.resume = run.folder.path() / "none";
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kNotFound);
+  EXPECT_THAT(report.error().message(), HasSubstr("checkpoint.resume"));
+}
+
+TEST(TrainingCheckpoints, FolderAndManifestNameACheckpoint) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  for (const std::string& path : {run.config.checkpoint.checkpoint_dir, stopped->checkpoint,
+                                  stopped->checkpoint + "/manifest.json"}) {
+    RunFixture other;
+    other.config.checkpoint.resume = path;
+    other.stop_after_steps = 1;
+    const auto resumed = other.Run(engine);
+    ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+    EXPECT_EQ(resumed->first_global_step, 12U);
+  }
+}
+
+TEST(TrainingCheckpoints, CheckpointHoldsTheRunsConfiguration) {
+  RunFixture run;
+  run.config.train.momentum = 0.625;
+  ScriptedEngine engine;
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value());
+  const auto manifest = ReadManifest(report->checkpoint);
+  ASSERT_TRUE(manifest.has_value());
+  TrainConfig read;
+  ASSERT_TRUE(ApplyToml(read, manifest->state.configuration, "stored").has_value());
+  EXPECT_EQ(read.train.momentum, 0.625);
+  EXPECT_EQ(manifest->state.layout, "1 x 1");
+}
+
+TEST(TrainingCheckpoints, ClockAsksForCheckpoints) {
+  RunFixture run;
+  run.config.evaluation.evaluate_every_epochs = 0;
+  // The fixture's clock ticks by a microsecond: some three times per step.
+  run.config.checkpoint.checkpoint_every_minutes = 20e-6 / 60;
+  run.config.checkpoint.checkpoints_kept = 100;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  const std::filesystem::directory_iterator entries(run.config.checkpoint.checkpoint_dir);
+  const auto count = std::distance(begin(entries), end(entries));
+  EXPECT_GE(count, 3);
+  EXPECT_LE(count, 6);
+}
+
+TEST(TrainingCheckpoints, BestEvaluationIsKeptApart) {
+  RunFixture run;
+  run.config.checkpoint.keep_best = true;
+  run.config.checkpoint.checkpoints_kept = 1;
+  ScriptedEngine engine;  // finds as much in every evaluation: the first one is the best
+  ASSERT_TRUE(run.Run(engine).has_value());
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  const auto best = ReadManifest(folder / "best" / "step-000000000010");
+  ASSERT_TRUE(best.has_value()) << best.error().ToString();
+  ASSERT_TRUE(best->state.best.has_value());
+  EXPECT_EQ(best->state.best->epoch, 0U);
+  EXPECT_EQ(best->state.best->metric, "accuracy");
+  const auto last = ReadManifest(folder / "step-000000000030");
+  ASSERT_TRUE(last.has_value()) << last.error().ToString();
+  EXPECT_EQ(last->state.best, best->state.best);
+}
+
+TEST(TrainingCheckpoints, SignalEndsAnEvaluationWhichTheNextRunMakesUp) {
+  RunFixture run;
+  run.stop_after_validated = 32;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value()) << stopped.error().ToString();
+  EXPECT_FALSE(stopped->completed);
+  EXPECT_EQ(stopped->steps, 10U);
+  EXPECT_TRUE(stopped->evaluations.empty());
+  run.stop_after_validated = UINT64_MAX;
+  run.config.checkpoint.resume = "auto";
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->evaluations.size(), 3U);
+  EXPECT_EQ(resumed->evaluations[0].samples, 70U);
+}
+
+TEST(TrainingCheckpoints, OtherSeedOrBatchThanTheCheckpointIsRefused) {
+  RunFixture run;
+  run.stop_after_steps = 7;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.checkpoint.resume = "auto";
+  run.config.train.seed = 99;
+  const auto other_seed = run.Run(engine);
+  ASSERT_FALSE(other_seed.has_value());
+  EXPECT_EQ(other_seed.error().code(), ErrorCode::kFailedPrecondition);
+  run.config.train.seed = 1;
+  run.config.train.global_batch = 16;
+  const auto other_batch = run.Run(engine);
+  ASSERT_FALSE(other_batch.has_value());
+  EXPECT_THAT(other_batch.error().message(), HasSubstr("train.global_batch is 32"));
+}
+
+TEST(TrainingCheckpoints, PeriodicCheckpointThatFailsIsReportedAndTrainingGoesOn) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 10;
+  ScriptedEngine engine;
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  run.on_step = [&](std::uint64_t steps) {
+    // A file where the folder of the checkpoint would be made.
+    if (steps == 10) std::ofstream(UnpublishedFolder(folder, 10)) << "x";
+  };
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_THAT(run.printed, Contains(HasSubstr("checkpoint of step 10 not written")));
+  std::vector<std::string> skipped;
+  EXPECT_EQ(NewestCheckpoint(folder, skipped).value().value().filename(), "step-000000000030");
+}
+
+TEST(TrainingCheckpoints, LastCheckpointThatCannotBeWrittenIsAnError) {
+  RunFixture run;
+  ScriptedEngine engine;
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  run.on_step = [&](std::uint64_t steps) {
+    if (steps != 30) return;
+    std::filesystem::remove_all(folder);
+    std::ofstream(folder) << "x";
+  };
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_THAT(report.error().message(), HasSubstr("step-000000000030"));
+}
+
+}  // namespace
+}  // namespace forebay::train
