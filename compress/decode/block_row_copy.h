@@ -2,12 +2,20 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
 #include "compress/format/packed_format.h"
 
 namespace forebay::compress {
+
+// Whether a frame whose rows are whole blocks may be decoded where it belongs: whether it is wanted
+// there, at an address for T.
+template <typename T>
+bool CanHoldBlocks(std::span<const std::byte> place) {
+  return !place.empty() && reinterpret_cast<std::uintptr_t>(place.data()) % alignof(T) == 0;
+}
 
 // Copies the first `columns` samples of `from`, a row of whole blocks, to where `to` begins, in
 // steps of 16 bytes: up to 15 bytes behind them are overwritten where `to` has so many. So rows are

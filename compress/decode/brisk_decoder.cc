@@ -142,12 +142,11 @@ bool DecodeRow(const BriskRow<T>& row, WaveKernel kernel, BriskStream& stream) {
 template <typename T>
 class BriskFrames {
  public:
-  BriskFrames(const PlaneShape& shape, const BriskMemory<T>& memory, std::span<std::byte> samples)
-      : shape_(shape), memory_(memory), samples_(samples) {
-    const auto address = reinterpret_cast<std::uintptr_t>(samples.data());
-    in_place_ = shape.columns == memory.stride && shape.rows % kPackedRows == 0 &&
-                address % alignof(T) == 0;
-  }
+  BriskFrames(const PlaneShape& shape, const BriskMemory<T>& memory, const FrameOutput& out)
+      : shape_(shape),
+        memory_(memory),
+        out_(out),
+        is_whole_(shape.columns == memory.stride && shape.rows % kPackedRows == 0) {}
 
   Status Decode(std::uint32_t frames_wanted, const BriskSide& side, WaveKernel kernel,
                 BriskStream& stream) {
@@ -155,7 +154,10 @@ class BriskFrames {
     const T* previous = nullptr;
     std::ranges::fill(memory_.zeros, T{0});
     for (std::uint32_t t = 0; t < frames_wanted; ++t) {
-      T* const current = Frame(t);
+      const std::span<std::byte> place = out_.At(t, shape_.frame_samples() * sizeof(T));
+      const bool in_place = is_whole_ && CanHoldBlocks<T>(place);
+      T* const current =
+          in_place ? reinterpret_cast<T*>(place.data()) : memory_.frames[t % 2].data();
       for (std::uint32_t row = 0; row < memory_.block_rows; ++row) {
         const std::size_t at = std::size_t{row} * kPackedRows * memory_.stride;
         const T* const zeros = memory_.zeros.data();
@@ -174,20 +176,14 @@ class BriskFrames {
         if (!DecodeRow(blocks, kernel, stream)) return Damaged("a section ends early");
         codes += memory_.block_columns;
       }
-      if (!in_place_) CopyOut(t, current);
+      if (!in_place && !place.empty()) CopyOut(current, place);
       previous = current;
     }
     return {};
   }
 
  private:
-  T* Frame(std::uint32_t t) const {
-    if (!in_place_) return memory_.frames[t % 2].data();
-    return reinterpret_cast<T*>(samples_.data()) + t * shape_.frame_samples();
-  }
-
-  void CopyOut(std::uint32_t t, const T* frame) const {
-    std::span<std::byte> out = samples_.subspan(t * shape_.frame_samples() * sizeof(T));
+  void CopyOut(const T* frame, std::span<std::byte> out) const {
     for (std::uint32_t y = 0; y < shape_.rows; ++y) {
       CopyBlockRow(frame + y * memory_.stride, shape_.columns, out);
       out = out.subspan(shape_.columns * sizeof(T));
@@ -196,13 +192,13 @@ class BriskFrames {
 
   const PlaneShape& shape_;
   const BriskMemory<T>& memory_;
-  const std::span<std::byte> samples_;
-  bool in_place_ = false;
+  const FrameOutput& out_;
+  const bool is_whole_;  // blocks cover frames exactly
 };
 
 template <typename T>
 Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
-              std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+              std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
               ScratchArena& arena) {
   const BriskMemory<T> memory(shape, arena);
   ByteReader reader(body);
@@ -232,7 +228,7 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   stream.bytes_end = words.data() + words.size();
   stream.escapes = escapes.data();
   stream.escapes_end = escapes.data() + escapes.size();
-  BriskFrames<T> frames(shape, memory, samples);
+  BriskFrames<T> frames(shape, memory, out);
   FOREBAY_TRY(frames.Decode(frames_wanted, side, kernel, stream));
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
     return Damaged("the sections do not end with the frames");
@@ -254,12 +250,12 @@ std::size_t BriskScratchBytes(const PlaneShape& shape) {
 }
 
 Status DecodeBrisk(const PlaneShape& shape, std::span<const std::byte> body,
-                   std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                   std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
                    std::span<std::byte> scratch) {
   ScratchArena arena(scratch);
   return shape.bits <= 8
-             ? Decode<std::uint8_t>(shape, body, frames_wanted, kernel, samples, arena)
-             : Decode<std::uint16_t>(shape, body, frames_wanted, kernel, samples, arena);
+             ? Decode<std::uint8_t>(shape, body, frames_wanted, kernel, out, arena)
+             : Decode<std::uint16_t>(shape, body, frames_wanted, kernel, out, arena);
 }
 
 }  // namespace forebay::compress

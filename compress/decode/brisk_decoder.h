@@ -1,6 +1,7 @@
 // Brisk planes: packed's predictors, residuals entropy-coded in 64 lanes (docs/pack_planes.md).
 #pragma once
 
+#include "compress/decode/frame_output.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
@@ -10,11 +11,11 @@ namespace forebay::compress {
 // Scratch memory that DecodeBrisk needs for any body of this shape.
 std::size_t BriskScratchBytes(const PlaneShape& shape);
 
-// Decodes the first `frames_wanted` frames of `body` (kind byte taken off) into `samples`. Errors:
-// kDataLoss for a body that no encoder wrote; `samples` is then undefined, within 2^bits. Every
-// kernel gives the same bits.
+// Decodes the first `frames_wanted` frames of `body` (kind byte taken off) to their places in
+// `out`. Errors: kDataLoss for a body that no encoder wrote; what was written is then undefined,
+// within 2^bits. Every kernel gives the same bits.
 Status DecodeBrisk(const PlaneShape& shape, std::span<const std::byte> body,
-                   std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                   std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
                    std::span<std::byte> scratch);
 
 }  // namespace forebay::compress

@@ -56,4 +56,17 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
                    const ChunkRange& range, const StridedOutput& out,
                    std::span<std::byte> scratch, PredictorList predictors = {});
 
+// Decodes whole samples, each to a place of its own: sample i of the chunk to `places[i]`, which
+// has shape.sample_bytes() bytes, or none where it is not wanted. No more places than samples;
+// no sample behind the last place is decoded. Otherwise as DecodeChunk.
+Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
+                          std::span<const std::byte> payload,
+                          std::span<const std::span<std::byte>> places,
+                          std::span<std::byte> scratch, PredictorList predictors = {});
+
+// Whether DecodeChunkSamples decodes chunks of this codec to their places, or aside and copies.
+constexpr bool DecodesToPlaces(ChunkCodec codec) {
+  return codec == ChunkCodec::kCoded || codec == ChunkCodec::kStore;
+}
+
 }  // namespace forebay::compress

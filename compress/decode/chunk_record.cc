@@ -16,18 +16,58 @@ ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_
   return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
 }
 
+Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_t index,
+                    std::span<const std::byte> bytes) {
+  if (SampleChecksum(pack.identity, head.field, head.tile, head.first_sample + index,
+                     head.part_offset, bytes) == head.ChecksumOf(index)) {
+    return {};
+  }
+  return Damaged("sample " + std::to_string(head.first_sample + index) + " of field " +
+                 pack.schema.fields[head.field].name + " does not match its checksum");
+}
+
+// `count` samples from `first` on, one after the other.
 Status VerifySamples(const PackContext& pack, const ChunkHead& head, std::uint32_t first,
                      std::uint32_t count, std::span<const std::byte> bytes) {
   const PackField& field = pack.schema.fields[head.field];
   std::size_t at = 0;
   for (std::uint32_t i = first; i < first + count; ++i) {
     const std::size_t length = field.variable() ? head.LengthOf(i) : bytes.size() / count;
-    if (SampleChecksum(pack.identity, head.field, head.tile, head.first_sample + i,
-                       head.part_offset, bytes.subspan(at, length)) != head.ChecksumOf(i)) {
-      return Damaged("sample " + std::to_string(head.first_sample + i) + " of field " +
-                     field.name + " does not match its checksum");
-    }
+    FOREBAY_TRY(VerifySample(pack, head, i, bytes.subspan(at, length)));
     at += length;
+  }
+  return {};
+}
+
+// DecodeSamples where a sample is more than the chunk has of it: decoded aside, then dealt out.
+Status DecodeTileSamples(const PackContext& pack, const ChunkEntry& entry,
+                         const ChunkRecord& record, const ChunkShape& shape,
+                         std::span<const std::span<std::byte>> places,
+                         std::span<std::byte> scratch) {
+  const PackField& field = pack.schema.fields[entry.field];
+  const auto count = static_cast<std::uint32_t>(places.size());
+  const ChunkRange range = ChunkRange::Samples(shape, 0, count);
+  ScratchArena arena(scratch);
+  const std::span<std::byte> samples = arena.Take<std::byte>(count * shape.sample_bytes());
+  FOREBAY_TRY(DecodeChunk(shape, record.head.codec, record.payload, range,
+                          StridedOutput::Dense(shape, range, samples),
+                          arena.Take<std::byte>(ChunkScratchBytes(shape)),
+                          pack.schema.predictors));
+  const auto origin = field.TileOrigin(entry.tile);
+  ChunkShape one = shape;
+  one.samples = 1;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (places[i].empty()) continue;
+    const std::span<const std::byte> sample =
+        samples.subspan(i * shape.sample_bytes(), shape.sample_bytes());
+    FOREBAY_TRY(VerifySample(pack, record.head, i, sample));
+    StridedOutput out = TileRequest::Samples(field, 0, 1, places[i]).out;
+    std::size_t skipped = 0;
+    for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+      skipped += origin[axis] * out.axis_stride[axis];
+    }
+    out.memory = out.memory.subspan(skipped);
+    CopyBox(one, ChunkRange::Whole(one), sample, out);
   }
   return {};
 }
@@ -156,6 +196,32 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
     range.first_sample = 0;
     shape.samples = range.sample_count;
     CopyBox(shape, range, samples, part);
+  }
+  return {};
+}
+
+Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
+                     std::span<const std::span<std::byte>> places,
+                     std::span<std::byte> scratch) {
+  const PackField& field = pack.schema.fields[entry.field];
+  const bool fits = std::ranges::all_of(places, [&](std::span<std::byte> place) {
+    return place.empty() || place.size() == field.sample_bytes();
+  });
+  if (!fits || places.size() > entry.sample_count) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "pack: places that are not the samples' of " + NameOf(pack.schema, entry));
+  }
+  while (!places.empty() && places.back().empty()) places = places.first(places.size() - 1);
+  if (places.empty()) return {};
+  const ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
+  const bool is_tile = shape.sample_bytes() != field.sample_bytes();
+  const Status decoded =
+      is_tile ? DecodeTileSamples(pack, entry, record, shape, places, scratch)
+              : DecodeChunkSamples(shape, record.head.codec, record.payload, places, scratch,
+                                   pack.schema.predictors);
+  if (!decoded.has_value()) return decoded.error().WithContext(NameOf(pack.schema, entry));
+  for (std::uint32_t i = 0; !is_tile && i < places.size(); ++i) {
+    if (!places[i].empty()) FOREBAY_TRY(VerifySample(pack, record.head, i, places[i]));
   }
   return {};
 }

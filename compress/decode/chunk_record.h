@@ -57,7 +57,7 @@ std::string NameOf(const PackSchema& schema, const ChunkEntry& entry);
 Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& entry,
                                     std::span<const std::byte> record);
 
-// Scratch memory of the two below for this chunk.
+// Scratch memory of those below for this chunk.
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry);
 
 // Decodes what of the request lies in the chunk, straight into its output where that is dense;
@@ -65,6 +65,13 @@ std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry
 // Errors as DecodeChunk's, kDataLoss where a sample does not match its checksum.
 Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                   const TileRequest& request, std::span<std::byte> scratch);
+
+// Decodes whole samples of a fixed field, each to a place of its own, and verifies them: sample i
+// of the chunk to `places[i]`, which has the field's sample_bytes(), or none where it is not
+// wanted. Of a chunk that is a tile, its elements go there and nothing else is touched. No more
+// places than the chunk has samples. Errors as DecodeTile's; the places are then undefined.
+Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
+                     std::span<const std::span<std::byte>> places, std::span<std::byte> scratch);
 
 // Decodes and verifies a whole chunk of either kind into `out`, of head.raw_bytes.
 Status DecodeRecord(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,

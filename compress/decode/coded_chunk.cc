@@ -53,46 +53,53 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
 // One chunk on its way from streams to elements.
 class CodedChunk {
  public:
-  CodedChunk(const ChunkShape& shape, std::uint32_t first, std::uint32_t count,
+  CodedChunk(const ChunkShape& shape, std::uint32_t end, const FrameOutput& out,
              std::span<std::byte> scratch, PredictorList predictors)
-      : shape_(shape), geometry_(GeometryOf(shape)), first_(first), count_(count),
+      : shape_(shape), geometry_(GeometryOf(shape)), end_(end), out_(out),
         predictors_(predictors) {
     ScratchArena arena(scratch);
     scratch_ = TakeCoded(shape, geometry_, arena);
   }
 
-  Status Decode(std::span<const std::byte> payload, std::span<std::byte> out) {
+  Status Decode(std::span<const std::byte> payload) {
     FOREBAY_ASSIGN(head_, ParseChunkHead(shape_, payload));
-    if (IsIdentity(out)) {
+    if (IsIdentity()) {
       return DecodePlanes(geometry_.Plane(head_.stages.plane_bits[0]), head_.streams[0].body,
-                          FramesWanted(), out, scratch_.plane_codec, BestWaveKernel(),
-                          predictors_);
+                          FramesWanted(),
+                          AreWholeFrames() ? out_.Split(geometry_.sample_pixels / FramePixels())
+                                           : out_,
+                          scratch_.plane_codec, BestWaveKernel(), predictors_);
     }
     for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
     FOREBAY_TRY(DecodeDictionary());
     FOREBAY_TRY(DecodeAllPlanes());
-    FOREBAY_TRY(AssembleElements(Job(), out));
-    return ApplyEscapes(out);
+    FOREBAY_TRY(AssembleSamples());
+    return ApplyEscapes();
   }
 
  private:
+  std::size_t FramePixels() const { return std::size_t{geometry_.rows} * geometry_.columns; }
+
   std::uint32_t FramesWanted() const {
-    const std::size_t frame = std::size_t{geometry_.rows} * geometry_.columns;
-    const std::size_t pixels = (first_ + std::size_t{count_}) * geometry_.sample_pixels;
+    const std::size_t frame = FramePixels();
+    const std::size_t pixels = end_ * geometry_.sample_pixels;
     return static_cast<std::uint32_t>((pixels + frame - 1) / frame);
   }
 
-  // True where the only plane's samples are the elements and the frames wanted are the samples
-  // wanted: then the plane codec writes straight into the caller's memory.
-  bool IsIdentity(std::span<std::byte> out) const {
+  bool AreWholeFrames() const { return geometry_.sample_pixels % FramePixels() == 0; }
+
+  // True where the only plane's samples are the elements and what is wanted are whole frames: then
+  // the plane codec writes straight into the caller's memory.
+  bool IsIdentity() const {
     const ChunkStages& stages = head_.stages;
     if (head_.stream_count != 1 || stages.plane_count != 1 || stages.is_quantised()) return false;
     if (stages.offset != 0 || stages.shift != 0) return false;
     if (OrderOf(shape_.dtype) != CodeOrder::kUnsigned) return false;
     const PlaneShape plane = geometry_.Plane(stages.plane_bits[0]);
-    return head_.streams[0].coder == StreamCoder::kPlanes && first_ == 0 &&
+    return head_.streams[0].coder == StreamCoder::kPlanes &&
            plane.sample_bytes() == shape_.element_bytes() &&
-           FramesWanted() * plane.frame_samples() * plane.sample_bytes() == out.size();
+           (AreWholeFrames() ||
+            (out_.IsDense() && FramesWanted() * FramePixels() == end_ * geometry_.sample_pixels));
   }
 
   // A stream that is no plane, into side memory `side`.
@@ -105,12 +112,11 @@ class CodedChunk {
 
   Status DecodeMask(std::uint32_t index) {
     const ChunkStream& coded = head_.streams[index];
-    const std::size_t wanted = (first_ + std::size_t{count_}) * shape_.sample_elements();
+    const std::size_t wanted = end_ * shape_.sample_elements();
     if (coded.coder == StreamCoder::kPlanes) {
-      const std::size_t frame = std::size_t{geometry_.rows} * geometry_.columns;
       return DecodePlanes(geometry_.Plane(1), coded.body, FramesWanted(),
                           std::as_writable_bytes(scratch_.masks[index])
-                              .first(FramesWanted() * frame),
+                              .first(FramesWanted() * FramePixels()),
                           scratch_.plane_codec, BestWaveKernel(), predictors_);
     }
     FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
@@ -170,30 +176,43 @@ class CodedChunk {
     return value;
   }
 
-  AssemblyJob Job() const {
+  // Samples that lie one after the other at once.
+  Status AssembleSamples() {
+    const std::size_t bytes = shape_.sample_bytes();
+    for (std::size_t i = 0; i < end_;) {
+      const std::span<std::byte> place = out_.At(i, bytes);
+      const std::size_t count = place.empty() ? 1 : out_.RunLength(i, end_, bytes);
+      if (!place.empty()) {
+        FOREBAY_TRY(AssembleElements(JobOf(i, count), {place.data(), count * bytes}));
+      }
+      i += count;
+    }
+    return {};
+  }
+
+  AssemblyJob JobOf(std::size_t first_sample, std::size_t sample_count) const {
     AssemblyJob job;
     job.shape = &shape_;
     job.geometry = &geometry_;
     job.stages = &head_.stages;
     job.planes = std::span(planes_).first(head_.stages.plane_count * geometry_.channels);
     job.dictionary = scratch_.dictionary.first(head_.stages.dictionary_count);
-    const std::size_t first = first_ * shape_.sample_elements();
-    const std::size_t count = count_ * shape_.sample_elements();
+    const std::size_t first = first_sample * shape_.sample_elements();
+    const std::size_t count = sample_count * shape_.sample_elements();
     for (std::size_t i = 0; i < head_.stages.mask_count; ++i) {
       job.masks[i] = scratch_.masks[i].subspan(first, count);
     }
-    job.first_sample = first_;
-    job.sample_count = count_;
+    job.first_sample = static_cast<std::uint32_t>(first_sample);
+    job.sample_count = static_cast<std::uint32_t>(sample_count);
     return job;
   }
 
-  Status ApplyEscapes(std::span<std::byte> out) {
+  Status ApplyEscapes() {
     if (head_.stages.escape_count == 0) return {};
     FOREBAY_ASSIGN(const std::span<const std::byte> places, DecodeSide(head_.escape_stream(), 0));
     FOREBAY_ASSIGN(const std::span<const std::byte> values,
                    DecodeSide(head_.escape_stream() + 1, 1));
     const std::size_t element_bytes = shape_.element_bytes();
-    const std::size_t begin = first_ * shape_.sample_elements();
     ByteReader reader(places);
     std::uint64_t place = 0;
     for (std::uint32_t i = 0; i < head_.stages.escape_count; ++i) {
@@ -203,8 +222,11 @@ class CodedChunk {
         return Damaged("an escape lies beyond the chunk");
       }
       place = from + gap;
-      if (place < begin || place - begin >= out.size() / element_bytes) continue;
-      std::memcpy(out.data() + (place - begin) * element_bytes,
+      const std::uint64_t sample = place / shape_.sample_elements();
+      if (sample >= end_) continue;
+      const std::span<std::byte> to = out_.At(sample, shape_.sample_bytes());
+      if (to.empty()) continue;
+      std::memcpy(to.data() + place % shape_.sample_elements() * element_bytes,
                   values.data() + i * element_bytes, element_bytes);
     }
     if (reader.remaining() != 0) return Damaged("escapes");
@@ -213,7 +235,8 @@ class CodedChunk {
 
   const ChunkShape& shape_;
   const ChunkGeometry geometry_;
-  const std::uint32_t first_, count_;
+  const std::size_t end_;
+  const FrameOutput& out_;
   const PredictorList predictors_;
   CodedScratch scratch_;
   CodedHead head_;
@@ -229,10 +252,10 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape) {
 }
 
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
-                        std::uint32_t first, std::uint32_t count, std::span<std::byte> out,
-                        std::span<std::byte> scratch, PredictorList predictors) {
-  FOREBAY_CHECK(count > 0 && out.size() == count * shape.sample_bytes());
-  return CodedChunk(shape, first, count, scratch, predictors).Decode(payload, out);
+                        std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
+                        PredictorList predictors) {
+  FOREBAY_CHECK(end > 0 && end <= shape.samples);
+  return CodedChunk(shape, end, out, scratch, predictors).Decode(payload);
 }
 
 }  // namespace forebay::compress

@@ -1,10 +1,11 @@
-// Decodes a coded chunk (docs/pack_chunk.md): whole samples, dense.
+// Decodes a coded chunk (docs/pack_chunk.md): whole samples.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/frame_output.h"
 #include "compress/format/chunk_shape.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
@@ -14,10 +15,10 @@ namespace forebay::compress {
 // Scratch memory of DecodeCodedChunk for any payload of this shape.
 std::size_t CodedChunkScratchBytes(const ChunkShape& shape);
 
-// Decodes samples [first, first + count), count > 0, into `out`, which has exactly their bytes.
+// Decodes those of the samples [0, end), end > 0, that have a place in `out` to where that is.
 // Looks at no frame behind the last of them. Errors as of DecodeChunk.
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
-                        std::uint32_t first, std::uint32_t count, std::span<std::byte> out,
-                        std::span<std::byte> scratch, PredictorList predictors);
+                        std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
+                        PredictorList predictors);
 
 }  // namespace forebay::compress

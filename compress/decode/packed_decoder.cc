@@ -83,7 +83,7 @@ const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, Wav
 
 template <typename T>
 Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
                     ScratchArena& arena) {
   PackedMemory<T> memory(shape, arena);
   ByteReader reader(body);
@@ -105,13 +105,13 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();
-  // Where blocks cover frames exactly, frames are decoded where they belong.
-  const bool in_place = shape.columns == memory.stride && shape.rows % kPackedRows == 0 &&
-                        reinterpret_cast<std::uintptr_t>(samples.data()) % alignof(T) == 0;
+  const bool is_whole = shape.columns == memory.stride && shape.rows % kPackedRows == 0;
   const T* previous = nullptr;
   for (std::uint32_t t = 0; t < frames_wanted; ++t) {
-    std::byte* const out = samples.data() + t * shape.frame_samples() * sizeof(T);
-    T* const current = in_place ? reinterpret_cast<T*>(out) : memory.frames[t % 2].data();
+    const std::span<std::byte> place = out.At(t, shape.frame_samples() * sizeof(T));
+    const bool in_place = is_whole && CanHoldBlocks<T>(place);
+    T* const current =
+        in_place ? reinterpret_cast<T*>(place.data()) : memory.frames[t % 2].data();
     for (std::uint32_t row = 0; row < memory.block_rows; ++row) {
       const std::size_t at = std::size_t{row} * kPackedRows * memory.stride;
       const T* const zeros = memory.zeros.data();
@@ -127,13 +127,13 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
                            .mask = static_cast<T>((1U << shape.bits) - 1)},
                           next, kernel);
       codes += memory.block_columns;
-      if (in_place) continue;
+      if (in_place || place.empty()) continue;
       // Row of blocks by row of blocks, while they lie in the nearest cache.
       const std::uint32_t rows = std::min(kPackedRows, shape.rows - row * kPackedRows);
       for (std::uint32_t y = 0; y < rows; ++y) {
-        const std::size_t line = t * shape.rows + std::size_t{row} * kPackedRows + y;
+        const std::size_t line = std::size_t{row} * kPackedRows + y;
         CopyBlockRow(current + at + y * memory.stride, shape.columns,
-                     samples.subspan(line * shape.columns * sizeof(T)));
+                     place.subspan(line * shape.columns * sizeof(T)));
       }
     }
     previous = current;
@@ -198,12 +198,12 @@ std::size_t PackedScratchBytes(const PlaneShape& shape) {
 }
 
 Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel,
-                    std::span<std::byte> samples, std::span<std::byte> scratch) {
+                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                    std::span<std::byte> scratch) {
   ScratchArena arena(scratch);
   return shape.bits <= 8
-             ? DecodeFrames<std::uint8_t>(shape, body, frames_wanted, kernel, samples, arena)
-             : DecodeFrames<std::uint16_t>(shape, body, frames_wanted, kernel, samples, arena);
+             ? DecodeFrames<std::uint8_t>(shape, body, frames_wanted, kernel, out, arena)
+             : DecodeFrames<std::uint16_t>(shape, body, frames_wanted, kernel, out, arena);
 }
 
 }  // namespace forebay::compress

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/frame_output.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
@@ -15,7 +16,7 @@ std::size_t PackedScratchBytes(const PlaneShape& shape);
 
 // As DecodeWave: `body` begins behind the kind byte.
 Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel,
-                    std::span<std::byte> samples, std::span<std::byte> scratch);
+                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                    std::span<std::byte> scratch);
 
 }  // namespace forebay::compress

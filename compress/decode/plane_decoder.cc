@@ -40,22 +40,55 @@ T LoadSample(const std::byte* from) {
   return sample;
 }
 
-// Adds to each frame the one before it; bits beyond the valid ones are dropped. A `frame_samples`
-// of all samples only does the latter. `bytes` may lie at any address. Frame by frame, so that
-// what is read was written before and not in the same loop.
+// Adds to a frame the one before it, if any; bits beyond the valid ones are dropped. Both may lie
+// at any address.
 template <typename T>
-void AddPreviousFrames(std::size_t frame_samples, std::uint8_t bits, std::span<std::byte> bytes) {
+void AddFrame(const std::byte* __restrict before, std::uint8_t bits, std::span<std::byte> frame) {
   const auto mask = static_cast<T>((1U << bits) - 1);
-  const std::size_t frame_bytes = frame_samples * sizeof(T);
-  for (std::size_t begin = 0; begin < bytes.size(); begin += frame_bytes) {
-    const std::size_t count = std::min(frame_bytes, bytes.size() - begin);
-    std::byte* __restrict const here = bytes.data() + begin;
-    const std::byte* __restrict const before = begin > 0 ? here - frame_bytes : nullptr;
-    for (std::size_t at = 0; at < count; at += sizeof(T)) {
-      const T previous = before != nullptr ? LoadSample<T>(before + at) : T{0};
-      const auto sample = static_cast<T>((LoadSample<T>(here + at) + previous) & mask);
-      std::memcpy(here + at, &sample, sizeof(T));
+  std::byte* __restrict const here = frame.data();
+  for (std::size_t at = 0; at < frame.size(); at += sizeof(T)) {
+    const T previous = before != nullptr ? LoadSample<T>(before + at) : T{0};
+    const auto sample = static_cast<T>((LoadSample<T>(here + at) + previous) & mask);
+    std::memcpy(here + at, &sample, sizeof(T));
+  }
+}
+
+void Complete(const PlaneShape& shape, const std::byte* before, std::span<std::byte> frame) {
+  if (shape.sample_bytes() == 1) {
+    AddFrame<std::uint8_t>(before, shape.bits, frame);
+  } else {
+    AddFrame<std::uint16_t>(before, shape.bits, frame);
+  }
+}
+
+// Frames that lie in `raw` as they are.
+void PlaceRaw(const PlaneShape& shape, std::span<const std::byte> raw, std::uint32_t frames_wanted,
+              const FrameOutput& out) {
+  const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    const std::span<std::byte> place = out.At(t, frame_bytes);
+    if (place.empty()) continue;
+    std::memcpy(place.data(), raw.data() + t * frame_bytes, frame_bytes);
+    Complete(shape, nullptr, place);
+  }
+}
+
+// Frames of which `differences` has what they are more than the ones before them. Those that are
+// not wanted are summed there.
+void PlaceSums(const PlaneShape& shape, std::span<std::byte> differences,
+               std::uint32_t frames_wanted, const FrameOutput& out) {
+  const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
+  const std::byte* before = nullptr;
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    const std::span<std::byte> own = differences.subspan(t * frame_bytes, frame_bytes);
+    std::span<std::byte> place = out.At(t, frame_bytes);
+    if (place.empty()) {
+      place = own;
+    } else {
+      std::memcpy(place.data(), own.data(), frame_bytes);
     }
+    Complete(shape, before, place);
+    before = place.data();
   }
 }
 
@@ -92,47 +125,48 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
                     std::span<std::byte> scratch, WaveKernel kernel,
                     PredictorList predictors) {
-  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   FOREBAY_CHECK(samples.size() ==
                 frames_wanted * shape.frame_samples() * shape.sample_bytes());
-  if (samples.empty()) return {};
+  return DecodePlanes(shape, body, frames_wanted, FrameOutput(samples), scratch, kernel,
+                      predictors);
+}
+
+Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, const FrameOutput& out,
+                    std::span<std::byte> scratch, WaveKernel kernel,
+                    PredictorList predictors) {
+  FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
+  if (frames_wanted * shape.frame_samples() == 0) return {};
   if (body.empty()) return Damaged("empty body");
   const std::byte kind = body[0];
   body = body.subspan(1);
   if (kind == kPlaneKindWave) {
-    return DecodeWave(shape, body, frames_wanted, kernel, samples, scratch);
+    return DecodeWave(shape, body, frames_wanted, kernel, out, scratch);
   }
   if (kind == kPlaneKindLearned) {
     if (shape.bits > 8 || body.size() < kShortIdBytes) return Damaged("a learned body of no sense");
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
     if (predictor == nullptr) return MissingPredictor(id);
-    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, kernel, samples, scratch,
+    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, kernel, out, scratch,
                       predictor);
   }
   if (kind == kPlaneKindPacked) {
-    return DecodePacked(shape, body, frames_wanted, kernel, samples, scratch);
+    return DecodePacked(shape, body, frames_wanted, kernel, out, scratch);
   }
   if (kind == kPlaneKindBrisk) {
-    return DecodeBrisk(shape, body, frames_wanted, kernel, samples, scratch);
+    return DecodeBrisk(shape, body, frames_wanted, kernel, out, scratch);
   }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);
   if (kind == kPlaneKindRaw) {
     if (body.size() != shape.bytes()) return Damaged("wrong length");
-    std::memcpy(samples.data(), body.data(), samples.size());
+    PlaceRaw(shape, body, frames_wanted, out);
   } else if (kind == kPlaneKindZstd) {
     FOREBAY_TRY(Inflate(parts, body));
-    std::memcpy(samples.data(), parts.samples.data(), samples.size());
+    PlaceSums(shape, parts.samples, frames_wanted, out);
   } else {
     return Damaged("unknown kind");
-  }
-  const std::size_t frame_samples =
-      kind == kPlaneKindRaw ? samples.size() : shape.frame_samples();
-  if (shape.sample_bytes() == 1) {
-    AddPreviousFrames<std::uint8_t>(frame_samples, shape.bits, samples);
-  } else {
-    AddPreviousFrames<std::uint16_t>(frame_samples, shape.bits, samples);
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/frame_output.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/format/plane_shape.h"
 #include "compress/format/predictor.h"
@@ -15,14 +16,19 @@ namespace forebay::compress {
 // Scratch memory that DecodePlanes needs for any body of this shape.
 std::size_t PlaneScratchBytes(const PlaneShape& shape);
 
-// Decodes the first `frames_wanted` frames of `body` into `samples`, dense as [frames][rows]
-// [columns] and exactly that long; `scratch` has PlaneScratchBytes. The three do not overlap.
-// Whatever the body says, samples are below 2^bits and nothing is allocated. Errors: kDataLoss
-// for a body that no encoder wrote; `samples` is then undefined. Every kernel gives the same
-// bits. Thread-safe.
+// Decodes the first `frames_wanted` frames of `body`, each dense as [rows][columns], to their
+// places in `out`; `scratch` has PlaneScratchBytes. Nothing overlaps. Whatever the body says,
+// samples are below 2^bits and nothing is allocated. Errors: kDataLoss for a body that no encoder
+// wrote; the places are then undefined. Every kernel gives the same bits. Thread-safe.
 //
 // `predictors` are those that the reader has; a learned body names one by the beginning of its
 // id. Without it the error is kFailedPrecondition and says which.
+Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
+                    std::uint32_t frames_wanted, const FrameOutput& out,
+                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel(),
+                    PredictorList predictors = {});
+
+// The same into `samples`: the frames one after the other, exactly that long.
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
                     std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel(),

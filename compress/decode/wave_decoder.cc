@@ -104,7 +104,7 @@ void PrepareLearned(const WavePlan& plan, std::uint32_t t, std::span<const WaveB
 
 template <typename T>
 Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
-                    std::span<std::byte> samples, ScratchArena& arena) {
+                    const FrameOutput& out, ScratchArena& arena) {
   WaveFrames<T> frames;
   frames.Take(shape, arena);
   WaveStream stream{.states = plan.states,
@@ -138,10 +138,11 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
     DecodeWaveFrame(job, t > 0 ? frames.sizes[(t - 1) % 2].data() : nullptr,
                     frames.sizes[t % 2].data(), stream);
     current.Extend();
-    std::byte* out = samples.data() + t * shape.frame_samples() * sizeof(T);
-    for (std::uint32_t row = 0; row < shape.rows; ++row) {
-      std::memcpy(out + std::size_t{row} * shape.columns * sizeof(T),
-                  current.Row(static_cast<std::int32_t>(row)), shape.columns * sizeof(T));
+    const std::size_t row_bytes = shape.columns * sizeof(T);
+    const std::span<std::byte> place = out.At(t, shape.rows * row_bytes);
+    for (std::uint32_t row = 0; !place.empty() && row < shape.rows; ++row) {
+      std::memcpy(place.data() + row * row_bytes, current.Row(static_cast<std::int32_t>(row)),
+                  row_bytes);
     }
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
@@ -181,12 +182,12 @@ std::size_t ScratchBytes(const PlaneShape& shape) {
 
 template <typename T>
 Status Decode(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
-              WaveKernel kernel, std::span<std::byte> samples, ScratchArena& arena) {
+              WaveKernel kernel, const FrameOutput& out, ScratchArena& arena) {
   const WaveOrderKernel<T>* const vectors = Vectors<T>(kernel);
   return vectors != nullptr
              ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, PredictorRunOf(kernel),
-                                  samples, arena)
-             : DecodeFrames<T>(shape, plan, frames_wanted, samples, arena);
+                                  out, arena)
+             : DecodeFrames<T>(shape, plan, frames_wanted, out, arena);
 }
 
 }  // namespace
@@ -210,15 +211,15 @@ std::size_t WaveScratchBytes(const PlaneShape& shape) {
 }
 
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
-                  std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                  std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
                   std::span<std::byte> scratch, const Predictor* predictor) {
   FOREBAY_CHECK(predictor == nullptr || shape.bits <= 8);
   ScratchArena arena(scratch);
   FOREBAY_ASSIGN(const WavePlan plan,
                  ReadWavePlan(shape, body, frames_wanted, arena, predictor));
   return shape.bits <= 8
-             ? Decode<std::uint8_t>(shape, plan, frames_wanted, kernel, samples, arena)
-             : Decode<std::uint16_t>(shape, plan, frames_wanted, kernel, samples, arena);
+             ? Decode<std::uint8_t>(shape, plan, frames_wanted, kernel, out, arena)
+             : Decode<std::uint16_t>(shape, plan, frames_wanted, kernel, out, arena);
 }
 
 }  // namespace forebay::compress

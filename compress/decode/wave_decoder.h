@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/frame_output.h"
 #include "compress/format/plane_shape.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
@@ -23,11 +24,12 @@ std::span<const WaveKernel> WaveKernels();
 
 std::size_t WaveScratchBytes(const PlaneShape& shape);
 
-// Decodes the first `frames_wanted` frames into `samples` (dense). `body` begins behind the kind
-// byte; `scratch` has WaveScratchBytes. Allocates nothing. `predictor` is what a learned body (of
-// samples of up to 8 bits) was coded with, else null. Errors: kDataLoss.
+// Decodes the first `frames_wanted` frames; `out` has the places of those that are to be had.
+// `body` begins behind the kind byte; `scratch` has WaveScratchBytes. Allocates nothing.
+// `predictor` is what a learned body (of samples of up to 8 bits) was coded with, else null.
+// Errors: kDataLoss.
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
-                  std::uint32_t frames_wanted, WaveKernel kernel, std::span<std::byte> samples,
+                  std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
                   std::span<std::byte> scratch, const Predictor* predictor = nullptr);
 
 }  // namespace forebay::compress

@@ -183,7 +183,7 @@ void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena) {
 template <typename T>
 Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
                        const WaveOrderKernel<T>& kernel, PredictorRun run,
-                       std::span<std::byte> samples, ScratchArena& arena) {
+                       const FrameOutput& out, ScratchArena& arena) {
   WaveMemory<T> memory = TakeMemory<T>(shape, arena);
   const std::size_t above_bytes = std::size_t{WavePeriod(shape.columns)} * kWaveLanes;
   ClearAround(above_bytes, memory.sizes);
@@ -219,7 +219,8 @@ Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint3
     }
     kernel.run_lanes(frame, stream);
     kernel.to_raster(frame);
-    CopyOut(frame.current, offset, samples.data() + t * shape.frame_samples() * sizeof(T));
+    const std::span<std::byte> place = out.At(t, shape.frame_samples() * sizeof(T));
+    if (!place.empty()) CopyOut(frame.current, offset, place.data());
     if (t + 1 < frames_wanted) frame.current.Extend();
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
@@ -232,9 +233,9 @@ template void CountWaveOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
 template void CountWaveOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
 template Status DecodeWaveOrder<std::uint8_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
                                               const WaveOrderKernel<std::uint8_t>&, PredictorRun,
-                                              std::span<std::byte>, ScratchArena&);
+                                              const FrameOutput&, ScratchArena&);
 template Status DecodeWaveOrder<std::uint16_t>(const PlaneShape&, const WavePlan&, std::uint32_t,
                                                const WaveOrderKernel<std::uint16_t>&, PredictorRun,
-                                               std::span<std::byte>, ScratchArena&);
+                                               const FrameOutput&, ScratchArena&);
 
 }  // namespace forebay::compress

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/frame_output.h"
 #include "compress/decode/predictor_run.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/wave_frame.h"
@@ -95,7 +96,7 @@ void CountWaveOrder(const PlaneShape& shape, ScratchArena& arena);
 template <typename T>
 Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
                        const WaveOrderKernel<T>& kernel, PredictorRun run,
-                       std::span<std::byte> samples, ScratchArena& arena);
+                       const FrameOutput& out, ScratchArena& arena);
 
 extern template void CountWaveOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
 extern template void CountWaveOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
@@ -103,11 +104,11 @@ extern template Status DecodeWaveOrder<std::uint8_t>(const PlaneShape&, const Wa
                                                      std::uint32_t,
                                                      const WaveOrderKernel<std::uint8_t>&,
                                                      PredictorRun,
-                                                     std::span<std::byte>, ScratchArena&);
+                                                     const FrameOutput&, ScratchArena&);
 extern template Status DecodeWaveOrder<std::uint16_t>(const PlaneShape&, const WavePlan&,
                                                       std::uint32_t,
                                                       const WaveOrderKernel<std::uint16_t>&,
                                                       PredictorRun,
-                                                      std::span<std::byte>, ScratchArena&);
+                                                      const FrameOutput&, ScratchArena&);
 
 }  // namespace forebay::compress

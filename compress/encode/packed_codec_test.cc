@@ -36,7 +36,7 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body, std::uin
               WaveKernel kernel, std::vector<std::byte>& samples) {
   samples.assign(frames * shape.frame_samples() * shape.sample_bytes(), std::byte{0xEE});
   std::vector<std::byte> scratch(PackedScratchBytes(shape), std::byte{0xA5});
-  return DecodePacked(shape, body, frames, kernel, samples, scratch);
+  return DecodePacked(shape, body, frames, kernel, std::span(samples), scratch);
 }
 
 TEST(PackedCodec, EveryShapeAndWidthComesBack) {

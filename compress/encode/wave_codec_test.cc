@@ -55,7 +55,8 @@ Decoded Decode(const PlaneShape& shape, std::span<const std::byte> body, std::ui
   Decoded result;
   result.samples.assign(frames * shape.frame_samples() * shape.sample_bytes(), std::byte{0xEE});
   std::vector<std::byte> scratch(WaveScratchBytes(shape), std::byte{0xA5});
-  const Status status = DecodeWave(shape, body, frames, kernel, result.samples, scratch);
+  const Status status =
+      DecodeWave(shape, body, frames, kernel, std::span(result.samples), scratch);
   if (!status.has_value()) {
     EXPECT_EQ(status.error().code(), ErrorCode::kDataLoss) << status.error().message();
   }

@@ -53,7 +53,8 @@ std::vector<T> ExpectKernelsDecode(const PlaneShape& shape, const std::vector<T>
   for (const WaveKernel kernel : WaveKernels()) {
     std::vector<std::byte> decoded(bytes.size(), std::byte{0xEE});
     std::vector<std::byte> scratch(WaveScratchBytes(shape), std::byte{0xA5});
-    const Status status = DecodeWave(shape, body, shape.frames, kernel, decoded, scratch);
+    const Status status =
+        DecodeWave(shape, body, shape.frames, kernel, std::span(decoded), scratch);
     EXPECT_TRUE(status.has_value() && std::ranges::equal(decoded, bytes))
         << Name(shape, made.parameters) << ", kernel " << static_cast<int>(kernel) << ", seed "
         << kSeed;

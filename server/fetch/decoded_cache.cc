@@ -16,30 +16,38 @@ constexpr std::uint64_t kSpareShare = 16;  // eviction leaves this part of the c
 
 }  // namespace
 
+bool DecodedUnit::HoldsAll(std::span<const std::uint32_t> indices) const {
+  return std::ranges::all_of(indices, [this](std::uint32_t index) { return Holds(index); });
+}
+
 std::span<const std::byte> DecodedUnit::Sample(std::uint32_t index) const {
-  FOREBAY_CHECK(index < samples);
+  FOREBAY_CHECK(index < samples && Holds(index));
   if (ends.empty()) {
-    const std::size_t sample_bytes = bytes.size() / samples;
-    return bytes.span().subspan(index * sample_bytes, sample_bytes);
+    const std::size_t sample_bytes = bytes.size() / (samples - left_out);
+    const std::size_t place = places.empty() ? index : places[index];
+    return bytes.span().subspan(place * sample_bytes, sample_bytes);
   }
   const std::uint64_t begin = index == 0 ? 0 : ends[index - 1];
   return bytes.span().subspan(begin, ends[index] - begin);
 }
 
-UnitRef DecodedCache::Find(const UnitKey& key) {
+UnitRef DecodedCache::Find(const UnitKey& key, std::span<const std::uint32_t> wanted) {
   std::lock_guard lock(mutex_);
   const auto found = index_.find(key);
-  return found == index_.end() ? nullptr : kept_[found->second].unit;
+  if (found == index_.end() || !kept_[found->second].unit->HoldsAll(wanted)) return nullptr;
+  return kept_[found->second].unit;
 }
 
 Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples,
-                                  const Decode& decode) {
+                                  const Decode& decode, std::span<const std::uint32_t> wanted) {
   std::shared_ptr<Flight> flight;
   {
     std::unique_lock lock(mutex_);
     for (;;) {
       const auto found = index_.find(key);
-      if (found != index_.end()) return kept_[found->second].unit;
+      if (found != index_.end() && kept_[found->second].unit->HoldsAll(wanted)) {
+        return kept_[found->second].unit;
+      }
       const auto [entry, inserted] = flights_.try_emplace(key);
       if (inserted) {
         flight = entry->second = std::make_shared<Flight>();
@@ -47,11 +55,12 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
       }
       const std::shared_ptr<Flight> other = entry->second;
       landed_.wait(lock, [&] { return other->over; });
-      if (other->unit) {
+      if (other->unit && other->unit->HoldsAll(wanted)) {
         ++counts_.shared;
         return other->unit;
       }
-      // It failed for the other, who may have had bad bytes: this one tries with its own.
+      // It failed for the other, who may have had bad bytes: this one tries with its own. Or it
+      // lacks what the other took for itself.
     }
   }
   Result<DecodedUnit> decoded = decode();
@@ -91,10 +100,32 @@ bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
 
 void DecodedCache::KeepLocked(const UnitKey& key, const UnitSamples& samples,
                               const UnitRef& unit, std::vector<UnitRef>& dropped) {
-  if (!MakeRoomLocked(samples, unit->memory_bytes(), dropped)) return;
+  // What is there already lacked something.
+  if (const auto found = index_.find(key); found != index_.end()) {
+    used_bytes_ -= kept_[found->second].unit->memory_bytes();
+    dropped.push_back(DropLocked(found->second));
+    --counts_.evictions;
+  }
+  if (unit->left_out > 0 && unit->left_out == unit->samples) return;
+  Kept kept{.key = key, .samples = samples, .unit = unit};
+  kept.samples.is_part = unit->left_out > 0;
+  if (!MakeRoomLocked(kept.samples, unit->memory_bytes(), dropped)) return;
   index_[key] = kept_.size();
-  kept_.push_back({.key = key, .samples = samples, .unit = unit});
+  kept_.push_back(std::move(kept));
   used_bytes_ += unit->memory_bytes();
+}
+
+bool DecodedCache::WouldLast(const UnitSamples& samples) const {
+  std::lock_guard lock(mutex_);
+  const std::uint64_t soonest = std::min(soonest_dropped_[0], soonest_dropped_[1]);
+  return soonest == kNeverUsed || next_use_(samples) < soonest;
+}
+
+void DecodedCache::NoteDroppedLocked(std::uint64_t next_use) {
+  soonest_dropped_[0] = std::min(soonest_dropped_[0], next_use);
+  if (++noted_ < kept_.size()) return;
+  soonest_dropped_[1] = std::exchange(soonest_dropped_[0], kNeverUsed);
+  noted_ = 0;
 }
 
 // From where the last search ended, until `enough` bytes are found or enough units looked at.
@@ -134,6 +165,7 @@ bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t byte
     const bool is_dead = candidate.next_use >= kNeverUsed;
     if (!is_dead && (!suffices || (fits && used_bytes_ + bytes <= low))) break;
     used_bytes_ -= candidate.bytes;
+    NoteDroppedLocked(candidate.next_use);
     going.push_back(candidate.index);
   }
   // From the end, so that what takes a dropped one's place is never itself to be dropped.

@@ -34,19 +34,27 @@ class RawBytes {
   std::size_t size_ = 0;
 };
 
-// A run of samples of one field, decoded.
+// A run of samples of one field, decoded; or a part of them, where the others went straight to who
+// wanted them.
 struct DecodedUnit {
   RawBytes bytes;                   // samples one after the other
   std::vector<std::uint64_t> ends;  // of each sample in `bytes`; empty: all of one size
   std::uint32_t samples = 0;
+  // Of samples of one size, some may be left out of `bytes`: which one of those there each is.
+  std::uint32_t left_out = 0;
+  std::vector<std::uint32_t> places = {};  // empty: none is left out
+  static constexpr std::uint32_t kNotHeld = ~std::uint32_t{0};
   // Says whether `bytes` are still what was decoded; unset: nobody can tell.
   std::function<bool(std::span<const std::byte> bytes)> is_sound = nullptr;
   std::uint64_t check_bytes = 0;  // that it takes to say so
 
-  std::span<const std::byte> Sample(std::uint32_t index) const;
+  bool Holds(std::uint32_t index) const { return places.empty() || places[index] != kNotHeld; }
+  bool HoldsAll(std::span<const std::uint32_t> indices) const;
+  std::span<const std::byte> Sample(std::uint32_t index) const;  // of one that it holds
   // What the cache charges: with its own tables, and the allocator's.
   std::size_t memory_bytes() const {
-    return bytes.size() + ends.size() * sizeof(ends[0]) + check_bytes + kUnitOverheadBytes;
+    return bytes.size() + ends.size() * sizeof(ends[0]) + places.size() * sizeof(places[0]) +
+           check_bytes + kUnitOverheadBytes;
   }
   static constexpr std::size_t kUnitOverheadBytes = 256;
 };
@@ -67,6 +75,9 @@ struct UnitSamples {
   std::uint32_t count = 0;
   EpochId epoch = EpochId();  // of that batch,
   std::uint64_t after = 0;    // and the position behind it
+  // The unit holds a part of them: in another epoch it is of no use, for what it lacks then has to
+  // be decoded, and it with that.
+  bool is_part = false;
 };
 
 // When any of the samples is needed next (smaller is sooner, kNeverUsed never). Asked under the
@@ -82,16 +93,22 @@ class DecodedCache {
   DecodedCache(std::uint64_t capacity_bytes, SampleNextUse next_use)
       : capacity_bytes_(capacity_bytes), next_use_(std::move(next_use)) {}
 
-  // The unit, if it is kept.
-  UnitRef Find(const UnitKey& key);
+  // The unit, if it is kept and holds the samples with these indices.
+  UnitRef Find(const UnitKey& key, std::span<const std::uint32_t> wanted = {});
 
-  // The unit, decoded by `decode` unless it is kept or another thread decodes it right now, which
-  // is waited for. `decode` runs without a lock and must not call into the cache.
+  // The unit, decoded by `decode` unless one that holds the samples wanted is kept or another
+  // thread decodes it right now, which is waited for. `decode` runs without a lock and must not
+  // get units; what it gives is returned, whether it holds them or not.
   using Decode = std::function<Result<DecodedUnit>()>;
-  Result<UnitRef> Get(const UnitKey& key, const UnitSamples& samples, const Decode& decode);
+  Result<UnitRef> Get(const UnitKey& key, const UnitSamples& samples,
+                      const Decode& decode, std::span<const std::uint32_t> wanted = {});
 
   // Whether a unit of so many bytes would be kept now.
   bool WouldKeep(const UnitSamples& samples, std::uint64_t bytes);
+
+  // Whether what is kept now would still be kept when the samples are needed next, going by what
+  // has had to make room lately.
+  bool WouldLast(const UnitSamples& samples) const;
 
   // Looks at a unit that is kept, the next one at each call, round and round, and drops it where
   // it is damaged: whoever needs it decodes it again. Nothing where none is kept.
@@ -140,6 +157,7 @@ class DecodedCache {
   void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit,
                   std::vector<UnitRef>& dropped);
   std::vector<Candidate> CandidatesLocked(std::uint64_t next_use, std::uint64_t enough) const;
+  void NoteDroppedLocked(std::uint64_t next_use);
   UnitRef DropLocked(std::size_t index);
 
   const std::uint64_t capacity_bytes_;
@@ -152,6 +170,10 @@ class DecodedCache {
   std::size_t scrub_hand_ = 0;  // which unit ScrubNext looks at
   std::size_t hand_ = 0;  // where the next search for what may go begins
   std::uint64_t used_bytes_ = 0;
+  // The soonest next use of units that had to make room: of as many as are kept, and of as many
+  // before those.
+  std::uint64_t soonest_dropped_[2] = {kNeverUsed, kNeverUsed};
+  std::size_t noted_ = 0;  // in the first of them
   Stats counts_;
 };
 

@@ -166,6 +166,95 @@ TEST_F(DecodedCacheTest, FixedAndVariableSamples) {
   EXPECT_EQ(variable.Sample(2).size(), 7U);
 }
 
+// Unit of samples 0 to 3, of which 1 is left out.
+DecodedUnit PartOfFour() {
+  DecodedUnit unit{.bytes = RawBytes(9), .ends = {}, .samples = 4, .left_out = 1,
+                   .places = {0, DecodedUnit::kNotHeld, 1, 2}};
+  for (std::size_t i = 0; i < 9; ++i) unit.bytes.span()[i] = static_cast<std::byte>(i / 3);
+  return unit;
+}
+
+TEST_F(DecodedCacheTest, APartOfAUnitServesThoseWhoWantNoMore) {
+  const DecodedUnit part = PartOfFour();
+  EXPECT_TRUE(part.Holds(0) && !part.Holds(1) && part.Holds(2) && part.Holds(3));
+  EXPECT_EQ(part.Sample(3).data(), part.bytes.span().data() + 6);
+  EXPECT_EQ(part.Sample(3).size(), 3U);
+  DecodedCache cache = Make(10'000);
+  int parts = 0;
+  const auto get = [&](std::vector<std::uint32_t> wanted, bool whole) {
+    return cache.Get(KeyOf(1), {.dataset = 1, .first = 4, .count = 4}, [&] {
+      ++parts;
+      return whole ? Result<DecodedUnit>(DecodedUnit{.bytes = RawBytes(12), .ends = {},
+                                                     .samples = 4})
+                   : Result<DecodedUnit>(PartOfFour());
+    }, wanted);
+  };
+  ASSERT_TRUE(get({1}, false).has_value()) << "what it lacks went elsewhere";
+  const std::uint64_t part_bytes = cache.stats().used_bytes;
+  ASSERT_TRUE(get({0, 3}, false).has_value());
+  EXPECT_EQ(parts, 1);
+  const std::vector<std::uint32_t> held = {2, 3}, lacked = {2, 1};
+  EXPECT_NE(cache.Find(KeyOf(1), held), nullptr);
+  EXPECT_EQ(cache.Find(KeyOf(1), lacked), nullptr);
+  // Who wants what it lacks decodes it again, and that takes its place.
+  ASSERT_TRUE(get(lacked, true).has_value());
+  EXPECT_EQ(parts, 2);
+  EXPECT_NE(cache.Find(KeyOf(1), lacked), nullptr);
+  const DecodedCache::Stats stats = cache.stats();
+  EXPECT_EQ(stats.units, 1U);
+  EXPECT_EQ(stats.used_bytes, 12 + DecodedUnit::kUnitOverheadBytes);
+  EXPECT_EQ(part_bytes, 9 + 4 * 4 + DecodedUnit::kUnitOverheadBytes);
+  EXPECT_EQ(stats.evictions, 0U);
+}
+
+TEST_F(DecodedCacheTest, AUnitThatHoldsNothingIsNotKept) {
+  DecodedCache cache = Make(10'000);
+  ASSERT_TRUE(cache.Get(KeyOf(1), SamplesOf(1), [] {
+    return Result<DecodedUnit>(DecodedUnit{.bytes = {}, .ends = {}, .samples = 1, .left_out = 1,
+                                           .places = {DecodedUnit::kNotHeld}});
+  }).has_value());
+  EXPECT_EQ(cache.stats().units, 0U);
+  EXPECT_EQ(cache.stats().used_bytes, 0U);
+}
+
+// The order is told when a part is asked about: it is of no use in other epochs.
+TEST_F(DecodedCacheTest, PartsAreAskedAboutAsParts) {
+  std::vector<bool> asked;
+  DecodedCache cache(1'000, [&](const UnitSamples& samples) {
+    asked.push_back(samples.is_part);
+    return samples.first;
+  });
+  ASSERT_TRUE(cache.Get(KeyOf(9), {.dataset = 1, .first = 9, .count = 4}, [] {
+    return Result<DecodedUnit>(PartOfFour());
+  }).has_value());
+  ASSERT_TRUE(cache.Get(KeyOf(1), SamplesOf(1), [] {
+    return Result<DecodedUnit>(Unit(1, kUnitBytes));
+  }).has_value());
+  EXPECT_EQ(asked, (std::vector<bool>{false, true})) << "the newcomer, and what was kept";
+}
+
+// What had to make room lately says what will: of as many units as are kept, twice.
+TEST_F(DecodedCacheTest, WhatIsNeededLaterThanWhatHadToGoWouldNotLast) {
+  DecodedCache cache = Make(4'000);
+  for (std::uint32_t i = 1; i <= 4; ++i) ASSERT_TRUE(Get(cache, 100 * i).has_value());
+  EXPECT_TRUE(cache.WouldLast(SamplesOf(1'000'000))) << "nothing had to go yet";
+  ASSERT_TRUE(Get(cache, 50).has_value());
+  EXPECT_EQ(cache.Find(KeyOf(400)), nullptr);
+  EXPECT_EQ(cache.Find(KeyOf(300)), nullptr) << "to spare some room";
+  EXPECT_FALSE(cache.WouldLast(SamplesOf(300)));
+  EXPECT_TRUE(cache.WouldLast(SamplesOf(299)));
+  // From now on only what nobody needs has to go.
+  std::uint32_t next = 10;
+  for (int i = 0; i < 24; ++i) {
+    for (const std::uint32_t number : {50U, 100U, 200U}) {
+      if (cache.Find(KeyOf(number))) next_use_[number] = kNeverUsed;
+    }
+    for (std::uint32_t number = 10; number < next; ++number) next_use_[number] = kNeverUsed;
+    ASSERT_TRUE(Get(cache, next++).has_value());
+  }
+  EXPECT_TRUE(cache.WouldLast(SamplesOf(1'000'000)));
+}
+
 TEST_F(DecodedCacheTest, WhatIsNeededFarthestGoes) {
   DecodedCache cache = Make(5'000);
   for (std::uint32_t i = 1; i <= 5; ++i) ASSERT_TRUE(Get(cache, i * 10).has_value());

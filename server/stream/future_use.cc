@@ -52,7 +52,8 @@ bool StreamFuture::IsMine(std::uint64_t position) const {
 std::uint64_t StreamFuture::SoonestOf(const fetch::UnitSamples& samples, EpochId epoch,
                                       std::uint64_t from) {
   constexpr std::uint32_t kExaminedMax = 64;
-  const std::uint64_t hash = (samples.first * 2 + epoch.value() % 2) * 0x9E3779B97F4A7C15ULL;
+  const std::uint64_t hash = (samples.first * 2 + epoch.value() % 2 + (samples.count << 20)) *
+                             0x9E3779B97F4A7C15ULL;
   Soonest& known = soonest_[(hash >> 32) % soonest_.size()];
   const bool is_it = known.count != 0 && known.count == samples.count &&
                      known.first == samples.first && known.epoch == epoch;
@@ -80,6 +81,7 @@ std::uint64_t StreamFuture::StepsUntilAny(const fetch::UnitSamples& samples) {
   std::lock_guard lock(mutex_);
   for (std::uint32_t later = 0; later < 2; ++later) {
     const EpochId epoch(epoch_.value() + later);
+    if (samples.is_part && epoch != samples.epoch) continue;
     std::uint64_t from = later == 0 ? position_ : 0;
     if (epoch == samples.epoch) from = std::max(from, samples.after);
     const std::uint64_t soonest = SoonestOf(samples, epoch, from);

@@ -43,6 +43,7 @@ class FutureUseTest : public ::testing::Test {
       for (std::uint64_t at = from; at < kSamples; ++at) {
         const std::uint64_t sample = order.Forward(Position(at));
         const bool is_mine = at % kBatch / (kBatch / spec_->plan.ranks()) == spec_->rank;
+        if (unit.is_part && unit.epoch != EpochId(epoch + later)) break;
         if (!is_mine || sample < unit.first || sample >= unit.first + unit.count) continue;
         return (later * kSamples + at - std::min(position, later * kSamples + at)) / kBatch;
       }
@@ -56,11 +57,12 @@ class FutureUseTest : public ::testing::Test {
         future_->Advance(EpochId(epoch), position);
         for (std::uint64_t first = 0; first + 5 <= kSamples; first += 5) {
           for (const std::uint64_t after : {std::uint64_t{0}, position, position + 2 * kBatch}) {
-            const fetch::UnitSamples unit{.first = first, .count = 5, .epoch = EpochId(epoch),
-                                          .after = after};
+            const fetch::UnitSamples unit{.first = first, .count = 5,
+                                          .epoch = EpochId(epoch + first % 2), .after = after,
+                                          .is_part = first % 3 == 0};
             ASSERT_EQ(future_->StepsUntilAny(unit), Walked(epoch, position, unit))
                 << "epoch " << epoch << ", position " << position << ", samples from " << first
-                << ", needed after " << after;
+                << ", needed after " << after << ", part " << unit.is_part;
           }
         }
       }

@@ -17,10 +17,12 @@ namespace forebay::stream {
 using compress::ChunkRecord;
 using compress::PackContext;
 using compress::PackField;
-using compress::TileRequest;
 using fetch::DecodedUnit;
 
 namespace {
+
+// Samples smaller than this are kept whole units: a copy costs less than to ask about them.
+constexpr std::uint64_t kLeftOutBytesMin = 4096;
 
 std::uint64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -93,7 +95,7 @@ void PackedGather::PlanChunks(bool all_extents) {
   extents_.clear();
   extent_index_.clear();
   for (Unit& unit : units_) {
-    unit.decoded = decoded_.Find(unit.key);
+    unit.decoded = decoded_.Find(unit.key, IndicesOf(unit));
     if (unit.decoded && !all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
     unit.chunk_count = unit.place.chunk_count;
@@ -221,8 +223,6 @@ Status PackedGather::ReadAhead(std::uint32_t unit, std::uint32_t end, const Mean
 
 Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& batch) {
   const PackField& field = source_->schema().fields[unit.field];
-  const std::span<const User> users =
-      std::span(users_).subspan(unit.first_user, unit.user_count);
   if (unit.decoded) {
     ++batch.decode.kept_units;
     batch.decode.kept_samples += unit.user_count;
@@ -233,24 +233,17 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
     (from_ssd ? batch.ssd_samples : batch.ram_samples) += unit.user_count;
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
-      if (bytes > limits::kDecodedUnitBytesMax) {
-        for (std::uint32_t i = 0; i < unit.user_count;) {
-          const std::uint32_t count = RunLength(unit, i);
-          FOREBAY_TRY(DecodeRows(unit, users[i], count, means, batch));
-          i += count;
-        }
-        return {};
-      }
-      const bool is_run = RunLength(unit, 0) == unit.user_count;
-      if (is_run && !decoded_.WouldKeep(unit.samples, bytes)) {
-        return DecodeRows(unit, users.front(), unit.user_count, means, batch);
-      }
+      if (bytes > limits::kDecodedUnitBytesMax) return DecodeRows(unit, means, batch);
+      unit.is_worth_keeping = decoded_.WouldKeep(unit.samples, bytes);
+      if (!unit.is_worth_keeping && IsRun(unit)) return DecodeRows(unit, means, batch);
     }
     bool is_new = false;
-    FOREBAY_ASSIGN(unit.decoded, decoded_.Get(unit.key, unit.samples, [&] {
+    const auto decode = [&] {
       is_new = true;
       return DecodeUnit(unit, means, batch);
-    }));
+    };
+    FOREBAY_ASSIGN(unit.decoded,
+                   decoded_.Get(unit.key, unit.samples, decode, IndicesOf(unit)));
     if (!is_new) {  // another batch has decoded it since this one was planned
       ++batch.decode.kept_units;
       batch.decode.kept_samples += unit.user_count;
@@ -259,51 +252,125 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
   if (field.variable()) {
     FOREBAY_TRY(TakeValues(unit, *unit.decoded));
   } else {
-    for (const User& user : users) {
-      const std::span<const std::byte> value = unit.decoded->Sample(user.index);
-      FOREBAY_CHECK(value.size() == row_bytes_[unit.field]);
-      std::memcpy(slot_.data() + begins_[unit.field] + user.row * value.size(), value.data(),
-                  value.size());
-    }
+    CopyRows(unit);
   }
   unit.decoded.reset();  // a batch holds no more than one unit that is not kept
   return {};
 }
 
-// How many of the unit's values from number `first` on are consecutive samples in consecutive rows.
-std::uint32_t PackedGather::RunLength(const Unit& unit, std::uint32_t first) const {
-  std::uint32_t count = 1;
-  for (; first + count < unit.user_count; ++count) {
-    const User& last = users_[unit.first_user + first + count - 1];
-    const User& next = users_[unit.first_user + first + count];
-    if (next.row != last.row + 1 || next.index != last.index + 1) break;
-  }
-  return count;
+std::span<const PackedGather::User> PackedGather::UsersOf(const Unit& unit) const {
+  return std::span(users_).subspan(unit.first_user, unit.user_count);
 }
 
-// `count` samples from `first` on, straight into their rows.
-Status PackedGather::DecodeRows(Unit& unit, const User& first, std::uint32_t count,
-                                const Means& means, AssembledBatch& batch) {
-  const PackField& field = source_->schema().fields[unit.field];
-  const std::uint64_t row_bytes = row_bytes_[unit.field];
+// Of the unit's samples that the batch takes.
+std::span<const std::uint32_t> PackedGather::IndicesOf(const Unit& unit) {
+  indices_.clear();
+  for (const User& user : UsersOf(unit)) indices_.push_back(user.index);
+  return indices_;
+}
+
+// Whether they are consecutive samples in consecutive rows.
+bool PackedGather::IsRun(const Unit& unit) const {
+  const std::span<const User> users = UsersOf(unit);
+  return std::ranges::adjacent_find(users, [](const User& last, const User& next) {
+           return next.row != last.row + 1 || next.index != last.index + 1;
+         }) == users.end();
+}
+
+std::span<std::byte> PackedGather::RowOf(const Unit& unit, const User& user) const {
+  const std::uint64_t bytes = row_bytes_[unit.field];
+  return slot_.subspan(begins_[unit.field] + user.row * bytes, bytes);
+}
+
+// What the unit does not hold went straight to its place, which is a row.
+void PackedGather::CopyRows(const Unit& unit) {
+  for (const User& user : UsersOf(unit)) {
+    const bool is_held = unit.decoded->Holds(user.index);
+    CopyToRow(unit, user, is_held ? unit.decoded->Sample(user.index) : places_[user.index]);
+  }
+}
+
+// A sample may stand in several rows, and lie in one of them.
+void PackedGather::CopyToRow(const Unit& unit, const User& user,
+                             std::span<const std::byte> value) const {
+  const std::span<std::byte> row = RowOf(unit, user);
+  FOREBAY_CHECK(value.size() == row.size());
+  if (row.data() != value.data()) std::memcpy(row.data(), value.data(), row.size());
+}
+
+// The samples that the batch takes straight into their rows, and nothing else anywhere.
+Status PackedGather::DecodeRows(Unit& unit, const Means& means, AssembledBatch& batch) {
+  const std::span<const User> users = UsersOf(unit);
+  places_.assign(unit.samples.count, {});
+  std::uint32_t end = 0;
+  for (const User& user : users) {
+    places_[user.index] = RowOf(unit, user);
+    end = std::max(end, user.index + 1);
+  }
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
     PlacedChunk& chunk = chunks_[unit.first_chunk + i];
     const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
     const std::uint64_t begun_ns = NowNs();
-    const TileRequest request = TileRequest::Samples(
-        field, chunk.at.entry.first_sample + first.index, count,
-        slot_.subspan(begins_[unit.field] + first.row * row_bytes, count * row_bytes));
     const Status decoded =
-        compress::DecodeTile(pack, chunk.at.entry, record, request, ScratchFor(chunk));
+        compress::DecodeSamples(pack, chunk.at.entry, record, places_, ScratchFor(chunk));
     if (!decoded.has_value()) {
       reader_.BlameTier(means, chunk);
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
   }
+  for (const User& user : users) CopyToRow(unit, user, places_[user.index]);
   batch.decode.chunks += unit.chunk_count;
-  batch.decode.bytes += (first.index + count) * row_bytes;  // frames before have to be decoded
+  batch.decode.bytes += end * row_bytes_[unit.field];  // frames before have to be decoded
+  return {};
+}
+
+// Makes memory for a unit of samples of one size, and says in places_ where each is decoded to.
+// Those that the batch takes go straight to their rows and are left out, unless someone needs them
+// again before they would have to make room.
+void PackedGather::PlaceSamples(const Unit& unit, const ChunkRecord& record, DecodedUnit& decoded) {
+  const std::uint64_t bytes = row_bytes_[unit.field];
+  places_.assign(decoded.samples, {});
+  if (unit.chunk_count == 1 && bytes >= kLeftOutBytesMin &&
+      compress::DecodesToPlaces(record.head.codec)) {
+    fetch::UnitSamples one = unit.samples;
+    one.count = 1;
+    for (const User& user : UsersOf(unit)) {
+      one.first = unit.samples.first + user.index;
+      if (!places_[user.index].empty()) continue;
+      if (unit.is_worth_keeping && decoded_.WouldLast(one)) continue;
+      places_[user.index] = RowOf(unit, user);
+      ++decoded.left_out;
+    }
+  }
+  const std::uint32_t held = decoded.samples - decoded.left_out;
+  decoded.bytes = fetch::RawBytes(bytes * held);
+  if (decoded.left_out > 0) decoded.places.assign(decoded.samples, DecodedUnit::kNotHeld);
+  for (std::uint32_t i = 0, next = 0; i < decoded.samples; ++i) {
+    if (!places_[i].empty()) continue;
+    if (decoded.left_out > 0) decoded.places[i] = next;
+    places_[i] = decoded.bytes.span().subspan(next++ * bytes, bytes);
+  }
+}
+
+// The same for a unit of a variable field, of which a chunk is the first.
+Status PackedGather::PlaceValues(const Unit& unit, const compress::ChunkEntry& entry,
+                                 const ChunkRecord& record, DecodedUnit& decoded) const {
+  const std::uint64_t bytes =
+      entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
+  if (bytes > limits::kSlotBytesMax) {
+    return Error(ErrorCode::kOutOfRange,
+                 fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax ({})",
+                             unit.samples.first, source_->schema().fields[unit.field].name, bytes,
+                             limits::kSlotBytesMax));
+  }
+  decoded.bytes = fetch::RawBytes(bytes);
+  std::uint64_t end = 0;
+  for (std::uint32_t s = 0; s < decoded.samples; ++s) {
+    end += entry.sample_bytes != 0 ? entry.sample_bytes : record.head.LengthOf(s);
+    decoded.ends.push_back(end);
+  }
   return {};
 }
 
@@ -313,28 +380,13 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
   DecodedUnit decoded;
   UnitCheck check;
   decoded.samples = unit.samples.count;
-  if (!field.variable()) decoded.bytes = fetch::RawBytes(field.sample_bytes() * decoded.samples);
   for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
     PlacedChunk& chunk = chunks_[unit.first_chunk + i];
     const compress::ChunkEntry& entry = chunk.at.entry;
     const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
-    if (field.variable() && i == 0) {
-      const std::uint64_t bytes =
-          entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
-      if (bytes > limits::kSlotBytesMax) {
-        return Error(ErrorCode::kOutOfRange,
-                     fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax "
-                                 "({})", unit.samples.first, field.name, bytes,
-                                 limits::kSlotBytesMax));
-      }
-      decoded.bytes = fetch::RawBytes(bytes);
-      std::uint64_t end = 0;
-      for (std::uint32_t s = 0; s < decoded.samples; ++s) {
-        end += entry.sample_bytes != 0 ? entry.sample_bytes : record.head.LengthOf(s);
-        decoded.ends.push_back(end);
-      }
-    }
+    if (i == 0 && !field.variable()) PlaceSamples(unit, record, decoded);
+    if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
     const std::span<std::byte> out = decoded.bytes.span();
     if (field.variable() && (entry.part_offset > out.size() ||
                              record.head.raw_bytes > out.size() - entry.part_offset)) {
@@ -349,14 +401,14 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
             ? compress::DecodeRecord(pack, entry, record,
                                      out.subspan(entry.part_offset, record.head.raw_bytes),
                                      scratch)
-            : compress::DecodeTile(pack, entry, record,
-                                   TileRequest::Samples(field, entry.first_sample,
-                                                        decoded.samples, out), scratch);
+            : compress::DecodeSamples(pack, entry, record, places_, scratch);
     if (!status.has_value()) {
       reader_.BlameTier(means, chunk);
       return status.error();
     }
-    if (field.variable() || unit.chunk_count == 1) {
+    if (decoded.left_out > 0) {
+      check.AddHeld(pack, record, decoded.places);
+    } else if (field.variable() || unit.chunk_count == 1) {
       check.Add(pack, record, field.variable() ? entry.part_offset : 0);
     } else {
       check.AddScattered();  // tiles
@@ -365,7 +417,8 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
   }
   std::move(check).GiveTo(decoded);
   batch.decode.chunks += unit.chunk_count;
-  batch.decode.bytes += decoded.bytes.size();
+  batch.decode.bytes += field.variable() ? decoded.bytes.size()
+                                         : decoded.samples * row_bytes_[unit.field];
   return decoded;
 }
 

@@ -1,6 +1,6 @@
 // PackedGather: puts a batch of a packed data set together. Chunks are read from where their
-// extents lie, decoded, and the wanted samples copied to the slot; or decoded straight into it,
-// where the batch takes a run of samples in order that no one will need again soon.
+// extents lie and decoded: samples that no one will need again soon straight into the slot, others
+// to memory that is kept, from where this batch and later ones copy them.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,7 @@ class PackedGather {
     fetch::UnitRef decoded;
     std::uint32_t first_user = 0, user_count = 0;   // in users_
     std::uint32_t first_chunk = 0, chunk_count = 0;  // in chunks_, unless decoded
+    bool is_worth_keeping = false;
   };
   // A value of the batch: sample `index` of a unit is row `row`.
   struct User {
@@ -88,9 +89,17 @@ class PackedGather {
   Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
                    AssembledBatch& batch, std::uint32_t& read_end);
   Status FillUnit(Unit& unit, const Means& means, AssembledBatch& batch);
-  std::uint32_t RunLength(const Unit& unit, std::uint32_t first) const;
-  Status DecodeRows(Unit& unit, const User& first, std::uint32_t count, const Means& means,
-                    AssembledBatch& batch);
+  std::span<const User> UsersOf(const Unit& unit) const;
+  std::span<const std::uint32_t> IndicesOf(const Unit& unit);
+  bool IsRun(const Unit& unit) const;
+  std::span<std::byte> RowOf(const Unit& unit, const User& user) const;
+  void CopyRows(const Unit& unit);
+  void CopyToRow(const Unit& unit, const User& user, std::span<const std::byte> value) const;
+  Status DecodeRows(Unit& unit, const Means& means, AssembledBatch& batch);
+  void PlaceSamples(const Unit& unit, const compress::ChunkRecord& record,
+                    fetch::DecodedUnit& decoded);
+  Status PlaceValues(const Unit& unit, const compress::ChunkEntry& entry,
+                     const compress::ChunkRecord& record, fetch::DecodedUnit& decoded) const;
   Result<fetch::DecodedUnit> DecodeUnit(Unit& unit, const Means& means, AssembledBatch& batch);
   Status TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
   std::span<std::byte> ScratchFor(const PlacedChunk& chunk);
@@ -113,6 +122,8 @@ class PackedGather {
   std::vector<std::uint64_t> begins_, row_bytes_;  // of fields in the slot; 0 bytes: variable
   GatheredValues gathered_;
   std::uint64_t total_bytes_ = 0;
+  std::vector<std::uint32_t> indices_;              // of a unit's samples that are wanted
+  std::vector<std::span<std::byte>> places_;        // where a unit's samples are decoded to
   ChunkReader reader_;
   fetch::RawBytes scratch_;
 };

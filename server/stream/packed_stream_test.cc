@@ -25,20 +25,21 @@ std::string Text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A movie of `samples` frames of 32 x 48 in chunks of 8.
-PackModel Movie(std::size_t samples) {
+// A movie of `samples` frames in chunks of 8.
+PackModel Movie(std::size_t samples, std::uint32_t rows = 32, std::uint32_t columns = 48) {
   PackModel model;
   compress::PackField field;
   field.name = "frame";
   field.kind = compress::FieldKind::kImage;
   field.dtype = Dtype::kU8;
   field.rank = 2;
-  field.extent = field.tile = {32, 48, 1, 1};
+  field.extent = field.tile = {rows, columns, 1, 1};
   model.schema.fields = {field};
   for (std::size_t s = 0; s < samples; ++s) {
-    std::vector<std::byte> frame(32 * 48);
+    std::vector<std::byte> frame(std::size_t{rows} * columns);
     for (std::size_t i = 0; i < frame.size(); ++i) {
-      frame[i] = static_cast<std::byte>((i / 48 * 3 + i % 48 * 2 + s + (i * s) % 5) & 0xFF);
+      frame[i] =
+          static_cast<std::byte>((i / columns * 3 + i % columns * 2 + s + (i * s) % 5) & 0xFF);
     }
     model.samples.push_back({frame});
   }
@@ -192,6 +193,110 @@ TEST_F(PackedStreamTest, ABlockOrderNeedsNoMoreThanOneWindow) {
   PullEpoch(*session, 1);
   EXPECT_EQ(ExpectRightBytes(), 256U);
   EXPECT_EQ(Decoded().bytes, PayloadBytes());
+  session->Close();
+}
+
+constexpr std::uint64_t kLargeUnitBytes = 8 * 64 * 96 + 256;  // worth leaving samples out
+
+// Kept units that hold a part of their samples; all that are kept must be sound.
+std::size_t KeptParts(fetch::DecodedCache& decoded) {
+  std::size_t parts = 0;
+  const std::uint64_t units = decoded.stats().units;
+  for (std::uint64_t i = 0; i < units; ++i) {
+    const auto next = decoded.ScrubNext();
+    EXPECT_TRUE(next.has_value() && next->is_sound);
+    if (!next.has_value()) break;
+    const fetch::UnitRef unit = decoded.Find(next->key);
+    parts += unit && unit->left_out > 0 ? 1 : 0;
+  }
+  return parts;
+}
+
+// What a batch takes and nobody needs before it would have to make room is decoded into the slot;
+// what the window's other batches take is kept, and each chunk is still decoded once.
+TEST_F(PackedStreamTest, ABlockOrderKeepsOnlyWhatLaterBatchesTake) {
+  Start(Movie(256, 64, 96), {.workers = 1, .decoded_bytes = 6 * kLargeUnitBytes});
+  auto session = Open({.batch = 16, .mode = OrderMode::kBlock, .block_samples = 8,
+                       .window_runs = 4});
+  std::size_t parts = 0;
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    PullEpoch(*session, epoch);
+    parts += KeptParts(serve_->decoded());
+  }
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_GT(parts, 0U);
+  EXPECT_LE(Decoded().bytes, PayloadBytes());
+  session->Close();
+}
+
+TEST_F(PackedStreamTest, WhereAllIsKeptUnitsAreWhole) {
+  Start(Movie(64, 64, 96), {.decoded_bytes = 9 * kLargeUnitBytes});
+  auto session = Open({.batch = 16, .mode = OrderMode::kBlock, .block_samples = 8,
+                       .window_runs = 4});
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) PullEpoch(*session, epoch);
+  EXPECT_EQ(ExpectRightBytes(), 64U);
+  EXPECT_EQ(KeptParts(serve_->decoded()), 0U);
+  EXPECT_EQ(serve_->decoded().stats().decoded, 8U);
+  session->Close();
+}
+
+// Batches under way at the same time find what others left of their units, or decode it again.
+TEST_F(PackedStreamTest, BatchesAtOnceTakeTheirOwnSamplesOfAUnit) {
+  Start(Movie(256, 64, 96),
+        {.slot_bytes = 16 << 20, .workers = 4, .decoded_bytes = 3 * kLargeUnitBytes});
+  std::vector<std::shared_ptr<StreamSession>> ranks;
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    ranks.push_back(Open({.batch = 32, .credits = 16, .mode = OrderMode::kBlock,
+                          .block_samples = 8, .window_runs = 8, .ranks = 2, .rank = rank}));
+    ASSERT_TRUE(ranks.back());
+  }
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    for (const auto& rank : ranks) {
+      ASSERT_TRUE(rank->Pull({.first = {.epoch = EpochId(epoch)}, .count = 8}).has_value());
+    }
+    ASSERT_TRUE(sink_->WaitFor(16));
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    EXPECT_EQ(ExpectRightBytes(), 256U);
+    for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+      for (const auto& rank : ranks) static_cast<void>(rank->Release({&batch.id, 1}));
+    }
+  }
+  for (const auto& rank : ranks) rank->Close();
+}
+
+// A batch of padding has samples twice: one of them is decoded to its row, the other copied.
+TEST_F(PackedStreamTest, ASampleMayStandInSeveralRows) {
+  for (const std::uint64_t decoded_bytes :
+       {std::uint64_t{0}, kLargeUnitBytes, 4 * kLargeUnitBytes}) {
+    for (const OrderMode mode : {OrderMode::kSequential, OrderMode::kBlock}) {
+      Start(Movie(13, 64, 96), {.decoded_bytes = decoded_bytes});
+      auto session = Open({.batch = 32, .mode = mode, .block_samples = 8, .window_runs = 4,
+                           .tail = TailPolicy::kPad});
+      for (std::uint32_t epoch = 0; epoch < 2; ++epoch) PullEpoch(*session, epoch);
+      EXPECT_EQ(ExpectRightBytes(), 13U);
+      ASSERT_EQ(sink_->batches().front().sample_ids.size(), 32U);
+      session->Close();
+    }
+  }
+}
+
+// Chunks damaged in RAM are brought anew while parts of units are kept.
+TEST_F(PackedStreamTest, DamagedChunksBesidePartsAreReplaced) {
+  Start(Movie(256, 64, 96), {.workers = 1, .decoded_bytes = 6 * kLargeUnitBytes});
+  auto session = Open({.batch = 16, .mode = OrderMode::kBlock, .block_samples = 8,
+                       .window_runs = 4});
+  PullEpoch(*session, 0);
+  for (std::uint64_t number = 0; number < 32; number += 3) {
+    const catalog::PackChunk chunk = serve_->dataset().catalog()->packs()->chunk(number);
+    const tier::ExtentRef extent = serve_->cache().FindOn(serve_->dataset().key(chunk.extent),
+                                                          tier::TierKind::kRam);
+    ASSERT_TRUE(extent);
+    extent->block.bytes()[chunk.image_offset + chunk.entry.head_bytes + 40] ^= std::byte{4};
+  }
+  PullEpoch(*session, 1);
+  EXPECT_EQ(ExpectRightBytes(), 256U);
+  EXPECT_GT(serve_->cache().stats(tier::TierKind::kRam).bad_extents, 0U);
+  EXPECT_GT(KeptParts(serve_->decoded()), 0U);
   session->Close();
 }
 

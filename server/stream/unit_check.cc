@@ -21,9 +21,8 @@ void UnitCheck::Add(const compress::PackContext& pack, const compress::ChunkReco
     is_whole_ = true;
     return;
   }
-  Chunk chunk{.identity = pack.identity, .offset = offset, .first_sample = head.first_sample,
-              .part_offset = head.part_offset, .field = head.field, .tile = head.tile,
-              .lengths = {}, .checksums = {}};
+  Chunk chunk = ChunkOf(pack, head);
+  chunk.offset = offset;
   const bool is_variable = pack.schema.fields[head.field].variable();
   if (!is_variable) chunk.lengths.push_back(head.raw_bytes / head.sample_count);
   for (std::uint32_t i = 0; i < head.sample_count; ++i) {
@@ -31,6 +30,35 @@ void UnitCheck::Add(const compress::PackContext& pack, const compress::ChunkReco
     chunk.checksums.push_back(head.ChecksumOf(i));
   }
   chunks_.push_back(std::move(chunk));
+}
+
+void UnitCheck::AddHeld(const compress::PackContext& pack, const compress::ChunkRecord& record,
+                        std::span<const std::uint32_t> places) {
+  const compress::ChunkHead& head = record.head;
+  const std::uint64_t sample_bytes = head.raw_bytes / head.sample_count;
+  if (sample_bytes < kSampleBytesMin) {
+    is_whole_ = true;
+    return;
+  }
+  // A chunk for each run of samples.
+  for (std::uint32_t i = 0; i < places.size(); ++i) {
+    if (places[i] == fetch::DecodedUnit::kNotHeld) continue;
+    if (i == 0 || places[i - 1] == fetch::DecodedUnit::kNotHeld) {
+      Chunk chunk = ChunkOf(pack, head);
+      chunk.first_sample += i;
+      chunk.offset = places[i] * sample_bytes;
+      chunk.lengths.push_back(sample_bytes);
+      chunks_.push_back(std::move(chunk));
+    }
+    chunks_.back().checksums.push_back(head.ChecksumOf(i));
+  }
+}
+
+UnitCheck::Chunk UnitCheck::ChunkOf(const compress::PackContext& pack,
+                                    const compress::ChunkHead& head) {
+  return {.identity = pack.identity, .offset = 0, .first_sample = head.first_sample,
+          .part_offset = head.part_offset, .field = head.field, .tile = head.tile, .lengths = {},
+          .checksums = {}};
 }
 
 bool UnitCheck::Matches(const Chunk& chunk, std::span<const std::byte> bytes) {

@@ -17,6 +17,10 @@ class UnitCheck {
   // A chunk that was decoded to the unit's bytes from `offset` on, sample after sample.
   void Add(const compress::PackContext& pack, const compress::ChunkRecord& record,
            std::uint64_t offset);
+  // The same where the unit holds a part of the chunk's samples: as DecodedUnit::places says, the
+  // first of them at its beginning.
+  void AddHeld(const compress::PackContext& pack, const compress::ChunkRecord& record,
+               std::span<const std::uint32_t> places);
   // A chunk of which this cannot be said, because others' elements lie between its own.
   void AddScattered() { is_whole_ = true; }
   // Takes the unit's bytes as they are now, where its samples are so small that their checksums
@@ -30,6 +34,7 @@ class UnitCheck {
     std::vector<std::uint64_t> lengths;  // one: of all
     std::vector<std::uint64_t> checksums;
   };
+  static Chunk ChunkOf(const compress::PackContext& pack, const compress::ChunkHead& head);
   static bool Matches(const Chunk& chunk, std::span<const std::byte> bytes);
 
   std::vector<Chunk> chunks_;
