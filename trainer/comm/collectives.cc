@@ -129,22 +129,15 @@ bool CollectiveQueue::Done(std::uint32_t id) const {
 }
 
 template <typename T>
-AllReduce<T>::AllReduce(Members members, const CollectiveTag& tag, std::span<T> values)
+ReduceScatter<T>::ReduceScatter(Members members, const CollectiveTag& tag, std::span<T> values)
     : members_(std::move(members)), tag_(tag), values_(values) {
-  const std::size_t own = ShareOf(members_.self).size();
+  const std::size_t own = ShareOf(values_, members_.self, members_.count()).size();
   arrived_ = std::make_unique_for_overwrite<T[]>(own * (members_.count() - 1));
 }
 
 template <typename T>
-std::span<T> AllReduce<T>::ShareOf(std::uint32_t member) const {
-  const std::size_t each = (values_.size() + members_.count() - 1) / members_.count();
-  const std::size_t begin = std::min(values_.size(), each * member);
-  return values_.subspan(begin, std::min(each, values_.size() - begin));
-}
-
-template <typename T>
-Status AllReduce<T>::Begin(Transport& transport) {
-  const std::size_t own = ShareOf(members_.self).size();
+Status ReduceScatter<T>::Begin(Transport& transport) {
+  const std::size_t own = ShareOf(values_, members_.self, members_.count()).size();
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     if (member == members_.self) continue;
@@ -154,7 +147,8 @@ Status AllReduce<T>::Begin(Transport& transport) {
                                           std::as_writable_bytes(part)));
     FOREBAY_ASSIGN(const Ticket send,
                    transport.BeginSend(members_.ranks[member], tag_.lane, TagOf(tag_, 0),
-                                       std::as_bytes(ShareOf(member))));
+                                       std::as_bytes(ShareOf(values_, member,
+                                                             members_.count()))));
     under_way_.push_back(receive);
     under_way_.push_back(send);
   }
@@ -162,8 +156,8 @@ Status AllReduce<T>::Begin(Transport& transport) {
 }
 
 template <typename T>
-void AllReduce<T>::SumShare() {
-  const std::span<T> own = ShareOf(members_.self);
+void ReduceScatter<T>::SumShare() {
+  const std::span<T> own = ShareOf(values_, members_.self, members_.count());
   std::vector<T*> leaves;
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
@@ -174,15 +168,30 @@ void AllReduce<T>::SumShare() {
 }
 
 template <typename T>
+Result<std::optional<Ticket>> ReduceScatter<T>::Advance(Transport& transport) {
+  FOREBAY_ASSIGN(std::optional<Ticket> undone, FirstUndone(under_way_, transport));
+  if (undone || summed_) return undone;
+  summed_ = true;
+  SumShare();
+  return undone;
+}
+
+template <typename T>
+AllReduce<T>::AllReduce(Members members, const CollectiveTag& tag, std::span<T> values)
+    : members_(members), tag_(tag), values_(values), sums_(std::move(members), tag, values) {}
+
+template <typename T>
 Status AllReduce<T>::BeginGather(Transport& transport) {
+  const std::span<T> own = ShareOf(values_, members_.self, members_.count());
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     if (member == members_.self) continue;
+    const std::span<T> theirs = ShareOf(values_, member, members_.count());
     FOREBAY_ASSIGN(const Ticket receive,
                    transport.BeginReceive(members_.ranks[member], tag_.second, TagOf(tag_, 1),
-                                          std::as_writable_bytes(ShareOf(member))));
+                                          std::as_writable_bytes(theirs)));
     FOREBAY_ASSIGN(const Ticket send,
                    transport.BeginSend(members_.ranks[member], tag_.second, TagOf(tag_, 1),
-                                       std::as_bytes(ShareOf(members_.self))));
+                                       std::as_bytes(own)));
     under_way_.push_back(receive);
     under_way_.push_back(send);
   }
@@ -191,14 +200,17 @@ Status AllReduce<T>::BeginGather(Transport& transport) {
 
 template <typename T>
 Result<std::optional<Ticket>> AllReduce<T>::Advance(Transport& transport) {
-  FOREBAY_ASSIGN(std::optional<Ticket> undone, FirstUndone(under_way_, transport));
-  if (undone || summed_) return undone;
-  summed_ = true;
-  SumShare();
-  FOREBAY_TRY(BeginGather(transport));
+  if (!summed_) {
+    FOREBAY_ASSIGN(const std::optional<Ticket> undone, sums_.Advance(transport));
+    if (undone) return undone;
+    summed_ = true;
+    FOREBAY_TRY(BeginGather(transport));
+  }
   return FirstUndone(under_way_, transport);
 }
 
+template class ReduceScatter<float>;
+template class ReduceScatter<double>;
 template class AllReduce<float>;
 template class AllReduce<double>;
 

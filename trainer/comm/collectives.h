@@ -2,6 +2,7 @@
 // and the same on every back end, and they are polled, so that a pipeline goes on meanwhile.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -82,27 +83,55 @@ struct CollectiveTag {
   Lane second = Lane::kReductionReturn;
 };
 
-// Sums `values` over the members, in a binary tree over their index (SumTree): every member gets
-// the same bits, whatever the timing. Each member sums one share of the elements, which arrive
-// directly from all others, and hands its sums to all: 2 (n - 1) / n of the bytes leave each
-// member, in two rounds of n - 1 messages.
+// The part of `values` that member `member` of `members` is in charge of: like the others' but for
+// the last ones, which may be smaller or empty.
 template <typename T>
-class AllReduce final : public PendingCollective {
+std::span<T> ShareOf(std::span<T> values, std::uint32_t member, std::uint32_t members) {
+  const std::size_t each = (values.size() + members - 1) / members;
+  const std::size_t begin = std::min(values.size(), each * member);
+  return values.subspan(begin, std::min(each, values.size() - begin));
+}
+
+// Sums `values` over the members, in a binary tree over their index (SumTree), so that the bits do
+// not depend on the timing. Each member sums its share, which arrives directly from all others:
+// (n - 1) / n of the bytes leave each member, in n - 1 messages. What is not in a member's share
+// stays as it was there.
+template <typename T>
+class ReduceScatter final : public PendingCollective {
  public:
-  AllReduce(Members members, const CollectiveTag& tag, std::span<T> values);
+  ReduceScatter(Members members, const CollectiveTag& tag, std::span<T> values);
   Status Begin(Transport& transport) override;
   Result<std::optional<Ticket>> Advance(Transport& transport) override;
-  bool all_begun() const override { return summed_; }
+  bool all_begun() const override { return true; }
 
  private:
-  std::span<T> ShareOf(std::uint32_t member) const;
   void SumShare();
-  Status BeginGather(Transport& transport);
 
   Members members_;
   CollectiveTag tag_;
   std::span<T> values_;
   std::unique_ptr<T[]> arrived_;  // the other members' parts of this one's share
+  std::vector<Ticket> under_way_;
+  bool summed_ = false;
+};
+
+// A ReduceScatter whose sums every member then hands to all: each gets all of them, in two rounds
+// of n - 1 messages.
+template <typename T>
+class AllReduce final : public PendingCollective {
+ public:
+  AllReduce(Members members, const CollectiveTag& tag, std::span<T> values);
+  Status Begin(Transport& transport) override { return sums_.Begin(transport); }
+  Result<std::optional<Ticket>> Advance(Transport& transport) override;
+  bool all_begun() const override { return summed_; }
+
+ private:
+  Status BeginGather(Transport& transport);
+
+  Members members_;
+  CollectiveTag tag_;
+  std::span<T> values_;
+  ReduceScatter<T> sums_;
   std::vector<Ticket> under_way_;
   bool summed_ = false;
 };

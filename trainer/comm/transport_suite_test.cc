@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -196,22 +197,61 @@ TEST(TransportSuite, RefusesPeersThatAreNone) {
   });
 }
 
+// Of each rank `length` values, and of all their sums.
+struct Addends {
+  Addends(const Transport& transport, std::size_t length) {
+    std::vector<std::vector<float>> all(transport.size(), std::vector<float>(length));
+    std::vector<float*> leaves;
+    for (std::uint32_t rank = 0; rank < transport.size(); ++rank) {
+      for (std::size_t at = 0; at < length; ++at) all[rank][at] = Uneven(rank, at);
+      leaves.push_back(all[rank].data());
+    }
+    own = all[transport.rank()];
+    SumTree<float>(leaves, length);
+    sums = all[0];
+  }
+  std::vector<float> own, sums;
+};
+
 TEST(TransportSuite, AllReduceSumsInATree) {
   ForEachRank([](Transport& transport) {
     for (const std::size_t length : {0U, 1U, 2U, 3U, 1000U, 100'001U}) {
-      std::vector<std::vector<float>> all(transport.size(), std::vector<float>(length));
-      std::vector<float*> leaves;
-      for (std::uint32_t rank = 0; rank < transport.size(); ++rank) {
-        for (std::size_t at = 0; at < length; ++at) all[rank][at] = Uneven(rank, at);
-        leaves.push_back(all[rank].data());
-      }
-      std::vector<float> values = all[transport.rank()];
-      SumTree<float>(leaves, length);
-      AllReduce<float> sum(AllMembers(transport), {.step = length}, values);
+      Addends addends(transport, length);
+      AllReduce<float> sum(AllMembers(transport), {.step = length}, addends.own);
       ASSERT_TRUE(Finish(sum, transport, kPatienceNs).has_value());
-      EXPECT_EQ(values, all[0]) << length;
+      EXPECT_EQ(addends.own, addends.sums) << length;
     }
   });
+}
+
+TEST(TransportSuite, ReduceScatterSumsTheShareOfEach) {
+  ForEachRank([](Transport& transport) {
+    for (const std::size_t length : {0U, 1U, 3U, 1000U, 100'001U}) {
+      Addends addends(transport, length);
+      ReduceScatter<float> sum(AllMembers(transport), {.step = length}, addends.own);
+      std::vector<float> expected = addends.own;
+      const auto share = [&](std::vector<float>& values) {
+        return ShareOf(std::span<float>(values), transport.rank(), transport.size());
+      };
+      std::ranges::copy(share(addends.sums), share(expected).begin());
+      ASSERT_TRUE(Finish(sum, transport, kPatienceNs).has_value());
+      EXPECT_EQ(addends.own, expected) << length;
+    }
+  });
+}
+
+TEST(TransportSuite, SharesCoverEveryValueOnce) {
+  std::vector<float> values(10);
+  const std::span<float> all(values);
+  for (std::uint32_t members = 1; members <= 12; ++members) {
+    std::size_t covered = 0;
+    for (std::uint32_t member = 0; member < members; ++member) {
+      const std::span<float> share = ShareOf(all, member, members);
+      EXPECT_EQ(share.data(), values.data() + covered);
+      covered += share.size();
+    }
+    EXPECT_EQ(covered, values.size()) << members;
+  }
 }
 
 TEST(TransportSuite, AllReduceSumsDoubles) {
