@@ -91,12 +91,15 @@ std::uint64_t DaemonProcess::StatusKib(const std::string& key) const {
   return 0;
 }
 
-std::uint64_t DaemonProcess::CpuNs() const {
-  std::uint64_t total = 0;
+DaemonProcess::CpuUse DaemonProcess::TotalCpuUse() const {
+  CpuUse total;
   const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
   for (const auto& entry : std::filesystem::directory_iterator(tasks)) {
-    const std::string text = ReadText(entry.path().string() + "/schedstat");
-    if (!text.empty()) total += std::stoull(text);
+    std::istringstream text(ReadText(entry.path().string() + "/schedstat"));
+    std::uint64_t run_ns = 0, waited_ns = 0, turns = 0;
+    if (!(text >> run_ns >> waited_ns >> turns)) continue;  // a thread that ended meanwhile
+    total.run_ns += run_ns;
+    total.turns += turns;
   }
   return total;
 }

@@ -46,8 +46,12 @@ class DaemonProcess {
 
   // A line of /proc/PID/status, in KiB ("VmHWM").
   std::uint64_t StatusKib(const std::string& key) const;
-  // Processor time of all its threads so far.
-  std::uint64_t CpuNs() const;
+  // Of all its threads so far: time on a core, and how often they were given one.
+  struct CpuUse {
+    std::uint64_t run_ns = 0;
+    std::uint64_t turns = 0;
+  };
+  CpuUse TotalCpuUse() const;
   std::uint64_t OpenFdCount() const;
 
  private:
