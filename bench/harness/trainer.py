@@ -3,7 +3,8 @@
 import pathlib
 import statistics
 
-from harness import processes, rows, trainer_accuracy, trainer_comm, trainer_memory
+from harness import (processes, rows, trainer_accuracy, trainer_comm, trainer_feed,
+                     trainer_memory)
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -41,7 +42,7 @@ GOALS = {
     },
     "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
     "kills": {"trainer.c11.kills_survived": ("cycles", Goal(50))},
-    "accuracy": trainer_accuracy.GOALS,
+    "feed": trainer_feed.GOALS,
 }
 
 
@@ -63,9 +64,10 @@ class Trainer:
     def rows(self):
         methods = {"digest": self.digest, "skips": self.skips, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages,
-                   "checker": self.checker, "kills": self.kills, "accuracy": self.accuracy}
+                   "checker": self.checker, "kills": self.kills, "feed": self.feed}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
-        return {**own, **trainer_comm.rows(self), **self.memory.rows()}
+        accuracy = trainer_accuracy.Accuracy(self.sheet, self.binaries, THREADS)
+        return {**own, **trainer_comm.rows(self), **self.memory.rows(), **accuracy.rows()}
 
     def run(self, only=""):
         rows.run_rows(self.rows(), self.sheet, only)
@@ -165,5 +167,5 @@ class Trainer:
                  note=f"SIGKILL of any rank at a random step, resumed on another layout; digest "
                  f"{report['digest']} as undisturbed, nothing left; seed {report['seed']}")
 
-    def accuracy(self):
-        trainer_accuracy.Accuracy(self.sheet, self.binaries, THREADS).run()
+    def feed(self):
+        trainer_feed.FeedRow(self.sheet, self.binaries, THREADS, self.rounds).run()

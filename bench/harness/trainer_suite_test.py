@@ -1,10 +1,13 @@
 """The trainer suite over made-up reports: its figures, and how they are judged."""
 
+import json
+import pathlib
+import tempfile
 import unittest
 from unittest import mock
 
 from harness import (figures, processes, trainer, trainer_accuracy, trainer_comm,
-                     trainer_memory)
+                     trainer_feed, trainer_memory)
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000, peaks=((10, 10), (4, 4))):
@@ -149,9 +152,38 @@ class AccuracyTest(unittest.TestCase):
         other = self.judge(0.86, ("12", "13"))["trainer.c13.digests.vit"]
         self.assertIs(other.met, False)
 
-    def test_every_model_has_its_figures(self):
-        self.assertEqual({name.rsplit(".", 1)[1] for name in trainer_accuracy.GOALS},
-                         set(trainer_accuracy.MODELS))
+    def test_every_model_has_a_row(self):
+        rows = trainer_accuracy.Accuracy(figures.Sheet(echo=lambda _line: None), None, {}).rows()
+        self.assertEqual(set(rows), {f"accuracy_{name}" for name in trainer_accuracy.MODELS})
+        for row, (_, goals) in rows.items():
+            self.assertEqual({name.rsplit(".", 1)[1] for name in goals}, {row.split("_")[1]})
+
+
+class FeedTest(unittest.TestCase):
+    def judge(self, *rounds):
+        sheet = figures.Sheet(echo=lambda _line: None)
+        trainer_feed.FeedRow(sheet, None, {}, len(rounds)).judge(rounds)
+        return {figure.id: figure for figure in sheet.figures}
+
+    def test_the_feed_is_judged_by_its_steps(self):
+        step = {"event": "step", "step_ns": 10_000_000, "wait_data_ns": 3000, "feed_ns": 1000}
+        waits = {**step, "wait_data_ns": 900_000}
+        sheet = self.judge([step, step, step, waits])
+        self.assertAlmostEqual(sheet["trainer.c12.feed_overhead"].value, 4)
+        self.assertTrue(sheet["trainer.c12.feed_overhead"].met)
+        self.assertAlmostEqual(sheet["trainer.c12.wait_data"].value, 100 * 909_000 / 40_000_000)
+        self.assertIs(sheet["trainer.c12.wait_data"].met, False)
+
+    def test_the_first_steps_of_a_feed_do_not_count(self):
+        with tempfile.TemporaryDirectory() as name:
+            lines = [{"event": "layout"}] + [{"event": "step", "step_ns": at} for at in range(7)]
+            path = pathlib.Path(name) / "rank-00000.jsonl"
+            path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+            self.assertEqual([step["step_ns"] for step in trainer_feed.read_steps(path.parent)],
+                             [4, 5, 6])
+            path.write_text("\n".join(map(json.dumps, lines[:4])), encoding="utf-8")
+            with self.assertRaises(processes.RunFailed):
+                trainer_feed.read_steps(path.parent)
 
 
 class MemoryTest(unittest.TestCase):
