@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -27,8 +29,8 @@ Result<torch::ScalarType> ToScalarType(Dtype dtype) {
   }
 }
 
-// A tensor over the feed's own memory: valid while the batch is held, and never written to.
-Result<torch::Tensor> Borrow(const FeedTensor& view) {
+// A tensor over the feed's own memory, which it holds; never written to.
+Result<torch::Tensor> Over(const FeedTensor& view, const std::shared_ptr<const void>& hold) {
   FOREBAY_ASSIGN(const torch::ScalarType type, ToScalarType(view.dtype));
   Shape shape;
   std::uint64_t bytes = DtypeBytes(view.dtype);
@@ -40,11 +42,19 @@ Result<torch::Tensor> Borrow(const FeedTensor& view) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("a tensor of {} bytes came with {}", bytes, view.bytes));
   }
-  torch::Tensor dense = torch::from_blob(const_cast<std::byte*>(view.data), shape, type);
+  const auto lets_go = [hold](void*) {};
+  void* const data = const_cast<std::byte*>(view.data);
+  torch::Tensor dense = torch::from_blob(data, shape, lets_go, type);
   if (view.sample_stride == 0) return dense;
   std::vector<std::int64_t> strides(dense.strides().begin(), dense.strides().end());
   strides.front() = static_cast<std::int64_t>(view.sample_stride / DtypeBytes(view.dtype));
-  return torch::from_blob(const_cast<std::byte*>(view.data), shape, strides, type);
+  return torch::from_blob(data, shape, strides, lets_go, type);
+}
+
+// Of single precision, one sample behind the other, where a processor can read them.
+bool IsDenseFloats(const FeedTensor& view) {
+  return view.dtype == Dtype::kF32 && view.sample_stride == 0 &&
+         reinterpret_cast<std::uintptr_t>(view.data) % alignof(float) == 0;
 }
 
 Shape ShapeOf(const Shape& sample, std::uint32_t samples) {
@@ -62,6 +72,12 @@ Status CheckCount(const ModelTask& task, const char* what, const torch::Tensor& 
                fmt::format("{} samples came with {} elements of {}; {} takes {}: {{{}}}",
                            wanted.front(), tensor.numel(), what, task.model.name, elements,
                            fmt::join(wanted, ", ")));
+}
+
+bool IsStandardised(const ModelTask& task) {
+  const auto is = [](double number) { return [number](double x) { return x == number; }; };
+  return !std::ranges::all_of(task.input_mean, is(0)) ||
+         !std::ranges::all_of(task.input_stddev, is(1));
 }
 
 // (x / scale - mean) / stddev, in place.
@@ -83,10 +99,13 @@ torch::Tensor Standardised(const ModelTask& task, torch::Tensor x, double scale)
 }  // namespace
 
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
-                              std::uint32_t samples) {
-  FOREBAY_ASSIGN(torch::Tensor raw, Borrow(view));
+                              std::uint32_t samples, const std::shared_ptr<const void>& hold) {
+  FOREBAY_ASSIGN(torch::Tensor raw, Over(view, hold));
   Shape shape = ShapeOf(task.input_shape, samples);
   FOREBAY_TRY(CheckCount(task, "input", raw, shape));
+  if (hold && !task.channels_last && !IsStandardised(task) && IsDenseFloats(view)) {
+    return raw.view(shape);
+  }
   if (task.channels_last) {
     std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
     raw = raw.view(shape).movedim(-1, 1);
@@ -100,10 +119,11 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
 }
 
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
-                               std::uint32_t samples) {
-  FOREBAY_ASSIGN(const torch::Tensor raw, Borrow(view));
+                               std::uint32_t samples, const std::shared_ptr<const void>& hold) {
+  FOREBAY_ASSIGN(const torch::Tensor raw, Over(view, hold));
   const Shape shape = ShapeOf(task.target_shape, samples);
   FOREBAY_TRY(CheckCount(task, "target", raw, shape));
+  if (hold && !task.target_shape.empty() && IsDenseFloats(view)) return raw.view(shape);
   const auto type = task.target_shape.empty() ? torch::kInt64 : torch::kFloat32;
   return raw.to(type, /*non_blocking=*/false, /*copy=*/true).view(shape);
 }

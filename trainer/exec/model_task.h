@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -23,14 +24,16 @@ struct ModelTask {
   std::vector<double> input_stddev = {1};
 };
 
-// {samples, ...} of single precision. Copies, so that the feed's memory can go back at once.
-// kFailedPrecondition for another number of elements than the model takes, kDataLoss where shape
-// and bytes disagree, kUnimplemented for types that are not trained on. May throw.
+// {samples, ...} of single precision. With a `hold`, what is so already, dense and not to be
+// standardised stays where it is: the tensor lies in read-only memory and keeps `hold` until the
+// last one over it is gone. All else is copied. kFailedPrecondition for another number of elements
+// than the model takes, kDataLoss where shape and bytes disagree, kUnimplemented for types that are
+// not trained on. May throw.
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
-                              std::uint32_t samples);
+                              std::uint32_t samples, const std::shared_ptr<const void>& hold);
 // The same for targets: {samples} of int64, or {samples, ...} of single precision.
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
-                               std::uint32_t samples);
+                               std::uint32_t samples, const std::shared_ptr<const void>& hold);
 
 // A micro-batch of zeros, for measurements.
 torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples);

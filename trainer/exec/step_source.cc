@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <utility>
 
 namespace forebay::train {
@@ -57,8 +58,9 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
                                     std::uint32_t rank,
                                     const std::vector<std::uint32_t>& counts,
-                                    FeedBatch& batch) {
+                                    FeedBatch& batch, bool borrows) {
   StepSource source;
+  const std::shared_ptr<const void> hold = borrows ? batch.hold : nullptr;
   source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
   const auto of_replica = static_cast<std::uint32_t>(counts.size()) / layout.replicas;
   source.first_ = layout.ReplicaOf(rank) * of_replica;
@@ -76,17 +78,35 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
   if (stage == 0) {
     source.inputs_ = ZeroInput(task, 0);
     if (samples > 0) {
-      FOREBAY_ASSIGN(source.inputs_, ToInput(task, batch.input, samples));
+      FOREBAY_ASSIGN(source.inputs_, ToInput(task, batch.input, samples, hold));
     }
   }
   if (stage + 1 == layout.stages) {
     source.targets_ = ZeroTarget(task, 0);
     if (samples > 0) {
-      FOREBAY_ASSIGN(source.targets_, ToTarget(task, batch.target, samples));
+      FOREBAY_ASSIGN(source.targets_, ToTarget(task, batch.target, samples, hold));
     }
   }
   batch.hold.reset();
+  source.versions_ = source.Versions();
   return source;
+}
+
+std::array<std::uint32_t, 2> StepSource::Versions() const {
+  const auto of = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? static_cast<std::uint32_t>(tensor._version()) : 0;
+  };
+  return {of(inputs_), of(targets_)};
+}
+
+Status StepSource::CheckUnwritten() const {
+  const std::array<std::uint32_t, 2> now = Versions();
+  if (now == versions_) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("the {} modified the {} of a step in place, which may lie in memory of "
+                           "the daemon, or be needed again: let it work on a copy (clone())",
+                           now[0] != versions_[0] ? "model's first part" : "loss",
+                           now[0] != versions_[0] ? "input" : "target"));
 }
 
 Result<torch::Tensor> StepSource::Piece(const torch::Tensor& whole,

@@ -26,18 +26,23 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 
 class StepSource final : public MicroBatchSource {
  public:
-  // Converts what `batch` has and gives its memory back. `counts` are of all micro-batches of the
-  // step. kDataLoss where the batch has another number of samples than they say. May throw.
+  // Makes tensors of what `batch` has and lets go of its memory, but for what they borrow where
+  // they may: that goes back with them. `counts` are of all micro-batches of the step. kDataLoss
+  // where the batch has another number of samples than they say. May throw.
   static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
                                  std::uint32_t rank, const std::vector<std::uint32_t>& counts,
-                                 FeedBatch& batch);
+                                 FeedBatch& batch, bool borrows);
 
   Result<torch::Tensor> Input(std::uint32_t micro_batch) override;
   Result<torch::Tensor> Target(std::uint32_t micro_batch) override;
   std::array<std::uint64_t, 3> Place() const override { return place_; }
 
+  // After the step: kFailedPrecondition where the model or the loss has written to them.
+  Status CheckUnwritten() const;
+
  private:
   StepSource() = default;
+  std::array<std::uint32_t, 2> Versions() const;  // how often each was written to
   Result<torch::Tensor> Piece(const torch::Tensor& whole, std::uint32_t micro_batch) const;
 
   std::uint32_t first_ = 0;            // micro-batch of this replica
@@ -45,6 +50,7 @@ class StepSource final : public MicroBatchSource {
   std::array<std::uint64_t, 3> place_ = {};
   torch::Tensor inputs_;
   torch::Tensor targets_;
+  std::array<std::uint32_t, 2> versions_ = {};
 };
 
 }  // namespace forebay::train

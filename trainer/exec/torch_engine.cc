@@ -144,6 +144,10 @@ class TorchEngine final : public Engine {
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
+  // Whether a step has shown that nothing writes to its tensors, so that those of the next may lie
+  // in the feed's read-only memory.
+  bool trains_borrowed_ = false;
+  bool evaluates_borrowed_ = false;
   StepAccount last_step_;
 };
 
@@ -257,6 +261,8 @@ Status TorchEngine::Switch(const Layout& layout) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("layout {} is not in this run's plan", ToString(layout)));
   }
+  // Another part may come first, or last, on this rank.
+  trains_borrowed_ = evaluates_borrowed_ = false;
   return Guarded("switch of layouts", [&] { return trainer_->Switch(*found); });
 }
 
@@ -266,9 +272,12 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
                  TrainingCounts(layout(), plan_.micro_batches, plan_.micro_batch,
                                 batch.sample_count));
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
+                                  trains_borrowed_));
   const std::uint64_t fed_ns = NowNs();
   FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
+  FOREBAY_TRY(source.CheckUnwritten());
+  trains_borrowed_ = true;
   last_step_ = trainer_->last_account();
   last_step_.at(TimeClass::kFeed) = fed_ns - began_ns;
   last_step_.step_ns += fed_ns - began_ns;
@@ -286,8 +295,11 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   if (samples == 0) return BatchOutcome{};
   const std::vector<std::uint32_t> counts = EvaluationCounts(layout(), samples);
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
+                                  evaluates_borrowed_));
   FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(counts, source));
+  FOREBAY_TRY(source.CheckUnwritten());
+  evaluates_borrowed_ = true;
   return BatchOutcome{.loss_sum = outcome.loss_sum,
                       .correct = outcome.score.correct,
                       .samples = outcome.score.samples};

@@ -42,7 +42,7 @@ TEST(ModelTask, ChannelsThatComeLastGoFirstAndAreStandardisedEach) {
   const auto task = TaskOf(config, {.input_shape = {5, 6, 3}});
   std::vector<std::uint8_t> bytes(2 * 5 * 6 * 3);
   std::iota(bytes.begin(), bytes.end(), std::uint8_t{0});
-  const auto input = ToInput(*task, ViewOf(bytes, Dtype::kU8, {2, 5, 6, 3}), 2);
+  const auto input = ToInput(*task, ViewOf(bytes, Dtype::kU8, {2, 5, 6, 3}), 2, nullptr);
   ASSERT_TRUE(input.has_value()) << input.error().ToString();
   EXPECT_EQ(input->sizes(), (std::vector<std::int64_t>{2, 3, 5, 6}));
   EXPECT_TRUE(input->is_contiguous());
@@ -64,7 +64,7 @@ TEST(ModelTask, TargetsFollowTheLoss) {
   const auto volumes = TaskOf(config, {.input_shape = {8, 8, 8}});
   EXPECT_EQ(volumes->target_shape, (std::vector<std::int64_t>{8, 8, 8}));
   const std::vector<std::uint8_t> classes(512, 2);
-  const auto target = ToTarget(*volumes, ViewOf(classes, Dtype::kU8, {1, 8, 8, 8}), 1);
+  const auto target = ToTarget(*volumes, ViewOf(classes, Dtype::kU8, {1, 8, 8, 8}), 1, nullptr);
   ASSERT_TRUE(target.has_value()) << target.error().ToString();
   EXPECT_EQ(target->sum().item<float>(), 1024);
 }
