@@ -70,12 +70,12 @@ std::vector<Preset> Presets() {
           {"unet3d",
            1,
            {.name = "unet3d",
-            .shape = {1, 32, 32, 32},
+            .shape = {1, 24, 24, 24},
             .settings = {{"width", 8}, {"width_max", 64}, {"levels", 3}}}},
           {"cosmoflow",
            1,
            {.name = "cosmoflow",
-            .shape = {4, 64, 64, 64},
+            .shape = {4, 48, 48, 48},
             .settings = {{"width", 8}, {"convolutions", 5}}}}};
 }
 

@@ -30,18 +30,26 @@ struct ChainShape {
 Result<BenchTask> MakeBenchTask(const std::string& name, std::uint32_t samples,
                                 const ChainShape& chain, double dropout);
 
+// A step's micro-batches, made beforehand; each time they are asked for they are copied, as they
+// would come from a feed.
 class BenchSource final : public MicroBatchSource {
  public:
-  explicit BenchSource(const BenchTask& task) : task_(task) {}
+  BenchSource(const BenchTask& task, std::uint32_t micro_batches) {
+    for (std::uint32_t at = 0; at < micro_batches; ++at) {
+      inputs_.push_back(task.input(at, task.samples));
+      targets_.push_back(task.target(at, task.samples));
+    }
+  }
   Result<torch::Tensor> Input(std::uint32_t micro_batch) override {
-    return task_.input(micro_batch, task_.samples);
+    return inputs_.at(micro_batch).clone();
   }
   Result<torch::Tensor> Target(std::uint32_t micro_batch) override {
-    return task_.target(micro_batch, task_.samples);
+    return targets_.at(micro_batch).clone();
   }
 
  private:
-  const BenchTask& task_;
+  std::vector<torch::Tensor> inputs_;
+  std::vector<torch::Tensor> targets_;
 };
 
 std::uint64_t NowNs();

@@ -1,9 +1,11 @@
 // forebay_memory_bench: one process trains one model several times over, with what is saved for
 // backward kept, swapped to the host, computed again, or a mixture that the planner chooses, and a
 // byte budget for all but the first. Steps are interleaved. Prints one line of JSON: by way, step
-// times and peak bytes as predicted and as measured, and digests of gradients and weights.
+// times and peak bytes as predicted and as measured, and digests of gradients and weights; and the
+// ways that no plan fits the budget.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,9 +41,7 @@ constexpr int kCountedSteps = 2;  // before those that are timed
 // One way to treat what is saved, and what came of it.
 struct Way {
   std::string name;
-  std::unique_ptr<HybridTrainer> trainer;
-  StepPlan plan;
-  Simulation predicted;
+  std::unique_ptr<HybridTrainer> trainer = {};
   std::string reason = {};
   std::uint64_t peak_bytes = 0;
   std::uint64_t gradients = 0;
@@ -49,6 +49,7 @@ struct Way {
   RankTimes spent = {};
 };
 
+// Saved values, what is on the way, and scratch of operators, at the step's fullest moment.
 std::uint64_t ActivationBytes(const StepPlan& plan, const Simulation& simulation) {
   return simulation.PeakBytes() - plan.programs[0].resident_bytes;
 }
@@ -60,11 +61,17 @@ class MemoryBench {
 
   Result<nlohmann::json> Run() {
     FOREBAY_ASSIGN(task_, MakeBenchTask(settings_.task, settings_.samples, {}, settings_.dropout));
+    source_ = std::make_unique<BenchSource>(task_, settings_.micro_batches);
     FOREBAY_ASSIGN(measure_, MeasureModel(task_.model, task_.input(0, task_.samples),
                                           task_.target(0, task_.samples), NowNs));
     swap_.link_bytes_per_ns = settings_.link_gb_s;
     FOREBAY_ASSIGN(costs_, MeasureCosts({.swap = swap_, .now_ns = NowNs}, communicator_));
-    for (const std::string& name : settings_.ways) FOREBAY_TRY(AddWay(name));
+    for (const std::string& name : settings_.ways) {
+      const Status added = AddWay(name);
+      if (added.has_value()) continue;
+      if (added.error().code() != ErrorCode::kResourceExhausted) return added.error();
+      unfit_[name] = added.error().ToString();
+    }
     FOREBAY_TRY(CountSteps());
     FOREBAY_TRY(TimeSteps());
     return Report();
@@ -75,8 +82,6 @@ class MemoryBench {
     FOREBAY_ASSIGN(const Simulation kept, SimulatePlan(plan, costs_));
     const auto allowed = static_cast<double>(ActivationBytes(plan, kept)) * settings_.budget;
     budget_bytes_ = static_cast<std::uint64_t>(allowed);
-    way.plan = plan;
-    way.predicted = kept;
     if (name == "keep") return KeepAll(plan, {});
     const MemoryRequest request{.plan = plan,
                                 .costs = costs_,
@@ -85,12 +90,9 @@ class MemoryBench {
                                 .may_recompute = name != "swap",
                                 .least_swap_bytes = swap_.least_bytes,
                                 .most_trials = settings_.trials};
-    Result<MemoryChoice> choice = PlanMemory(request);
-    if (!choice.has_value()) return choice.error().WithContext(name);
-    way.plan = std::move(choice->plan);
-    way.predicted = std::move(choice->simulation);
-    way.reason = std::move(choice->reason);
-    return std::move(choice->keeping);
+    FOREBAY_ASSIGN(MemoryChoice choice, PlanMemory(request));
+    way.reason = std::move(choice.reason);
+    return std::move(choice.keeping);
   }
 
   Status AddWay(const std::string& name) {
@@ -99,6 +101,7 @@ class MemoryBench {
     HybridOptions options;
     options.micro_batches = settings_.micro_batches;
     options.stage.swap = swap_;
+    options.costs = costs_;
     options.keeping = [this, name, into = way.get()](const StepPlan& plan) {
       return Choose(name, plan, *into);
     };
@@ -111,10 +114,9 @@ class MemoryBench {
   }
 
   Status Step(Way& way) {
-    BenchSource source(task_);
     const std::vector<std::uint32_t> samples(settings_.micro_batches, task_.samples);
     const std::uint64_t began_ns = NowNs();
-    FOREBAY_TRY(way.trainer->TrainStep(1e-3, samples, source));
+    FOREBAY_TRY(way.trainer->TrainStep(1e-3, samples, *source_));
     way.step_s.push_back(static_cast<double>(NowNs() - began_ns) * 1e-9);
     way.spent = way.trainer->last_report().times;
     return {};
@@ -152,12 +154,14 @@ class MemoryBench {
     nlohmann::json ways = nlohmann::json::object();
     for (const std::unique_ptr<Way>& way : ways_) {
       FOREBAY_ASSIGN(const std::uint64_t digest, way->trainer->Digest());
-      const std::string text = ToText(way->plan);
+      const StepPlan& plan = way->trainer->plan();
+      const Simulation& predicted = way->trainer->predicted();
+      const std::string text = ToText(plan);
       ways[way->name] = {
           {"step_s", way->step_s},
-          {"predicted_s", static_cast<double>(way->predicted.step_ns) * 1e-9},
+          {"predicted_s", static_cast<double>(predicted.step_ns) * 1e-9},
           {"peak_bytes", way->peak_bytes},
-          {"predicted_peak_bytes", ActivationBytes(way->plan, way->predicted)},
+          {"predicted_peak_bytes", ActivationBytes(plan, predicted)},
           {"gradients", fmt::format("{:016x}", way->gradients)},
           {"digest", fmt::format("{:016x}", digest)},
           {"plan", fmt::format("{:016x}", Checksum(std::as_bytes(std::span(text))))},
@@ -173,17 +177,20 @@ class MemoryBench {
                           {"micro_batches", settings_.micro_batches},
                           {"budget_bytes", budget_bytes_},
                           {"swap_gb_s", costs_.swap.bytes_per_ns},
+                          {"unfit", unfit_},
                           {"ways", ways}};
   }
 
   Settings settings_;
   Communicator communicator_;
   BenchTask task_;
+  std::unique_ptr<BenchSource> source_;
   ModelMeasure measure_;
   SwapOptions swap_;
   SimulationCosts costs_;
   std::uint64_t budget_bytes_ = 0;  // beside what is resident
   std::vector<std::unique_ptr<Way>> ways_;
+  std::map<std::string, std::string> unfit_;  // ways that no plan fits the budget, and why
 };
 
 int Main(int argc, char** argv) {

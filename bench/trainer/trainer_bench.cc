@@ -3,7 +3,6 @@
 // simulator said of times and bytes before, from a profile of single parts and of the links.
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "trainer/comm/link_probe.h"
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/exec/measure_costs.h"
+#include "trainer/exec/share_measure.h"
 #include "trainer/exec/tensor_bytes.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/schedule/split_search.h"
@@ -34,8 +34,9 @@ struct Settings {
   ChainShape chain;
   std::uint32_t steps = 8;
   std::uint32_t warm = 2;  // further steps, before those that are timed; bytes are counted in them
+  std::uint32_t profiles = 1;  // before the steps; further ones between shares of them, and after
   bool fast = false;       // gradients are summed left to right
-  bool traces = false;
+  std::string trace;       // file of the last step's trace; empty: none
 };
 
 // Half of a round trip of `bytes` between ranks 0 and 1, the median of many; 0 for one rank.
@@ -63,25 +64,6 @@ Result<std::uint64_t> MessageNs(Communicator& communicator, std::size_t bytes) {
   return times.empty() ? 0 : times[times.size() / 2];
 }
 
-// Time and number of the instructions of each kind.
-struct OpTime {
-  std::uint64_t ns = 0;
-  std::uint64_t count = 0;
-};
-
-std::map<std::string, OpTime> ByOp(const StepPlan& plan, std::uint32_t rank,
-                                   const std::vector<PlanSpan>& spans) {
-  std::map<std::string, OpTime> times;
-  for (const PlanSpan& span : spans) {
-    if (span.rank != rank) continue;
-    const Instruction& instruction = plan.programs[rank].instructions[span.instruction];
-    OpTime& time = times[std::string(OpName(instruction.op))];
-    time.ns += span.end_ns - span.begin_ns;
-    ++time.count;
-  }
-  return times;
-}
-
 class LayoutBench {
  public:
   LayoutBench(const Settings& settings, Communicator& communicator)
@@ -89,19 +71,10 @@ class LayoutBench {
 
   Result<nlohmann::json> Run() {
     FOREBAY_ASSIGN(task_, MakeBenchTask(settings_.task, settings_.samples, settings_.chain, 0));
-    FOREBAY_TRY(communicator_.Barrier());
-    FOREBAY_ASSIGN(measure_, MeasureModel(task_.model, task_.input(0, task_.samples),
-                                          task_.target(0, task_.samples), NowNs));
-    HybridOptions options;
-    options.micro_batches = settings_.micro_batches;
-    options.traces = settings_.traces;
-    if (settings_.fast) options.stage.sum_order = SumOrder::kLeftToRight;
-    FOREBAY_ASSIGN(const LinkProbe probe, ProbeBuckets());
-    if (probe.bucket_bytes > 0) options.bucket_bytes = probe.bucket_bytes;
-    bucket_bytes_ = options.bucket_bytes;
-    FOREBAY_ASSIGN(costs_, MeasureCosts({.bucket_bytes = bucket_bytes_, .now_ns = NowNs},
-                                        communicator_));
-    options.costs = costs_;
+    source_ = std::make_unique<BenchSource>(task_, settings_.micro_batches);
+    FOREBAY_ASSIGN(measure_, Measure());
+    FOREBAY_ASSIGN(links_, ProbeBuckets());
+    FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
     FOREBAY_ASSIGN(const Schedule schedule, ParseSchedule(settings_.schedule));
     HybridLayout layout;
     layout.layout = {.replicas = settings_.replicas, .stages = settings_.stages};
@@ -109,24 +82,73 @@ class LayoutBench {
     FOREBAY_ASSIGN(layout.split, Split());
     FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_, options,
                                                  layout));
-    FOREBAY_ASSIGN(predicted_, SimulatePlan(trainer_->plan(), costs_));
+    Foresee(trainer_->predicted());
     FOREBAY_TRY(CountSteps());
-    for (std::uint32_t step = 0; step < settings_.steps; ++step) FOREBAY_TRY(TimeStep());
+    const std::uint32_t shares = std::max(settings_.profiles, 2U) - 1;
+    std::uint32_t step = 0;
+    for (std::uint32_t share = 1; share <= shares; ++share) {
+      for (; step < settings_.steps * share / shares; ++step) FOREBAY_TRY(TimeStep());
+      if (share < settings_.profiles) FOREBAY_TRY(ForeseeAgain());
+    }
     return Report();
   }
 
  private:
+  Result<ModelMeasure> Measure() {
+    FOREBAY_TRY(communicator_.Barrier());
+    FOREBAY_ASSIGN(ModelMeasure measure,
+                   MeasureModel(task_.model, task_.input(0, task_.samples),
+                                task_.target(0, task_.samples), NowNs));
+    FOREBAY_TRY(ShareMeasure(measure, task_.model.parts.size(), communicator_));
+    return measure;
+  }
+
+  Result<SimulationCosts> Costs() {
+    return MeasureCosts({.links = links_, .bucket_bytes = bucket_bytes_, .now_ns = NowNs},
+                        communicator_);
+  }
+
+  void Foresee(const Simulation& simulation) {
+    predicted_s_.push_back(static_cast<double>(simulation.step_ns) * 1e-9);
+  }
+
+  // The same plan with times as they are now: where the machine's speed drifts, it drifts under
+  // the profiles as under the steps.
+  Status ForeseeAgain() {
+    FOREBAY_ASSIGN(const ModelMeasure measure, Measure());
+    FOREBAY_ASSIGN(const SimulationCosts costs, Costs());
+    StepPlan plan = trainer_->plan();
+    FOREBAY_ASSIGN(plan.stages, CutIntoStages(measure.graph, trainer_->layout().split));
+    FOREBAY_ASSIGN(const Simulation simulation, SimulatePlan(plan, costs));
+    Foresee(simulation);
+    return {};
+  }
+
+  Result<HybridOptions> MakeOptions() {
+    HybridOptions options;
+    options.micro_batches = settings_.micro_batches;
+    if (settings_.fast) options.stage.sum_order = SumOrder::kLeftToRight;
+    const std::uint64_t last = std::uint64_t{settings_.warm} + settings_.steps - 1;
+    options.trace = {.path = settings_.trace, .steps = {.first = last, .last = last}};
+    if (links_.bucket_bytes > 0) options.bucket_bytes = links_.bucket_bytes;
+    bucket_bytes_ = options.bucket_bytes;
+    FOREBAY_ASSIGN(costs_, Costs());
+    options.costs = costs_;
+    return options;
+  }
+
   // As forebay-train does at its start.
   Result<LinkProbe> ProbeBuckets() {
     ProbeRequest request{.stages = settings_.stages, .now_ns = NowNs};
     for (const ModuleProfile& module : measure_.graph.modules) {
-      request.gradient_bytes += module.parameter_bytes / settings_.stages;
+      if (settings_.replicas > 1) {
+        request.gradient_bytes += module.parameter_bytes / settings_.stages;
+      }
     }
     return ProbeLinks(communicator_, request);
   }
 
-  // Rank 0's holds, whose times are a little different from the others'.
-  Result<StageSplit> Split() {
+  Result<StageSplit> Split() const {
     StageSplit split{.begins = settings_.split};
     if (!split.begins.empty()) return split;
     split.begins.resize(settings_.stages);
@@ -138,15 +160,12 @@ class LayoutBench {
       return split;
     }
     FOREBAY_ASSIGN(const SplitChoice choice, FindSplit(measure_.graph, settings_.stages, {}));
-    split = choice.split;
-    FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(split.begins)), 0));
-    return split;
+    return choice.split;
   }
 
   Status Step() {
-    BenchSource source(task_);
     const std::vector<std::uint32_t> samples(settings_.micro_batches, task_.samples);
-    FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->TrainStep(1e-3, samples, source));
+    FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->TrainStep(1e-3, samples, *source_));
     if (outcome.loss_sum > 0) return {};
     return Error(ErrorCode::kInternal, "the loss is not positive");
   }
@@ -177,28 +196,15 @@ class LayoutBench {
 
   std::vector<double> PredictedPeaks() const {
     std::vector<double> peaks;
-    for (std::uint32_t rank = 0; rank < predicted_.ranks.size(); ++rank) {
-      peaks.push_back(static_cast<double>(predicted_.ranks[rank].peak_bytes -
+    const std::vector<RankTimes>& ranks = trainer_->predicted().ranks;
+    for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
+      peaks.push_back(static_cast<double>(ranks[rank].peak_bytes -
                                           trainer_->plan().programs[rank].resident_bytes));
     }
     return peaks;
   }
 
-  // Of every rank, on its own stream: where prediction and measurement part.
-  void PrintOps() const {
-    const StepPlan& plan = trainer_->plan();
-    const std::uint32_t rank = communicator_.rank();
-    auto foreseen = ByOp(plan, rank, predicted_.spans);
-    for (const auto& [op, time] : ByOp(plan, rank, trainer_->last_report().spans)) {
-      std::fprintf(stderr, "rank %u %-6s x%-3llu %9.3f ms, predicted %9.3f ms\n", rank, op.c_str(),
-                   static_cast<unsigned long long>(time.count),
-                   static_cast<double>(time.ns) * 1e-6,
-                   static_cast<double>(foreseen[op].ns) * 1e-6);
-    }
-  }
-
   Result<nlohmann::json> Report() {
-    if (settings_.traces) PrintOps();
     FOREBAY_ASSIGN(const std::uint64_t digest, trainer_->Digest());
     FOREBAY_ASSIGN(const std::uint64_t small_ns, MessageNs(communicator_, 64));
     FOREBAY_ASSIGN(const std::uint64_t medium_ns,
@@ -211,8 +217,8 @@ class LayoutBench {
         {"bucket_bytes", bucket_bytes_},
         {"split", trainer_->layout().split.begins},
         {"step_s", step_s_},
-        {"predicted_s", static_cast<double>(predicted_.step_ns) * 1e-9},
-        {"predicted_bubble", predicted_.bubble},
+        {"predicted_s", predicted_s_},
+        {"predicted_bubble", trainer_->predicted().bubble},
         {"peak_bytes", peaks_},
         {"predicted_peak_bytes", PredictedPeaks()},
         {"message_ns", {{"64", small_ns}, {"262144", medium_ns}}},
@@ -231,13 +237,15 @@ class LayoutBench {
   Settings settings_;
   Communicator& communicator_;
   BenchTask task_;
+  std::unique_ptr<BenchSource> source_;
   ModelMeasure measure_;
+  LinkProbe links_;
   SimulationCosts costs_;
   std::uint64_t bucket_bytes_ = 0;
   std::unique_ptr<HybridTrainer> trainer_;
-  Simulation predicted_;
   std::vector<double> peaks_;
   std::vector<double> step_s_;
+  std::vector<double> predicted_s_;  // by profile
   std::uint64_t gradients_ = 0;
 };
 
@@ -262,7 +270,10 @@ int Main(int argc, char** argv) {
   app.add_option("--blocks", settings.chain.blocks, "of the chain");
   app.add_option("--steps", settings.steps);
   app.add_option("--warm", settings.warm)->check(CLI::PositiveNumber);
-  app.add_flag("--traces", settings.traces, "times by instruction, to standard error");
+  app.add_option("--profiles", settings.profiles, "before, between and after the steps")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--fast", settings.fast, "gradients are summed left to right, not in a tree");
+  app.add_option("--trace", settings.trace, "file: chrome trace of the last step");
   CLI11_PARSE(app, argc, argv);
   const auto failed = [](const Error& error) {
     std::fprintf(stderr, "forebay_trainer_bench: %s\n", error.ToString().c_str());

@@ -31,7 +31,7 @@ struct LinkProbe {
   std::uint64_t message_ns = 0;
   double ns_per_byte = 0;
   std::uint64_t sample_bytes = 0;   // that were reduced in each try
-  std::vector<BucketTime> tried;    // ascending; empty where nothing is reduced
+  std::vector<BucketTime> tried = {};  // ascending; empty where nothing is reduced
   std::uint64_t bucket_bytes = 0;   // the fastest; 0 where none was tried
 };
 

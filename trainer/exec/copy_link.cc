@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "proto/contract/check.h"
 
@@ -29,7 +28,7 @@ std::uint64_t CopyLink::Begin(std::span<std::byte> to, std::span<const std::byte
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back({.to = to, .from = from});
+    waiting_.push_back({.to = to, .from = from, .asked = Clock::now()});
     number = ++begun_count_;
   }
   begun_.notify_one();
@@ -52,18 +51,14 @@ LinkFigures CopyLink::figures() const {
   return figures_;
 }
 
-std::uint64_t CopyLink::Transfer(const Copy& copy) const {
-  using std::chrono::nanoseconds;
-  using std::chrono::steady_clock;
-  const steady_clock::time_point began = steady_clock::now();
+void CopyLink::Transfer(const Copy& copy) {
   std::memcpy(copy.to.data(), copy.from.data(), copy.to.size());
-  if (bytes_per_ns_ > 0) {
-    // The rest of the time that the emulated link would take.
-    std::this_thread::sleep_until(
-        began + nanoseconds(std::llround(static_cast<double>(copy.to.size()) / bytes_per_ns_)));
-  }
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<nanoseconds>(steady_clock::now() - began).count());
+  if (bytes_per_ns_ == 0) return;
+  // The link's own clock: waking up late delays this copy, but not those behind it.
+  const std::chrono::nanoseconds takes(
+      std::llround(static_cast<double>(copy.to.size()) / bytes_per_ns_));
+  free_at_ = std::max(free_at_, copy.asked) + takes;
+  std::this_thread::sleep_until(free_at_);
 }
 
 void CopyLink::Run(const std::stop_token& stop) {
@@ -72,30 +67,15 @@ void CopyLink::Run(const std::stop_token& stop) {
     const Copy copy = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    const std::uint64_t took_ns = Transfer(copy);
+    const Clock::time_point began = Clock::now();
+    Transfer(copy);
+    const std::chrono::nanoseconds took = Clock::now() - began;
     lock.lock();
     ++done_count_;
     figures_.bytes += copy.to.size();
-    figures_.busy_ns += took_ns;
+    figures_.busy_ns += static_cast<std::uint64_t>(took.count());
     done_.notify_all();
   }
-}
-
-double MeasureLink() {
-  constexpr std::size_t kBytes = 16U << 20;
-  constexpr int kRuns = 7;
-  const std::vector<std::byte> from(kBytes, std::byte{1});
-  std::vector<std::byte> to(kBytes);  // written once, so that its pages are there
-  CopyLink link;
-  std::vector<std::uint64_t> times_ns;
-  for (int run = 0; run < kRuns; ++run) {
-    const std::uint64_t before_ns = link.figures().busy_ns;
-    link.Wait(link.Begin(to, from));
-    times_ns.push_back(link.figures().busy_ns - before_ns);
-  }
-  std::ranges::sort(times_ns);
-  return static_cast<double>(kBytes) /
-         static_cast<double>(std::max<std::uint64_t>(times_ns[kRuns / 2], 1));
 }
 
 }  // namespace forebay::train

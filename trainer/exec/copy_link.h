@@ -2,6 +2,7 @@
 // computation.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -37,13 +38,15 @@ class CopyLink {
   LinkFigures figures() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Copy {
     std::span<std::byte> to;
     std::span<const std::byte> from;
+    Clock::time_point asked;
   };
 
   void Run(const std::stop_token& stop);
-  std::uint64_t Transfer(const Copy& copy) const;  // ns that it took
+  void Transfer(const Copy& copy);
 
   double bytes_per_ns_;
   mutable std::mutex mutex_;
@@ -53,11 +56,8 @@ class CopyLink {
   std::uint64_t begun_count_ = 0;
   std::uint64_t done_count_ = 0;
   LinkFigures figures_;
+  Clock::time_point free_at_;  // when the emulated link is done with what it has; the thread's
   std::jthread thread_;  // last: it uses all of the above
 };
-
-// What a transfer over a link that is not emulated comes to: bytes per ns, the median of a few
-// transfers of some MiB.
-double MeasureLink();
 
 }  // namespace forebay::train

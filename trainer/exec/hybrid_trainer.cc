@@ -158,7 +158,7 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   PlanRunner runner(plan, stage, communicator_.transport(),
                     {.timeout_ns = options_.timeout_ns,
                      .now_ns = NowNs,
-                     .traces = traces || options_.traces,
+                     .traces = traces,
                      .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};

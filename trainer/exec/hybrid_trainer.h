@@ -33,8 +33,9 @@ struct ModelMeasure {
 // backward, and measures each. As many parts lie in memory at a time as the processor's caches
 // cannot hold, and no more, so that times are those of training and a model that needs several
 // stages can be measured on one rank. Not collective, but ranks that share a machine should call
-// it together: they will compute together. Bytes are exact, but where saved tensors cannot be
-// recorded: then saved_bytes are those of inputs and outputs of parts.
+// it together, as they will compute together; threads of one process take turns where bytes are
+// counted. Bytes are exact, but where saved tensors cannot be recorded: then saved_bytes are those
+// of inputs and outputs of parts.
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns);
@@ -44,7 +45,6 @@ struct HybridOptions {
   std::uint32_t micro_batches = 1;  // canonical ones of a step
   std::uint64_t bucket_bytes = 4U << 20;
   std::uint64_t timeout_ns = Communicator::kTimeoutNs;
-  bool traces = false;  // last_report() has spans
   // What becomes of saved values under the plan of a layout; the same on every rank. Without it
   // all are kept.
   std::function<Result<StepKeeping>(const StepPlan& plan)> keeping = {};
@@ -98,10 +98,11 @@ class HybridTrainer {
   const HybridLayout& layout() const { return layout_; }
   std::uint64_t steps() const { return steps_; }
   const StepPlan& plan() const { return plan_; }  // of a training step
+  const Simulation& predicted() const { return predicted_; }  // of that plan
   const RankReport& last_report() const { return last_report_; }
   // Of the last training step: all but the wait for data and the conversion of the batch.
   const StepAccount& last_account() const { return last_account_; }
-  // Of the steps of the present layout, on this rank; what is simulated is of this rank's measure.
+  // Of the steps of the present layout, on this rank.
   StepForecast forecast() const;
   // Writes the trace where the run ends before its last step. Collective.
   Status FinishTrace() { return trace_.Write(communicator_); }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "trainer/comm/collectives.h"
-#include "trainer/comm/link_probe.h"
 #include "trainer/exec/copy_link.h"
 
 namespace forebay::train {
@@ -33,10 +32,12 @@ class CostProbe {
     SimulationCosts costs;
     ProbeUpdate(costs);
     ProbeSwap(costs.swap);
-    if (communicator_.size() > 1) {
-      FOREBAY_TRY(ProbeMessages(costs.message));
-      FOREBAY_TRY(ProbeReductions(costs.collective));
+    if (communicator_.size() == 1) return costs;
+    costs.message.latency_ns = request_.links.message_ns;
+    if (request_.links.ns_per_byte > 0) {
+      costs.message.bytes_per_ns = 1.0 / request_.links.ns_per_byte;
     }
+    FOREBAY_TRY(ProbeReductions(costs.collective));
     return costs;
   }
 
@@ -87,14 +88,6 @@ class CostProbe {
     const std::uint64_t bytes_ns = many_ns - std::min(many_ns - 1, cost.latency_ns);
     cost.bytes_per_ns =
         static_cast<double>(kSwapBytes * kSwapCopies) / static_cast<double>(bytes_ns);
-  }
-
-  Status ProbeMessages(LinkCost& cost) {
-    FOREBAY_ASSIGN(const LinkProbe probe,
-                   ProbeLinks(communicator_, {.now_ns = request_.now_ns}));
-    cost.latency_ns = probe.message_ns;
-    if (probe.ns_per_byte > 0) cost.bytes_per_ns = 1.0 / probe.ns_per_byte;
-    return {};
   }
 
   // Of `count` buckets that are under way at once, as those of a step are.

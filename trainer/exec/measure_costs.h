@@ -7,6 +7,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/comm/link_probe.h"
 #include "trainer/exec/storage_swap.h"
 #include "trainer/numerics/optimiser.h"
 #include "trainer/schedule/plan_simulator.h"
@@ -14,6 +15,7 @@
 namespace forebay::train {
 
 struct CostRequest {
+  LinkProbe links = {};  // what messages cost
   OptimiserKind optimiser = OptimiserKind::kSgd;
   std::uint64_t bucket_bytes = 4U << 20;  // of reductions
   SwapOptions swap = {};
@@ -21,8 +23,8 @@ struct CostRequest {
 };
 
 // Collective: all ranks work at the same time, as they will in a step, and all get rank 0's
-// figures. Takes some tenths of a second and 64 MB. Messages are ProbeLinks', reductions are over
-// all ranks. What a job of one rank has not is left at its default.
+// figures. Takes some tenths of a second and 64 MB. Reductions are over all ranks. What a job of
+// one rank has not is left at its default.
 Result<SimulationCosts> MeasureCosts(const CostRequest& request, Communicator& communicator);
 
 }  // namespace forebay::train

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 
 #include <fmt/format.h>
 
@@ -26,6 +28,13 @@ constexpr std::size_t kRunsMax = 9;
 constexpr std::uint64_t kEnoughNs = 2'000'000'000;
 // Parts are measured together until their memory fills any cache.
 constexpr std::uint64_t kWindowBytes = std::uint64_t{256} << 20;
+
+// Bytes are counted for the whole process: held alone by the thread that counts, by any number that
+// compute meanwhile where nothing is counted.
+std::shared_mutex& CountingMutex() {
+  static std::shared_mutex mutex;
+  return mutex;
+}
 
 std::uint64_t MedianOf(std::vector<std::uint64_t> times) {
   std::ranges::sort(times);
@@ -113,6 +122,7 @@ class Measurement {
   std::uint32_t Window(std::uint32_t first) {
     std::vector<Probe> probes;
     {
+      const std::unique_lock counting(CountingMutex());
       TensorBytes bytes;
       std::uint64_t held = 0;
       std::uint32_t part = first;
@@ -128,6 +138,7 @@ class Measurement {
       for (Probe& probe : probes) CountFlops(probe, [&] { Compute(probe); });
       for (auto at = probes.rbegin(); at != probes.rend(); ++at) CountBackward(*at, bytes);
     }
+    const std::shared_lock timing(CountingMutex());
     const std::uint64_t began_ns = now_ns_();
     for (std::size_t run = 0;
          run < kRunsMin || (run < kRunsMax && now_ns_() - began_ns < kEnoughNs); ++run) {
@@ -135,7 +146,10 @@ class Measurement {
       for (auto at = probes.rbegin(); at != probes.rend(); ++at) Backward(*at);
     }
     for (Probe& probe : probes) Finish(probe);
-    return first + static_cast<std::uint32_t>(probes.size());
+    first += static_cast<std::uint32_t>(probes.size());
+    probes.clear();
+    if (first == model_.parts.size()) outputs_.clear();
+    return first;
   }
 
   Probe MakeProbe(std::uint32_t index) {

@@ -21,8 +21,8 @@
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/memory_choice.h"
 #include "trainer/core/numeric_identity.h"
-#include "trainer/exec/copy_link.h"
 #include "trainer/exec/hybrid_trainer.h"
+#include "trainer/exec/measure_costs.h"
 #include "trainer/exec/model_task.h"
 #include "trainer/exec/share_measure.h"
 #include "trainer/exec/step_source.h"
@@ -30,8 +30,6 @@
 
 namespace forebay::train {
 namespace {
-
-constexpr double kLeastNsPerByte = 1e-6;  // one rank has no links
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -164,14 +162,13 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-// Only rank 0 measures, while the others wait: plans have to be the same everywhere, and ranks
-// that share a machine would disturb each other.
+// All ranks measure at the same time, as they will share caches and memory's bandwidth in a step;
+// rank 0's figures count, so that all plan alike.
 Status TorchEngine::Measure() {
-  if (communicator_.rank() == 0) {
-    const std::uint32_t samples = plan_.micro_batch;
-    FOREBAY_ASSIGN(measure_, MeasureModel(task_->model, ZeroInput(*task_, samples),
-                                          ZeroTarget(*task_, samples), NowNs));
-  }
+  const std::uint32_t samples = plan_.micro_batch;
+  FOREBAY_TRY(communicator_.Barrier());
+  FOREBAY_ASSIGN(measure_, MeasureModel(task_->model, ZeroInput(*task_, samples),
+                                        ZeroTarget(*task_, samples), NowNs));
   return ShareMeasure(measure_, task_->model.parts.size(), communicator_);
 }
 
@@ -196,15 +193,14 @@ Status TorchEngine::Probe(const Print& print) {
 
 Result<HybridOptions> TorchEngine::MakeOptions() {
   HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
-  options.costs.message = {.latency_ns = links_.message_ns,
-                           .bytes_per_ns = 1 / std::max(links_.ns_per_byte, kLeastNsPerByte)};
-  options.costs.collective = options.costs.message;
+  FOREBAY_ASSIGN(options.costs, MeasureCosts({.links = links_,
+                                              .optimiser = optimiser_,
+                                              .bucket_bytes = options.bucket_bytes,
+                                              .now_ns = NowNs},
+                                             communicator_));
   FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
   if (!memory.active()) return options;
-  std::array<double, 1> bytes_per_ns = {communicator_.rank() == 0 ? MeasureLink() : 0};
-  FOREBAY_TRY(communicator_.Broadcast(std::as_writable_bytes(std::span(bytes_per_ns)), 0));
-  options.costs.swap.bytes_per_ns = bytes_per_ns[0];
   memory_.emplace(memory, options.costs, measure_.saved_exactly);
   options.stage.swap.pool_bytes = memory.host_bytes;
   options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
