@@ -104,6 +104,7 @@ inline StepPlan MoveAtRandom(std::mt19937_64& random, const StepPlan& plan) {
       for (ModuleKeeping& keeping : modules) {
         keeping.graph = static_cast<Keeping>(random() % 3);
         keeping.output = static_cast<Keeping>(random() % 2);
+        keeping.ahead = static_cast<std::uint32_t>(random() % 6);
       }
     }
   }

@@ -149,7 +149,7 @@ class RankRewriter {
                                            : BufferOf(BufferKind::kValue, micro_batch, module)};
       // All graphs are there in the last F: what left before the one before it is gone by then.
       const bool last = module + 1 == stage_.EndModule();
-      if (last && leaving_ && BesideLastPass() > away_[*leaving_]) EndSwap();
+      if (last && leaving_ && BesideLastPasses(1) > away_[*leaving_]) EndSwap();
       program_.instructions.push_back(std::move(part));
       const Keeping keeping = KeepingOf(micro_batch, module).graph;
       if (keeping == Keeping::kRecompute) Move(Op::kDrop, graph);
@@ -181,13 +181,14 @@ class RankRewriter {
     return needs;
   }
 
-  // Brings back what is away of `needs`; at `position` in the list, or later where it has not
-  // left before.
-  void Fetch(const std::vector<std::uint32_t>& needs, std::size_t position) {
+  // Brings back what is away of `needs`, as far ahead as is wanted, or later where it has not left
+  // before.
+  void Fetch(const std::vector<std::uint32_t>& needs) {
     for (const std::uint32_t buffer : needs) {
       const auto found = away_.find(buffer);
       if (found == away_.end()) continue;
-      position = std::max(position, found->second);
+      const std::uint32_t ahead = KeepingOf(At(buffer).micro_batch, At(buffer).module).ahead;
+      const std::size_t position = std::max(BesideLastPasses(ahead), found->second);
       away_.erase(found);
       if (leaving_ == buffer) leaving_.reset();
       program_.instructions.insert(
@@ -196,26 +197,25 @@ class RankRewriter {
       for (auto& [other, at] : away_) {
         if (at > position) ++at;
       }
-      ++position;
     }
   }
 
-  // Where the last computation before the end of the list begins, so that a transfer that is
-  // asked for there goes on beside it.
-  std::size_t BesideLastPass() const {
+  // Where the last but `count` - 1 computation before the end of the list begins, so that a
+  // transfer that is asked for there goes on beside those.
+  std::size_t BesideLastPasses(std::uint32_t count) const {
     std::size_t at = program_.instructions.size();
-    while (at > 0) {
+    while (count > 0 && at > 0) {
       const Op op = program_.instructions[--at].op;
-      if (IsPass(op) || op == Op::kRecompute) return at;
+      if (IsPass(op) || op == Op::kRecompute) --count;
     }
-    return program_.instructions.size();
+    return at;
   }
 
   void Backward(const Instruction& pass) {
     const std::uint32_t micro_batch = pass.micro_batch;
     for (std::uint32_t module = stage_.EndModule(); module-- > stage_.first_module;) {
       std::vector<std::uint32_t> needs = BackwardNeeds(pass, module);
-      Fetch(needs, BesideLastPass());
+      Fetch(needs);
       if (Drops(micro_batch, module)) Recompute(pass, module);
       Instruction part{.op = Op::kBackward, .micro_batch = micro_batch, .module = module};
       part.needs = std::move(needs);

@@ -14,7 +14,7 @@ namespace forebay::train {
 // What becomes of values between forward and backward.
 enum class Keeping : std::uint8_t {
   kKeep,
-  kSwap,       // to the host, and back one module before it is needed
+  kSwap,       // to the host, and back before it is needed
   kRecompute,  // forgotten, and computed again from the module's inputs
 };
 
@@ -26,6 +26,9 @@ struct ModuleKeeping {
   Keeping graph = Keeping::kKeep;   // what autograd saves, without inputs and output
   // kKeep or kSwap: other modules need it. An output that leaves the stage is always kept.
   Keeping output = Keeping::kKeep;
+  // What is swapped begins to come back so many computations of modules before it is needed: the
+  // slower the link, the more hide it, and the longer it takes room.
+  std::uint32_t ahead = 1;
 
   bool moves() const { return graph != Keeping::kKeep || output != Keeping::kKeep; }
   friend bool operator==(const ModuleKeeping&, const ModuleKeeping&) = default;
@@ -43,7 +46,7 @@ StepKeeping KeepAll(const StepPlan& plan, const ModuleKeeping& keeping);
 // each with buffers of its own:
 //   F m [DROP m | SWAPOUT m]; outputs are swapped out after their last user here. One buffer at
 //   a time is on its way out: until the next one follows, or the last F of the pass begins;
-//   SWAPIN of what module m - 1 needs, [RECOMP m] B m.
+//   SWAPIN of what module m - 1, or one further ahead, needs, [RECOMP m] B m.
 // An output whose graph is dropped ends with its first user's B, the last to need it, and RECOMP
 // makes it again.
 // kInvalidArgument for an evaluation, for a plan whose passes are split already, and for choices

@@ -68,6 +68,22 @@ TEST(MemoryPlanTest, SwapsInOneModuleAhead) {
   ASSERT_TRUE(CheckPlan(*moved, {}).has_value());
 }
 
+TEST(MemoryPlanTest, SwapsInAsFarAheadAsIsWanted) {
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, Schedule::k1f1b);
+  StepKeeping choices = KeepAll(plan, {});
+  choices[0][0][0] = {.graph = Keeping::kSwap, .ahead = 3};
+  const auto moved = MoveSaved(plan, choices);
+  ASSERT_TRUE(moved.has_value());
+  EXPECT_EQ(Moves(*moved, 0), "F0 out0 F1 F2 end0 F3 in0 B3 B2 B1 B0");
+  ASSERT_TRUE(CheckPlan(*moved, {}).has_value());
+  // Never before it has gone.
+  choices[0][0][0].ahead = 100;
+  const auto early = MoveSaved(plan, choices);
+  ASSERT_TRUE(early.has_value());
+  EXPECT_EQ(Moves(*early, 0), "F0 out0 F1 F2 end0 in0 F3 B3 B2 B1 B0");
+  ASSERT_TRUE(CheckPlan(*early, {}).has_value());
+}
+
 TEST(MemoryPlanTest, OutputsAreSwappedAfterTheirLastUser) {
   const StepPlan plan = PlanOf(UNetChain(), {{0}}, 1, Schedule::k1f1b);
   StepKeeping choices = KeepAll(plan, {});

@@ -12,6 +12,13 @@
 namespace forebay::train {
 namespace {
 
+// Times are foreseen to within some percent: both means together must promise that much more than
+// one of them.
+constexpr double kMixingGain = 1.01;
+
+// Computations of modules beside which a swap may come back.
+constexpr std::array<std::uint32_t, 4> kAhead = {1, 2, 4, 8};
+
 // By stage, as all of its replicas do the same.
 using StageKeeping = std::vector<RankKeeping>;
 
@@ -23,6 +30,15 @@ struct Trial {
 
   std::uint64_t PeakBytes() const { return *std::ranges::max_element(facts.peak_bytes); }
 };
+
+// What the search may do with what is saved.
+struct Means {
+  bool swaps = false;
+  bool recomputes = false;
+};
+constexpr Means kRecomputing = {.swaps = false, .recomputes = true};
+constexpr Means kSwapping = {.swaps = true, .recomputes = false};
+constexpr Means kBoth = {.swaps = true, .recomputes = true};
 
 // One module of a stage; of one micro-batch, or of all.
 struct Place {
@@ -41,8 +57,7 @@ std::string Milliseconds(std::uint64_t ns) {
 
 class MemorySearch {
  public:
-  explicit MemorySearch(const MemoryRequest& request)
-      : request_(request), left_(request.most_trials) {
+  explicit MemorySearch(const MemoryRequest& request) : request_(request) {
     const StepPlan& plan = request.plan;
     for (std::uint32_t stage = 0; stage < plan.layout.stages; ++stage) {
       for (std::uint32_t module = 0; module < Cost(stage).modules.size(); ++module) {
@@ -54,29 +69,32 @@ class MemorySearch {
   Result<Trial> Run() {
     FOREBAY_ASSIGN(const Trial kept, Try(Everywhere({})));
     if (kept.fits) return kept;
-    std::uint64_t least = kept.PeakBytes();
-    std::optional<Trial> best;
-    // Each of the means alone first, then both: no slower than either.
-    for (const auto& [swaps, recomputes] :
-         {std::pair(false, true), std::pair(true, false), std::pair(true, true)}) {
-      swaps_ = swaps && request_.may_swap;
-      recomputes_ = recomputes && request_.may_recompute;
-      if (!swaps_ && !recomputes_) continue;
-      left_ = request_.most_trials;
-      FOREBAY_TRY(RunWithMeans(kept, least, best));
+    least_bytes_ = kept.PeakBytes();
+    // Each of the means alone, as if there were no other; then both, from where these have ended.
+    std::vector<Trial> alone;
+    for (const Means& means : {kRecomputing, kSwapping}) {
+      if (!MayUse(means)) continue;
+      FOREBAY_ASSIGN(std::optional<Trial> best, RunWith(means, kept, {}));
+      if (best) alone.push_back(*std::move(best));
     }
-    if (best) return *std::move(best);
+    const auto pure = std::ranges::min_element(alone, Better);
+    if (MayUse(kBoth)) {
+      FOREBAY_ASSIGN(std::optional<Trial> mixed, RunWith(kBoth, kept, alone));
+      if (mixed && (alone.empty() || IsWorthMixing(*mixed, *pure))) return *std::move(mixed);
+    }
+    if (!alone.empty()) return std::move(*pure);
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("the budget of {} bytes a rank is too small: with all that may be "
                              "moved away the fullest rank still needs {}; more stages or smaller "
                              "micro-batches need less",
-                             request_.budget_bytes, least));
+                             request_.budget_bytes, least_bytes_));
   }
 
-  // Beginning from all that the means allow, from the greedy choice and from the best one so far.
-  Status RunWithMeans(const Trial& kept, std::uint64_t& least, std::optional<Trial>& best) {
-    std::vector<Trial> trials;
-    if (best) trials.push_back(*best);
+  // The best from these trials on, from the greedy choice, and from all that the means allow.
+  Result<std::optional<Trial>> RunWith(const Means& means, const Trial& kept,
+                                       std::vector<Trial> trials) {
+    means_ = means;
+    left_ = request_.most_trials;
     FOREBAY_ASSIGN(Trial greedy, Greedy(kept));
     trials.push_back(std::move(greedy));
     for (const ModuleKeeping& option : Options()) {
@@ -84,13 +102,14 @@ class MemorySearch {
       FOREBAY_ASSIGN(Trial trial, Try(Everywhere(option)));
       trials.push_back(std::move(trial));
     }
+    std::optional<Trial> best;
     for (Trial& trial : trials) {
-      least = std::min(least, trial.PeakBytes());
+      least_bytes_ = std::min(least_bytes_, trial.PeakBytes());
       if (!trial.fits) continue;
       Improve(trial);
       if (!best || Better(trial, *best)) best = std::move(trial);
     }
-    return {};
+    return best;
   }
 
   Result<Trial> Try(StageKeeping keeping) const {
@@ -132,10 +151,30 @@ class MemorySearch {
     std::vector<ModuleKeeping> options;
     for (const Keeping graph : {Keeping::kKeep, Keeping::kSwap, Keeping::kRecompute}) {
       for (const Keeping output : {Keeping::kKeep, Keeping::kSwap}) {
-        const bool swaps = graph == Keeping::kSwap || output == Keeping::kSwap;
-        if (swaps && !swaps_) continue;
-        if (graph == Keeping::kRecompute && !recomputes_) continue;
-        options.push_back({.graph = graph, .output = output});
+        const ModuleKeeping option = {.graph = graph, .output = output};
+        if (Swaps(option) && !means_.swaps) continue;
+        if (graph == Keeping::kRecompute && !means_.recomputes) continue;
+        options.push_back(option);
+      }
+    }
+    return options;
+  }
+
+  static bool Swaps(const ModuleKeeping& keeping) {
+    return keeping.graph == Keeping::kSwap || keeping.output == Keeping::kSwap;
+  }
+
+  // The options with a swap several times over: those of all micro-batches may come back earlier
+  // or later, that of one as early as it does.
+  std::vector<ModuleKeeping> OptionsAt(const StageKeeping& keeping, const Place& place) const {
+    std::vector<ModuleKeeping> options;
+    for (ModuleKeeping option : Options()) {
+      option.ahead = keeping[place.stage][place.micro_batch.value_or(0)][place.module].ahead;
+      options.push_back(option);
+      if (place.micro_batch || !Swaps(option)) continue;
+      for (const std::uint32_t ahead : kAhead) {
+        option.ahead = ahead;
+        options.push_back(option);
       }
     }
     return options;
@@ -150,6 +189,7 @@ class MemorySearch {
     if (wanted.output == Keeping::kSwap && cost.output_bytes < request_.least_swap_bytes) {
       wanted.output = Keeping::kKeep;
     }
+    if (!Swaps(wanted)) wanted.ahead = 1;
     for (std::uint32_t at = 0; at < share(); ++at) {
       if (!place.micro_batch || *place.micro_batch == at) {
         keeping[place.stage][at][place.module] = wanted;
@@ -157,11 +197,20 @@ class MemorySearch {
     }
   }
 
+  bool MayUse(const Means& means) const {
+    return (!means.swaps || request_.may_swap) && (!means.recomputes || request_.may_recompute);
+  }
+
   static bool Better(const Trial& one, const Trial& other) {
     if (one.simulation.step_ns != other.simulation.step_ns) {
       return one.simulation.step_ns < other.simulation.step_ns;
     }
     return one.PeakBytes() < other.PeakBytes();
+  }
+
+  static bool IsWorthMixing(const Trial& mixed, const Trial& pure) {
+    return static_cast<double>(mixed.simulation.step_ns) * kMixingGain <
+           static_cast<double>(pure.simulation.step_ns);
   }
 
   // Moves one module after the other, those first that cost least time for each byte of the
@@ -208,7 +257,7 @@ class MemorySearch {
   }
 
   // Exchanges single choices as long as the step gets shorter: first of all micro-batches of a
-  // module, then of one.
+  // module, then of one, then those of two modules for each other's.
   void Improve(Trial& trial) {
     bool moved = true;
     while (moved && left_ > 0) {
@@ -221,22 +270,43 @@ class MemorySearch {
           moved = Exchange(trial, one) || moved;
         }
       }
+      for (std::size_t one = 0; one < places_.size(); ++one) {
+        for (std::size_t other = 0; other < one; ++other) {
+          moved = Trade(trial, places_[one], places_[other]) || moved;
+        }
+      }
     }
+  }
+
+  bool Trade(Trial& trial, const Place& one, const Place& other) {
+    if (one.stage != other.stage || left_ == 0) return false;
+    StageKeeping keeping = trial.keeping;
+    for (std::uint32_t at = 0; at < share(); ++at) {
+      const std::vector<ModuleKeeping>& before = trial.keeping[one.stage][at];
+      Put(keeping, {one.stage, one.module, at}, before[other.module]);
+      Put(keeping, {one.stage, other.module, at}, before[one.module]);
+    }
+    return keeping != trial.keeping && Accept(trial, std::move(keeping));
   }
 
   bool Exchange(Trial& trial, const Place& place) {
     bool moved = false;
-    for (const ModuleKeeping& option : Options()) {
+    for (const ModuleKeeping& option : OptionsAt(trial.keeping, place)) {
       StageKeeping keeping = trial.keeping;
       Put(keeping, place, option);
       if (keeping == trial.keeping || left_ == 0) continue;
-      --left_;
-      Result<Trial> next = Try(std::move(keeping));
-      if (!next.has_value() || !next->fits || !Shorter(*next, trial)) continue;
-      trial = *std::move(next);
-      moved = true;
+      moved = Accept(trial, std::move(keeping)) || moved;
     }
     return moved;
+  }
+
+  // Whether that is better, and if so, takes it.
+  bool Accept(Trial& trial, StageKeeping keeping) {
+    --left_;
+    Result<Trial> next = Try(std::move(keeping));
+    if (!next.has_value() || !next->fits || !Shorter(*next, trial)) return false;
+    trial = *std::move(next);
+    return true;
   }
 
   // At equal times what moves fewer bytes, so that keeping is preferred to no use.
@@ -262,9 +332,9 @@ class MemorySearch {
   }
 
   const MemoryRequest& request_;
-  std::size_t left_;  // trials
-  bool swaps_ = false;
-  bool recomputes_ = false;
+  std::size_t left_ = 0;  // trials, with the present means
+  std::uint64_t least_bytes_ = 0;  // of the fullest rank, of what was tried
+  Means means_;
   std::vector<Place> places_;
 };
 

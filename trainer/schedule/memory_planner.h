@@ -36,9 +36,9 @@ struct MemoryChoice {
 };
 
 // Greedy by added time for each byte of the peak that is saved, as Capuchin (Peng et al., 2020)
-// ranks tensors, then improved by exchanging single choices while that makes the step shorter. It
-// also begins from swapping alone and from recomputing alone, and is never slower than what it
-// finds from these.
+// ranks tensors, then improved by exchanging single choices while that makes the step shorter. What
+// swapping alone and recomputing alone come to is found first; both together are chosen where they
+// promise a step that is shorter by 1 % at least.
 // kResourceExhausted where nothing meets the budget: the message names the least that would do,
 // of what was tried. kInvalidArgument as CheckPlan, MoveSaved and SimulatePlan.
 Result<MemoryChoice> PlanMemory(const MemoryRequest& request);

@@ -82,6 +82,17 @@ TEST(MemoryPlannerTest, SwapsOverAFastLink) {
       << choice->reason;
 }
 
+TEST(MemoryPlannerTest, ComesBackAsFarAheadAsASlowLinkTakes) {
+  // A transfer takes as long as the backward passes of two modules.
+  const StepPlan plan = PlanOf(Chain(std::vector(8, Module(1000, 4000, 10))), {{0}}, 1, 1,
+                               Schedule::k1f1b);
+  MemoryRequest request = RequestFor(plan, PeakOf(plan) - 4000, 1.0);
+  request.may_recompute = false;
+  const auto choice = PlanMemory(request);
+  ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+  EXPECT_EQ(choice->simulation.ranks[0].wait_swap_ns, 0U) << choice->reason;
+}
+
 TEST(MemoryPlannerTest, SmallBuffersAreNotSwapped) {
   const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, Schedule::kGpipe);
   MemoryRequest request = RequestFor(plan, PeakOf(plan) - 400, 1.0);
@@ -131,7 +142,8 @@ TEST(MemoryPlannerTest, RefusesWhatIsNoPlan) {
   EXPECT_EQ(PlanMemory(RequestFor(plan, 1, 1.0)).error().code(), ErrorCode::kInvalidArgument);
 }
 
-// The shortest step over all choices of one micro-batch's modules; 0 where none fits.
+// The shortest step over all choices of one micro-batch's modules, where swaps come back one ahead;
+// 0 where none fits.
 std::uint64_t BestOf(const MemoryRequest& request, std::size_t modules) {
   std::uint64_t best = 0;
   std::size_t combinations = 1;
@@ -157,7 +169,7 @@ TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
   double worst = 1;
   int exact = 0;
   int planned = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 30; ++round) {
     std::vector<ModuleProfile> modules;
     for (int at = 0; at < 4; ++at) {
       modules.push_back(Module(50 + random() % 1000, random() % 2000, 10 + random() % 500));
@@ -172,15 +184,14 @@ TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
     ASSERT_TRUE(choice.has_value() || best == 0) << choice.error().message();
     if (!choice.has_value()) continue;
     EXPECT_LE(choice->facts.peak_bytes[0], request.budget_bytes);
-    ASSERT_GE(choice->simulation.step_ns, best);
     ++planned;
-    if (choice->simulation.step_ns == best) ++exact;
+    if (choice->simulation.step_ns <= best) ++exact;
     worst = std::max(worst, static_cast<double>(choice->simulation.step_ns) /
                                 static_cast<double>(best));
   }
   RecordProperty("exact_of_" + std::to_string(planned), exact);
   RecordProperty("worst", std::to_string(worst));
-  EXPECT_GT(planned, 30);
+  EXPECT_GT(planned, 15);
   EXPECT_GE(exact * 10, planned * 8) << exact << " of " << planned;
   EXPECT_LE(worst, 1.10);
 }
@@ -188,14 +199,14 @@ TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
 TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
   std::mt19937_64 random(47);
   int mixed = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     std::vector<ModuleProfile> modules;
     for (int at = 0; at < 6; ++at) {
       modules.push_back(Module(50 + random() % 3000, 500 + random() % 2000, 10 + random() % 100));
     }
     const StepPlan plan = PlanOf(Chain(modules), {{0, 3}}, 1, 4, Schedule::k1f1b);
     MemoryRequest request = RequestFor(plan, PeakOf(plan) * 6 / 10, 1.0);
-    request.most_trials = 1500;
+    request.most_trials = round % 2 == 0 ? 1500 : 100;  // however short the search
     const auto both = PlanMemory(request);
     request.may_swap = false;
     const auto recompute = PlanMemory(request);
@@ -213,7 +224,7 @@ TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
       ++mixed;
     }
   }
-  EXPECT_GT(mixed, 3);
+  EXPECT_GT(mixed, 1);
 }
 
 }  // namespace
