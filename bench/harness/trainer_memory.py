@@ -3,21 +3,26 @@ under a byte budget, in one process; steps of all ways are interleaved by the pr
 
 import statistics
 
+from harness import processes
 from harness.figures import Goal, ratios
 
 AT_MOST = {"at_least": False}
 PROGRAM = "forebay_memory_bench"
 STEPS = 9
+MIXED_STEPS = 7  # of four models, four ways each
 QUICK_STEPS = 5
 
 # Part of the activations' bytes that a row allows.
-SWAP_BUDGET = 0.4
+SWAP_BUDGET = 0.39
 RECOMPUTE_BUDGET = 0.3
-SWAP_TASK = ("--task", "unet3d")
+SWAP_TASK = ("--task", "vit")
 RECOMPUTE_TASK = ("--task", "vit", "--dropout", "0.1")
 
-LINK_GB_S = 1.0
-MIXED_BUDGET = {"vit": 0.4, "resnet": 0.6, "unet3d": 0.5, "cosmoflow": 0.6}
+# What a convolution takes for itself can neither be swapped nor recomputed: it counts for less the
+# more micro-batches are in flight.
+# Beside a core of some 60 GFLOP/s: between what a V100 on NVLink had and an H200 on PCIe has.
+LINK_GB_S = 0.1
+MIXED = {"vit": (4, 0.4), "resnet": (8, 0.7), "unet3d": (8, 0.75), "cosmoflow": (8, 0.7)}
 
 GOALS = {
     "swap": {
@@ -31,7 +36,7 @@ GOALS = {
         "trainer.c9.gradients": ("digests", Goal(1, **AT_MOST)),
     },
     "mixed": {
-        **{f"trainer.c10.over_budget.{task}": ("%", Goal(2, **AT_MOST)) for task in MIXED_BUDGET},
+        **{f"trainer.c10.over_budget.{task}": ("%", Goal(2, **AT_MOST)) for task in MIXED},
         "trainer.c10.slower": ("models", Goal(0, **AT_MOST)),
         "trainer.c10.faster": ("models", Goal(2)),
         "trainer.c10.gradients": ("digests", Goal(4, **AT_MOST)),
@@ -51,17 +56,22 @@ def extra_percent(report, way):
     return [100 * (ratio - 1) for ratio in ratios(ways[way]["step_s"], ways["keep"]["step_s"])]
 
 
+def check_fits(report, way):
+    if way in report["unfit"]:
+        raise processes.RunFailed(f"{report['model']}: {way}: {report['unfit'][way]}")
+
+
 def digests(report):
     return {(entry["gradients"], entry["digest"]) for entry in report["ways"].values()}
 
 
 def gains(report):
     """How many times as fast a step of the mixture is, against the better of the two pure ways,
-    by step. Exactly 1 where the mixture is one of them."""
+    by step. Exactly 1 where the mixture is that one."""
     ways = report["ways"]
     pure = [ways[name] for name in ("swap", "recompute") if name in ways]
     best = min(pure, key=lambda entry: statistics.median(entry["step_s"]))
-    if any(entry["plan"] == ways["mixed"]["plan"] for entry in pure):
+    if best["plan"] == ways["mixed"]["plan"]:
         return [1.0] * len(best["step_s"])
     return ratios(best["step_s"], ways["mixed"]["step_s"])
 
@@ -73,17 +83,18 @@ class MemoryRows:
         self.launch = run
         self.add = add
         self.inform = inform
-        self.steps = QUICK_STEPS if quick else STEPS
+        self.quick = quick
 
     def rows(self):
         methods = {"swap": self.swap, "recompute": self.recompute, "mixed": self.mixed}
         return {name: (method, GOALS[name]) for name, method in methods.items()}
 
-    def run(self, *words):
-        return self.launch((*words, "--steps", str(self.steps)))
+    def run(self, *words, steps=STEPS):
+        return self.launch((*words, "--steps", str(QUICK_STEPS if self.quick else steps)))
 
     def one_way(self, row, figure, way, task, budget):
         report = self.run(*task, "--budget", str(budget), "--ways", f"keep,{way}")
+        check_fits(report, way)
         model = f"{report['model']}, {report['micro_batches']} x {report['samples']} samples"
         self.add(row, f"trainer.{figure}.saved", [percent_less(report, way)],
                  note=f"of the peak of allocated tensors in a step, scratch included; {model}")
@@ -100,11 +111,16 @@ class MemoryRows:
 
     def mixed(self):
         slower = faster = different = 0
-        for task, budget in MIXED_BUDGET.items():
-            report = self.run("--task", task, "--budget", str(budget), "--link", str(LINK_GB_S))
+        for task, (micro_batches, budget) in MIXED.items():
+            report = self.run("--task", task, "--micro-batches", str(micro_batches),
+                              "--budget", str(budget), "--link", str(LINK_GB_S),
+                              steps=MIXED_STEPS)
+            check_fits(report, "mixed")
             over = report["ways"]["mixed"]["peak_bytes"] / report["budget_bytes"] - 1
-            note = (f"{report['model']}: {100 * budget:g} % of what keeping all takes, a link of "
-                    f"{LINK_GB_S:g} GB/s")
+            note = (f"{report['model']}, {micro_batches} micro-batches: {100 * budget:g} % of what "
+                    f"keeping all takes, a link of {LINK_GB_S:g} GB/s")
+            for way in report["unfit"]:
+                note += f"; {way} alone does not fit"
             self.add("mixed", f"trainer.c10.over_budget.{task}", [100 * over], note=note)
             gain = gains(report)
             self.inform(f"trainer.c10.gain.{task}", "x", gain,
@@ -115,7 +131,7 @@ class MemoryRows:
             different += len(digests(report))
         self.add("mixed", "trainer.c10.slower", [slower],
                  note="than the better of swapping alone and recomputing alone")
-        self.add("mixed", "trainer.c10.faster", [faster], note=f"of {len(MIXED_BUDGET)}")
+        self.add("mixed", "trainer.c10.faster", [faster], note=f"of {len(MIXED)}")
         self.add("mixed", "trainer.c10.gradients", [different],
                  note="one of each model, whatever is kept")
 

@@ -12,7 +12,7 @@ from harness import (figures, processes, trainer, trainer_accuracy, trainer_comm
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000, peaks=((10, 10), (4, 4))):
     return {"step_s": [step_s] * 3, "digest": digest, "gradients": digest, "model": "tiny",
-            "predicted_s": step_s if predicted_s is None else predicted_s,
+            "predicted_s": [step_s if predicted_s is None else predicted_s] * 3,
             "peak_bytes": [measured for measured, _ in peaks],
             "predicted_peak_bytes": [predicted for _, predicted in peaks],
             "message_ns": {"262144": message_ns}}
@@ -26,6 +26,8 @@ def way(step_s, peak=100, predicted=100, digest="1", plan=""):
 
 def memory_report(budget=50, **ways):
     return {"model": "tiny", "samples": 2, "micro_batches": 2, "budget_bytes": budget,
+            "unfit": {name: "too small" for name in ("swap", "recompute", "mixed")
+                      if name not in ways},
             "ways": {"keep": way(1.0), **ways}}
 
 
@@ -206,7 +208,7 @@ class MemoryTest(unittest.TestCase):
 
     def mixed(self, **ways):
         return self.run_row("mixed", {task: memory_report(**ways)
-                                      for task in trainer_memory.MIXED_BUDGET})
+                                      for task in trainer_memory.MIXED})
 
     def test_a_mixture_beats_both(self):
         sheet = self.mixed(swap=way(1.4), recompute=way(1.3), mixed=way(1.1, peak=50.5))
@@ -225,6 +227,13 @@ class MemoryTest(unittest.TestCase):
     def test_a_way_that_no_plan_fits_is_left_out(self):
         sheet = self.mixed(recompute=way(1.3), mixed=way(1.35))
         self.assertEqual(sheet["trainer.c10.slower"].value, 4)
+        self.assertIn("swap alone does not fit", sheet["trainer.c10.over_budget.vit"].note)
+
+    def test_a_budget_that_nothing_fits_fails_the_row(self):
+        task = trainer_memory.SWAP_TASK[1]
+        sheet = self.run_row("swap", {task: memory_report()})
+        self.assertIn("too small", sheet["trainer.c8.saved"].note)
+        self.assertTrue(all(figure.failed for figure in sheet.values()))
 
 
 if __name__ == "__main__":
