@@ -30,9 +30,14 @@ std::string VectorInstructions() {
 }
 
 std::string ToText(const NumericIdentity& identity) {
-  return fmt::format("threads={} micro_batch={} library={} isa={}{}", identity.threads,
-                     identity.micro_batch, identity.library, VectorInstructions(),
-                     identity.exact ? "" : " sums=fast");
+  std::string text =
+      fmt::format("threads={} micro_batch={} library={} isa={}", identity.threads,
+                  identity.micro_batch, identity.library, VectorInstructions());
+  if (identity.precision != Precision::kFp32) {
+    text += fmt::format(" precision={}", PrecisionName(identity.precision));
+  }
+  if (!identity.exact) text += " sums=fast";
+  return text;
 }
 
 }  // namespace forebay::train

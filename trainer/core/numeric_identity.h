@@ -6,12 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include "trainer/numerics/precision.h"
+
 namespace forebay::train {
 
 struct NumericIdentity {
   std::uint32_t threads = 1;      // of one operation
   std::uint32_t micro_batch = 1;  // samples of a canonical one
   std::string library;            // "LibTorch 1.13.0"
+  Precision precision = Precision::kFp32;
   bool exact = true;              // false: the sum of gradients depends on the layout
 };
 
@@ -19,8 +22,8 @@ struct NumericIdentity {
 // on, with what the environment says to the contrary.
 std::string VectorInstructions();
 
-// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results. Of
-// sums that are not exact it says " sums=fast".
+// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results. Behind
+// it, where they are so: " precision=bf16", " sums=fast".
 std::string ToText(const NumericIdentity& identity);
 
 }  // namespace forebay::train

@@ -269,6 +269,10 @@ std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
       {"train.exactness", &train.exactness,
        "exact: gradients are summed in a tree, the same under every layout; fast: left to right", 0,
        0, {"exact", "fast"}},
+      {"train.precision", &train.precision,
+       "fp32; or bf16: products and convolutions compute in bfloat16, weights, sums and optimiser "
+       "stay fp32",
+       0, 0, {}},
   };
 }
 
@@ -334,8 +338,8 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
        "a checkpoint, a folder of them, or auto: the newest intact one of checkpoint_dir", 0, 0,
        {}},
       {"checkpoint.force_identity", &checkpoint.force_identity,
-       "resume although threads, micro-batch, LibTorch or vector instructions differ: the weights "
-       "end otherwise than they would have",
+       "resume although threads, micro-batch, precision, LibTorch or vector instructions differ: "
+       "the weights end otherwise than they would have",
        0, 0, {}},
       {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
        {"auto", "single", "mpi"}},

@@ -75,6 +75,7 @@ struct OptimiserConfig {
   double label_smoothing = 0.0;
   std::string nan_policy = "stop";
   std::string exactness = "exact";
+  std::string precision = "fp32";
 };
 
 struct LayoutConfig {

@@ -80,7 +80,7 @@ Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
   layout_ = layout;
   plan_ = std::move(plan);
   stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
-                                        measure_.shapes, StageParts(), options_.stage);
+                                        measure_.outputs, StageParts(), options_.stage);
   return {};
 }
 
@@ -228,7 +228,7 @@ Result<HybridTrainer::Evaluation*> HybridTrainer::EvaluationOf(std::uint32_t mic
   Evaluation& evaluation = evaluations_[micro_batches];
   evaluation.plan = std::move(plan);
   evaluation.stage = std::make_unique<TorchStage>(model_, evaluation.plan, layout_.split,
-                                                  communicator_.rank(), measure_.shapes,
+                                                  communicator_.rank(), measure_.outputs,
                                                   StageParts(), options_.stage);
   return &evaluation;
 }

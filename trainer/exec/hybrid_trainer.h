@@ -21,10 +21,10 @@
 
 namespace forebay::train {
 
-// The model's times and bytes for one micro-batch, and the shapes of what its parts hand on.
+// The model's times and bytes for one micro-batch, and what its parts hand on.
 struct ModelMeasure {
   ModelGraph graph;
-  std::vector<OutputShape> shapes;
+  std::vector<PartOutput> outputs;
   std::vector<double> flops;  // by part: products and convolutions, forward and backward
   bool saved_exactly = true;  // saved_bytes are those of the storages that autograd keeps
 };
@@ -38,7 +38,8 @@ struct ModelMeasure {
 // of inputs and outputs of parts.
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
-                                  const std::function<std::uint64_t()>& now_ns);
+                                  const std::function<std::uint64_t()>& now_ns,
+                                  Precision precision = Precision::kFp32);
 
 struct HybridOptions {
   StageOptions stage;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "trainer/exec/autocast.h"
 #include "trainer/exec/flop_count.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
@@ -105,8 +106,8 @@ struct Probe {
 class Measurement {
  public:
   Measurement(const Model& model, const torch::Tensor& input, const torch::Tensor& target,
-              const std::function<std::uint64_t()>& now_ns, bool records)
-      : model_(model), input_(input), target_(target), now_ns_(now_ns) {
+              const std::function<std::uint64_t()>& now_ns, Precision precision, bool records)
+      : model_(model), input_(input), target_(target), now_ns_(now_ns), precision_(precision) {
     measure_.saved_exactly = records;
   }
 
@@ -190,11 +191,14 @@ class Measurement {
     TakeInputs(probe);
     Pass pass;
     pass.part = probe.profile.name;
-    probe.root = probe.part->Forward(probe.leaves, pass).contiguous();
+    {
+      const AutocastScope autocast(precision_);
+      probe.root = probe.part->Forward(probe.leaves, pass).contiguous();
+    }
     outputs_.resize(std::max<std::size_t>(outputs_.size(), probe.index + 1));
     outputs_[probe.index] = probe.root.detach();
     const bool last = probe.index + 1 == model_.parts.size();
-    if (last) probe.root = model_.loss->Sum(probe.root, target_);
+    if (last) probe.root = model_.loss->Sum(probe.root.to(torch::kFloat32), target_);
   }
 
   void CountForward(Probe& probe, TensorBytes& bytes) {
@@ -216,7 +220,8 @@ class Measurement {
       if (!measure_.saved_exactly) profile.saved_bytes += BytesOf(leaf);
     }
     const auto sizes = output.sizes();
-    measure_.shapes.emplace_back(sizes.begin() + 1, sizes.end());
+    measure_.outputs.push_back(
+        {.shape = {sizes.begin() + 1, sizes.end()}, .type = output.scalar_type()});
   }
 
   template <typename Callable>
@@ -265,6 +270,7 @@ class Measurement {
   const torch::Tensor& input_;
   const torch::Tensor& target_;
   const std::function<std::uint64_t()>& now_ns_;
+  Precision precision_;
   std::vector<torch::Tensor> outputs_;
   ModelMeasure measure_;
 };
@@ -273,11 +279,12 @@ class Measurement {
 
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
-                                  const std::function<std::uint64_t()>& now_ns) {
+                                  const std::function<std::uint64_t()>& now_ns,
+                                  Precision precision) {
   FOREBAY_TRY(CheckModel(model));
   const bool records = InstallSavedTensorHooks().has_value();
   try {
-    return Measurement(model, input, target, now_ns, records).Run();
+    return Measurement(model, input, target, now_ns, precision, records).Run();
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("model {} does not take this input: {}", model.name, error.what()));

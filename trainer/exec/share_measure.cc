@@ -73,10 +73,11 @@ void PassMeasure(Words& words, ModelMeasure& measure) {
     words.Pass(skip.from);
     words.Pass(skip.to);
   }
-  words.PassSize(measure.shapes);
-  for (OutputShape& shape : measure.shapes) {
-    words.PassSize(shape);
-    for (std::int64_t& extent : shape) words.Pass(extent);
+  words.PassSize(measure.outputs);
+  for (PartOutput& output : measure.outputs) {
+    words.PassSize(output.shape);
+    for (std::int64_t& extent : output.shape) words.Pass(extent);
+    words.Pass(output.type);
   }
   words.PassSize(measure.flops);
   for (double& flops : measure.flops) words.Pass(flops);  // counts: whole numbers
@@ -98,7 +99,7 @@ Status ShareMeasure(ModelMeasure& measure, std::size_t parts, Communicator& comm
   measure = {};
   PassMeasure(received, measure);
   if (received.complete() && measure.graph.modules.size() == parts &&
-      measure.shapes.size() == parts && measure.flops.size() == parts) {
+      measure.outputs.size() == parts && measure.flops.size() == parts) {
     return {};
   }
   return Error(ErrorCode::kDataLoss,

@@ -23,22 +23,27 @@ double SecondsOfGemm(const at::Tensor& a, const at::Tensor& b) {
 class TorchBlasProbe final : public BlasProbe {
  public:
   Result<BlasFacts> Measure() override {
-    try {
-      const at::Tensor a = at::full({kSide, kSide}, 0.5, at::kFloat);
-      const at::Tensor b = at::full({kSide, kSide}, 0.25, at::kFloat);
-      double best_s = SecondsOfGemm(a, b);
-      for (int i = 1; i < kRepeats; ++i) best_s = std::min(best_s, SecondsOfGemm(a, b));
-      const double gflop = 2e-9 * kSide * kSide * kSide;
-      return BlasFacts{.library = BlasLibraryOfProcess(), .gemm_gflops = gflop / best_s};
-    } catch (const std::exception& error) {
-      return Error(ErrorCode::kInternal, error.what()).WithContext("LibTorch GEMM");
-    }
+    FOREBAY_ASSIGN(const double gflops, MeasureProduct(Precision::kFp32));
+    return BlasFacts{.library = BlasLibraryOfProcess(), .gemm_gflops = gflops};
   }
 };
 
 }  // namespace
 
 std::unique_ptr<BlasProbe> MakeTorchBlasProbe() { return std::make_unique<TorchBlasProbe>(); }
+
+Result<double> MeasureProduct(Precision precision) {
+  try {
+    const at::ScalarType type = precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
+    const at::Tensor a = at::full({kSide, kSide}, 0.5, type);
+    const at::Tensor b = at::full({kSide, kSide}, 0.25, type);
+    double best_s = SecondsOfGemm(a, b);
+    for (int i = 1; i < kRepeats; ++i) best_s = std::min(best_s, SecondsOfGemm(a, b));
+    return 2e-9 * kSide * kSide * kSide / best_s;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal, error.what()).WithContext("LibTorch GEMM");
+  }
+}
 
 Status SetTorchThreads(std::uint32_t threads) {
   try {

@@ -137,6 +137,7 @@ class TorchEngine final : public Engine {
   std::shared_ptr<const ModelTask> task_;
   LayoutPlan plan_;
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
+  Precision precision_ = Precision::kFp32;
   ModelMeasure measure_;                   // rank 0's
   LinkProbe links_;
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
@@ -156,6 +157,7 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
   std::unique_ptr<TorchEngine> engine(new TorchEngine(config, std::move(task), communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
+  FOREBAY_ASSIGN(engine->precision_, ParsePrecision(config.train.precision));
   FOREBAY_TRY(engine->Measure());
   FOREBAY_TRY(engine->Probe(print));
   FOREBAY_TRY(engine->LayOut(print));
@@ -168,7 +170,7 @@ Status TorchEngine::Measure() {
   const std::uint32_t samples = plan_.micro_batch;
   FOREBAY_TRY(communicator_.Barrier());
   FOREBAY_ASSIGN(measure_, MeasureModel(task_->model, ZeroInput(*task_, samples),
-                                        ZeroTarget(*task_, samples), NowNs));
+                                        ZeroTarget(*task_, samples), NowNs, precision_));
   return ShareMeasure(measure_, task_->model.parts.size(), communicator_);
 }
 
@@ -193,6 +195,7 @@ Status TorchEngine::Probe(const Print& print) {
 
 Result<HybridOptions> TorchEngine::MakeOptions() {
   HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
+  options.stage.precision = precision_;
   FOREBAY_ASSIGN(options.costs, MeasureCosts({.links = links_,
                                               .optimiser = optimiser_,
                                               .bucket_bytes = options.bucket_bytes,
@@ -305,6 +308,7 @@ std::string TorchEngine::Identity() const {
   return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
                  .micro_batch = plan_.micro_batch,
                  .library = "LibTorch " TORCH_VERSION,
+                 .precision = precision_,
                  .exact = config_.train.exactness == "exact"});
 }
 
@@ -347,8 +351,9 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
   }
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("the checkpoint was made with \"{}\", this run has \"{}\": the weights "
-                           "would end otherwise than they would have. Set run.threads and "
-                           "layout.micro_batch as there, or checkpoint.force_identity = true",
+                           "would end otherwise than they would have. Set run.threads, "
+                           "layout.micro_batch and train.precision as there, or "
+                           "checkpoint.force_identity = true",
                            checkpoint.identity, identity));
 }
 

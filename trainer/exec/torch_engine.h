@@ -11,6 +11,7 @@
 #include "trainer/core/blas_check.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/train_config.h"
+#include "trainer/numerics/precision.h"
 
 namespace forebay::train {
 
@@ -33,5 +34,8 @@ Result<std::unique_ptr<Engine>> MakeTorchEngine(
 
 // Finds the provider of sgemm_ and times a small GEMM through LibTorch.
 std::unique_ptr<BlasProbe> MakeTorchBlasProbe();
+
+// GFLOP/s of that product in `precision`.
+Result<double> MeasureProduct(Precision precision);
 
 }  // namespace forebay::train

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "trainer/exec/autocast.h"
 
 namespace forebay::train {
 namespace {
@@ -68,13 +69,13 @@ bool SharesStorage(const torch::Tensor& one, const torch::Tensor& other) {
 }  // namespace
 
 TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSplit& split,
-                       std::uint32_t rank, const std::vector<OutputShape>& shapes,
+                       std::uint32_t rank, const std::vector<PartOutput>& outputs,
                        std::vector<HeldPart*> parts, const StageOptions& options)
     : model_(model),
       plan_(plan),
       rank_(rank),
       begin_(split.begins.at(plan.layout.StageOf(rank))),
-      shapes_(shapes),
+      outputs_(outputs),
       parts_(std::move(parts)),
       sources_(SourcesOf(model)),
       options_(options),
@@ -124,10 +125,11 @@ Status TorchStage::Feed(const Buffer& buffer) {
   return {};
 }
 
-OutputShape TorchStage::ShapeOf(std::uint32_t micro_batch, std::uint32_t part) const {
-  OutputShape shape = {step_.samples[micro_batch]};
-  shape.insert(shape.end(), shapes_[part].begin(), shapes_[part].end());
-  return shape;
+torch::Tensor TorchStage::RoomFor(std::uint32_t micro_batch, std::uint32_t part) const {
+  const PartOutput& output = outputs_[part];
+  std::vector<std::int64_t> shape = {step_.samples[micro_batch]};
+  shape.insert(shape.end(), output.shape.begin(), output.shape.end());
+  return torch::empty(shape, output.type);
 }
 
 torch::Tensor TorchStage::ValueOf(Work& work, std::uint32_t part) const {
@@ -152,7 +154,7 @@ Status TorchStage::Forward(std::uint32_t micro_batch, std::uint32_t module) {
     for (std::uint32_t part = whole ? begin() : module; part < (whole ? end() : module + 1);
          ++part) {
       if (step_.samples[micro_batch] == 0) {
-        work.values[part] = torch::empty(ShapeOf(micro_batch, part));  // not every layer can
+        work.values[part] = RoomFor(micro_batch, part);  // not every layer can
       } else {
         ForwardPart(work, part, PassOf(micro_batch, part), false);
       }
@@ -168,7 +170,10 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   }
   std::optional<SavedTensorRecording> recording;
   if (swap_) recording.emplace(graph.saved);
-  graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
+  {
+    const AutocastScope autocast(options_.precision);
+    graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
+  }
   const bool ends = last() && part + 1 == end();
   // A value that is still there may be on its way to another stage: it stays as it is.
   if (!again || ends || !work.values.contains(part)) work.values[part] = graph.root.detach();
@@ -177,12 +182,13 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
 }
 
 void TorchStage::EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batch, bool again) {
+  const torch::Tensor output = graph.root.to(torch::kFloat32);
   if (!plan_.trains) {
-    const Score score = model_.loss->Evaluate(graph.root, work.target);
+    const Score score = model_.loss->Evaluate(output, work.target);
     outcome_.score.correct += score.correct;
     outcome_.score.samples += score.samples;
   }
-  const torch::Tensor loss = model_.loss->Sum(graph.root, work.target);
+  const torch::Tensor loss = model_.loss->Sum(output, work.target);
   if (!again) {
     const double value = loss.item<double>();
     outcome_.loss_sum += value;
@@ -270,7 +276,7 @@ Result<std::span<std::byte>> TorchStage::Incoming(const Buffer& buffer) {
   Work& work = work_[buffer.micro_batch];
   torch::Tensor& tensor = buffer.kind == BufferKind::kReceived ? work.received[buffer.edge]
                                                                : work.arrived[buffer.edge];
-  tensor = torch::empty(ShapeOf(buffer.micro_batch, EdgeOf(buffer.edge).from_module));
+  tensor = RoomFor(buffer.micro_batch, EdgeOf(buffer.edge).from_module);
   return std::span<std::byte>(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes());
 }
 

@@ -15,6 +15,7 @@
 #include "trainer/exec/model.h"
 #include "trainer/exec/storage_swap.h"
 #include "trainer/numerics/gradient_sum.h"
+#include "trainer/numerics/precision.h"
 #include "trainer/schedule/stage_worker.h"
 
 namespace forebay::train {
@@ -35,6 +36,7 @@ struct StageOptions {
   OptimiserOptions optimiser;
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
+  Precision precision = Precision::kFp32;  // of forward and backward passes
   SumOrder sum_order = SumOrder::kTree;  // of gradients over a replica's micro-batches
   bool skips_not_finite = false;  // no update where the gradient's norm is not finite
   SwapOptions swap;      // for plans that swap
@@ -56,18 +58,21 @@ struct StageOutcome {
   bool skipped = false;  // no update was made; on every rank alike
 };
 
-// What a model's part hands on: elements of one sample.
-using OutputShape = std::vector<std::int64_t>;
+// What a model's part hands on.
+struct PartOutput {
+  std::vector<std::int64_t> shape;  // of one sample
+  torch::ScalarType type = torch::kFloat32;
+};
 
 // Not thread-safe. Every part runs in a graph of its own, so that gradients of tensors with
 // several users are summed in one order, last user first, whatever the cut. Exceptions of
 // LibTorch come out as kInternal. Plans that swap need InstallSavedTensorHooks.
 class TorchStage final : public StageWorker {
  public:
-  // `parts` are this rank's stage, in order; `shapes` are of all parts of the model. Plan, model
+  // `parts` are this rank's stage, in order; `outputs` are of all parts of the model. Plan, model
   // and parts outlive it.
   TorchStage(const Model& model, const StepPlan& plan, const StageSplit& split,
-             std::uint32_t rank, const std::vector<OutputShape>& shapes,
+             std::uint32_t rank, const std::vector<PartOutput>& outputs,
              std::vector<HeldPart*> parts, const StageOptions& options);
 
   void BeginStep(const StageStep& step);
@@ -116,7 +121,8 @@ class TorchStage final : public StageWorker {
   }
   Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
   torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
-  OutputShape ShapeOf(std::uint32_t micro_batch, std::uint32_t part) const;
+  // Uninitialised memory for what a part hands on.
+  torch::Tensor RoomFor(std::uint32_t micro_batch, std::uint32_t part) const;
   // Computes a part and leaves its graph. `pass` says where statistics go.
   void ForwardPart(Work& work, std::uint32_t part, Pass pass, bool again);
   void SumArrived(Work& work);
@@ -131,7 +137,7 @@ class TorchStage final : public StageWorker {
   const StepPlan& plan_;
   std::uint32_t rank_;
   std::uint32_t begin_ = 0;
-  const std::vector<OutputShape>& shapes_;
+  const std::vector<PartOutput>& outputs_;
   std::vector<HeldPart*> parts_;
   std::vector<std::vector<std::uint32_t>> sources_;  // by part of the model: whose outputs it takes
   StageOptions options_;

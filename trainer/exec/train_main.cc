@@ -99,8 +99,21 @@ Result<std::unique_ptr<Watchdog>> StartWatchdog(const RunConfig& run,
   return Watchdog::Start(communicator, std::move(options));
 }
 
+// What figures are held against: products of this precision on this machine.
+Result<double> PeakGflops(Precision precision, const BlasVerdict& blas, bool prints) {
+  if (precision == Precision::kFp32) return blas.facts.gemm_gflops;
+  FOREBAY_ASSIGN(const double gflops, MeasureProduct(precision));
+  if (prints && gflops < blas.facts.gemm_gflops) {
+    PrintLine(fmt::format("warning: train.precision = \"{}\" is slower here: a product runs at "
+                          "{:.0f} GFLOP/s, in fp32 at {:.0f}",
+                          PrecisionName(precision), gflops, blas.facts.gemm_gflops));
+  }
+  return gflops;
+}
+
 Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
+  FOREBAY_ASSIGN(const Precision precision, ParsePrecision(config.train.precision));
   FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
                  StartWatchdog(config.run, communicator));
   const StopSignal stop;
@@ -119,6 +132,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                           communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
     if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
   }
+  FOREBAY_ASSIGN(const double peak_gflops, PeakGflops(precision, *blas, leads));
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
                  ForebaySource::Connect(config, communicator.rank()));
   FOREBAY_ASSIGN(const SampleFacts facts, source->Describe());
@@ -137,7 +151,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                                           },
                                       .now_ns = NowNs,
                                       .print = PrintLine,
-                                      .peak_gflops = blas->facts.gemm_gflops}));
+                                      .peak_gflops = peak_gflops}));
   report.threads = threads;
   report.blas = blas->name;
   report.blas_gflops = blas->facts.gemm_gflops;

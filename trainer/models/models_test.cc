@@ -153,23 +153,23 @@ TEST(Networks, OutputsHaveTheShapesAskedFor) {
   }
 }
 
-std::vector<OutputShape> PartShapes(const ModelRequest& request, const torch::Tensor& input,
+std::vector<PartOutput> PartOutputs(const ModelRequest& request, const torch::Tensor& input,
                                     const torch::Tensor& target) {
   const auto measure =
       MeasureModel(Make(request), input, target, [] { return std::uint64_t{0}; });
   EXPECT_TRUE(measure.has_value()) << (measure.has_value() ? "" : measure.error().ToString());
-  return measure.has_value() ? measure->shapes : std::vector<OutputShape>{};
+  return measure.has_value() ? measure->outputs : std::vector<PartOutput>{};
 }
 
 TEST(Networks, SmallStemKeepsTheImage) {
   ModelRequest request = {.name = "resnet18", .shape = {3, 32, 32}, .outputs = 10};
   const torch::Tensor input = torch::randn({2, 3, 32, 32});
   const torch::Tensor target = torch::zeros({2}, torch::kLong);
-  EXPECT_THAT(PartShapes(request, input, target).at(0), ElementsAre(64, 8, 8));
+  EXPECT_THAT(PartOutputs(request, input, target).at(0).shape, ElementsAre(64, 8, 8));
   request.settings["small_stem"] = 1;
-  const std::vector<OutputShape> shapes = PartShapes(request, input, target);
-  EXPECT_THAT(shapes.at(0), ElementsAre(64, 32, 32));
-  EXPECT_THAT(shapes.at(8), ElementsAre(512, 4, 4));
+  const std::vector<PartOutput> outputs = PartOutputs(request, input, target);
+  EXPECT_THAT(outputs.at(0).shape, ElementsAre(64, 32, 32));
+  EXPECT_THAT(outputs.at(8).shape, ElementsAre(512, 4, 4));
 }
 
 TEST(Networks, BottleneckStridesInItsSecondConvolution) {

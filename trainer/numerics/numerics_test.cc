@@ -10,6 +10,7 @@
 #include "trainer/comm/collectives.h"
 #include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"
+#include "trainer/numerics/precision.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train {
@@ -201,6 +202,17 @@ TEST(ClippingTest, NormsAreScaledToTheLimit) {
   EXPECT_EQ(ClipScale(25.0, 0.0), 1.0);
   EXPECT_EQ(SquaredNorm({}), 0.0);
   EXPECT_NEAR(SquaredNorm(std::vector<float>(5000, 0.5F)), 1250.0, 1e-9);
+}
+
+TEST(PrecisionTest, HalfPrecisionIsRefusedWithAReasonAndARemedy) {
+  EXPECT_EQ(ParsePrecision("fp32").value(), Precision::kFp32);
+  EXPECT_EQ(ParsePrecision("bf16").value(), Precision::kBf16);
+  const auto half = ParsePrecision("fp16");
+  ASSERT_FALSE(half.has_value());
+  EXPECT_EQ(half.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(half.error().message().find("loss scaling"), std::string::npos);
+  EXPECT_NE(half.error().message().find("\"bf16\""), std::string::npos);
+  EXPECT_FALSE(ParsePrecision("fp64").has_value());
 }
 
 TEST(RandomKeyTest, EveryPartOfTheKeyCounts) {

@@ -60,6 +60,7 @@ Result<Trained> TrainRank(const TinyModel& tiny, const ModelMeasure& measure, co
   FOREBAY_ASSIGN(const StageOutcome evaluated, trainer->Evaluate(samples, source));
   trained.evaluated = evaluated.loss_sum;
   trained.swapped_bytes = trainer->swap_figures().out_bytes;
+  trained.activation_bytes = trainer->last_account().at(ByteChannel::kActivation);
   FOREBAY_ASSIGN(trained.digest, trainer->Digest());
   return trained;
 }
@@ -88,7 +89,8 @@ HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
 Trained Train(const TinyModel& tiny, const Course& course, const HybridOptions& options) {
   const torch::Tensor input = tiny.input(1, kSamples);
   const torch::Tensor target = tiny.target(1, kSamples);
-  const Result<ModelMeasure> measure = MeasureModel(tiny.model, input, target, NowNs);
+  const Result<ModelMeasure> measure =
+      MeasureModel(tiny.model, input, target, NowNs, options.stage.precision);
   EXPECT_TRUE(measure.has_value()) << (measure.has_value() ? "" : measure.error().ToString());
   if (!measure.has_value()) return {};
   const std::uint32_t ranks = course.layouts.front().layout.ranks();

@@ -24,7 +24,8 @@ struct Trained {
   double first_loss = 0;
   double last_loss = 0;
   double evaluated = 0;  // the loss of samples that were not trained with
-  std::uint64_t swapped_bytes = 0;  // by this rank, under the last layout
+  std::uint64_t swapped_bytes = 0;  // by the first rank, under the last layout
+  std::uint64_t activation_bytes = 0;  // that it sent in the last step
 };
 
 HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedule);
