@@ -1,10 +1,11 @@
 """Suite `trainer`: forebay-train's layouts on two CPU cores, one intra-op thread a rank."""
 
+import functools
 import pathlib
 import statistics
 
-from harness import (processes, rows, trainer_accuracy, trainer_comm, trainer_feed,
-                     trainer_memory)
+from harness import (processes, report, rows, trainer_accuracy, trainer_comm, trainer_feed,
+                     trainer_memory, trainer_reproduction)
 from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
@@ -44,6 +45,7 @@ GOALS = {
     "messages": {"trainer.c6.message_p50": ("ms", Goal(0.2, **AT_MOST))},
     "kills": {"trainer.c11.kills_survived": ("cycles", Goal(50))},
     "feed": trainer_feed.GOALS,
+    "reproduction": trainer_reproduction.GOALS,
 }
 
 
@@ -66,12 +68,14 @@ class Trainer:
         self.quick = quick
         self.rounds = 3 if quick else 7
         self._runs = None
+        self.curves = ""  # of the row reproduction
         self.memory = trainer_memory.MemoryRows(self.launch_memory, self.add, self.inform, quick)
 
     def rows(self):
         methods = {"digest": self.digest, "skips": self.skips, "pipeline": self.pipeline,
                    "simulator": self.simulator, "messages": self.messages,
-                   "checker": self.checker, "kills": self.kills, "feed": self.feed}
+                   "checker": self.checker, "kills": self.kills, "feed": self.feed,
+                   "reproduction": self.reproduction}
         own = {name: (method, GOALS[name]) for name, method in methods.items()}
         accuracy = trainer_accuracy.Accuracy(self.sheet, self.binaries, THREADS)
         return {**own, **trainer_comm.rows(self), **self.memory.rows(), **accuracy.rows()}
@@ -177,3 +181,16 @@ class Trainer:
 
     def feed(self):
         trainer_feed.FeedRow(self.sheet, self.binaries, THREADS, self.rounds).run()
+
+    def reproduction(self):
+        row = trainer_reproduction.Reproduction(functools.partial(self.add, "reproduction"),
+                                                self.inform, self.binaries, THREADS)
+        row.run()
+        self.curves = row.curves
+
+    def extras(self):
+        """The bars that every suite has, and curves where their row has run."""
+        if not self.curves:
+            return {}, []
+        bars = report.charts({"figures": [figure.to_json() for figure in self.sheet.figures]})
+        return {**bars, "reproduction": self.curves}, []

@@ -52,11 +52,31 @@ def unpack(folder):
     return config
 
 
+class Trainings:
+    """Runs forebay-train over the files that `unpack` has made."""
+
+    def __init__(self, binaries, environment):
+        self.binaries = binaries
+        self.environment = environment
+
+    def run(self, config, metrics, ranks, words):
+        """The summary of one run, of which `metrics` has the curves."""
+        command = [self.binaries.find("forebay-train"), *words, "--embedded-config", config,
+                   "--metrics-dir", metrics]
+        if ranks > 1:
+            command = ["mpirun", "-n", ranks, *command]
+        # The private daemon is looked for on PATH.
+        daemon = pathlib.Path(self.binaries.find("forebayd")).parent
+        environment = {**self.environment, "PATH": f"{daemon}:{os.environ['PATH']}"}
+        command = ["env", *(f"{key}={value}" for key, value in environment.items()), *command]
+        processes.run_text(command, RUN_TIMEOUT_S)
+        return json.loads((metrics / "summary.json").read_text(encoding="utf-8"))
+
+
 class Accuracy:
     def __init__(self, sheet, binaries, environment):
         self.sheet = sheet
-        self.binaries = binaries
-        self.environment = environment
+        self.trainings = Trainings(binaries, environment)
 
     def rows(self):
         return {f"accuracy_{model}": (lambda model=model: self.run(model), GOALS[model])
@@ -67,22 +87,9 @@ class Accuracy:
             folder = pathlib.Path(name)
             config = unpack(folder)
             self.judge(model, {
-                layout: self.train(folder, config, ranks, (*MODELS[model], *more))
+                layout: self.trainings.run(config, folder / layout, ranks,
+                                           (*COMMON, *MODELS[model], *more))
                 for layout, (ranks, more) in LAYOUTS.items()})
-
-    def train(self, folder, config, ranks, words):
-        """The summary of one run."""
-        summary = folder / "summary.json"
-        command = [self.binaries.find("forebay-train"), *COMMON, *words, "--embedded-config",
-                   config, "--summary-json", summary]
-        if ranks > 1:
-            command = ["mpirun", "-n", ranks, *command]
-        # The private daemon is looked for on PATH.
-        daemon = pathlib.Path(self.binaries.find("forebayd")).parent
-        environment = {**self.environment, "PATH": f"{daemon}:{os.environ['PATH']}"}
-        command = ["env", *(f"{key}={value}" for key, value in environment.items()), *command]
-        processes.run_text(command, RUN_TIMEOUT_S)
-        return json.loads(summary.read_text(encoding="utf-8"))
 
     def judge(self, model, reports):
         alone = reports["single"]

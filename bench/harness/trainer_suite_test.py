@@ -1,5 +1,6 @@
 """The trainer suite over made-up reports: its figures, and how they are judged."""
 
+import functools
 import json
 import pathlib
 import tempfile
@@ -7,7 +8,7 @@ import unittest
 from unittest import mock
 
 from harness import (figures, processes, trainer, trainer_accuracy, trainer_comm,
-                     trainer_feed, trainer_memory)
+                     trainer_feed, trainer_memory, trainer_reproduction)
 
 
 def report(step_s, digest="1234", predicted_s=None, message_ns=50_000, peaks=((10, 10), (4, 4))):
@@ -186,6 +187,22 @@ class FeedTest(unittest.TestCase):
             path.write_text("\n".join(map(json.dumps, lines[:4])), encoding="utf-8")
             with self.assertRaises(processes.RunFailed):
                 trainer_feed.read_steps(path.parent)
+
+
+class ReproductionTest(unittest.TestCase):
+    def test_curves_are_noted_and_exact_digests_judged(self):
+        suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
+        row = trainer_reproduction.Reproduction(functools.partial(suite.add, "reproduction"),
+                                                suite.inform, None, {})
+        row.judge({run: {"test_accuracy": 0.8, "weights_digest": run[:5],
+                         "evaluations": [{"accuracy": 0.7}, {"accuracy": 0.8}]}
+                   for run in trainer_reproduction.RUNS})
+        found = {figure.id: figure for figure in suite.sheet.figures}
+        self.assertIn("0.700 0.800", found["trainer.reproduction.accuracy.switched"].note)
+        self.assertTrue(found["trainer.reproduction.exact_digests"].met)
+        self.assertEqual(suite.extras(), ({}, []))
+        suite.curves = "<svg/>"
+        self.assertEqual(suite.extras()[0]["reproduction"], "<svg/>")
 
 
 class MemoryTest(unittest.TestCase):

@@ -165,15 +165,24 @@ Status ChooseMicroBatch(const TrainConfig& config, LayoutPlan& plan) {
     }
     share = std::min(share, global_batch / layout.replicas);
   }
+  plan.global_batch = global_batch;
+  plan.follows_layout = config.layout.micro_batches == "per_layout";
+  std::vector<Layout> bound = layouts;
+  if (plan.follows_layout) std::erase_if(bound, [](const Layout& one) { return one.stages == 1; });
   const auto wanted = static_cast<std::uint32_t>(config.layout.micro_batch);
+  if (wanted == 0 && plan.follows_layout && !bound.empty()) {
+    return Bad("layout.micro_batch", "0",
+               fmt::format("with layout.micro_batches = \"per_layout\" a pipeline's has to be "
+                           "given: {}",
+                           LegalMicroBatches(global_batch, bound)));
+  }
   plan.micro_batch = wanted == 0 ? share : wanted;
-  if (!Legal(plan.micro_batch, global_batch, layouts)) {
+  if (!Legal(plan.micro_batch, global_batch, bound)) {
     return Bad("layout.micro_batch", fmt::format("{}", wanted),
                fmt::format("a replica's share of train.global_batch = {} must be a power of two "
                            "of micro-batches (any number, where there is one replica): {}",
-                           global_batch, LegalMicroBatches(global_batch, layouts)));
+                           global_batch, LegalMicroBatches(global_batch, bound)));
   }
-  plan.micro_batches = global_batch / plan.micro_batch;
   return {};
 }
 
@@ -208,6 +217,27 @@ std::vector<Layout> LayoutPlan::Layouts() const {
     }
   }
   return layouts;
+}
+
+std::uint32_t LayoutPlan::MicroBatchOf(const Layout& layout) const {
+  return follows_layout && layout.stages == 1 ? global_batch / layout.replicas : micro_batch;
+}
+
+std::string LayoutPlan::Text() const {
+  std::string text = fmt::format("{} of {}", ToString(first), MicroBatchOf(first));
+  for (const LayoutSwitch& change : switches) {
+    text += fmt::format(", {} of {} from {} {}", ToString(change.layout),
+                        MicroBatchOf(change.layout), change.by_epoch ? "epoch" : "step",
+                        change.after);
+  }
+  return text;
+}
+
+std::string LayoutDependence(const TrainConfig& config) {
+  std::vector<std::string_view> keys;
+  if (config.layout.micro_batches == "per_layout") keys.push_back("layout.micro_batches");
+  if (config.train.normalisation == "per_worker") keys.push_back("train.normalisation");
+  return fmt::format("{}", fmt::join(keys, ", "));
 }
 
 Result<LayoutPlan> MakeLayoutPlan(const TrainConfig& config, std::uint32_t ranks) {

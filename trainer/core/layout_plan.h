@@ -32,14 +32,27 @@ struct LayoutPlan {
   std::vector<LayoutSwitch> switches;
   Schedule schedule = Schedule::k1f1b;
   std::vector<std::uint32_t> split;  // first part of each stage; empty: the balanced cut
+  std::uint32_t global_batch = 1;    // samples of a step, over all replicas
   std::uint32_t micro_batch = 1;     // samples of a canonical micro-batch
-  std::uint32_t micro_batches = 1;   // of a step, over all replicas
+  // Canonical ones are only those of pipelines; a replica without stages takes its share at once.
+  bool follows_layout = false;
 
   // The layout of the step at `position`: of the last switch that lies behind it.
   Layout At(const RunPosition& position) const;
   // All of them, each once, `first` in front.
   std::vector<Layout> Layouts() const;
+
+  // Samples of a micro-batch, and micro-batches of a step, over all replicas.
+  std::uint32_t MicroBatchOf(const Layout& layout) const;
+  std::uint32_t MicroBatchesOf(const Layout& layout) const {
+    return global_batch / MicroBatchOf(layout);
+  }
+  // "1 x 2 of 8, 2 x 1 of 32 from epoch 1": layouts with samples of their micro-batches.
+  std::string Text() const;
 };
+
+// The keys that make the weights depend on the layout, which by default nothing does: empty.
+std::string LayoutDependence(const TrainConfig& config);
 
 // "2 x 1": replicas x stages.
 std::string ToString(const Layout& layout);

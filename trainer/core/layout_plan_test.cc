@@ -21,7 +21,7 @@ TEST(LayoutPlan, RanksOverStagesAreReplicas) {
   ASSERT_TRUE(plan.has_value()) << plan.error().ToString();
   EXPECT_EQ(plan->first, (Layout{.replicas = 2, .stages = 2}));
   EXPECT_EQ(plan->micro_batch, 32U);  // half of 64 samples
-  EXPECT_EQ(plan->micro_batches, 2U);
+  EXPECT_EQ(plan->MicroBatchesOf(plan->first), 2U);
   EXPECT_TRUE(plan->split.empty());
   EXPECT_EQ(plan->Layouts().size(), 1U);
 }
@@ -33,7 +33,7 @@ TEST(LayoutPlan, MicroBatchFitsTheSmallestShareOfTheRun) {
   const auto plan = MakeLayoutPlan(config, 4);
   ASSERT_TRUE(plan.has_value()) << plan.error().ToString();
   EXPECT_EQ(plan->micro_batch, 16U);
-  EXPECT_EQ(plan->micro_batches, 4U);
+  EXPECT_EQ(plan->MicroBatchesOf(plan->first), 4U);
   EXPECT_EQ(plan->Layouts().size(), 3U);
 }
 
@@ -97,10 +97,31 @@ TEST(LayoutPlan, OneReplicaTakesAnyNumberOfMicroBatches) {
   config.train.global_batch = 60;
   config.layout.stages = 2;
   config.layout.micro_batch = 5;
-  EXPECT_EQ(MakeLayoutPlan(config, 2)->micro_batches, 12U);
+  const LayoutPlan plan = MakeLayoutPlan(config, 2).value();
+  EXPECT_EQ(plan.MicroBatchesOf(plan.first), 12U);
   // Two replicas would have six each.
   config.layout.switches = "epoch 1: 2x1";
   EXPECT_FALSE(MakeLayoutPlan(config, 2).has_value());
+}
+
+TEST(LayoutPlan, MicroBatchesMayFollowTheLayout) {
+  TrainConfig config;
+  EXPECT_EQ(LayoutDependence(config), "");
+  config.layout.micro_batches = "per_layout";
+  config.layout.switches = "epoch 3: 1x2";
+  const auto unsized = MakeLayoutPlan(config, 2);
+  ASSERT_FALSE(unsized.has_value());
+  EXPECT_THAT(unsized.error().message(), HasSubstr("layout.micro_batch = 0"));
+  config.layout.micro_batch = 4;
+  const LayoutPlan plan = MakeLayoutPlan(config, 2).value();
+  const Layout pipeline = {.replicas = 1, .stages = 2};
+  EXPECT_EQ(plan.MicroBatchOf(plan.first), 32U);  // half of 64 samples
+  EXPECT_EQ(plan.MicroBatchesOf(plan.first), 2U);
+  EXPECT_EQ(plan.MicroBatchOf(pipeline), 4U);
+  EXPECT_EQ(plan.MicroBatchesOf(pipeline), 16U);
+  EXPECT_EQ(plan.Text(), "2 x 1 of 32, 1 x 2 of 4 from epoch 3");
+  config.train.normalisation = "per_worker";
+  EXPECT_EQ(LayoutDependence(config), "layout.micro_batches, train.normalisation");
 }
 
 TEST(LayoutPlan, InputsGoToFirstStagesTargetsToLast) {

@@ -37,6 +37,7 @@ std::string ToText(const NumericIdentity& identity) {
     text += fmt::format(" precision={}", PrecisionName(identity.precision));
   }
   if (!identity.exact) text += " sums=fast";
+  if (!identity.layouts.empty()) text += fmt::format(" layouts=[{}]", identity.layouts);
   return text;
 }
 

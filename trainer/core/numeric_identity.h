@@ -16,6 +16,7 @@ struct NumericIdentity {
   std::string library;            // "LibTorch 1.13.0"
   Precision precision = Precision::kFp32;
   bool exact = true;              // false: the sum of gradients depends on the layout
+  std::string layouts = {};       // the run's, where the weights depend on them
 };
 
 // The widest vector instructions that libraries choose their kernels by: "avx512", "avx2" and so
@@ -23,7 +24,7 @@ struct NumericIdentity {
 std::string VectorInstructions();
 
 // "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results. Behind
-// it, where they are so: " precision=bf16", " sums=fast".
+// it, where they are so: " precision=bf16", " sums=fast", " layouts=[...]".
 std::string ToText(const NumericIdentity& identity);
 
 }  // namespace forebay::train

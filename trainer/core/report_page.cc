@@ -3,12 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 #include <iterator>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -19,11 +15,6 @@ namespace {
 
 constexpr std::size_t kPointsMax = 240;
 constexpr std::size_t kBarsMax = 32;
-constexpr const char* kUsage =
-    "forebay-train report FOLDER [-o FILE]\n"
-    "Draws what a run left in its folder of metrics (--metrics-dir): loss, evaluations, rates,\n"
-    "where the time of its ranks went, and memory. FILE ends in .html or .svg; without it the\n"
-    "report is FOLDER/report.html.\n";
 
 // Means over runs of equally many neighbours, so that no more than kPointsMax are left. Points
 // that are not finite are left out of a mean.
@@ -221,17 +212,6 @@ std::string RankRows(const RunRecord& run) {
   return rows + "</table>\n";
 }
 
-Status WriteText(const std::filesystem::path& path, const std::string& text) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "w"),
-                                                             &std::fclose);
-  if (file == nullptr) return Error::FromErrno(errno, path.string());
-  if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
-      std::fflush(file.get()) != 0) {
-    return Error::FromErrno(errno, path.string());
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string ReportSvg(const RunRecord& run) {
@@ -243,6 +223,28 @@ std::string ReportSvg(const RunRecord& run) {
     AddBarsByRank(run, page);
     AddMemory(run, page);
   }
+  return page.Finish();
+}
+
+std::string ComparisonSvg(const std::vector<NamedRun>& runs) {
+  std::vector<PlotLine> losses;
+  std::vector<PlotLine> scores;
+  std::string metric = "score";
+  for (const NamedRun& named : runs) {
+    PlotLine loss{.name = named.name, .points = {}};
+    PlotLine score{.name = named.name, .points = {}};
+    for (const RecordedEvaluation& evaluation : named.run.evaluations) {
+      const auto x = static_cast<double>(evaluation.global_step);
+      loss.points.emplace_back(x, evaluation.loss);
+      score.points.emplace_back(x, evaluation.score);
+      metric = evaluation.metric;
+    }
+    losses.push_back(std::move(loss));
+    scores.push_back(std::move(score));
+  }
+  SvgPage page;
+  page.AddLines(metric + " of evaluations", "step", scores);
+  page.AddLines("loss of evaluations", "step", losses);
   return page.Finish();
 }
 
@@ -262,37 +264,6 @@ std::string ReportHtml(const RunRecord& run, const std::string& title) {
   }
   if (!run.ranks.empty()) html += RankRows(run);
   return html + ReportSvg(run) + "</body></html>\n";
-}
-
-Result<std::string> ReportCommand(int argc, const char* const* argv) {
-  std::string folder;
-  std::string output;
-  for (int at = 2; at < argc; ++at) {
-    const std::string_view word = argv[at];
-    if (word == "-h" || word == "--help") return std::string(kUsage);
-    if ((word == "-o" || word == "--output") && at + 1 < argc) {
-      output = argv[++at];
-    } else if (folder.empty() && !word.starts_with("-")) {
-      folder = word;
-    } else {
-      return Error(ErrorCode::kInvalidArgument, fmt::format("report: {}\n{}", word, kUsage));
-    }
-  }
-  if (folder.empty()) {
-    return Error(ErrorCode::kInvalidArgument, std::string("report: no folder\n") + kUsage);
-  }
-  const std::filesystem::path path =
-      output.empty() ? std::filesystem::path(folder) / "report.html"
-                     : std::filesystem::path(output);
-  const bool draws_only = path.extension() == ".svg";
-  if (!draws_only && path.extension() != ".html") {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("report: -o {}: must end in .html or .svg", output));
-  }
-  FOREBAY_ASSIGN(const RunRecord run, ReadRun(folder));
-  FOREBAY_TRY(WriteText(path, draws_only ? ReportSvg(run) : ReportHtml(run, "Run " + folder)));
-  return fmt::format("{}: {} steps of {} ranks\n", path.string(), run.steps.size(),
-                     run.ranks.size());
 }
 
 }  // namespace forebay::train

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "proto/contract/result.h"
 #include "trainer/core/run_record.h"
 
 namespace forebay::train {
@@ -15,9 +15,12 @@ std::string ReportSvg(const RunRecord& run);
 // The same with the closing figures and a table of ranks. `title` is escaped.
 std::string ReportHtml(const RunRecord& run, const std::string& title);
 
-// `forebay-train report FOLDER [-o FILE]`: FILE ends in .html (FOLDER/report.html is the default)
-// or .svg. argv[1] is "report". Returns a line, or the help text, to print. kInvalidArgument for
-// wrong words; else the errors of ReadRun and of writing.
-Result<std::string> ReportCommand(int argc, const char* const* argv);
+struct NamedRun {
+  std::string name;
+  RunRecord run;
+};
+
+// Evaluations of several runs over the same axes: what they were judged by, and their loss.
+std::string ComparisonSvg(const std::vector<NamedRun>& runs);
 
 }  // namespace forebay::train

@@ -1,4 +1,4 @@
-#include "trainer/core/report_page.h"
+#include "trainer/core/draw_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
+#include "trainer/core/report_page.h"
 #include "trainer/core/step_meter.h"
 #include "trainer/core/svg_page.h"
 #include "trainer/core/training_report.h"
@@ -132,6 +133,24 @@ TEST(ReportPageTest, AnSvgIsThePlotsAlone) {
   EXPECT_THAT(svg, Not(HasSubstr("<table")));
 }
 
+TEST(ReportPageTest, RunsAreComparedOverTheSameAxes) {
+  const testing::TempFolder folder;
+  for (const char* name : {"first", "second"}) {
+    std::filesystem::create_directory(folder.path() / name);
+    Train(folder.path() / name, 10);
+  }
+  const std::filesystem::path path = folder.path() / "both.svg";
+  const auto line =
+      Command({folder.path() / "first", (folder.path() / "second").string() + "/", "-o", path});
+  ASSERT_TRUE(line.has_value()) << line.error().ToString();
+  EXPECT_THAT(*line, HasSubstr("2 runs"));
+  const std::string svg = ContentOf(path);
+  EXPECT_EQ(FirstUnbalanced(svg), "");
+  EXPECT_THAT(svg, HasSubstr(">accuracy of evaluations</text>"));
+  EXPECT_THAT(svg, HasSubstr(">first</text>"));
+  EXPECT_THAT(svg, HasSubstr(">second</text>"));
+}
+
 TEST(ReportPageTest, ALossThatIsNotFiniteIsAGap) {
   const testing::TempFolder folder;
   Train(folder.path(), 10);
@@ -197,7 +216,8 @@ TEST(ReportPageTest, AFolderWithoutARunIsNotFound) {
 TEST(ReportPageTest, WrongWordsAreNamed) {
   EXPECT_THAT(*Command({"--help"}), HasSubstr("report FOLDER"));
   const std::vector<std::vector<std::string>> wrong = {
-      {}, {"a", "b"}, {"a", "-x"}, {"a", "-o"}, {"a", "-o", "report.pdf"}};
+      {}, {"a", "b"}, {"a", "b", "-o", "both.html"}, {"a", "-x"}, {"a", "-o"},
+      {"a", "-o", "report.pdf"}};
   for (const std::vector<std::string>& words : wrong) {
     const auto line = Command(words);
     ASSERT_FALSE(line.has_value());

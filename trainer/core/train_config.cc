@@ -273,6 +273,10 @@ std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
        "fp32; or bf16: products and convolutions compute in bfloat16, weights, sums and optimiser "
        "stay fp32",
        0, 0, {}},
+      {"train.normalisation", &train.normalisation,
+       "canonical: running statistics follow all micro-batches of a step; per_worker: those of the "
+       "first replica, as data-parallel trainers have it, so that results depend on the layout",
+       0, 0, {"canonical", "per_worker"}},
   };
 }
 
@@ -288,6 +292,11 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
        "samples of a canonical micro-batch, the unit of arithmetic: runs of one size end in the "
        "same weights under every layout; 0: the smallest share of a replica",
        0, kBatchMax, {}},
+      {"layout.micro_batches", &layout.micro_batches,
+       "canonical: the same under every layout; per_layout: micro_batch samples in a pipeline, a "
+       "replica's share at once without stages, as trainers commonly have it, so that results "
+       "depend on the layout",
+       0, 0, {"canonical", "per_layout"}},
       {"layout.switch", &layout.switches,
        "layouts to change to, as replicas x stages, after so many steps or epochs of the run: "
        "\"step 500: 1x2; epoch 2: 2x1\"",

@@ -76,6 +76,7 @@ struct OptimiserConfig {
   std::string nan_policy = "stop";
   std::string exactness = "exact";
   std::string precision = "fp32";
+  std::string normalisation = "canonical";
 };
 
 struct LayoutConfig {
@@ -84,6 +85,7 @@ struct LayoutConfig {
   std::string pipeline_schedule = "1f1b";
   std::string split = "auto";
   std::int64_t micro_batch = 0;  // samples; 0: the smallest share of a replica
+  std::string micro_batches = "canonical";
   std::string switches;          // "step 500: 1x2; epoch 2: 2x1"
 };
 

@@ -88,6 +88,9 @@ std::string ClosingTable(const TrainingReport& report) {
   if (report.switches > 0) row("  layouts switched", fmt::format("{}", report.switches));
   if (report.skipped_steps > 0) row("steps left out", fmt::format("{}", report.skipped_steps));
   row("weights digest", fmt::format("{:016x}", report.weights_digest));
+  if (!report.layout_dependence.empty()) {
+    table += "  they depend on the layout: " + report.layout_dependence + "\n";
+  }
   if (!report.rank_totals.empty() && report.steps > 0) {
     table += fmt::format("  {:<28}{:>14.1f} %\n", "bubble", 100 * BubbleOf(report.rank_totals));
     table += RankTable(report.rank_totals);
@@ -132,12 +135,16 @@ std::string SummaryJson(const TrainingReport& report) {
       {"layout_switches", report.switches},
       {"skipped_steps", report.skipped_steps},
       {"weights_digest", fmt::format("{:016x}", report.weights_digest)},
+      {"layout_dependence", nullptr},
       {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
       {"checkpoint", report.checkpoint},
       {"checkpoint_s", Seconds(report.checkpoint_ns)},
       {"bubble", BubbleOf(report.rank_totals)},
       {"rank_totals", std::move(ranks)},
   };
+  if (!report.layout_dependence.empty()) {
+    summary["layout_dependence"] = report.layout_dependence;
+  }
   if (!report.evaluations.empty()) {
     summary[fmt::format("test_{}", report.metric.name)] = report.evaluations.back().score;
     summary[fmt::format("best_test_{}", report.metric.name)] = BestScore(report);

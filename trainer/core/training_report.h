@@ -30,6 +30,7 @@ struct TrainingReport {
   Layout layout;                        // the last one
   std::uint32_t switches = 0;           // of layouts
   std::uint64_t weights_digest = 0;     // at the end: equal weights, equal digests
+  std::string layout_dependence;        // keys that make the weights depend on the layout
   std::uint64_t skipped_steps = 0;      // left out, because a gradient was not finite
   std::string blas;
   double blas_gflops = 0;

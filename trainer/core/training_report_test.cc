@@ -101,6 +101,15 @@ TEST(TrainingReport, OtherMetricsAreCalledByTheirNames) {
   EXPECT_FALSE(summary.contains("test_accuracy"));
 }
 
+TEST(TrainingReport, WeightsThatDependOnTheLayoutAreCalledSo) {
+  TrainingReport report = Sample();
+  EXPECT_EQ(Json::parse(SummaryJson(report))["layout_dependence"], nullptr);
+  report.layout_dependence = "layout.micro_batches";
+  EXPECT_EQ(Json::parse(SummaryJson(report))["layout_dependence"], "layout.micro_batches");
+  EXPECT_THAT(ClosingTable(report),
+              HasSubstr("they depend on the layout: layout.micro_batches\n"));
+}
+
 TEST(TrainingReport, SummaryThatCannotBeWrittenIsAnError) {
   EXPECT_FALSE(WriteSummary("/nonexistent/summary.json", Sample()).has_value());
   EXPECT_FALSE(WriteSummary("/dev/full", Sample()).has_value());

@@ -69,7 +69,7 @@ Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
   FOREBAY_TRY(CheckModel(model));
   std::unique_ptr<HybridTrainer> trainer(
       new HybridTrainer(model, measure, communicator, options));
-  FOREBAY_ASSIGN(StepPlan plan, trainer->PlanFor(layout, true, options.micro_batches));
+  FOREBAY_ASSIGN(StepPlan plan, trainer->PlanFor(layout, true, trainer->MicroBatchesOf(layout)));
   FOREBAY_TRY(trainer->TakeParts(layout));
   FOREBAY_TRY(trainer->StandOn(layout, std::move(plan)));
   return trainer;
@@ -80,7 +80,8 @@ Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
   layout_ = layout;
   plan_ = std::move(plan);
   stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
-                                        measure_.outputs, StageParts(), options_.stage);
+                                        MeasureOf(layout_).outputs, StageParts(),
+                                        options_.stage);
   return {};
 }
 
@@ -90,7 +91,7 @@ StepForecast HybridTrainer::forecast() const {
                         .bubble = predicted_.bubble,
                         .planned_bytes = PeaksByClass(plan_, communicator_.rank())};
   for (const auto& [part, held] : parts_) {
-    forecast.flops += measure_.flops.at(part) * plan_.MicroBatchesPerReplica();
+    forecast.flops += MeasureOf(layout_).flops.at(part) * plan_.MicroBatchesPerReplica();
   }
   return forecast;
 }
@@ -104,7 +105,7 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
                              layout.layout.ranks(), communicator_.size()));
   }
   PlanRequest request;
-  FOREBAY_ASSIGN(request.stages, CutIntoStages(measure_.graph, layout.split));
+  FOREBAY_ASSIGN(request.stages, CutIntoStages(MeasureOf(layout).graph, layout.split));
   request.layout = layout.layout;
   request.micro_batches = micro_batches;
   request.schedule = layout.schedule;
@@ -199,9 +200,9 @@ Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_ba
 Result<StageOutcome> HybridTrainer::TrainStep(double learning_rate,
                                               const std::vector<std::uint32_t>& samples,
                                               MicroBatchSource& source) {
-  if (samples.size() != options_.micro_batches) {
+  if (samples.size() != plan_.micro_batches) {
     return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("a step has {} micro-batches, {} came", options_.micro_batches,
+                 fmt::format("a step has {} micro-batches, {} came", plan_.micro_batches,
                              samples.size()));
   }
   FOREBAY_ASSIGN(StageOutcome outcome, Run(plan_, *stage_,
@@ -228,8 +229,9 @@ Result<HybridTrainer::Evaluation*> HybridTrainer::EvaluationOf(std::uint32_t mic
   Evaluation& evaluation = evaluations_[micro_batches];
   evaluation.plan = std::move(plan);
   evaluation.stage = std::make_unique<TorchStage>(model_, evaluation.plan, layout_.split,
-                                                  communicator_.rank(), measure_.outputs,
-                                                  StageParts(), options_.stage);
+                                                  communicator_.rank(),
+                                                  MeasureOf(layout_).outputs, StageParts(),
+                                                  options_.stage);
   return &evaluation;
 }
 
@@ -257,12 +259,12 @@ Status HybridTrainer::MovePart(std::uint32_t part, const HybridLayout& from,
 }
 
 Status HybridTrainer::Check(const HybridLayout& layout) const {
-  FOREBAY_TRY(PlanFor(layout, true, options_.micro_batches));
+  FOREBAY_TRY(PlanFor(layout, true, MicroBatchesOf(layout)));
   return {};
 }
 
 Status HybridTrainer::Switch(const HybridLayout& layout) {
-  FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout, true, options_.micro_batches));
+  FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout, true, MicroBatchesOf(layout)));
   FOREBAY_TRY(TakeParts(layout));
   for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
     FOREBAY_TRY(MovePart(part, layout_, layout));

@@ -58,6 +58,10 @@ struct HybridLayout {
   Layout layout;
   Schedule schedule = Schedule::k1f1b;
   StageSplit split;
+  // Where micro-batches follow the layout: how many a step has, and the measure of one, which
+  // outlives the trainer. 0 and null: the trainer's, as for canonical ones.
+  std::uint32_t micro_batches = 0;
+  const ModelMeasure* measure = nullptr;
 };
 
 // One rank's end; every call but the getters is collective. Not thread-safe. The same seed,
@@ -129,6 +133,12 @@ class HybridTrainer {
   Result<StepPlan> PlanFor(const HybridLayout& layout, bool trains,
                            std::uint32_t micro_batches) const;
   Result<Evaluation*> EvaluationOf(std::uint32_t micro_batches);
+  const ModelMeasure& MeasureOf(const HybridLayout& layout) const {
+    return layout.measure == nullptr ? measure_ : *layout.measure;
+  }
+  std::uint32_t MicroBatchesOf(const HybridLayout& layout) const {
+    return layout.micro_batches == 0 ? options_.micro_batches : layout.micro_batches;
+  }
   bool Holds(const HybridLayout& layout, std::uint32_t rank, std::uint32_t part) const;
   Status TakeParts(const HybridLayout& layout);
   Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);

@@ -35,6 +35,24 @@ TEST_P(LayoutIdentity, ClippedAdamWEndsInTheSameWeights) {
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, LayoutIdentity, ::testing::Range(0, 4));
 
+// What trainers with a layer of normalisation for each worker do.
+TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
+  const testing::TinyModel tiny = testing::TinyModels()[0]();
+  HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
+  options.stage.first_replica_statistics = true;
+  const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
+    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
+                                 .steps = 2};
+    return Train(tiny, course, options);
+  };
+  const testing::Trained alone = train(1, {{0}});
+  EXPECT_EQ(train(1, {{0, 3}}).digest, alone.digest);
+  const testing::Trained replicated = train(2, {{0}});
+  EXPECT_NE(replicated.digest, alone.digest);
+  EXPECT_NEAR(replicated.last_loss, alone.last_loss, 1e-9);  // weights are the same
+  EXPECT_NE(replicated.evaluated, alone.evaluated);
+}
+
 TEST(LayoutIdentityTest, AnotherSeedEndsInOtherWeights) {
   const testing::TinyModel tiny = testing::TinyModels()[0]();
   HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);

@@ -234,6 +234,33 @@ TEST(LayoutTraining, OtherMicroBatchesAreRefusedUnlessForced) {
   ASSERT_TRUE(World()->Barrier().has_value());
 }
 
+TEST(LayoutTraining, MicroBatchesThatFollowTheLayoutChangeTheWeights) {
+  const testing::TempFolder own;
+  TrainConfig config = ConfigOf(2);
+  config.layout.micro_batches = "per_layout";
+  config.checkpoint.checkpoint_dir = SharedFolder(own) + "/per_layout";
+  // A pipeline of canonical micro-batches is what it was.
+  ExpectAsAlone(TrainOn(*World(), config));
+  config.layout.stages = 1;
+  config.checkpoint.resume = "auto";
+  const auto refused = TrainOn(*World(), config);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message().find("layouts=[layout.micro_batches: 1 x 2 of 8]"),
+            std::string::npos)
+      << refused.error().message();
+  config.checkpoint = {};
+  const auto replicated = TrainOn(*World(), config);
+  ASSERT_TRUE(replicated.has_value()) << replicated.error().ToString();
+  EXPECT_NE(replicated->report.weights_digest, Alone().report.weights_digest);
+  config.layout.switches = "epoch 1: 1x2";
+  const auto switched = TrainOn(*World(), config);
+  ASSERT_TRUE(switched.has_value()) << switched.error().ToString();
+  EXPECT_EQ(switched->report.switches, 1U);
+  EXPECT_NE(switched->report.weights_digest, replicated->report.weights_digest);
+  EXPECT_EQ(switched->report.evaluations[0].loss, replicated->report.evaluations[0].loss);
+  ASSERT_TRUE(World()->Barrier().has_value());
+}
+
 TEST(LayoutTraining, CutsBeyondTheModelAreRefusedBeforeAnyFeedOpens) {
   TrainConfig config = ConfigOf(2);
   config.layout.split = "0,4";

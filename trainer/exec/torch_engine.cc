@@ -10,6 +10,7 @@
 #include <chrono>
 #include <exception>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -61,7 +62,8 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, Optim
   options.stage.clip_norm = config.train.clip_norm;
   if (config.train.exactness == "fast") options.stage.sum_order = SumOrder::kLeftToRight;
   options.stage.skips_not_finite = config.train.nan_policy == "skip";
-  options.micro_batches = plan.micro_batches;
+  options.stage.first_replica_statistics = config.train.normalisation == "per_worker";
+  options.micro_batches = plan.MicroBatchesOf(plan.first);
   if (probed_bucket_bytes > 0) options.bucket_bytes = probed_bucket_bytes;
   if (config.run.bucket_kib > 0) {
     options.bucket_bytes = static_cast<std::uint64_t>(config.run.bucket_kib) * 1024;
@@ -122,6 +124,9 @@ class TorchEngine final : public Engine {
       : config_(config), communicator_(communicator), task_(std::move(task)) {}
 
   Status Measure();
+  const ModelMeasure& MeasureOf(const Layout& layout) const {
+    return measures_.at(plan_.MicroBatchOf(layout));
+  }
   Status Probe(const Print& print);
   Status LayOut(const Print& print);
   Result<HybridOptions> MakeOptions();
@@ -138,7 +143,7 @@ class TorchEngine final : public Engine {
   LayoutPlan plan_;
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
   Precision precision_ = Precision::kFp32;
-  ModelMeasure measure_;                   // rank 0's
+  std::map<std::uint32_t, ModelMeasure> measures_;  // rank 0's, by samples of a micro-batch
   LinkProbe links_;
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
   std::vector<HybridLayout> layouts_;  // of the plan
@@ -167,11 +172,16 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
 // All ranks measure at the same time, as they will share caches and memory's bandwidth in a step;
 // rank 0's figures count, so that all plan alike.
 Status TorchEngine::Measure() {
-  const std::uint32_t samples = plan_.micro_batch;
-  FOREBAY_TRY(communicator_.Barrier());
-  FOREBAY_ASSIGN(measure_, MeasureModel(task_->model, ZeroInput(*task_, samples),
-                                        ZeroTarget(*task_, samples), NowNs, precision_));
-  return ShareMeasure(measure_, task_->model.parts.size(), communicator_);
+  for (const Layout& layout : plan_.Layouts()) {
+    const std::uint32_t samples = plan_.MicroBatchOf(layout);
+    const auto [found, added] = measures_.try_emplace(samples);
+    if (!added) continue;
+    FOREBAY_TRY(communicator_.Barrier());
+    FOREBAY_ASSIGN(found->second, MeasureModel(task_->model, ZeroInput(*task_, samples),
+                                               ZeroTarget(*task_, samples), NowNs, precision_));
+    FOREBAY_TRY(ShareMeasure(found->second, task_->model.parts.size(), communicator_));
+  }
+  return {};
 }
 
 // Buckets are tried with the first layout that has replicas.
@@ -182,7 +192,7 @@ Status TorchEngine::Probe(const Print& print) {
       layouts, [](const Layout& layout) { return layout.replicas > 1; });
   if (replicated != layouts.end() && config_.run.bucket_kib == 0) {
     request.stages = replicated->stages;
-    for (const ModuleProfile& module : measure_.graph.modules) {
+    for (const ModuleProfile& module : MeasureOf(plan_.first).graph.modules) {
       request.gradient_bytes += module.parameter_bytes / request.stages;
     }
   }
@@ -204,7 +214,7 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
   FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
   if (!memory.active()) return options;
-  memory_.emplace(memory, options.costs, measure_.saved_exactly);
+  memory_.emplace(memory, options.costs, MeasureOf(plan_.first).saved_exactly);
   options.stage.swap.pool_bytes = memory.host_bytes;
   options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
   return options;
@@ -213,12 +223,15 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
 Status TorchEngine::LayOut(const Print& print) {
   for (const Layout& layout : plan_.Layouts()) {
     FOREBAY_ASSIGN(StageSplit split, SplitFor(layout));
-    layouts_.push_back(
-        {.layout = layout, .schedule = plan_.schedule, .split = std::move(split)});
+    layouts_.push_back({.layout = layout,
+                        .schedule = plan_.schedule,
+                        .split = std::move(split),
+                        .micro_batches = plan_.MicroBatchesOf(layout),
+                        .measure = &MeasureOf(layout)});
   }
   FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
-  FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_->model, measure_, communicator_, options,
-                                               layouts_.front()));
+  FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_->model, MeasureOf(plan_.first),
+                                               communicator_, options, layouts_.front()));
   for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
   if (memory_ && print && communicator_.rank() == 0) print(memory_->TakeReasons());
   return {};
@@ -247,9 +260,9 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) const {
   costs.message_ns_per_byte = links_.ns_per_byte;
   costs.message_ns = links_.message_ns;
   costs.parameter_copies = 2 + OptimiserStates(optimiser_);
-  costs.micro_batches = plan_.micro_batches / layout.replicas;
+  costs.micro_batches = plan_.MicroBatchesOf(layout) / layout.replicas;
   costs.holds_all = plan_.schedule == Schedule::kGpipe;
-  FOREBAY_ASSIGN(SplitChoice choice, FindSplit(measure_.graph, layout.stages, costs));
+  FOREBAY_ASSIGN(SplitChoice choice, FindSplit(MeasureOf(layout).graph, layout.stages, costs));
   return std::move(choice.split);
 }
 
@@ -268,8 +281,8 @@ Status TorchEngine::Switch(const Layout& layout) {
 Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
   const std::uint64_t began_ns = NowNs();
   FOREBAY_ASSIGN(const std::vector<std::uint32_t> counts,
-                 TrainingCounts(layout(), plan_.micro_batches, plan_.micro_batch,
-                                batch.sample_count));
+                 TrainingCounts(layout(), plan_.MicroBatchesOf(layout()),
+                                plan_.MicroBatchOf(layout()), batch.sample_count));
   FOREBAY_ASSIGN(StepSource source,
                  StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
                                   trains_borrowed_));
@@ -305,11 +318,14 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
 }
 
 std::string TorchEngine::Identity() const {
+  std::string layouts = LayoutDependence(config_);
+  if (!layouts.empty()) layouts += ": " + plan_.Text();
   return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
                  .micro_batch = plan_.micro_batch,
                  .library = "LibTorch " TORCH_VERSION,
                  .precision = precision_,
-                 .exact = config_.train.exactness == "exact"});
+                 .exact = config_.train.exactness == "exact",
+                 .layouts = std::move(layouts)});
 }
 
 Status TorchEngine::Save(Checkpoint& checkpoint) {

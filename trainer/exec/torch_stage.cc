@@ -410,7 +410,9 @@ Status TorchStage::Move(Op op, const Buffer& buffer) {
 
 void TorchStage::ApplyStatistics() {
   if (statistics_.empty()) return;
-  for (std::uint32_t micro_batch = 0; micro_batch < plan_.micro_batches; ++micro_batch) {
+  const std::uint32_t followed =
+      options_.first_replica_statistics ? plan_.MicroBatchesPerReplica() : plan_.micro_batches;
+  for (std::uint32_t micro_batch = 0; micro_batch < followed; ++micro_batch) {
     statistics_.Apply(std::span(batch_statistics_)
                           .subspan(statistics_.floats() * micro_batch, statistics_.floats()));
   }

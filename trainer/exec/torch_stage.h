@@ -37,6 +37,7 @@ struct StageOptions {
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
   Precision precision = Precision::kFp32;  // of forward and backward passes
+  bool first_replica_statistics = false;  // running statistics follow its micro-batches only
   SumOrder sum_order = SumOrder::kTree;  // of gradients over a replica's micro-batches
   bool skips_not_finite = false;  // no update where the gradient's norm is not finite
   SwapOptions swap;      // for plans that swap

@@ -14,11 +14,12 @@
 #include <utility>
 
 #include "proto/contract/result.h"
-#include "trainer/core/blas_check.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/watchdog.h"
+#include "trainer/core/blas_check.h"
+#include "trainer/core/draw_report.h"
 #include "trainer/core/forebay_feed.h"
-#include "trainer/core/report_page.h"
+#include "trainer/core/layout_plan.h"
 #include "trainer/core/run_training.h"
 #include "trainer/core/stop_signal.h"
 #include "trainer/core/thread_plan.h"
@@ -138,6 +139,10 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_ASSIGN(const SampleFacts facts, source->Describe());
   FOREBAY_ASSIGN(const ConfiguredModel model, ConfigureModel(config, facts));
   if (leads) PrintLine("model " + model.Text());
+  const std::string dependence = LayoutDependence(config);
+  if (leads && !dependence.empty()) {
+    PrintLine("note: the weights will depend on the layout, because of " + dependence);
+  }
   FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
   FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
                  MakeTorchEngine(config, std::move(task), communicator, PrintLine));
@@ -153,6 +158,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                                       .print = PrintLine,
                                       .peak_gflops = peak_gflops}));
   report.threads = threads;
+  report.layout_dependence = dependence;
   report.blas = blas->name;
   report.blas_gflops = blas->facts.gemm_gflops;
   if (leads) {
