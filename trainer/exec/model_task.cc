@@ -1,6 +1,7 @@
 #include "trainer/exec/model_task.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
