@@ -14,10 +14,8 @@ DEBIAN_FOLDER = pathlib.Path("/usr/share/datasets/fashion-mnist")  # dataset-fas
 PARTS = {"fashion-mnist-train": "train", "fashion-mnist-test": "t10k"}
 RUN_TIMEOUT_S = 3600
 
-# Without a watchdog: runs of many minutes may be stopped for a while.
 COMMON = ("--threads", "1", "--micro-batch", "32", "--global-batch", "64", "--classes", "10",
-          "--schedule", "cosine", "--warmup-steps", "200", "--log-every-steps", "100",
-          "--watchdog-s", "0")
+          "--schedule", "cosine", "--warmup-steps", "200", "--log-every-steps", "100")
 # Sizes with which each takes minutes on a core: ResNet-18 with an eighth of its channels.
 MODELS = {
     "resnet18": ("--architecture", "resnet18", "--settings", "small_stem=1,width=8",
