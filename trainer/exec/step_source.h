@@ -26,9 +26,10 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 
 class StepSource final : public MicroBatchSource {
  public:
-  // Makes tensors of what `batch` has and lets go of its memory, but for what they borrow where
-  // they may: that goes back with them. `counts` are of all micro-batches of the step. kDataLoss
-  // where the batch has another number of samples than they say. May throw.
+  // Makes tensors of what `batch` has and lets go of its memory. Where it `borrows`, tensors of
+  // floats that need no conversion lie in that memory, which is read-only and goes back with the
+  // last of them; otherwise all are copies. `counts` are of all micro-batches of the step.
+  // kDataLoss where the batch has another number of samples than they say. May throw.
   static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
                                  std::uint32_t rank, const std::vector<std::uint32_t>& counts,
                                  FeedBatch& batch, bool borrows);
