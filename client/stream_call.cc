@@ -12,7 +12,7 @@ StreamCall::StreamCall(std::shared_ptr<const DaemonConnection> connection,
 
 void StreamCall::Start() {
   stub_->async()->Stream(&context_, this);
-  // The hold lets Write come from any thread until OnRepliesEnded.
+  // This hold lets others be taken on any thread until OnRepliesEnded.
   AddHold();
   StartWrite(&request_);
   StartRead(&reply_);

@@ -17,7 +17,7 @@ class StreamCallListener {
   virtual ~StreamCallListener() = default;
   // A message; the listener may take its content. False ends the call.
   virtual bool OnReply(v1::StreamReply& reply) = 0;
-  // No reply will follow. Writes are refused from here on; return before OnEnded.
+  // No reply will follow. No hold may be taken from here on; returns before OnEnded.
   virtual void OnRepliesEnded() = 0;
   // The last write is out; `request()` may be filled again.
   virtual void OnWritten() = 0;
@@ -26,8 +26,8 @@ class StreamCallListener {
 };
 
 // One bidirectional call. The owner fills request() and calls Write() while no write is out,
-// and destroys the call only after OnEnded. Write and WritesDone may not race with the end of
-// replies: the listener serialises them (its mutex) against OnRepliesEnded.
+// and destroys the call only after OnEnded. Write and WritesDone need a hold, which keeps OnEnded
+// away; holds are taken before OnRepliesEnded: the listener serialises that (its mutex).
 class StreamCall final : private grpc::ClientBidiReactor<v1::StreamRequest, v1::StreamReply> {
  public:
   StreamCall(std::shared_ptr<const DaemonConnection> connection, StreamCallListener& listener);
@@ -35,6 +35,8 @@ class StreamCall final : private grpc::ClientBidiReactor<v1::StreamRequest, v1::
   // Starts the call with request() as its first message.
   void Start();
   v1::StreamRequest& request() { return request_; }
+  void Hold() { AddHold(); }
+  void LetGo() { RemoveHold(); }
   void Write() { StartWrite(&request_); }
   // Half-closes: no write follows.
   void WritesDone() { StartWritesDone(); }

@@ -52,14 +52,21 @@ StreamCore::StreamCore(StreamSettings settings)
     : settings_(std::move(settings)),
       credits_(settings_.open.credits()),
       window_(settings_.range),
-      assembly_(credits_) {}
+      assembly_(credits_),
+      sender_([this] { RunSender(); }) {}
 
 StreamCore::~StreamCore() {
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  if (call_ == nullptr || ended_) return;
-  call_->Cancel();
-  changed_.wait(lock, [this] { return ended_; });
+  {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    if (call_ != nullptr && !ended_) {
+      call_->Cancel();
+      changed_.wait(lock, [this] { return ended_; });
+    }
+    stopping_ = true;
+  }
+  sender_wakes_.notify_one();
+  sender_.join();
 }
 
 void StreamCore::UseTransforms(TransformPool* pool) {
@@ -103,7 +110,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   }
   if (opened_) {
     // What came after the answer, be it a failure, is for who asks for batches.
-    SendIfDue();
+    Send(lock);
     return {};
   }
   return failure_ ? *failure_ : *call_error_;
@@ -130,13 +137,14 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       window_.AskNext();
     }
     FillQueue();
-    SendIfDue();
     PulledBatch& front = queue.front();
     if (front.phase == Phase::kReady) {
       outcome.state = std::move(front.state);
       window_.PopFront();
       FillQueue();
-      SendIfDue();
+      const bool calls_sender = CallsSender();
+      lock.unlock();
+      if (calls_sender) sender_wakes_.notify_one();
       return outcome;
     }
     if (front.phase == Phase::kFailed) {
@@ -149,6 +157,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
       return error;
     }
+    if (Send(lock)) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
         !queue.empty() && queue.front().phase != Phase::kReady && !failure_ && !ended_) {
@@ -199,7 +208,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return failure_ || ended_ || batch->phase == Phase::kReady || batch->phase == Phase::kFailed;
   };
   const auto began = steady_clock::now();
-  SendIfDue();
+  Send(lock);
   if (batch != nullptr && !changed_.wait_until(lock, deadline, settled)) {
     batch->abandoned = true;
     return TookTooLong(name);
@@ -235,7 +244,7 @@ Status StreamCore::Finish(Deadline deadline) {
   lock.unlock();
   discarded.clear();
   lock.lock();
-  SendIfDue();
+  Send(lock);
   const auto settled = [this] { return trailer_ || ended_ || failure_.has_value(); };
   if (!changed_.wait_until(lock, deadline, settled)) {
     return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
@@ -244,7 +253,7 @@ Status StreamCore::Finish(Deadline deadline) {
   if (!trailer_) return *call_error_;
   FOREBAY_TRY(ledger_.Compare(*trailer_));
   // By the end of the call the daemon has its memory back, which the next stream may need.
-  SendIfDue();
+  Send(lock);
   const auto over = [this] { return ended_ || live_states_ != 0; };
   if (!changed_.wait_until(lock, deadline, over)) {
     return Error(ErrorCode::kDeadlineExceeded, "the daemon did not end a finished stream in time");
@@ -293,12 +302,16 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
 void StreamCore::TakeBack(const Batch::State* state) {
   // States are created mutable by NewState; handing them out made them const.
   std::unique_ptr<Batch::State> owned(const_cast<Batch::State*>(state));
-  std::lock_guard lock(mutex_);
-  --live_states_;
-  Recycle(std::move(owned));
-  FillQueue();
-  SendIfDue();
-  changed_.notify_all();
+  bool calls_sender = false;
+  {
+    std::lock_guard lock(mutex_);
+    --live_states_;
+    Recycle(std::move(owned));
+    FillQueue();
+    calls_sender = CallsSender();
+    changed_.notify_all();
+  }
+  if (calls_sender) sender_wakes_.notify_one();
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
@@ -365,18 +378,36 @@ bool StreamCore::SendIsDue() const {
          releases_.size() >= worth_sending;
 }
 
-void StreamCore::SendIfDue() {
-  if (!opened_ || !writable_ || write_out_ || writes_done_) return;
-  if (SendIsDue()) {
-    BuildRequest(call_->request());
-    write_out_ = true;
-    call_->Write();
-    return;
+bool StreamCore::Send(std::unique_lock<std::mutex>& lock) {
+  if (!MaySend()) return false;
+  const bool writes = SendIsDue();
+  if (!writes && !CloseIsDue()) return false;
+  if (writes) BuildRequest(call_->request());
+  (writes ? write_out_ : writes_done_) = true;
+  StreamCall& call = *call_;
+  call.Hold();  // it does not end before the hold is gone; then it may be gone, too
+  lock.unlock();
+  if (writes) {
+    call.Write();
+  } else {
+    call.WritesDone();
   }
-  // After the trailer the call lives on only for the batches that are still held.
-  if (trailer_ && live_states_ == 0) {
-    writes_done_ = true;
-    call_->WritesDone();
+  call.LetGo();
+  lock.lock();
+  return true;
+}
+
+bool StreamCore::CallsSender() {
+  if (sender_called_ || !MaySend()) return false;
+  sender_called_ = SendIsDue() || CloseIsDue();
+  return sender_called_;
+}
+
+void StreamCore::RunSender() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    sender_called_ = false;
+    if (!Send(lock)) sender_wakes_.wait(lock);
   }
 }
 

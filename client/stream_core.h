@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "client/batch_state.h"
@@ -39,6 +40,9 @@ struct StreamSettings {
 // Two sides: the caller's threads (public methods) and gRPC's (the listener's), under one
 // mutex. gRPC's threads never own the core, so its destructor, which waits for the call to
 // end, and the channel's, which joins those threads, always run on a caller's thread.
+//
+// A caller that has work to do never sends: it calls the sender, a thread of the core. One that is
+// about to wait sends by itself, which saves it a wake-up. Nobody sends under the mutex.
 class StreamCore final : public std::enable_shared_from_this<StreamCore>,
                          public StreamCallListener {
  public:
@@ -116,14 +120,22 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   void TakeBack(const Batch::State* state);  // locks
   std::size_t CreditsUsed() const;
   void FillQueue();
-  void SendIfDue();
+  // Writes a request, or closes the call, where one or the other is due; unlocks meanwhile. False
+  // where neither is.
+  bool Send(std::unique_lock<std::mutex>& lock);
+  // Whether the sender is to be notified, once the mutex is free.
+  bool CallsSender();
+  bool MaySend() const { return opened_ && writable_ && !write_out_ && !writes_done_; }
   bool SendIsDue() const;
+  // After the trailer the call lives on only for the batches that are still held.
+  bool CloseIsDue() const { return trailer_.has_value() && live_states_ == 0; }
   void BuildRequest(v1::StreamRequest& request);
   void AddPulls(v1::StreamRequest& request);
   void AskAgain(Discarded& discarded);
   Result<PulledBatch*> AskForNamed(std::unique_lock<std::mutex>& lock, const BatchName& name,
                                    Deadline deadline);
   void Fail(Error error);
+  void RunSender();  // locks
 
   const StreamSettings settings_;
   const std::uint32_t credits_;
@@ -157,6 +169,11 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   // Touched only while replies are read, which is one at a time.
   InlineAssembly assembly_;
   std::vector<Arrival> arrivals_;
+
+  std::condition_variable sender_wakes_;
+  bool sender_called_ = false;  // and it has not looked since
+  bool stopping_ = false;
+  std::thread sender_;          // last: everything above is there when it starts
 };
 
 }  // namespace forebay::internal

@@ -46,14 +46,15 @@ Status StreamCore::TakeReply(v1::StreamReply& reply) {
   if (reply.has_chunk()) FOREBAY_TRY(TakeChunk(reply.chunk()));
   {
     Discarded discarded;
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     for (Arrival& arrival : arrivals_) FOREBAY_TRY(Place(std::move(arrival), discarded));
     arrivals_.clear();
     for (const v1::BatchError& error : reply.errors()) FOREBAY_TRY(TakeBatchError(error));
     if (reply.has_trailer()) FOREBAY_TRY(TakeTrailer(reply.trailer()));
-    SendIfDue();
+    // Who waits for a batch need not wait for the next request to be on its way.
+    changed_.notify_all();
+    Send(lock);
   }
-  changed_.notify_all();
   return {};
 }
 
@@ -217,9 +218,9 @@ void StreamCore::OnRepliesEnded() {
 }
 
 void StreamCore::OnWritten() {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   write_out_ = false;
-  SendIfDue();
+  Send(lock);
 }
 
 void StreamCore::OnEnded(const grpc::Status& status) {

@@ -1,0 +1,161 @@
+// Who sends what a stream's caller gives back and asks for, and that it stays in order however
+// many threads let go of batches.
+#include <dlfcn.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "client/client.h"
+#include "client/testing/fake_daemon.h"
+
+namespace {
+
+thread_local std::uint64_t sends_here = 0;
+
+}  // namespace
+
+// Counts what gRPC sends on each thread, then sends it.
+extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  using SendMessage = ssize_t (*)(int, const msghdr*, int);
+  static const auto real = reinterpret_cast<SendMessage>(dlsym(RTLD_NEXT, "sendmsg"));
+  ++sends_here;
+  return real(socket, message, flags);
+}
+
+namespace forebay {
+namespace {
+
+using testing::FakeDaemon;
+
+StreamOptions Options(std::uint32_t prefetch_depth) {
+  StreamOptions options;
+  options.dataset = "fake";
+  options.global_batch = 16;
+  options.prefetch_depth = prefetch_depth;
+  return options;
+}
+
+std::unique_ptr<Client> Connect(const FakeDaemon& daemon) {
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 10'000});
+  EXPECT_TRUE(client.has_value()) << client.error().ToString();
+  return std::move(*client);
+}
+
+std::unique_ptr<BatchStream> Open(Client& client, const StreamOptions& options) {
+  auto stream = client.Open(options);
+  EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
+  return std::move(*stream);
+}
+
+Batch Take(BatchStream& stream, std::uint64_t step) {
+  auto batch = stream.Next();
+  EXPECT_TRUE(batch.has_value()) << batch.error().ToString();
+  EXPECT_EQ((*batch)->step(), StepId(step));
+  return **batch;
+}
+
+template <typename Condition>
+bool Soon(Condition&& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(StreamSender, ACallerThatHasWorkSendsNothing) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options(4);
+  std::atomic<std::uint64_t> begun = 0;
+  options.transform = [&begun](const TransformInput& input) -> Status {
+    if (input.index == 0) ++begun;
+    return {};
+  };
+  sends_here = 0;
+  auto stream = Open(*client, options);
+  ASSERT_GT(sends_here, 0U) << "opening a stream sends, and this test sees it";
+  const std::uint64_t requests = daemon.counters.requests;
+  sends_here = 0;
+  for (std::uint64_t step = 0; step < 60; ++step) {
+    // With the worker at the next one, this one is ready.
+    ASSERT_TRUE(Soon([&] { return begun >= step + 2; })) << "step " << step;
+    Take(*stream, step);
+  }
+  EXPECT_EQ(sends_here, 0U);
+  EXPECT_GT(daemon.counters.requests, requests + 10);
+}
+
+TEST(StreamSender, WhatAnotherThreadLetsGoOfIsSentWithoutACall) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, Options(2));
+  std::vector<Batch> held;
+  for (std::uint64_t step = 0; step < 3; ++step) held.push_back(Take(*stream, step));
+  std::thread([held = std::move(held)]() mutable { held.clear(); }).join();
+  EXPECT_TRUE(Soon([&] { return daemon.counters.releases == 3 && daemon.counters.batches == 5; }));
+  EXPECT_TRUE(stream->Finish().has_value());
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+}
+
+// Finished, only dropped, or outlived by its batches: no call stays, none is released twice.
+TEST(StreamSender, EndsWhileOthersLetGoOfBatches) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  constexpr std::uint64_t kRounds = 60;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    auto stream = Open(*client, Options(4));
+    std::vector<std::thread> others;
+    for (std::uint64_t step = 0; step < 2 + round % 12; ++step) {
+      others.emplace_back([batch = Take(*stream, step)] {
+        EXPECT_EQ(batch.sample_count(), 16U);
+      });
+      if (others.size() == 3) {
+        others.front().join();
+        others.erase(others.begin());
+      }
+    }
+    if (round % 3 == 0) {
+      EXPECT_TRUE(stream->Finish().has_value());
+    }
+    if (round % 3 == 1) stream.reset();
+    for (std::thread& other : others) other.join();
+  }
+  EXPECT_TRUE(Soon([&] { return daemon.counters.calls_ended == kRounds; }));
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+  EXPECT_EQ(daemon.counters.credit_breaches, 0U);
+}
+
+TEST(StreamSender, GoesOnWithTheNextDaemon) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  StreamOptions options = Options(4);
+  options.epochs = 2;
+  auto stream = Open(*client, options);
+  std::uint64_t step = 0;
+  for (std::uint64_t life = 1; life <= 3; ++life) {
+    std::vector<Batch> held;
+    for (int i = 0; i < 4; ++i) held.push_back(Take(*stream, step++));
+    std::thread other([held = std::move(held)]() mutable { held.clear(); });
+    daemon.Stop();
+    daemon.Start();
+    other.join();
+    for (int i = 0; i < 8; ++i) Take(*stream, step++);
+    EXPECT_GE(stream->stats().reconnects, 1U);
+  }
+  EXPECT_EQ(stream->stats().reconnects, 3U);
+  EXPECT_TRUE(stream->Finish().has_value());
+  EXPECT_EQ(daemon.counters.bad_releases, 0U);
+}
+
+}  // namespace
+}  // namespace forebay
