@@ -13,22 +13,26 @@
 namespace forebay::train {
 namespace {
 
-void UpdateSgd(const OptimiserOptions& options, const UpdateStep& step, std::span<float> weights,
-               std::span<const float> gradient, std::span<float> velocity) {
+// Both updates read all of an element before they write any of it: arrays that lie at the same
+// offset of their pages look to a processor as if a load needed the store before it, and the update
+// takes eight times as long. Pointers, because checked indices keep loops out of vectors.
+void UpdateSgd(const OptimiserOptions& options, const UpdateStep& step, std::size_t count,
+               float* weights, const float* gradient, float* velocity) {
   const auto rate = static_cast<float>(step.learning_rate);
   const auto decay = static_cast<float>(step.weight_decay);
   const auto scale = static_cast<float>(step.gradient_scale);
   const auto momentum = static_cast<float>(options.momentum);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    const float slope = gradient[i] * scale + weights[i] * decay;
-    velocity[i] = velocity[i] * momentum + slope;
-    weights[i] -= velocity[i] * rate;
+  for (std::size_t i = 0; i < count; ++i) {
+    const float weight = weights[i];
+    const float slope = gradient[i] * scale + weight * decay;
+    const float speed = velocity[i] * momentum + slope;
+    velocity[i] = speed;
+    weights[i] = weight - speed * rate;
   }
 }
 
-void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step,
-                 std::span<float> weights, std::span<const float> gradient,
-                 std::span<float> mean, std::span<float> square) {
+void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step, std::size_t count,
+                 float* weights, const float* gradient, float* means, float* squares) {
   const auto number = static_cast<double>(step.number);
   const double mean_bias = 1.0 - std::pow(options.beta1, number);
   const double square_bias = 1.0 - std::pow(options.beta2, number);
@@ -39,11 +43,14 @@ void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step,
   const auto beta1 = static_cast<float>(options.beta1);
   const auto beta2 = static_cast<float>(options.beta2);
   const auto epsilon = static_cast<float>(options.epsilon);
-  for (std::size_t i = 0; i < weights.size(); ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float weight = weights[i];
     const float slope = gradient[i] * scale;
-    mean[i] = mean[i] * beta1 + slope * (1.0F - beta1);
-    square[i] = square[i] * beta2 + slope * slope * (1.0F - beta2);
-    weights[i] = weights[i] * keep - rate * mean[i] / (std::sqrt(square[i]) * root + epsilon);
+    const float mean = means[i] * beta1 + slope * (1.0F - beta1);
+    const float square = squares[i] * beta2 + slope * slope * (1.0F - beta2);
+    means[i] = mean;
+    squares[i] = square;
+    weights[i] = weight * keep - rate * mean / (std::sqrt(square) * root + epsilon);
   }
 }
 
@@ -72,9 +79,10 @@ void UpdateWeights(const OptimiserOptions& options, const UpdateStep& step,
   FOREBAY_CHECK(states.size() == OptimiserStates(options.kind));
   for (const std::span<float>& state : states) FOREBAY_CHECK(state.size() == weights.size());
   if (options.kind == OptimiserKind::kSgd) {
-    UpdateSgd(options, step, weights, gradient, states[0]);
+    UpdateSgd(options, step, weights.size(), weights.data(), gradient.data(), states[0].data());
   } else {
-    UpdateAdamW(options, step, weights, gradient, states[0], states[1]);
+    UpdateAdamW(options, step, weights.size(), weights.data(), gradient.data(), states[0].data(),
+                states[1].data());
   }
 }
 
