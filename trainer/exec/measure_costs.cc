@@ -28,10 +28,9 @@ class CostProbe {
       : request_(request), communicator_(communicator) {}
 
   Result<SimulationCosts> Run() {
-    FOREBAY_TRY(communicator_.Barrier());
     SimulationCosts costs;
-    ProbeUpdate(costs);
-    ProbeSwap(costs.swap);
+    FOREBAY_TRY(ProbeUpdate(costs));
+    FOREBAY_TRY(ProbeSwap(costs.swap));
     if (communicator_.size() == 1) return costs;
     costs.message.latency_ns = request_.links.message_ns;
     if (request_.links.ns_per_byte > 0) {
@@ -42,24 +41,21 @@ class CostProbe {
   }
 
  private:
-  // The median of several runs.
+  // The median of several runs of `work()`, a Status, which all ranks begin together.
   template <typename Callable>
-  std::uint64_t Time(int rounds, Callable&& work) const {
-    std::vector<std::uint64_t> times;
-    for (int round = 0; round < rounds; ++round) {
+  Result<std::uint64_t> Time(Callable&& work) const {
+    std::array<std::uint64_t, kRounds> times = {};
+    for (std::uint64_t& ns : times) {
+      FOREBAY_TRY(communicator_.Barrier());
       const std::uint64_t began_ns = request_.now_ns();
-      work();
-      times.push_back(request_.now_ns() - began_ns);
+      FOREBAY_TRY(work());
+      ns = request_.now_ns() - began_ns;
     }
     std::ranges::sort(times);
     return times[times.size() / 2];
   }
 
-  static double PerByte(std::uint64_t ns) {
-    return static_cast<double>(ns) / static_cast<double>(kFloats * sizeof(float));
-  }
-
-  void ProbeUpdate(SimulationCosts& costs) const {
+  Status ProbeUpdate(SimulationCosts& costs) const {
     std::vector<float> weights(kFloats, 1.0F);
     const std::vector<float> gradient(kFloats, 1e-3F);
     std::vector<std::vector<float>> states(OptimiserStates(request_.optimiser),
@@ -67,58 +63,61 @@ class CostProbe {
     const std::vector<std::span<float>> spans(states.begin(), states.end());
     const OptimiserOptions options{.kind = request_.optimiser};
     const UpdateStep step{.learning_rate = 1e-3, .number = 1};
-    costs.update_ns_per_byte = PerByte(
-        Time(kRounds, [&] { UpdateWeights(options, step, weights, gradient, spans); }));
+    FOREBAY_ASSIGN(const std::uint64_t ns, Time([&]() -> Status {
+                     UpdateWeights(options, step, weights, gradient, spans);
+                     return {};
+                   }));
+    costs.update_ns_per_byte =
+        static_cast<double>(ns) / static_cast<double>(kFloats * sizeof(float));
+    return {};
   }
 
-  void ProbeSwap(LinkCost& cost) const {
+  Status ProbeSwap(LinkCost& cost) const {
     std::vector<std::byte> here(kSwapBytes * kSwapCopies, std::byte{1});
     std::vector<std::byte> host(kSwapBytes * kSwapCopies, std::byte{2});
     CopyLink link(request_.swap.link_bytes_per_ns);
-    const auto copy = [&](std::size_t bytes, std::size_t count) {
+    const auto copy = [&](std::size_t bytes, std::size_t count) -> Status {
       std::uint64_t last = 0;
       for (std::size_t at = 0; at < count; ++at) {
         last = link.Begin(std::span(host).subspan(at * kSwapBytes, bytes),
                           std::span(here).subspan(at * kSwapBytes, bytes));
       }
       link.Wait(last);
+      return {};
     };
-    cost.latency_ns = Time(kRounds, [&] { copy(kSmallBytes, 1); });
-    const std::uint64_t many_ns = Time(kRounds, [&] { copy(kSwapBytes, kSwapCopies); });
+    FOREBAY_ASSIGN(cost.latency_ns, Time([&] { return copy(kSmallBytes, 1); }));
+    FOREBAY_ASSIGN(const std::uint64_t many_ns,
+                   Time([&] { return copy(kSwapBytes, kSwapCopies); }));
     const std::uint64_t bytes_ns = many_ns - std::min(many_ns - 1, cost.latency_ns);
     cost.bytes_per_ns =
         static_cast<double>(kSwapBytes * kSwapCopies) / static_cast<double>(bytes_ns);
+    return {};
   }
 
   // Of `count` buckets that are under way at once, as those of a step are.
-  Result<std::uint64_t> ReductionNs(std::uint64_t bytes, std::size_t count) {
+  Result<std::uint64_t> ReductionNs(std::uint64_t bytes, std::size_t count) const {
     std::vector<std::vector<float>> buckets(count,
                                             std::vector<float>(bytes / sizeof(float), 1.0F));
-    std::vector<std::uint64_t> times;
-    for (int round = 0; round < kRounds; ++round) {
-      FOREBAY_TRY(communicator_.Barrier());
-      const std::uint64_t began_ns = request_.now_ns();
+    Transport& transport = communicator_.transport();
+    CollectiveTag tag;
+    return Time([&]() -> Status {
       CollectiveQueue queue;
-      Transport& transport = communicator_.transport();
-      for (std::uint32_t id = 0; id < count; ++id) {
-        const CollectiveTag tag{.step = static_cast<std::uint64_t>(round), .edge = id};
-        FOREBAY_TRY(queue.Begin(id,
+      ++tag.step;
+      for (tag.edge = 0; tag.edge < count; ++tag.edge) {
+        FOREBAY_TRY(queue.Begin(tag.edge,
                                 std::make_unique<AllReduce<float>>(AllMembers(transport), tag,
-                                                                   buckets[id]),
+                                                                   buckets[tag.edge]),
                                 transport));
       }
       while (true) {
         FOREBAY_ASSIGN(const std::vector<Ticket> waited, queue.Advance(transport));
-        if (waited.empty()) break;
+        if (waited.empty()) return {};
         FOREBAY_TRY(transport.AwaitAny(waited, kPatienceNs));
       }
-      times.push_back(request_.now_ns() - began_ns);
-    }
-    std::ranges::sort(times);
-    return times[times.size() / 2];
+    });
   }
 
-  Status ProbeReductions(LinkCost& cost) {
+  Status ProbeReductions(LinkCost& cost) const {
     constexpr std::size_t kBuckets = 4;
     FOREBAY_ASSIGN(const std::uint64_t small_ns, ReductionNs(kSmallBytes, 1));
     FOREBAY_ASSIGN(const std::uint64_t large_ns, ReductionNs(request_.bucket_bytes, kBuckets));

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <shared_mutex>
 
@@ -37,9 +38,12 @@ std::shared_mutex& CountingMutex() {
   return mutex;
 }
 
-std::uint64_t MedianOf(std::vector<std::uint64_t> times) {
+// The mean without the shortest and the longest: a step's time is a sum over all micro-batches, and
+// some of them are slow.
+std::uint64_t MeanOf(std::vector<std::uint64_t> times) {
   std::ranges::sort(times);
-  return times[times.size() / 2];
+  return std::accumulate(times.begin() + 1, times.end() - 1, std::uint64_t{0}) /
+         (times.size() - 2);
 }
 
 // Parameters and normalisation's statistics of one part.
@@ -260,8 +264,8 @@ class Measurement {
   }
 
   void Finish(Probe& probe) {
-    probe.profile.forward_ns = MedianOf(std::move(probe.forward_ns));
-    probe.profile.backward_ns = MedianOf(std::move(probe.backward_ns));
+    probe.profile.forward_ns = MeanOf(std::move(probe.forward_ns));
+    probe.profile.backward_ns = MeanOf(std::move(probe.backward_ns));
     measure_.flops.push_back(probe.flops);
     measure_.graph.modules.push_back(std::move(probe.profile));
   }
