@@ -6,7 +6,7 @@ import pathlib
 import sys
 import tempfile
 
-from harness import codec, figures, machine, processes, report, spine, trainer
+from harness import codec, figures, machine, processes, report, rows, spine, trainer
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer}
@@ -33,7 +33,8 @@ def parse(arguments):
                             os.path.join(tempfile.gettempdir(), "forebay-bench"))),
                         help="where data sets are made and kept (11 GB, codec 0.5 GB; "
                         "$FOREBAY_BENCH_DATA)")
-    parser.add_argument("--only", default="", metavar="ROW", help="rows whose name holds this")
+    parser.add_argument("--only", default="", metavar="ROW,...",
+                        help="rows whose name holds one of these")
     return parser.parse_args(arguments)
 
 
@@ -43,7 +44,7 @@ def main(arguments=None):
     sheet = figures.Sheet(echo=lambda line: print(line, flush=True))
     suite = SUITES[options.suite](sheet, processes.Binaries(options.build), options.data,
                                   options.quick)
-    if options.only and not any(options.only in name for name in suite.rows()):
+    if not rows.chosen(suite.rows(), options.only):
         print(f"no row holds \"{options.only}\"; rows: {', '.join(suite.rows())}",
               file=sys.stderr)
         return 2

@@ -4,12 +4,17 @@ from harness import processes
 from harness.figures import missing
 
 
+def chosen(names, only):
+    """Those of `names` that hold `only`, or one of its parts between commas; all where it is
+    empty."""
+    return [name for name in names if any(part in name for part in only.split(","))]
+
+
 def run_rows(rows, sheet, only=""):
-    """`rows`: name -> (method, the ids of its figures with unit and goal). Those whose name holds
-    `only` run; a figure that its row did not add is added as missing, with the reason."""
-    for name, (row, goals) in rows.items():
-        if only and only not in name:
-            continue
+    """`rows`: name -> (method, the ids of its figures with unit and goal). Those that `only`
+    chooses run; a figure that its row did not add is added as missing, with the reason."""
+    for name in chosen(rows, only):
+        row, goals = rows[name]
         note = "the row ended without it"
         try:
             row()

@@ -10,12 +10,11 @@ from harness.figures import Goal, from_runs, interleave, ratios
 
 ALONE = ()
 PIPE = ("--stages", "2")
-PROFILES = ("--profiles", "3")  # of parts: the simulator's
 LAYOUTS = {
     "single": (1, ALONE),
-    "pp2_1f1b": (2, (*PIPE, *PROFILES)),
-    "pp2_gpipe": (2, (*PIPE, *PROFILES, "--schedule", "gpipe")),
-    "dp2": (2, ("--replicas", "2", *PROFILES)),
+    "pp2_1f1b": (2, PIPE),
+    "pp2_gpipe": (2, (*PIPE, "--schedule", "gpipe")),
+    "dp2": (2, ("--replicas", "2")),
 }
 ONLY_CORRECT = {"dp2_pp2": (4, ("--replicas", "2", *PIPE))}  # four ranks on two cores: not timed
 # A U-Net of 15 parts: the skip of the first level, from part 1 to part 12, bypasses the middle.
@@ -24,7 +23,8 @@ SKIP_LAYOUTS = {"single": (1, SKIPS)}
 for _schedule in ("1f1b", "gpipe"):
     SKIP_LAYOUTS[_schedule] = (3, (*SKIPS, "--stages", "3", "--split", "0,2,12",
                                    "--schedule", _schedule))
-PREDICTED = ("pp2_1f1b", "pp2_gpipe", "dp2")
+PREDICTED = {name: (ranks, (*words, "--profiles", "3"))
+             for name, (ranks, words) in LAYOUTS.items() if ranks > 1}
 # Open MPI as root, and with more ranks than cores; other MPIs ignore these.
 THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
            "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -104,10 +104,13 @@ class Trainer:
     def runs(self):
         """Layout -> reports of interleaved runs."""
         if self._runs is None:
-            self._runs = interleave(self.rounds, {
-                name: lambda _round, ranks=ranks, words=words: self.launch(ranks, words)
-                for name, (ranks, words) in LAYOUTS.items()})
+            self._runs = self.interleaved(LAYOUTS)
         return self._runs
+
+    def interleaved(self, layouts):
+        return interleave(self.rounds, {
+            name: lambda _round, ranks=ranks, words=words: self.launch(ranks, words)
+            for name, (ranks, words) in layouts.items()})
 
     def seconds(self, name):
         return [statistics.median(report["step_s"]) for report in self.runs[name]]
@@ -150,14 +153,14 @@ class Trainer:
                                      ratios(single, self.seconds(name))))
 
     def simulator(self):
-        for name in PREDICTED:
-            errors = [step_error(report) for report in self.runs[name]]
+        for name, reports in self.interleaved(PREDICTED).items():
+            errors = [step_error(report) for report in reports]
             self.add("simulator", f"trainer.c4.step_error.{name}",
                      [abs(error) for error in errors],
                      note="from three profiles of single parts in the same process; "
                      f"{statistics.median(errors):+.1f} % with its sign")
             self.add("simulator", f"trainer.c4.peak_error.{name}",
-                     [peak_error(report) for report in self.runs[name]],
+                     [peak_error(report) for report in reports],
                      note="of the fullest rank, beside what is resident")
 
     def messages(self):

@@ -18,10 +18,10 @@ RECOMPUTE_BUDGET = 0.3
 SWAP_TASK = ("--task", "vit")
 RECOMPUTE_TASK = ("--task", "vit", "--dropout", "0.1")
 
-# What a convolution takes for itself can neither be swapped nor recomputed: it counts for less the
-# more micro-batches are in flight.
 # Beside a core of some 60 GFLOP/s: between what a V100 on NVLink had and an H200 on PCIe has.
 LINK_GB_S = 0.1
+# Micro-batches in flight, budget. What a convolution takes for itself can neither be swapped nor
+# recomputed: it counts for less the more micro-batches are in flight.
 MIXED = {"vit": (4, 0.4), "resnet": (8, 0.7), "unet3d": (8, 0.75), "cosmoflow": (8, 0.7)}
 
 GOALS = {

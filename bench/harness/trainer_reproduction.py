@@ -9,14 +9,14 @@ from harness import processes
 from harness.figures import Goal
 from harness.trainer_accuracy import Trainings, unpack
 
-COMMON = ("--architecture", "resnet18", "--settings", "small_stem=1,width=8", "--epochs", "6",
+COMMON = ("--architecture", "resnet18", "--settings", "small_stem=1,width=8", "--epochs", "4",
           "--global-batch", "32", "--micro-batch", "2", "--learning-rate", "0.1",
-          "--threads", "1", "--set", "data.train_selection=range:0:6000",
-          "--set", "data.validation_selection=range:0:2000", "--log-every-steps", "1000")
+          "--threads", "1", "--set", "data.train_selection=range:0:4000",
+          "--set", "data.validation_selection=range:0:1000", "--log-every-steps", "1000")
 AS_COMMON = ("--micro-batches", "per_layout", "--normalisation", "per_worker")
 PIPELINE = ("--stages", "2")
 # Half of the run as a pipeline, then replicas.
-SWITCHED = (*PIPELINE, "--switch", "epoch 3: 2x1")
+SWITCHED = (*PIPELINE, "--switch", "epoch 2: 2x1")
 RUNS = {
     "replicas": AS_COMMON,
     "pipeline": (*PIPELINE, *AS_COMMON),

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from harness import (figures, processes, trainer, trainer_accuracy, trainer_comm,
+from harness import (figures, processes, rows, trainer, trainer_accuracy, trainer_comm,
                      trainer_feed, trainer_memory, trainer_reproduction)
 
 
@@ -38,6 +38,7 @@ class SuiteTest(unittest.TestCase):
 
         def launch(ranks, words):
             known = {**trainer.LAYOUTS, **trainer.ONLY_CORRECT,
+                     **{f"predicted_{name}": case for name, case in trainer.PREDICTED.items()},
                      **{f"skips_{name}": case for name, case in trainer.SKIP_LAYOUTS.items()}}
             name = next(name for name, case in known.items() if case == (ranks, words))
             return reports.get(name, report(1.0))
@@ -59,14 +60,15 @@ class SuiteTest(unittest.TestCase):
         self.assertIs(slow["trainer.c3.pp2_speedup"].met, False)
 
     def test_predictions_may_err_by_a_tenth(self):
-        sheet = self.run_suite({"pp2_1f1b": report(1.0, predicted_s=1.09),
-                                "dp2": report(1.0, predicted_s=0.8)}, "simulator")
+        sheet = self.run_suite({"predicted_pp2_1f1b": report(1.0, predicted_s=1.09),
+                                "predicted_dp2": report(1.0, predicted_s=0.8)}, "simulator")
         self.assertTrue(sheet["trainer.c4.step_error.pp2_1f1b"].met)
         self.assertIs(sheet["trainer.c4.step_error.dp2"].met, False)
 
     def test_the_fullest_rank_s_bytes_may_be_off_by_a_twentieth(self):
-        sheet = self.run_suite({"dp2": report(1.0, peaks=((100, 96), (10, 20))),
-                                "pp2_gpipe": report(1.0, peaks=((10, 10), (100, 106)))},
+        sheet = self.run_suite({"predicted_dp2": report(1.0, peaks=((100, 96), (10, 20))),
+                                "predicted_pp2_gpipe": report(
+                                    1.0, peaks=((10, 10), (100, 106)))},
                                "simulator")
         self.assertTrue(sheet["trainer.c4.peak_error.dp2"].met)
         self.assertIs(sheet["trainer.c4.peak_error.pp2_gpipe"].met, False)
@@ -127,6 +129,12 @@ class SuiteTest(unittest.TestCase):
         self.assertTrue(sheet["trainer.c5.fast_over_ddp.m8"].met)
         self.assertIs(sheet["trainer.c5.exact_over_ddp.m2"].met, False)
 
+    def test_some_rows_are_chosen(self):
+        known = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True).rows()
+        self.assertEqual(rows.chosen(known, ""), list(known))
+        self.assertEqual(rows.chosen(known, "digest,ddp"), ["digest", "ddp_m8", "ddp_m2"])
+        self.assertEqual(rows.chosen(known, "no such row"), [])
+
     def test_a_row_that_fails_fails_its_figures(self):
         suite = trainer.Trainer(figures.Sheet(echo=lambda _line: None), None, None, True)
 
@@ -156,9 +164,9 @@ class AccuracyTest(unittest.TestCase):
         self.assertIs(other.met, False)
 
     def test_every_model_has_a_row(self):
-        rows = trainer_accuracy.Accuracy(figures.Sheet(echo=lambda _line: None), None, {}).rows()
-        self.assertEqual(set(rows), {f"accuracy_{name}" for name in trainer_accuracy.MODELS})
-        for row, (_, goals) in rows.items():
+        known = trainer_accuracy.Accuracy(figures.Sheet(echo=lambda _line: None), None, {}).rows()
+        self.assertEqual(set(known), {f"accuracy_{name}" for name in trainer_accuracy.MODELS})
+        for row, (_, goals) in known.items():
             self.assertEqual({name.rsplit(".", 1)[1] for name in goals}, {row.split("_")[1]})
 
 
