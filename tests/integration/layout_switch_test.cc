@@ -55,7 +55,8 @@ Status SwitchAndTrain(const train::TrainConfig& config, Communicator& communicat
                                       .evaluations = 1});
     if (!opened) return opened.error().WithContext("switch " + std::to_string(at));
     FOREBAY_ASSIGN(FeedBatch batch, feeds.NextTraining(epoch, step));
-    token = std::move(batch.token);
+    const auto encoded = batch.token.value().Encode();
+    token.assign(encoded.begin(), encoded.end());
     FOREBAY_TRY(feeds.NextValidation(0));
   }
   return {};

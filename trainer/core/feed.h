@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "proto/contract/order_token.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 
@@ -51,7 +52,7 @@ struct FeedBatch {
   bool evaluates = false;
   FeedTensor input;   // these two: without bytes where the share is without them
   FeedTensor target;
-  std::vector<std::byte> token;  // where a restart continues once this batch is consumed
+  std::optional<PositionToken> token;  // where a restart continues once this batch is consumed
   std::shared_ptr<const void> hold;
 };
 

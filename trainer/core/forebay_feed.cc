@@ -110,8 +110,7 @@ class ForebayFeed final : public Feed {
     delivered.step = batch.step().value();
     delivered.sample_count = batch.sample_count();
     if (delivered.sample_count > 0) FOREBAY_TRY(Fill(batch, delivered));
-    const auto token = batch.token().Encode();
-    delivered.token.assign(token.begin(), token.end());
+    delivered.token = batch.token();
     delivered.hold = batch.hold();
     return std::optional<FeedBatch>(std::move(delivered));
   }

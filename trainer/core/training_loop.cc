@@ -24,6 +24,13 @@ Status SameAsCheckpoint(const char* name, const T& here, const T& there) {
                fmt::format("the checkpoint's {} is {}, this run's {}", name, there, here));
 }
 
+// Not done at every step: one in hundreds has use for it.
+std::vector<std::byte> Encoded(const std::optional<PositionToken>& token) {
+  if (!token) return {};
+  const auto bytes = token->Encode();
+  return {bytes.begin(), bytes.end()};
+}
+
 }  // namespace
 
 std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch) {
@@ -59,7 +66,9 @@ Status TrainingLoop::Resume(const CheckpointReader& stored) {
   global_step_ = checkpoint.global_step;
   epoch_ = checkpoint.epoch;
   step_ = checkpoint.step;
-  token_ = checkpoint.position_token;
+  if (!checkpoint.position_token.empty()) {
+    FOREBAY_ASSIGN(token_, PositionToken::Parse(checkpoint.position_token));
+  }
   evaluation_pending_ = checkpoint.evaluation_pending;
   best_ = checkpoint.best;
   report_.first_global_step = global_step_;
@@ -118,7 +127,7 @@ Status TrainingLoop::Relayout() {
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_), "switch of layouts");
   FOREBAY_TRY(parts_.engine.Switch(due));
   FOREBAY_TRY(parts_.feeds.Open({.layout = due,
-                                 .from = {epoch_, step_, token_},
+                                 .from = {epoch_, step_, Encoded(token_)},
                                  .training_epochs = options_.epochs - epoch_,
                                  .evaluations = EvaluationsLeft(options_, epoch_)}));
   FOREBAY_TRY(parts_.meter.BeginLayout(due, parts_.engine.forecast()));
@@ -180,8 +189,8 @@ Result<TrainingLoop::Agreement> TrainingLoop::Agree(bool checkpoint_due) {
 }
 
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
-  const std::uint64_t asked = parts_.now_ns();
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_ + 1), "batch from the feed");
+  const std::uint64_t asked = parts_.now_ns();
   FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextTraining(epoch_, step_));
   const std::uint64_t received = parts_.now_ns();
   StepFigures figures;
@@ -206,7 +215,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   report_.wait_ns += received - asked;
   report_.train_ns += done - asked;
   report_.last_loss = figures.loss;
-  token_ = std::move(batch.token);
+  token_ = batch.token;
   ++global_step_;
   ++step_;
   FOREBAY_TRY(parts_.metrics.Step(figures));
@@ -349,7 +358,7 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   checkpoint.seed = options_.seed;
   checkpoint.global_batch = options_.global_batch;
   checkpoint.evaluation_pending = evaluation_pending_;
-  checkpoint.position_token = token_;
+  checkpoint.position_token = Encoded(token_);
   checkpoint.best = best_;
   checkpoint.configuration = options_.configuration;
   checkpoint.layout = ToString(parts_.engine.layout());

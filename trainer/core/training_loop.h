@@ -126,7 +126,7 @@ class TrainingLoop {
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
   bool stopped_ = false;  // by a signal or the wall-time limit
-  std::vector<std::byte> token_;
+  std::optional<PositionToken> token_;  // of the next step; none on ranks without a feed
   std::optional<BestMark> best_;
   CheckpointWriter writer_;
   std::optional<std::uint64_t> saved_step_;  // of the last one begun that did not fail

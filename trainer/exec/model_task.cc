@@ -30,26 +30,41 @@ Result<torch::ScalarType> ToScalarType(Dtype dtype) {
   }
 }
 
-// A tensor over the feed's own memory, which it holds; never written to.
-Result<torch::Tensor> Over(const FeedTensor& view, const std::shared_ptr<const void>& hold) {
+// Elements of a view of a type that is trained on, whose shape and bytes agree.
+Result<std::int64_t> ElementsOf(const FeedTensor& view) {
+  FOREBAY_TRY(ToScalarType(view.dtype));
+  std::uint64_t elements = 1;
+  for (const std::uint64_t extent : view.shape) elements *= extent;
+  if (elements * DtypeBytes(view.dtype) == view.bytes) return static_cast<std::int64_t>(elements);
+  return Error(ErrorCode::kDataLoss, fmt::format("a tensor of {} bytes came with {}",
+                                                 elements * DtypeBytes(view.dtype), view.bytes));
+}
+
+// A tensor over the feed's own memory; never written to.
+Result<torch::Tensor> Over(const FeedTensor& view) {
   FOREBAY_ASSIGN(const torch::ScalarType type, ToScalarType(view.dtype));
-  Shape shape;
-  std::uint64_t bytes = DtypeBytes(view.dtype);
-  for (const std::uint64_t extent : view.shape) {
-    shape.push_back(static_cast<std::int64_t>(extent));
-    bytes *= extent;
-  }
-  if (bytes != view.bytes) {
-    return Error(ErrorCode::kDataLoss,
-                 fmt::format("a tensor of {} bytes came with {}", bytes, view.bytes));
-  }
-  const auto lets_go = [hold](void*) {};
+  const Shape shape(view.shape.begin(), view.shape.end());
   void* const data = const_cast<std::byte*>(view.data);
-  torch::Tensor dense = torch::from_blob(data, shape, lets_go, type);
+  torch::Tensor dense = torch::from_blob(data, shape, type);
   if (view.sample_stride == 0) return dense;
   std::vector<std::int64_t> strides(dense.strides().begin(), dense.strides().end());
   strides.front() = static_cast<std::int64_t>(view.sample_stride / DtypeBytes(view.dtype));
-  return torch::from_blob(data, shape, strides, lets_go, type);
+  return torch::from_blob(data, shape, strides, type);
+}
+
+// Dense floats where they are, which the tensor holds. Every step waits for this, with caches
+// that have seen the one before, where an operator costs tens of microseconds: none is called.
+torch::Tensor Borrowed(const FeedTensor& view, const Shape& shape,
+                       const std::shared_ptr<const void>& hold) {
+  using Hold = std::shared_ptr<const void>;
+  const auto lets_go = [](void* held) { std::unique_ptr<Hold>(static_cast<Hold*>(held)).reset(); };
+  c10::DataPtr data(const_cast<std::byte*>(view.data), std::make_unique<Hold>(hold).release(),
+                    lets_go, torch::kCPU);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(c10::Storage::use_byte_size_t(), view.bytes, std::move(data)),
+      c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<float>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return tensor;
 }
 
 // Of single precision, one sample behind the other, where a processor can read them.
@@ -64,14 +79,15 @@ Shape ShapeOf(const Shape& sample, std::uint32_t samples) {
   return shape;
 }
 
-Status CheckCount(const ModelTask& task, const char* what, const torch::Tensor& tensor,
+Status CheckCount(const ModelTask& task, const char* what, const FeedTensor& view,
                   const Shape& wanted) {
+  FOREBAY_ASSIGN(const std::int64_t came, ElementsOf(view));
   const std::int64_t elements =
       std::accumulate(wanted.begin(), wanted.end(), std::int64_t{1}, std::multiplies<>());
-  if (tensor.numel() == elements) return {};
+  if (came == elements) return {};
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("{} samples came with {} elements of {}; {} takes {}: {{{}}}",
-                           wanted.front(), tensor.numel(), what, task.model.name, elements,
+                           wanted.front(), came, what, task.model.name, elements,
                            fmt::join(wanted, ", ")));
 }
 
@@ -101,12 +117,12 @@ torch::Tensor Standardised(const ModelTask& task, torch::Tensor x, double scale)
 
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
                               std::uint32_t samples, const std::shared_ptr<const void>& hold) {
-  FOREBAY_ASSIGN(torch::Tensor raw, Over(view, hold));
   Shape shape = ShapeOf(task.input_shape, samples);
-  FOREBAY_TRY(CheckCount(task, "input", raw, shape));
+  FOREBAY_TRY(CheckCount(task, "input", view, shape));
   if (hold && !task.channels_last && !IsStandardised(task) && IsDenseFloats(view)) {
-    return raw.view(shape);
+    return Borrowed(view, shape, hold);
   }
+  FOREBAY_ASSIGN(torch::Tensor raw, Over(view));
   if (task.channels_last) {
     std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
     raw = raw.view(shape).movedim(-1, 1);
@@ -121,10 +137,12 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
 
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
                                std::uint32_t samples, const std::shared_ptr<const void>& hold) {
-  FOREBAY_ASSIGN(const torch::Tensor raw, Over(view, hold));
   const Shape shape = ShapeOf(task.target_shape, samples);
-  FOREBAY_TRY(CheckCount(task, "target", raw, shape));
-  if (hold && !task.target_shape.empty() && IsDenseFloats(view)) return raw.view(shape);
+  FOREBAY_TRY(CheckCount(task, "target", view, shape));
+  if (hold && !task.target_shape.empty() && IsDenseFloats(view)) {
+    return Borrowed(view, shape, hold);
+  }
+  FOREBAY_ASSIGN(const torch::Tensor raw, Over(view));
   const auto type = task.target_shape.empty() ? torch::kInt64 : torch::kFloat32;
   return raw.to(type, /*non_blocking=*/false, /*copy=*/true).view(shape);
 }

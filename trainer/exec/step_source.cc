@@ -76,15 +76,17 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
   }
   const std::uint32_t stage = layout.StageOf(rank);
   if (stage == 0) {
-    source.inputs_ = ZeroInput(task, 0);
     if (samples > 0) {
       FOREBAY_ASSIGN(source.inputs_, ToInput(task, batch.input, samples, hold));
+    } else {
+      source.inputs_ = ZeroInput(task, 0);
     }
   }
   if (stage + 1 == layout.stages) {
-    source.targets_ = ZeroTarget(task, 0);
     if (samples > 0) {
       FOREBAY_ASSIGN(source.targets_, ToTarget(task, batch.target, samples, hold));
+    } else {
+      source.targets_ = ZeroTarget(task, 0);
     }
   }
   batch.hold.reset();
@@ -93,8 +95,10 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
 }
 
 std::array<std::uint32_t, 2> StepSource::Versions() const {
+  // What _version() returns, without calling an operator.
   const auto of = [](const torch::Tensor& tensor) {
-    return tensor.defined() ? static_cast<std::uint32_t>(tensor._version()) : 0;
+    return tensor.defined() ? tensor.unsafeGetTensorImpl()->version_counter().current_version()
+                            : 0;
   };
   return {of(inputs_), of(targets_)};
 }

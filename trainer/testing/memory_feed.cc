@@ -103,8 +103,7 @@ class MemoryFeed final : public Feed {
     token.global_batch = static_cast<std::uint32_t>(setup_.plan.global_batch());
     token.next_epoch = EpochId(epoch_);
     token.next_step = StepId(step_ + 1);
-    const auto encoded = token.Encode();
-    batch.token.assign(encoded.begin(), encoded.end());
+    batch.token = token;
     batch.hold = pixels;
     return batch;
   }
