@@ -28,7 +28,8 @@ struct PackedRow {
 template <typename T>
 const std::byte* DecodePackedRow(const PackedRow<T>& row, const std::byte* planes);
 
-// The same in AVX-512, for samples of up to 8 bits.
+// The same in AVX2 and in AVX-512, for samples of up to 8 bits.
+const std::byte* DecodePackedRowAvx2(const PackedRow<std::uint8_t>& row, const std::byte* planes);
 const std::byte* DecodePackedRowAvx512(const PackedRow<std::uint8_t>& row,
                                        const std::byte* planes);
 

@@ -75,6 +75,7 @@ const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, Wav
 #ifdef FOREBAY_X86_KERNELS
   if constexpr (sizeof(T) == 1) {
     if (kernel == WaveKernel::kAvx512) return DecodePackedRowAvx512(row, planes);
+    if (kernel == WaveKernel::kAvx2) return DecodePackedRowAvx2(row, planes);
   }
 #endif
   static_cast<void>(kernel);
