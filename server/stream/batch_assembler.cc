@@ -36,9 +36,9 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
     for (std::uint64_t i = 0; i < slice.count; ++i) {
       samples_[i] = spec.selection->At(indices_[i]).value();
     }
-    return packed_.Plan(spec, {.samples = samples_, .epoch = name.epoch,
-                               .end_position = slice.first + slice.count,
-                               .all_extents = all_extents});
+    packed_.Plan(spec, {.samples = samples_, .epoch = name.epoch,
+                        .end_position = slice.first + slice.count, .all_extents = all_extents});
+    return {};
   }
   locations_.resize(slice.count * field_count_);
   pieces_.clear();

@@ -32,102 +32,23 @@ std::uint64_t NowNs() {
 
 }  // namespace
 
-Status PackedGather::Plan(const StreamSpec& spec, const Wanted& wanted) {
-  source_ = UnitSource::Of(spec);
-  reader_.Begin(source_->IsMadeHere());
-  row_count_ = wanted.samples.size();
-  PlanUnits(spec, wanted);
-  PlanChunks(wanted.all_extents);
-  return {};
+void PackedGather::Plan(const StreamSpec& spec, const GatherWanted& wanted) {
+  plan_.Make(spec, wanted, decoded_);
+  reader_.Begin(plan_.IsMadeHere());
 }
 
 void PackedGather::Forget() {
   gathered_.is_complete = false;
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
-  for (Unit& unit : units_) unit.decoded.reset();
-}
-
-// Values in order of field and, within a field, of the unit that was met first.
-void PackedGather::PlanUnits(const StreamSpec& spec, const Wanted& wanted) {
-  const std::span<const std::uint64_t> samples = wanted.samples;
-  units_.clear();
-  unsorted_.clear();
-  unit_index_.clear();
-  field_units_.assign(1, 0);
-  const auto fields = static_cast<std::uint32_t>(source_->schema().fields.size());
-  for (std::uint32_t field = 0; field < fields; ++field) {
-    for (std::uint32_t row = 0; row < samples.size(); ++row) {
-      const UnitPlace place = source_->UnitOf(field, SampleId(samples[row]));
-      const auto [entry, inserted] = unit_index_.try_emplace(
-          place.number, static_cast<std::uint32_t>(units_.size()));
-      if (inserted) {
-        Unit unit;
-        unit.field = field;
-        unit.place = place;
-        unit.key = {spec.dataset->key(place.extent), place.piece};
-        unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
-                        .count = place.sample_count, .epoch = wanted.epoch,
-                        .after = wanted.end_position};
-        units_.push_back(std::move(unit));
-      }
-      Unit& unit = units_[entry->second];
-      ++unit.user_count;
-      unsorted_.push_back({.unit = entry->second, .row = row,
-                           .index = static_cast<std::uint32_t>(samples[row] -
-                                                               unit.samples.first)});
-    }
-    field_units_.push_back(static_cast<std::uint32_t>(units_.size()));
-  }
-  std::uint32_t next = 0;
-  for (Unit& unit : units_) {
-    unit.first_user = next;
-    next += std::exchange(unit.user_count, 0);
-  }
-  users_.resize(unsorted_.size());
-  for (const User& user : unsorted_) {
-    Unit& unit = units_[user.unit];
-    users_[unit.first_user + unit.user_count++] = user;
-  }
-}
-
-void PackedGather::PlanChunks(bool all_extents) {
-  chunks_.clear();
-  extents_.clear();
-  extent_index_.clear();
-  for (Unit& unit : units_) {
-    unit.decoded = decoded_.Find(unit.key, IndicesOf(unit));
-    if (unit.decoded && !all_extents) continue;
-    unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
-    unit.chunk_count = unit.place.chunk_count;
-    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-      const ExtentId extent = source_->ExtentOf(unit.place, i);
-      const auto [entry, inserted] = extent_index_.try_emplace(
-          extent, static_cast<std::uint32_t>(extents_.size()));
-      if (inserted) extents_.push_back(extent);
-      chunks_.push_back({.at = {}, .extent_index = entry->second});
-    }
-  }
-}
-
-Status PackedGather::FindChunks(const Means& means) {
-  std::vector<WantedChunk> wanted;
-  wanted.reserve(chunks_.size());
-  for (const Unit& unit : units_) {
-    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-      PlacedChunk& chunk = chunks_[unit.first_chunk + i];
-      wanted.push_back({.unit = unit.place, .index = i, .extent_index = chunk.extent_index,
-                        .at = &chunk.at});
-    }
-  }
-  return finder_.Find(*source_, means.refs, means.queue, wanted, means.bad);
+  plan_.Forget();
 }
 
 Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
-  FOREBAY_CHECK(means.refs.size() == extents_.size());
-  FOREBAY_TRY(FindChunks(means));
+  FOREBAY_CHECK(means.refs.size() == extents().size());
+  FOREBAY_TRY(plan_.FindChunks(means));
   FOREBAY_TRY(Gather(means, batch));
   FOREBAY_TRY(LayOut(spec));
-  const auto& fields = source_->schema().fields;
+  const auto& fields = plan_.schema().fields;
   tier::ArenaBlock slot;
   if (total_bytes_ > 0) {
     FOREBAY_ASSIGN(slot, means.slots.Allocate(total_bytes_));
@@ -143,7 +64,7 @@ Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledB
 
 // Of variable values nobody knows the size before they are decoded.
 Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
-  const auto& fields = source_->schema().fields;
+  const auto& fields = plan_.schema().fields;
   if (gathered_.is_complete) {
     batch.Count(gathered_.counted);
     return {};
@@ -151,7 +72,7 @@ Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
   gathered_.values.resize(fields.size());
   gathered_.bytes.clear();
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
-    gathered_.values[field].assign(fields[field].variable() ? row_count_ : 0, {});
+    gathered_.values[field].assign(fields[field].variable() ? plan_.row_count() : 0, {});
     if (fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
   gathered_.counted = {};
@@ -161,7 +82,7 @@ Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
 }
 
 Status PackedGather::LayOut(const StreamSpec& spec) {
-  const auto& fields = source_->schema().fields;
+  const auto& fields = plan_.schema().fields;
   begins_.assign(fields.size(), 0);
   row_bytes_.assign(fields.size(), 0);
   total_bytes_ = 0;
@@ -169,10 +90,10 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
     begins_[field] = total_bytes_ = AlignUp(total_bytes_, kRowAlignment);
     if (!fields[field].variable()) {
       FOREBAY_ASSIGN(row_bytes_[field], spec.catalog->fields()[field].BytesPerSample());
-      if (row_bytes_[field] > limits::kSlotBytesMax / std::max<std::size_t>(row_count_, 1)) {
+      if (row_bytes_[field] > limits::kSlotBytesMax / std::max<std::size_t>(plan_.row_count(), 1)) {
         total_bytes_ = limits::kSlotBytesMax + 1;
       } else {
-        total_bytes_ += row_bytes_[field] * row_count_;
+        total_bytes_ += row_bytes_[field] * plan_.row_count();
       }
     } else {
       for (const GatheredValue& value : gathered_.values[field]) {
@@ -182,7 +103,7 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
     if (total_bytes_ > limits::kSlotBytesMax) {
       return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
-                               row_count_, limits::kSlotBytesMax));
+                               plan_.row_count(), limits::kSlotBytesMax));
     }
   }
   return {};
@@ -191,51 +112,51 @@ Status PackedGather::LayOut(const StreamSpec& spec) {
 // All values of one field, unit by unit: fixed ones into the slot, variable ones into
 // gathered_.
 Status PackedGather::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
-  const std::uint32_t end = field_units_[field + 1];
-  std::uint32_t read_end = field_units_[field];
-  for (std::uint32_t number = field_units_[field]; number < end; ++number) {
-    if (number == read_end) FOREBAY_TRY(ReadAhead(number, end, means, batch, read_end));
-    FOREBAY_TRY(FillUnit(units_[number], means, batch));
+  const std::span<GatherUnit> units = plan_.UnitsOf(field);
+  std::size_t read = 0;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (i == read) {
+      FOREBAY_ASSIGN(const std::size_t ahead, ReadAhead(units.subspan(i), means, batch));
+      read += ahead;
+    }
+    FOREBAY_TRY(FillUnit(units[i], means, batch));
   }
   return {};
 }
 
-// Reads what lies on SSD of the units from `unit` on, as many as a wave takes, at least one; sets
-// `read_end` behind them. A unit too large for a wave is read chunk by chunk when it is decoded.
-Status PackedGather::ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
-                               AssembledBatch& batch, std::uint32_t& read_end) {
+// Reads what lies on SSD of the first units, as many as a wave takes, at least one; returns how
+// many. A unit too large for a wave is read chunk by chunk when it is decoded.
+Result<std::size_t> PackedGather::ReadAhead(std::span<const GatherUnit> units, const Means& means,
+                                            AssembledBatch& batch) {
   std::vector<PlacedChunk*> wave;
   std::uint64_t wave_bytes = 0;
-  for (read_end = unit; read_end < end; ++read_end) {
-    const Unit& next = units_[read_end];
-    const std::span<PlacedChunk> chunks =
-        std::span(chunks_).subspan(next.first_chunk, next.chunk_count);
+  std::size_t count = 0;
+  for (; count < units.size(); ++count) {
+    const std::span<PlacedChunk> chunks = plan_.ChunksOf(units[count]);
     const std::uint64_t bytes = ChunkReader::SsdBytes(means, chunks);
-    if (wave_bytes + bytes > limits::kDecodeReadBytesMax) {
-      if (read_end == unit) ++read_end;
-      break;
-    }
+    if (wave_bytes + bytes > limits::kDecodeReadBytesMax) break;
     wave_bytes += bytes;
     for (PlacedChunk& chunk : chunks) wave.push_back(&chunk);
   }
-  return reader_.ReadWave(means, wave, batch);
+  FOREBAY_TRY(reader_.ReadWave(means, wave, batch));
+  return std::max<std::size_t>(count, 1);
 }
 
-Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& batch) {
-  const PackField& field = source_->schema().fields[unit.field];
+Status PackedGather::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+  const PackField& field = plan_.schema().fields[unit.field];
   if (unit.decoded) {
     ++batch.decode.kept_units;
     batch.decode.kept_samples += unit.user_count;
     batch.ram_samples += unit.user_count;
   } else {
     const bool from_ssd =
-        means.refs[chunks_[unit.first_chunk].extent_index]->tier == tier::TierKind::kSsd;
+        means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier == tier::TierKind::kSsd;
     (from_ssd ? batch.ssd_samples : batch.ram_samples) += unit.user_count;
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
       if (bytes > limits::kDecodedUnitBytesMax) return DecodeRows(unit, means, batch);
       unit.is_worth_keeping = decoded_.WouldKeep(unit.samples, bytes);
-      if (!unit.is_worth_keeping && IsRun(unit)) return DecodeRows(unit, means, batch);
+      if (!unit.is_worth_keeping && plan_.IsRun(unit)) return DecodeRows(unit, means, batch);
     }
     bool is_new = false;
     const auto decode = [&] {
@@ -243,7 +164,7 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
       return DecodeUnit(unit, means, batch);
     };
     FOREBAY_ASSIGN(unit.decoded,
-                   decoded_.Get(unit.key, unit.samples, decode, IndicesOf(unit)));
+                   decoded_.Get(unit.key, unit.samples, decode, plan_.IndicesOf(unit)));
     if (!is_new) {  // another batch has decoded it since this one was planned
       ++batch.decode.kept_units;
       batch.decode.kept_samples += unit.user_count;
@@ -258,40 +179,21 @@ Status PackedGather::FillUnit(Unit& unit, const Means& means, AssembledBatch& ba
   return {};
 }
 
-std::span<const PackedGather::User> PackedGather::UsersOf(const Unit& unit) const {
-  return std::span(users_).subspan(unit.first_user, unit.user_count);
-}
-
-// Of the unit's samples that the batch takes.
-std::span<const std::uint32_t> PackedGather::IndicesOf(const Unit& unit) {
-  indices_.clear();
-  for (const User& user : UsersOf(unit)) indices_.push_back(user.index);
-  return indices_;
-}
-
-// Whether they are consecutive samples in consecutive rows.
-bool PackedGather::IsRun(const Unit& unit) const {
-  const std::span<const User> users = UsersOf(unit);
-  return std::ranges::adjacent_find(users, [](const User& last, const User& next) {
-           return next.row != last.row + 1 || next.index != last.index + 1;
-         }) == users.end();
-}
-
-std::span<std::byte> PackedGather::RowOf(const Unit& unit, const User& user) const {
+std::span<std::byte> PackedGather::RowOf(const GatherUnit& unit, const GatherUser& user) const {
   const std::uint64_t bytes = row_bytes_[unit.field];
   return slot_.subspan(begins_[unit.field] + user.row * bytes, bytes);
 }
 
 // What the unit does not hold went straight to its place, which is a row.
-void PackedGather::CopyRows(const Unit& unit) {
-  for (const User& user : UsersOf(unit)) {
+void PackedGather::CopyRows(const GatherUnit& unit) {
+  for (const GatherUser& user : plan_.UsersOf(unit)) {
     const bool is_held = unit.decoded->Holds(user.index);
     CopyToRow(unit, user, is_held ? unit.decoded->Sample(user.index) : places_[user.index]);
   }
 }
 
 // A sample may stand in several rows, and lie in one of them.
-void PackedGather::CopyToRow(const Unit& unit, const User& user,
+void PackedGather::CopyToRow(const GatherUnit& unit, const GatherUser& user,
                              std::span<const std::byte> value) const {
   const std::span<std::byte> row = RowOf(unit, user);
   FOREBAY_CHECK(value.size() == row.size());
@@ -299,17 +201,16 @@ void PackedGather::CopyToRow(const Unit& unit, const User& user,
 }
 
 // The samples that the batch takes straight into their rows, and nothing else anywhere.
-Status PackedGather::DecodeRows(Unit& unit, const Means& means, AssembledBatch& batch) {
-  const std::span<const User> users = UsersOf(unit);
+Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+  const std::span<const GatherUser> users = plan_.UsersOf(unit);
   places_.assign(unit.samples.count, {});
   std::uint32_t end = 0;
-  for (const User& user : users) {
+  for (const GatherUser& user : users) {
     places_[user.index] = RowOf(unit, user);
     end = std::max(end, user.index + 1);
   }
-  for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-    PlacedChunk& chunk = chunks_[unit.first_chunk + i];
-    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
+  for (PlacedChunk& chunk : plan_.ChunksOf(unit)) {
+    const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
     const std::uint64_t begun_ns = NowNs();
     const Status decoded =
@@ -320,7 +221,7 @@ Status PackedGather::DecodeRows(Unit& unit, const Means& means, AssembledBatch& 
     }
     batch.decode.ns += NowNs() - begun_ns;
   }
-  for (const User& user : users) CopyToRow(unit, user, places_[user.index]);
+  for (const GatherUser& user : users) CopyToRow(unit, user, places_[user.index]);
   batch.decode.chunks += unit.chunk_count;
   batch.decode.bytes += end * row_bytes_[unit.field];  // frames before have to be decoded
   return {};
@@ -329,14 +230,15 @@ Status PackedGather::DecodeRows(Unit& unit, const Means& means, AssembledBatch& 
 // Makes memory for a unit of samples of one size, and says in places_ where each is decoded to.
 // Those that the batch takes go straight to their rows and are left out, unless someone needs them
 // again before they would have to make room.
-void PackedGather::PlaceSamples(const Unit& unit, const ChunkRecord& record, DecodedUnit& decoded) {
+void PackedGather::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
+                                DecodedUnit& decoded) {
   const std::uint64_t bytes = row_bytes_[unit.field];
   places_.assign(decoded.samples, {});
   if (unit.chunk_count == 1 && bytes >= kLeftOutBytesMin &&
       compress::DecodesToPlaces(record.head.codec)) {
     fetch::UnitSamples one = unit.samples;
     one.count = 1;
-    for (const User& user : UsersOf(unit)) {
+    for (const GatherUser& user : plan_.UsersOf(unit)) {
       one.first = unit.samples.first + user.index;
       if (!places_[user.index].empty()) continue;
       if (unit.is_worth_keeping && decoded_.WouldLast(one)) continue;
@@ -355,14 +257,14 @@ void PackedGather::PlaceSamples(const Unit& unit, const ChunkRecord& record, Dec
 }
 
 // The same for a unit of a variable field, of which a chunk is the first.
-Status PackedGather::PlaceValues(const Unit& unit, const compress::ChunkEntry& entry,
+Status PackedGather::PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                                  const ChunkRecord& record, DecodedUnit& decoded) const {
   const std::uint64_t bytes =
       entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
   if (bytes > limits::kSlotBytesMax) {
     return Error(ErrorCode::kOutOfRange,
                  fmt::format("sample {} of field '{}' has {} bytes, more than kSlotBytesMax ({})",
-                             unit.samples.first, source_->schema().fields[unit.field].name, bytes,
+                             unit.samples.first, plan_.schema().fields[unit.field].name, bytes,
                              limits::kSlotBytesMax));
   }
   decoded.bytes = fetch::RawBytes(bytes);
@@ -374,16 +276,17 @@ Status PackedGather::PlaceValues(const Unit& unit, const compress::ChunkEntry& e
   return {};
 }
 
-Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
+Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& means,
                                              AssembledBatch& batch) {
-  const PackField& field = source_->schema().fields[unit.field];
+  const PackField& field = plan_.schema().fields[unit.field];
   DecodedUnit decoded;
   UnitCheck check;
   decoded.samples = unit.samples.count;
-  for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
-    PlacedChunk& chunk = chunks_[unit.first_chunk + i];
+  const std::span<PlacedChunk> chunks = plan_.ChunksOf(unit);
+  for (std::size_t i = 0; i < chunks.size(); ++i) {
+    PlacedChunk& chunk = chunks[i];
     const compress::ChunkEntry& entry = chunk.at.entry;
-    const PackContext pack{.schema = source_->schema(), .identity = chunk.at.identity};
+    const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
     if (i == 0 && !field.variable()) PlaceSamples(unit, record, decoded);
     if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
@@ -423,14 +326,13 @@ Result<DecodedUnit> PackedGather::DecodeUnit(Unit& unit, const Means& means,
 }
 
 // Copies the values of a variable field aside, until all lengths are known.
-Status PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
-  for (std::uint32_t i = 0; i < unit.user_count; ++i) {
-    const User& user = users_[unit.first_user + i];
+Status PackedGather::TakeValues(const GatherUnit& unit, const DecodedUnit& decoded) {
+  for (const GatherUser& user : plan_.UsersOf(unit)) {
     const std::span<const std::byte> value = decoded.Sample(user.index);
     if (value.size() > limits::kSlotBytesMax - gathered_.bytes.size()) {
       return Error(ErrorCode::kOutOfRange,
                    fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
-                               row_count_, limits::kSlotBytesMax));
+                               plan_.row_count(), limits::kSlotBytesMax));
     }
     gathered_.values[unit.field][user.row] = {.offset = gathered_.bytes.size(),
                                               .length = value.size()};
@@ -440,7 +342,7 @@ Status PackedGather::TakeValues(const Unit& unit, const DecodedUnit& decoded) {
 }
 
 std::span<std::byte> PackedGather::ScratchFor(const PlacedChunk& chunk) {
-  const std::size_t bytes = compress::RecordScratchBytes(source_->schema(), chunk.at.entry);
+  const std::size_t bytes = compress::RecordScratchBytes(plan_.schema(), chunk.at.entry);
   if (scratch_.size() < bytes) {
     scratch_ = fetch::RawBytes();
     scratch_ = fetch::RawBytes(bytes);
@@ -456,7 +358,7 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
   const std::uint32_t region =
       spec.inline_payload || !slot.valid() ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload || !slot.valid() ? 0 : slot.region_offset();
-  const auto& fields = source_->schema().fields;
+  const auto& fields = plan_.schema().fields;
   batch.fields.resize(fields.size());
   for (std::size_t field = 0; field < fields.size(); ++field) {
     AssembledField& out = batch.fields[field];
@@ -475,14 +377,14 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
       continue;
     }
     const std::uint64_t row_bytes = row_bytes_[field];
-    batch.payload_bytes += row_bytes * row_count_;
+    batch.payload_bytes += row_bytes * plan_.row_count();
     if (!views) {
       out.is_tensor = true;
       out.tensor = {.region = region, .reserved = 0, .offset = base + cursor,
-                    .length = row_bytes * row_count_};
+                    .length = row_bytes * plan_.row_count()};
       continue;
     }
-    for (std::size_t row = 0; row < row_count_; ++row) {
+    for (std::size_t row = 0; row < plan_.row_count(); ++row) {
       out.spans.push_back({.region = region, .reserved = 0,
                            .offset = base + cursor + row * row_bytes, .length = row_bytes});
     }

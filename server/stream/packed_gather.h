@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -15,7 +13,7 @@
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/chunk_reader.h"
-#include "server/stream/chunk_finder.h"
+#include "server/stream/gather_plan.h"
 
 namespace forebay::stream {
 
@@ -40,19 +38,12 @@ class PackedGather {
  public:
   explicit PackedGather(fetch::DecodedCache& decoded) : decoded_(decoded) {}
 
-  // Finds the units that the samples need, and takes those that are decoded already; extents()
-  // then lists, each once, where the chunks of the others lie.
-  // With `all_extents` that of the decoded ones too, for who must not depend on what is kept.
-  struct Wanted {
-    std::span<const std::uint64_t> samples;
-    EpochId epoch;
-    std::uint64_t end_position = 0;  // behind the batch
-    bool all_extents = false;
-  };
-  Status Plan(const StreamSpec& spec, const Wanted& wanted);
+  // The units of a batch; extents() then lists, each once, where the chunks lie that have to be
+  // decoded.
+  void Plan(const StreamSpec& spec, const GatherWanted& wanted);
   // Lets go of decoded units that the plan took.
   void Forget();
-  std::span<const ExtentId> extents() const { return extents_; }
+  std::span<const ExtentId> extents() const { return plan_.extents(); }
 
   // What Fill has decoded of variable fields, after it found no slot memory, and what it then
   // takes instead of decoding it, for the batch with the same rows.
@@ -65,64 +56,34 @@ class PackedGather {
   Status Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch);
 
  private:
-  // A run of samples of one field: what is decoded at once.
-  struct Unit {
-    std::uint32_t field = 0;
-    UnitPlace place;
-    fetch::UnitKey key;
-    fetch::UnitSamples samples;  // the data set's numbers
-    fetch::UnitRef decoded;
-    std::uint32_t first_user = 0, user_count = 0;   // in users_
-    std::uint32_t first_chunk = 0, chunk_count = 0;  // in chunks_, unless decoded
-    bool is_worth_keeping = false;
-  };
-  // A value of the batch: sample `index` of a unit is row `row`.
-  struct User {
-    std::uint32_t unit = 0, row = 0, index = 0;
-  };
-  void PlanUnits(const StreamSpec& spec, const Wanted& wanted);
-  void PlanChunks(bool all_extents);
-  Status FindChunks(const Means& means);
   Status LayOut(const StreamSpec& spec);
   Status Gather(const Means& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
-  Status ReadAhead(std::uint32_t unit, std::uint32_t end, const Means& means,
-                   AssembledBatch& batch, std::uint32_t& read_end);
-  Status FillUnit(Unit& unit, const Means& means, AssembledBatch& batch);
-  std::span<const User> UsersOf(const Unit& unit) const;
-  std::span<const std::uint32_t> IndicesOf(const Unit& unit);
-  bool IsRun(const Unit& unit) const;
-  std::span<std::byte> RowOf(const Unit& unit, const User& user) const;
-  void CopyRows(const Unit& unit);
-  void CopyToRow(const Unit& unit, const User& user, std::span<const std::byte> value) const;
-  Status DecodeRows(Unit& unit, const Means& means, AssembledBatch& batch);
-  void PlaceSamples(const Unit& unit, const compress::ChunkRecord& record,
+  Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
+                                AssembledBatch& batch);
+  Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  std::span<std::byte> RowOf(const GatherUnit& unit, const GatherUser& user) const;
+  void CopyRows(const GatherUnit& unit);
+  void CopyToRow(const GatherUnit& unit, const GatherUser& user,
+                 std::span<const std::byte> value) const;
+  Status DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  void PlaceSamples(const GatherUnit& unit, const compress::ChunkRecord& record,
                     fetch::DecodedUnit& decoded);
-  Status PlaceValues(const Unit& unit, const compress::ChunkEntry& entry,
+  Status PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                      const compress::ChunkRecord& record, fetch::DecodedUnit& decoded) const;
-  Result<fetch::DecodedUnit> DecodeUnit(Unit& unit, const Means& means, AssembledBatch& batch);
-  Status TakeValues(const Unit& unit, const fetch::DecodedUnit& decoded);
+  Result<fetch::DecodedUnit> DecodeUnit(GatherUnit& unit, const Means& means,
+                                        AssembledBatch& batch);
+  Status TakeValues(const GatherUnit& unit, const fetch::DecodedUnit& decoded);
   std::span<std::byte> ScratchFor(const PlacedChunk& chunk);
   void Describe(const StreamSpec& spec, AssembledBatch& batch) const;
 
   fetch::DecodedCache& decoded_;
-  std::unique_ptr<UnitSource> source_;
-  ChunkFinder finder_;
-  std::size_t row_count_ = 0;
-  std::vector<Unit> units_;                    // by field
-  std::vector<std::uint32_t> field_units_;     // field -> first unit; one more at the end
-  std::vector<User> users_;                    // by unit
-  std::vector<User> unsorted_;
-  std::vector<PlacedChunk> chunks_;
-  std::vector<ExtentId> extents_;
-  std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
-  std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
+  GatherPlan plan_;
 
   std::span<std::byte> slot_;                  // of the batch being filled
   std::vector<std::uint64_t> begins_, row_bytes_;  // of fields in the slot; 0 bytes: variable
   GatheredValues gathered_;
   std::uint64_t total_bytes_ = 0;
-  std::vector<std::uint32_t> indices_;              // of a unit's samples that are wanted
   std::vector<std::span<std::byte>> places_;        // where a unit's samples are decoded to
   ChunkReader reader_;
   fetch::RawBytes scratch_;
