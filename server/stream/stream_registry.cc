@@ -60,7 +60,9 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, Bat
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("stream '{}' is open with order {:016x}, selection '{}', global "
                              "batch {} over {} ranks; rank {} asks for order {:016x}, selection "
-                             "'{}', global batch {} over {} ranks",
+                             "'{}', global batch {} over {} ranks: if this is another run, "
+                             "give it another stream name, or a daemon of its own "
+                             "(FOREBAY_JOB_ID)",
                              name, group.order.Fingerprint(), group.selection,
                              group.global_batch, group.ranks, spec.rank,
                              joining.order.Fingerprint(), joining.selection,
