@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/stream_arguments.h"
 #include "client/client.h"

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/program.h"
 #include "client/client.h"
 #include "client/testing/fake_admin_service.h"
 #include "client/testing/fake_daemon.h"

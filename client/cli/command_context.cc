@@ -1,37 +1,8 @@
 #include "client/cli/command_context.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <utility>
-
 #include <fmt/format.h>
 
-#include "client/embedded_daemon.h"
-#include "proto/contract/limits.h"
-
 namespace forebay::cli {
-namespace {
-
-constexpr const char* kFooter = R"(Exit codes:
-  0  done
-  1  failed, for a reason without a code of its own
-  2  the command line is wrong
-  3  the answer is no: damage found, audit failed, not everything staged
-  4  no daemon answers at the address
-  5  no such data set, selection or file
-  6  refused: another user's or job's daemon, or another version
-  130  interrupted
-
-With --json every command prints one JSON object per line; its member "schema" names the format
-(docs/cli.md).)";
-
-std::string DefaultAddress() {
-  const char* given = std::getenv("FOREBAY_ADDRESS");
-  if (given != nullptr && *given != '\0') return given;
-  return "unix:" + internal::EmbeddedDirectory(internal::CurrentJob()) + "/forebayd.sock";
-}
-
-}  // namespace
 
 void CommandContext::PrintJson(std::string_view name, Json object) {
   Json whole;
@@ -47,69 +18,6 @@ void CommandContext::Fail(const Error& error) {
   } else {
     err << "forebay: " << error.message() << '\n';
   }
-}
-
-Result<AdminLink> ConnectAdmin(const CommandContext& context) {
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(context.connect_timeout_ms);
-  AdminLink link;
-  FOREBAY_ASSIGN(link.connection,
-                 internal::DaemonConnection::Open({.address = context.address,
-                                                   .job_id = {},
-                                                   .client_name = "forebay-cli",
-                                                   .shared_memory = false,
-                                                   .deadline = deadline}));
-  link.stub = v1::Admin::NewStub(link.connection->channel());
-  return link;
-}
-
-void SetDeadline(grpc::ClientContext& call, std::chrono::milliseconds timeout) {
-  call.set_deadline(std::chrono::system_clock::now() + timeout);
-}
-
-int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams) {
-  CommandContext context{
-      .out = streams.out, .err = streams.err, .terminal = streams.terminal, .address = {}};
-  CLI::App app("Forebay: stages data sets near the GPUs and streams minibatches from there.",
-               "forebay");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option("-a,--address,--socket", context.address,
-                 "The daemon: unix:/path (default: $FOREBAY_ADDRESS, else this job's daemon in its "
-                 "default place)");
-  app.add_flag("--json", context.json, "Print JSON, one object per line");
-  app.add_option("--timeout-ms", context.connect_timeout_ms, "How long to wait for the daemon")
-      ->check(CLI::Range(1, 3'600'000));
-  app.set_version_flag("--version", std::string("forebay ") + FOREBAY_VERSION);
-  // Runs before the subcommand's own callback.
-  app.parse_complete_callback([&context] {
-    if (context.address.empty()) context.address = DefaultAddress();
-    if (context.address.starts_with('/')) context.address.insert(0, "unix:");
-  });
-  AddDatasets(app, context);
-  AddStage(app, context);
-  AddStatus(app, context);
-  AddReport(app, context);
-  AddVerify(app, context);
-  AddEvict(app, context);
-  AddOrder(app, context);
-  AddAudit(app, context);
-  AddBench(app, context);
-  AddCompress(app, context);
-  AddPack(app, context);
-  AddUnpack(app, context);
-  AddInspect(app, context);
-  AddDrain(app, context);
-  // CLI11 takes the arguments last first.
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& parsed) {
-    const int code = app.exit(parsed, context.out, context.err);
-    return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-  }
-  return static_cast<int>(context.exit_code);
 }
 
 }  // namespace forebay::cli

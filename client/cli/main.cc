@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/command_context.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/program.h"
 
 int main(int argc, char** argv) {
   try {

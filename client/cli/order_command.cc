@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "client/cli/command_context.h"
+#include "client/cli/admin_link.h"
+#include "client/cli/commands.h"
 #include "client/cli/stream_arguments.h"
 #include "client/client.h"
 #include "client/remote_stream.h"

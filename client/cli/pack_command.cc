@@ -10,9 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/model_training.h"
 #include "client/cli/pack_plan.h"

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/program.h"
 
 namespace forebay::cli {
 

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
+
+namespace CLI {
+class App;
+}
 
 namespace forebay::cli {
 

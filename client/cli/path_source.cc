@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/pack_plan.h"

@@ -3,9 +3,11 @@
 #include <fstream>
 #include <string>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "client/cli/command_context.h"
+#include "client/cli/admin_link.h"
+#include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/rpc_status.h"
 #include "proto/contract/limits.h"

@@ -1,5 +1,7 @@
 #include "client/cli/stream_arguments.h"
 
+#include <CLI/CLI.hpp>
+
 namespace forebay::cli {
 
 std::shared_ptr<StreamArguments> AddStreamArguments(CLI::App& command) {

@@ -4,10 +4,12 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "client/stream_options.h"
 #include "proto/contract/result.h"
+
+namespace CLI {
+class App;
+}
 
 namespace forebay::cli {
 

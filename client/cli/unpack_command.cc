@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/npy_file.h"
 #include "client/cli/pack_plan.h"

@@ -1,0 +1,25 @@
+// The way to the daemon, of the commands that ask it for something.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include <grpcpp/client_context.h>
+
+#include "client/cli/command_context.h"
+#include "client/daemon_connection.h"
+#include "forebay/v1/admin.grpc.pb.h"
+#include "proto/contract/result.h"
+
+namespace forebay::cli {
+
+// A connection with the admin service's stub.
+struct AdminLink {
+  std::shared_ptr<const internal::DaemonConnection> connection;
+  std::unique_ptr<v1::Admin::Stub> stub;
+};
+Result<AdminLink> ConnectAdmin(const CommandContext& context);
+
+void SetDeadline(grpc::ClientContext& call, std::chrono::milliseconds timeout);
+
+}  // namespace forebay::cli
