@@ -11,6 +11,7 @@
 #include "proto/contract/checksum.h"
 #include "trainer/models/model_request.h"
 #include "trainer/models/sample_losses.h"
+#include "trainer/models/testing/synthetic_samples.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train {
@@ -32,11 +33,9 @@ class Block final : public Part {
   torch::nn::Linear out_{nullptr};
 };
 
-torch::Tensor Normal(std::vector<std::int64_t> shape, std::uint64_t seed, std::uint32_t samples,
-                     const char* what) {
-  shape.insert(shape.begin(), samples);
-  return torch::empty(shape).normal_(
-      0, 1, at::make_generator<at::CPUGeneratorImpl>(LayerSeed(1, seed, 0, what)));
+torch::Tensor Normal(const std::vector<std::int64_t>& shape, std::uint64_t seed,
+                     std::uint32_t samples, const char* what) {
+  return testing::NormalSamples(shape, samples, LayerSeed(1, seed, 0, what));
 }
 
 BenchTask Chain(const ChainShape& chain) {
@@ -80,17 +79,6 @@ std::vector<Preset> Presets() {
 }
 
 // What the input decides: the class of a sample, of each voxel, or numbers.
-torch::Tensor TargetOf(const ModelSizes& sizes, const torch::Tensor& input) {
-  if (sizes.loss == "cross-entropy") {
-    return input.flatten(1).narrow(1, 0, sizes.outputs).argmax(1);
-  }
-  if (sizes.loss == "dice-cross-entropy") {
-    const torch::Tensor voxels = input.select(1, 0);
-    return voxels.gt(-0.5).to(torch::kLong) + voxels.gt(0.5).to(torch::kLong);
-  }
-  return torch::tanh(input.flatten(1).narrow(1, 0, sizes.outputs));
-}
-
 Result<BenchTask> FromRegistry(const Preset& preset, double dropout) {
   ModelRequest request = preset.request;
   if (dropout > 0) request.settings["dropout"] = dropout;
@@ -102,7 +90,7 @@ Result<BenchTask> FromRegistry(const Preset& preset, double dropout) {
     return Normal(sizes.shape, seed, samples, "input");
   };
   task.target = [sizes](std::uint64_t seed, std::uint32_t samples) {
-    return TargetOf(sizes, Normal(sizes.shape, seed, samples, "input"));
+    return testing::LearnableTargets(sizes, Normal(sizes.shape, seed, samples, "input"));
   };
   return task;
 }
