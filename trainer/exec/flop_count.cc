@@ -39,21 +39,33 @@ double ProductFlops(c10::ArrayRef<const c10::IValue> inputs) {
   return 2 * Elements(left) * static_cast<double>(right.size(-1));
 }
 
-// Of a forward pass. Every element of the smaller side, the output or, transposed, the input,
-// meets the weights of one of its channels.
-double ConvolutionFlops(const at::Tensor& input, const at::Tensor& output,
-                        const at::Tensor& weight, bool transposed) {
-  const double weights = Elements(weight) / static_cast<double>(weight.size(0));
-  return 2 * Elements(transposed ? input : output) * weights;
+// For each element of the smaller side, which is the output or, transposed, the input: it meets the
+// weights of one of its channels.
+double FlopsPerElement(const at::Tensor& weight) {
+  return 2 * Elements(weight) / static_cast<double>(weight.size(0));
 }
 
 double BackwardFlops(c10::ArrayRef<const c10::IValue> inputs) {
   constexpr std::size_t kTransposed = 7;
   constexpr std::size_t kOutputMask = 10;
-  const double once = ConvolutionFlops(inputs[1].toTensor(), inputs[0].toTensor(),
-                                       inputs[2].toTensor(), inputs[kTransposed].toBool());
+  const at::Tensor& smaller = inputs[inputs[kTransposed].toBool() ? 1 : 0].toTensor();
+  const double once = FlopsPerElement(inputs[2].toTensor()) * Elements(smaller);
   const c10::List<bool> wanted = inputs[kOutputMask].toBoolList();
   return once * ((wanted.get(0) ? 1 : 0) + (wanted.get(1) ? 1 : 0));
+}
+
+// Of a convolution whose output is not there yet. LibTorch 2 shows inputs at the beginning only.
+struct Awaited final : at::ObserverContext {
+  explicit Awaited(double flops) : flops_per_element(flops) {}
+  double flops_per_element;
+};
+
+std::unique_ptr<at::ObserverContext> BeganConvolution(c10::ArrayRef<const c10::IValue> inputs) {
+  constexpr std::size_t kTransposed = 6;
+  const double per_element = FlopsPerElement(inputs[1].toTensor());
+  if (!inputs[kTransposed].toBool()) return std::make_unique<Awaited>(per_element);
+  counter.flops += per_element * Elements(inputs[0].toTensor());
+  return nullptr;
 }
 
 std::unique_ptr<at::ObserverContext> Began(const at::RecordFunction& function) {
@@ -62,17 +74,16 @@ std::unique_ptr<at::ObserverContext> Began(const at::RecordFunction& function) {
   if (kind == Kind::kNone || counter.depth++ > 0) return nullptr;
   if (kind == Kind::kProduct) counter.flops += ProductFlops(function.inputs());
   if (kind == Kind::kConvolutionBackward) counter.flops += BackwardFlops(function.inputs());
+  if (kind == Kind::kConvolution) return BeganConvolution(function.inputs());
   return nullptr;
 }
 
-void Ended(const at::RecordFunction& function, at::ObserverContext*) {
+void Ended(const at::RecordFunction& function, at::ObserverContext* context) {
   if (!counter.counts) return;
   const Kind kind = KindOf(function.name());
-  if (kind == Kind::kNone || --counter.depth > 0 || kind != Kind::kConvolution) return;
-  constexpr std::size_t kTransposed = 6;
-  const auto inputs = function.inputs();
-  counter.flops += ConvolutionFlops(inputs[0].toTensor(), function.outputs()[0].toTensor(),
-                                    inputs[1].toTensor(), inputs[kTransposed].toBool());
+  if (kind == Kind::kNone || --counter.depth > 0 || context == nullptr) return;
+  const auto& awaited = static_cast<const Awaited&>(*context);
+  counter.flops += awaited.flops_per_element * Elements(function.outputs()[0].toTensor());
 }
 
 }  // namespace
