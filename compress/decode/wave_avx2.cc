@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "compress/decode/wave_lanes_avx2.h"
 #include "compress/decode/wave_pass.h"
 #include "compress/decode/wave_runs.h"
 
@@ -17,125 +18,28 @@ namespace {
 // one step to the next.
 constexpr std::array<std::size_t, kIntraTapCount> kTapOrder = {8, 7, 6, 5, 3, 2, 4, 1, 0};
 
-// By a mask of 8 lanes: for each lane the number of lanes in the mask before it, a byte each.
-constexpr std::array<std::uint64_t, 256> ExpandIndices() {
-  std::array<std::uint64_t, 256> indices{};
-  for (std::uint32_t mask = 0; mask < indices.size(); ++mask) {
-    std::uint64_t before = 0;
-    for (std::uint32_t lane = 0; lane < 8; ++lane) {
-      indices[mask] |= before << (8 * lane);
-      before += mask >> lane & 1;
-    }
-  }
-  return indices;
-}
-constexpr std::array<std::uint64_t, 256> kExpandIndices = ExpandIndices();
-
-struct Pair {
-  __m256i low, high;  // lanes 0 to 31, and 32 to 63
-};
-
-// Bytes of ones in `lanes`.
-__m256i MaskBytes(std::uint32_t lanes) {
-  const __m256i spread = _mm256_shuffle_epi8(
-      _mm256_set1_epi32(static_cast<int>(lanes)),
-      _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0));
-  const __m256i bits = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
-  return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bits), bits);
-}
-Pair MaskBytes64(std::uint64_t lanes) {
-  return {MaskBytes(static_cast<std::uint32_t>(lanes)),
-          MaskBytes(static_cast<std::uint32_t>(lanes >> 32))};
-}
-
-// A table of 16 bytes in both halves.
-__m256i Table(const std::array<std::uint8_t, 16>& bytes) {
-  return _mm256_broadcastsi128_si256(
-      _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes.data())));
-}
-
-// A number of 16 bits for each of 16 filters, its low bytes apart from its high ones.
-struct FilterNumbers {
-  __m256i low, high;
-
-  static FilterNumbers Of(const std::array<std::int32_t, kWaveFiltersMax>& numbers) {
-    std::array<std::uint8_t, 16> low;
-    std::array<std::uint8_t, 16> high;
-    for (std::size_t i = 0; i < numbers.size(); ++i) {
-      low[i] = static_cast<std::uint8_t>(numbers[i] & 0xFF);
-      high[i] = static_cast<std::uint8_t>(numbers[i] >> 8 & 0xFF);
-    }
-    return {Table(low), Table(high)};
-  }
-
-  // Those of 32 lanes' filters, in the order of sums.
-  Pair Look(__m256i filters) const {
-    const __m256i low_bytes = _mm256_shuffle_epi8(low, filters);
-    const __m256i high_bytes = _mm256_shuffle_epi8(high, filters);
-    return {_mm256_unpacklo_epi8(low_bytes, high_bytes),
-            _mm256_unpackhi_epi8(low_bytes, high_bytes)};
-  }
-};
-
-class PairLanes {
+class PairLanes : public LanesAvx2 {
  public:
   using Sample = std::uint8_t;
-  using Bytes = Pair;
-  using Pixels = Pair;
-  using Symbols = Pair;  // residuals modulo 2^bits
-  static constexpr bool kSplitsEdges = true;
+  using Pixels = BytesAvx2;
+  using Symbols = BytesAvx2;  // residuals modulo 2^bits
 
   PairLanes(const WaveOrderFrame<Sample>& frame, WaveStream& stream)
-      : stream_(stream),
-        bits_(frame.shape.bits),
-        table_(frame.previous != nullptr ? frame.plan.inter_table : frame.plan.intra_table),
-        next_(stream.next) {
+      : LanesAvx2(frame.shape, frame.plan, frame.previous != nullptr, stream) {
     const WaveParameters& parameters = frame.plan.parameters;
-    const WaveGroup& group = frame.previous != nullptr ? parameters.inter : parameters.intra;
-    PrepareFilters(group);
-    PrepareEntering(parameters.block_log2);
-    for (std::size_t round = 0; round < thresholds_.size(); ++round) {
-      const std::size_t offset = (std::size_t{8} >> round) - 1;
-      std::array<std::uint8_t, 16> line{};
-      for (std::size_t i = 0; i + offset < group.thresholds.size(); ++i) {
-        line[i] = group.thresholds[i + offset];
-      }
-      thresholds_[round] = Table(line);
-    }
+    PrepareFilters(frame.previous != nullptr ? parameters.inter : parameters.intra);
     middle_ = _mm256_set1_epi16(static_cast<std::int16_t>(1 << (bits_ - 1)));
     sample_mask_ = _mm256_set1_epi8(static_cast<char>((1 << bits_) - 1));
     const std::uint32_t shift = std::min<std::uint32_t>(parameters.magnitude_shift, 8);
     size_shift_ = _mm_cvtsi32_si128(static_cast<int>(shift));
     size_mask_ = _mm256_set1_epi8(static_cast<char>(0xFF >> shift));
-    Take(stream.states.data());
   }
 
-  void Finish() {
-    Save(stream_.states.data());
-    stream_.next = next_;
-  }
-
-  static Bytes Zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
-  static Bytes Load(const std::uint8_t* from) {
-    return {_mm256_load_si256(reinterpret_cast<const __m256i*>(from)),
-            _mm256_load_si256(reinterpret_cast<const __m256i*>(from + 32))};
-  }
-  static void Store(std::uint8_t* to, Bytes bytes) {
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to), bytes.low);
-    _mm256_store_si256(reinterpret_cast<__m256i*>(to + 32), bytes.high);
-  }
   static void StorePixels(Sample* to, std::uint64_t lanes, Pixels pixels) {
     Store(to, lanes == ~std::uint64_t{0} ? pixels : Select(lanes, Load(to), pixels));
   }
-  static Bytes Add(Bytes a, Bytes b) {
-    return {_mm256_adds_epu8(a.low, b.low), _mm256_adds_epu8(a.high, b.high)};
-  }
-  static Bytes Clear(std::uint64_t lanes, Bytes a) {
-    const Pair mask = MaskBytes64(lanes);
-    return {_mm256_andnot_si256(mask.low, a.low), _mm256_andnot_si256(mask.high, a.high)};
-  }
   static Bytes Select(std::uint64_t lanes, Bytes a, Bytes b) {
-    const Pair mask = MaskBytes64(lanes);
+    const BytesAvx2 mask = MaskBytes64(lanes);
     return {_mm256_blendv_epi8(a.low, b.low, mask.low),
             _mm256_blendv_epi8(a.high, b.high, mask.high)};
   }
@@ -143,27 +47,7 @@ class PairLanes {
     const __m256i all = _mm256_set1_epi8(static_cast<char>(value));
     return {all, all};
   }
-  static std::uint64_t Skipped(Bytes choice) { return MaskOf(choice); }
-
-  static Bytes ShiftBytes(Bytes a, std::uint8_t first) {
-    const __m256i before = _mm256_set1_epi8(static_cast<char>(first));
-    return {_mm256_alignr_epi8(a.low, _mm256_permute2x128_si256(before, a.low, 0x21), 15),
-            _mm256_alignr_epi8(a.high, _mm256_permute2x128_si256(a.low, a.high, 0x21), 15)};
-  }
   static Pixels Shift(Pixels a, Sample first) { return ShiftBytes(a, first); }
-
-  Bytes Enter(Bytes choice, std::uint64_t fresh) const {
-    const Bytes shifted = ShiftBytes(choice, 0);
-    const __m256i entering = _mm256_set1_epi64x(static_cast<long long>(fresh));
-    return {_mm256_or_si256(_mm256_and_si256(shifted.low, staying_.low),
-                            _mm256_shuffle_epi8(entering, fresh_index_.low)),
-            _mm256_or_si256(_mm256_and_si256(shifted.high, staying_.high),
-                            _mm256_shuffle_epi8(entering, fresh_index_.high))};
-  }
-
-  Bytes Contexts(Bytes energy) const {
-    return {SearchThresholds(energy.low), SearchThresholds(energy.high)};
-  }
 
   [[gnu::always_inline]] Pixels Predict(const std::int16_t* sums, Bytes choice,
                                         const std::array<Pixels, kIntraTapCount>& taps) const {
@@ -177,21 +61,16 @@ class PairLanes {
   bool NearEnd() const { return stream_.end - next_ < kStepBytesMax; }
 
   [[gnu::always_inline]] Symbols Decode(std::uint64_t lanes, Bytes contexts) {
-    const Pair mask = MaskBytes64(lanes);
+    const BytesAvx2 mask = MaskBytes64(lanes);
     // Written out: the compiler keeps loops over states, which then live in memory.
-    const Pair symbols = {DecodeHalf<0>(mask.low, contexts.low),
+    const BytesAvx2 symbols = {DecodeHalf<0>(mask.low, contexts.low),
                           DecodeHalf<4>(mask.high, contexts.high)};
     return {_mm256_and_si256(symbols.low, mask.low), _mm256_and_si256(symbols.high, mask.high)};
   }
 
   [[gnu::always_inline]] Symbols DecodeAtEnd(std::uint64_t lanes, Bytes contexts) {
     LanesAtEnd end;
-    Save(end.states.data());
-    Store(end.contexts.data(), contexts);
-    stream_.next = next_;
-    DecodeLanesAtEnd(table_, bits_, lanes, stream_, end);
-    next_ = stream_.next;
-    Take(end.states.data());
+    DecodeSlowly(lanes, contexts, end);
     const auto pack = [&](std::size_t lane) {
       const __m256i first =
           _mm256_load_si256(reinterpret_cast<const __m256i*>(&end.symbols[lane]));
@@ -255,11 +134,6 @@ class PairLanes {
 
   static __m256i InvertHalf(__m256i a) { return _mm256_xor_si256(a, _mm256_set1_epi8(-128)); }
 
-  static std::uint64_t MaskOf(Bytes a) {
-    return static_cast<std::uint32_t>(_mm256_movemask_epi8(a.low)) |
-           std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(a.high))} << 32;
-  }
-
   void PrepareFilters(const WaveGroup& group) {
     std::array<std::int32_t, kWaveFiltersMax> line;
     std::array<std::int32_t, kWaveFiltersMax> bias{};
@@ -281,37 +155,13 @@ class PairLanes {
     learned_ = Table(learned);
   }
 
-  void PrepareEntering(std::uint32_t block_log2) {
-    alignas(32) std::array<std::uint8_t, kWaveLanes> index;
-    alignas(32) std::array<std::uint8_t, kWaveLanes> staying;
-    for (std::uint32_t lane = 0; lane < kWaveLanes; ++lane) {
-      const bool enters = (lane & ((1U << block_log2) - 1)) == 0;
-      index[lane] = enters ? static_cast<std::uint8_t>(lane >> block_log2) : std::uint8_t{0x80};
-      staying[lane] = enters ? 0 : 0xFF;
-    }
-    fresh_index_ = Load(index.data());
-    staying_ = Load(staying.data());
-  }
-
-  // Four rounds of a binary search.
-  [[gnu::always_inline]] __m256i SearchThresholds(__m256i energy) const {
-    __m256i found = _mm256_setzero_si256();
-    for (std::size_t round = 0; round < thresholds_.size(); ++round) {
-      const __m256i threshold = _mm256_shuffle_epi8(thresholds_[round], found);
-      const __m256i reached = _mm256_cmpeq_epi8(_mm256_max_epu8(energy, threshold), energy);
-      found = _mm256_or_si256(
-          found, _mm256_and_si256(reached, _mm256_set1_epi8(static_cast<char>(8 >> round))));
-    }
-    return found;
-  }
-
   [[gnu::always_inline]] __m256i PredictHalf(
       const std::int16_t* sums, __m256i choice,
       const std::array<__m256i, kIntraTapCount>& taps) const {
     const __m256i filters = _mm256_and_si256(choice, _mm256_set1_epi8(0x0F));
     const __m256i zero = _mm256_setzero_si256();
     // Taps are samples themselves: what half their range comes to is in the bias.
-    Pair sum = bias_.Look(filters);
+    BytesAvx2 sum = bias_.Look(filters);
     if (sums != nullptr) {
       sum.low = _mm256_add_epi16(
           sum.low, _mm256_load_si256(reinterpret_cast<const __m256i*>(sums)));
@@ -319,7 +169,7 @@ class PairLanes {
           sum.high, _mm256_load_si256(reinterpret_cast<const __m256i*>(sums + 16)));
     }
     for (std::size_t tap : kTapOrder) {
-      const Pair weights = weights_[tap].Look(filters);
+      const BytesAvx2 weights = weights_[tap].Look(filters);
       sum.low = _mm256_add_epi16(
           sum.low, _mm256_mullo_epi16(_mm256_unpacklo_epi8(taps[tap], zero), weights.low));
       sum.high = _mm256_add_epi16(
@@ -362,59 +212,21 @@ class PairLanes {
 
   [[gnu::always_inline]] __m256i DecodeGroup(std::size_t group, __m128i mask_bytes,
                                              __m128i contexts) {
-    const __m256i mask = _mm256_cvtepi8_epi32(mask_bytes);
-    const __m256i state = states_[group];
-    const __m256i index = _mm256_or_si256(
-        _mm256_slli_epi32(_mm256_cvtepu8_epi32(contexts), kWaveProbabilityBits),
-        _mm256_and_si256(state, _mm256_set1_epi32(kWaveProbabilityScale - 1)));
-    const __m256i entry =
-        _mm256_i32gather_epi32(reinterpret_cast<const int*>(table_.data()), index, 4);
-    const __m256i frequency =
-        _mm256_and_si256(_mm256_srli_epi32(entry, 8), _mm256_set1_epi32(0xFFF));
-    const __m256i moved = _mm256_blendv_epi8(
-        state,
-        _mm256_add_epi32(
-            _mm256_mullo_epi32(frequency, _mm256_srli_epi32(state, kWaveProbabilityBits)),
-            _mm256_srli_epi32(entry, 20)),
-        mask);
-    // Lanes beside the mask have states that need no word.
-    const __m256i refill =
-        _mm256_cmpeq_epi32(_mm256_srli_epi32(moved, 16), _mm256_setzero_si256());
-    const auto taken =
-        static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(refill)));
+    const Moved moved = Move(group, _mm256_cvtepi8_epi32(mask_bytes), contexts);
+    const std::uint32_t taken = MaskOf32(moved.refill);
     const __m256i places = _mm256_cvtepu8_epi32(
         _mm_loadl_epi64(reinterpret_cast<const __m128i*>(kExpandIndices.data() + taken)));
     const __m256i words = _mm256_permutevar8x32_epi32(
         _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(next_))), places);
     next_ += 2 * __builtin_popcount(taken);
     states_[group] = _mm256_blendv_epi8(
-        moved, _mm256_or_si256(_mm256_slli_epi32(moved, 16), words), refill);
-    return _mm256_and_si256(entry, _mm256_set1_epi32(0xFF));
+        moved.state, _mm256_or_si256(_mm256_slli_epi32(moved.state, 16), words), moved.refill);
+    return _mm256_and_si256(moved.entry, _mm256_set1_epi32(0xFF));
   }
 
-  void Take(const std::uint32_t* states) {
-    const auto at = [&](std::size_t group) {
-      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(states + 8 * group));
-    };
-    states_ = {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)};
-  }
-
-  void Save(std::uint32_t* states) const {
-    for (std::size_t group = 0; group < states_.size(); ++group) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(states + 8 * group), states_[group]);
-    }
-  }
-
-  WaveStream& stream_;
-  const std::uint32_t bits_;
-  const std::span<const WaveEntry> table_;
-  const std::byte* next_;
-  std::array<__m256i, 8> states_;
   std::array<FilterNumbers, kIntraTapCount> weights_;
   FilterNumbers bias_;
-  std::array<__m256i, 4> thresholds_;
   __m256i clamped_, learned_, middle_, sample_mask_, size_mask_;
-  Pair fresh_index_, staying_;
   __m128i size_shift_;
 };
 

@@ -1,4 +1,4 @@
-// The wave decoder in AVX2, for samples of up to 8 bits.
+// The wave decoder in AVX2.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,13 @@
 
 namespace forebay::compress {
 
-// True where this processor can run the kernel.
+// True where this processor can run the kernels.
 bool HaveWaveAvx2();
 
+// For samples of up to 8 bits: a step's 64 samples in two registers.
 extern const WaveOrderKernel<std::uint8_t> kWaveAvx2;
+
+// For samples of 9 to 16 bits: in four.
+extern const WaveOrderKernel<std::uint16_t> kWaveWideAvx2;
 
 }  // namespace forebay::compress

@@ -162,8 +162,12 @@ const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
       return &kWaveWideAvx512;
     }
   }
-  if constexpr (sizeof(T) == 1) {
-    if (kernel == WaveKernel::kAvx2) return &kWaveAvx2;
+  if (kernel == WaveKernel::kAvx2) {
+    if constexpr (sizeof(T) == 1) {
+      return &kWaveAvx2;
+    } else {
+      return &kWaveWideAvx2;
+    }
   }
 #endif
   static_cast<void>(kernel);
