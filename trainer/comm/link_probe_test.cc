@@ -1,9 +1,9 @@
-// The probe over links of made-up speed, on a clock that stands still but for messages.
+// The probe over links of made-up speed; each rank has a clock that stands still but for what it
+// sends and receives, so that threads need no luck.
 #include "trainer/comm/link_probe.h"
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
 #include <thread>
 
@@ -12,12 +12,12 @@
 namespace forebay::train {
 namespace {
 
-// What sending so many bytes takes.
+// What sending so many bytes takes, or receiving them.
 using LinkTime = std::function<std::uint64_t(std::size_t bytes)>;
 
 class TimedLink final : public Transport {
  public:
-  TimedLink(std::unique_ptr<Transport> under, LinkTime time, std::atomic<std::uint64_t>& clock)
+  TimedLink(std::unique_ptr<Transport> under, LinkTime time, std::uint64_t& clock)
       : under_(std::move(under)), time_(std::move(time)), clock_(clock) {}
   std::uint32_t rank() const override { return under_->rank(); }
   std::uint32_t size() const override { return under_->size(); }
@@ -29,6 +29,7 @@ class TimedLink final : public Transport {
   }
   Result<Ticket> BeginReceive(std::uint32_t peer, Lane lane, const MessageTag& tag,
                               std::span<std::byte> bytes) override {
+    if (lane != Lane::kControl) clock_ += time_(bytes.size());
     return under_->BeginReceive(peer, lane, tag, bytes);
   }
   Result<bool> Test(Ticket ticket) override { return under_->Test(ticket); }
@@ -40,22 +41,23 @@ class TimedLink final : public Transport {
  private:
   std::unique_ptr<Transport> under_;
   LinkTime time_;
-  std::atomic<std::uint64_t>& clock_;
+  std::uint64_t& clock_;
 };
 
 // Every rank's answer.
-std::vector<LinkProbe> ProbeWith(std::uint32_t ranks, ProbeRequest request,
+std::vector<LinkProbe> ProbeWith(std::uint32_t ranks, const ProbeRequest& request,
                                  const LinkTime& time) {
-  std::atomic<std::uint64_t> clock = 0;
-  request.now_ns = [&clock] { return clock.load(); };
   std::vector<LinkProbe> answers(ranks);
   auto ends = MakeLocalTransports(ranks);
   std::vector<std::jthread> threads;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
+      std::uint64_t clock = 0;
+      ProbeRequest timed = request;
+      timed.now_ns = [&clock] { return clock; };
       Communicator communicator(
           std::make_unique<TimedLink>(std::move(ends[rank]), time, clock));
-      Result<LinkProbe> probe = ProbeLinks(communicator, request);
+      Result<LinkProbe> probe = ProbeLinks(communicator, timed);
       ASSERT_TRUE(probe.has_value()) << probe.error().ToString();
       answers[rank] = *std::move(probe);
     });
