@@ -67,7 +67,9 @@ void CopyLink::Run(const std::stop_token& stop) {
     const Copy copy = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    const Clock::time_point began = Clock::now();
+    // An emulated link is at work from when it was asked, not from when this thread woke.
+    const Clock::time_point began =
+        bytes_per_ns_ > 0 ? std::max(free_at_, copy.asked) : Clock::now();
     Transfer(copy);
     const std::chrono::nanoseconds took = Clock::now() - began;
     lock.lock();
