@@ -1,4 +1,5 @@
-// The caller's side of StreamCore; gRPC's side is in stream_core_replies.cc.
+// The caller's side of StreamCore. stream_core_requests.cc sends; gRPC's side is in
+// stream_core_replies.cc.
 #include "client/stream_core.h"
 
 #include <algorithm>
@@ -6,7 +7,6 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "proto/contract/limits.h"
 
 namespace forebay::internal {
 namespace {
@@ -350,105 +350,6 @@ void StreamCore::AskAgain(Discarded& discarded) {
   auto& named = window_.named();
   std::erase_if(named, [](const auto& batch) { return batch->abandoned; });
   for (const auto& batch : named) again(*batch);
-}
-
-bool StreamCore::SendIsDue() const {
-  auto& window = const_cast<PullWindow&>(window_);
-  if (finishing_ && !finish_sent_) return true;
-  std::size_t unsent = 0;
-  std::size_t under_way = 0;
-  std::size_t arrived = 0;
-  for (const PulledBatch& batch : window.queue()) {
-    if (batch.phase == Phase::kAsked) {
-      ++(batch.sent ? under_way : unsent);
-    } else {
-      ++arrived;
-    }
-  }
-  for (const auto& batch : window.named()) {
-    if (batch->phase == Phase::kAsked && !batch->sent) return true;
-  }
-  // Requests are coalesced while the caller has batches to work on: where it is the slower side,
-  // one by one they would cost a message and two wake-ups for each batch.
-  const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
-  const bool idle = under_way == 0 && arrived < worth_sending;
-  if (idle) return unsent != 0 || !releases_.empty();
-  const bool starving = window.queue().front().phase == Phase::kAsked;
-  return unsent >= worth_sending || (starving && unsent != 0) ||
-         releases_.size() >= worth_sending;
-}
-
-bool StreamCore::Send(std::unique_lock<std::mutex>& lock) {
-  if (!MaySend()) return false;
-  const bool writes = SendIsDue();
-  if (!writes && !CloseIsDue()) return false;
-  if (writes) BuildRequest(call_->request());
-  (writes ? write_out_ : writes_done_) = true;
-  StreamCall& call = *call_;
-  call.Hold();  // it does not end before the hold is gone; then it may be gone, too
-  lock.unlock();
-  if (writes) {
-    call.Write();
-  } else {
-    call.WritesDone();
-  }
-  call.LetGo();
-  lock.lock();
-  return true;
-}
-
-bool StreamCore::CallsSender() {
-  if (sender_called_ || !MaySend()) return false;
-  sender_called_ = SendIsDue() || CloseIsDue();
-  return sender_called_;
-}
-
-void StreamCore::RunSender() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    sender_called_ = false;
-    if (!Send(lock)) sender_wakes_.wait(lock);
-  }
-}
-
-void StreamCore::BuildRequest(v1::StreamRequest& request) {
-  request.Clear();
-  request.mutable_release()->Add(releases_.begin(), releases_.end());
-  releases_.clear();
-  AddPulls(request);
-  if (finishing_ && !finish_sent_) {
-    request.set_finish(true);
-    finish_sent_ = true;
-  }
-}
-
-void StreamCore::AddPulls(v1::StreamRequest& request) {
-  v1::Pull* pull = nullptr;
-  for (PulledBatch& batch : window_.queue()) {
-    if (batch.phase != Phase::kAsked || batch.sent) continue;
-    batch.sent = true;
-    const bool continues = pull != nullptr && pull->epoch() == batch.name.epoch.value() &&
-                           pull->first_step() + pull->step_count() == batch.name.step.value() &&
-                           pull->step_count() < limits::kPullStepsMax;
-    if (continues) {
-      pull->set_step_count(pull->step_count() + 1);
-      continue;
-    }
-    pull = request.add_pulls();
-    pull->set_epoch(batch.name.epoch.value());
-    pull->set_first_step(batch.name.step.value());
-    pull->set_step_count(1);
-  }
-  for (const auto& batch : window_.named()) {
-    if (batch->phase != Phase::kAsked || batch->sent) continue;
-    batch->sent = true;
-    v1::Pull* named = request.add_pulls();
-    named->set_epoch(batch->name.epoch.value());
-    named->set_first_step(batch->name.step.value());
-    named->set_step_count(1);
-    named->set_micro_size(batch->name.micro_size);
-    named->set_micro_index(batch->name.micro_index);
-  }
 }
 
 void StreamCore::Fail(Error error) {

@@ -18,8 +18,10 @@ struct AdminLink {
   std::shared_ptr<const internal::DaemonConnection> connection;
   std::unique_ptr<v1::Admin::Stub> stub;
 };
+// To context.address, within its connect_timeout_ms; errors as of DaemonConnection::Open.
 Result<AdminLink> ConnectAdmin(const CommandContext& context);
 
+// The call fails with kDeadlineExceeded where it takes longer than `timeout` from now on.
 void SetDeadline(grpc::ClientContext& call, std::chrono::milliseconds timeout);
 
 }  // namespace forebay::cli
