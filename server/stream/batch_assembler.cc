@@ -13,7 +13,7 @@
 namespace forebay::stream {
 
 Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-                            bool all_extents) {
+                            bool all_extents, OpenSlots open) {
   FOREBAY_ASSIGN(const StepSlice slice, SliceOf(spec, name));
   name_ = name;
   first_position_ = slice.first;
@@ -37,7 +37,8 @@ Status BatchAssembler::Plan(const StreamSpec& spec, const Order& order, const Ba
       samples_[i] = spec.selection->At(indices_[i]).value();
     }
     packed_.Plan(spec, {.samples = samples_, .epoch = name.epoch,
-                        .end_position = slice.first + slice.count, .all_extents = all_extents});
+                        .end_position = slice.first + slice.count, .all_extents = all_extents},
+                 std::move(open));
     return {};
   }
   locations_.resize(slice.count * field_count_);
@@ -286,7 +287,7 @@ void BatchAssembler::FillConstants(std::size_t field, AssembledField& out) const
   }
 }
 
-Result<BatchAssembler::SlotLayout> BatchAssembler::LayOut(const StreamSpec& spec) const {
+Result<SlotLayout> BatchAssembler::LayOut(const StreamSpec& spec) const {
   const std::size_t count = samples_.size();
   const std::span<const FieldSpec> fields = spec.catalog->fields();
   SlotLayout layout;

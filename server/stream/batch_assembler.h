@@ -13,6 +13,8 @@
 #include "server/fetch/piece_reader.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/packed_gather.h"
+#include "server/stream/slot_board.h"
+#include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
 
@@ -34,14 +36,14 @@ class BatchAssembler {
 
   // Resolves the batch's samples; extents() then lists what is needed, each once. Of a packed
   // data set that may be less the next time, or more: it depends on what is decoded already.
-  // With `all_extents` it does not.
+  // With `all_extents` it does not. `open` is for packed data sets, and good until Forget.
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
-              bool all_extents = false);
+              bool all_extents = false, OpenSlots open = {});
   // What was decoded for a batch that then found no slot memory, for its next attempt; empty
   // where nothing was. PackedGather says more.
   GatheredValues TakeGathered() { return packed_.TakeGathered(); }
   void GiveGathered(GatheredValues gathered) { packed_.GiveGathered(std::move(gathered)); }
-  // Lets go of what a plan holds of the decoded cache.
+  // Lets go of what a plan holds of the decoded cache, and of slots.
   void Forget() { packed_.Forget(); }
   std::span<const ExtentId> extents() const {
     return is_packed_ ? packed_.extents() : std::span<const ExtentId>(extents_);
@@ -79,12 +81,6 @@ class BatchAssembler {
   template <typename Visit>
   void ForEachRun(std::size_t sample, std::size_t field, Visit&& visit) const;
   Status FillViews(const StreamSpec& spec, AssembledBatch& batch) const;
-  // Where each field begins in a slot, and the bytes of a row (0: variable).
-  struct SlotLayout {
-    std::vector<std::uint64_t> begins;
-    std::vector<std::uint64_t> row_bytes;
-    std::uint64_t total_bytes = 0;
-  };
   Result<SlotLayout> LayOut(const StreamSpec& spec) const;
   void FillConstants(std::size_t field, AssembledField& out) const;
   Status FillContiguous(const StreamSpec& spec, tier::RamArena& slots, AssembledBatch& batch);

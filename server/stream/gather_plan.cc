@@ -43,6 +43,10 @@ void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
         units_.push_back(std::move(unit));
       }
       GatherUnit& unit = units_[entry->second];
+      if (wanted.slot != nullptr && wanted.slot->IsFilled(field, row)) {
+        ++unit.filled_users;
+        continue;
+      }
       ++unit.user_count;
       unsorted_.push_back({.unit = entry->second, .row = row,
                            .index = static_cast<std::uint32_t>(samples[row] -
@@ -71,6 +75,7 @@ void GatherPlan::PlanChunks(bool all_extents, fetch::DecodedCache& decoded) {
   extents_.clear();
   extent_index_.clear();
   for (GatherUnit& unit : units_) {
+    if (unit.user_count == 0) continue;
     unit.decoded = decoded.Find(unit.key, IndicesOf(unit));
     if (unit.decoded && !all_extents) continue;
     unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());

@@ -2,7 +2,9 @@
 // where the chunks lie that are not decoded yet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -13,6 +15,7 @@
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/chunk_finder.h"
 #include "server/stream/chunk_reader.h"
+#include "server/stream/slot_board.h"
 #include "server/stream/stream_spec.h"
 #include "server/stream/unit_source.h"
 
@@ -25,6 +28,7 @@ struct GatherWanted {
   EpochId epoch;
   std::uint64_t end_position = 0;  // behind the batch
   bool all_extents = false;
+  const BatchSlot* slot = nullptr;  // where set, rows that are filled already want nothing
 };
 
 // A run of samples of one field: what is decoded at once.
@@ -35,6 +39,7 @@ struct GatherUnit {
   fetch::UnitSamples samples;  // the data set's numbers
   fetch::UnitRef decoded;      // where it is decoded already
   std::uint32_t first_user = 0, user_count = 0;
+  std::uint32_t filled_users = 0;  // beside them, rows that need nothing any more
   std::uint32_t first_chunk = 0, chunk_count = 0;  // unless decoded
   bool is_worth_keeping = false;
 };
@@ -64,6 +69,15 @@ class GatherPlan {
   std::span<GatherUnit> UnitsOf(std::uint32_t field);
   std::span<PlacedChunk> ChunksOf(const GatherUnit& unit);
   std::span<const GatherUser> UsersOf(const GatherUnit& unit) const;
+  // Keeps only users for whom `wants(user)`: the others are filled.
+  template <typename Wants>
+  void KeepUsers(GatherUnit& unit, const Wants& wants) {
+    const auto users = std::span(users_).subspan(unit.first_user, unit.user_count);
+    const auto end = std::remove_if(users.begin(), users.end(), std::not_fn(wants));
+    const auto kept = static_cast<std::uint32_t>(end - users.begin());
+    unit.filled_users += unit.user_count - kept;
+    unit.user_count = kept;
+  }
   // Of the unit's samples that the batch takes; until the next call.
   std::span<const std::uint32_t> IndicesOf(const GatherUnit& unit);
   // Whether the batch takes consecutive samples in consecutive rows.

@@ -21,9 +21,6 @@ using fetch::DecodedUnit;
 
 namespace {
 
-// Samples smaller than this are kept whole units: a copy costs less than to ask about them.
-constexpr std::uint64_t kLeftOutBytesMin = 4096;
-
 std::uint64_t NowNs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
@@ -32,7 +29,9 @@ std::uint64_t NowNs() {
 
 }  // namespace
 
-void PackedGather::Plan(const StreamSpec& spec, const GatherWanted& wanted) {
+void PackedGather::Plan(const StreamSpec& spec, GatherWanted wanted, OpenSlots open) {
+  open_ = std::move(open);
+  wanted.slot = open_.own.get();
   plan_.Make(spec, wanted, decoded_);
   reader_.Begin(plan_.IsMadeHere());
 }
@@ -41,23 +40,20 @@ void PackedGather::Forget() {
   gathered_.is_complete = false;
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   plan_.Forget();
+  slot_.reset();
+  open_ = {};
 }
 
 Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
   FOREBAY_CHECK(means.refs.size() == extents().size());
   FOREBAY_TRY(plan_.FindChunks(means));
   FOREBAY_TRY(Gather(means, batch));
-  FOREBAY_TRY(LayOut(spec));
+  FOREBAY_TRY(TakeSlot(spec, means));
   const auto& fields = plan_.schema().fields;
-  tier::ArenaBlock slot;
-  if (total_bytes_ > 0) {
-    FOREBAY_ASSIGN(slot, means.slots.Allocate(total_bytes_));
-  }
-  slot_ = slot.bytes();
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
     if (!fields[field].variable()) FOREBAY_TRY(FillField(field, means, batch));
   }
-  batch.hold.slot = std::move(slot);
+  batch.hold.slot = slot_->Take();
   Describe(spec, batch);
   return {};
 }
@@ -81,32 +77,19 @@ Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
   return {};
 }
 
-Status PackedGather::LayOut(const StreamSpec& spec) {
-  const auto& fields = plan_.schema().fields;
-  begins_.assign(fields.size(), 0);
-  row_bytes_.assign(fields.size(), 0);
-  total_bytes_ = 0;
-  for (std::size_t field = 0; field < fields.size(); ++field) {
-    begins_[field] = total_bytes_ = AlignUp(total_bytes_, kRowAlignment);
-    if (!fields[field].variable()) {
-      FOREBAY_ASSIGN(row_bytes_[field], spec.catalog->fields()[field].BytesPerSample());
-      if (row_bytes_[field] > limits::kSlotBytesMax / std::max<std::size_t>(plan_.row_count(), 1)) {
-        total_bytes_ = limits::kSlotBytesMax + 1;
-      } else {
-        total_bytes_ += row_bytes_[field] * plan_.row_count();
-      }
-    } else {
+Status PackedGather::TakeSlot(const StreamSpec& spec, const Means& means) {
+  slot_ = open_.own;
+  if (slot_ == nullptr) {
+    std::vector<std::uint64_t> variable_bytes(gathered_.values.size());
+    for (std::size_t field = 0; field < gathered_.values.size(); ++field) {
       for (const GatheredValue& value : gathered_.values[field]) {
-        total_bytes_ += AlignUp(value.length, kPackAlignment);
+        variable_bytes[field] += AlignUp(value.length, kPackAlignment);
       }
     }
-    if (total_bytes_ > limits::kSlotBytesMax) {
-      return Error(ErrorCode::kOutOfRange,
-                   fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)",
-                               plan_.row_count(), limits::kSlotBytesMax));
-    }
+    FOREBAY_ASSIGN(SlotLayout layout, LayOutRows(spec, plan_.row_count(), variable_bytes));
+    slot_ = std::make_shared<BatchSlot>(std::move(layout), plan_.row_count());
   }
-  return {};
+  return slot_->Allocate(means.slots);
 }
 
 // All values of one field, unit by unit: fixed ones into the slot, variable ones into
@@ -143,6 +126,34 @@ Result<std::size_t> PackedGather::ReadAhead(std::span<const GatherUnit> units, c
 }
 
 Status PackedGather::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+  const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
+                         slot_->IsShared(unit.field);
+  if (is_shared && !ClaimRows(unit, batch)) return {};
+  const Status filled = FillClaimed(unit, means, batch);
+  if (is_shared) SettleRows(unit, filled.has_value());
+  return filled;
+}
+
+// Those of the unit's rows that no other batch has filled by now; false where none is left.
+bool PackedGather::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
+  plan_.KeepUsers(unit, [&](const GatherUser& user) {
+    return slot_->Claim(unit.field, user.row);
+  });
+  batch.decode.kept_samples += unit.filled_users;
+  batch.ram_samples += unit.filled_users;
+  if (unit.user_count > 0) return true;
+  ++batch.decode.kept_units;
+  unit.decoded.reset();
+  return false;
+}
+
+void PackedGather::SettleRows(const GatherUnit& unit, bool are_filled) {
+  for (const GatherUser& user : plan_.UsersOf(unit)) {
+    slot_->Settle(unit.field, user.row, are_filled);
+  }
+}
+
+Status PackedGather::FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   if (unit.decoded) {
     ++batch.decode.kept_units;
@@ -180,8 +191,7 @@ Status PackedGather::FillUnit(GatherUnit& unit, const Means& means, AssembledBat
 }
 
 std::span<std::byte> PackedGather::RowOf(const GatherUnit& unit, const GatherUser& user) const {
-  const std::uint64_t bytes = row_bytes_[unit.field];
-  return slot_.subspan(begins_[unit.field] + user.row * bytes, bytes);
+  return slot_->Row(unit.field, user.row);
 }
 
 // What the unit does not hold went straight to its place, which is a row.
@@ -200,18 +210,17 @@ void PackedGather::CopyToRow(const GatherUnit& unit, const GatherUser& user,
   if (row.data() != value.data()) std::memcpy(row.data(), value.data(), row.size());
 }
 
-// The samples that the batch takes straight into their rows, and nothing else anywhere.
+// The samples that the batch, or another one on its way, takes straight into their rows, and
+// nothing else anywhere.
 Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const std::span<const GatherUser> users = plan_.UsersOf(unit);
+  std::vector<RowClaim> claims;
   places_.assign(unit.samples.count, {});
-  std::uint32_t end = 0;
-  for (const GatherUser& user : users) {
-    places_[user.index] = RowOf(unit, user);
-    end = std::max(end, user.index + 1);
-  }
+  for (const GatherUser& user : users) places_[user.index] = RowOf(unit, user);
   for (PlacedChunk& chunk : plan_.ChunksOf(unit)) {
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
+    if (GoesToPlaces(unit, record)) PlaceAhead(unit, means, claims);
     const std::uint64_t begun_ns = NowNs();
     const Status decoded =
         compress::DecodeSamples(pack, chunk.at.entry, record, places_, ScratchFor(chunk));
@@ -221,31 +230,68 @@ Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledB
     }
     batch.decode.ns += NowNs() - begun_ns;
   }
+  for (RowClaim& claim : claims) claim.Fill();
   for (const GatherUser& user : users) CopyToRow(unit, user, places_[user.index]);
   batch.decode.chunks += unit.chunk_count;
-  batch.decode.bytes += end * row_bytes_[unit.field];  // frames before have to be decoded
+  const auto last = std::ranges::find_if(places_.rbegin(), places_.rend(),
+                                         [](std::span<std::byte> place) { return !place.empty(); });
+  const auto end = static_cast<std::uint64_t>(places_.rend() - last);
+  batch.decode.bytes += end * RowBytes(unit);  // frames before have to be decoded
   return {};
 }
 
+// Whether samples of the unit may be decoded each to a place of its own at no cost.
+bool PackedGather::GoesToPlaces(const GatherUnit& unit, const ChunkRecord& record) const {
+  return unit.chunk_count == 1 && slot_->IsShared(unit.field) &&
+         compress::DecodesToPlaces(record.head.codec);
+}
+
+// Whether one sample of the unit, needed by a batch that ends at `after`, would still be kept when
+// it is needed again.
+bool PackedGather::WouldLast(const GatherUnit& unit, std::uint32_t index,
+                             std::uint64_t after) const {
+  if (!unit.is_worth_keeping) return false;
+  fetch::UnitSamples one = unit.samples;
+  one.first += index;
+  one.count = 1;
+  one.after = after;
+  return decoded_.WouldLast(one);
+}
+
+// Samples of the unit that other batches on their way want go to their rows: these neither keep
+// nor copy them.
+void PackedGather::PlaceAhead(const GatherUnit& unit, const Means& means,
+                              std::vector<RowClaim>& claims) {
+  if (open_.board == nullptr) return;
+  open_.board->FindRows(*open_.order, unit.samples.first, unit.samples.count, *slot_, ahead_);
+  for (WantedRow& wanted : ahead_) {
+    std::span<std::byte>& place = places_[wanted.index];
+    if (!place.empty() || WouldLast(unit, wanted.index, wanted.end_position)) continue;
+    place = wanted.slot->TryClaim(unit.field, wanted.row, means.slots);
+    if (!place.empty()) claims.emplace_back(std::move(wanted.slot), unit.field, wanted.row);
+  }
+  ahead_.clear();
+}
+
 // Makes memory for a unit of samples of one size, and says in places_ where each is decoded to.
-// Those that the batch takes go straight to their rows and are left out, unless someone needs them
+// Those that a batch takes go straight to their rows and are left out, unless someone needs them
 // again before they would have to make room.
 void PackedGather::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
-                                DecodedUnit& decoded) {
-  const std::uint64_t bytes = row_bytes_[unit.field];
+                                const Means& means, DecodedUnit& decoded,
+                                std::vector<RowClaim>& claims) {
+  const std::uint64_t bytes = RowBytes(unit);
   places_.assign(decoded.samples, {});
-  if (unit.chunk_count == 1 && bytes >= kLeftOutBytesMin &&
-      compress::DecodesToPlaces(record.head.codec)) {
-    fetch::UnitSamples one = unit.samples;
-    one.count = 1;
+  if (GoesToPlaces(unit, record)) {
     for (const GatherUser& user : plan_.UsersOf(unit)) {
-      one.first = unit.samples.first + user.index;
-      if (!places_[user.index].empty()) continue;
-      if (unit.is_worth_keeping && decoded_.WouldLast(one)) continue;
-      places_[user.index] = RowOf(unit, user);
-      ++decoded.left_out;
+      std::span<std::byte>& place = places_[user.index];
+      if (place.empty() && !WouldLast(unit, user.index, unit.samples.after)) {
+        place = RowOf(unit, user);
+      }
     }
+    PlaceAhead(unit, means, claims);
   }
+  decoded.left_out = static_cast<std::uint32_t>(
+      std::ranges::count_if(places_, [](std::span<std::byte> place) { return !place.empty(); }));
   const std::uint32_t held = decoded.samples - decoded.left_out;
   decoded.bytes = fetch::RawBytes(bytes * held);
   if (decoded.left_out > 0) decoded.places.assign(decoded.samples, DecodedUnit::kNotHeld);
@@ -280,6 +326,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& mean
                                              AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   DecodedUnit decoded;
+  std::vector<RowClaim> claims;
   UnitCheck check;
   decoded.samples = unit.samples.count;
   const std::span<PlacedChunk> chunks = plan_.ChunksOf(unit);
@@ -288,7 +335,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& mean
     const compress::ChunkEntry& entry = chunk.at.entry;
     const PackContext pack{.schema = plan_.schema(), .identity = chunk.at.identity};
     FOREBAY_ASSIGN(const ChunkRecord record, reader_.RecordOf(pack, means, chunk, batch));
-    if (i == 0 && !field.variable()) PlaceSamples(unit, record, decoded);
+    if (i == 0 && !field.variable()) PlaceSamples(unit, record, means, decoded, claims);
     if (i == 0 && field.variable()) FOREBAY_TRY(PlaceValues(unit, entry, record, decoded));
     const std::span<std::byte> out = decoded.bytes.span();
     if (field.variable() && (entry.part_offset > out.size() ||
@@ -318,10 +365,11 @@ Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& mean
     }
     batch.decode.ns += NowNs() - begun_ns;
   }
+  for (RowClaim& claim : claims) claim.Fill();
   std::move(check).GiveTo(decoded);
   batch.decode.chunks += unit.chunk_count;
   batch.decode.bytes += field.variable() ? decoded.bytes.size()
-                                         : decoded.samples * row_bytes_[unit.field];
+                                         : decoded.samples * RowBytes(unit);
   return decoded;
 }
 
@@ -362,7 +410,7 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
   batch.fields.resize(fields.size());
   for (std::size_t field = 0; field < fields.size(); ++field) {
     AssembledField& out = batch.fields[field];
-    std::uint64_t cursor = begins_[field];
+    std::uint64_t cursor = slot_->layout().begins[field];
     if (fields[field].variable()) {
       for (const GatheredValue& value : gathered_.values[field]) {
         if (value.length > 0) {
@@ -376,7 +424,7 @@ void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const
       }
       continue;
     }
-    const std::uint64_t row_bytes = row_bytes_[field];
+    const std::uint64_t row_bytes = slot_->layout().row_bytes[field];
     batch.payload_bytes += row_bytes * plan_.row_count();
     if (!views) {
       out.is_tensor = true;

@@ -1,9 +1,11 @@
 // PackedGather: puts a batch of a packed data set together. Chunks are read from where their
-// extents lie and decoded: samples that no one will need again soon straight into the slot, others
-// to memory that is kept, from where this batch and later ones copy them.
+// extents lie and decoded: samples that no one will need again soon straight into the slot, or the
+// slot of another batch on its way; others to memory that is kept, from where this batch and later
+// ones copy them.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "server/stream/assembled_batch.h"
 #include "server/stream/chunk_reader.h"
 #include "server/stream/gather_plan.h"
+#include "server/stream/slot_board.h"
 
 namespace forebay::stream {
 
@@ -39,9 +42,9 @@ class PackedGather {
   explicit PackedGather(fetch::DecodedCache& decoded) : decoded_(decoded) {}
 
   // The units of a batch; extents() then lists, each once, where the chunks lie that have to be
-  // decoded.
-  void Plan(const StreamSpec& spec, const GatherWanted& wanted);
-  // Lets go of decoded units that the plan took.
+  // decoded. `open` is good until Forget.
+  void Plan(const StreamSpec& spec, GatherWanted wanted, OpenSlots open);
+  // Lets go of decoded units that the plan took, and of the slot.
   void Forget();
   std::span<const ExtentId> extents() const { return plan_.extents(); }
 
@@ -56,19 +59,29 @@ class PackedGather {
   Status Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch);
 
  private:
-  Status LayOut(const StreamSpec& spec);
+  Status TakeSlot(const StreamSpec& spec, const Means& means);
   Status Gather(const Means& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                 AssembledBatch& batch);
   Status FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  bool ClaimRows(GatherUnit& unit, AssembledBatch& batch);
+  void SettleRows(const GatherUnit& unit, bool are_filled);
+  Status FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch);
+  std::uint64_t RowBytes(const GatherUnit& unit) const {
+    return slot_->layout().row_bytes[unit.field];
+  }
   std::span<std::byte> RowOf(const GatherUnit& unit, const GatherUser& user) const;
   void CopyRows(const GatherUnit& unit);
   void CopyToRow(const GatherUnit& unit, const GatherUser& user,
                  std::span<const std::byte> value) const;
   Status DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch);
   void PlaceSamples(const GatherUnit& unit, const compress::ChunkRecord& record,
-                    fetch::DecodedUnit& decoded);
+                    const Means& means, fetch::DecodedUnit& decoded,
+                    std::vector<RowClaim>& claims);
+  bool GoesToPlaces(const GatherUnit& unit, const compress::ChunkRecord& record) const;
+  bool WouldLast(const GatherUnit& unit, std::uint32_t index, std::uint64_t after) const;
+  void PlaceAhead(const GatherUnit& unit, const Means& means, std::vector<RowClaim>& claims);
   Status PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                      const compress::ChunkRecord& record, fetch::DecodedUnit& decoded) const;
   Result<fetch::DecodedUnit> DecodeUnit(GatherUnit& unit, const Means& means,
@@ -80,10 +93,10 @@ class PackedGather {
   fetch::DecodedCache& decoded_;
   GatherPlan plan_;
 
-  std::span<std::byte> slot_;                  // of the batch being filled
-  std::vector<std::uint64_t> begins_, row_bytes_;  // of fields in the slot; 0 bytes: variable
+  OpenSlots open_;
+  std::shared_ptr<BatchSlot> slot_;  // of the batch being filled
   GatheredValues gathered_;
-  std::uint64_t total_bytes_ = 0;
+  std::vector<WantedRow> ahead_;
   std::vector<std::span<std::byte>> places_;        // where a unit's samples are decoded to
   ChunkReader reader_;
   fetch::RawBytes scratch_;

@@ -264,6 +264,83 @@ TEST_F(PackedStreamTest, BatchesAtOnceTakeTheirOwnSamplesOfAUnit) {
   for (const auto& rank : ranks) rank->Close();
 }
 
+// What a batch on its way wants of a chunk that another one decodes goes straight to its slot:
+// nothing is kept for it, nothing is decoded twice.
+TEST_F(PackedStreamTest, BatchesOnTheirWayGetTheirSamplesInPlace) {
+  Start(Movie(256, 64, 96), {.workers = 1, .decoded_bytes = 0});
+  auto session = Open({.batch = 16, .credits = 16, .mode = OrderMode::kBlock,
+                       .block_samples = 8, .window_runs = 4});
+  for (std::uint32_t epoch = 0; epoch < 2; ++epoch) {
+    ASSERT_TRUE(session->Pull({.first = {.epoch = EpochId(epoch)}, .count = 16}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(16));
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    EXPECT_EQ(ExpectRightBytes(), 256U);
+    EXPECT_EQ(Decoded().bytes, PayloadBytes());
+    EXPECT_EQ(Decoded().kept_samples, 256U / 2) << "a window is two batches";
+    for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+      ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+    }
+    EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  }
+  EXPECT_EQ(serve_->decoded().stats().used_bytes, 0U);
+  session->Close();
+}
+
+// Batches that write each other's rows at the same time, in every order, while chunks are damaged
+// in RAM and brought anew.
+TEST_F(PackedStreamTest, ManyThreadsFillEachOthersSlots) {
+  Start(Movie(256, 64, 96), {.workers = 4, .decoded_bytes = 3 * kLargeUnitBytes});
+  for (const OrderMode mode : {OrderMode::kBlock, OrderMode::kGlobal, OrderMode::kSequential}) {
+    auto session = Open({.batch = 12, .credits = 22, .mode = mode, .block_samples = 8,
+                         .window_runs = 4, .tail = TailPolicy::kPad});
+    ASSERT_TRUE(session);
+    for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+      for (std::uint64_t number = epoch; number < 32; number += 5) {
+        const catalog::PackChunk chunk = serve_->dataset().catalog()->packs()->chunk(number);
+        const tier::ExtentRef extent = serve_->cache().FindOn(
+            serve_->dataset().key(chunk.extent), tier::TierKind::kRam);
+        if (!extent) continue;
+        extent->block.bytes()[chunk.image_offset + chunk.entry.head_bytes + 40] ^= std::byte{4};
+      }
+      ASSERT_TRUE(session->Pull({.first = {.epoch = EpochId(epoch)}, .count = 22}).has_value());
+      ASSERT_TRUE(sink_->WaitFor(22));
+      ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+      EXPECT_EQ(ExpectRightBytes(), 256U);
+      for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+        ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+      }
+    }
+    session->Close();
+  }
+  EXPECT_GT(serve_->cache().stats(tier::TierKind::kRam).bad_extents, 0U);
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U) << "slot memory leaked";
+}
+
+// A batch that fails gives back the slot that another one had begun to fill.
+TEST_F(PackedStreamTest, ABatchThatFailsLeavesNoSlot) {
+  const PackModel model = Movie(64, 64, 96);
+  std::vector<std::byte> bytes = compress::WritePack(model, folder_);
+  const auto source = compress::MemorySource(bytes);
+  const auto pack = compress::PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  const compress::ChunkEntry& entry = pack->index().chunks[1];
+  bytes[entry.offset + entry.head_bytes + 9] ^= std::byte{1};
+  ASSERT_TRUE(backend_.AddFile("/gfs/data.pack", bytes).has_value());
+  model_ = model;
+  Serve({.workers = 1, .decoded_bytes = 0});
+  // Batch 0: chunk 0 and the first half of chunk 1; batch 1: its other half, and chunk 2.
+  auto session = Open({.batch = 12, .credits = 5, .mode = OrderMode::kSequential});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 5}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(5));
+  EXPECT_EQ(sink_->errors().size(), 2U) << "the two batches that want the chunk";
+  EXPECT_EQ(ExpectRightBytes(), 36U);
+  for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+    ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+  }
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  session->Close();
+}
+
 // A batch of padding has samples twice: one of them is decoded to its row, the other copied.
 TEST_F(PackedStreamTest, ASampleMayStandInSeveralRows) {
   for (const std::uint64_t decoded_bytes :

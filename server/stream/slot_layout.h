@@ -1,7 +1,13 @@
 // How fields lie in a slot.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
 
@@ -11,5 +17,18 @@ inline constexpr std::uint64_t kPackAlignment = 16;  // of a variable-size value
 constexpr std::uint64_t AlignUp(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
+
+// Field after field; of fixed fields row after row.
+struct SlotLayout {
+  std::vector<std::uint64_t> begins;     // of each field
+  std::vector<std::uint64_t> row_bytes;  // of each field; 0 where values are of variable size
+  std::uint64_t total_bytes = 0;
+};
+
+// Of a packed batch of so many rows. `variable_bytes` [field]: what all values of a variable field
+// take, each padded to kPackAlignment; empty where every field is fixed. kOutOfRange beyond
+// limits::kSlotBytesMax.
+Result<SlotLayout> LayOutRows(const StreamSpec& spec, std::size_t rows,
+                              std::span<const std::uint64_t> variable_bytes = {});
 
 }  // namespace forebay::stream

@@ -47,6 +47,7 @@ class BudgetShare {
 struct StreamSession::Job {
   std::shared_ptr<StreamSession> session;  // keeps it alive until the batch is settled
   BatchName name;
+  std::shared_ptr<BatchSlot> slot;         // where its stream shares slots
   std::vector<tier::ExtentRef> refs;       // pinned by a wait for the GFS
   GatheredValues gathered;                 // decoded by an attempt that found no slot memory
   BudgetShare gathered_share;              // of what all jobs may keep so

@@ -25,6 +25,7 @@ StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const Str
       spec_(spec),
       future_(std::make_shared<StreamFuture>(std::move(spec))),
       need_(need),
+      board_(spec_),
       sink_(sink) {}
 
 StreamSession::~StreamSession() { Close(); }
@@ -53,14 +54,17 @@ Status StreamSession::Pull(const PullRange& range) {
     }
     under_way_ += range.count;
   }
+  std::vector<std::shared_ptr<Job>> jobs;
   for (std::uint32_t i = 0; i < range.count; ++i) {
     auto job = std::make_shared<Job>();
     job->session = shared_from_this();
     job->name = range.first;
     job->name.step = StepId(range.first.step.value() + i);
     job->started_ns = registry_.parts_.clock.NowNs();
-    Start(job);
+    if (spec_->is_packed() && need_.held_bytes > 0) job->slot = board_.Open(job->name);
+    jobs.push_back(std::move(job));
   }
+  for (const std::shared_ptr<Job>& job : jobs) Start(job);
   return {};
 }
 
@@ -124,31 +128,45 @@ bool StreamSession::TakeWaitedFor(const Job& job, std::span<const ExtentId> exte
   return true;
 }
 
+// What the plan needs; false where the job, without the assembler, goes on later.
+bool StreamSession::PinExtents(const std::shared_ptr<Job>& job,
+                               std::unique_ptr<BatchAssembler>& assembler,
+                               std::vector<tier::ExtentRef>& refs) {
+  const std::span<const ExtentId> extents = assembler->extents();
+  if (TakeWaitedFor(*job, extents, refs)) {
+    job->refs.clear();
+    return true;
+  }
+  if (!job->refs.empty() && !job->wants_all_extents) {
+    // What was decoded has gone while the job waited: from now on it does not depend on that.
+    job->wants_all_extents = true;
+    registry_.GiveAssembler(std::move(assembler));
+    Start(job);
+    return false;
+  }
+  if (registry_.parts_.fetcher.TryAcquire(*spec_->dataset, extents, refs)) {
+    job->refs.clear();
+    return true;
+  }
+  std::vector<ExtentId> missing(extents.begin(), extents.end());
+  registry_.GiveAssembler(std::move(assembler));
+  AwaitExtents(job, std::move(missing));
+  return false;
+}
+
 void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue) {
   if (closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
   std::unique_ptr<BatchAssembler> assembler = registry_.TakeAssembler();
   const std::shared_ptr<const Order> order = OrderOf(job->name.epoch);
   const Status planned =
-      assembler->Plan(*spec_, *order, job->name, job->wants_all_extents);
+      assembler->Plan(*spec_, *order, job->name, job->wants_all_extents,
+                      {.own = job->slot, .board = &board_, .order = order.get()});
   if (!planned.has_value()) {
     registry_.GiveAssembler(std::move(assembler));
     return Finish(job, planned.error());
   }
   std::vector<tier::ExtentRef> refs;
-  if (!TakeWaitedFor(*job, assembler->extents(), refs)) {
-    if (!job->refs.empty() && !job->wants_all_extents) {
-      // What was decoded has gone while the job waited: from now on it does not depend on that.
-      job->wants_all_extents = true;
-      registry_.GiveAssembler(std::move(assembler));
-      return Start(job);
-    }
-    if (!registry_.parts_.fetcher.TryAcquire(*spec_->dataset, assembler->extents(), refs)) {
-      std::vector<ExtentId> extents(assembler->extents().begin(), assembler->extents().end());
-      registry_.GiveAssembler(std::move(assembler));
-      return AwaitExtents(job, std::move(extents));
-    }
-  }
-  job->refs.clear();
+  if (!PinExtents(job, assembler, refs)) return;
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
     return ref->tier == tier::TierKind::kSsd;
   });
@@ -225,12 +243,22 @@ void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
 }
 
 void StreamSession::Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome) {
+  DropSlot(*job);
   Settle(job, outcome);
   // What nobody took any more is memory that others may be waiting for.
   if (!outcome.has_value() || !outcome->hold.slot.valid()) return;
   const std::uint64_t excess_bytes = ExcessOf(*outcome);
   outcome->hold = {};
   registry_.SlotsFreed(excess_bytes);
+}
+
+// Of a batch that was delivered the memory has been taken; of others it may be there.
+void StreamSession::DropSlot(Job& job) {
+  if (job.slot == nullptr) return;
+  board_.Drop(job.slot);
+  const bool had_memory = job.slot->Take().valid();
+  job.slot.reset();
+  if (had_memory) registry_.SlotsFreed(0);
 }
 
 // Hands the outcome to the sink; the batch's memory stays in `outcome` where there is none.

@@ -16,6 +16,7 @@
 #include "server/stream/assembled_batch.h"
 #include "server/stream/batch_assembler.h"
 #include "server/stream/future_use.h"
+#include "server/stream/slot_board.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/stream_spec.h"
 
@@ -83,12 +84,15 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   };
   void Start(const std::shared_ptr<Job>& job);
   void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
+  bool PinExtents(const std::shared_ptr<Job>& job, std::unique_ptr<BatchAssembler>& assembler,
+                  std::vector<tier::ExtentRef>& refs);
   static bool TakeWaitedFor(const Job& job, std::span<const ExtentId> extents,
                             std::vector<tier::ExtentRef>& refs);
   void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
   void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
   std::uint64_t ExcessOf(const AssembledBatch& batch) const;
   void Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome);
+  void DropSlot(Job& job);
   void Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
   void CountLocked(const Job& job, const AssembledBatch& batch);
   std::shared_ptr<const Order> OrderOf(EpochId epoch);
@@ -100,6 +104,7 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   const std::shared_ptr<const StreamSpec> spec_;
   const std::shared_ptr<StreamFuture> future_;
   const SlotNeed need_;  // reserved by the registry, for each credit
+  SlotBoard board_;      // of packed batches whose memory is reserved
   std::atomic<bool> closed_ = false;
   bool has_left_ = false;  // under the registry's lock
 

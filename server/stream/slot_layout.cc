@@ -1,0 +1,40 @@
+#include "server/stream/slot_layout.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::stream {
+
+Result<SlotLayout> LayOutRows(const StreamSpec& spec, std::size_t rows,
+                              std::span<const std::uint64_t> variable_bytes) {
+  SlotLayout layout;
+  std::uint64_t total = 0;
+  bool fits = true;
+  for (std::size_t field = 0; field < spec.catalog->fields().size(); ++field) {
+    const FieldSpec& words = spec.catalog->fields()[field];
+    total = AlignUp(total, kRowAlignment);
+    layout.begins.push_back(total);
+    layout.row_bytes.push_back(0);
+    std::uint64_t bytes = field < variable_bytes.size() ? variable_bytes[field] : 0;
+    if (words.is_fixed()) {
+      FOREBAY_ASSIGN(const std::uint64_t row, words.BytesPerSample());
+      fits = fits && row <= limits::kSlotBytesMax / std::max<std::size_t>(rows, 1);
+      if (fits) bytes = row * rows;
+      layout.row_bytes.back() = row;
+    }
+    fits = fits && bytes <= limits::kSlotBytesMax - std::min(total, limits::kSlotBytesMax);
+    if (!fits) {
+      return Error(ErrorCode::kOutOfRange,
+                   fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)", rows,
+                               limits::kSlotBytesMax));
+    }
+    total += bytes;
+  }
+  layout.total_bytes = total;
+  return layout;
+}
+
+}  // namespace forebay::stream
