@@ -50,11 +50,22 @@ auto Text(std::string Config::*member) {
   };
 }
 
+constexpr std::uint64_t kAnyWhole = limits::kGiB;
+
 // A size whose words are checked here; a share is taken once the whole is known.
 auto Capacity(std::string Config::*member) {
   return [member](Config& config, const std::string& text) {
-    constexpr std::uint64_t kAnyWhole = limits::kGiB;
     const Result<std::uint64_t> parsed = tier::ParseCapacity(text, kAnyWhole);
+    if (!parsed.has_value()) return Status(parsed.error());
+    config.*member = text;
+    return Status();
+  };
+}
+
+// The same, where "0" is a size, too.
+auto CapacityOrNone(std::string Config::*member) {
+  return [member](Config& config, const std::string& text) {
+    const Result<std::uint64_t> parsed = tier::ParseCapacityOrNone(text, kAnyWhole);
     if (!parsed.has_value()) return Status(parsed.error());
     config.*member = text;
     return Status();
@@ -85,6 +96,11 @@ std::vector<ConfigKey> TierKeys() {
       {"tier.ram.capacity", "25%",
        "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
        Capacity(&Config::ram_capacity)},
+      {"tier.ram.scratch_reserve", "0",
+       "What extents never use of it, so that processes of the job can lease it for memory of "
+       "their own (what forebay-train swaps out): bytes or a share of tier.ram.capacity. Leases "
+       "beyond it take what extents have not touched yet, down to half of the capacity.",
+       CapacityOrNone(&Config::ram_scratch_reserve)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
        Text(&Config::ssd_directory)},

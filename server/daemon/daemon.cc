@@ -127,9 +127,10 @@ Status Daemon::Open() {
   for (const auto& dataset : datasets_) {
     if (dataset->options().stage_at_start) stager_->Stage(*dataset);
   }
-  spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, ssd {} MiB, {})",
+  spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, for leases {} "
+               "MiB, ssd {} MiB, {})",
                kVersion, job_id_, socket_path_, arena_->capacity_bytes() >> 20,
-               slots_->capacity_bytes() >> 20,
+               slots_->capacity_bytes() >> 20, arena_->withheld_bytes() >> 20,
                store_ ? store_->capacity_bytes() >> 20 : 0, backend_->name());
   return {};
 }
@@ -178,6 +179,7 @@ Status Daemon::OpenMemory() {
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
                                                  .populate_ahead_bytes = kAheadBytes}));
+  FOREBAY_TRY(OpenScratch(*ram));
   FOREBAY_ASSIGN(
       slots_, tier::RamArena::Create(
                   {.capacity_bytes = *slot_bytes,
@@ -187,6 +189,24 @@ Status Daemon::OpenMemory() {
                    .lowest_first = true,
                    .populate_ahead_bytes = kAheadBytes,
                    .populate_at_start = true}));
+  return {};
+}
+
+// Before anything touches the arena, and before anybody plans with its capacity.
+Status Daemon::OpenScratch(std::uint64_t ram_bytes) {
+  const auto reserve = tier::ParseCapacityOrNone(config_.ram_scratch_reserve, ram_bytes);
+  if (!reserve.has_value()) return reserve.error().WithContext("tier.ram.scratch_reserve");
+  if (*reserve > 0 &&
+      (*reserve > ram_bytes || ram_bytes - *reserve < limits::kExtentBytesMax)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("tier.ram.scratch_reserve of {} bytes leaves less than an extent can "
+                             "take ({} bytes) of tier.ram.capacity, {} bytes: lower the one or "
+                             "raise the other",
+                             *reserve, limits::kExtentBytesMax, ram_bytes));
+  }
+  auto account = tier::ScratchAccount::Create(*arena_, *reserve);
+  if (!account.has_value()) return account.error().WithContext("tier.ram.scratch_reserve");
+  scratch_ = std::move(*account);
   return {};
 }
 

@@ -82,8 +82,8 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_slot_bytes_used(slots_->used_bytes());
   const stream::SessionStats totals = registry_->totals();
   const fetch::DecodedCache::Stats decoded = decoded_->stats();
-  reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
-                               decoded.capacity_bytes);
+  reply.set_memory_limit_bytes(arena_->capacity_bytes() + arena_->withheld_bytes() +
+                               slots_->capacity_bytes() + decoded.capacity_bytes);
   FillDecode(decoded, totals.decode, *reply.mutable_decode());
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);

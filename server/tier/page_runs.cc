@@ -43,12 +43,23 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
   return std::nullopt;
 }
 
+void PageRuns::TakeAt(const Run& run) {
+  FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
+  const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
+  const auto after = runs.upper_bound(run.first_page);
+  FOREBAY_CHECK(after != runs.begin());
+  const auto& [first_page, length] = *std::prev(after);
+  const std::uint64_t before = run.first_page - first_page;
+  FOREBAY_CHECK(before <= length && run.pages <= length - before);
+  TakeFrom({run.region, first_page, length}, run.first_page, run.pages);
+}
+
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
-  const std::uint64_t left = run.pages - pages;
+  const std::uint64_t below = first_page - run.first_page;
+  const std::uint64_t above = run.pages - below - pages;
   Erase(run);
-  if (left > 0) {
-    Insert({run.region, first_page == run.first_page ? first_page + pages : run.first_page, left});
-  }
+  if (below > 0) Insert({run.region, run.first_page, below});
+  if (above > 0) Insert({run.region, first_page + pages, above});
   free_pages_ -= pages;
   return {run.region, first_page, pages};
 }

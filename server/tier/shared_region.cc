@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <string>
@@ -14,7 +15,6 @@
 namespace forebay::tier {
 namespace {
 
-constexpr std::uint64_t kHugePageBytes = 2 * limits::kMiB;
 constexpr auto kRegionBytesMax =
     static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 2;
 
@@ -45,6 +45,21 @@ SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
 
 SharedRegion::~SharedRegion() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+std::vector<SharedRegion::Part> SharedRegion::Holes(std::uint64_t begin,
+                                                    std::uint64_t end) const {
+  std::vector<Part> holes;
+  for (std::uint64_t at = begin; at < end;) {
+    const off_t hole = ::lseek(fd_.get(), static_cast<off_t>(at), SEEK_HOLE);
+    // The end of the file counts as a hole; where the system cannot tell, nothing is one.
+    if (hole < 0 || static_cast<std::uint64_t>(hole) >= end) break;
+    const off_t data = ::lseek(fd_.get(), hole, SEEK_DATA);
+    if (data < 0 && errno != ENXIO) break;  // ENXIO: no data any more
+    at = data < 0 ? end : std::min(end, static_cast<std::uint64_t>(data));
+    holes.push_back({static_cast<std::uint64_t>(hole), at});
+  }
+  return holes;
 }
 
 Result<SharedRegion> SharedRegion::Create(const char* debug_name, std::uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"
@@ -15,12 +16,25 @@ namespace forebay::tier {
 // Move-only. The mapping lives as long as the object; clients' mappings live on after it.
 class SharedRegion {
  public:
+  // Memory comes in these where the system has huge pages for it: the first touch of a byte may
+  // make all of the aligned ones around it.
+  static constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
+
   // `bytes` is rounded up to whole huge pages; memory is taken on first touch. Transparent
   // huge pages are asked for by madvise. kResourceExhausted where the system refuses.
   static Result<SharedRegion> Create(const char* debug_name, std::uint64_t bytes);
   SharedRegion(SharedRegion&& other) noexcept;
   SharedRegion& operator=(SharedRegion&& other) noexcept;
   ~SharedRegion();
+
+  // Part of a region, from `begin` on up to `end`.
+  struct Part {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+  // Where no memory has been made yet, by any process, within [begin, end): the kernel's word, in
+  // ascending order. O(pages that exist there).
+  std::vector<Part> Holes(std::uint64_t begin, std::uint64_t end) const;
 
   std::span<std::byte> bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }  // sealed; to be passed to clients
