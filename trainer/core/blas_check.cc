@@ -29,7 +29,9 @@ std::string NameOf(std::string path) {
 }  // namespace
 
 BlasVerdict JudgeBlas(const BlasFacts& facts) {
-  BlasVerdict verdict{.name = NameOf(facts.library), .fast = false, .facts = facts};
+  BlasVerdict verdict{.name = facts.built_in.empty() ? NameOf(facts.library) : facts.built_in,
+                      .fast = false,
+                      .facts = facts};
   const bool known_fast = verdict.name != "reference" && verdict.name != "unknown";
   verdict.fast = known_fast || facts.gemm_gflops >= kBlasGflopsMin;
   return verdict;

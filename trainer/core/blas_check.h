@@ -11,10 +11,11 @@ namespace forebay::train {
 inline constexpr double kBlasGflopsMin = 12.0;  // per process; twice what reference BLAS does
 
 // What a probe found. `library` is the resolved path of the file that provides sgemm_; empty
-// where the symbol is not exported (a BLAS linked statically into LibTorch).
+// where the symbol is not exported.
 struct BlasFacts {
   std::string library;
-  double gemm_gflops = 0;  // measured, single precision
+  double gemm_gflops = 0;     // measured, single precision
+  std::string built_in = {};  // "mkl" where LibTorch says that it holds one, as wheels' does
 };
 
 class BlasProbe {

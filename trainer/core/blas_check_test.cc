@@ -65,6 +65,12 @@ TEST(BlasCheck, KnownLibrariesAreNamed) {
   EXPECT_EQ(JudgeBlas({"/usr/lib/blis-openmp/libblas.so.3", 1.0}).name, "blis");
 }
 
+TEST(BlasCheck, ALibraryWithinLibTorchIsNamedAndFast) {
+  const BlasVerdict verdict = JudgeBlas({"/opt/torch/lib/libtorch_cpu.so", 5.0, "mkl"});
+  EXPECT_EQ(verdict.name, "mkl");
+  EXPECT_TRUE(verdict.fast);
+}
+
 TEST(BlasCheck, FailedProbeIsAnErrorEvenWhenForced) {
   FixedProbe probe(Error(ErrorCode::kInternal, "no GEMM"));
   EXPECT_FALSE(CheckBlas(probe, true).has_value());

@@ -24,7 +24,9 @@ class TorchBlasProbe final : public BlasProbe {
  public:
   Result<BlasFacts> Measure() override {
     FOREBAY_ASSIGN(const double gflops, MeasureProduct(Precision::kFp32));
-    return BlasFacts{.library = BlasLibraryOfProcess(), .gemm_gflops = gflops};
+    return BlasFacts{.library = BlasLibraryOfProcess(),
+                     .gemm_gflops = gflops,
+                     .built_in = at::hasMKL() ? "mkl" : ""};
   }
 };
 
