@@ -12,6 +12,7 @@
 
 #include "client/connection_source.h"
 #include "client/embedded_daemon.h"
+#include "client/lease_call.h"
 #include "client/remote_stream.h"
 #include "client/rpc_status.h"
 #include "client/stream_schema.h"
@@ -81,17 +82,30 @@ class ConnectedClient final : public Client {
     return RemoteStream::Open(source_, options, info);
   }
 
+  Result<ScratchLease> LeaseScratch(std::uint64_t bytes) override {
+    std::shared_ptr<const DaemonConnection> connection = source_->current();
+    Result<ScratchLease> lease = ScratchLease::Call::Open(connection, bytes);
+    if (lease || lease.error().code() != ErrorCode::kUnavailable) return lease;
+    FOREBAY_ASSIGN(connection, Reconnect(connection));
+    return ScratchLease::Call::Open(std::move(connection), bytes);
+  }
+
  private:
   Result<DatasetInfo> DescribeOnce(const std::string& dataset, const std::string& selection,
                                    bool wait_for_catalog) {
     std::shared_ptr<const DaemonConnection> connection = source_->current();
     Result<DatasetInfo> info = CallDescribe(*connection, dataset, selection, wait_for_catalog);
     if (info || info.error().code() != ErrorCode::kUnavailable) return info;
-    // The daemon may have been restarted since the last call: once more on a new connection.
-    const auto deadline = std::chrono::steady_clock::now() +
-                          milliseconds(source_->options().connect_timeout_ms);
-    FOREBAY_ASSIGN(connection, source_->Replace(connection.get(), deadline));
+    FOREBAY_ASSIGN(connection, Reconnect(connection));
     return CallDescribe(*connection, dataset, selection, wait_for_catalog);
+  }
+
+  // The daemon may have been restarted since the last call: once more on a new connection.
+  Result<std::shared_ptr<const DaemonConnection>> Reconnect(
+      const std::shared_ptr<const DaemonConnection>& broken) {
+    return source_->Replace(broken.get(),
+                            std::chrono::steady_clock::now() +
+                                milliseconds(source_->options().connect_timeout_ms));
   }
 
   Result<DatasetInfo> CallDescribe(const DaemonConnection& connection, const std::string& dataset,

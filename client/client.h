@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "client/batch_stream.h"
+#include "client/scratch_lease.h"
 #include "client/stream_options.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
@@ -54,7 +55,7 @@ struct DatasetInfo {
   std::uint64_t selection_fingerprint = 0;
 };
 
-// A connection. Thread-safe. Client, streams and batches may be destroyed in any order: the
+// A connection. Thread-safe. Client, streams, batches and leases may be destroyed in any order: the
 // connection closes when the last of them is gone, and the daemon takes back what they held.
 class Client {
  public:
@@ -75,6 +76,10 @@ class Client {
   // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
   // catalog has changed since the token was made, or ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
+  // Leases `bytes` of the daemon's memory, so that this process may take as many of its own. Blocks
+  // for limits::kCallDeadlineMs at most. kInvalidArgument for 0 bytes; kResourceExhausted says how
+  // many are left and which of the daemon's keys to raise; kUnimplemented: an older daemon.
+  virtual Result<ScratchLease> LeaseScratch(std::uint64_t bytes) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;
 };

@@ -99,7 +99,8 @@ std::vector<ConfigKey> TierKeys() {
       {"tier.ram.scratch_reserve", "0",
        "What extents never use of it, so that processes of the job can lease it for memory of "
        "their own (what forebay-train swaps out): bytes or a share of tier.ram.capacity. Leases "
-       "beyond it take what extents have not touched yet, down to half of the capacity.",
+       "beyond it take what extents have not touched and are not planned for, down to half of the "
+       "capacity.",
        CapacityOrNone(&Config::ram_scratch_reserve)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",

@@ -269,6 +269,10 @@ Status Daemon::OpenDatasets() {
                                         .next_use = [this](const tier::ExtentKey& key) {
                                           return future_.NextUse(key);
                                         }}));
+  scratch_->PlanWith(
+      {.left_bytes = [this] { return stager_->room_left().ram_bytes; },
+       .take_bytes = [this](std::uint64_t bytes) { return stager_->TakeRam(bytes); },
+       .give_bytes = [this](std::uint64_t bytes) { stager_->GiveRam(bytes); }});
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
   return {};
 }
@@ -321,6 +325,7 @@ Status Daemon::OpenServer() {
       stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
       stream::DataServiceParts{
           .registry = *registry_,
+          .scratch = *scratch_,
           .find_dataset = [this](const std::string& name) { return FindDataset(name); },
           .dataset_names = [this] { return DatasetNames(); },
           .knows_session =

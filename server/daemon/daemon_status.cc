@@ -34,6 +34,13 @@ void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCou
   message.set_evictions(stats.evictions);
 }
 
+void FillScratch(const tier::ScratchAccount::Stats& stats, v1::ScratchStatus& message) {
+  message.set_leased_bytes(stats.leased_bytes);
+  message.set_leases(stats.leases);
+  message.set_reserve_bytes(stats.reserve_bytes);
+  message.set_limit_bytes(stats.limit_bytes);
+}
+
 }  // namespace
 
 v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
@@ -95,6 +102,7 @@ v1::StatusReply Daemon::StatusNow() {
     ssd.set_hit_samples(totals.ssd_samples);
     ssd.set_hit_bytes(totals.ssd_bytes);
   }
+  FillScratch(scratch_->stats(), *reply.mutable_scratch());
   v1::ScrubStatus& scrub = *reply.mutable_scrub();
   scrub.set_enabled(scrubber_ != nullptr);
   if (scrubber_) {

@@ -75,6 +75,10 @@ class Stager {
 
   // What the tiers have for extents that have no home yet.
   plan::Room room_left();
+  // Keeps extents from being planned into `bytes` of RAM, which are wanted for something else;
+  // false where what is planned already leaves less.
+  bool TakeRam(std::uint64_t bytes);
+  void GiveRam(std::uint64_t bytes);
 
  private:
   // A run of whole objects that its catalog, still being built, will call an extent.

@@ -363,6 +363,16 @@ bool Stager::HouseLocked(Dataset& dataset) {
   return is_any;
 }
 
+bool Stager::TakeRam(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return placer_.TakeRam(bytes);
+}
+
+void Stager::GiveRam(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  placer_.Release(plan::Home::kRam, bytes);
+}
+
 plan::Room Stager::room_left() {
   std::lock_guard lock(mutex_);
   return placer_.left();

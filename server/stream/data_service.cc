@@ -7,6 +7,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/wire_layout.h"
+#include "server/stream/lease_reactor.h"
 #include "server/stream/stream_reactor.h"
 #include "server/stream/wire_batch.h"
 
@@ -40,6 +41,8 @@ grpc::Status CheckHello(const v1::HelloRequest& request, const DataServiceOption
   }
   return grpc::Status::OK;
 }
+
+Error ShuttingDown() { return Error(ErrorCode::kUnavailable, "the daemon is shutting down"); }
 
 // A client's word for itself stands in logs and tables: no more than a name, and visible.
 std::string ShownName(std::string name) {
@@ -142,6 +145,14 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
   return reactor;
 }
 
+grpc::ServerWriteReactor<v1::LeaseReply>* DataService::Lease(
+    grpc::CallbackServerContext* context, const v1::LeaseRequest* request) {
+  auto* reactor = std::make_unique<LeaseReactor>(*this).release();
+  Joined(reactor);
+  reactor->Begin(*request, context->peer());
+  return reactor;
+}
+
 void DataService::Joined(StreamReactor* reactor) {
   bool draining = false;
   {
@@ -149,27 +160,42 @@ void DataService::Joined(StreamReactor* reactor) {
     reactors_.insert(reactor);
     draining = draining_;
   }
-  if (draining) reactor->End(Error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+  if (draining) reactor->End(ShuttingDown());
+}
+
+void DataService::Joined(LeaseReactor* reactor) {
+  bool draining = false;
+  {
+    std::lock_guard lock(mutex_);
+    leases_.insert(reactor);
+    draining = draining_;
+  }
+  if (draining) reactor->End(ShuttingDown());
 }
 
 void DataService::Left(StreamReactor* reactor) {
   std::lock_guard lock(mutex_);
   reactors_.erase(reactor);
-  if (reactors_.empty()) all_left_.notify_all();
+  if (reactors_.empty() && leases_.empty()) all_left_.notify_all();
+}
+
+void DataService::Left(LeaseReactor* reactor) {
+  std::lock_guard lock(mutex_);
+  leases_.erase(reactor);
+  if (reactors_.empty() && leases_.empty()) all_left_.notify_all();
 }
 
 void DataService::Drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
   // Under the lock: Left waits, so none of them can be deleted meanwhile.
-  for (StreamReactor* reactor : reactors_) {
-    reactor->End(Error(ErrorCode::kUnavailable, "the daemon is shutting down"));
-  }
+  for (StreamReactor* reactor : reactors_) reactor->End(ShuttingDown());
+  for (LeaseReactor* reactor : leases_) reactor->End(ShuttingDown());
 }
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  return all_left_.wait_for(lock, wait, [this] { return reactors_.empty(); });
+  return all_left_.wait_for(lock, wait, [this] { return reactors_.empty() && leases_.empty(); });
 }
 
 }  // namespace forebay::stream

@@ -17,6 +17,7 @@
 #include "proto/contract/result.h"
 #include "server/stage/dataset.h"
 #include "server/stream/stream_registry.h"
+#include "server/tier/scratch_account.h"
 
 namespace forebay::stream {
 
@@ -30,6 +31,7 @@ struct DataServiceOptions {
 // What the daemon lends the service; must outlive it.
 struct DataServiceParts {
   StreamRegistry& registry;
+  tier::ScratchAccount& scratch;
   // The data set of that name, or null.
   std::function<stage::Dataset*(const std::string&)> find_dataset;
   std::function<std::vector<std::string>()> dataset_names;
@@ -39,7 +41,8 @@ struct DataServiceParts {
   std::function<void(stage::Dataset&)> ensure_staging;
 };
 
-// Thread-safe. After Drain, new streams are refused and open ones end with kUnavailable.
+// Thread-safe. After Drain, new streams and leases are refused, and those there are end with
+// kUnavailable.
 class DataService final : public forebay::v1::Data::CallbackService {
  public:
   DataService(DataServiceOptions options, DataServiceParts parts);
@@ -53,20 +56,26 @@ class DataService final : public forebay::v1::Data::CallbackService {
                                      v1::DescribeReply* reply) override;
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<v1::LeaseReply>* Lease(grpc::CallbackServerContext* context,
+                                                  const v1::LeaseRequest* request) override;
 
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
 
-  // Ends every stream; returns at once.
+  // Ends every stream and lease; returns at once.
   void Drain();
-  // Waits until every stream has ended; false where `wait` was too short for a reader that does
-  // not take its last messages.
+  // Waits until all have ended; false where `wait` was too short for a reader that does not take
+  // its last messages.
   bool WaitDrained(std::chrono::milliseconds wait);
 
  private:
+  friend class LeaseReactor;
   friend class StreamReactor;
+  // A call's reactor, from its beginning to its end.
   void Joined(class StreamReactor* reactor);
+  void Joined(class LeaseReactor* reactor);
   void Left(class StreamReactor* reactor);
+  void Left(class LeaseReactor* reactor);
   ClientIdentity ClientOf(const std::string& peer) const;
 
   const DataServiceOptions options_;
@@ -78,6 +87,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   std::unordered_map<std::string, ClientIdentity> clients_;
   bool draining_ = false;
   std::unordered_set<class StreamReactor*> reactors_;
+  std::unordered_set<class LeaseReactor*> leases_;
 };
 
 }  // namespace forebay::stream

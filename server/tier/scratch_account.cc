@@ -33,7 +33,7 @@ void ScratchGrant::GiveBack() {
   std::lock_guard lock(account.mutex_);
   account.reserved_bytes_ -= reserved_bytes_;
   account.leased_bytes_ -= reserved_bytes_ + withheld_.bytes();
-  withheld_ = WithheldMemory();
+  account.GiveBackLocked(std::move(withheld_));
   const auto owned = account.leases_.find(owner_);
   FOREBAY_CHECK(owned != account.leases_.end());
   if (--owned->second == 0) account.leases_.erase(owned);
@@ -67,7 +67,7 @@ Result<ScratchGrant> ScratchAccount::Lease(const std::string& owner, std::uint64
   grant.reserved_bytes_ = std::min(WholeSteps(bytes), reserve_.bytes() - reserved_bytes_);
   const std::uint64_t more = WholeSteps(bytes) - grant.reserved_bytes_;
   if (more > 0) {
-    Result<WithheldMemory> withheld = arena_.Withhold(more);
+    Result<WithheldMemory> withheld = WithholdLocked(more);
     if (!withheld.has_value()) return RefusalLocked(bytes);
     grant.withheld_ = *std::move(withheld);
   }
@@ -80,15 +80,35 @@ Result<ScratchGrant> ScratchAccount::Lease(const std::string& owner, std::uint64
   return grant;
 }
 
+Result<WithheldMemory> ScratchAccount::WithholdLocked(std::uint64_t bytes) {
+  if (!planner_.take_bytes) return arena_.Withhold(bytes);
+  if (!planner_.take_bytes(bytes)) {
+    return Error(ErrorCode::kResourceExhausted, "extents are planned to lie there");
+  }
+  Result<WithheldMemory> withheld = arena_.Withhold(bytes);
+  if (!withheld.has_value()) planner_.give_bytes(bytes);
+  return withheld;
+}
+
+void ScratchAccount::GiveBackLocked(WithheldMemory withheld) {
+  const std::uint64_t bytes = withheld.bytes();
+  withheld = WithheldMemory();
+  if (bytes > 0 && planner_.give_bytes) planner_.give_bytes(bytes);
+}
+
 Error ScratchAccount::RefusalLocked(std::uint64_t bytes) const {
-  const std::uint64_t unmade = reserve_.bytes() - reserved_bytes_ + arena_.untouched_bytes();
-  const std::uint64_t left = std::min(limit_bytes_ - leased_bytes_, unmade);
+  std::uint64_t spare = arena_.untouched_bytes();
+  if (planner_.left_bytes) {
+    spare = std::min(spare, planner_.left_bytes() / kStepBytes * kStepBytes);
+  }
+  const std::uint64_t left =
+      std::min(limit_bytes_ - leased_bytes_, reserve_.bytes() - reserved_bytes_ + spare);
   return Error(ErrorCode::kResourceExhausted,
                "a lease of " + std::to_string(bytes) + " bytes: " + std::to_string(left) +
                    " are left (" + std::to_string(leased_bytes_) + " of at most " +
                    std::to_string(limit_bytes_) +
-                   " are leased, and what the RAM tier has touched stays with it); raise the "
-                   "daemon's tier.ram.scratch_reserve (" +
+                   " are leased, and the RAM tier keeps what it has touched or plans to fill); "
+                   "raise the daemon's tier.ram.scratch_reserve (" +
                    std::to_string(reserve_.bytes()) + " bytes), or ask for less");
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,11 +44,23 @@ class ScratchAccount {
  public:
   static constexpr std::uint32_t kLeasesPerOwnerMax = limits::kStreamsPerClientMax;
 
+  // Who plans what extents lie in the arena. Called under the account's lock.
+  struct Planner {
+    std::function<std::uint64_t()> left_bytes;      // that no extent is planned for
+    std::function<bool(std::uint64_t)> take_bytes;  // false where fewer are left
+    std::function<void(std::uint64_t)> give_bytes;
+  };
+
   // Withholds `reserve_bytes`, which may be 0, from `arena` for as long as the account lives, for
-  // leases only. Beyond it leases take what the arena has never touched, but leave half of its
-  // capacity. Errors as RamArena::Withhold; the arena, which is borrowed, should be new.
+  // leases only. Beyond it leases take what the arena has never touched and nobody plans with, but
+  // leave half of its capacity. Errors as RamArena::Withhold; the arena, which is borrowed, should
+  // be new.
   static Result<std::unique_ptr<ScratchAccount>> Create(RamArena& arena,
                                                         std::uint64_t reserve_bytes);
+
+  // Once, before the first lease; without it, all that was never touched may be leased. What it
+  // refers to outlives all leases.
+  void PlanWith(Planner planner) { planner_ = std::move(planner); }
 
   // A lease of `bytes` for `owner`, a name; all of it or nothing. kInvalidArgument for 0 bytes;
   // kResourceExhausted names what is left and the keys, or the limit of leases of one owner.
@@ -65,11 +78,14 @@ class ScratchAccount {
   friend class ScratchGrant;
   ScratchAccount(RamArena& arena, WithheldMemory reserve, std::uint64_t limit_bytes)
       : arena_(arena), reserve_(std::move(reserve)), limit_bytes_(limit_bytes) {}
+  Result<WithheldMemory> WithholdLocked(std::uint64_t bytes);
+  void GiveBackLocked(WithheldMemory withheld);
   Error RefusalLocked(std::uint64_t bytes) const;
 
   RamArena& arena_;
   const WithheldMemory reserve_;
   const std::uint64_t limit_bytes_;
+  Planner planner_;
   mutable std::mutex mutex_;  // guards what follows
   std::uint64_t reserved_bytes_ = 0;  // of the reserve, leased
   std::uint64_t leased_bytes_ = 0;    // in all

@@ -110,6 +110,31 @@ TEST_F(ScratchAccountTest, AReserveMayBeMoreThanHalf) {
   EXPECT_THAT(Refusal(1), HasSubstr("0 are left"));
 }
 
+TEST_F(ScratchAccountTest, WhatExtentsArePlannedForIsNotLeased) {
+  Start(2 * kMiB);
+  std::uint64_t room = 7 * kMiB;
+  account_->PlanWith({.left_bytes = [&] { return room; },
+                      .take_bytes =
+                          [&](std::uint64_t bytes) {
+                            if (bytes > room) return false;
+                            room -= bytes;
+                            return true;
+                          },
+                      .give_bytes = [&](std::uint64_t bytes) { room += bytes; }});
+  EXPECT_THAT(Refusal(9 * kMiB), HasSubstr("8388608 are left"));
+  EXPECT_EQ(room, 7 * kMiB) << "a refusal takes nothing";
+  {
+    const ScratchGrant grant = Lease(8 * kMiB);
+    EXPECT_EQ(room, kMiB) << "the reserve is nobody's room";
+    EXPECT_THAT(Refusal(1), HasSubstr("0 are left"));
+  }
+  EXPECT_EQ(room, 7 * kMiB);
+  room = 30 * kMiB;
+  Use(28 * kMiB);
+  EXPECT_THAT(Refusal(5 * kMiB), HasSubstr("4194304 are left"));
+  EXPECT_EQ(room, 30 * kMiB) << "it comes back where the memory was touched";
+}
+
 TEST_F(ScratchAccountTest, HostileSizesAreRefused) {
   Start(2 * kMiB);
   EXPECT_THAT(Refusal(0, ErrorCode::kInvalidArgument), HasSubstr("0 bytes"));
