@@ -33,6 +33,7 @@ class Communicator {
   std::uint32_t rank() const { return transport_->rank(); }
   std::uint32_t size() const { return transport_->size(); }
   std::uint32_t local_size() const { return transport_->local_size(); }
+  std::uint32_t local_rank() const { return transport_->local_rank(); }
   Transport& transport() { return *transport_; }
   // What this rank is at. Collective calls mark themselves as waiting.
   Progress& progress() { return *progress_; }

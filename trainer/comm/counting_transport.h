@@ -23,6 +23,7 @@ class CountingTransport final : public Transport {
   std::uint32_t rank() const override { return transport_.rank(); }
   std::uint32_t size() const override { return transport_.size(); }
   std::uint32_t local_size() const override { return transport_.local_size(); }
+  std::uint32_t local_rank() const override { return transport_.local_rank(); }
   Result<Ticket> BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                            std::span<const std::byte> bytes) override {
     sent_bytes_[static_cast<std::size_t>(lane)] += bytes.size();

@@ -22,6 +22,7 @@ class TimedLink final : public Transport {
   std::uint32_t rank() const override { return under_->rank(); }
   std::uint32_t size() const override { return under_->size(); }
   std::uint32_t local_size() const override { return under_->local_size(); }
+  std::uint32_t local_rank() const override { return under_->local_rank(); }
   Result<Ticket> BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                            std::span<const std::byte> bytes) override {
     if (lane != Lane::kControl) clock_ += time_(bytes.size());

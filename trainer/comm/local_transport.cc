@@ -142,6 +142,7 @@ class LocalTransport final : public Transport {
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t size() const override { return group_->size(); }
   std::uint32_t local_size() const override { return group_->size(); }
+  std::uint32_t local_rank() const override { return rank_; }
 
   Result<Ticket> BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                            std::span<const std::byte> bytes) override {

@@ -65,6 +65,7 @@ class MpiTransport final : public Transport {
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t size() const override { return size_; }
   std::uint32_t local_size() const override { return local_size_; }
+  std::uint32_t local_rank() const override { return local_rank_; }
 
   Result<Ticket> BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                            std::span<const std::byte> bytes) override;
@@ -83,6 +84,7 @@ class MpiTransport final : public Transport {
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 1;
   std::uint32_t local_size_ = 1;
+  std::uint32_t local_rank_ = 0;
   std::array<MPI_Comm, kLaneCount> lanes_ = {};
   Ticket next_ticket_ = 1;
   std::map<Ticket, Transfer> transfers_;  // nodes stay where they are: MPI writes into them
@@ -92,6 +94,7 @@ Status MpiTransport::Open() {
   int rank = 0;
   int size = 1;
   int local_size = 1;
+  int local_rank = 0;
   FOREBAY_TRY(Checked(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                       "MPI_Comm_set_errhandler"));
   FOREBAY_TRY(Checked(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
@@ -100,7 +103,8 @@ Status MpiTransport::Open() {
   FOREBAY_TRY(Checked(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
                                           &node),
                       "MPI_Comm_split_type"));
-  const Status sized = Checked(MPI_Comm_size(node, &local_size), "MPI_Comm_size");
+  Status sized = Checked(MPI_Comm_size(node, &local_size), "MPI_Comm_size");
+  if (sized.has_value()) sized = Checked(MPI_Comm_rank(node, &local_rank), "MPI_Comm_rank");
   MPI_Comm_free(&node);
   FOREBAY_TRY(sized);
   for (MPI_Comm& lane : lanes_) {
@@ -109,6 +113,7 @@ Status MpiTransport::Open() {
   rank_ = static_cast<std::uint32_t>(rank);
   size_ = static_cast<std::uint32_t>(size);
   local_size_ = static_cast<std::uint32_t>(local_size);
+  local_rank_ = static_cast<std::uint32_t>(local_rank);
   return {};
 }
 

@@ -74,6 +74,7 @@ class NcclTransport final : public Transport {
   std::uint32_t rank() const override { return control_->rank(); }
   std::uint32_t size() const override { return control_->size(); }
   std::uint32_t local_size() const override { return control_->local_size(); }
+  std::uint32_t local_rank() const override { return control_->local_rank(); }
 
   Result<Ticket> BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                            std::span<const std::byte> bytes) override;

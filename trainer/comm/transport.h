@@ -52,6 +52,7 @@ class Transport {
   virtual std::uint32_t rank() const = 0;
   virtual std::uint32_t size() const = 0;
   virtual std::uint32_t local_size() const = 0;  // ranks on this node
+  virtual std::uint32_t local_rank() const = 0;  // this one's number among them
 
   // Begin a transfer and return at once. `bytes` belong to the transport until it is done. Both
   // ends name the same tag and number of bytes, or the receiver gets kDataLoss.

@@ -41,6 +41,7 @@ TEST(TransportSuite, HasSeveralRanks) {
     EXPECT_GE(transport.size(), 2U);
     EXPECT_LT(transport.rank(), transport.size());
     EXPECT_EQ(transport.local_size(), transport.size());
+    EXPECT_EQ(transport.local_rank(), transport.rank());
   });
 }
 

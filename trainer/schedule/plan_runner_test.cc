@@ -312,6 +312,7 @@ class SlowToOne final : public Transport {
   std::uint32_t rank() const override { return 0; }
   std::uint32_t size() const override { return 3; }
   std::uint32_t local_size() const override { return 3; }
+  std::uint32_t local_rank() const override { return 0; }
   Result<Ticket> BeginSend(std::uint32_t peer, Lane, const MessageTag&,
                            std::span<const std::byte>) override {
     return Ticket{peer};
