@@ -127,7 +127,11 @@ Result<std::uint64_t> GradientDigest(const Model& model, const HybridTrainer& tr
   for (HeldPart* const part : trainer.HeldParts()) {
     const auto found = std::ranges::find(model.parts, part->name(), &ModelPart::name);
     const std::size_t at = 3 * static_cast<std::size_t>(found - model.parts.begin());
-    const std::uint64_t digest = Checksum(std::as_bytes(part->state(0)));
+    ChecksumStream stream;
+    for (const HeldTensor& held : part->Tensors()) {
+      if (held.kind == HeldTensor::Kind::kState) stream.Update(std::as_bytes(held.values));
+    }
+    const std::uint64_t digest = stream.Finish();
     halves[at] = static_cast<double>(digest >> 32U);
     halves[at + 1] = static_cast<double>(digest & 0xffffffffU);
     halves[at + 2] = 1;

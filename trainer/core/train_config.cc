@@ -352,6 +352,10 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
        0, 0, {}},
       {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
        {"auto", "single", "mpi"}},
+      {"run.device", &run.device,
+       "where ranks compute: cpu; cuda: GPU \"rank on the node\", modulo the node's GPUs; auto: "
+       "that where there is one",
+       0, 0, {"auto", "cpu", "cuda"}},
       {"run.communication_timeout_s", &run.communication_timeout_s,
        "a rank that is waited for so many seconds ends the job", 1, 604'800, {}},
       {"run.watchdog_s", &run.watchdog_s,

@@ -113,6 +113,7 @@ struct CheckpointConfig {
 
 struct RunConfig {
   std::string communicator = "auto";
+  std::string device = "cpu";
   std::int64_t communication_timeout_s = 1800;
   std::int64_t watchdog_s = 3;  // 0: no watchdog
   std::int64_t bucket_kib = 0;  // 0: the probe at the start chooses

@@ -17,6 +17,16 @@ std::vector<std::uint64_t> ShapeOf(const torch::Tensor& tensor) {
   return {tensor.sizes().begin(), tensor.sizes().end()};
 }
 
+std::span<float> FloatsOf(const torch::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// Floats `offset` to `offset + count` of a flat tensor.
+torch::Tensor PieceOf(const torch::Tensor& flat, std::size_t offset, std::size_t count) {
+  return flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(count));
+}
+
 }  // namespace
 
 std::vector<std::string> StateNames(OptimiserKind kind) {
@@ -25,7 +35,8 @@ std::vector<std::string> StateNames(OptimiserKind kind) {
 }
 
 Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uint64_t seed,
-                                                 OptimiserKind optimiser) {
+                                                 OptimiserKind optimiser,
+                                                 const torch::Device& device) {
   std::unique_ptr<HeldPart> held(new HeldPart());
   held->name_ = spec.name;
   {
@@ -36,7 +47,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->part_ = spec.make();
   }
   FOREBAY_CHECK(held->part_ != nullptr);
-  std::size_t total = 0;
+  std::size_t& total = held->floats_;
   for (const auto& item : held->part_->named_parameters()) {
     const torch::Tensor& value = item.value();
     if (value.scalar_type() != torch::kFloat32 || !value.device().is_cpu()) {
@@ -51,6 +62,10 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
                                  .decays = value.dim() > 1,
                                  .shape = ShapeOf(value)});
     held->tensors_.push_back(value);
+    if (held->runs_.empty() || held->runs_.back().decays != held->parameters_.back().decays) {
+      held->runs_.push_back({.offset = total, .decays = held->parameters_.back().decays});
+    }
+    held->runs_.back().count += count;
     total += count;
   }
   for (const auto& item : held->part_->named_buffers()) {
@@ -62,18 +77,29 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->buffers_.push_back(item.value());
     held->buffer_names_.push_back(spec.name + "." + item.key());
   }
-  held->weights_.resize(total);
   held->state_names_ = StateNames(optimiser);
-  held->states_.assign(OptimiserStates(optimiser), std::vector<float>(total));
   const torch::NoGradGuard no_grad;
+  for (std::size_t at = 0; at <= held->state_names_.size(); ++at) {
+    held->memory_.push_back(held->Room(device));
+  }
   for (std::size_t at = 0; at < held->tensors_.size(); ++at) {
     torch::Tensor& tensor = held->tensors_[at];
-    const torch::Tensor view = torch::from_blob(
-        held->weights_.data() + held->parameters_[at].offset, tensor.sizes(), torch::kFloat32);
+    const HeldParameter& parameter = held->parameters_[at];
+    const torch::Tensor view =
+        PieceOf(held->memory_.front(), parameter.offset, parameter.count).view(tensor.sizes());
     view.copy_(tensor);
     tensor.set_data(view);
   }
+  for (torch::Tensor& buffer : held->buffers_) buffer.set_data(buffer.to(device));
   return held;
+}
+
+// Zeros for the part. On a processor plain memory, as numerics/ works on.
+torch::Tensor HeldPart::Room(const torch::Device& device) {
+  const auto floats = static_cast<std::int64_t>(floats_);
+  if (!device.is_cpu() || floats == 0) return torch::zeros({floats}, device);
+  std::vector<float>& room = rooms_.emplace_back(floats_);
+  return torch::from_blob(room.data(), {floats}, torch::kFloat32);
 }
 
 // Autograd leaves a parameter's first gradient as it made it: nothing is copied on the way.
@@ -91,73 +117,108 @@ void HeldPart::GiveGradients(GradientSum& sum, std::size_t offset) {
   }
 }
 
+void HeldPart::GiveGradients(TensorGradientSum& sum, std::size_t offset) {
+  for (std::size_t at = 0; at < tensors_.size(); ++at) {
+    const HeldParameter& parameter = parameters_[at];
+    torch::Tensor& gradient = tensors_[at].mutable_grad();
+    if (gradient.defined()) {
+      sum.Add(offset + parameter.offset, gradient);
+    } else {
+      sum.AddNothing(offset + parameter.offset, parameter.count);
+    }
+    gradient = torch::Tensor();
+  }
+}
+
 void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
                       std::span<const float> gradient) {
-  FOREBAY_CHECK(gradient.size() == weights_.size());
-  for (const HeldParameter& parameter : parameters_) {
+  FOREBAY_CHECK(gradient.size() == floats_);
+  for (const Run& run : runs_) {
     UpdateStep own = step;
-    if (!parameter.decays) own.weight_decay = 0;
-    std::vector<std::span<float>> states;
-    for (std::vector<float>& state : states_) {
-      states.push_back(std::span(state).subspan(parameter.offset, parameter.count));
+    if (!run.decays) own.weight_decay = 0;
+    std::vector<std::span<float>> pieces;
+    for (const torch::Tensor& whole : memory_) {
+      pieces.push_back(FloatsOf(whole).subspan(run.offset, run.count));
     }
-    UpdateWeights(options, own, weights().subspan(parameter.offset, parameter.count),
-                  gradient.subspan(parameter.offset, parameter.count), states);
+    UpdateWeights(options, own, pieces.front(), gradient.subspan(run.offset, run.count),
+                  std::span(pieces).subspan(1));
   }
 }
 
-std::vector<std::span<float>> HeldPart::Buffers() const {
-  std::vector<std::span<float>> spans;
-  for (const torch::Tensor& buffer : buffers_) {
-    spans.emplace_back(buffer.data_ptr<float>(), static_cast<std::size_t>(buffer.numel()));
+void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
+                      const torch::Tensor& gradient) {
+  for (const Run& run : runs_) {
+    UpdateStep own = step;
+    if (!run.decays) own.weight_decay = 0;
+    std::vector<torch::Tensor> states;
+    for (std::size_t at = 1; at < memory_.size(); ++at) {
+      states.push_back(PieceOf(memory_[at], run.offset, run.count));
+    }
+    UpdateTensors(options, own, PieceOf(memory_.front(), run.offset, run.count),
+                  PieceOf(gradient, run.offset, run.count), states);
   }
-  return spans;
 }
+
+std::vector<torch::Tensor> HeldPart::OnHost() const {
+  std::vector<torch::Tensor> host;
+  for (const torch::Tensor& flat : memory_) host.push_back(flat.cpu());
+  for (const torch::Tensor& buffer : buffers_) host.push_back(buffer.cpu());
+  return host;
+}
+
+void HeldPart::Take(const std::vector<torch::Tensor>& host) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t at = 0; at < host.size(); ++at) {
+    torch::Tensor& own = at < memory_.size() ? memory_[at] : buffers_[at - memory_.size()];
+    if (!own.is_cpu()) own.copy_(host[at]);
+  }
+}
+
+void HeldPart::Publish() { Take(host_); }
 
 std::vector<float> HeldPart::Pack() const {
-  std::vector<float> packed = weights_;
-  for (const std::vector<float>& state : states_) {
-    packed.insert(packed.end(), state.begin(), state.end());
-  }
-  for (const std::span<float>& buffer : Buffers()) {
-    packed.insert(packed.end(), buffer.begin(), buffer.end());
+  std::vector<float> packed;
+  for (const torch::Tensor& tensor : OnHost()) {
+    const std::span<float> floats = FloatsOf(tensor);
+    packed.insert(packed.end(), floats.begin(), floats.end());
   }
   return packed;
 }
 
 Status HeldPart::Unpack(std::span<const float> packed) {
-  std::vector<std::span<float>> targets = {weights_};
-  for (std::vector<float>& state : states_) targets.emplace_back(state);
-  for (const std::span<float>& buffer : Buffers()) targets.push_back(buffer);
+  const std::vector<torch::Tensor> host = OnHost();
   std::size_t total = 0;
-  for (const std::span<float>& target : targets) total += target.size();
+  for (const torch::Tensor& tensor : host) total += FloatsOf(tensor).size();
   if (total != packed.size()) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("part {} has {} floats, {} came", name_, total, packed.size()));
   }
-  for (const std::span<float>& target : targets) {
+  for (const torch::Tensor& tensor : host) {
+    const std::span<float> target = FloatsOf(tensor);
     std::copy_n(packed.begin(), target.size(), target.begin());
     packed = packed.subspan(target.size());
   }
+  Take(host);
   return {};
 }
 
 std::vector<HeldTensor> HeldPart::Tensors() {
   using Kind = HeldTensor::Kind;
+  host_ = OnHost();
   std::vector<HeldTensor> tensors;
   for (const HeldParameter& parameter : parameters_) {
     tensors.push_back({Kind::kWeight, parameter.name, parameter.shape,
-                       weights().subspan(parameter.offset, parameter.count)});
+                       FloatsOf(host_.front()).subspan(parameter.offset, parameter.count)});
   }
-  const std::vector<std::span<float>> buffers = Buffers();
-  for (std::size_t at = 0; at < buffers.size(); ++at) {
-    tensors.push_back({Kind::kBuffer, buffer_names_[at], ShapeOf(buffers_[at]), buffers[at]});
+  for (std::size_t at = 0; at < buffers_.size(); ++at) {
+    tensors.push_back({Kind::kBuffer, buffer_names_[at], ShapeOf(buffers_[at]),
+                       FloatsOf(host_[memory_.size() + at])});
   }
-  for (std::size_t which = 0; which < states_.size(); ++which) {
+  for (std::size_t which = 0; which < state_names_.size(); ++which) {
     for (const HeldParameter& parameter : parameters_) {
       tensors.push_back({Kind::kState, parameter.name + "/" + state_names_[which],
                          parameter.shape,
-                         state(which).subspan(parameter.offset, parameter.count)});
+                         FloatsOf(host_[which + 1]).subspan(parameter.offset, parameter.count)});
     }
   }
   return tensors;
@@ -166,8 +227,12 @@ std::vector<HeldTensor> HeldPart::Tensors() {
 std::uint64_t HeldPart::Digest() const {
   ChecksumStream stream;
   stream.Update(std::as_bytes(std::span(name_)));
-  stream.Update(std::as_bytes(std::span(weights_)));
-  for (const std::span<float>& buffer : Buffers()) stream.Update(std::as_bytes(buffer));
+  const torch::Tensor weights = memory_.front().cpu();
+  stream.Update(std::as_bytes(FloatsOf(weights)));
+  for (const torch::Tensor& buffer : buffers_) {
+    const torch::Tensor host = buffer.cpu();
+    stream.Update(std::as_bytes(FloatsOf(host)));
+  }
   return stream.Finish();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/exec/model.h"
+#include "trainer/exec/tensor_update.h"
 #include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"
 
@@ -35,54 +36,71 @@ struct HeldTensor {
 // What an optimiser's states are called in checkpoints, OptimiserStates(kind) of them.
 std::vector<std::string> StateNames(OptimiserKind kind);
 
-// Not thread-safe. Weights are single precision and lie in one piece.
+// Not thread-safe. Weights are single precision and lie in one piece, as each state of the
+// optimiser does: in plain memory of the processor, or in that of a GPU.
 class HeldPart {
  public:
   // Makes the part with first weights from `seed` and its name; optimiser state is zero.
   // kFailedPrecondition where a parameter or buffer is not of single precision.
   static Result<std::unique_ptr<HeldPart>> Make(const ModelPart& spec, std::uint64_t seed,
-                                                OptimiserKind optimiser);
+                                                OptimiserKind optimiser,
+                                                const torch::Device& device = torch::kCPU);
 
   const std::string& name() const { return name_; }
   const std::shared_ptr<Part>& part() const { return part_; }
   const std::vector<HeldParameter>& parameters() const { return parameters_; }
-  std::size_t floats() const { return weights_.size(); }
-  std::span<float> weights() { return weights_; }
-  std::span<float> state(std::size_t which) { return states_.at(which); }
-  std::size_t states() const { return states_.size(); }
+  std::size_t floats() const { return floats_; }
 
   // Hands the gradients of the last backward pass to `sum`, where the part's begin at float
-  // `offset`, and forgets them.
+  // `offset`, and forgets them. Plain floats are for a processor only.
   void GiveGradients(GradientSum& sum, std::size_t offset);
+  void GiveGradients(TensorGradientSum& sum, std::size_t offset);
 
-  // One update, parameter by parameter.
+  // One update, from a gradient of floats() where the part is.
   void Update(const OptimiserOptions& options, const UpdateStep& step,
               std::span<const float> gradient);
+  void Update(const OptimiserOptions& options, const UpdateStep& step,
+              const torch::Tensor& gradient);
 
   // All that another rank needs to hold this part: weights, states, buffers, in this order.
   std::vector<float> Pack() const;
   // The reverse. kDataLoss where the size differs.
   Status Unpack(std::span<const float> packed);
 
-  // All that Pack has, by name; the spans are the part's own memory.
+  // All that Pack has, by name. The spans are the part's own memory, or, of a GPU, a copy that is
+  // good until the next call; what is written into that becomes the part's by Publish.
   std::vector<HeldTensor> Tensors();
+  void Publish();
 
   // XXH3 of name, weights and buffers.
   std::uint64_t Digest() const;
 
  private:
+  // Consecutive parameters that decay alike.
+  struct Run {
+    std::size_t offset = 0;
+    std::size_t count = 0;
+    bool decays = true;
+  };
+
   HeldPart() = default;
-  std::vector<std::span<float>> Buffers() const;
+  torch::Tensor Room(const torch::Device& device);
+  // Weights, states, buffers where the host can read them: copies, of a GPU.
+  std::vector<torch::Tensor> OnHost() const;
+  void Take(const std::vector<torch::Tensor>& host);
 
   std::string name_;
   std::shared_ptr<Part> part_;
   std::vector<HeldParameter> parameters_;
-  std::vector<torch::Tensor> tensors_;   // the parameters: views of weights_
+  std::vector<Run> runs_;
+  std::size_t floats_ = 0;
+  std::vector<torch::Tensor> tensors_;  // the parameters: views of the weights
   std::vector<torch::Tensor> buffers_;
   std::vector<std::string> buffer_names_;
   std::vector<std::string> state_names_;
-  std::vector<float> weights_;
-  std::vector<std::vector<float>> states_;
+  std::vector<std::vector<float>> rooms_;  // of a processor: what memory_ lies in
+  std::vector<torch::Tensor> memory_;      // weights, states: flat
+  std::vector<torch::Tensor> host_;        // as Tensors gave them
 };
 
 }  // namespace forebay::train

@@ -9,6 +9,14 @@
 
 namespace forebay::train {
 
+HostPool::HostPool(std::uint64_t capacity_bytes, Allocate allocate)
+    : capacity_bytes_(capacity_bytes), allocate_(std::move(allocate)) {
+  if (allocate_) return;
+  allocate_ = [](std::size_t bytes) -> Block {
+    return std::make_unique_for_overwrite<std::byte[]>(bytes);
+  };
+}
+
 Result<std::span<std::byte>> HostPool::Take(std::size_t bytes) {
   FOREBAY_CHECK(bytes > 0);
   if (bytes > capacity_bytes_ - used_bytes_) {
@@ -33,7 +41,7 @@ Result<std::span<std::byte>> HostPool::Take(std::size_t bytes) {
       }
       ++other;
     }
-    block = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    block = allocate_(bytes);
   }
   used_bytes_ += bytes;
   peak_bytes_ = std::max(peak_bytes_, used_bytes_);

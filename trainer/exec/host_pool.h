@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -16,7 +17,11 @@ namespace forebay::train {
 // is what steps ask for, so that their pages are there already.
 class HostPool {
  public:
-  explicit HostPool(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+  using Block = std::shared_ptr<std::byte[]>;
+  using Allocate = std::function<Block(std::size_t)>;
+
+  // `allocate`: memory of another kind than operator new's.
+  explicit HostPool(std::uint64_t capacity_bytes, Allocate allocate = {});
 
   // Room of `bytes`, until Give. kResourceExhausted beyond the capacity: nothing is taken then.
   Result<std::span<std::byte>> Take(std::size_t bytes);
@@ -26,9 +31,8 @@ class HostPool {
   std::uint64_t peak_bytes() const { return peak_bytes_; }  // used at once, ever
 
  private:
-  using Block = std::unique_ptr<std::byte[]>;
-
   std::uint64_t capacity_bytes_;
+  Allocate allocate_;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t idle_bytes_ = 0;
   std::uint64_t peak_bytes_ = 0;

@@ -138,7 +138,8 @@ Status HybridTrainer::TakeParts(const HybridLayout& layout) {
   for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
     if (!Holds(layout, communicator_.rank(), part) || parts_.contains(part)) continue;
     FOREBAY_ASSIGN(parts_[part], HeldPart::Make(model_.parts[part], options_.stage.seed,
-                                                options_.stage.optimiser.kind));
+                                                options_.stage.optimiser.kind,
+                                                options_.stage.device));
   }
   return {};
 }

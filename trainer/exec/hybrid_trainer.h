@@ -30,12 +30,12 @@ struct ModelMeasure {
 };
 
 // Runs one micro-batch (`input` {samples, ...}, `target`) through all parts, forward and
-// backward, and measures each. As many parts lie in memory at a time as the processor's caches
-// cannot hold, and no more, so that times are those of training and a model that needs several
-// stages can be measured on one rank. Not collective, but ranks that share a machine should call
-// it together, as they will compute together; threads of one process take turns where bytes are
-// counted. Bytes are exact, but where saved tensors cannot be recorded: then saved_bytes are those
-// of inputs and outputs of parts.
+// backward, where it lies, and measures each. As many parts lie in memory at a time as the
+// processor's caches cannot hold, and no more, so that times are those of training and a model
+// that needs several stages can be measured on one rank. Not collective, but ranks that share a
+// machine should call it together, as they will compute together; threads of one process take
+// turns where bytes are counted. Bytes are exact, but where saved tensors cannot be recorded (then
+// saved_bytes are those of inputs and outputs of parts) and on a GPU (no scratch is counted).
 Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
                                   const torch::Tensor& target,
                                   const std::function<std::uint64_t()>& now_ns,

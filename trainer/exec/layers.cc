@@ -45,15 +45,12 @@ torch::Tensor BatchNorm::Forward(const torch::Tensor& input, Pass& pass) {
   return output;
 }
 
-void BatchNorm::UpdateRunning(std::span<const float> batch) {
+void BatchNorm::UpdateRunning(const torch::Tensor& batch) {
   const torch::NoGradGuard no_grad;
-  const auto half = [&](std::int64_t which) {
-    const auto* const values = batch.data() + which * channels_;
-    return torch::from_blob(const_cast<float*>(values), {channels_}, torch::kFloat32)
-        .to(running_mean_.device());
-  };
-  running_mean_.mul_(1.0 - momentum_).add_(half(0).mul(momentum_));
-  running_variance_.mul_(1.0 - momentum_).add_(half(1).mul(momentum_));
+  const torch::Tensor mean = batch.narrow(0, 0, channels_);
+  const torch::Tensor variance = batch.narrow(0, channels_, channels_);
+  running_mean_.mul_(1.0 - momentum_).add_(mean.mul(momentum_));
+  running_variance_.mul_(1.0 - momentum_).add_(variance.mul(momentum_));
 }
 
 Statistics::Statistics(const std::vector<std::shared_ptr<Part>>& parts) {
@@ -73,15 +70,42 @@ void Statistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
   const auto found = std::ranges::find_if(
       layers_, [&](const Layer& entry) { return entry.module.get() == &layer; });
   FOREBAY_CHECK(found != layers_.end() && room_.size() == floats_);
-  const torch::Tensor both = torch::cat({mean, variance}).cpu();
+  const torch::Tensor both = torch::cat({mean, variance});
+  if (both.is_cpu()) {
+    Put(found->offset, both);
+  } else {
+    waiting_.emplace_back(found->offset, both);
+  }
+}
+
+void Statistics::Put(std::size_t offset, const torch::Tensor& both) {
   std::copy_n(both.data_ptr<float>(), both.numel(),
-              room_.begin() + static_cast<std::ptrdiff_t>(found->offset));
+              room_.begin() + static_cast<std::ptrdiff_t>(offset));
+}
+
+void Statistics::End() {
+  if (waiting_.empty()) return;
+  std::vector<torch::Tensor> all;
+  for (const auto& [offset, both] : waiting_) all.push_back(both);
+  const torch::Tensor host = torch::cat(all).cpu();
+  std::int64_t at = 0;
+  for (const auto& [offset, both] : waiting_) {
+    Put(offset, host.narrow(0, at, both.numel()));
+    at += both.numel();
+  }
+  waiting_.clear();
 }
 
 void Statistics::Apply(std::span<const float> room) {
+  if (layers_.empty()) return;
+  const torch::Device device = layers_.front().module->device();
+  const torch::Tensor all =
+      torch::from_blob(const_cast<float*>(room.data()),
+                       {static_cast<std::int64_t>(room.size())}, torch::kFloat32)
+          .to(device);
   for (const Layer& layer : layers_) {
-    const auto floats = static_cast<std::size_t>(2 * layer.module->channels());
-    layer.module->UpdateRunning(room.subspan(layer.offset, floats));
+    layer.module->UpdateRunning(all.narrow(0, static_cast<std::int64_t>(layer.offset),
+                                           2 * layer.module->channels()));
   }
 }
 

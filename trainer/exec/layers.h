@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -27,9 +28,10 @@ class BatchNorm final : public torch::nn::Module {
   torch::Tensor Forward(const torch::Tensor& input, Pass& pass);
 
   std::int64_t channels() const { return channels_; }
+  torch::Device device() const { return running_mean_.device(); }
   // running = (1 - momentum) running + momentum of the batch, for mean and unbiased variance:
   // `batch` has the channels' means, then their variances.
-  void UpdateRunning(std::span<const float> batch);
+  void UpdateRunning(const torch::Tensor& batch);
 
  private:
   std::int64_t channels_;
@@ -52,6 +54,8 @@ class Statistics {
   // Room of floats() for the micro-batch that is being computed.
   void Begin(std::span<float> room) { room_ = room; }
   void Record(const BatchNorm& layer, const torch::Tensor& mean, const torch::Tensor& variance);
+  // The micro-batch is computed: its statistics are in the room.
+  void End();
   // Updates the running statistics with one micro-batch's.
   void Apply(std::span<const float> room);
 
@@ -60,9 +64,14 @@ class Statistics {
     std::shared_ptr<BatchNorm> module;
     std::size_t offset = 0;
   };
+
+  void Put(std::size_t offset, const torch::Tensor& both);
+
   std::vector<Layer> layers_;
   std::size_t floats_ = 0;
   std::span<float> room_;
+  // Of a GPU, by offset: fetched together, because every fetch waits for the device.
+  std::vector<std::pair<std::size_t, torch::Tensor>> waiting_;
 };
 
 }  // namespace forebay::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -10,6 +11,8 @@
 
 #include "trainer/comm/collectives.h"
 #include "trainer/exec/copy_link.h"
+#include "trainer/exec/device.h"
+#include "trainer/exec/tensor_update.h"
 
 namespace forebay::train {
 namespace {
@@ -29,8 +32,12 @@ class CostProbe {
 
   Result<SimulationCosts> Run() {
     SimulationCosts costs;
-    FOREBAY_TRY(ProbeUpdate(costs));
-    FOREBAY_TRY(ProbeSwap(costs.swap));
+    if (request_.device.is_cpu()) {
+      FOREBAY_TRY(ProbeUpdate(costs));
+      FOREBAY_TRY(ProbeSwap(costs.swap));
+    } else {
+      FOREBAY_TRY(ProbeDevice(costs));
+    }
     if (communicator_.size() == 1) return costs;
     costs.message.latency_ns = request_.links.message_ns;
     if (request_.links.ns_per_byte > 0) {
@@ -69,6 +76,39 @@ class CostProbe {
                    }));
     costs.update_ns_per_byte =
         static_cast<double>(ns) / static_cast<double>(kFloats * sizeof(float));
+    return {};
+  }
+
+  // The same of a GPU.
+  Status ProbeDevice(SimulationCosts& costs) const {
+    const torch::TensorOptions there(request_.device);
+    const auto floats = static_cast<std::int64_t>(kFloats);
+    const torch::Tensor gradient = torch::ones({floats}, there);
+    const torch::Tensor weights = torch::ones({floats}, there);
+    std::vector<torch::Tensor> states(OptimiserStates(request_.optimiser));
+    for (torch::Tensor& state : states) state = torch::zeros({floats}, there);
+    const auto timed = [&](const std::function<void()>& work) {
+      return Time([&]() -> Status {
+        work();
+        Synchronise(request_.device);
+        return {};
+      });
+    };
+    const OptimiserOptions options{.kind = request_.optimiser};
+    const UpdateStep step{.learning_rate = 1e-3, .number = 1};
+    constexpr auto kBytes = static_cast<double>(kFloats * sizeof(float));
+    FOREBAY_ASSIGN(const std::uint64_t update_ns, timed([&] {
+                     UpdateTensors(options, step, weights, gradient, states);
+                   }));
+    costs.update_ns_per_byte = static_cast<double>(update_ns) / kBytes;
+    const torch::Tensor host = HostRoom({floats}, torch::kFloat32, request_.device);
+    const auto copy = [&](std::int64_t count) {
+      return timed([&] { host.narrow(0, 0, count).copy_(weights.narrow(0, 0, count), true); });
+    };
+    FOREBAY_ASSIGN(costs.swap.latency_ns, copy(1));
+    FOREBAY_ASSIGN(const std::uint64_t whole_ns, copy(floats));
+    const std::uint64_t bytes_ns = whole_ns - std::min(whole_ns - 1, costs.swap.latency_ns);
+    costs.swap.bytes_per_ns = kBytes / static_cast<double>(bytes_ns);
     return {};
   }
 

@@ -18,6 +18,7 @@ struct CostRequest {
   LinkProbe links = {};  // what messages cost
   OptimiserKind optimiser = OptimiserKind::kSgd;
   std::uint64_t bucket_bytes = 4U << 20;  // of reductions
+  torch::Device device = torch::kCPU;     // where ranks compute
   SwapOptions swap = {};
   std::function<std::uint64_t()> now_ns;  // monotonic
 };

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "trainer/exec/autocast.h"
+#include "trainer/exec/device.h"
 #include "trainer/exec/flop_count.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
@@ -64,13 +65,13 @@ std::uint64_t KeptBytes(const SavedTensors& saved, const Part& part,
   return BytesOf(output) + SavedBytes(saved, others);
 }
 
-// What a step does with them.
+// What a step does with them; on a GPU, where that takes next to nothing, they are dropped.
 void AddGradients(const std::vector<torch::Tensor>& parameters, GradientSum& sum) {
   std::size_t offset = 0;
   for (const torch::Tensor& parameter : parameters) {
     const auto floats = static_cast<std::size_t>(parameter.numel());
     torch::Tensor& gradient = parameter.mutable_grad();
-    if (gradient.defined()) {
+    if (gradient.defined() && gradient.is_cpu()) {
       const torch::Tensor values = gradient.contiguous();
       sum.Add(offset, {values.data_ptr<float>(), floats});
     }
@@ -160,6 +161,7 @@ class Measurement {
   Probe MakeProbe(std::uint32_t index) {
     const ModelPart& spec = model_.parts[index];
     const std::shared_ptr<Part> part = spec.make();
+    part->to(input_.device());
     ModuleProfile profile;
     profile.name = spec.name;
     CountBytes(part, profile);
@@ -196,7 +198,7 @@ class Measurement {
     Pass pass;
     pass.part = probe.profile.name;
     {
-      const AutocastScope autocast(precision_);
+      const AutocastScope autocast(precision_, input_.device().type());
       probe.root = probe.part->Forward(probe.leaves, pass).contiguous();
     }
     outputs_.resize(std::max<std::size_t>(outputs_.size(), probe.index + 1));
@@ -253,6 +255,7 @@ class Measurement {
   void Forward(Probe& probe) {
     const std::uint64_t began_ns = now_ns_();
     Compute(probe);
+    Synchronise(input_.device());
     probe.forward_ns.push_back(now_ns_() - began_ns);
   }
 
@@ -260,6 +263,7 @@ class Measurement {
     const torch::Tensor gradient = torch::ones_like(probe.root);
     const std::uint64_t began_ns = now_ns_();
     Differentiate(probe, gradient);
+    Synchronise(input_.device());
     probe.backward_ns.push_back(now_ns_() - began_ns);
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "trainer/exec/device.h"
 
 namespace forebay::train {
 namespace {
@@ -60,15 +61,32 @@ std::uint64_t MovableBytes(const std::vector<const torch::Tensor*>& tensors,
   return bytes;
 }
 
-StorageSwap::StorageSwap(const SwapOptions& options)
-    : options_(options), pool_(options.pool_bytes), link_(options.link_bytes_per_ns) {}
+StorageSwap::StorageSwap(const SwapOptions& options, const torch::Device& device)
+    : options_(options),
+      pool_(options.pool_bytes, device.is_cpu() ? HostPool::Allocate() : PinnedBytes) {
+  if (device.is_cpu()) {
+    link_.emplace(options.link_bytes_per_ns);
+  } else {
+    device_link_.emplace(device);
+  }
+}
 
 StorageSwap::~StorageSwap() { Forget(); }
 
+std::uint64_t StorageSwap::Copy(Moved& moved, bool back) {
+  const std::span<std::byte> memory = MemoryOf(*moved.storage);
+  if (device_link_) {
+    return back ? device_link_->ToDevice(memory.data(), moved.host)
+                : device_link_->ToHost(moved.host, memory.data());
+  }
+  return back ? link_->Begin(memory, moved.host) : link_->Begin(moved.host, memory);
+}
+
 void StorageSwap::Wait(std::uint64_t copy) {
-  if (link_.Done(copy)) return;
+  if (device_link_) return device_link_->Await(copy);
+  if (link_->Done(copy)) return;
   const auto began = std::chrono::steady_clock::now();
-  link_.Wait(copy);
+  link_->Wait(copy);
   figures_.wait_ns += static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
                                                            began)
@@ -81,17 +99,19 @@ Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tenso
   for (Held& held : StoragesOf(tensors)) {
     const std::size_t bytes = held.storage->nbytes();
     if (!IsWorthMoving(held, options_.least_bytes)) continue;
-    if (held.storage->device_type() != at::DeviceType::CPU) {
-      return Error(ErrorCode::kUnimplemented, "only the memory of a CPU is swapped so far");
+    if ((held.storage->device_type() == at::DeviceType::CPU) == device_link_.has_value()) {
+      continue;  // of the host already, where the device is another
     }
     if (IsHeldElsewhere(held)) {
       figures_.kept_bytes += bytes;
       continue;
     }
     FOREBAY_ASSIGN(const std::span<std::byte> host, pool_.Take(bytes));
-    const std::uint64_t copy = link_.Begin(host, MemoryOf(*held.storage));
     figures_.out_bytes += bytes;
-    set.storages.push_back({.storage = std::move(held.storage), .host = host, .copy = copy});
+    Moved& moved = set.storages.emplace_back();
+    moved.storage = std::move(held.storage);
+    moved.host = host;
+    moved.copy = Copy(moved, /*back=*/false);
   }
   figures_.peak_host_bytes = pool_.peak_bytes();
   return {};
@@ -119,7 +139,7 @@ void StorageSwap::In(const SwapKey& key) {
   for (Moved& moved : found->second.storages) {
     const std::size_t bytes = moved.storage->nbytes();
     moved.storage->set_data_ptr_noswap(moved.storage->allocator()->allocate(bytes));
-    moved.copy = link_.Begin(MemoryOf(*moved.storage), moved.host);
+    moved.copy = Copy(moved, /*back=*/true);
     figures_.in_bytes += bytes;
   }
 }
@@ -138,7 +158,7 @@ void StorageSwap::AwaitBack(const SwapKey& key) {
 void StorageSwap::Forget() {
   for (auto& [key, set] : away_) {
     for (const Moved& moved : set.storages) {
-      link_.Wait(moved.copy);
+      Wait(moved.copy);
       pool_.Give(moved.host);
     }
   }
@@ -147,7 +167,7 @@ void StorageSwap::Forget() {
 
 SwapFigures StorageSwap::figures() const {
   SwapFigures figures = figures_;
-  figures.copy_ns = link_.figures().busy_ns;
+  if (link_) figures.copy_ns = link_->figures().busy_ns;
   return figures;
 }
 

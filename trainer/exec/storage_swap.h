@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/exec/copy_link.h"
+#include "trainer/exec/device_link.h"
 #include "trainer/exec/host_pool.h"
 #include "trainer/exec/saved_tensors.h"
 #include "trainer/schedule/step_plan.h"
@@ -22,7 +24,7 @@ namespace forebay::train {
 struct SwapOptions {
   std::uint64_t pool_bytes = 1ULL << 30;  // of the host
   std::uint64_t least_bytes = 64U << 10;  // smaller storages stay
-  double link_bytes_per_ns = 0;           // of a slower link that is emulated; 0: none
+  double link_bytes_per_ns = 0;  // of a slower link that is emulated, on a processor; 0: none
 };
 
 struct SwapFigures {
@@ -30,7 +32,7 @@ struct SwapFigures {
   std::uint64_t in_bytes = 0;
   std::uint64_t kept_bytes = 0;  // asked for, but somebody else holds them
   std::uint64_t peak_host_bytes = 0;
-  std::uint64_t wait_ns = 0;
+  std::uint64_t wait_ns = 0;  // these two on a processor: a GPU waits and copies by itself
   std::uint64_t copy_ns = 0;
 };
 
@@ -47,13 +49,14 @@ std::uint64_t MovableBytes(const std::vector<const torch::Tensor*>& tensors,
 // it is, as parameters do and whatever else somebody might still read.
 class StorageSwap {
  public:
-  explicit StorageSwap(const SwapOptions& options);
+  // `device`: where the storages are. Of a GPU they go to pinned memory, on a stream of their own.
+  explicit StorageSwap(const SwapOptions& options, const torch::Device& device = torch::kCPU);
   ~StorageSwap();
 
   // Begins to move what `tensors` point to, all of which holders are among them. Pointers that
-  // are null are skipped. kResourceExhausted where the host has no room, kUnimplemented on a GPU.
+  // are null are skipped. kResourceExhausted where the host has no room.
   Status Out(const SwapKey& key, const std::vector<const torch::Tensor*>& tensors);
-  // Waits until it has gone and frees the device's memory.
+  // Waits until it has gone and frees the device's memory. (A GPU waits, not the caller.)
   void EndOut(const SwapKey& key);
   // Begins to bring it back.
   void In(const SwapKey& key);
@@ -76,11 +79,13 @@ class StorageSwap {
     bool returns = false;
   };
 
+  std::uint64_t Copy(Moved& moved, bool back);
   void Wait(std::uint64_t copy);
 
   SwapOptions options_;
   HostPool pool_;
-  CopyLink link_;
+  std::optional<CopyLink> link_;  // of a processor
+  std::optional<DeviceLink> device_link_;
   std::map<SwapKey, Set> away_;
   SwapFigures figures_;
 };

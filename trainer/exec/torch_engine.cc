@@ -22,6 +22,7 @@
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/memory_choice.h"
 #include "trainer/core/numeric_identity.h"
+#include "trainer/exec/device.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/measure_costs.h"
 #include "trainer/exec/model_task.h"
@@ -134,6 +135,7 @@ class TorchEngine final : public Engine {
   Result<StageSplit> FindBalancedSplit(const Layout& layout) const;
   Result<BatchOutcome> Train(FeedBatch& batch, double learning_rate);
   Result<BatchOutcome> Evaluate(FeedBatch& batch);
+  std::string Library() const;
   std::string Identity() const;
   Status CheckOrigin(const Checkpoint& checkpoint) const;
 
@@ -143,6 +145,7 @@ class TorchEngine final : public Engine {
   LayoutPlan plan_;
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
   Precision precision_ = Precision::kFp32;
+  torch::Device device_ = torch::kCPU;
   std::map<std::uint32_t, ModelMeasure> measures_;  // rank 0's, by samples of a micro-batch
   LinkProbe links_;
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
@@ -163,6 +166,7 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
   FOREBAY_ASSIGN(engine->precision_, ParsePrecision(config.train.precision));
+  FOREBAY_ASSIGN(engine->device_, ChooseDevice(config.run.device, communicator.local_rank()));
   FOREBAY_TRY(engine->Measure());
   FOREBAY_TRY(engine->Probe(print));
   FOREBAY_TRY(engine->LayOut(print));
@@ -177,8 +181,10 @@ Status TorchEngine::Measure() {
     const auto [found, added] = measures_.try_emplace(samples);
     if (!added) continue;
     FOREBAY_TRY(communicator_.Barrier());
-    FOREBAY_ASSIGN(found->second, MeasureModel(task_->model, ZeroInput(*task_, samples),
-                                               ZeroTarget(*task_, samples), NowNs, precision_));
+    FOREBAY_ASSIGN(found->second,
+                   MeasureModel(task_->model, OnDevice(ZeroInput(*task_, samples), device_),
+                                OnDevice(ZeroTarget(*task_, samples), device_), NowNs,
+                                precision_));
     FOREBAY_TRY(ShareMeasure(found->second, task_->model.parts.size(), communicator_));
   }
   return {};
@@ -206,9 +212,11 @@ Status TorchEngine::Probe(const Print& print) {
 Result<HybridOptions> TorchEngine::MakeOptions() {
   HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
   options.stage.precision = precision_;
+  options.stage.device = device_;
   FOREBAY_ASSIGN(options.costs, MeasureCosts({.links = links_,
                                               .optimiser = optimiser_,
                                               .bucket_bytes = options.bucket_bytes,
+                                              .device = device_,
                                               .now_ns = NowNs},
                                              communicator_));
   FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
@@ -317,12 +325,17 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
                       .samples = outcome.score.samples};
 }
 
+std::string TorchEngine::Library() const {
+  const std::string device = DescribeDevice(device_);
+  return "LibTorch " TORCH_VERSION + (device.empty() ? "" : " on " + device);
+}
+
 std::string TorchEngine::Identity() const {
   std::string layouts = LayoutDependence(config_);
   if (!layouts.empty()) layouts += ": " + plan_.Text();
   return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
                  .micro_batch = plan_.micro_batch,
-                 .library = "LibTorch " TORCH_VERSION,
+                 .library = Library(),
                  .precision = precision_,
                  .exact = config_.train.exactness == "exact",
                  .layouts = std::move(layouts)});
@@ -392,11 +405,18 @@ Status TorchEngine::Load(const CheckpointReader& checkpoint) {
   for (const HeldTensor& held : wanted) {
     FOREBAY_TRY(checkpoint.Read(held.name, std::as_writable_bytes(held.values)));
   }
+  for (HeldPart* const part : trainer_->HeldParts()) part->Publish();
   trainer_->ResumeAt(checkpoint.state().global_step);
   return {};
 }
 
 }  // namespace
+
+Status CheckDevice(std::string_view name, std::uint32_t local_rank) {
+  const auto chosen = Guarded("device", [&] { return ChooseDevice(name, local_rank); });
+  if (!chosen.has_value()) return chosen.error();
+  return {};
+}
 
 Result<std::unique_ptr<Engine>> MakeTorchEngine(
     const TrainConfig& config, std::shared_ptr<const ModelTask> task, Communicator& communicator,

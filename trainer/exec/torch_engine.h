@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
@@ -20,6 +21,10 @@ struct ModelTask;
 // Sets LibTorch's threads, those of one operation for the calling thread. Call first before any
 // other torch work; ranks that are threads call it again, each for itself.
 Status SetTorchThreads(std::uint32_t threads);
+
+// kFailedPrecondition, with the remedy, where run.device = `name` is not to be had. The same rank's
+// engine takes it.
+Status CheckDevice(std::string_view name, std::uint32_t local_rank);
 
 // Trains the task's model, with weights from train.seed, on a HybridTrainer that stands on the
 // first layout of the configuration's plan. All layouts are checked here; where a cut is to be

@@ -10,6 +10,7 @@
 
 #include "proto/contract/check.h"
 #include "trainer/exec/autocast.h"
+#include "trainer/exec/device.h"
 
 namespace forebay::train {
 namespace {
@@ -29,13 +30,6 @@ std::vector<std::shared_ptr<Part>> PartsOf(const std::vector<HeldPart*>& held) {
   std::vector<std::shared_ptr<Part>> parts;
   for (const HeldPart* part : held) parts.push_back(part->part());
   return parts;
-}
-
-// Where each part's gradient begins, and, last, where all end.
-std::vector<std::size_t> OffsetsOf(const std::vector<HeldPart*>& held) {
-  std::vector<std::size_t> offsets = {0};
-  for (const HeldPart* part : held) offsets.push_back(offsets.back() + part->floats());
-  return offsets;
 }
 
 // For every part, whose outputs it takes: the part before, then its skips.
@@ -80,11 +74,10 @@ TorchStage::TorchStage(const Model& model, const StepPlan& plan, const StageSpli
       sources_(SourcesOf(model)),
       options_(options),
       statistics_(PartsOf(parts_)),
-      offsets_(OffsetsOf(parts_)),
-      sum_(offsets_.back(), options.sum_order) {
+      gradient_(parts_, options.sum_order, options.arithmetic, options.device) {
   const std::vector<Instruction>& list = plan.programs.at(rank).instructions;
   if (std::ranges::find(list, Op::kSwapOut, &Instruction::op) != list.end()) {
-    swap_ = std::make_unique<StorageSwap>(options_.swap);
+    swap_ = std::make_unique<StorageSwap>(options_.swap, options_.device);
   }
 }
 
@@ -94,7 +87,7 @@ void TorchStage::BeginStep(const StageStep& step) {
   outcome_ = {};
   if (swap_) swap_->Forget();
   work_.clear();
-  reduced_ = 0;
+  gradient_.BeginStep();
   batch_statistics_.assign(statistics_.floats() * plan_.micro_batches, 0.0F);
   for (HeldPart* part : parts_) part->part()->train(plan_.trains);
 }
@@ -122,21 +115,26 @@ Status TorchStage::Feed(const Buffer& buffer) {
   } else {
     FOREBAY_ASSIGN(work.target, step_.source->Target(buffer.micro_batch));
   }
-  return {};
+  return Guarded("feed", [&] {
+    work.input = OnDevice(work.input, options_.device);
+    work.target = OnDevice(work.target, options_.device);
+  });
 }
 
 torch::Tensor TorchStage::RoomFor(std::uint32_t micro_batch, std::uint32_t part) const {
   const PartOutput& output = outputs_[part];
   std::vector<std::int64_t> shape = {step_.samples[micro_batch]};
   shape.insert(shape.end(), output.shape.begin(), output.shape.end());
-  return torch::empty(shape, output.type);
+  return HostRoom(shape, output.type, options_.device);
 }
 
 torch::Tensor TorchStage::ValueOf(Work& work, std::uint32_t part) const {
   const auto made = work.values.find(part);
   if (made != work.values.end()) return made->second;
-  for (const auto& [edge, tensor] : work.received) {
-    if (EdgeOf(edge).from_module == part) return tensor;
+  for (auto& [edge, tensor] : work.received) {
+    if (EdgeOf(edge).from_module != part) continue;
+    tensor = OnDevice(tensor, options_.device);
+    return tensor;
   }
   FOREBAY_CHECK(false);
   return {};
@@ -154,11 +152,13 @@ Status TorchStage::Forward(std::uint32_t micro_batch, std::uint32_t module) {
     for (std::uint32_t part = whole ? begin() : module; part < (whole ? end() : module + 1);
          ++part) {
       if (step_.samples[micro_batch] == 0) {
-        work.values[part] = RoomFor(micro_batch, part);  // not every layer can
+        // Not every layer can.
+        work.values[part] = OnDevice(RoomFor(micro_batch, part), options_.device);
       } else {
         ForwardPart(work, part, PassOf(micro_batch, part), false);
       }
     }
+    statistics_.End();
   });
 }
 
@@ -171,7 +171,7 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   std::optional<SavedTensorRecording> recording;
   if (swap_) recording.emplace(graph.saved);
   {
-    const AutocastScope autocast(options_.precision);
+    const AutocastScope autocast(options_.precision, options_.device.type());
     graph.root = parts_[part - begin()]->part()->Forward(graph.leaves, pass).contiguous();
   }
   const bool ends = last() && part + 1 == end();
@@ -213,13 +213,12 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
     for (std::uint32_t part = whole ? end() : module + 1; part-- > (whole ? begin() : module);) {
       BackwardPart(work, part);
       // While they are in the caches.
-      parts_[part - begin()]->GiveGradients(sum_, offsets_[part - begin()]);
+      gradient_.Take(part - begin());
     }
     if (!whole && module != begin()) return;
     for (auto& [edge, tensor] : work.leaving) tensor = tensor.contiguous();
     work.sums.clear();
-    sum_.Next();
-    if (sum_.micro_batches() == plan_.MicroBatchesPerReplica()) gradient_ = sum_.Finish();
+    gradient_.EndMicroBatch(plan_.MicroBatchesPerReplica());
   });
 }
 
@@ -231,7 +230,8 @@ void TorchStage::SumArrived(Work& work) {
     return EdgeOf(edge).to_modules.back();
   });
   for (const std::uint32_t edge : edges) {
-    AddGradient(work.sums[EdgeOf(edge).from_module], work.arrived[edge]);
+    AddGradient(work.sums[EdgeOf(edge).from_module],
+                OnDevice(work.arrived[edge], options_.device));
   }
 }
 
@@ -266,10 +266,15 @@ void TorchStage::BackwardPart(Work& work, std::uint32_t part) {
 
 Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
   Work& work = work_[buffer.micro_batch];
-  const torch::Tensor& tensor = buffer.kind == BufferKind::kOutput
-                                    ? work.values.at(EdgeOf(buffer.edge).from_module)
-                                    : work.leaving.at(buffer.edge);
-  return BytesOf(tensor);
+  const std::uint32_t part = EdgeOf(buffer.edge).from_module;
+  const bool is_value = buffer.kind == BufferKind::kOutput;
+  const torch::Tensor& tensor = is_value ? work.values.at(part) : work.leaving.at(buffer.edge);
+  if (tensor.is_cpu()) return BytesOf(tensor);
+  torch::Tensor& sent = is_value ? work.sent_values[part] : work.sent_gradients[buffer.edge];
+  FOREBAY_TRY(Guarded("message", [&] {
+    if (!sent.defined()) sent = tensor.cpu();
+  }));
+  return BytesOf(sent);
 }
 
 Result<std::span<std::byte>> TorchStage::Incoming(const Buffer& buffer) {
@@ -296,9 +301,15 @@ void TorchStage::Release(const Buffer& buffer) {
       break;
     case BufferKind::kValue: work.values.erase(buffer.module); break;
     case BufferKind::kReceived: work.received.erase(buffer.edge); break;
-    case BufferKind::kOutput: work.values.erase(EdgeOf(buffer.edge).from_module); break;
+    case BufferKind::kOutput:
+      work.values.erase(EdgeOf(buffer.edge).from_module);
+      work.sent_values.erase(EdgeOf(buffer.edge).from_module);
+      break;
     case BufferKind::kArrivedGradient: work.arrived.erase(buffer.edge); break;
-    case BufferKind::kLeavingGradient: work.leaving.erase(buffer.edge); break;
+    case BufferKind::kLeavingGradient:
+      work.leaving.erase(buffer.edge);
+      work.sent_gradients.erase(buffer.edge);
+      break;
   }
 }
 
@@ -308,10 +319,10 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
   FOREBAY_ASSIGN(Members members, MakeMembers(collective.members, rank_));
   switch (collective.kind) {
     case CollectiveKind::kGradients: {
-      const std::size_t floats =
-          std::min(collective.bytes / sizeof(float), gradient_.size() - reduced_);
-      const std::span<float> bucket = gradient_.subspan(reduced_, floats);
-      reduced_ += floats;
+      std::span<float> bucket;
+      FOREBAY_TRY(Guarded("reduction", [&] {
+        bucket = gradient_.NextBucket(collective.bytes / sizeof(float));
+      }));
       return std::unique_ptr<PendingCollective>(
           std::make_unique<AllReduce<float>>(std::move(members), tag, bucket));
     }
@@ -326,9 +337,11 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
     case CollectiveKind::kNorms: break;
   }
   own_norms_.assign(model_.parts.size(), 0.0);
-  for (std::size_t at = 0; at < parts_.size(); ++at) {
-    own_norms_[begin() + at] = SquaredNorm(GradientOf(at));
-  }
+  FOREBAY_TRY(Guarded("norm", [&] {
+    for (std::size_t at = 0; at < parts_.size(); ++at) {
+      own_norms_[begin() + at] = gradient_.SquaredNormOf(at);
+    }
+  }));
   all_norms_.assign(model_.parts.size() * members.count(), 0.0);
   return std::unique_ptr<PendingCollective>(std::make_unique<AllGather>(
       std::move(members), tag, std::as_bytes(std::span(own_norms_)),
@@ -423,7 +436,7 @@ double TorchStage::SquaredGradientNorm() {
   const std::size_t count = model_.parts.size();
   std::vector<double> norms(count);
   for (std::size_t at = 0; at < parts_.size() && all_norms_.empty(); ++at) {
-    norms[begin() + at] = SquaredNorm(GradientOf(at));
+    norms[begin() + at] = gradient_.SquaredNormOf(at);
   }
   for (std::size_t at = 0; at < all_norms_.size(); ++at) norms[at % count] += all_norms_[at];
   std::vector<double*> leaves;
@@ -447,9 +460,7 @@ Status TorchStage::Update() {
                             .weight_decay = options_.weight_decay,
                             .gradient_scale = scale,
                             .number = step_.step + 1};
-    for (std::size_t at = 0; at < parts_.size(); ++at) {
-      parts_[at]->Update(options_.optimiser, update, GradientOf(at));
-    }
+    gradient_.Update(options_.optimiser, update);
   });
 }
 

@@ -13,6 +13,7 @@
 #include "trainer/exec/held_part.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/model.h"
+#include "trainer/exec/stage_gradient.h"
 #include "trainer/exec/storage_swap.h"
 #include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/precision.h"
@@ -36,9 +37,11 @@ struct StageOptions {
   OptimiserOptions optimiser;
   double weight_decay = 0;
   double clip_norm = 0;  // of the gradient over the whole model; 0: none
+  torch::Device device = torch::kCPU;      // where this rank computes; messages are the host's
   Precision precision = Precision::kFp32;  // of forward and backward passes
   bool first_replica_statistics = false;  // running statistics follow its micro-batches only
   SumOrder sum_order = SumOrder::kTree;  // of gradients over a replica's micro-batches
+  UpdateArithmetic arithmetic = UpdateArithmetic::kPlain;
   bool skips_not_finite = false;  // no update where the gradient's norm is not finite
   SwapOptions swap;      // for plans that swap
 };
@@ -109,6 +112,9 @@ class TorchStage final : public StageWorker {
     std::map<std::uint32_t, torch::Tensor> arrived;
     std::map<std::uint32_t, torch::Tensor> leaving;
     std::map<std::uint32_t, torch::Tensor> sums;  // gradients of outputs, by part
+    // What is sent, in the host's memory: by part, by edge.
+    std::map<std::uint32_t, torch::Tensor> sent_values;
+    std::map<std::uint32_t, torch::Tensor> sent_gradients;
   };
 
   std::uint32_t begin() const { return begin_; }
@@ -116,13 +122,9 @@ class TorchStage final : public StageWorker {
   bool last() const { return end() == model_.parts.size(); }
   const StageEdge& EdgeOf(std::uint32_t edge) const { return plan_.stages.edges[edge]; }
   double StepSamples() const;
-  // The sum's share of a part of this stage.
-  std::span<float> GradientOf(std::size_t at) const {
-    return gradient_.subspan(offsets_[at], parts_[at]->floats());
-  }
   Pass PassOf(std::uint32_t micro_batch, std::uint32_t part);
   torch::Tensor ValueOf(Work& work, std::uint32_t part) const;
-  // Uninitialised memory for what a part hands on.
+  // Uninitialised memory of the host for what a part hands on.
   torch::Tensor RoomFor(std::uint32_t micro_batch, std::uint32_t part) const;
   // Computes a part and leaves its graph. `pass` says where statistics go.
   void ForwardPart(Work& work, std::uint32_t part, Pass pass, bool again);
@@ -149,10 +151,7 @@ class TorchStage final : public StageWorker {
   Statistics statistics_;
   std::vector<float> batch_statistics_;  // of all micro-batches of the step
   std::vector<float> own_statistics_;    // of this replica's, while they are gathered
-  std::vector<std::size_t> offsets_;  // of the parts, in floats of a gradient
-  GradientSum sum_;
-  std::span<float> gradient_;  // the stage's sum, from the last backward pass on
-  std::size_t reduced_ = 0;    // floats of gradient_ whose reduction has begun
+  StageGradient gradient_;
   std::vector<double> own_norms_;
   std::vector<double> all_norms_;
 };

@@ -122,6 +122,7 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
   FOREBAY_TRY(SetTorchThreads(threads));
+  FOREBAY_TRY(CheckDevice(config.run.device, communicator.local_rank()));
   const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
   if (!blas.has_value()) {
     ReportError(blas.error());

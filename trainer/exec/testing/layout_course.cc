@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "trainer/comm/local_transport.h"
+#include "trainer/exec/device.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train::testing {
@@ -36,6 +38,13 @@ class SyntheticSource final : public MicroBatchSource {
 };
 
 std::uint64_t NowNs() { return 0; }
+
+torch::Device DeviceOfTests() {
+  const char* const name = std::getenv("FOREBAY_TEST_DEVICE");
+  const Result<torch::Device> device = ChooseDevice(name == nullptr ? "cpu" : name, 0);
+  EXPECT_TRUE(device.has_value()) << (device.has_value() ? "" : device.error().ToString());
+  return device.has_value() ? *device : torch::Device(torch::kCPU);
+}
 
 Result<Trained> TrainRank(const TinyModel& tiny, const ModelMeasure& measure, const Course& run,
                           const HybridOptions& options, std::unique_ptr<Transport> transport) {
@@ -75,6 +84,7 @@ HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedul
 
 HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
   HybridOptions options;
+  options.stage.device = DeviceOfTests();
   options.stage.seed = 5;
   options.stage.optimiser.kind = kind;
   options.stage.weight_decay = 0.01;
@@ -87,8 +97,8 @@ HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
 }
 
 Trained Train(const TinyModel& tiny, const Course& course, const HybridOptions& options) {
-  const torch::Tensor input = tiny.input(1, kSamples);
-  const torch::Tensor target = tiny.target(1, kSamples);
+  const torch::Tensor input = tiny.input(1, kSamples).to(options.stage.device);
+  const torch::Tensor target = tiny.target(1, kSamples).to(options.stage.device);
   const Result<ModelMeasure> measure =
       MeasureModel(tiny.model, input, target, NowNs, options.stage.precision);
   EXPECT_TRUE(measure.has_value()) << (measure.has_value() ? "" : measure.error().ToString());

@@ -30,7 +30,8 @@ struct Trained {
 
 HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedule);
 
-// Of kCourseMicroBatches micro-batches, in buckets that every part crosses.
+// Of kCourseMicroBatches micro-batches, in buckets that every part crosses. On the device that
+// $FOREBAY_TEST_DEVICE names, which all ranks share; else on the processor.
 HybridOptions OptionsOf(OptimiserKind kind, double clip_norm);
 
 // Trains on samples that depend on step and micro-batch only; the last micro-batch of a step is a
