@@ -6,10 +6,11 @@ import pathlib
 import sys
 import tempfile
 
-from harness import codec, figures, machine, processes, report, rows, spine, trainer
+from harness import codec, figures, gpu, machine, processes, report, rows, spine, trainer
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
-SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer}
+SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer,
+          "gpu": gpu.Gpu}
 
 
 def default_build():

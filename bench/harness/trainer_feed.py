@@ -35,18 +35,34 @@ def write_npy(path, shape, values):
         values.tofile(file)
 
 
-def make_set(folder):
+def make_set(folder, side=SIDE, samples=SAMPLES):
     """Cubes of noise from one seed, and targets between -1 and 1."""
     draw = random.Random(5)
     folder.mkdir()
-    noise = array.array("f", (draw.gauss(0, 1) for _ in range(CHANNELS * SIDE ** 3)))
+    noise = array.array("f", (draw.gauss(0, 1) for _ in range(CHANNELS * side ** 3)))
     cubes = array.array("f")
-    for sample in range(SAMPLES):
+    for sample in range(samples):
         turn = sample * 977 % len(noise)
         cubes += noise[turn:] + noise[:turn]
-    write_npy(folder / "cubes.npy", (SAMPLES, CHANNELS, SIDE, SIDE, SIDE), cubes)
-    targets = array.array("f", (draw.uniform(-1, 1) for _ in range(SAMPLES * TARGETS)))
-    write_npy(folder / "targets.npy", (SAMPLES, TARGETS), targets)
+    write_npy(folder / "cubes.npy", (samples, CHANNELS, side, side, side), cubes)
+    targets = array.array("f", (draw.uniform(-1, 1) for _ in range(samples * TARGETS)))
+    write_npy(folder / "targets.npy", (samples, TARGETS), targets)
+
+
+def dataset(folder):
+    """Of a daemon's configuration: what make_set left."""
+    return {"name": "cubes", "path": str(folder), "format": "npy",
+            "files": ["cubes=cubes.npy", "targets=targets.npy"]}
+
+
+def train_words(address, metrics, side=SIDE, batch=BATCH):
+    """forebay-train's, on that data set."""
+    return ("--address", address, "--train-dataset", "cubes", "--input-field", "cubes",
+            "--target-field", "targets", "--architecture", "cosmoflow",
+            "--shape", f"{CHANNELS}x{side}x{side}x{side}", "--classes", TARGETS,
+            "--input-mean", 0, "--input-stddev", 1,
+            "--learning-rate", 0.001, "--epochs", EPOCHS, "--global-batch", batch,
+            "--threads", 1, "--evaluate-every-epochs", 0, "--metrics-dir", metrics)
 
 
 def read_steps(folder):
@@ -77,10 +93,8 @@ class FeedRow:
         with tempfile.TemporaryDirectory(prefix="fb.feed.") as name:
             folder = pathlib.Path(name)
             make_set(folder / "set")
-            dataset = {"name": "cubes", "path": str(folder / "set"), "format": "npy",
-                       "files": ["cubes=cubes.npy", "targets=targets.npy"]}
             keys = {"tier.ram.capacity": "256MiB", "slots.capacity": "128MiB"}
-            with processes.daemon(self.binaries, keys, [dataset]) as daemon:
+            with processes.daemon(self.binaries, keys, [dataset(folder / "set")]) as daemon:
                 daemon.stage("cubes")
                 rounds = [self.train(daemon, folder / f"round-{number}")
                           for number in range(self.rounds)]
@@ -89,13 +103,7 @@ class FeedRow:
     def train(self, daemon, metrics):
         """The steps of one run."""
         command = ["env", *(f"{key}={value}" for key, value in self.environment.items()),
-                   self.binaries.find("forebay-train"), "--address", daemon.address,
-                   "--train-dataset", "cubes", "--input-field", "cubes",
-                   "--target-field", "targets", "--architecture", "cosmoflow",
-                   "--shape", f"{CHANNELS}x{SIDE}x{SIDE}x{SIDE}", "--classes", TARGETS,
-                   "--input-mean", 0, "--input-stddev", 1,
-                   "--learning-rate", 0.001, "--epochs", EPOCHS, "--global-batch", BATCH,
-                   "--threads", 1, "--evaluate-every-epochs", 0, "--metrics-dir", metrics]
+                   self.binaries.find("forebay-train"), *train_words(daemon.address, metrics)]
         processes.run_text(command)
         return read_steps(metrics)
 

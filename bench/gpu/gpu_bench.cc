@@ -1,0 +1,210 @@
+// forebay_gpu_bench: training steps of a model of the registry on one device, alone, on samples
+// that lie there. Prints one line of JSON: step times and, of a GPU, peak bytes, beside what the
+// simulator said of them before; bytes that were swapped; with --swap-mib how fast memory goes to
+// the host and back.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "bench/gpu/gpu_memory.h"
+#include "trainer/core/memory_choice.h"
+#include "trainer/exec/device.h"
+#include "trainer/exec/hybrid_trainer.h"
+#include "trainer/exec/measure_costs.h"
+#include "trainer/exec/torch_engine.h"
+#include "trainer/models/model_request.h"
+#include "trainer/numerics/precision.h"
+
+namespace forebay::train {
+namespace {
+
+struct Settings {
+  ModelRequest model{.name = "resnet50"};
+  std::string device = "cuda";
+  std::string precision = "fp32";
+  MemoryConfig memory{.policy = "keep", .host_bytes = "64GiB"};
+  std::uint64_t cap_mib = 0;   // of the GPU's memory; 0: none
+  std::uint32_t samples = 32;  // of a step, which is one micro-batch
+  std::uint32_t steps = 20;
+  std::uint32_t warm = 5;
+  std::uint64_t swap_mib = 0;
+};
+
+std::uint64_t NowNs() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+double SecondsSince(std::uint64_t began_ns) {
+  return static_cast<double>(NowNs() - began_ns) * 1e-9;
+}
+
+// The same micro-batch again and again.
+class ResidentSource final : public MicroBatchSource {
+ public:
+  ResidentSource(torch::Tensor input, torch::Tensor target)
+      : input_(std::move(input)), target_(std::move(target)) {}
+  Result<torch::Tensor> Input(std::uint32_t) override { return input_; }
+  Result<torch::Tensor> Target(std::uint32_t) override { return target_; }
+  const torch::Tensor& input() const { return input_; }
+  const torch::Tensor& target() const { return target_; }
+
+ private:
+  torch::Tensor input_;
+  torch::Tensor target_;
+};
+
+ResidentSource MakeSamples(const ModelSizes& sizes, std::uint32_t samples,
+                           const torch::Device& device) {
+  std::vector<std::int64_t> shape = sizes.shape;
+  shape.insert(shape.begin(), samples);
+  const torch::Tensor input = torch::randn(shape);
+  torch::Tensor target = torch::randint(sizes.outputs, {samples}, torch::kLong);
+  if (sizes.loss == "dice-cross-entropy") {
+    target = input.select(1, 0).gt(0).to(torch::kLong);
+  } else if (sizes.loss != "cross-entropy") {
+    target = torch::tanh(input.flatten(1).narrow(1, 0, sizes.outputs));
+  }
+  return {input.to(device), target.to(device)};
+}
+
+Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& device) {
+  FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(settings.model));
+  FOREBAY_ASSIGN(const Model model, MakeModel(settings.model));
+  ResidentSource source = MakeSamples(sizes, settings.samples, device);
+  Communicator alone = Communicator::Alone();
+  HybridOptions options;
+  options.stage.device = device;
+  FOREBAY_ASSIGN(options.stage.precision, ParsePrecision(settings.precision));
+  FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(settings.memory));
+  options.stage.swap.pool_bytes = memory.host_bytes;
+  options.micro_batches = 1;
+  FOREBAY_ASSIGN(const ModelMeasure measure,
+                 MeasureModel(model, source.input(), source.target(), NowNs,
+                              options.stage.precision));
+  FOREBAY_ASSIGN(options.costs, MeasureCosts({.device = device, .now_ns = NowNs}, alone));
+  MemoryChoices choices(memory, options.costs, measure.saved_exactly);
+  if (memory.active()) {
+    options.keeping = [&](const StepPlan& plan) { return choices.Choose(plan); };
+  }
+  const HybridLayout layout{.layout = {.replicas = 1, .stages = 1}, .split = {.begins = {0}}};
+  FOREBAY_ASSIGN(const std::unique_ptr<HybridTrainer> trainer,
+                 HybridTrainer::Make(model, measure, alone, options, layout));
+  std::vector<double> step_s;
+  for (std::uint32_t step = 0; step < settings.warm + settings.steps; ++step) {
+    Synchronise(device);
+    if (step == settings.warm) BeginDevicePeak(device);
+    const std::uint64_t began_ns = NowNs();
+    FOREBAY_TRY(trainer->TrainStep(1e-3, {settings.samples}, source));
+    Synchronise(device);
+    if (step >= settings.warm) step_s.push_back(SecondsSince(began_ns));
+  }
+  FOREBAY_ASSIGN(const std::uint64_t digest, trainer->Digest());
+  const SwapFigures swapped = trainer->swap_figures();
+  return nlohmann::json{
+      {"model", sizes.Title()},
+      {"step_s", step_s},
+      {"step_samples", settings.samples},
+      {"predicted_s", static_cast<double>(trainer->predicted().step_ns) * 1e-9},
+      {"peak_bytes", DevicePeakBytes(device)},
+      {"predicted_peak_bytes", trainer->predicted().PeakBytes()},
+      {"memory", choices.TakeReasons()},
+      {"digest", fmt::format("{:016x}", digest)},
+      {"swapped_bytes", swapped.out_bytes / (settings.warm + settings.steps)}};
+}
+
+// Blocks go out and come back, all at once, through the engine's swap and as plain copies.
+Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& device) {
+  constexpr std::int64_t kBlock = std::int64_t{64} << 20;
+  constexpr int kRounds = 7;
+  const std::uint64_t blocks = std::max<std::uint64_t>(1, settings.swap_mib >> 6U);
+  const auto bytes = static_cast<double>(blocks) * static_cast<double>(kBlock);
+  std::vector<torch::Tensor> tensors;
+  for (std::uint64_t at = 0; at < blocks; ++at) {
+    tensors.push_back(
+        torch::ones({kBlock}, torch::TensorOptions(torch::kUInt8).device(device)));
+  }
+  torch::Tensor host = HostRoom({kBlock}, torch::kUInt8, device);
+  StorageSwap swap({.pool_bytes = 64ULL << 30}, device);
+  std::vector<double> plain_gb_s;
+  std::vector<double> swap_gb_s;
+  const auto key = [](std::uint64_t at) {
+    return SwapKey{BufferKind::kSaved, static_cast<std::uint32_t>(at), 0};
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    Synchronise(device);
+    std::uint64_t began_ns = NowNs();
+    for (torch::Tensor& tensor : tensors) host.copy_(tensor, /*non_blocking=*/true);
+    for (torch::Tensor& tensor : tensors) tensor.copy_(host, /*non_blocking=*/true);
+    Synchronise(device);
+    plain_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
+    began_ns = NowNs();
+    for (std::uint64_t at = 0; at < blocks; ++at) FOREBAY_TRY(swap.Out(key(at), {&tensors[at]}));
+    for (std::uint64_t at = 0; at < blocks; ++at) swap.EndOut(key(at));
+    for (std::uint64_t at = 0; at < blocks; ++at) swap.In(key(at));
+    for (std::uint64_t at = 0; at < blocks; ++at) swap.AwaitBack(key(at));
+    Synchronise(device);
+    swap_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
+  }
+  if (!tensors.back().eq(1).all().item<bool>()) {
+    return Error(ErrorCode::kDataLoss, "a block came back with other bytes");
+  }
+  // The first round takes memory that the others find.
+  plain_gb_s.erase(plain_gb_s.begin());
+  swap_gb_s.erase(swap_gb_s.begin());
+  return nlohmann::json{{"plain_gb_s", plain_gb_s}, {"swap_gb_s", swap_gb_s}};
+}
+
+Result<nlohmann::json> Run(const Settings& settings) {
+  try {
+    FOREBAY_TRY(SetTorchThreads(1));
+    FOREBAY_ASSIGN(const torch::Device device, ChooseDevice(settings.device, 0));
+    if (settings.cap_mib > 0) FOREBAY_TRY(CapDeviceMemory(device, settings.cap_mib << 20U));
+    FOREBAY_ASSIGN(nlohmann::json report, settings.swap_mib > 0 ? Swaps(settings, device)
+                                                                : Steps(settings, device));
+    report["device"] = device.is_cpu() ? "cpu" : DescribeDevice(device);
+    return report;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kInternal, error.what());
+  }
+}
+
+int Main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("Times training steps of one model on one device, or its swap.");
+  app.add_option("--model", settings.model.name, "of the registry");
+  app.add_option("--shape", settings.model.shape, "of a sample")->delimiter(',');
+  app.add_option("--samples", settings.samples, "of a step");
+  app.add_option("--device", settings.device, "cpu, cuda or auto");
+  app.add_option("--precision", settings.precision, "fp32 or bf16");
+  app.add_option("--policy", settings.memory.policy, "memory.policy of forebay-train")
+      ->check(CLI::IsMember({"auto", "keep", "swap", "recompute"}));
+  app.add_option("--budget", settings.memory.budget, "memory.budget");
+  app.add_option("--cap-mib", settings.cap_mib, "of the GPU's memory that may be taken");
+  app.add_option("--steps", settings.steps)->check(CLI::PositiveNumber);
+  app.add_option("--warm", settings.warm, "steps before those that are timed");
+  app.add_option("--swap-mib", settings.swap_mib, "no steps: MiB that go out and come back");
+  CLI11_PARSE(app, argc, argv);
+  const Result<nlohmann::json> report = Run(settings);
+  if (!report.has_value()) {
+    const std::string text = report.error().ToString();  // LibTorch's goes on with its stack
+    std::fprintf(stderr, "forebay_gpu_bench: %s\n",
+                 text.substr(0, text.find("\nException raised from")).c_str());
+    return 1;
+  }
+  std::printf("%s\n", report->dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace forebay::train
+
+int main(int argc, char** argv) { return forebay::train::Main(argc, argv); }

@@ -1,0 +1,267 @@
+"""Suite `gpu`: the trainer's steps on one GPU beside PyTorch's, eager and compiled; its weights
+under several layouts there; its swap, its plans of memory, its feed."""
+
+import argparse
+import os
+import pathlib
+import shlex
+import statistics
+import sys
+import tempfile
+
+from harness import processes, rows, trainer_feed
+from harness.figures import Goal, from_runs, interleave, ratios
+
+TASKS = {"resnet50": 64, "vit-large": 32}  # samples of a step
+PEER = pathlib.Path(__file__).parents[1] / "gpu" / "gpu_peer.py"
+SWAP_MIB = 4096
+RUN_S = 180  # at most, of a single run
+AT_MOST = {"at_least": False}
+
+PLAN_SAMPLES = 64
+PLAN_BUDGET = "24GiB"  # of some 60 that ViT-H/14 would keep
+CAP_MIB = 16 << 10
+CAP_BUDGET = "13GiB"  # of tensors: the rest is for what operators take for themselves
+CUBE_SIDES = range(64, 321, 16)  # a U-Net halves them four times
+FEED_SIDE, FEED_SAMPLES, FEED_BATCH = 64, 256, 16
+
+GOALS = {
+    "throughput": {f"gpu.over_eager.{task}": ("x", Goal(0.97)) for task in TASKS},
+    "prediction": {"gpu.prediction_error": ("of the step", Goal(0.10, **AT_MOST)),
+                   "gpu.peak_error": ("of the peak", Goal(0.03, **AT_MOST))},
+    "swap": {"gpu.swap_over_copy": ("x", Goal(0.85)),
+             "gpu.swap_over_save_on_cpu": ("x", Goal(1.5))},
+    "digest": {"gpu.digest": ("tests failed", Goal(0, **AT_MOST))},
+    "plan": {"gpu.mixed_over_recompute": ("x", Goal(1.10))},
+    "cube": {"gpu.cube_voxels": ("x", Goal(2)),
+             "gpu.cube_slowdown": ("of a voxel's time", Goal(0.30, **AT_MOST))},
+    "feed": {"gpu.fed_over_resident": ("x", Goal(0.95))},
+}
+
+
+def step_words(samples, *words, steps=20, warm=5):
+    return ("--samples", samples, "--precision", "bf16", "--steps", steps, "--warm", warm, *words)
+
+
+def cube_words(side, policy, budget):
+    return ("--model", "unet3d", "--shape", ",".join(map(str, (1, side, side, side))),
+            *step_words(1, "--policy", policy, "--budget", budget, "--cap-mib", CAP_MIB,
+                        steps=5, warm=2))
+
+
+# Row -> label -> (who runs it, words). Of a cube the side is chosen while the row runs.
+RUNS = {
+    "throughput": {
+        f"{task}.{name}": run for task, samples in TASKS.items() for name, run in {
+            "ours": ("ours", ("--model", task, *step_words(samples))),
+            "eager": ("peer", ("--task", task, *step_words(samples))),
+            "compiled": ("peer", ("--task", task, *step_words(samples, "--compiled"))),
+        }.items()},
+    "prediction": {
+        "unet3d": ("ours", ("--model", "unet3d", "--shape", "1,64,64,64", *step_words(2)))},
+    "swap": {
+        "copies": ("ours", ("--swap-mib", SWAP_MIB)),
+        "ours": ("ours", ("--model", "vit-large", "--policy", "swap",
+                          *step_words(TASKS["vit-large"], steps=5, warm=2))),
+        "save_on_cpu": ("peer", ("--task", "vit-large", "--save-on-cpu",
+                                 *step_words(TASKS["vit-large"], steps=5, warm=2)))},
+    "digest": {"layouts": ("tests", ())},
+    "plan": {
+        "mixed": ("ours", ("--model", "vit-huge", "--policy", "auto", "--budget", PLAN_BUDGET,
+                           *step_words(PLAN_SAMPLES, steps=8, warm=2))),
+        "recompute": ("ours", ("--model", "vit-huge", "--policy", "recompute",
+                               *step_words(PLAN_SAMPLES, steps=8, warm=2)))},
+    "cube": {
+        "keep": ("ours", cube_words("SIDE", "keep", 0)),
+        "planned": ("ours", cube_words("SIDE", "auto", CAP_BUDGET))},
+    "feed": {
+        "resident": ("ours", ("--model", "cosmoflow", "--shape",
+                              ",".join(map(str, (trainer_feed.CHANNELS, *(FEED_SIDE,) * 3))),
+                              *step_words(FEED_BATCH))),
+        "fed": ("train", ())},
+}
+
+
+def rate(reports):
+    """Samples/s of each run, from the median of its steps."""
+    return [report["step_samples"] / statistics.median(report["step_s"]) for report in reports]
+
+
+def error(foreseen, measured):
+    return abs(foreseen - measured) / measured
+
+
+def lacks_memory(failure):
+    return any(words in str(failure) for words in ("out of memory", "RESOURCE_EXHAUSTED"))
+
+
+def largest(sides, run):
+    """The last of `sides` that `run` has memory for, and its report: all before it are taken to
+    fit, all behind it not to. RunFailed, with the reason, where not even the first does."""
+    low, high = 0, len(sides) - 1
+    best = (sides[0], run(sides[0]))
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            best = (sides[middle], run(sides[middle]))
+            low = middle
+        except processes.RunFailed as failure:
+            if not lacks_memory(failure):
+                raise
+            high = middle - 1
+    return best
+
+
+class Gpu:
+    def __init__(self, sheet, binaries, _data_folder, quick):
+        self.sheet = sheet
+        self.binaries = binaries
+        self.quick = quick
+
+    def rows(self):
+        return {name: (getattr(self, name), goals) for name, goals in GOALS.items()}
+
+    def run(self, only=""):
+        rows.run_rows(self.rows(), self.sheet, only)
+
+    @staticmethod
+    def program(who):
+        python = os.environ.get("FOREBAY_BENCH_PYTHON", "python3")
+        return {"ours": ("forebay_gpu_bench", "--device", "cuda"),
+                "peer": (python, PEER, "--device", "cuda"),
+                "tests": ("trainer_layout_identity_test",),
+                "train": ("forebay-train", *trainer_feed.train_words(
+                    "ADDRESS", "FOLDER", FEED_SIDE, FEED_BATCH),
+                    "--device", "cuda", "--precision", "bf16")}[who]
+
+    def explain(self, only=""):
+        """The rows: their figures, and the commands that they run."""
+        lines = []
+        for row in rows.chosen(GOALS, only):
+            lines.append(row)
+            lines += [f"  {figure_id}: {goal} {unit}"
+                      for figure_id, (unit, goal) in GOALS[row].items()]
+            lines += [f"  {label}: {shlex.join(map(str, (*self.program(who), *words)))}"
+                      for label, (who, words) in RUNS[row].items()]
+        return lines
+
+    def report(self, row, label, **replaced):
+        """Of one run; `replaced`: word -> what stands for it."""
+        who, words = RUNS[row][label]
+        program, *options = self.program(who)
+        if who != "peer":
+            program = self.binaries.find(program)
+        command = [program, *options, *words]
+        for placeholder, value in replaced.items():
+            command = [str(word).replace(placeholder, str(value)) for word in command]
+        return processes.run_json(command, RUN_S)
+
+    def tests_on_gpu(self):
+        """How many of the programs that test layouts fail where they compute on the GPU."""
+        program = self.binaries.find(self.program("tests")[0])
+        try:
+            processes.run_text(["env", "FOREBAY_TEST_DEVICE=cuda", program], 2 * RUN_S)
+        except processes.RunFailed as failure:
+            return 1, str(failure)
+        return 0, ""
+
+    def fed_steps(self):
+        """Of forebay-train, fed by a daemon that has all samples in memory."""
+        with tempfile.TemporaryDirectory(prefix="fb.feed.") as name:
+            folder = pathlib.Path(name)
+            trainer_feed.make_set(folder / "set", FEED_SIDE, FEED_SAMPLES)
+            keys = {"tier.ram.capacity": "2GiB", "slots.capacity": "512MiB"}
+            with processes.daemon(self.binaries, keys,
+                                  [trainer_feed.dataset(folder / "set")]) as daemon:
+                daemon.stage("cubes")
+                program, *words = self.program("train")
+                words = [str(word).replace("ADDRESS", daemon.address)
+                         .replace("FOLDER", str(folder / "metrics")) for word in words]
+                processes.run_text([self.binaries.find(program), *words], RUN_S)
+            return trainer_feed.read_steps(folder / "metrics")
+
+    def add(self, row, figure_id, values, note=""):
+        unit, goal = GOALS[row][figure_id]
+        self.sheet.add(from_runs(figure_id, unit, values, goal=goal, note=note))
+
+    def throughput(self):
+        for task, samples in TASKS.items():
+            runs = interleave(1 if self.quick else 2, {
+                name: lambda _round, label=f"{task}.{name}": self.report("throughput", label)
+                for name in ("ours", "eager")})
+            runs["compiled"] = [self.report("throughput", f"{task}.compiled")]
+            rates = {name: rate(reports) for name, reports in runs.items()}
+            peer = runs["eager"][0]
+            self.add("throughput", f"gpu.over_eager.{task}",
+                     ratios(rates["ours"], rates["eager"]),
+                     f"bf16, {samples} samples a step, {peer['gpu']}, torch {peer['torch']}")
+            for name, values in rates.items():
+                self.sheet.add(from_runs(f"gpu.rate.{task}.{name}", "samples/s", values))
+
+    def prediction(self):
+        report = self.report("prediction", "unet3d")
+        step_s = statistics.median(report["step_s"])
+        self.add("prediction", "gpu.prediction_error", [error(report["predicted_s"], step_s)],
+                 f"{report['predicted_s']:.4g} s foreseen, {step_s:.4g} s measured")
+        foreseen, measured = report["predicted_peak_bytes"], report["peak_bytes"]
+        self.add("prediction", "gpu.peak_error", [error(foreseen, measured)],
+                 f"{foreseen / 1e9:.4g} GB foreseen, {measured / 1e9:.4g} GB measured")
+
+    def swap(self):
+        report = self.report("swap", "copies")
+        self.add("swap", "gpu.swap_over_copy",
+                 ratios(report["swap_gb_s"], report["plain_gb_s"]),
+                 f"{statistics.median(report['plain_gb_s']):.3g} GB/s plain, out and back")
+        ours, peer = (self.report("swap", label) for label in ("ours", "save_on_cpu"))
+        self.add("swap", "gpu.swap_over_save_on_cpu", ratios(rate([ours]), rate([peer])),
+                 f"ViT-L, all saved values, {ours['swapped_bytes'] / 1e9:.3g} GB a step")
+
+    def digest(self):
+        failed, note = self.tests_on_gpu()
+        self.add("digest", "gpu.digest", [failed],
+                 note or "four tiny models, seven layouts, swapped and recomputed, by threads")
+
+    def plan(self):
+        mixed, recomputed = (self.report("plan", label) for label in ("mixed", "recompute"))
+        self.add("plan", "gpu.mixed_over_recompute", ratios(rate([mixed]), rate([recomputed])),
+                 f"ViT-H/14, {PLAN_SAMPLES} samples, {mixed['peak_bytes'] / 1e9:.3g} GB at most, "
+                 f"{recomputed['peak_bytes'] / 1e9:.3g} GB where all is recomputed")
+
+    def cube(self):
+        found = {label: largest(CUBE_SIDES, lambda side, label=label: self.report(
+            "cube", label, SIDE=side)) for label in RUNS["cube"]}
+        voxels = {label: side ** 3 for label, (side, _) in found.items()}
+        voxel_s = {label: statistics.median(report["step_s"]) / voxels[label]
+                   for label, (_, report) in found.items()}
+        sides = ", ".join(f"{label} {side}" for label, (side, _) in found.items())
+        self.add("cube", "gpu.cube_voxels", [voxels["planned"] / voxels["keep"]],
+                 f"sides: {sides}; {CAP_MIB >> 10} GiB of the GPU")
+        self.add("cube", "gpu.cube_slowdown", [voxel_s["planned"] / voxel_s["keep"] - 1],
+                 "of the larger cube's step")
+
+    def feed(self):
+        resident = rate([self.report("feed", "resident")])
+        steps = self.fed_steps()
+        fed = FEED_BATCH / (statistics.median(step["step_ns"] for step in steps) / 1e9)
+        self.add("feed", "gpu.fed_over_resident", ratios([fed], resident),
+                 f"CosmoFlow, {trainer_feed.CHANNELS} x {FEED_SIDE}^3 floats, {FEED_BATCH} "
+                 f"samples a step; {fed:.4g} samples/s")
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="bench/gpu/run.sh --dry-run",
+        description="Prints the rows of suite gpu: their figures with goals, and their commands.")
+    parser.add_argument("--only", default="", metavar="ROW,...",
+                        help="rows whose name holds one of these")
+    only = parser.parse_args(arguments).only
+    lines = Gpu(None, None, None, False).explain(only)
+    if not lines:
+        print(f"no row holds \"{only}\"; rows: {', '.join(GOALS)}", file=sys.stderr)
+        return 2
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
