@@ -15,6 +15,12 @@ torch::Tensor Scaled(const torch::Tensor& values, double scale) {
   return scale == 1 ? values : values.mul(Rounded(scale));
 }
 
+// Rounded as the standard of floats says. MKL's, which LibTorch may take on a processor, is not.
+torch::Tensor Root(const torch::Tensor& values) {
+  if (!values.is_cpu()) return values.sqrt();
+  return values.to(torch::kFloat64).sqrt_().to(torch::kFloat32);
+}
+
 // One operation after the other, none of them fused: so that a sum is of two rounded products.
 void UpdateSgd(const OptimiserOptions& options, const UpdateStep& step, torch::Tensor weights,
                const torch::Tensor& gradient, torch::Tensor velocity) {
@@ -35,7 +41,7 @@ void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step, torch:
   mean.mul_(beta1).add_(slope.mul(1.0F - beta1));
   square.mul_(beta2).add_(slope.mul(slope).mul_(1.0F - beta2));
   const torch::Tensor divisor =
-      square.sqrt().mul_(Rounded(1.0 / std::sqrt(square_bias))).add_(Rounded(options.epsilon));
+      Root(square).mul_(Rounded(1.0 / std::sqrt(square_bias))).add_(Rounded(options.epsilon));
   const torch::Tensor change = mean.mul(Rounded(step.learning_rate / mean_bias)).div_(divisor);
   const double keep = 1.0 - step.learning_rate * step.weight_decay;
   if (keep != 1) weights.mul_(Rounded(keep));
