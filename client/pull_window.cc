@@ -27,7 +27,7 @@ PulledBatch* PullWindow::AskNamed(const BatchName& name) {
 
 PulledBatch* PullWindow::FindAsked(const BatchName& name) {
   const auto waits = [&](const PulledBatch& batch) {
-    return batch.phase == PulledBatch::Phase::kAsked && SameName(batch.name, name);
+    return batch.phase == PulledBatch::Phase::kAsked && batch.sent && SameName(batch.name, name);
   };
   for (PulledBatch& batch : queue_) {
     if (waits(batch)) return &batch;

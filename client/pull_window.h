@@ -54,7 +54,7 @@ class PullWindow {
   bool at_end() const { return next_ >= range_.end; }
   // Appends a named batch.
   PulledBatch* AskNamed(const BatchName& name);
-  // The one that waits for a batch of this name (phase kAsked), or null.
+  // The one that was sent and waits for a batch of this name (phase kAsked), or null.
   PulledBatch* FindAsked(const BatchName& name);
   // The one whose state this is, or null.
   PulledBatch* FindState(const Batch::State* state);

@@ -154,7 +154,7 @@ Status StreamCore::Place(Arrival arrival, Discarded& discarded) {
                                            .micro_index = state.micro_index});
   // After Close nobody remembers what was asked for, and nobody wants it.
   if (closed_) return {};
-  if (pulled == nullptr || !pulled->sent || trailer_) {
+  if (pulled == nullptr || trailer_) {
     return Error(ErrorCode::kDataLoss,
                  "the daemon sent a batch that was not asked for: epoch " +
                      std::to_string(state.epoch.value()) + ", step " +
@@ -190,7 +190,7 @@ Status StreamCore::TakeBatchError(const v1::BatchError& error) {
                                            .step = StepId(error.step()),
                                            .micro_size = error.micro_size(),
                                            .micro_index = error.micro_index()});
-  if (pulled == nullptr || !pulled->sent) {
+  if (pulled == nullptr) {
     return Error(ErrorCode::kDataLoss,
                  "the daemon refused a batch that was not asked for: epoch " +
                      std::to_string(error.epoch()) + ", step " + std::to_string(error.step()));

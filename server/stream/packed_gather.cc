@@ -41,6 +41,7 @@ void PackedGather::Forget() {
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   plan_.Forget();
   slot_.reset();
+  if (open_.own) open_.own->Disown();
   open_ = {};
 }
 
@@ -266,7 +267,11 @@ void PackedGather::PlaceAhead(const GatherUnit& unit, const Means& means,
   open_.board->FindRows(*open_.order, unit.samples.first, unit.samples.count, *slot_, ahead_);
   for (WantedRow& wanted : ahead_) {
     std::span<std::byte>& place = places_[wanted.index];
-    if (!place.empty() || WouldLast(unit, wanted.index, wanted.end_position)) continue;
+    // What this batch wants, too, must lie where it stays.
+    const bool is_own = std::ranges::any_of(plan_.UsersOf(unit), [&](const GatherUser& user) {
+      return user.index == wanted.index;
+    });
+    if (is_own || !place.empty() || WouldLast(unit, wanted.index, wanted.end_position)) continue;
     place = wanted.slot->TryClaim(unit.field, wanted.row, means.slots);
     if (!place.empty()) claims.emplace_back(std::move(wanted.slot), unit.field, wanted.row);
   }

@@ -316,6 +316,41 @@ TEST_F(PackedStreamTest, ManyThreadsFillEachOthersSlots) {
   EXPECT_EQ(serve_->slots().used_bytes(), 0U) << "slot memory leaked";
 }
 
+// One name pulled several times at once: each gets all bytes, none in another's memory.
+TEST_F(PackedStreamTest, ABatchMayBeOnItsWaySeveralTimes) {
+  Start(Movie(64, 64, 96), {.workers = 4, .decoded_bytes = 3 * kLargeUnitBytes});
+  auto session = Open({.batch = 16, .credits = 12, .mode = OrderMode::kBlock,
+                       .block_samples = 8, .window_runs = 4});
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    for (int time = 0; time < 3; ++time) {
+      ASSERT_TRUE(session->Pull({.first = {.epoch = EpochId(epoch)}, .count = 4}).has_value());
+    }
+    ASSERT_TRUE(sink_->WaitFor(12));
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    EXPECT_EQ(ExpectRightBytes(), 64U);
+    for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+      ASSERT_TRUE(session->Release({&batch.id, 1}).has_value());
+    }
+  }
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  session->Close();
+}
+
+// A micro-batch larger than what the stream reserved for each batch has no slot that others fill:
+// it takes memory only when it is its turn.
+TEST_F(PackedStreamTest, AMicroBatchBeyondTheReservationIsNotFilledByOthers) {
+  Start(Movie(64, 64, 96), {.workers = 1, .decoded_bytes = 0});
+  auto session = Open({.batch = 64, .credits = 2, .mode = OrderMode::kBlock,
+                       .block_samples = 8, .window_runs = 4, .ranks = 4, .rank = 0});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 1}).has_value());
+  ASSERT_TRUE(session->Pull({.first = {.micro_size = 64}, .count = 1}).has_value());
+  ASSERT_TRUE(sink_->WaitFor(2));
+  ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+  EXPECT_EQ(ExpectRightBytes(), 64U);
+  EXPECT_EQ(Decoded().kept_samples, 0U);
+  session->Close();
+}
+
 // A batch that fails gives back the slot that another one had begun to fill.
 TEST_F(PackedStreamTest, ABatchThatFailsLeavesNoSlot) {
   const PackModel model = Movie(64, 64, 96);

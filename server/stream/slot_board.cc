@@ -25,7 +25,13 @@ Status BatchSlot::AllocateLocked(tier::RamArena& slots) {
 Status BatchSlot::Allocate(tier::RamArena& slots) {
   std::lock_guard lock(mutex_);
   is_over_ = false;
+  is_owned_ = true;
   return AllocateLocked(slots);
+}
+
+void BatchSlot::Disown() {
+  std::lock_guard lock(mutex_);
+  is_owned_ = false;
 }
 
 std::span<std::byte> BatchSlot::Row(std::size_t field, std::size_t row) const {
@@ -62,17 +68,26 @@ void BatchSlot::Settle(std::size_t field, std::size_t row, bool is_filled) {
 
 tier::ArenaBlock BatchSlot::Take() {
   std::unique_lock lock(mutex_);
+  return TakeLocked(lock);
+}
+
+void BatchSlot::Abandon() {
+  std::unique_lock lock(mutex_);
+  if (!is_owned_) static_cast<void>(TakeLocked(lock));
+}
+
+tier::ArenaBlock BatchSlot::TakeLocked(std::unique_lock<std::mutex>& lock) {
   is_over_ = true;
   settled_.wait(lock, [&] { return std::ranges::find(states_, State::kClaimed) == states_.end(); });
   std::ranges::fill(states_, State::kEmpty);
   return std::move(block_);
 }
 
-std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name) {
+std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name, std::uint64_t bytes_max) {
   const Result<StepSlice> slice = SliceOf(*spec_, name);
   if (!slice.has_value()) return nullptr;
   Result<SlotLayout> layout = LayOutRows(*spec_, slice->count);
-  if (!layout.has_value()) return nullptr;
+  if (!layout.has_value() || layout->total_bytes > bytes_max) return nullptr;
   auto slot = std::make_shared<BatchSlot>(std::move(*layout), slice->count);
   std::lock_guard lock(mutex_);
   places_.push_back({.epoch = name.epoch, .first = slice->first,
@@ -83,6 +98,15 @@ std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name) {
 void SlotBoard::Drop(const std::shared_ptr<BatchSlot>& slot) {
   std::lock_guard lock(mutex_);
   std::erase_if(places_, [&](const Place& place) { return place.slot == slot; });
+}
+
+void SlotBoard::Abandon() {
+  std::vector<Place> places;
+  {
+    std::lock_guard lock(mutex_);
+    places = places_;
+  }
+  for (const Place& place : places) place.slot->Abandon();
 }
 
 void SlotBoard::FindRows(const Order& order, std::uint64_t first, std::uint32_t count,

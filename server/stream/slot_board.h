@@ -35,8 +35,9 @@ class BatchSlot {
   bool IsFilled(std::size_t field, std::size_t row) const;
 
   // The batch's own: memory for the rows, unless there is some. kResourceExhausted where none is
-  // free.
+  // free. Until Disown, which ends an attempt, the memory stays in any case.
   Status Allocate(tier::RamArena& slots);
+  void Disown();
   std::span<std::byte> bytes() const { return block_.bytes(); }
   std::span<std::byte> Row(std::size_t field, std::size_t row) const;
 
@@ -52,11 +53,14 @@ class BatchSlot {
   // The batch's own, at its end: waits while others write, then gives the memory away. Rows are
   // not filled afterwards; Allocate begins anew.
   tier::ArenaBlock Take();
+  // The same for who is not the batch, as long as no attempt has the memory.
+  void Abandon();
 
  private:
   enum class State : std::uint8_t { kEmpty, kClaimed, kFilled };
   State& StateOf(std::size_t field, std::size_t row) { return states_[field * rows_ + row]; }
   Status AllocateLocked(tier::RamArena& slots);
+  tier::ArenaBlock TakeLocked(std::unique_lock<std::mutex>& lock);
 
   const SlotLayout layout_;
   const std::size_t rows_;
@@ -64,6 +68,7 @@ class BatchSlot {
   std::condition_variable settled_;
   tier::ArenaBlock block_;
   std::vector<State> states_;  // [field][row]
+  bool is_owned_ = false;
   bool is_over_ = false;
 };
 
@@ -99,10 +104,12 @@ class SlotBoard {
  public:
   explicit SlotBoard(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
 
-  // The slot of a batch that was asked for, without memory yet; null where the name, or the size,
-  // is wrong. Others find it until it is dropped.
-  std::shared_ptr<BatchSlot> Open(const BatchName& name);
+  // The slot of a batch that was asked for, without memory yet; null where the name is wrong, or
+  // it needs more than `bytes_max`. Others find it until it is dropped.
+  std::shared_ptr<BatchSlot> Open(const BatchName& name, std::uint64_t bytes_max);
   void Drop(const std::shared_ptr<BatchSlot>& slot);
+  // The stream has been closed: frees what others have begun to fill of batches that do not run.
+  void Abandon();
 
   // Which of `count` samples of the data set, from `first` on, batches of the order's epoch other
   // than `own` want.
@@ -121,9 +128,9 @@ class SlotBoard {
   std::vector<Place> places_;  // as many as the stream has credits
 };
 
-// What a batch knows of the slots of its stream, borrowed; all null where none is shared.
+// What a batch knows of the slots of its stream, borrowed.
 struct OpenSlots {
-  std::shared_ptr<BatchSlot> own;
+  std::shared_ptr<BatchSlot> own;  // null: not shared
   const SlotBoard* board = nullptr;
   const Order* order = nullptr;  // of the batch's epoch
 };

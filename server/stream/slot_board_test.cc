@@ -78,6 +78,19 @@ TEST_F(BatchSlotTest, AtItsEndItWaitsForOthersAndGivesItsMemory) {
   slot_->Settle(0, 1, false);
 }
 
+TEST_F(BatchSlotTest, AbandonedItKeepsOnlyWhatAnAttemptUses) {
+  ASSERT_FALSE(slot_->TryClaim(0, 0, *arena_).empty());
+  slot_->Settle(0, 0, true);
+  ASSERT_TRUE(slot_->Allocate(*arena_).has_value());
+  slot_->Abandon();
+  EXPECT_GT(arena_->used_bytes(), 0U) << "an attempt writes there";
+  slot_->Disown();
+  slot_->Abandon();
+  EXPECT_EQ(arena_->used_bytes(), 0U);
+  EXPECT_FALSE(slot_->IsFilled(0, 0));
+  EXPECT_TRUE(slot_->TryClaim(0, 1, *arena_).empty());
+}
+
 TEST_F(BatchSlotTest, WithoutMemoryNothingIsClaimed) {
   const auto all = arena_->Allocate(1 << 20);
   ASSERT_TRUE(all.has_value());

@@ -61,7 +61,7 @@ Status StreamSession::Pull(const PullRange& range) {
     job->name = range.first;
     job->name.step = StepId(range.first.step.value() + i);
     job->started_ns = registry_.parts_.clock.NowNs();
-    if (spec_->is_packed() && need_.held_bytes > 0) job->slot = board_.Open(job->name);
+    if (spec_->is_packed()) job->slot = board_.Open(job->name, need_.held_bytes);
     jobs.push_back(std::move(job));
   }
   for (const std::shared_ptr<Job>& job : jobs) Start(job);
@@ -348,6 +348,7 @@ void StreamSession::Close() {
   std::uint64_t excess_bytes = 0;
   for (const auto& [id, held] : freed) excess_bytes += held.excess_bytes;
   freed.clear();
+  board_.Abandon();
   registry_.Closed(*this);
   registry_.SlotsFreed(excess_bytes);
 }
