@@ -62,6 +62,10 @@ class BatchStream {
   // still held stay readable. Afterwards the stream's name is free for other words (another number
   // of ranks, say), and so is its memory at the daemon as soon as no batch is held.
   virtual Status Finish() = 0;
+
+  // Thread-safe: a call that waits for a batch, and every later one, returns kCancelled; a wait for
+  // a lost daemon ends with its own limit. For who reads on a thread of its own and stops.
+  virtual void Cancel() = 0;
 };
 
 }  // namespace forebay

@@ -309,6 +309,10 @@ StreamStats RemoteStream::stats() const {
   return stats_;
 }
 
+void RemoteStream::Cancel() {
+  core_->Abandon(Error(ErrorCode::kCancelled, "the stream was cancelled by its reader"));
+}
+
 Status RemoteStream::Finish() {
   if (finished_) return *finished_;
   // Ready or not, nobody takes what the hook would still see.

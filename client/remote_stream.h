@@ -35,6 +35,7 @@ class RemoteStream final : public BatchStream {
   std::uint64_t catalog_fingerprint() const override { return begin_.catalog_fingerprint; }
   StreamStats stats() const override;
   Status Finish() override;
+  void Cancel() override;
 
  private:
   RemoteStream(std::shared_ptr<ConnectionSource> source, const StreamOptions& options,

@@ -262,8 +262,11 @@ Status StreamCore::Finish(Deadline deadline) {
 }
 
 void StreamCore::Abandon(Error error) {
-  std::lock_guard lock(mutex_);
-  Fail(std::move(error));
+  {
+    std::lock_guard lock(mutex_);
+    Fail(std::move(error));
+  }
+  changed_.notify_all();
 }
 
 void StreamCore::Close() {

@@ -2,11 +2,15 @@
 // there: the hook ran, or the counter moved.
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -323,6 +327,43 @@ TEST(HostileStream, APassingErrorMayBeTriedAgain) {
   ASSERT_TRUE(again.has_value()) << again.error().ToString();
   EXPECT_EQ((**again).step(), StepId(0));
   EXPECT_EQ(refusals, 1);
+}
+
+// Whether a thread of this process waits in the kernel.
+bool Sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.substr(name_end + 2, 1) == "S";
+}
+
+TEST(HostileStream, AWaitForADaemonThatIsSilentIsCancelled) {
+  FakeDaemon daemon;
+  daemon.faults.mute_after_batches = 1;
+  auto client = Connect(daemon);
+  auto stream = (*client)->Open(Options());
+  ASSERT_TRUE(stream.has_value());
+  ASSERT_TRUE((*stream)->Next().has_value());
+  ErrorCode met = ErrorCode::kUnknown;
+  const auto began = std::chrono::steady_clock::now();
+  {
+    std::atomic<pid_t> reads = 0;
+    std::jthread reader([&] {
+      reads = gettid();
+      const auto next = (*stream)->Next();
+      if (!next.has_value()) met = next.error().code();
+    });
+    while (!Sleeps(reads)) std::this_thread::yield();
+    (*stream)->Cancel();
+  }
+  EXPECT_EQ(met, ErrorCode::kCancelled);
+  EXPECT_LT(std::chrono::steady_clock::now() - began,
+            std::chrono::milliseconds(limits::kPullDeadlineMs / 4))
+      << "it was not woken";
+  const auto later = (*stream)->Next();
+  ASSERT_FALSE(later.has_value());
+  EXPECT_EQ(later.error().code(), ErrorCode::kCancelled);
 }
 
 TEST(HostileStream, MissingTrailer) {
