@@ -47,6 +47,10 @@ class Engine {
   // every rank. Releases batch.hold once the bytes are converted.
   virtual Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) = 0;
 
+  // Makes ready what can be of a batch that a later step will have, into batch.prepared. Not
+  // collective; on another thread, beside any other call.
+  virtual void Prepare(FeedBatch&) const {}
+
   // Forward only. An empty batch is allowed.
   virtual Result<BatchOutcome> EvaluateStep(FeedBatch& batch) = 0;
 

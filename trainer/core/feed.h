@@ -42,6 +42,12 @@ struct FeedShare {
   bool any() const { return input || target; }
 };
 
+// What an engine has made of a batch before its step, if anything (Engine::Prepare).
+class PreparedBatch {
+ public:
+  virtual ~PreparedBatch() = default;
+};
+
 // This rank's share of one step. The tensors point into memory that `hold` keeps alive (and
 // that the daemon wants back): reset `hold` as soon as the bytes are consumed.
 struct FeedBatch {
@@ -54,21 +60,25 @@ struct FeedBatch {
   FeedTensor target;
   std::optional<PositionToken> token;  // where a restart continues once this batch is consumed
   std::shared_ptr<const void> hold;
+  std::shared_ptr<PreparedBatch> prepared = nullptr;  // keeps memory, as `hold` does
 };
 
-// Not thread-safe.
+// Not thread-safe, except where said.
 class Feed {
  public:
   virtual ~Feed() = default;
 
-  // The next batch in order; nullopt after the last epoch. Blocks until it is there.
-  virtual Result<std::optional<FeedBatch>> Next() = 0;
+  // The next batch in order; null after the last epoch. Blocks until it is there.
+  virtual Result<std::unique_ptr<FeedBatch>> Next() = 0;
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::uint64_t sample_count() const = 0;  // of an epoch, over all ranks
   virtual std::uint64_t global_batch() const = 0;  // samples of a step, but for a short last one
   // Ends the feed, wherever it stands; only then another layout may open it. kDataLoss where what
   // was delivered does not match what was sent.
   virtual Status Finish() = 0;
+  // From any thread: a call that waits for a batch, and every later one, returns kCancelled, at
+  // once or when a limit of its own ends. Where feeds may be read ahead they must heed it.
+  virtual void Cancel() {}
 };
 
 // Where a training feed starts. An empty token: at the beginning.
@@ -90,6 +100,9 @@ class FeedSource {
   // Every sample once per epoch; the last step may be short, or empty for some replicas.
   virtual Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
                                                        std::uint32_t epochs) = 0;
+  // How many batches training feeds may be read ahead, on another thread: one that is dropped
+  // before its end has then handed out batches that nobody trained on.
+  virtual std::uint32_t ReadAhead() const { return 0; }
 };
 
 }  // namespace forebay::train

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -97,28 +98,29 @@ class ForebayFeed final : public Feed {
         global_batch_(global_batch),
         transform_(std::move(transform)) {}
 
-  Result<std::optional<FeedBatch>> Next() override {
+  Result<std::unique_ptr<FeedBatch>> Next() override {
     Result<std::optional<Batch>> next = stream_->Next();
     for (int attempt = 1; attempt < kNextAttemptsMax && IsTransient(next); ++attempt) {
       next = stream_->Next();
     }
     if (!next.has_value()) return next.error().WithContext("next minibatch");
-    if (!next->has_value()) return std::optional<FeedBatch>();
+    if (!next->has_value()) return std::unique_ptr<FeedBatch>();
     const Batch& batch = **next;
-    FeedBatch delivered;
-    delivered.epoch = batch.epoch().value();
-    delivered.step = batch.step().value();
-    delivered.sample_count = batch.sample_count();
-    if (delivered.sample_count > 0) FOREBAY_TRY(Fill(batch, delivered));
-    delivered.token = batch.token();
-    delivered.hold = batch.hold();
-    return std::optional<FeedBatch>(std::move(delivered));
+    auto delivered = std::make_unique<FeedBatch>();
+    delivered->epoch = batch.epoch().value();
+    delivered->step = batch.step().value();
+    delivered->sample_count = batch.sample_count();
+    if (delivered->sample_count > 0) FOREBAY_TRY(Fill(batch, *delivered));
+    delivered->token = batch.token();
+    delivered->hold = batch.hold();
+    return delivered;
   }
 
   std::uint64_t steps_per_epoch() const override { return stream_->steps_per_epoch(); }
   std::uint64_t sample_count() const override { return stream_->selected_count(); }
   std::uint64_t global_batch() const override { return global_batch_; }
   Status Finish() override { return stream_->Finish(); }
+  void Cancel() override { stream_->Cancel(); }
 
  private:
   Status Fill(const Batch& batch, FeedBatch& delivered) const {
@@ -274,6 +276,10 @@ Result<SampleFacts> ForebaySource::Describe() const {
       client_->DescribeWhenCatalogued(name, config_.data.train_selection);
   if (!info.has_value()) return info.error().WithContext(fmt::format("data set {}", name));
   return FactsOf(config_, *info);
+}
+
+std::uint32_t ForebaySource::ReadAhead() const {
+  return static_cast<std::uint32_t>(std::max<std::int64_t>(0, config_.data.prefetch_depth - 1));
 }
 
 Result<std::unique_ptr<Feed>> ForebaySource::OpenTraining(const FeedShare& share,

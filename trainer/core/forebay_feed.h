@@ -32,6 +32,9 @@ class ForebaySource final : public FeedSource {
                                              std::uint32_t epochs) override;
   Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
                                                std::uint32_t epochs) override;
+  // A delivery log is taken back to where the next stream begins (docs/delivery_log.md).
+  // Of the credits, prefetch_depth + 1, two are for the batches of this step and the one before.
+  std::uint32_t ReadAhead() const override;
 
  private:
   ForebaySource(const TrainConfig& config, std::uint32_t rank) : config_(config), rank_(rank) {}

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -55,6 +54,9 @@ Status LayoutFeeds::Open(const FeedRequest& request) {
   if (trains() && share.any()) {
     FOREBAY_ASSIGN(training_,
                    source_.OpenTraining(share, request_.from, request_.training_epochs));
+    if (const std::uint32_t depth = source_.ReadAhead(); depth > 0) {
+      training_ = std::make_unique<AheadFeed>(std::move(training_), depth, prepare_);
+    }
   }
   if (evaluates() && share.any()) {
     FOREBAY_ASSIGN(validation_, source_.OpenValidation(share, request_.evaluations));
@@ -102,16 +104,19 @@ Status LayoutFeeds::AgreeOnExtents() {
   return CheckExtent("validation", validation_.get(), validation_extent_);
 }
 
-Result<FeedBatch> LayoutFeeds::NextTraining(std::uint32_t epoch, std::uint64_t step) {
+Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextTraining(std::uint32_t epoch,
+                                                             std::uint64_t step) {
   const std::uint64_t due = training_extent_.global_batch / request_.layout.replicas;
-  FeedBatch batch;
-  batch.epoch = epoch;
-  batch.step = step;
-  batch.sample_count = static_cast<std::uint32_t>(due);
-  batch.step_samples = training_extent_.global_batch;
-  if (training_ == nullptr) return batch;
-  FOREBAY_ASSIGN(std::optional<FeedBatch> next, training_->Next());
-  if (!next) {
+  if (training_ == nullptr) {
+    auto none = std::make_unique<FeedBatch>();
+    none->epoch = epoch;
+    none->step = step;
+    none->sample_count = static_cast<std::uint32_t>(due);
+    none->step_samples = training_extent_.global_batch;
+    return none;
+  }
+  FOREBAY_ASSIGN(std::unique_ptr<FeedBatch> next, training_->Next());
+  if (next == nullptr) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("the training feed ended before epoch {} step {}", epoch, step));
   }
@@ -125,38 +130,41 @@ Result<FeedBatch> LayoutFeeds::NextTraining(std::uint32_t epoch, std::uint64_t s
                  fmt::format("epoch {} step {} has {} samples for this rank, due were {}", epoch,
                              step, next->sample_count, due));
   }
-  next->step_samples = batch.step_samples;
-  return *std::move(next);
+  next->step_samples = training_extent_.global_batch;
+  return next;
 }
 
-Result<FeedBatch> LayoutFeeds::NextValidation(std::uint64_t step) {
-  FeedBatch batch;
-  batch.epoch = evaluations_;
-  batch.step = step;
-  batch.evaluates = true;
-  batch.step_samples =
+Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextValidation(std::uint64_t step) {
+  const std::uint32_t epoch = evaluations_;
+  const std::uint64_t step_samples =
       std::min(validation_extent_.global_batch,
                validation_extent_.samples - step * validation_extent_.global_batch);
-  const FeedShare share = ShareOf(request_.layout, communicator_.rank());
-  batch.sample_count = static_cast<std::uint32_t>(
-      batch.step_samples * (share.replica + 1) / share.replicas -
-      batch.step_samples * share.replica / share.replicas);
   if (step + 1 == validation_extent_.steps) ++evaluations_;
-  if (validation_ == nullptr) return batch;
-  FOREBAY_ASSIGN(std::optional<FeedBatch> next, validation_->Next());
-  if (!next || next->epoch != batch.epoch || next->step != step) {
+  std::unique_ptr<FeedBatch> next;
+  if (validation_ == nullptr) {
+    const FeedShare share = ShareOf(request_.layout, communicator_.rank());
+    next = std::make_unique<FeedBatch>();
+    next->epoch = epoch;
+    next->step = step;
+    next->sample_count =
+        static_cast<std::uint32_t>(step_samples * (share.replica + 1) / share.replicas -
+                                   step_samples * share.replica / share.replicas);
+  } else {
+    FOREBAY_ASSIGN(next, validation_->Next());
+  }
+  if (next == nullptr || next->epoch != epoch || next->step != step) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("the validation feed lost its step {}", step));
   }
-  next->step_samples = batch.step_samples;
+  next->step_samples = step_samples;
   next->evaluates = true;
-  return *std::move(next);
+  return next;
 }
 
 Status LayoutFeeds::Finish() {
   for (Feed* const feed : {training_.get(), validation_.get()}) {
     if (feed == nullptr) continue;
-    FOREBAY_ASSIGN(const std::optional<FeedBatch> beyond, feed->Next());
+    FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> beyond, feed->Next());
     if (beyond) {
       return Error(ErrorCode::kDataLoss,
                    fmt::format("the feed goes on beyond its last epoch: epoch {} step {}",

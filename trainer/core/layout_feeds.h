@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/ahead_feed.h"
 #include "trainer/core/feed.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -33,9 +35,10 @@ struct FeedExtent {
 // Not thread-safe.
 class LayoutFeeds {
  public:
-  // Both outlive it.
-  LayoutFeeds(FeedSource& source, Communicator& communicator)
-      : source_(source), communicator_(communicator) {}
+  // Source and communicator outlive it. Of a source that may be read ahead, training batches go
+  // through `prepare` before they are due.
+  LayoutFeeds(FeedSource& source, Communicator& communicator, AheadFeed::Prepare prepare = {})
+      : source_(source), communicator_(communicator), prepare_(std::move(prepare)) {}
 
   // Finishes what is open, wherever it stands, and opens what `request` asks for. Collective.
   Status Open(const FeedRequest& request);
@@ -46,10 +49,10 @@ class LayoutFeeds {
   const FeedExtent& validation() const { return validation_extent_; }
 
   // The step that is due. kDataLoss where the feed has another one, or not this rank's share of
-  // it. A rank without a stream gets a batch without bytes.
-  Result<FeedBatch> NextTraining(std::uint32_t epoch, std::uint64_t step);
+  // it. Never null: a rank without a stream gets a batch without bytes.
+  Result<std::unique_ptr<FeedBatch>> NextTraining(std::uint32_t epoch, std::uint64_t step);
   // Evaluations are the validation feed's epochs, in order.
-  Result<FeedBatch> NextValidation(std::uint64_t step);
+  Result<std::unique_ptr<FeedBatch>> NextValidation(std::uint64_t step);
 
   // kDataLoss where a feed goes on beyond its last epoch.
   Status Finish();
@@ -61,6 +64,7 @@ class LayoutFeeds {
 
   FeedSource& source_;
   Communicator& communicator_;
+  const AheadFeed::Prepare prepare_;
   FeedRequest request_;
   std::unique_ptr<Feed> training_;
   std::unique_ptr<Feed> validation_;

@@ -19,7 +19,7 @@ class LoggedFeed final : public Feed {
   LoggedFeed(std::string name, Events& events) : name_(std::move(name)), events_(events) {}
   ~LoggedFeed() override { events_.push_back("drop " + name_); }
 
-  Result<std::optional<FeedBatch>> Next() override { return std::optional<FeedBatch>(); }
+  Result<std::unique_ptr<FeedBatch>> Next() override { return std::unique_ptr<FeedBatch>(); }
   std::uint64_t steps_per_epoch() const override { return 4; }
   std::uint64_t sample_count() const override { return 32; }
   std::uint64_t global_batch() const override { return 8; }
@@ -47,7 +47,10 @@ class LoggedSource final : public FeedSource {
     return Open("validation");
   }
 
+  std::uint32_t ReadAhead() const override { return ahead; }
+
   Status end_of_feeds;
+  std::uint32_t ahead = 0;
 
  private:
   std::unique_ptr<Feed> Open(const std::string& name) {
@@ -71,6 +74,24 @@ TEST(LayoutFeeds, OpenFinishesWhatIsOpenFirst) {
   LayoutFeeds feeds(source, alone);
   ASSERT_TRUE(feeds.Open(Request()).has_value());
   EXPECT_THAT(std::exchange(events, {}), ElementsAre("open training", "open validation"));
+  ASSERT_TRUE(feeds.Open(Request()).has_value());
+  EXPECT_THAT(events,
+              ElementsAre("finish training", "drop training", "finish validation",
+                          "drop validation", "open training", "open validation"));
+}
+
+// Its thread has ended before the feed is finished and dropped.
+TEST(LayoutFeeds, AFeedThatIsReadAheadIsFinishedLikeAnother) {
+  Events events;
+  LoggedSource source(events);
+  source.ahead = 2;
+  Communicator alone = Communicator::Alone();
+  LayoutFeeds feeds(source, alone);
+  ASSERT_TRUE(feeds.Open(Request()).has_value());
+  const auto next = feeds.NextTraining(0, 0);
+  ASSERT_FALSE(next.has_value()) << "the feed has no batch";
+  EXPECT_EQ(next.error().code(), ErrorCode::kDataLoss);
+  events.clear();
   ASSERT_TRUE(feeds.Open(Request()).has_value());
   EXPECT_THAT(events,
               ElementsAre("finish training", "drop training", "finish validation",

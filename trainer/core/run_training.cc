@@ -193,7 +193,8 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
   if (position.epoch < options.epochs) request.training_epochs = options.epochs - position.epoch;
   request.evaluations = EvaluationsLeft(options, position.epoch) +
                         (resume && resume->state().evaluation_pending ? 1 : 0);
-  LayoutFeeds feeds(parts.feeds, parts.communicator);
+  LayoutFeeds feeds(parts.feeds, parts.communicator,
+                    [&engine = parts.engine](FeedBatch& batch) { engine.Prepare(batch); });
   FOREBAY_TRY(feeds.Open(request));
 
   CheckpointPlaces places;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -191,7 +192,8 @@ Result<TrainingLoop::Agreement> TrainingLoop::Agree(bool checkpoint_due) {
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_ + 1), "batch from the feed");
   const std::uint64_t asked = parts_.now_ns();
-  FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextTraining(epoch_, step_));
+  FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch,
+                 parts_.feeds.NextTraining(epoch_, step_));
   const std::uint64_t received = parts_.now_ns();
   StepFigures figures;
   figures.global_step = global_step_;
@@ -199,7 +201,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   figures.step = step_;
   figures.learning_rate = options_.learning_rate.At(global_step_);
   FOREBAY_ASSIGN(const BatchOutcome outcome,
-                 parts_.engine.TrainStep(batch, figures.learning_rate));
+                 parts_.engine.TrainStep(*batch, figures.learning_rate));
   const std::uint64_t every_ns = options_.checkpoint_every_ns;
   FOREBAY_ASSIGN(const Agreement agreed,
                  Agree(every_ns != 0 && received - saved_ns_ >= every_ns));
@@ -215,7 +217,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   report_.wait_ns += received - asked;
   report_.train_ns += done - asked;
   report_.last_loss = figures.loss;
-  token_ = batch.token;
+  token_ = batch->token;
   ++global_step_;
   ++step_;
   FOREBAY_TRY(parts_.metrics.Step(figures));
@@ -284,9 +286,9 @@ Result<bool> TrainingLoop::SumUp(std::array<double, 3>& sums) {
   for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
     NoteStage(fmt::format("evaluation step {}", step + 1), "batch from the feed");
-    FOREBAY_ASSIGN(FeedBatch batch, parts_.feeds.NextValidation(step));
+    FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch, parts_.feeds.NextValidation(step));
     report_.wait_ns += parts_.now_ns() - asked;
-    FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(batch));
+    FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(*batch));
     sums[0] += outcome.loss_sum;
     sums[1] += outcome.correct;
     sums[2] += static_cast<double>(outcome.samples);

@@ -100,7 +100,8 @@ class SquaredLoss final : public Loss {
   WatchedPart::Watch watch_;
 };
 
-class FeedMemoryTest : public ::testing::Test {
+// With true, batches are prepared before their step.
+class FeedMemoryTest : public ::testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<Engine> Build() {
     auto task = std::make_shared<ModelTask>();
@@ -118,11 +119,18 @@ class FeedMemoryTest : public ::testing::Test {
     return *std::move(engine);
   }
 
+  FeedBatch BatchFor(const Engine& engine, std::uint64_t step, std::size_t offset = 0) {
+    FeedBatch batch = pages_.Fill(step, offset);
+    if (GetParam()) engine.Prepare(batch);
+    EXPECT_EQ(batch.prepared != nullptr, GetParam());
+    return batch;
+  }
+
   // The weights after three steps.
   std::uint64_t DigestWith(std::size_t offset) {
     const auto engine = Build();
     for (std::uint64_t step = 0; step < 3; ++step) {
-      FeedBatch batch = pages_.Fill(step, offset);
+      FeedBatch batch = BatchFor(*engine, step, offset);
       const std::weak_ptr<const void> held = batch.hold;
       const auto outcome = engine->TrainStep(batch, 0.01);
       EXPECT_TRUE(outcome.has_value()) << outcome.error().ToString();
@@ -137,7 +145,7 @@ class FeedMemoryTest : public ::testing::Test {
   WatchedPart::Watch on_target_;
 };
 
-TEST_F(FeedMemoryTest, FloatsStayWhereTheyAreOnceAStepHasWrittenToNone) {
+TEST_P(FeedMemoryTest, FloatsStayWhereTheyAreOnceAStepHasWrittenToNone) {
   std::vector<bool> borrowed;
   const auto watch = [&](const torch::Tensor& tensor) {
     borrowed.push_back(pages_.Contains(tensor.data_ptr()));
@@ -146,26 +154,26 @@ TEST_F(FeedMemoryTest, FloatsStayWhereTheyAreOnceAStepHasWrittenToNone) {
   const auto engine = Build();
   for (std::uint64_t step = 0; step < 2; ++step) {
     borrowed.clear();
-    FeedBatch batch = pages_.Fill(step, 0);
+    FeedBatch batch = BatchFor(*engine, step);
     ASSERT_TRUE(engine->TrainStep(batch, 0.01).has_value());
     EXPECT_THAT(borrowed, AllOf(SizeIs(Ge(4U)), Each(step > 0)));  // two micro-batches
   }
   for (std::uint64_t step = 0; step < 2; ++step) {
     borrowed.clear();
-    FeedBatch batch = pages_.Fill(step, 0);
+    FeedBatch batch = BatchFor(*engine, step);
     ASSERT_TRUE(engine->EvaluateStep(batch).has_value());
     EXPECT_THAT(borrowed, AllOf(SizeIs(Ge(2U)), Each(step > 0)));
   }
 }
 
-TEST_F(FeedMemoryTest, TheBatchIsHeldAsLongAsItsTensors) {
+TEST_P(FeedMemoryTest, TheBatchIsHeldAsLongAsItsTensors) {
   std::weak_ptr<const void> held;
   std::vector<bool> alive;
   on_input_ = [&](const torch::Tensor&) { alive.push_back(!held.expired()); };
   const auto engine = Build();
   for (std::uint64_t step = 0; step < 2; ++step) {
     alive.clear();
-    FeedBatch batch = pages_.Fill(step, 0);
+    FeedBatch batch = BatchFor(*engine, step);
     held = batch.hold;
     ASSERT_TRUE(engine->TrainStep(batch, 0.01).has_value());
     EXPECT_THAT(alive, AllOf(SizeIs(Ge(2U)), Each(step > 0)))
@@ -174,27 +182,31 @@ TEST_F(FeedMemoryTest, TheBatchIsHeldAsLongAsItsTensors) {
   }
 }
 
-TEST_F(FeedMemoryTest, WeightsAreTheSameWithAndWithoutCopies) {
+TEST_P(FeedMemoryTest, WeightsAreTheSameWithAndWithoutCopies) {
   const std::uint64_t borrowed = DigestWith(0);
   EXPECT_EQ(borrowed, DigestWith(2));
 }
 
-TEST_F(FeedMemoryTest, AModelThatWritesToItsInputIsRefused) {
+TEST_P(FeedMemoryTest, AModelThatWritesToItsInputIsRefused) {
   on_input_ = [](const torch::Tensor& input) { torch::Tensor(input).mul_(2); };
-  FeedBatch batch = pages_.Fill(0, 0);
-  const auto outcome = Build()->TrainStep(batch, 0.01);
+  const auto engine = Build();
+  FeedBatch batch = BatchFor(*engine, 0);
+  const auto outcome = engine->TrainStep(batch, 0.01);
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(outcome.error().message(), HasSubstr("first part modified the input"));
 }
 
-TEST_F(FeedMemoryTest, ALossThatWritesToItsTargetIsRefused) {
+TEST_P(FeedMemoryTest, ALossThatWritesToItsTargetIsRefused) {
   on_target_ = [](const torch::Tensor& target) { torch::Tensor(target).add_(1); };
-  FeedBatch batch = pages_.Fill(0, 0);
-  const auto outcome = Build()->EvaluateStep(batch);
+  const auto engine = Build();
+  FeedBatch batch = BatchFor(*engine, 0);
+  const auto outcome = engine->EvaluateStep(batch);
   ASSERT_FALSE(outcome.has_value());
   EXPECT_THAT(outcome.error().message(), HasSubstr("loss modified the target"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Prepared, FeedMemoryTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace forebay::train

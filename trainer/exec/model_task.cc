@@ -115,13 +115,19 @@ torch::Tensor Standardised(const ModelTask& task, torch::Tensor x, double scale)
 
 }  // namespace
 
+bool InputStays(const ModelTask& task, const FeedTensor& view) {
+  return !task.channels_last && !IsStandardised(task) && IsDenseFloats(view);
+}
+
+bool TargetStays(const ModelTask& task, const FeedTensor& view) {
+  return !task.target_shape.empty() && IsDenseFloats(view);
+}
+
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
                               std::uint32_t samples, const std::shared_ptr<const void>& hold) {
   Shape shape = ShapeOf(task.input_shape, samples);
   FOREBAY_TRY(CheckCount(task, "input", view, shape));
-  if (hold && !task.channels_last && !IsStandardised(task) && IsDenseFloats(view)) {
-    return Borrowed(view, shape, hold);
-  }
+  if (hold && InputStays(task, view)) return Borrowed(view, shape, hold);
   FOREBAY_ASSIGN(torch::Tensor raw, Over(view));
   if (task.channels_last) {
     std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
@@ -139,9 +145,7 @@ Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
                                std::uint32_t samples, const std::shared_ptr<const void>& hold) {
   const Shape shape = ShapeOf(task.target_shape, samples);
   FOREBAY_TRY(CheckCount(task, "target", view, shape));
-  if (hold && !task.target_shape.empty() && IsDenseFloats(view)) {
-    return Borrowed(view, shape, hold);
-  }
+  if (hold && TargetStays(task, view)) return Borrowed(view, shape, hold);
   FOREBAY_ASSIGN(const torch::Tensor raw, Over(view));
   const auto type = task.target_shape.empty() ? torch::kInt64 : torch::kFloat32;
   return raw.to(type, /*non_blocking=*/false, /*copy=*/true).view(shape);

@@ -35,6 +35,10 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
                                std::uint32_t samples, const std::shared_ptr<const void>& hold);
 
+// Whether ToInput and ToTarget leave the elements where they are, given a hold.
+bool InputStays(const ModelTask& task, const FeedTensor& view);
+bool TargetStays(const ModelTask& task, const FeedTensor& view);
+
 // A micro-batch of zeros, for measurements.
 torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples);
 torch::Tensor ZeroTarget(const ModelTask& task, std::uint32_t samples);

@@ -14,7 +14,26 @@ namespace {
 // time.
 constexpr std::uint32_t kEvaluationDepth = 4;
 
+// Over memory of the batch; undefined where that is not what the model takes.
+struct StepTensors final : public PreparedBatch {
+  torch::Tensor input;
+  torch::Tensor target;
+};
+
 }  // namespace
+
+void StepSource::Prepare(const ModelTask& task, FeedBatch& batch) {
+  auto tensors = std::make_shared<StepTensors>();
+  if (batch.input.data != nullptr && InputStays(task, batch.input)) {
+    Result<torch::Tensor> input = ToInput(task, batch.input, batch.sample_count, batch.hold);
+    if (input.has_value()) tensors->input = *std::move(input);
+  }
+  if (batch.target.data != nullptr && TargetStays(task, batch.target)) {
+    Result<torch::Tensor> target = ToTarget(task, batch.target, batch.sample_count, batch.hold);
+    if (target.has_value()) tensors->target = *std::move(target);
+  }
+  batch.prepared = std::move(tensors);
+}
 
 Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
                                                   std::uint32_t micro_batches,
@@ -61,6 +80,10 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
                                     FeedBatch& batch, bool borrows) {
   StepSource source;
   const std::shared_ptr<const void> hold = borrows ? batch.hold : nullptr;
+  const std::shared_ptr<PreparedBatch> prepared = std::move(batch.prepared);
+  StepTensors none;
+  StepTensors& ready =
+      borrows && prepared != nullptr ? static_cast<StepTensors&>(*prepared) : none;
   source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
   const auto of_replica = static_cast<std::uint32_t>(counts.size()) / layout.replicas;
   source.first_ = layout.ReplicaOf(rank) * of_replica;
@@ -76,14 +99,18 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
   }
   const std::uint32_t stage = layout.StageOf(rank);
   if (stage == 0) {
-    if (samples > 0) {
+    if (ready.input.defined()) {
+      source.inputs_ = std::move(ready.input);
+    } else if (samples > 0) {
       FOREBAY_ASSIGN(source.inputs_, ToInput(task, batch.input, samples, hold));
     } else {
       source.inputs_ = ZeroInput(task, 0);
     }
   }
   if (stage + 1 == layout.stages) {
-    if (samples > 0) {
+    if (ready.target.defined()) {
+      source.targets_ = std::move(ready.target);
+    } else if (samples > 0) {
       FOREBAY_ASSIGN(source.targets_, ToTarget(task, batch.target, samples, hold));
     } else {
       source.targets_ = ZeroTarget(task, 0);

@@ -26,10 +26,15 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 
 class StepSource final : public MicroBatchSource {
  public:
+  // Before the step, on any thread: sets batch.prepared to tensors over the batch's own memory,
+  // where they lie there as they are; nothing else is made, nor any error. May throw.
+  static void Prepare(const ModelTask& task, FeedBatch& batch);
+
   // Makes tensors of what `batch` has and lets go of its memory. Where it `borrows`, tensors of
   // floats that need no conversion lie in that memory, which is read-only and goes back with the
-  // last of them; otherwise all are copies. `counts` are of all micro-batches of the step.
-  // kDataLoss where the batch has another number of samples than they say. May throw.
+  // last of them; otherwise all are copies, whatever was prepared. `counts` are of all
+  // micro-batches of the step. kDataLoss where the batch has another number of samples than they
+  // say. May throw.
   static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
                                  std::uint32_t rank, const std::vector<std::uint32_t>& counts,
                                  FeedBatch& batch, bool borrows);

@@ -107,6 +107,13 @@ class TorchEngine final : public Engine {
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
     return Guarded("training step", [&] { return Train(batch, learning_rate); });
   }
+  void Prepare(FeedBatch& batch) const override {
+    try {
+      StepSource::Prepare(*task_, batch);
+    } catch (const std::exception&) {
+      batch.prepared.reset();  // the step makes it, or says why it cannot
+    }
+  }
   Result<BatchOutcome> EvaluateStep(FeedBatch& batch) override {
     return Guarded("evaluation step", [&] { return Evaluate(batch); });
   }
@@ -151,6 +158,12 @@ class TorchEngine final : public Engine {
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
+  // Of the last training step: what the next one needs again.
+  struct {
+    Layout layout;
+    std::uint32_t samples = 0;
+    std::vector<std::uint32_t> counts;
+  } share_;
   // Whether a step has shown that nothing writes to its tensors, so that those of the next may lie
   // in the feed's read-only memory.
   bool trains_borrowed_ = false;
@@ -288,9 +301,14 @@ Status TorchEngine::Switch(const Layout& layout) {
 
 Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
   const std::uint64_t began_ns = NowNs();
-  FOREBAY_ASSIGN(const std::vector<std::uint32_t> counts,
-                 TrainingCounts(layout(), plan_.MicroBatchesOf(layout()),
-                                plan_.MicroBatchOf(layout()), batch.sample_count));
+  if (share_.counts.empty() || share_.layout != layout() || share_.samples != batch.sample_count) {
+    FOREBAY_ASSIGN(share_.counts,
+                   TrainingCounts(layout(), plan_.MicroBatchesOf(layout()),
+                                  plan_.MicroBatchOf(layout()), batch.sample_count));
+    share_.layout = layout();
+    share_.samples = batch.sample_count;
+  }
+  const std::vector<std::uint32_t>& counts = share_.counts;
   FOREBAY_ASSIGN(StepSource source,
                  StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
                                   trains_borrowed_));

@@ -27,19 +27,19 @@ class MemoryFeed final : public Feed {
   MemoryFeed(FeedSetup setup, MemoryFeedProbe& probe)
       : setup_(std::move(setup)), probe_(probe), epoch_(setup_.epoch), step_(setup_.step) {}
 
-  Result<std::optional<FeedBatch>> Next() override {
+  Result<std::unique_ptr<FeedBatch>> Next() override {
     if (step_ == setup_.plan.steps()) {
       step_ = 0;
       ++epoch_;
     }
     if (epoch_ == setup_.epochs_end) {
-      if (!setup_.training || !probe_.go_on_beyond_last_epoch) return std::optional<FeedBatch>();
+      if (!setup_.training || !probe_.go_on_beyond_last_epoch) return std::unique_ptr<FeedBatch>();
       ++probe_.faults;
     }
     if (setup_.training) FOREBAY_TRY(Fault());
     FOREBAY_ASSIGN(FeedBatch batch, Assemble());
     ++step_;
-    return std::optional<FeedBatch>(std::move(batch));
+    return std::make_unique<FeedBatch>(std::move(batch));
   }
 
   std::uint64_t steps_per_epoch() const override { return setup_.plan.steps(); }
