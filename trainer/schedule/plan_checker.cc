@@ -41,6 +41,7 @@ class Execution {
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].clock.assign(ranks_.size(), 0);
       ranks_[rank].lives.assign(plan.programs[rank].buffers.size(), Life::kAbsent);
+      ranks_[rank].returning.assign(plan.programs[rank].buffers.size(), 0);
       ranks_[rank].clocks.resize(plan.programs[rank].instructions.size());
       ranks_[rank].live_bytes = plan.programs[rank].resident_bytes;
       ranks_[rank].peak_bytes = ranks_[rank].live_bytes;
@@ -78,6 +79,7 @@ class Execution {
     std::uint64_t host_bytes = 0;
     std::uint64_t peak_bytes = 0;
     std::uint64_t peak_host_bytes = 0;
+    std::vector<std::uint64_t> returning;  // of each buffer, on the host until it is used
   };
 
   const Instruction& Current(std::uint32_t rank) const {
@@ -217,6 +219,8 @@ Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
     if (state.lives[current.needs[at]] != Life::kLive) {
       return Fault(rank, "a buffer it needs is not there");
     }
+    // Who uses it waits for its copy; the host's memory is free from then on.
+    state.host_bytes -= std::exchange(state.returning[current.needs[at]], 0);
   }
   for (const std::uint32_t buffer : current.makes) {
     if (state.lives[buffer] != Life::kAbsent) {
@@ -265,7 +269,7 @@ Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   if (here(to) && !here(from)) state.live_bytes += bytes;
   if (here(from) && !here(to)) state.live_bytes -= bytes;
   if (there(to) && !there(from)) state.host_bytes += bytes;
-  if (there(from) && !there(to)) state.host_bytes -= bytes;
+  if (there(from) && !there(to)) state.returning[buffer] = bytes;
   state.peak_bytes =
       std::max(state.peak_bytes, state.live_bytes + ScratchBytes(plan_, rank, current));
   state.peak_host_bytes = std::max(state.peak_host_bytes, state.host_bytes);
@@ -274,6 +278,7 @@ Status Execution::Move(std::uint32_t rank, Life from, Life to) {
 }
 
 void Execution::Free(std::uint32_t rank, std::uint32_t buffer) {
+  ranks_[rank].host_bytes -= std::exchange(ranks_[rank].returning[buffer], 0);
   ranks_[rank].lives[buffer] = Life::kAbsent;
   ranks_[rank].live_bytes -= BytesOf(rank, buffer);
 }

@@ -23,7 +23,8 @@ struct PlanFacts {
   // No more than this is live at once: resident bytes, buffers, messages that are not known to
   // have gone out, and what an instruction takes meanwhile. An upper bound over all timings.
   std::vector<std::uint64_t> peak_bytes;
-  std::vector<std::uint64_t> peak_host_bytes;  // swapped out
+  // Swapped out; until who uses a buffer that comes back has waited for it.
+  std::vector<std::uint64_t> peak_host_bytes;
 };
 
 // Checks, in this order:

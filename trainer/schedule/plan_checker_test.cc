@@ -277,6 +277,29 @@ StepPlan WithMoves(Op away, Op back) {
   return plan;
 }
 
+// The host's copy of a buffer is there until its way back has ended, which is where it is used: a
+// buffer that leaves meanwhile finds it there.
+TEST(PlanCheckerTest, ABufferIsOnTheHostUntilItIsUsedAgain) {
+  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 2, Schedule::kGpipe);
+  auto& list = plan.programs[0].instructions;
+  const auto forward = list.begin() + static_cast<std::ptrdiff_t>(Find(plan, 0, Op::kForward));
+  const std::uint32_t first = forward->makes.back();
+  const auto next = std::find_if(forward + 1, list.end(), [](const Instruction& instruction) {
+    return instruction.op == Op::kForward;
+  });
+  ASSERT_NE(next, list.end());
+  const std::uint32_t second = next->makes.back();
+  list.insert(next + 1, {{.op = Op::kSwapOut, .needs = {first}},
+                         {.op = Op::kSwapEnd, .needs = {first}},
+                         {.op = Op::kSwapIn, .needs = {first}},
+                         {.op = Op::kSwapOut, .needs = {second}},
+                         {.op = Op::kSwapEnd, .needs = {second}},
+                         {.op = Op::kSwapIn, .needs = {second}}});
+  const auto facts = CheckPlan(plan, {});
+  ASSERT_TRUE(facts.has_value()) << facts.error().ToString();
+  EXPECT_EQ(facts->peak_host_bytes[0], 2000U);
+}
+
 TEST(PlanCheckerTest, SwappedAndDroppedBuffersComeBack) {
   const auto kept = CheckPlan(PlanOf(EvenChain(2), {{0}}, 1, 2, Schedule::kGpipe), {});
   const auto swapped = CheckPlan(WithMoves(Op::kSwapOut, Op::kSwapIn), {});
