@@ -84,10 +84,10 @@ class ConnectedClient final : public Client {
 
   Result<ScratchLease> LeaseScratch(std::uint64_t bytes) override {
     std::shared_ptr<const DaemonConnection> connection = source_->current();
-    Result<ScratchLease> lease = ScratchLease::Call::Open(connection, bytes);
+    Result<ScratchLease> lease = ScratchLease::Call::Open(*connection, bytes);
     if (lease || lease.error().code() != ErrorCode::kUnavailable) return lease;
     FOREBAY_ASSIGN(connection, Reconnect(connection));
-    return ScratchLease::Call::Open(std::move(connection), bytes);
+    return ScratchLease::Call::Open(*connection, bytes);
   }
 
  private:

@@ -17,12 +17,12 @@ ScratchLease::~ScratchLease() = default;
 std::uint64_t ScratchLease::bytes() const { return call_ ? call_->bytes() : 0; }
 bool ScratchLease::held() const { return call_ && call_->held(); }
 
-ScratchLease::Call::Call(std::shared_ptr<const internal::DaemonConnection> connection)
-    : connection_(std::move(connection)), stub_(v1::Data::NewStub(connection_->channel())) {}
+ScratchLease::Call::Call(std::shared_ptr<grpc::Channel> channel)
+    : channel_(std::move(channel)), stub_(v1::Data::NewStub(channel_)) {}
 
 Result<ScratchLease> ScratchLease::Call::Open(
-    std::shared_ptr<const internal::DaemonConnection> connection, std::uint64_t bytes) {
-  std::unique_ptr<Call> call(new Call(std::move(connection)));
+    const internal::DaemonConnection& connection, std::uint64_t bytes) {
+  std::unique_ptr<Call> call(new Call(connection.channel()));
   call->request_.set_bytes(bytes);
   call->stub_->async()->Lease(&call->context_, &call->request_, call.get());
   call->StartRead(&call->reply_);

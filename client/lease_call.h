@@ -21,7 +21,7 @@ class ScratchLease::Call final : private grpc::ClientReadReactor<v1::LeaseReply>
   // Waits for the daemon's answer. Errors as Client::LeaseScratch, and kUnavailable where the
   // connection is broken.
   static Result<ScratchLease> Open(
-      std::shared_ptr<const internal::DaemonConnection> connection, std::uint64_t bytes);
+      const internal::DaemonConnection& connection, std::uint64_t bytes);
   // Cancels, and waits until gRPC is done with the call.
   ~Call() override;
   Call(const Call&) = delete;
@@ -31,13 +31,14 @@ class ScratchLease::Call final : private grpc::ClientReadReactor<v1::LeaseReply>
   bool held() const;
 
  private:
-  explicit Call(std::shared_ptr<const internal::DaemonConnection> connection);
+  explicit Call(std::shared_ptr<grpc::Channel> channel);
   Status AwaitGrant();
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
-  const std::shared_ptr<const internal::DaemonConnection> connection_;
+  // Not the connection, which maps the daemon's memory: that of a dead one would stay.
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Data::Stub> stub_;
   grpc::ClientContext context_;
   v1::LeaseRequest request_;

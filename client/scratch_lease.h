@@ -10,6 +10,7 @@ namespace forebay {
 
 // Move-only; made by Client::LeaseScratch. Given back on destruction, and by the daemon when the
 // process or its connection ends, however it ends. May outlive the client. Free the memory first.
+// The daemon hears of it a moment later: until then another lease may still be refused.
 class ScratchLease {
  public:
   class Call;

@@ -154,6 +154,12 @@ Result<nlohmann::json> Swaps(const Settings& settings, const torch::Device& devi
     Synchronise(device);
     swap_gb_s.push_back(2e-9 * bytes / SecondsSince(began_ns));
   }
+  const SwapFigures moved = swap.figures();
+  const std::uint64_t due = kRounds * blocks * static_cast<std::uint64_t>(kBlock);
+  if (moved.out_bytes != due || moved.in_bytes != due) {
+    return Error(ErrorCode::kInternal, fmt::format("{} bytes went out and {} came back of {}",
+                                                   moved.out_bytes, moved.in_bytes, due));
+  }
   if (!tensors.back().eq(1).all().item<bool>()) {
     return Error(ErrorCode::kDataLoss, "a block came back with other bytes");
   }
@@ -195,9 +201,11 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const Result<nlohmann::json> report = Run(settings);
   if (!report.has_value()) {
-    const std::string text = report.error().ToString();  // LibTorch's goes on with its stack
+    // What LibTorch says of memory goes on for long, and all of it with its stack.
+    constexpr std::size_t kTextMax = 300;
+    const std::string text = report.error().ToString();
     std::fprintf(stderr, "forebay_gpu_bench: %s\n",
-                 text.substr(0, text.find("\nException raised from")).c_str());
+                 text.substr(0, std::min(kTextMax, text.find("\nException raised from"))).c_str());
     return 1;
   }
   std::printf("%s\n", report->dump().c_str());

@@ -17,6 +17,7 @@ Status CapDeviceMemory(const torch::Device& device, std::uint64_t bytes) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("a cap of {} bytes: the GPU has {}", bytes, whole));
   }
+  torch::zeros({1}, torch::TensorOptions().device(device));  // now there is an allocator
   c10::cuda::CUDACachingAllocator::setMemoryFraction(
       static_cast<double>(bytes) / static_cast<double>(whole), device.index());
   return {};

@@ -54,8 +54,8 @@ Status SwitchAndTrain(const train::TrainConfig& config, Communicator& communicat
                                       .training_epochs = kEpochs - epoch,
                                       .evaluations = 1});
     if (!opened) return opened.error().WithContext("switch " + std::to_string(at));
-    FOREBAY_ASSIGN(FeedBatch batch, feeds.NextTraining(epoch, step));
-    const auto encoded = batch.token.value().Encode();
+    FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch, feeds.NextTraining(epoch, step));
+    const auto encoded = batch->token.value().Encode();
     token.assign(encoded.begin(), encoded.end());
     FOREBAY_TRY(feeds.NextValidation(0));
   }

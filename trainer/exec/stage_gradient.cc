@@ -75,6 +75,7 @@ void StageGradient::Update(const OptimiserOptions& options, const UpdateStep& st
       parts_[at]->Update(options, step, FloatsOf(at));
     }
   }
+  tensor_sum_ = torch::Tensor();  // or the next step's sum would lie beside it
 }
 
 }  // namespace forebay::train

@@ -26,7 +26,10 @@ class StageGradient {
   StageGradient(std::vector<HeldPart*> parts, SumOrder order, UpdateArithmetic arithmetic,
                 const torch::Device& device);
 
-  void BeginStep() { reduced_ = 0; }
+  void BeginStep() {
+    reduced_ = 0;
+    tensor_sum_ = torch::Tensor();  // of a step that was left out
+  }
   // Takes the gradients of part `at` from the backward pass that ran last.
   void Take(std::size_t at);
   // All parts' of a micro-batch are taken. With the last of `micro_batches` the sum is complete.

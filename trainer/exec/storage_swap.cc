@@ -71,7 +71,13 @@ StorageSwap::StorageSwap(const SwapOptions& options, const torch::Device& device
   }
 }
 
-StorageSwap::~StorageSwap() { Forget(); }
+StorageSwap::~StorageSwap() {
+  try {
+    Forget();
+  } catch (const std::exception&) {
+    // A device that has failed: whoever computes there says so.
+  }
+}
 
 std::uint64_t StorageSwap::Copy(Moved& moved, bool back) {
   const std::span<std::byte> memory = MemoryOf(*moved.storage);

@@ -432,10 +432,10 @@ Status TorchEngine::Load(const CheckpointReader& checkpoint) {
 
 }  // namespace
 
-Status CheckDevice(std::string_view name, std::uint32_t local_rank) {
+Result<bool> ComputesOnGpu(std::string_view name, std::uint32_t local_rank) {
   const auto chosen = Guarded("device", [&] { return ChooseDevice(name, local_rank); });
   if (!chosen.has_value()) return chosen.error();
-  return {};
+  return !chosen->is_cpu();
 }
 
 Result<std::unique_ptr<Engine>> MakeTorchEngine(

@@ -22,9 +22,9 @@ struct ModelTask;
 // other torch work; ranks that are threads call it again, each for itself.
 Status SetTorchThreads(std::uint32_t threads);
 
-// kFailedPrecondition, with the remedy, where run.device = `name` is not to be had. The same rank's
-// engine takes it.
-Status CheckDevice(std::string_view name, std::uint32_t local_rank);
+// Whether this rank's engine computes on a GPU. kFailedPrecondition, with the remedy, where
+// run.device = `name` is not to be had.
+Result<bool> ComputesOnGpu(std::string_view name, std::uint32_t local_rank);
 
 // Trains the task's model, with weights from train.seed, on a HybridTrainer that stands on the
 // first layout of the configuration's plan. All layouts are checked here; where a cut is to be

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,6 +113,25 @@ Result<double> PeakGflops(Precision precision, const BlasVerdict& blas, bool pri
   return gflops;
 }
 
+// Of a rank that computes on the processor. nullopt, said already, where its BLAS is too slow.
+Result<std::optional<double>> CheckProcessor(const TrainConfig& config, Precision precision,
+                                             std::uint32_t threads,
+                                             const Communicator& communicator) {
+  const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
+  if (!blas.has_value()) {
+    ReportError(blas.error());
+    return std::optional<double>();
+  }
+  const bool leads = communicator.rank() == 0;
+  if (leads) {
+    PrintLine(fmt::format("{} rank(s) x {} thread(s), BLAS {} ({:.0f} GFLOP/s)",
+                          communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
+    if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
+  }
+  FOREBAY_ASSIGN(const double gflops, PeakGflops(precision, *blas, leads));
+  return std::optional<double>(gflops);
+}
+
 // What is swapped out comes out of the memory that the job gave the daemon.
 Status LeaseHostMemory(const Engine& engine, ForebaySource& source, bool prints) {
   const std::uint64_t bytes = engine.host_bytes();
@@ -135,19 +155,18 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
   FOREBAY_TRY(SetTorchThreads(threads));
-  FOREBAY_TRY(CheckDevice(config.run.device, communicator.local_rank()));
-  const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
-  if (!blas.has_value()) {
-    ReportError(blas.error());
-    return Outcome{kExitSlowBlas};
-  }
+  FOREBAY_ASSIGN(const bool on_gpu,
+                 ComputesOnGpu(config.run.device, communicator.local_rank()));
   const bool leads = communicator.rank() == 0;
-  if (leads) {
-    PrintLine(fmt::format("{} rank(s) x {} thread(s), BLAS {} ({:.0f} GFLOP/s)",
-                          communicator.size(), threads, blas->name, blas->facts.gemm_gflops));
-    if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
+  double peak_gflops = 0;  // not known
+  if (on_gpu) {
+    if (leads) PrintLine(fmt::format("{} rank(s), on GPUs", communicator.size()));
+  } else {
+    FOREBAY_ASSIGN(const std::optional<double> measured,
+                   CheckProcessor(config, precision, threads, communicator));
+    if (!measured) return Outcome{kExitSlowBlas};
+    peak_gflops = *measured;
   }
-  FOREBAY_ASSIGN(const double peak_gflops, PeakGflops(precision, *blas, leads));
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
                  ForebaySource::Connect(config, communicator.rank()));
   FOREBAY_ASSIGN(const SampleFacts facts, source->Describe());
