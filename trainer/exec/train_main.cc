@@ -113,14 +113,21 @@ Result<double> PeakGflops(Precision precision, const BlasVerdict& blas, bool pri
   return gflops;
 }
 
+// What a rank computes with; of a GPU nothing is known.
+struct Arithmetic {
+  std::string blas;
+  double blas_gflops = 0;
+  double peak_gflops = 0;
+};
+
 // Of a rank that computes on the processor. nullopt, said already, where its BLAS is too slow.
-Result<std::optional<double>> CheckProcessor(const TrainConfig& config, Precision precision,
+Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Precision precision,
                                              std::uint32_t threads,
                                              const Communicator& communicator) {
   const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
   if (!blas.has_value()) {
     ReportError(blas.error());
-    return std::optional<double>();
+    return std::optional<Arithmetic>();
   }
   const bool leads = communicator.rank() == 0;
   if (leads) {
@@ -129,7 +136,9 @@ Result<std::optional<double>> CheckProcessor(const TrainConfig& config, Precisio
     if (!blas->fast) PrintLine("warning: training on slow BLAS, as --force-slow-blas asks");
   }
   FOREBAY_ASSIGN(const double gflops, PeakGflops(precision, *blas, leads));
-  return std::optional<double>(gflops);
+  return std::optional<Arithmetic>(Arithmetic{.blas = blas->name,
+                                              .blas_gflops = blas->facts.gemm_gflops,
+                                              .peak_gflops = gflops});
 }
 
 // What is swapped out comes out of the memory that the job gave the daemon.
@@ -158,14 +167,12 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_ASSIGN(const bool on_gpu,
                  ComputesOnGpu(config.run.device, communicator.local_rank()));
   const bool leads = communicator.rank() == 0;
-  double peak_gflops = 0;  // not known
+  std::optional<Arithmetic> arithmetic = Arithmetic();
   if (on_gpu) {
     if (leads) PrintLine(fmt::format("{} rank(s), on GPUs", communicator.size()));
   } else {
-    FOREBAY_ASSIGN(const std::optional<double> measured,
-                   CheckProcessor(config, precision, threads, communicator));
-    if (!measured) return Outcome{kExitSlowBlas};
-    peak_gflops = *measured;
+    FOREBAY_ASSIGN(arithmetic, CheckProcessor(config, precision, threads, communicator));
+    if (!arithmetic) return Outcome{kExitSlowBlas};
   }
   FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
                  ForebaySource::Connect(config, communicator.rank()));
@@ -190,11 +197,11 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
                                           },
                                       .now_ns = NowNs,
                                       .print = PrintLine,
-                                      .peak_gflops = peak_gflops}));
+                                      .peak_gflops = arithmetic->peak_gflops}));
   report.threads = threads;
   report.layout_dependence = dependence;
-  report.blas = blas->name;
-  report.blas_gflops = blas->facts.gemm_gflops;
+  report.blas = arithmetic->blas;
+  report.blas_gflops = arithmetic->blas_gflops;
   if (leads) {
     std::fputs(("\n" + ClosingTable(report)).c_str(), stdout);
     const std::string summary = SummaryPath(config.run);
