@@ -1,7 +1,7 @@
 // forebay_gpu_bench: training steps of a model of the registry on one device, alone, on samples
 // that lie there. Prints one line of JSON: step times and, of a GPU, peak bytes, beside what the
-// simulator said of them before; bytes that were swapped; with --swap-mib how fast memory goes to
-// the host and back.
+// simulator said of them before; bytes that were swapped; with --gap for how long of a step the
+// device is busy; with --swap-mib how fast memory goes to the host and back.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "bench/gpu/gpu_busy.h"
 #include "bench/gpu/gpu_memory.h"
 #include "trainer/core/memory_choice.h"
 #include "trainer/exec/device.h"
@@ -35,8 +36,11 @@ struct Settings {
   std::uint32_t samples = 32;  // of a step, which is one micro-batch
   std::uint32_t steps = 20;
   std::uint32_t warm = 5;
+  bool gap = false;
   std::uint64_t swap_mib = 0;
 };
+
+constexpr int kProfiledSteps = 3;  // behind those that are timed
 
 std::uint64_t NowNs() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -98,18 +102,22 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
   const HybridLayout layout{.layout = {.replicas = 1, .stages = 1}, .split = {.begins = {0}}};
   FOREBAY_ASSIGN(const std::unique_ptr<HybridTrainer> trainer,
                  HybridTrainer::Make(model, measure, alone, options, layout));
+  const auto train_step = [&]() -> Status {
+    FOREBAY_TRY(trainer->TrainStep(1e-3, {settings.samples}, source));
+    Synchronise(device);
+    return {};
+  };
   std::vector<double> step_s;
   for (std::uint32_t step = 0; step < settings.warm + settings.steps; ++step) {
     Synchronise(device);
     if (step == settings.warm) BeginDevicePeak(device);
     const std::uint64_t began_ns = NowNs();
-    FOREBAY_TRY(trainer->TrainStep(1e-3, {settings.samples}, source));
-    Synchronise(device);
+    FOREBAY_TRY(train_step());
     if (step >= settings.warm) step_s.push_back(SecondsSince(began_ns));
   }
   FOREBAY_ASSIGN(const std::uint64_t digest, trainer->Digest());
   const SwapFigures swapped = trainer->swap_figures();
-  return nlohmann::json{
+  nlohmann::json report{
       {"model", sizes.Title()},
       {"step_s", step_s},
       {"step_samples", settings.samples},
@@ -119,6 +127,14 @@ Result<nlohmann::json> Steps(const Settings& settings, const torch::Device& devi
       {"memory", choices.TakeReasons()},
       {"digest", fmt::format("{:016x}", digest)},
       {"swapped_bytes", swapped.out_bytes / (settings.warm + settings.steps)}};
+  if (settings.gap) {
+    FOREBAY_ASSIGN(const std::uint64_t busy_ns, BusyNs(device, [&]() -> Status {
+                     for (int step = 0; step < kProfiledSteps; ++step) FOREBAY_TRY(train_step());
+                     return {};
+                   }));
+    report["busy_s"] = static_cast<double>(busy_ns) * 1e-9 / kProfiledSteps;
+  }
+  return report;
 }
 
 // Blocks go out and come back, all at once, through the engine's swap and as plain copies.
@@ -197,6 +213,7 @@ int Main(int argc, char** argv) {
   app.add_option("--cap-mib", settings.cap_mib, "of the GPU's memory that may be taken");
   app.add_option("--steps", settings.steps)->check(CLI::PositiveNumber);
   app.add_option("--warm", settings.warm, "steps before those that are timed");
+  app.add_flag("--gap", settings.gap, "also how long the device is busy in a step: \"busy_s\"");
   app.add_option("--swap-mib", settings.swap_mib, "no steps: MiB that go out and come back");
   CLI11_PARSE(app, argc, argv);
   const Result<nlohmann::json> report = Run(settings);

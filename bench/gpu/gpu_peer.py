@@ -1,8 +1,9 @@
-"""Training steps of ResNet-50 or ViT-L/16 with PyTorch, eager or compiled: the peer of
+"""Training steps of ResNet-50, ViT-S/16 or ViT-L/16 with PyTorch, eager or compiled: the peer of
 forebay_gpu_bench. Prints one line of JSON.
 
 The same sizes, batch, autocast and optimiser (SGD with momentum); samples lie on the device. With
---save-on-cpu autograd's values go to pinned memory and back."""
+--save-on-cpu autograd's values go to pinned memory and back; with --gap also for how long of a step
+the device is busy."""
 
 import argparse
 import contextlib
@@ -11,9 +12,13 @@ import time
 
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from gpu_busy import is_work, union
 
 IMAGE = (3, 224, 224)
 CLASSES = 1000
+PROFILED_STEPS = 3  # behind those that are timed
 
 
 def convolution(channels, out, side, stride=1):
@@ -65,6 +70,13 @@ class VisionTransformer(nn.Module):
         return self.head(self.blocks(torch.cat((first, tokens), 1) + self.places)[:, 0])
 
 
+TASKS = {
+    "resnet50": resnet50,
+    "vit-small": lambda: VisionTransformer(width=384, depth=12, heads=6),
+    "vit-large": VisionTransformer,
+}
+
+
 def saved_values(settings):
     if settings.save_on_cpu:
         return torch.autograd.graph.save_on_cpu(pin_memory=True)
@@ -76,28 +88,40 @@ def synchronise(settings):
         torch.cuda.synchronize()
 
 
+def busy_s(settings, train_step):
+    """Of a step, for how long the device is busy."""
+    on_gpu = settings.device == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
+        for _ in range(PROFILED_STEPS):
+            train_step()
+    spans = [(event.time_range.start, event.time_range.end) for event in seen.events()
+             if is_work(event, on_gpu)]
+    if not spans:
+        raise SystemExit("PyTorch's profiler saw nothing on the device: of a GPU it needs CUPTI, "
+                         "and the right to use it")
+    return union(spans) / 1e6 / PROFILED_STEPS
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", choices=("resnet50", "vit-large"), required=True)
+    parser.add_argument("--task", choices=tuple(TASKS), required=True)
     parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--warm", type=int, default=5)
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--save-on-cpu", action="store_true")
+    parser.add_argument("--gap", action="store_true")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     settings = parser.parse_args()
     torch.manual_seed(1)
-    model = (resnet50() if settings.task == "resnet50" else VisionTransformer()).to(
-        settings.device)
+    model = TASKS[settings.task]().to(settings.device)
     step_model = torch.compile(model) if settings.compiled else model
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     images = torch.randn(settings.samples, *IMAGE, device=settings.device)
     classes = torch.randint(CLASSES, (settings.samples,), device=settings.device)
-    times = []
-    for step in range(settings.warm + settings.steps):
-        synchronise(settings)
-        began = time.perf_counter()
+
+    def train_step():
         with saved_values(settings), torch.autocast(settings.device, torch.bfloat16,
                                                     enabled=settings.precision == "bf16"):
             loss = nn.functional.cross_entropy(step_model(images), classes)
@@ -105,12 +129,19 @@ def main():
         optimiser.step()
         optimiser.zero_grad()
         synchronise(settings)
+
+    times = []
+    for step in range(settings.warm + settings.steps):
+        synchronise(settings)
+        began = time.perf_counter()
+        train_step()
         if step >= settings.warm:
             times.append(time.perf_counter() - began)
-    print(json.dumps({"step_s": times, "step_samples": settings.samples,
-                      "torch": torch.__version__,
-                      "gpu": (torch.cuda.get_device_name() if settings.device == "cuda"
-                              else "none")}))
+    report = {"step_s": times, "step_samples": settings.samples, "torch": torch.__version__,
+              "gpu": torch.cuda.get_device_name() if settings.device == "cuda" else "none"}
+    if settings.gap:
+        report["busy_s"] = busy_s(settings, train_step)
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

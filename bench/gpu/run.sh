@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-usage="bench/gpu/run.sh [--dry-run] [--quick] [--json FILE] [--only ROW,...]
+usage="bench/gpu/run.sh [--dry-run] [--json FILE] [--only ROW,...]
 Builds the trainer with the LibTorch of a Python's PyTorch and runs suite gpu beside that PyTorch.
   --dry-run             builds and runs nothing: prints rows, their goals and their commands
   --json FILE           also FILE and, beside it, a page .md
   FOREBAY_BENCH_PYTHON  a Python whose torch (2.11, with CUDA) sees a GPU; else python3
   FOREBAY_GPU_BUILD     the build tree; else build/gpu
+  FOREBAY_GPU_SECONDS   the time that building and measuring may take; what does not begin in it is
+                        not measured; else 570
 Needs the packages of deploy/install_packages.sh build trainer test, and CUDA's nvcc on PATH.
 Exit status: 0 all goals met, 1 a goal missed or no GPU, 2 wrong usage."
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 build="${FOREBAY_GPU_BUILD:-$root/build/gpu}"
+seconds="${FOREBAY_GPU_SECONDS:-570}"
 export FOREBAY_BENCH_PYTHON="${FOREBAY_BENCH_PYTHON:-python3}"
 
 words=()
@@ -29,6 +32,12 @@ if [[ -n "$dry_run" ]]; then
   export PYTHONPATH="$root/bench${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
   exec python3 -m harness.gpu "${words[@]}"
 fi
+
+if [[ ! "$seconds" =~ ^[1-9][0-9]*$ ]]; then
+  echo "bench/gpu/run.sh: FOREBAY_GPU_SECONDS=$seconds: a whole number of seconds" >&2
+  exit 2
+fi
+export FOREBAY_GPU_ENDS=$(($(date +%s) + seconds))
 
 "$FOREBAY_BENCH_PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' \
   2>/dev/null || {

@@ -1,5 +1,5 @@
-"""Suite `gpu`: the trainer's steps on one GPU beside PyTorch's, eager and compiled; its weights
-under several layouts there; its swap, its plans of memory, its feed."""
+"""Suite `gpu`: the trainer's steps on one GPU beside PyTorch's, eager and compiled, and how long
+the GPU is idle in them; weights under several layouts; swap, plans of memory, feed."""
 
 import argparse
 import os
@@ -8,34 +8,45 @@ import shlex
 import statistics
 import sys
 import tempfile
+import time
 
 from harness import processes, rows, trainer_feed
-from harness.figures import Goal, from_runs, interleave, ratios
+from harness.figures import Goal, from_runs, missing, ratios
 
 TASKS = {"resnet50": 64, "vit-large": 32}  # samples of a step
+GAP_TASK, GAP_SAMPLES = "vit-small", 32
+GAP_LEAST = 0.01  # of a step of eager; below, the GPU bounds it, and there is nothing to halve
 PEER = pathlib.Path(__file__).parents[1] / "gpu" / "gpu_peer.py"
 SWAP_MIB = 4096
-RUN_S = 180  # at most, of a single run
+RUN_S = 120  # at most, of a single run
 AT_MOST = {"at_least": False}
 
 PLAN_SAMPLES = 64
 PLAN_BUDGET = "24GiB"  # of some 60 that ViT-H/14 would keep
 CAP_MIB = 16 << 10
 CAP_BUDGET = "13GiB"  # of tensors: the rest is for what operators take for themselves
-CUBE_SIDES = range(64, 321, 16)  # a U-Net halves them four times
-FEED_SIDE, FEED_SAMPLES, FEED_BATCH = 64, 256, 16
+CUBE_SIDES = range(96, 289, 32)  # the U-Net halves them five times
+FED = {
+    "cosmoflow": trainer_feed.Cubes("cosmoflow", channels=4, side=64, samples=128, batch=16,
+                                    numbers=4),
+    "unet3d": trainer_feed.Cubes("unet3d", channels=1, side=128, samples=16, batch=2, classes=3),
+}
 
 GOALS = {
     "throughput": {f"gpu.over_eager.{task}": ("x", Goal(0.97)) for task in TASKS},
+    "gap": {"gpu.host_gap": ("x", Goal(0.50, **AT_MOST)),
+            "gpu.host_gap.ours": ("us", None),
+            "gpu.host_gap.eager": ("us", None)},
     "prediction": {"gpu.prediction_error": ("of the step", Goal(0.10, **AT_MOST)),
                    "gpu.peak_error": ("of the peak", Goal(0.03, **AT_MOST))},
     "swap": {"gpu.swap_over_copy": ("x", Goal(0.85)),
              "gpu.swap_over_save_on_cpu": ("x", Goal(1.5))},
     "digest": {"gpu.digest": ("tests failed", Goal(0, **AT_MOST))},
     "plan": {"gpu.mixed_over_recompute": ("x", Goal(1.10))},
+    "feed": {f"gpu.fed_over_resident.{name}": ("x", Goal(0.95)) for name in FED},
     "cube": {"gpu.cube_voxels": ("x", Goal(2)),
              "gpu.cube_slowdown": ("of a voxel's time", Goal(0.30, **AT_MOST))},
-    "feed": {"gpu.fed_over_resident": ("x", Goal(0.95))},
+    "compiled": {f"gpu.rate.{task}.compiled": ("samples/s", None) for task in TASKS},
 }
 
 
@@ -49,14 +60,16 @@ def cube_words(side, policy, budget):
                         steps=5, warm=2))
 
 
-# Row -> label -> (who runs it, words). Of a cube the side is chosen while the row runs.
+# Row -> label -> (who runs it, words). What is known only while a row runs has capitals.
 RUNS = {
     "throughput": {
         f"{task}.{name}": run for task, samples in TASKS.items() for name, run in {
             "ours": ("ours", ("--model", task, *step_words(samples))),
             "eager": ("peer", ("--task", task, *step_words(samples))),
-            "compiled": ("peer", ("--task", task, *step_words(samples, "--compiled"))),
         }.items()},
+    "gap": {
+        "ours": ("ours", ("--model", GAP_TASK, *step_words(GAP_SAMPLES, "--gap"))),
+        "eager": ("peer", ("--task", GAP_TASK, *step_words(GAP_SAMPLES, "--gap")))},
     "prediction": {
         "unet3d": ("ours", ("--model", "unet3d", "--shape", "1,64,64,64", *step_words(2)))},
     "swap": {
@@ -71,20 +84,31 @@ RUNS = {
                            *step_words(PLAN_SAMPLES, steps=8, warm=2))),
         "recompute": ("ours", ("--model", "vit-huge", "--policy", "recompute",
                                *step_words(PLAN_SAMPLES, steps=8, warm=2)))},
+    "feed": {
+        f"{name}.{label}": run for name, cubes in FED.items() for label, run in {
+            "resident": ("ours", ("--model", cubes.model, "--shape",
+                                  ",".join(map(str, cubes.shape)), *step_words(cubes.batch))),
+            "fed": ("train", (*trainer_feed.train_words("ADDRESS", "FOLDER", cubes),
+                              "--device", "cuda", "--precision", "bf16")),
+        }.items()},
     "cube": {
         "keep": ("ours", cube_words("SIDE", "keep", 0)),
         "planned": ("ours", cube_words("SIDE", "auto", CAP_BUDGET))},
-    "feed": {
-        "resident": ("ours", ("--model", "cosmoflow", "--shape",
-                              ",".join(map(str, (trainer_feed.CHANNELS, *(FEED_SIDE,) * 3))),
-                              *step_words(FEED_BATCH))),
-        "fed": ("train", ())},
+    "compiled": {
+        task: ("peer", ("--task", task, *step_words(samples, "--compiled")))
+        for task, samples in TASKS.items()},
 }
 
 
 def rate(reports):
     """Samples/s of each run, from the median of its steps."""
     return [report["step_samples"] / statistics.median(report["step_s"]) for report in reports]
+
+
+def gap_us(report):
+    """For how long the GPU is idle in a step: the time of one without the profiler, which slows the
+    host down, less that for which the profiler saw the GPU busy."""
+    return max(0.0, statistics.median(report["step_s"]) - report["busy_s"]) * 1e6
 
 
 def error(foreseen, measured):
@@ -113,10 +137,10 @@ def largest(sides, run):
 
 
 class Gpu:
-    def __init__(self, sheet, binaries, _data_folder, quick):
+    def __init__(self, sheet, binaries, _data_folder, _quick):
         self.sheet = sheet
         self.binaries = binaries
-        self.quick = quick
+        self.ends_s = float(os.environ.get("FOREBAY_GPU_ENDS", "inf"))  # since 1970
 
     def rows(self):
         return {name: (getattr(self, name), goals) for name, goals in GOALS.items()}
@@ -130,54 +154,63 @@ class Gpu:
         return {"ours": ("forebay_gpu_bench", "--device", "cuda"),
                 "peer": (python, PEER, "--device", "cuda"),
                 "tests": ("trainer_layout_identity_test",),
-                "train": ("forebay-train", *trainer_feed.train_words(
-                    "ADDRESS", "FOLDER", FEED_SIDE, FEED_BATCH),
-                    "--device", "cuda", "--precision", "bf16")}[who]
+                "train": ("forebay-train",)}[who]
 
     def explain(self, only=""):
         """The rows: their figures, and the commands that they run."""
         lines = []
         for row in rows.chosen(GOALS, only):
             lines.append(row)
-            lines += [f"  {figure_id}: {goal} {unit}"
+            lines += [f"  {figure_id}: {f'{goal} ' if goal else ''}{unit}"
                       for figure_id, (unit, goal) in GOALS[row].items()]
             lines += [f"  {label}: {shlex.join(map(str, (*self.program(who), *words)))}"
                       for label, (who, words) in RUNS[row].items()]
         return lines
 
-    def report(self, row, label, **replaced):
+    def limit_s(self, usual_s):
+        """Of a run that begins now."""
+        left_s = self.ends_s - time.time()
+        if left_s < 1:
+            raise processes.RunFailed("the suite's time was over: choose rows with --only, or a "
+                                      "larger FOREBAY_GPU_SECONDS")
+        return min(usual_s, left_s)
+
+    def command(self, row, label, **replaced):
         """Of one run; `replaced`: word -> what stands for it."""
         who, words = RUNS[row][label]
         program, *options = self.program(who)
         if who != "peer":
             program = self.binaries.find(program)
-        command = [program, *options, *words]
+        command = [str(word) for word in (program, *options, *words)]
         for placeholder, value in replaced.items():
-            command = [str(word).replace(placeholder, str(value)) for word in command]
-        return processes.run_json(command, RUN_S)
+            command = [word.replace(placeholder, str(value)) for word in command]
+        return command
+
+    def report(self, row, label, **replaced):
+        return processes.run_json(self.command(row, label, **replaced), self.limit_s(RUN_S))
 
     def tests_on_gpu(self):
         """How many of the programs that test layouts fail where they compute on the GPU."""
-        program = self.binaries.find(self.program("tests")[0])
+        command = ["env", "FOREBAY_TEST_DEVICE=cuda", *self.command("digest", "layouts")]
+        limit_s = self.limit_s(2 * RUN_S)
         try:
-            processes.run_text(["env", "FOREBAY_TEST_DEVICE=cuda", program], 2 * RUN_S)
+            processes.run_text(command, limit_s)
         except processes.RunFailed as failure:
             return 1, str(failure)
         return 0, ""
 
-    def fed_steps(self):
+    def fed_steps(self, name):
         """Of forebay-train, fed by a daemon that has all samples in memory."""
-        with tempfile.TemporaryDirectory(prefix="fb.feed.") as name:
-            folder = pathlib.Path(name)
-            trainer_feed.make_set(folder / "set", FEED_SIDE, FEED_SAMPLES)
+        with tempfile.TemporaryDirectory(prefix="fb.feed.") as folder_name:
+            folder = pathlib.Path(folder_name)
+            trainer_feed.make_set(folder / "set", FED[name])
             keys = {"tier.ram.capacity": "2GiB", "slots.capacity": "512MiB"}
             with processes.daemon(self.binaries, keys,
                                   [trainer_feed.dataset(folder / "set")]) as daemon:
                 daemon.stage("cubes")
-                program, *words = self.program("train")
-                words = [str(word).replace("ADDRESS", daemon.address)
-                         .replace("FOLDER", str(folder / "metrics")) for word in words]
-                processes.run_text([self.binaries.find(program), *words], RUN_S)
+                processes.run_text(
+                    self.command("feed", f"{name}.fed", ADDRESS=daemon.address,
+                                 FOLDER=folder / "metrics"), self.limit_s(RUN_S))
             return trainer_feed.read_steps(folder / "metrics")
 
     def add(self, row, figure_id, values, note=""):
@@ -186,18 +219,31 @@ class Gpu:
 
     def throughput(self):
         for task, samples in TASKS.items():
-            runs = interleave(1 if self.quick else 2, {
-                name: lambda _round, label=f"{task}.{name}": self.report("throughput", label)
-                for name in ("ours", "eager")})
-            peer = runs["eager"][0]
-            rates = {name: rate(reports) for name, reports in runs.items()}
+            reports = {name: self.report("throughput", f"{task}.{name}")
+                       for name in ("ours", "eager")}
+            peer = reports["eager"]
+            rates = {name: rate([report]) for name, report in reports.items()}
             self.add("throughput", f"gpu.over_eager.{task}",
                      ratios(rates["ours"], rates["eager"]),
                      f"bf16, {samples} samples a step, {peer['gpu']}, torch {peer['torch']}")
-            # Last: what a compiler lacks costs only its own figure.
-            rates["compiled"] = rate([self.report("throughput", f"{task}.compiled")])
             for name, values in rates.items():
                 self.sheet.add(from_runs(f"gpu.rate.{task}.{name}", "samples/s", values))
+
+    def gap(self):
+        reports = {name: self.report("gap", name) for name in RUNS["gap"]}
+        gaps_us = {name: gap_us(report) for name, report in reports.items()}
+        steps_us = {name: 1e6 * statistics.median(report["step_s"])
+                    for name, report in reports.items()}
+        for name, value in gaps_us.items():
+            self.add("gap", f"gpu.host_gap.{name}", [value],
+                     f"of a step of {steps_us[name]:.0f} us; {GAP_TASK}, bf16, {GAP_SAMPLES} "
+                     "samples")
+        if gaps_us["eager"] < GAP_LEAST * steps_us["eager"]:
+            unit, goal = GOALS["gap"]["gpu.host_gap"]
+            self.sheet.add(missing("gpu.host_gap", unit, "no ratio: with eager the GPU is hardly "
+                                   "ever idle", goal=goal))
+            return
+        self.add("gap", "gpu.host_gap", ratios([gaps_us["ours"]], [gaps_us["eager"]]))
 
     def prediction(self):
         report = self.report("prediction", "unet3d")
@@ -241,12 +287,19 @@ class Gpu:
                  "of the larger cube's step")
 
     def feed(self):
-        resident = rate([self.report("feed", "resident")])
-        steps = self.fed_steps()
-        fed = FEED_BATCH / (statistics.median(step["step_ns"] for step in steps) / 1e9)
-        self.add("feed", "gpu.fed_over_resident", ratios([fed], resident),
-                 f"CosmoFlow, {trainer_feed.CHANNELS} x {FEED_SIDE}^3 floats, {FEED_BATCH} "
-                 f"samples a step; {fed:.4g} samples/s")
+        for name, cubes in FED.items():
+            resident = rate([self.report("feed", f"{name}.resident")])
+            steps = self.fed_steps(name)
+            fed = cubes.batch / (statistics.median(step["step_ns"] for step in steps) / 1e9)
+            _, waits = trainer_feed.figures_of(steps)
+            self.add("feed", f"gpu.fed_over_resident.{name}", ratios([fed], resident),
+                     f"{cubes}, bf16; {fed:.4g} samples/s, waits {waits:.2g} % of the time")
+
+    def compiled(self):
+        """Last: what a compiler lacks costs only its own figures."""
+        for task in TASKS:
+            self.add("compiled", f"gpu.rate.{task}.compiled",
+                     rate([self.report("compiled", task)]))
 
 
 def main(arguments=None):

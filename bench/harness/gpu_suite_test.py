@@ -4,9 +4,16 @@ says where there is no GPU."""
 import os
 import pathlib
 import subprocess
+import sys
+import tempfile
+import time
+import types
 import unittest
 
-from harness import figures, gpu, processes
+from harness import figures, gpu, processes, trainer_feed
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "gpu"))
+import gpu_busy  # pylint: disable=wrong-import-position
 
 RUN = pathlib.Path(__file__).parents[1] / "gpu" / "run.sh"
 OUT_OF_MEMORY = processes.RunFailed("forebay_gpu_bench: exit 1: CUDA out of memory.")
@@ -28,14 +35,15 @@ class GpuTest(unittest.TestCase):
                 raise OUT_OF_MEMORY
             made = {"step_s": [0.1] * 3, "step_samples": 64, "predicted_s": 0.105,
                     "peak_bytes": 100, "predicted_peak_bytes": 98, "swapped_bytes": 3e9,
-                    "plain_gb_s": [50.0, 50.0], "swap_gb_s": [50.0, 50.0],
+                    "busy_s": 0.08, "plain_gb_s": [50.0, 50.0], "swap_gb_s": [50.0, 50.0],
                     "gpu": "g", "torch": "2"}
             if SIDE:
                 made["step_s"] = [1e-8 * SIDE ** 3]
             return {**made, **reports.get(f"{row}_{label}".replace(".", "_"), {})}
         suite.report = report
         suite.tests_on_gpu = lambda: (failed, "a layout differs" if failed else "")
-        suite.fed_steps = lambda: [{"step_ns": 25e6}] * 3
+        suite.fed_steps = lambda name: [{"step_ns": gpu.FED[name].batch / 640 * 1e9,
+                                         "wait_data_ns": 1000, "feed_ns": 500}] * 3
         suite.run(only)
         return {figure.id: figure for figure in suite.sheet.figures}
 
@@ -49,10 +57,35 @@ class GpuTest(unittest.TestCase):
     def test_rates_are_held_against_eager(self):
         found = self.run_suite("throughput")
         self.assertTrue(found["gpu.over_eager.resnet50"].met)
-        self.assertEqual(found["gpu.rate.vit-large.compiled"].value, 640)
+        self.assertEqual(found["gpu.rate.vit-large.eager"].value, 640)
         slow = self.run_suite("throughput", **{"throughput_vit-large_ours": {"step_s": [0.2]}})
         self.assertIs(slow["gpu.over_eager.vit-large"].met, False)
         self.assertTrue(slow["gpu.over_eager.resnet50"].met)
+
+    def test_a_compiler_that_is_missing_costs_its_own_row_only(self):
+        self.assertEqual(list(gpu.GOALS)[-1], "compiled")
+        found = self.run_suite("compiled")
+        self.assertEqual(found["gpu.rate.vit-large.compiled"].value, 640)
+        self.assertIsNone(found["gpu.rate.vit-large.compiled"].met)
+
+    def test_the_gap_is_the_step_without_what_the_profiler_saw_of_the_gpu(self):
+        found = self.run_suite("gap", gap_ours={"busy_s": 0.092})
+        self.assertAlmostEqual(found["gpu.host_gap.ours"].value, 8_000)
+        self.assertAlmostEqual(found["gpu.host_gap.eager"].value, 20_000)
+        self.assertAlmostEqual(found["gpu.host_gap"].value, 0.4)
+        self.assertTrue(found["gpu.host_gap"].met)
+        self.assertIn("a step of 100000 us", found["gpu.host_gap.ours"].note)
+        self.assertIs(self.run_suite("gap")["gpu.host_gap"].met, False)
+        busy = self.run_suite("gap", gap_ours={"busy_s": 0.101})
+        self.assertEqual(busy["gpu.host_gap.ours"].value, 0)
+
+    def test_where_eager_leaves_no_gap_there_is_no_ratio(self):
+        for busy_s in (0.0995, 0.1, 0.11):
+            found = self.run_suite("gap", gap_eager={"busy_s": busy_s})
+            self.assertIsNone(found["gpu.host_gap"].value)
+            self.assertTrue(found["gpu.host_gap"].failed)
+            self.assertIn("hardly ever idle", found["gpu.host_gap"].note)
+            self.assertLess(found["gpu.host_gap.eager"].value, 1000)
 
     def test_predictions_are_judged(self):
         found = self.run_suite("prediction")
@@ -98,9 +131,45 @@ class GpuTest(unittest.TestCase):
             gpu.largest([1, 2, 3, 4], fails)
 
     def test_what_is_fed_is_held_against_what_lies_there(self):
-        self.assertTrue(self.run_suite("feed")["gpu.fed_over_resident"].met)
-        fast = self.run_suite("feed", feed_resident={"step_s": [0.05]})
-        self.assertIs(fast["gpu.fed_over_resident"].met, False)
+        def resident(name, **changed):
+            step_s = gpu.FED[name].batch / 640
+            report = {"step_s": [step_s], "step_samples": gpu.FED[name].batch, **changed}
+            return {f"feed_{name}_resident": report}
+        alike = {**resident("cosmoflow"), **resident("unet3d")}
+        found = self.run_suite("feed", **alike)
+        self.assertEqual([found[figure_id].value for figure_id in gpu.GOALS["feed"]], [1, 1])
+        self.assertIn("unet3d, 1 x 128^3 floats, 2 samples a step, bf16; 640 samples/s",
+                      found["gpu.fed_over_resident.unet3d"].note)
+        fast = self.run_suite("feed", **{**alike, **resident("unet3d", step_s=[1e-3])})
+        self.assertIs(fast["gpu.fed_over_resident.unet3d"].met, False)
+        self.assertTrue(fast["gpu.fed_over_resident.cosmoflow"].met)
+
+    def test_fed_and_resident_samples_have_the_same_sizes(self):
+        for name, cubes in gpu.FED.items():
+            resident = list(map(str, gpu.RUNS["feed"][f"{name}.resident"][1]))
+            fed = list(map(str, gpu.RUNS["feed"][f"{name}.fed"][1]))
+            for words, flag, shape in ((resident, "--shape", ","), (fed, "--shape", "x")):
+                self.assertEqual(words[words.index(flag) + 1], shape.join(map(str, cubes.shape)))
+            self.assertEqual(resident[resident.index("--samples") + 1], str(cubes.batch))
+            self.assertEqual(fed[fed.index("--global-batch") + 1], str(cubes.batch))
+            steps = trainer_feed.EPOCHS * (cubes.samples // cubes.batch)
+            self.assertGreaterEqual(steps - trainer_feed.WARM, 20)
+            self.assertEqual(cubes.samples % cubes.batch, 0)
+
+    def test_sides_of_cubes_can_be_halved_five_times(self):
+        self.assertEqual([side for side in gpu.CUBE_SIDES if side % 32], [])
+
+    def test_no_run_begins_when_the_time_is_over(self):
+        suite = gpu.Gpu(figures.Sheet(echo=lambda _line: None), None, None, True)
+        self.assertEqual(suite.limit_s(100), 100)
+        suite.ends_s = time.time() + 10
+        self.assertLessEqual(suite.limit_s(100), 10)
+        suite.ends_s = time.time()
+        suite.command = lambda *_words, **_replaced: ["true"]
+        suite.run("swap,digest")
+        notes = [figure.note for figure in suite.sheet.figures]
+        self.assertEqual(len(notes), 3)
+        self.assertTrue(all("FOREBAY_GPU_SECONDS" in note for note in notes), notes)
 
     def test_a_run_that_fails_leaves_its_figures_unmeasured(self):
         suite = gpu.Gpu(figures.Sheet(echo=lambda _line: None), None, None, True)
@@ -115,6 +184,51 @@ class GpuTest(unittest.TestCase):
                             for figure in found.values()))
 
 
+class BusyTest(unittest.TestCase):
+    def test_what_overlaps_counts_once(self):
+        self.assertEqual(gpu_busy.union([]), 0)
+        self.assertEqual(gpu_busy.union([(30, 35), (10, 20), (18, 32)]), 25)
+        self.assertEqual(gpu_busy.union([(0, 100), (10, 20), (99, 101)]), 101)
+        self.assertEqual(gpu_busy.union([(10, 20), (20, 30), (40, 40)]), 20)
+
+    def test_marks_and_waits_are_no_work(self):
+        def seen(device, name, is_mark=False):
+            return types.SimpleNamespace(device_type=types.SimpleNamespace(name=device),
+                                         name=name, is_user_annotation=is_mark)
+        events = [seen("CUDA", "sgemm"), seen("CUDA", "Memcpy HtoD"), seen("CPU", "aten::mm"),
+                  seen("CUDA", "Optimizer.step#SGD.step", True), seen("CUDA", "Context Sync")]
+        found = [event.name for event in events if gpu_busy.is_work(event, on_gpu=True)]
+        self.assertEqual(found, ["sgemm", "Memcpy HtoD"])
+        found = [event.name for event in events if gpu_busy.is_work(event, on_gpu=False)]
+        self.assertEqual(found, ["aten::mm"])
+
+
+class CubesTest(unittest.TestCase):
+    def test_volumes_of_classes_are_bytes_behind_a_header(self):
+        cubes = trainer_feed.Cubes("unet3d", channels=1, side=4, samples=3, batch=1, classes=3)
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name) / "set"
+            trainer_feed.make_set(folder, cubes)
+            header, data = (folder / "targets.npy").read_bytes().split(b"\n", 1)
+            self.assertIn(b"'descr': '|u1', 'fortran_order': False, 'shape': (3, 4, 4, 4), }",
+                          header)
+            self.assertEqual((len(header) + 1) % 64, 0)
+            self.assertEqual(len(data), 3 * 4 ** 3)
+            self.assertEqual(set(data), {0, 1, 2})
+            self.assertNotEqual(data[:64], data[64:128])
+            header, data = (folder / "cubes.npy").read_bytes().split(b"\n", 1)
+            self.assertIn(b"'<f4', 'fortran_order': False, 'shape': (3, 1, 4, 4, 4), }", header)
+            self.assertEqual(len(data), 4 * 3 * 4 ** 3)
+
+    def test_words_name_shape_and_classes(self):
+        words = list(map(str, trainer_feed.train_words("a", "f", gpu.FED["unet3d"])))
+        self.assertEqual(words[words.index("--shape") + 1], "1x128x128x128")
+        self.assertEqual(words[words.index("--classes") + 1], "3")
+        words = list(map(str, trainer_feed.train_words("a", "f")))
+        self.assertEqual(words[words.index("--shape") + 1], "4x32x32x32")
+        self.assertEqual(words[words.index("--classes") + 1], "4")
+
+
 class RunScriptTest(unittest.TestCase):
     def test_a_dry_run_shows_rows_goals_and_commands(self):
         done = run_script("--dry-run")
@@ -124,6 +238,8 @@ class RunScriptTest(unittest.TestCase):
             for figure_id in goals:
                 self.assertIn(f"  {figure_id}: ", done.stdout)
         self.assertIn("--model vit-huge --policy auto --budget 24GiB", done.stdout)
+        self.assertIn("--architecture unet3d --shape 1x128x128x128 --classes 3", done.stdout)
+        self.assertIn("--task vit-small --samples 32 --precision bf16", done.stdout)
 
     def test_a_dry_run_of_some_rows(self):
         done = run_script("--dry-run", "--only", "digest,swap")
@@ -131,7 +247,13 @@ class RunScriptTest(unittest.TestCase):
         self.assertEqual(rows, ["swap", "digest"])
         unknown = run_script("--dry-run", "--only", "nothing")
         self.assertEqual(unknown.returncode, 2)
-        self.assertIn("rows: throughput, prediction", unknown.stderr)
+        self.assertIn("rows: throughput, gap, prediction", unknown.stderr)
+
+    def test_refuses_a_limit_that_is_no_number(self):
+        done = subprocess.run(["bash", str(RUN)], capture_output=True, text=True, check=False,
+                              env={**os.environ, "FOREBAY_GPU_SECONDS": "ten"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("FOREBAY_GPU_SECONDS", done.stderr)
 
     def test_without_a_gpu_it_names_the_remedy_and_builds_nothing(self):
         done = run_script()

@@ -1,7 +1,9 @@
 """Row `feed` of suite `trainer`: CosmoFlow on small cubes, fed by a daemon that runs beside it:
-what a step spends on its batch, and the part of its time that it waits for data."""
+what a step spends on its batch, and the part of its time that it waits for data. Of the same making
+is what suite `gpu` feeds."""
 
 import array
+import dataclasses
 import json
 import pathlib
 import random
@@ -11,14 +13,33 @@ import tempfile
 from harness import processes
 from harness.figures import Goal, from_runs
 
-SIDE = 32
-CHANNELS = 4
-SAMPLES = 96
-TARGETS = 4
-BATCH = 8
 EPOCHS = 3
 WARM = 4  # steps: the first batch, and what is set up once
-SETTINGS = f"CosmoFlow, {CHANNELS} x {SIDE}^3 floats, {BATCH} samples a step, one thread"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cubes:
+    """A data set of cubes of floats, each with so many numbers as its target, or with a volume of
+    classes, and the network that learns them."""
+
+    model: str
+    channels: int
+    side: int
+    samples: int
+    batch: int
+    numbers: int = 0
+    classes: int = 0  # that a voxel may have
+
+    @property
+    def shape(self):
+        return self.channels, *(self.side,) * 3
+
+    def __str__(self):
+        return (f"{self.model}, {self.channels} x {self.side}^3 floats, {self.batch} samples a "
+                "step")
+
+
+CUBES = Cubes("cosmoflow", channels=4, side=32, samples=96, batch=8, numbers=4)
 
 GOALS = {
     "trainer.c12.feed_overhead": ("us", Goal(5, at_least=False)),
@@ -26,27 +47,40 @@ GOALS = {
 }
 
 
-def write_npy(path, shape, values):
-    """Version 1.0 of the format; `values`: an array of floats."""
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
+def write_npy(path, kind, shape, parts):
+    """Version 1.0 of the format; `parts`: arrays of that kind, "f" or "B", one behind another."""
+    descr = {"f": "<f4", "B": "|u1"}[kind]
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
     header += " " * (-(10 + len(header) + 1) % 64) + "\n"
     with path.open("wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
-        values.tofile(file)
+        for part in parts:
+            part.tofile(file)
 
 
-def make_set(folder, side=SIDE, samples=SAMPLES):
-    """Cubes of noise from one seed, and targets between -1 and 1."""
+def turned(values, samples):
+    """Of each sample the same values, turned by another number."""
+    for sample in range(samples):
+        turn = sample * 977 % len(values)
+        yield values[turn:] + values[:turn]
+
+
+def make_set(folder, cubes=CUBES):
+    """Cubes of noise from one seed; targets: numbers between -1 and 1, or classes of voxels."""
     draw = random.Random(5)
     folder.mkdir()
-    noise = array.array("f", (draw.gauss(0, 1) for _ in range(CHANNELS * side ** 3)))
-    cubes = array.array("f")
-    for sample in range(samples):
-        turn = sample * 977 % len(noise)
-        cubes += noise[turn:] + noise[:turn]
-    write_npy(folder / "cubes.npy", (samples, CHANNELS, side, side, side), cubes)
-    targets = array.array("f", (draw.uniform(-1, 1) for _ in range(samples * TARGETS)))
-    write_npy(folder / "targets.npy", (samples, TARGETS), targets)
+    voxels = cubes.side ** 3
+    noise = array.array("f", (draw.gauss(0, 1) for _ in range(cubes.channels * voxels)))
+    write_npy(folder / "cubes.npy", "f", (cubes.samples, *cubes.shape),
+              turned(noise, cubes.samples))
+    if cubes.classes:
+        classes = array.array("B", draw.choices(range(cubes.classes), k=voxels))
+        write_npy(folder / "targets.npy", "B", (cubes.samples, *cubes.shape[1:]),
+                  turned(classes, cubes.samples))
+    else:
+        numbers = array.array("f", (draw.uniform(-1, 1)
+                                    for _ in range(cubes.samples * cubes.numbers)))
+        write_npy(folder / "targets.npy", "f", (cubes.samples, cubes.numbers), [numbers])
 
 
 def dataset(folder):
@@ -55,13 +89,14 @@ def dataset(folder):
             "files": ["cubes=cubes.npy", "targets=targets.npy"]}
 
 
-def train_words(address, metrics, side=SIDE, batch=BATCH):
+def train_words(address, metrics, cubes=CUBES):
     """forebay-train's, on that data set."""
     return ("--address", address, "--train-dataset", "cubes", "--input-field", "cubes",
-            "--target-field", "targets", "--architecture", "cosmoflow",
-            "--shape", f"{CHANNELS}x{side}x{side}x{side}", "--classes", TARGETS,
+            "--target-field", "targets", "--architecture", cubes.model,
+            "--shape", "x".join(map(str, cubes.shape)),
+            "--classes", cubes.classes or cubes.numbers,
             "--input-mean", 0, "--input-stddev", 1,
-            "--learning-rate", 0.001, "--epochs", EPOCHS, "--global-batch", batch,
+            "--learning-rate", 0.001, "--epochs", EPOCHS, "--global-batch", cubes.batch,
             "--threads", 1, "--evaluate-every-epochs", 0, "--metrics-dir", metrics)
 
 
@@ -112,8 +147,8 @@ class FeedRow:
         steps = [step for round_steps in rounds for step in round_steps]
         step_ms = statistics.median(step["step_ns"] for step in steps) / 1e6
         self.add("trainer.c12.feed_overhead", overheads,
-                 f"median step's wait for a batch and making its tensors; {SETTINGS}, "
-                 f"{step_ms:.0f} ms a step")
+                 f"median step's wait for a batch and making its tensors; {CUBES}, one "
+                 f"thread, {step_ms:.0f} ms a step")
         self.add("trainer.c12.wait_data", waits, "of all steps but the first ones")
 
     def add(self, figure_id, values, note):
