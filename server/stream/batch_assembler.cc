@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
-#include "proto/contract/limits.h"
 #include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
@@ -287,41 +286,27 @@ void BatchAssembler::FillConstants(std::size_t field, AssembledField& out) const
   }
 }
 
-Result<SlotLayout> BatchAssembler::LayOut(const StreamSpec& spec) const {
-  const std::size_t count = samples_.size();
+// Of each field, what its values take in a slot where they are of variable size.
+std::vector<std::uint64_t> BatchAssembler::VariableBytes(const StreamSpec& spec) const {
   const std::span<const FieldSpec> fields = spec.catalog->fields();
-  SlotLayout layout;
-  layout.begins.resize(field_count_);
-  layout.row_bytes.resize(field_count_);
-  std::uint64_t total = 0;
+  std::vector<std::uint64_t> bytes(field_count_);
   for (std::size_t field = 0; field < field_count_; ++field) {
-    if (fields[field].source == FieldSource::kConstant) continue;
-    layout.begins[field] = total = AlignUp(total, kRowAlignment);
-    if (fields[field].is_fixed()) {
-      FOREBAY_ASSIGN(layout.row_bytes[field], fields[field].BytesPerSample());
-      total += layout.row_bytes[field] * count;
-    } else {
-      for (std::size_t i = 0; i < count; ++i) {
-        const catalog::FieldLocation& location = locations_[i * field_count_ + field];
-        if (location.present) total += AlignUp(location.range.length, kPackAlignment);
-      }
-    }
-    if (total > limits::kSlotBytesMax) {
-      return Error(ErrorCode::kOutOfRange,
-                   fmt::format("a batch of {} samples exceeds kSlotBytesMax ({} bytes)", count,
-                               limits::kSlotBytesMax));
+    if (fields[field].source == FieldSource::kConstant || fields[field].is_fixed()) continue;
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      const catalog::FieldLocation& location = locations_[i * field_count_ + field];
+      if (location.present) bytes[field] += AlignUp(location.range.length, kPackAlignment);
     }
   }
-  layout.total_bytes = total;
-  return layout;
+  return bytes;
 }
 
 // Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
 // packed. One copy of every byte.
 Status BatchAssembler::FillContiguous(const StreamSpec& spec, tier::RamArena& slots,
                                       AssembledBatch& batch) {
-  FOREBAY_ASSIGN(const SlotLayout layout, LayOut(spec));
   const std::span<const FieldSpec> fields = spec.catalog->fields();
+  FOREBAY_ASSIGN(const SlotLayout layout,
+                 LayOutRows(fields, samples_.size(), VariableBytes(spec)));
   tier::ArenaBlock slot;
   if (layout.total_bytes > 0) {
     FOREBAY_ASSIGN(slot, slots.Allocate(layout.total_bytes));

@@ -14,7 +14,6 @@
 #include "server/stream/assembled_batch.h"
 #include "server/stream/packed_gather.h"
 #include "server/stream/slot_board.h"
-#include "server/stream/slot_layout.h"
 
 namespace forebay::stream {
 
@@ -81,7 +80,7 @@ class BatchAssembler {
   template <typename Visit>
   void ForEachRun(std::size_t sample, std::size_t field, Visit&& visit) const;
   Status FillViews(const StreamSpec& spec, AssembledBatch& batch) const;
-  Result<SlotLayout> LayOut(const StreamSpec& spec) const;
+  std::vector<std::uint64_t> VariableBytes(const StreamSpec& spec) const;
   void FillConstants(std::size_t field, AssembledField& out) const;
   Status FillContiguous(const StreamSpec& spec, tier::RamArena& slots, AssembledBatch& batch);
 

@@ -87,7 +87,8 @@ Status PackedGather::TakeSlot(const StreamSpec& spec, const Means& means) {
         variable_bytes[field] += AlignUp(value.length, kPackAlignment);
       }
     }
-    FOREBAY_ASSIGN(SlotLayout layout, LayOutRows(spec, plan_.row_count(), variable_bytes));
+    FOREBAY_ASSIGN(SlotLayout layout, LayOutRows(spec.catalog->fields(), plan_.row_count(),
+                                                 variable_bytes));
     slot_ = std::make_shared<BatchSlot>(std::move(layout), plan_.row_count());
   }
   return slot_->Allocate(means.slots);

@@ -86,7 +86,7 @@ tier::ArenaBlock BatchSlot::TakeLocked(std::unique_lock<std::mutex>& lock) {
 std::shared_ptr<BatchSlot> SlotBoard::Open(const BatchName& name, std::uint64_t bytes_max) {
   const Result<StepSlice> slice = SliceOf(*spec_, name);
   if (!slice.has_value()) return nullptr;
-  Result<SlotLayout> layout = LayOutRows(*spec_, slice->count);
+  Result<SlotLayout> layout = LayOutRows(spec_->catalog->fields(), slice->count);
   if (!layout.has_value() || layout->total_bytes > bytes_max) return nullptr;
   auto slot = std::make_shared<BatchSlot>(std::move(*layout), slice->count);
   std::lock_guard lock(mutex_);

@@ -8,16 +8,20 @@
 
 namespace forebay::stream {
 
-Result<SlotLayout> LayOutRows(const StreamSpec& spec, std::size_t rows,
+Result<SlotLayout> LayOutRows(std::span<const FieldSpec> fields, std::size_t rows,
                               std::span<const std::uint64_t> variable_bytes) {
   SlotLayout layout;
   std::uint64_t total = 0;
   bool fits = true;
-  for (std::size_t field = 0; field < spec.catalog->fields().size(); ++field) {
-    const FieldSpec& words = spec.catalog->fields()[field];
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    const FieldSpec& words = fields[field];
+    layout.row_bytes.push_back(0);
+    if (words.source == FieldSource::kConstant) {
+      layout.begins.push_back(0);
+      continue;
+    }
     total = AlignUp(total, kRowAlignment);
     layout.begins.push_back(total);
-    layout.row_bytes.push_back(0);
     std::uint64_t bytes = field < variable_bytes.size() ? variable_bytes[field] : 0;
     if (words.is_fixed()) {
       FOREBAY_ASSIGN(const std::uint64_t row, words.BytesPerSample());

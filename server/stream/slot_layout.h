@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/stream/stream_spec.h"
+#include "proto/contract/tensor.h"
 
 namespace forebay::stream {
 
@@ -18,17 +18,17 @@ constexpr std::uint64_t AlignUp(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-// Field after field; of fixed fields row after row.
+// Field after field; of fixed fields row after row. Constants take nothing.
 struct SlotLayout {
   std::vector<std::uint64_t> begins;     // of each field
   std::vector<std::uint64_t> row_bytes;  // of each field; 0 where values are of variable size
   std::uint64_t total_bytes = 0;
 };
 
-// Of a packed batch of so many rows. `variable_bytes` [field]: what all values of a variable field
+// Of a batch of so many rows. `variable_bytes` [field]: what all values of a variable field
 // take, each padded to kPackAlignment; empty where every field is fixed. kOutOfRange beyond
 // limits::kSlotBytesMax.
-Result<SlotLayout> LayOutRows(const StreamSpec& spec, std::size_t rows,
+Result<SlotLayout> LayOutRows(std::span<const FieldSpec> fields, std::size_t rows,
                               std::span<const std::uint64_t> variable_bytes = {});
 
 }  // namespace forebay::stream
