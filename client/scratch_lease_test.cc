@@ -1,43 +1,22 @@
 // Leases of a daemon from memory: granted, refused, lost, given back.
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
-#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
-#include "client/testing/fake_daemon.h"
+#include "client/testing/client_test_fixture.h"
 
 namespace forebay {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Connect;
 using testing::FakeDaemon;
+using testing::Soon;
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
-
-std::unique_ptr<Client> Connect(const FakeDaemon& daemon) {
-  auto client = Client::Connect(
-      {.address = daemon.address(), .job_id = "job-1", .connect_timeout_ms = 2'000});
-  EXPECT_TRUE(client.has_value()) << client.error().ToString();
-  return client.has_value() ? std::move(*client) : nullptr;
-}
-
-// Waits for what another thread is about to do.
-template <typename Condition>
-bool Soon(Condition&& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 TEST(ScratchLeaseTest, IsHeldUntilItIsDestroyed) {
   FakeDaemon daemon;
@@ -78,17 +57,18 @@ TEST(ScratchLeaseTest, ARefusalSaysWhatTheDaemonSays) {
 
 TEST(ScratchLeaseTest, IsLostWithTheDaemonAndCanBeTakenAnew) {
   FakeDaemon daemon;
-  const auto client = Connect(daemon);
-  const auto lease = client->LeaseScratch(kMiB);
+  const auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 300});
+  ASSERT_TRUE(client.has_value()) << client.error().ToString();
+  const auto lease = (*client)->LeaseScratch(kMiB);
   ASSERT_TRUE(lease.has_value()) << lease.error().ToString();
   daemon.Stop();
   EXPECT_TRUE(Soon([&] { return !lease->held(); }));
   EXPECT_EQ(lease->bytes(), kMiB);
-  const auto nobody = client->LeaseScratch(kMiB);
+  const auto nobody = (*client)->LeaseScratch(kMiB);
   ASSERT_FALSE(nobody.has_value());
   EXPECT_EQ(nobody.error().code(), ErrorCode::kUnavailable);
   daemon.Start();
-  const auto again = client->LeaseScratch(kMiB);
+  const auto again = (*client)->LeaseScratch(kMiB);
   ASSERT_TRUE(again.has_value()) << again.error().ToString();
   EXPECT_TRUE(again->held());
   EXPECT_FALSE(lease->held()) << "the old one stays lost";

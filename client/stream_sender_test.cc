@@ -4,17 +4,14 @@
 #include <sys/socket.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "client/client.h"
-#include "client/testing/fake_daemon.h"
+#include "client/testing/client_test_fixture.h"
 
 namespace {
 
@@ -35,27 +32,11 @@ extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
 namespace forebay {
 namespace {
 
+using testing::Connect;
 using testing::FakeDaemon;
-
-StreamOptions Options(std::uint32_t prefetch_depth) {
-  StreamOptions options;
-  options.dataset = "fake";
-  options.global_batch = 16;
-  options.prefetch_depth = prefetch_depth;
-  return options;
-}
-
-std::unique_ptr<Client> Connect(const FakeDaemon& daemon) {
-  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 10'000});
-  EXPECT_TRUE(client.has_value()) << client.error().ToString();
-  return std::move(*client);
-}
-
-std::unique_ptr<BatchStream> Open(Client& client, const StreamOptions& options) {
-  auto stream = client.Open(options);
-  EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
-  return std::move(*stream);
-}
+using testing::FakeStream;
+using testing::Open;
+using testing::Soon;
 
 Batch Take(BatchStream& stream, std::uint64_t step) {
   auto batch = stream.Next();
@@ -64,20 +45,10 @@ Batch Take(BatchStream& stream, std::uint64_t step) {
   return **batch;
 }
 
-template <typename Condition>
-bool Soon(Condition&& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
 TEST(StreamSender, ACallerThatHasWorkSendsNothing) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
-  StreamOptions options = Options(4);
+  StreamOptions options = FakeStream(4);
   std::atomic<std::uint64_t> begun = 0;
   options.transform = [&begun](const TransformInput& input) -> Status {
     if (input.index == 0) ++begun;
@@ -99,7 +70,7 @@ TEST(StreamSender, ACallerThatHasWorkSendsNothing) {
 TEST(StreamSender, WhatAnotherThreadLetsGoOfIsSentWithoutACall) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
-  auto stream = Open(*client, Options(2));
+  auto stream = Open(*client, FakeStream(2));
   std::vector<Batch> held;
   for (std::uint64_t step = 0; step < 3; ++step) held.push_back(Take(*stream, step));
   std::thread([held = std::move(held)]() mutable { held.clear(); }).join();
@@ -114,7 +85,7 @@ TEST(StreamSender, EndsWhileOthersLetGoOfBatches) {
   auto client = Connect(daemon);
   constexpr std::uint64_t kRounds = 60;
   for (std::uint64_t round = 0; round < kRounds; ++round) {
-    auto stream = Open(*client, Options(4));
+    auto stream = Open(*client, FakeStream(4));
     std::vector<std::thread> others;
     for (std::uint64_t step = 0; step < 2 + round % 12; ++step) {
       others.emplace_back([batch = Take(*stream, step)] {
@@ -139,7 +110,7 @@ TEST(StreamSender, EndsWhileOthersLetGoOfBatches) {
 TEST(StreamSender, GoesOnWithTheNextDaemon) {
   FakeDaemon daemon;
   auto client = Connect(daemon);
-  StreamOptions options = Options(4);
+  StreamOptions options = FakeStream(4);
   options.epochs = 2;
   auto stream = Open(*client, options);
   std::uint64_t step = 0;

@@ -12,8 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
-#include "client/testing/fake_daemon.h"
+#include "client/testing/client_test_fixture.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/order.h"
 
@@ -21,30 +20,15 @@ namespace forebay {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Connect;
 using testing::FakeDaemon;
 using testing::FakeDataset;
+using testing::Open;
 
 StreamOptions Options() {
-  StreamOptions options;
-  options.dataset = "fake";
-  options.global_batch = 16;
+  StreamOptions options = testing::FakeStream();
   options.seed = 7;
   return options;
-}
-
-std::unique_ptr<Client> Connect(const FakeDaemon& daemon, bool shared_memory = true) {
-  auto client = Client::Connect({.address = daemon.address(),
-                                 .job_id = "job-1",
-                                 .shared_memory = shared_memory,
-                                 .connect_timeout_ms = 10'000});
-  EXPECT_TRUE(client.has_value()) << client.error().ToString();
-  return std::move(*client);
-}
-
-std::unique_ptr<BatchStream> Open(Client& client, const StreamOptions& options) {
-  auto stream = client.Open(options);
-  EXPECT_TRUE(stream.has_value()) << stream.error().ToString();
-  return stream ? std::move(*stream) : nullptr;
 }
 
 std::string Concatenate(std::span<const std::span<const std::byte>> spans) {

@@ -1,0 +1,132 @@
+// Connecting to a daemon that is not there, is another one, lies or stalls.
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/testing/client_test_fixture.h"
+
+namespace forebay {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ExpectDataLoss;
+using testing::FakeDaemon;
+using testing::TryConnect;
+
+TEST(Handshake, NobodyThereNamesAddressAndRemedy) {
+  auto client = Client::Connect({.address = "unix:/nonexistent/forebayd.sock"});
+  ASSERT_FALSE(client.has_value());
+  EXPECT_EQ(client.error().code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(client.error().message(), HasSubstr("unix:/nonexistent/forebayd.sock"));
+  EXPECT_THAT(client.error().message(), HasSubstr("FOREBAY_ADDRESS"));
+}
+
+TEST(Handshake, AddressesThatAreNone) {
+  for (const std::string address : {"tcp:localhost:1", "unix:", "/path"}) {
+    EXPECT_EQ(Client::Connect({.address = address}).error().code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_EQ(Client::Connect({.address = "unix:/" + std::string(200, 'p')}).error().code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(Handshake, WrongMagic) {
+  FakeDaemon daemon;
+  daemon.faults.server_hello = [](ServerHello& hello) { hello.magic ^= 1; };
+  ExpectDataLoss(TryConnect(daemon).error(), "not a Forebay daemon");
+}
+
+TEST(Handshake, VersionMismatchNamesBothSides) {
+  FakeDaemon daemon;
+  daemon.faults.server_hello = [](ServerHello& hello) { hello.layout_version = 9; };
+  Error error = TryConnect(daemon).error();
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("layout version 1 of this client, version 9"));
+
+  daemon.faults.server_hello = nullptr;
+  daemon.faults.hello_reply = [](v1::HelloReply& reply) { reply.set_protocol_version(7); };
+  error = TryConnect(daemon).error();
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("protocol version 1 of this client, version 7"));
+
+  daemon.faults.hello_reply = [](v1::HelloReply& reply) { reply.set_catalog_version(3); };
+  EXPECT_THAT(TryConnect(daemon).error().message(), HasSubstr("catalog version 1"));
+}
+
+TEST(Handshake, AnotherJobNamesBothSides) {
+  FakeDaemon daemon;
+  auto client = Client::Connect({.address = daemon.address(), .job_id = "job-2"});
+  ASSERT_FALSE(client.has_value());
+  EXPECT_EQ(client.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(client.error().message(), HasSubstr("job 'job-2'"));
+  EXPECT_THAT(client.error().message(), HasSubstr("job 'job-1'"));
+}
+
+TEST(Handshake, RefusalCarriesTheDaemonsCode) {
+  FakeDaemon daemon;
+  daemon.faults.server_hello = [](ServerHello& hello) {
+    hello.status = static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
+  };
+  EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kResourceExhausted);
+  daemon.faults.server_hello = [](ServerHello& hello) { hello.status = 77; };
+  EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kUnknown);
+}
+
+TEST(Handshake, UnsealedMemoryIsRefused) {
+  FakeDaemon daemon;
+  daemon.faults.unsealed_regions = true;
+  const Error error = TryConnect(daemon).error();
+  EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(error.message(), HasSubstr("not sealed"));
+}
+
+TEST(Handshake, RegionsThatLie) {
+  const auto with = [](std::function<void(RegionEntry&)> change) {
+    FakeDaemon daemon;
+    daemon.faults.region_entry = std::move(change);
+    return TryConnect(daemon).error();
+  };
+  ExpectDataLoss(with([](RegionEntry& entry) { entry.bytes = 1ULL << 40; }), "announced");
+  ExpectDataLoss(with([](RegionEntry& entry) { entry.generation ^= 1; }), "generation");
+  EXPECT_EQ(with([](RegionEntry& entry) { entry.id = 4096; }).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(with([](RegionEntry& entry) { entry.id = 1; }).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(with([](RegionEntry& entry) { entry.bytes = 0; }).code(),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST(Handshake, MissingDescriptorIsDetected) {
+  FakeDaemon daemon;
+  daemon.faults.too_few_descriptors = true;
+  ExpectDataLoss(TryConnect(daemon).error(), "2 regions came with 1 descriptors");
+}
+
+TEST(Handshake, TooManyRegions) {
+  FakeDaemon daemon;
+  daemon.faults.server_hello = [](ServerHello& hello) { hello.region_count = 4097; };
+  EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kResourceExhausted);
+}
+
+TEST(Handshake, AStallEndsAtTheDeadline) {
+  FakeDaemon daemon;
+  daemon.faults.stall_handshake = true;
+  const auto began = std::chrono::steady_clock::now();
+  auto client = Client::Connect({.address = daemon.address(), .connect_timeout_ms = 200});
+  ASSERT_FALSE(client.has_value());
+  EXPECT_EQ(client.error().code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3));
+  EXPECT_EQ(daemon.counters.connections, 1U);
+}
+
+TEST(Handshake, AHangUpIsUnavailable) {
+  FakeDaemon daemon;
+  daemon.faults.drop_handshake = true;
+  EXPECT_EQ(TryConnect(daemon).error().code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(daemon.counters.connections, 1U);
+}
+
+}  // namespace
+}  // namespace forebay
