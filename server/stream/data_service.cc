@@ -140,7 +140,7 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(
     grpc::CallbackServerContext* context) {
   auto* reactor = std::make_unique<StreamReactor>(*this, ClientOf(context->peer())).release();
-  Joined(reactor);
+  Joined(*reactor);
   reactor->Begin();
   return reactor;
 }
@@ -148,54 +148,37 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
 grpc::ServerWriteReactor<v1::LeaseReply>* DataService::Lease(
     grpc::CallbackServerContext* context, const v1::LeaseRequest* request) {
   auto* reactor = std::make_unique<LeaseReactor>(*this).release();
-  Joined(reactor);
+  Joined(*reactor);
   reactor->Begin(*request, context->peer());
   return reactor;
 }
 
-void DataService::Joined(StreamReactor* reactor) {
+void DataService::Joined(ServedCall& call) {
   bool draining = false;
   {
     std::lock_guard lock(mutex_);
-    reactors_.insert(reactor);
+    calls_.insert(&call);
     draining = draining_;
   }
-  if (draining) reactor->End(ShuttingDown());
+  if (draining) call.End(ShuttingDown());
 }
 
-void DataService::Joined(LeaseReactor* reactor) {
-  bool draining = false;
-  {
-    std::lock_guard lock(mutex_);
-    leases_.insert(reactor);
-    draining = draining_;
-  }
-  if (draining) reactor->End(ShuttingDown());
-}
-
-void DataService::Left(StreamReactor* reactor) {
+void DataService::Left(ServedCall& call) {
   std::lock_guard lock(mutex_);
-  reactors_.erase(reactor);
-  if (reactors_.empty() && leases_.empty()) all_left_.notify_all();
-}
-
-void DataService::Left(LeaseReactor* reactor) {
-  std::lock_guard lock(mutex_);
-  leases_.erase(reactor);
-  if (reactors_.empty() && leases_.empty()) all_left_.notify_all();
+  calls_.erase(&call);
+  if (calls_.empty()) all_left_.notify_all();
 }
 
 void DataService::Drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
   // Under the lock: Left waits, so none of them can be deleted meanwhile.
-  for (StreamReactor* reactor : reactors_) reactor->End(ShuttingDown());
-  for (LeaseReactor* reactor : leases_) reactor->End(ShuttingDown());
+  for (ServedCall* call : calls_) call->End(ShuttingDown());
 }
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  return all_left_.wait_for(lock, wait, [this] { return reactors_.empty() && leases_.empty(); });
+  return all_left_.wait_for(lock, wait, [this] { return calls_.empty(); });
 }
 
 }  // namespace forebay::stream

@@ -41,6 +41,16 @@ struct DataServiceParts {
   std::function<void(stage::Dataset&)> ensure_staging;
 };
 
+// A Stream or Lease call, from its beginning until gRPC is done with it.
+class ServedCall {
+ public:
+  // Ends the call with `error`, once. Thread-safe.
+  virtual void End(const Error& error) = 0;
+
+ protected:
+  ~ServedCall() = default;
+};
+
 // Thread-safe. After Drain, new streams and leases are refused, and those there are end with
 // kUnavailable.
 class DataService final : public forebay::v1::Data::CallbackService {
@@ -71,11 +81,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
  private:
   friend class LeaseReactor;
   friend class StreamReactor;
-  // A call's reactor, from its beginning to its end.
-  void Joined(class StreamReactor* reactor);
-  void Joined(class LeaseReactor* reactor);
-  void Left(class StreamReactor* reactor);
-  void Left(class LeaseReactor* reactor);
+  void Joined(ServedCall& call);  // before its first message
+  void Left(ServedCall& call);    // when gRPC is done with it, and it holds nothing any more
   ClientIdentity ClientOf(const std::string& peer) const;
 
   const DataServiceOptions options_;
@@ -86,8 +93,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // more than were open at once.
   std::unordered_map<std::string, ClientIdentity> clients_;
   bool draining_ = false;
-  std::unordered_set<class StreamReactor*> reactors_;
-  std::unordered_set<class LeaseReactor*> leases_;
+  std::unordered_set<ServedCall*> calls_;
 };
 
 }  // namespace forebay::stream

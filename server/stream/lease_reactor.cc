@@ -36,7 +36,7 @@ void LeaseReactor::End(const Error& error) {
 
 void LeaseReactor::OnDone() {
   grant_ = tier::ScratchGrant();
-  service_.Left(this);
+  service_.Left(*this);
   std::unique_ptr<LeaseReactor>(this).reset();
 }
 

@@ -10,7 +10,7 @@
 namespace forebay::stream {
 
 // Owned by gRPC: deletes itself in OnDone.
-class LeaseReactor final : public grpc::ServerWriteReactor<v1::LeaseReply> {
+class LeaseReactor final : public grpc::ServerWriteReactor<v1::LeaseReply>, public ServedCall {
  public:
   explicit LeaseReactor(DataService& service) : service_(service) {}
   // Grants or refuses; once after construction. `peer` is what gRPC calls the connection, which
@@ -21,8 +21,7 @@ class LeaseReactor final : public grpc::ServerWriteReactor<v1::LeaseReply> {
   void OnCancel() override;
   void OnDone() override;
 
-  // Ends the call with `error`, once.
-  void End(const Error& error);
+  void End(const Error& error) override;
 
  private:
   DataService& service_;

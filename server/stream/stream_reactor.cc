@@ -280,7 +280,7 @@ void StreamReactor::OnDone() {
   // Nothing reaches this object through the session after Close has returned.
   if (session) session->Close();
   session.reset();
-  service_.Left(this);
+  service_.Left(*this);
   bool last = false;
   {
     std::lock_guard lock(mutex_);
