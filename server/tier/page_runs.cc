@@ -1,5 +1,6 @@
 #include "server/tier/page_runs.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "proto/contract/check.h"
@@ -7,9 +8,8 @@
 namespace forebay::tier {
 
 void PageRuns::AddRegion(std::uint64_t pages) {
-  FOREBAY_CHECK(pages > 0);
   regions_.push_back({pages, {}});
-  Insert({regions_.size() - 1, 0, pages});
+  if (pages > 0) Insert({regions_.size() - 1, 0, pages});
   free_pages_ += pages;
 }
 
@@ -43,6 +43,17 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
   return std::nullopt;
 }
 
+std::optional<PageRuns::Run> PageRuns::TakeHighestUpTo(std::uint64_t pages) {
+  FOREBAY_CHECK(pages > 0);
+  for (std::size_t region = regions_.size(); region-- > 0;) {
+    if (regions_[region].runs.empty()) continue;
+    const auto [first_page, length] = *regions_[region].runs.rbegin();
+    const std::uint64_t taken = std::min(pages, length);
+    return TakeFrom({region, first_page, length}, first_page + length - taken, taken);
+  }
+  return std::nullopt;
+}
+
 void PageRuns::TakeAt(const Run& run) {
   FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
   const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
@@ -52,6 +63,20 @@ void PageRuns::TakeAt(const Run& run) {
   const std::uint64_t before = run.first_page - first_page;
   FOREBAY_CHECK(before <= length && run.pages <= length - before);
   TakeFrom({run.region, first_page, length}, run.first_page, run.pages);
+}
+
+void PageRuns::TakeWithin(std::size_t region, std::uint64_t first_page, std::uint64_t end_page) {
+  FOREBAY_CHECK(region < regions_.size());
+  const std::map<std::uint64_t, std::uint64_t>& runs = regions_[region].runs;
+  while (first_page < end_page) {
+    auto run = runs.upper_bound(first_page);
+    if (run != runs.begin() && std::prev(run)->first + std::prev(run)->second > first_page) --run;
+    if (run == runs.end() || run->first >= end_page) return;
+    const std::uint64_t begin = std::max(first_page, run->first);
+    const std::uint64_t end = std::min(end_page, run->first + run->second);
+    TakeFrom({region, run->first, run->second}, begin, end - begin);
+    first_page = end;
+  }
 }
 
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
 constexpr std::uint64_t kHugePageBytes = SharedRegion::kHugePageBytes;
+constexpr std::uint64_t kPagesPerHugePage = kHugePageBytes / kPageBytes;
 static_assert(kHugePageBytes == PopulateAhead::kStepBytes, "what is withheld is never populated");
 
 class PageRunArena final : public RamArena {
@@ -30,6 +31,7 @@ class PageRunArena final : public RamArena {
     for (std::size_t i = 0; i < regions_.size(); ++i) {
       const std::uint64_t bytes = std::min(left, options.region_bytes);
       runs_.AddRegion(bytes / kPageBytes);
+      untouched_.AddRegion(bytes / kHugePageBytes);
       left -= bytes;
     }
     if (options.populate_ahead_bytes == 0) return;
@@ -58,9 +60,8 @@ class PageRunArena final : public RamArena {
   }
   std::uint64_t untouched_bytes() const override {
     std::lock_guard lock(mutex_);
-    std::uint64_t pages = 0;
-    for (const PageRuns::Run& run : UntouchedLocked()) pages += run.pages;
-    return pages * kPageBytes;
+    AskKernelLocked(untouched_.free_pages());
+    return untouched_.free_pages() * kHugePageBytes;
   }
   std::uint64_t largest_free_bytes() const override {
     std::lock_guard lock(mutex_);
@@ -83,6 +84,7 @@ class PageRunArena final : public RamArena {
     const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
     if (!run) return FullLocked(bytes, "fit in no free run");
     const std::uint64_t offset = run->first_page * kPageBytes;
+    TouchLocked(run->region, offset, offset + pages * kPageBytes);
     if (stay == Stay::kLong) ReachLocked(run->region, offset + pages * kPageBytes);
     const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
     return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
@@ -99,28 +101,24 @@ class PageRunArena final : public RamArena {
     if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "0 bytes cannot be withheld");
     std::lock_guard lock(mutex_);
     if (bytes > total_bytes_) return FullLocked(bytes, "to withhold exceed it");
-    const std::uint64_t wanted =
-        (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes / kPageBytes;
-    std::vector<PageRuns::Run> taken;
-    std::uint64_t left = wanted;
-    for (PageRuns::Run run : UntouchedLocked()) {
-      const std::uint64_t pages = std::min(run.pages, left);
-      run.first_page += run.pages - pages;
-      run.pages = pages;
-      left -= pages;
-      taken.push_back(run);
-      if (left == 0) break;
-    }
-    if (left > 0) {
-      const std::string there = std::to_string((wanted - left) * kPageBytes);
+    const std::uint64_t wanted = (bytes + kHugePageBytes - 1) / kHugePageBytes;
+    AskKernelLocked(wanted);
+    if (wanted > untouched_.free_pages()) {
+      const std::string there = std::to_string(untouched_.free_pages() * kHugePageBytes);
       return FullLocked(bytes, ("to withhold, but only " + there + " were never touched").c_str());
     }
-    for (const PageRuns::Run& run : taken) {
+    std::vector<PageRuns::Run> taken;
+    for (std::uint64_t left = wanted; left > 0; left -= taken.back().pages) {
+      taken.push_back(*untouched_.TakeHighestUpTo(left));
+    }
+    for (PageRuns::Run& run : taken) {
+      run.first_page *= kPagesPerHugePage;
+      run.pages *= kPagesPerHugePage;
       runs_.TakeAt(run);
       withheld_[run.region].emplace(run.first_page, run.pages);
     }
-    withheld_bytes_ += wanted * kPageBytes;
-    return MakeWithheld(wanted * kPageBytes, std::move(taken));
+    withheld_bytes_ += wanted * kHugePageBytes;
+    return MakeWithheld(wanted * kHugePageBytes, std::move(taken));
   }
 
   void GiveBack(std::span<const PageRuns::Run> runs) override {
@@ -128,6 +126,8 @@ class PageRunArena final : public RamArena {
     for (const PageRuns::Run& run : runs) {
       FOREBAY_CHECK(withheld_[run.region].erase(run.first_page) == 1);
       runs_.Give(run);
+      untouched_.Give({run.region, run.first_page / kPagesPerHugePage,
+                       run.pages / kPagesPerHugePage});
       withheld_bytes_ -= run.pages * kPageBytes;
     }
   }
@@ -146,25 +146,36 @@ class PageRunArena final : public RamArena {
                                                    : above->first * kPageBytes);
   }
 
-  // Whole huge pages that are free and have never been made, nor are about to be; highest first.
-  // One that is shared with a block may be made with it, and is not among them.
-  std::vector<PageRuns::Run> UntouchedLocked() const {
-    std::vector<PageRuns::Run> found;
-    for (std::size_t region = 0; region < regions_.size(); ++region) {
-      const std::uint64_t reached = ahead_ ? ahead_->end_bytes(region) : 0;
-      for (const auto& [first_page, pages] : runs_.free_runs(region)) {
-        const std::uint64_t begin = std::max(first_page * kPageBytes, reached);
-        const std::uint64_t end = (first_page + pages) * kPageBytes;
-        for (const SharedRegion::Part& hole : regions_[region].Holes(begin, end)) {
-          const std::uint64_t first = (hole.begin + kHugePageBytes - 1) / kHugePageBytes;
-          const std::uint64_t last = hole.end / kHugePageBytes;
-          constexpr std::uint64_t kPages = kHugePageBytes / kPageBytes;
-          if (first < last) found.push_back({region, first * kPages, (last - first) * kPages});
-        }
+  void TouchLocked(std::size_t region, std::uint64_t begin_bytes, std::uint64_t end_bytes) const {
+    untouched_.TakeWithin(region, begin_bytes / kHugePageBytes,
+                          (end_bytes + kHugePageBytes - 1) / kHugePageBytes);
+  }
+
+  // Takes from untouched_ what this object does not see being made: ahead of blocks, by a thread,
+  // and by processes that read where no block lies. At least until `wanted` of the highest pages
+  // are known to be untouched.
+  void AskKernelLocked(std::uint64_t wanted) const {
+    std::uint64_t found = 0;
+    for (std::size_t region = regions_.size(); region-- > 0 && found < wanted;) {
+      if (ahead_) TouchLocked(region, 0, ahead_->end_bytes(region));
+      const std::map<std::uint64_t, std::uint64_t> runs = untouched_.free_runs(region);
+      for (auto run = runs.rbegin(); run != runs.rend() && found < wanted; ++run) {
+        found += run->second - TakeMadeLocked(region, run->first, run->first + run->second);
       }
     }
-    std::ranges::reverse(found);
-    return found;
+  }
+  // Of one run of untouched_; returns how many. Each of them is met once in the arena's life.
+  std::uint64_t TakeMadeLocked(std::size_t region, std::uint64_t first, std::uint64_t end) const {
+    std::uint64_t taken = 0;
+    while (first < end) {
+      first = regions_[region].FirstMade(first * kHugePageBytes, end * kHugePageBytes) /
+              kHugePageBytes;
+      if (first == end) break;
+      untouched_.TakeAt({region, first, 1});
+      ++taken;
+      ++first;
+    }
+    return taken;
   }
 
   Error FullLocked(std::uint64_t bytes, const char* why) const {
@@ -181,6 +192,9 @@ class PageRunArena final : public RamArena {
   const std::vector<SharedRegion> regions_;
   mutable std::mutex mutex_;  // guards what follows
   PageRuns runs_;  // what is withheld counts as taken
+  // Huge pages, within those of runs_ that are free, of which no block ever had a byte. Some may
+  // have been made all the same: AskKernelLocked finds them.
+  mutable PageRuns untouched_;
   std::uint64_t withheld_bytes_ = 0;
   std::vector<std::map<std::uint64_t, std::uint64_t>> withheld_;  // by region: first page -> pages
   std::unique_ptr<PopulateAhead> ahead_;  // null: not asked for; ends before its regions

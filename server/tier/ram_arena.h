@@ -87,9 +87,10 @@ class RamArena {
     return DoAllocate(bytes, stay);
   }
   // Withholds `bytes`, rounded up to whole huge pages, from allocation until they are given back:
-  // the highest ones that were never touched, since a sealed region keeps what was. Nothing is
-  // evicted for it. kResourceExhausted where fewer are left, and then nothing is withheld.
-  // O(free pages that exist).
+  // the highest ones that were never touched (part of no block, and not made by anybody), since a
+  // sealed region keeps what was. Nothing is evicted for it. kResourceExhausted where fewer are
+  // left, and then nothing is withheld. O(regions + runs that no block has had); besides, each huge
+  // page that another process made costs a call of the kernel once.
   Result<WithheldMemory> Withhold(std::uint64_t bytes) { return DoWithhold(bytes); }
   // What Withhold could take now.
   virtual std::uint64_t untouched_bytes() const = 0;

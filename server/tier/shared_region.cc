@@ -47,19 +47,11 @@ SharedRegion::~SharedRegion() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-std::vector<SharedRegion::Part> SharedRegion::Holes(std::uint64_t begin,
-                                                    std::uint64_t end) const {
-  std::vector<Part> holes;
-  for (std::uint64_t at = begin; at < end;) {
-    const off_t hole = ::lseek(fd_.get(), static_cast<off_t>(at), SEEK_HOLE);
-    // The end of the file counts as a hole; where the system cannot tell, nothing is one.
-    if (hole < 0 || static_cast<std::uint64_t>(hole) >= end) break;
-    const off_t data = ::lseek(fd_.get(), hole, SEEK_DATA);
-    if (data < 0 && errno != ENXIO) break;  // ENXIO: no data any more
-    at = data < 0 ? end : std::min(end, static_cast<std::uint64_t>(data));
-    holes.push_back({static_cast<std::uint64_t>(hole), at});
-  }
-  return holes;
+std::uint64_t SharedRegion::FirstMade(std::uint64_t begin, std::uint64_t end) const {
+  if (begin >= end) return end;
+  const off_t made = ::lseek(fd_.get(), static_cast<off_t>(begin), SEEK_DATA);
+  if (made < 0) return errno == ENXIO ? end : begin;  // ENXIO: nothing from there on
+  return std::min(end, static_cast<std::uint64_t>(made));
 }
 
 Result<SharedRegion> SharedRegion::Create(const char* debug_name, std::uint64_t bytes) {

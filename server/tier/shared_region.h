@@ -27,14 +27,9 @@ class SharedRegion {
   SharedRegion& operator=(SharedRegion&& other) noexcept;
   ~SharedRegion();
 
-  // Part of a region, from `begin` on up to `end`.
-  struct Part {
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
-  };
-  // Where no memory has been made yet, by any process, within [begin, end): the kernel's word, in
-  // ascending order. O(pages that exist there).
-  std::vector<Part> Holes(std::uint64_t begin, std::uint64_t end) const;
+  // The first byte of [begin, end) for which memory has been made, by any process: the kernel's
+  // word; `end` where there is none. Where the kernel does not say, `begin`. O(log pages).
+  std::uint64_t FirstMade(std::uint64_t begin, std::uint64_t end) const;
 
   std::span<std::byte> bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }  // sealed; to be passed to clients

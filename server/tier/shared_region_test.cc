@@ -128,24 +128,16 @@ TEST(SharedRegion, SizeAndContentsCannotBeTakenAway) {
   EXPECT_EQ(region.bytes()[0], std::byte{9});
 }
 
-TEST(SharedRegion, HolesAreWhereNothingWasTouched) {
+TEST(SharedRegion, KnowsWhereMemoryHasBeenMade) {
   const SharedRegion region = Make(16 * kMiB);
-  const auto holes = [&region](std::uint64_t begin, std::uint64_t end) {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> found;
-    for (const SharedRegion::Part& part : region.Holes(begin, end)) {
-      found.emplace_back(part.begin, part.end);
-    }
-    return found;
-  };
-  using Found = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
-  EXPECT_EQ(holes(0, 16 * kMiB), (Found{{0, 16 * kMiB}}));
-  EXPECT_EQ(holes(4096, 8192), (Found{{4096, 8192}}));
+  EXPECT_EQ(region.FirstMade(0, 16 * kMiB), 16 * kMiB);
+  EXPECT_EQ(region.FirstMade(4096, 8192), 8192U);
   std::memset(region.bytes().data() + 4 * kMiB, 1, 2 * kMiB);
-  std::memset(region.bytes().data() + 14 * kMiB, 1, 2 * kMiB);
-  EXPECT_EQ(holes(0, 16 * kMiB), (Found{{0, 4 * kMiB}, {6 * kMiB, 14 * kMiB}}));
-  EXPECT_EQ(holes(kMiB, 7 * kMiB), (Found{{kMiB, 4 * kMiB}, {6 * kMiB, 7 * kMiB}}));
-  EXPECT_EQ(holes(4 * kMiB, 6 * kMiB), Found());
-  EXPECT_EQ(holes(5 * kMiB, 5 * kMiB), Found());
+  EXPECT_EQ(region.FirstMade(0, 16 * kMiB), 4 * kMiB);
+  EXPECT_EQ(region.FirstMade(kMiB, 3 * kMiB), 3 * kMiB);
+  EXPECT_EQ(region.FirstMade(5 * kMiB, 16 * kMiB), 5 * kMiB);
+  EXPECT_EQ(region.FirstMade(6 * kMiB, 16 * kMiB), 16 * kMiB);
+  EXPECT_EQ(region.FirstMade(5 * kMiB, 5 * kMiB), 5 * kMiB);
 }
 
 TEST(SharedRegion, ReaderCannotMakeItsMappingWritable) {
