@@ -11,33 +11,21 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/server_builder.h>
-#include <grpcpp/server_posix.h>
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "server/daemon/dataset_config.h"
 #include "server/daemon/version.h"
 #include "server/io/backend_selection.h"
-#include "server/tier/capacity.h"
 
 namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
-constexpr std::uint64_t kArenaRegionsMax = 32;
-// Of memory that is made ahead of its use: a first batch of samples of 100 KB with its prefetch and
-// what the reader before still holds; an extent that is staged, and the next.
-constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);
-constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
 std::string JobId(const Config& config) {
   if (!config.job_id.empty()) return config.job_id;
@@ -79,20 +67,6 @@ std::uint64_t RandomGeneration() {
 
 std::string DirectoryOf(const std::string& path) {
   return std::filesystem::path(path).parent_path().string();
-}
-
-void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t generation,
-                std::vector<SharedEntry>& entries) {
-  for (const tier::SharedRegion& region : arena.regions()) {
-    SharedEntry shared;
-    shared.entry.id = static_cast<std::uint32_t>(entries.size());
-    shared.entry.kind = static_cast<std::uint32_t>(kind);
-    shared.entry.bytes = region.bytes().size();
-    shared.entry.page_bytes = limits::kIoAlignmentBytes;
-    shared.entry.generation = generation;
-    shared.fd = region.fd();
-    entries.push_back(shared);
-  }
 }
 
 }  // namespace
@@ -165,225 +139,6 @@ Status Daemon::OpenDirectories() {
   if (!config_.state_dir.empty()) {
     FOREBAY_ASSIGN(catalog_directory_, backend_->OpenDirectory(config_.state_dir));
   }
-  return {};
-}
-
-Status Daemon::OpenMemory() {
-  const auto ram = tier::ParseCapacity(config_.ram_capacity, tier::MemoryLimitBytes());
-  if (!ram.has_value()) return ram.error().WithContext("tier.ram.capacity");
-  const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
-  if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
-  const std::uint64_t region_bytes =
-      std::max(kRegionBytesMin, *ram / kArenaRegionsMax + limits::kMiB);
-  FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = *ram,
-                                                 .region_bytes = region_bytes,
-                                                 .first_region = RegionId(0),
-                                                 .populate_ahead_bytes = kAheadBytes}));
-  FOREBAY_TRY(OpenScratch(*ram));
-  FOREBAY_ASSIGN(
-      slots_, tier::RamArena::Create(
-                  {.capacity_bytes = *slot_bytes,
-                   .region_bytes = kRegionBytesMin,
-                   .first_region = RegionId(static_cast<std::uint32_t>(
-                       arena_->regions().size())),
-                   .lowest_first = true,
-                   .populate_ahead_bytes = kAheadBytes,
-                   .populate_at_start = true}));
-  return {};
-}
-
-// Before anything touches the arena, and before anybody plans with its capacity.
-Status Daemon::OpenScratch(std::uint64_t ram_bytes) {
-  const auto reserve = tier::ParseCapacityOrNone(config_.ram_scratch_reserve, ram_bytes);
-  if (!reserve.has_value()) return reserve.error().WithContext("tier.ram.scratch_reserve");
-  if (*reserve > 0 &&
-      (*reserve > ram_bytes || ram_bytes - *reserve < limits::kExtentBytesMax)) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("tier.ram.scratch_reserve of {} bytes leaves less than an extent can "
-                             "take ({} bytes) of tier.ram.capacity, {} bytes: lower the one or "
-                             "raise the other",
-                             *reserve, limits::kExtentBytesMax, ram_bytes));
-  }
-  auto account = tier::ScratchAccount::Create(*arena_, *reserve);
-  if (!account.has_value()) return account.error().WithContext("tier.ram.scratch_reserve");
-  scratch_ = std::move(*account);
-  return {};
-}
-
-Status Daemon::OpenSsd() {
-  if (config_.ssd_directory.empty()) return {};
-  FOREBAY_ASSIGN(ssd_directory_, backend_->OpenDirectory(config_.ssd_directory));
-  FOREBAY_ASSIGN(const io::Directory::Space space, ssd_directory_->FreeSpace());
-  const auto capacity = tier::ParseCapacity(config_.ssd_capacity, space.total_bytes);
-  if (!capacity.has_value()) return capacity.error().WithContext("tier.ssd.capacity");
-  FOREBAY_ASSIGN(store_, tier::SegmentStore::Open(
-                             *backend_, *ssd_directory_,
-                             {.capacity_bytes = *capacity, .direct = config_.ssd_direct}));
-  const tier::SegmentStore::Recovery found = store_->recovery();
-  if (found.segments + found.dropped_records + found.removed_files > 0) {
-    spdlog::info("ssd tier: found {} segments, dropped {} records, removed {} files",
-                 found.segments, found.dropped_records, found.removed_files);
-  }
-  return {};
-}
-
-Status Daemon::OpenDatasets() {
-  cache_ = tier::ExtentCache::Create(
-      *arena_, store_.get(), {.clock = &clock_},
-      [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
-  for (const stage::DatasetOptions& options : config_.datasets) {
-    auto root = backend_->OpenDirectory(options.root_path);
-    if (!root.has_value()) {
-      return root.error().WithContext(fmt::format("data set '{}': path {}", options.source.name,
-                                                  options.root_path));
-    }
-    datasets_.push_back(
-        std::make_unique<stage::Dataset>(options, *backend_, std::move(*root)));
-  }
-  const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
-  if (!request.has_value()) return request.error().WithContext("stage.request");
-  // What readers hold while they copy to SSD, or pack, must not be planned away; a quarter of a
-  // small arena is enough to make progress with.
-  const bool packs = std::ranges::any_of(config_.datasets, [](const auto& dataset) {
-    return dataset.compression != stage::Compression::kOff;
-  });
-  const std::uint64_t working =
-      store_ || packs ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
-  stage::StagerOptions options;
-  options.readers = static_cast<std::uint32_t>(config_.stage_readers);
-  options.requests = static_cast<std::uint32_t>(config_.stage_requests);
-  options.request_bytes = *request;
-  options.ram_reserve_bytes = std::min(working, arena_->capacity_bytes() / 4);
-  options.catalog_path = config_.state_dir;
-  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
-  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
-  options.decoded_cache_bytes = *decoded;
-  options.decode_cores = WorkerCount();
-  FOREBAY_ASSIGN(stager_, stage::Stager::Create(
-                              options, {.backend = *backend_,
-                                        .catalogs = catalog_directory_.get(),
-                                        .arena = *arena_,
-                                        .store = store_.get(),
-                                        .cache = *cache_,
-                                        .clock = clock_,
-                                        .next_use = [this](const tier::ExtentKey& key) {
-                                          return future_.NextUse(key);
-                                        }}));
-  scratch_->PlanWith(
-      {.left_bytes = [this] { return stager_->room_left().ram_bytes; },
-       .take_bytes = [this](std::uint64_t bytes) { return stager_->TakeRam(bytes); },
-       .give_bytes = [this](std::uint64_t bytes) { stager_->GiveRam(bytes); }});
-  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
-  return {};
-}
-
-Status Daemon::OpenScrubber() {
-  if (!config_.scrub_enabled) return {};
-  const auto rate = ParseByteCount(config_.scrub_bytes_per_second, kScrubBounds);
-  if (!rate.has_value()) return rate.error().WithContext("tier.scrub.bytes_per_second");
-  std::string unknown;
-  FOREBAY_ASSIGN(scrubber_, BackgroundScrubber::Start(
-                                {.cache = *cache_,
-                                 .backend = *backend_,
-                                 .clock = clock_,
-                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown)),
-                                 .decoded = decoded_.get()},
-                                *rate));
-  return {};
-}
-
-std::uint32_t Daemon::WorkerCount() const {
-  if (config_.workers != 0) return static_cast<std::uint32_t>(config_.workers);
-  // A worker's reads from SSD end before its batch does: a second one keeps the device busy
-  // meanwhile, and costs no processor while it waits.
-  return std::max(store_ ? 2U : 1U, std::thread::hardware_concurrency() / 2);
-}
-
-Status Daemon::OpenStreams() {
-  FOREBAY_ASSIGN(executor_,
-                 fetch::ThreadExecutor::Create(*backend_, WorkerCount(), kWorkerDepth));
-  const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
-  if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
-  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
-  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
-  decoded_ = std::make_unique<fetch::DecodedCache>(
-      *decoded,
-      [this](const fetch::UnitSamples& samples) { return future_.NextUse(samples); });
-  registry_ = std::make_unique<stream::StreamRegistry>(
-      stream::RegistryOptions{.has_ssd = store_ != nullptr, .view_pin_bytes = *pin},
-      stream::RegistryParts{.fetcher = *fetcher_,
-                            .decoded = *decoded_,
-                            .executor = *executor_,
-                            .slots = *slots_,
-                            .future = future_,
-                            .clock = clock_});
-  return {};
-}
-
-Status Daemon::OpenServer() {
-  data_service_ = std::make_unique<stream::DataService>(
-      stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
-      stream::DataServiceParts{
-          .registry = *registry_,
-          .scratch = *scratch_,
-          .find_dataset = [this](const std::string& name) { return FindDataset(name); },
-          .dataset_names = [this] { return DatasetNames(); },
-          .knows_session =
-              [this](std::uint64_t session) {
-                return acceptor_ && acceptor_->KnowsSession(session);
-              },
-          .ensure_staging = [this](stage::Dataset& dataset) {
-            if (dataset.progress().state == stage::DatasetState::kIdle) {
-              stager_->StageForReader(dataset);
-            }
-          }});
-  admin_service_ = std::make_unique<AdminService>(*this);
-  grpc::ServerBuilder builder;
-  builder.RegisterService(data_service_.get());
-  builder.RegisterService(admin_service_.get());
-  builder.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
-  builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
-  // gRPC inflates before it checks sizes: only identity is spoken (design 8).
-  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             limits::kRpcStreamsPerConnectionMax);
-  // Each call of the admin service takes a thread while it lasts; beyond this they are refused.
-  // gRPC 1.51 collects a message before it compares its size with the limit above (512 MiB took
-  // the daemon to 561 MiB): only the quota bounds what all connections can have it hold.
-  grpc::ResourceQuota quota("forebayd");
-  quota.SetMaxThreads(limits::kAdminThreadsMax);
-  quota.Resize(limits::kRpcMemoryBytesMax);
-  builder.SetResourceQuota(quota);
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  server_ = builder.BuildAndStart();
-  if (!server_) return Error(ErrorCode::kInternal, "the gRPC server did not start");
-  std::vector<SharedEntry> regions;
-  AddRegions(*arena_, RegionKind::kArena, generation_, regions);
-  AddRegions(*slots_, RegionKind::kSlots, generation_, regions);
-  const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
-    // What gRPC will call the connection, as long as the descriptor is open.
-    data_service_->Connected(fmt::format("fd:{}", fd.get()),
-                             {.name = "", .pid = peer.pid, .uid = peer.uid});
-    grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
-  };
-  FOREBAY_ASSIGN(acceptor_, Acceptor::Create({.socket_path = socket_path_,
-                                              .generation = generation_,
-                                              .connections_max = limits::kClientsMax},
-                                             std::move(regions), clock_, hand_over));
-  acceptor_->Start();
-  return {};
-}
-
-Status Daemon::OpenMetrics() {
-  if (config_.metrics_listen.empty()) return {};
-  FOREBAY_ASSIGN(metrics_, MetricsEndpoint::Start(config_.metrics_listen,
-                                                  [this] { return StatusNow(); }));
-  spdlog::info("metrics on http://{}/metrics", metrics_->address());
   return {};
 }
 

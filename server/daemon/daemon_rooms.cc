@@ -1,0 +1,180 @@
+// The rooms that a byte passes on its way, from the tiers' memory to the streams: made as
+// configured, each after what it stands on.
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/daemon.h"
+#include "server/daemon/dataset_config.h"
+#include "server/tier/capacity.h"
+
+namespace forebay::daemon {
+namespace {
+
+constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
+constexpr std::uint64_t kArenaRegionsMax = 32;
+// Of memory that is made ahead of its use: a first batch of samples of 100 KB with its prefetch and
+// what the reader before still holds; an extent that is staged, and the next.
+constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
+constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
+
+}  // namespace
+
+Status Daemon::OpenMemory() {
+  const auto ram = tier::ParseCapacity(config_.ram_capacity, tier::MemoryLimitBytes());
+  if (!ram.has_value()) return ram.error().WithContext("tier.ram.capacity");
+  const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
+  if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
+  const std::uint64_t region_bytes =
+      std::max(kRegionBytesMin, *ram / kArenaRegionsMax + limits::kMiB);
+  FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = *ram,
+                                                 .region_bytes = region_bytes,
+                                                 .first_region = RegionId(0),
+                                                 .populate_ahead_bytes = kAheadBytes}));
+  FOREBAY_TRY(OpenScratch(*ram));
+  FOREBAY_ASSIGN(
+      slots_, tier::RamArena::Create(
+                  {.capacity_bytes = *slot_bytes,
+                   .region_bytes = kRegionBytesMin,
+                   .first_region = RegionId(static_cast<std::uint32_t>(
+                       arena_->regions().size())),
+                   .lowest_first = true,
+                   .populate_ahead_bytes = kAheadBytes,
+                   .populate_at_start = true}));
+  return {};
+}
+
+// Before anything touches the arena, and before anybody plans with its capacity.
+Status Daemon::OpenScratch(std::uint64_t ram_bytes) {
+  const auto reserve = tier::ParseCapacityOrNone(config_.ram_scratch_reserve, ram_bytes);
+  if (!reserve.has_value()) return reserve.error().WithContext("tier.ram.scratch_reserve");
+  if (*reserve > 0 &&
+      (*reserve > ram_bytes || ram_bytes - *reserve < limits::kExtentBytesMax)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("tier.ram.scratch_reserve of {} bytes leaves less than an extent can "
+                             "take ({} bytes) of tier.ram.capacity, {} bytes: lower the one or "
+                             "raise the other",
+                             *reserve, limits::kExtentBytesMax, ram_bytes));
+  }
+  auto account = tier::ScratchAccount::Create(*arena_, *reserve);
+  if (!account.has_value()) return account.error().WithContext("tier.ram.scratch_reserve");
+  scratch_ = std::move(*account);
+  return {};
+}
+
+Status Daemon::OpenSsd() {
+  if (config_.ssd_directory.empty()) return {};
+  FOREBAY_ASSIGN(ssd_directory_, backend_->OpenDirectory(config_.ssd_directory));
+  FOREBAY_ASSIGN(const io::Directory::Space space, ssd_directory_->FreeSpace());
+  const auto capacity = tier::ParseCapacity(config_.ssd_capacity, space.total_bytes);
+  if (!capacity.has_value()) return capacity.error().WithContext("tier.ssd.capacity");
+  FOREBAY_ASSIGN(store_, tier::SegmentStore::Open(
+                             *backend_, *ssd_directory_,
+                             {.capacity_bytes = *capacity, .direct = config_.ssd_direct}));
+  const tier::SegmentStore::Recovery found = store_->recovery();
+  if (found.segments + found.dropped_records + found.removed_files > 0) {
+    spdlog::info("ssd tier: found {} segments, dropped {} records, removed {} files",
+                 found.segments, found.dropped_records, found.removed_files);
+  }
+  return {};
+}
+
+Status Daemon::OpenDatasets() {
+  cache_ = tier::ExtentCache::Create(
+      *arena_, store_.get(), {.clock = &clock_},
+      [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
+  for (const stage::DatasetOptions& options : config_.datasets) {
+    auto root = backend_->OpenDirectory(options.root_path);
+    if (!root.has_value()) {
+      return root.error().WithContext(fmt::format("data set '{}': path {}", options.source.name,
+                                                  options.root_path));
+    }
+    datasets_.push_back(
+        std::make_unique<stage::Dataset>(options, *backend_, std::move(*root)));
+  }
+  const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
+  if (!request.has_value()) return request.error().WithContext("stage.request");
+  // What readers hold while they copy to SSD, or pack, must not be planned away; a quarter of a
+  // small arena is enough to make progress with.
+  const bool packs = std::ranges::any_of(config_.datasets, [](const auto& dataset) {
+    return dataset.compression != stage::Compression::kOff;
+  });
+  const std::uint64_t working =
+      store_ || packs ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
+  stage::StagerOptions options;
+  options.readers = static_cast<std::uint32_t>(config_.stage_readers);
+  options.requests = static_cast<std::uint32_t>(config_.stage_requests);
+  options.request_bytes = *request;
+  options.ram_reserve_bytes = std::min(working, arena_->capacity_bytes() / 4);
+  options.catalog_path = config_.state_dir;
+  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
+  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
+  options.decoded_cache_bytes = *decoded;
+  options.decode_cores = WorkerCount();
+  FOREBAY_ASSIGN(stager_, stage::Stager::Create(
+                              options, {.backend = *backend_,
+                                        .catalogs = catalog_directory_.get(),
+                                        .arena = *arena_,
+                                        .store = store_.get(),
+                                        .cache = *cache_,
+                                        .clock = clock_,
+                                        .next_use = [this](const tier::ExtentKey& key) {
+                                          return future_.NextUse(key);
+                                        }}));
+  scratch_->PlanWith(
+      {.left_bytes = [this] { return stager_->room_left().ram_bytes; },
+       .take_bytes = [this](std::uint64_t bytes) { return stager_->TakeRam(bytes); },
+       .give_bytes = [this](std::uint64_t bytes) { stager_->GiveRam(bytes); }});
+  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
+  return {};
+}
+
+Status Daemon::OpenScrubber() {
+  if (!config_.scrub_enabled) return {};
+  const auto rate = ParseByteCount(config_.scrub_bytes_per_second, kScrubBounds);
+  if (!rate.has_value()) return rate.error().WithContext("tier.scrub.bytes_per_second");
+  std::string unknown;
+  FOREBAY_ASSIGN(scrubber_, BackgroundScrubber::Start(
+                                {.cache = *cache_,
+                                 .backend = *backend_,
+                                 .clock = clock_,
+                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown)),
+                                 .decoded = decoded_.get()},
+                                *rate));
+  return {};
+}
+
+std::uint32_t Daemon::WorkerCount() const {
+  if (config_.workers != 0) return static_cast<std::uint32_t>(config_.workers);
+  // A worker's reads from SSD end before its batch does: a second one keeps the device busy
+  // meanwhile, and costs no processor while it waits.
+  return std::max(store_ ? 2U : 1U, std::thread::hardware_concurrency() / 2);
+}
+
+Status Daemon::OpenStreams() {
+  FOREBAY_ASSIGN(executor_,
+                 fetch::ThreadExecutor::Create(*backend_, WorkerCount(), kWorkerDepth));
+  const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
+  if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
+  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
+  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
+  decoded_ = std::make_unique<fetch::DecodedCache>(
+      *decoded,
+      [this](const fetch::UnitSamples& samples) { return future_.NextUse(samples); });
+  registry_ = std::make_unique<stream::StreamRegistry>(
+      stream::RegistryOptions{.has_ssd = store_ != nullptr, .view_pin_bytes = *pin},
+      stream::RegistryParts{.fetcher = *fetcher_,
+                            .decoded = *decoded_,
+                            .executor = *executor_,
+                            .slots = *slots_,
+                            .future = future_,
+                            .clock = clock_});
+  return {};
+}
+
+}  // namespace forebay::daemon

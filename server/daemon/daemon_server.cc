@@ -1,0 +1,101 @@
+// What the daemon listens on: the gRPC server, the socket that clients shake hands on, and the
+// metrics endpoint.
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/daemon.h"
+
+namespace forebay::daemon {
+namespace {
+
+void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t generation,
+                std::vector<SharedEntry>& entries) {
+  for (const tier::SharedRegion& region : arena.regions()) {
+    SharedEntry shared;
+    shared.entry.id = static_cast<std::uint32_t>(entries.size());
+    shared.entry.kind = static_cast<std::uint32_t>(kind);
+    shared.entry.bytes = region.bytes().size();
+    shared.entry.page_bytes = limits::kIoAlignmentBytes;
+    shared.entry.generation = generation;
+    shared.fd = region.fd();
+    entries.push_back(shared);
+  }
+}
+
+}  // namespace
+
+Status Daemon::OpenServer() {
+  data_service_ = std::make_unique<stream::DataService>(
+      stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
+      stream::DataServiceParts{
+          .registry = *registry_,
+          .scratch = *scratch_,
+          .find_dataset = [this](const std::string& name) { return FindDataset(name); },
+          .dataset_names = [this] { return DatasetNames(); },
+          .knows_session =
+              [this](std::uint64_t session) {
+                return acceptor_ && acceptor_->KnowsSession(session);
+              },
+          .ensure_staging = [this](stage::Dataset& dataset) {
+            if (dataset.progress().state == stage::DatasetState::kIdle) {
+              stager_->StageForReader(dataset);
+            }
+          }});
+  admin_service_ = std::make_unique<AdminService>(*this);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(data_service_.get());
+  builder.RegisterService(admin_service_.get());
+  builder.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
+  builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
+  // gRPC inflates before it checks sizes: only identity is spoken (design 8).
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             limits::kRpcStreamsPerConnectionMax);
+  // Each call of the admin service takes a thread while it lasts; beyond this they are refused.
+  // gRPC 1.51 collects a message before it compares its size with the limit above (512 MiB took
+  // the daemon to 561 MiB): only the quota bounds what all connections can have it hold.
+  grpc::ResourceQuota quota("forebayd");
+  quota.SetMaxThreads(limits::kAdminThreadsMax);
+  quota.Resize(limits::kRpcMemoryBytesMax);
+  builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  server_ = builder.BuildAndStart();
+  if (!server_) return Error(ErrorCode::kInternal, "the gRPC server did not start");
+  std::vector<SharedEntry> regions;
+  AddRegions(*arena_, RegionKind::kArena, generation_, regions);
+  AddRegions(*slots_, RegionKind::kSlots, generation_, regions);
+  const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
+    // What gRPC will call the connection, as long as the descriptor is open.
+    data_service_->Connected(fmt::format("fd:{}", fd.get()),
+                             {.name = "", .pid = peer.pid, .uid = peer.uid});
+    grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
+  };
+  FOREBAY_ASSIGN(acceptor_, Acceptor::Create({.socket_path = socket_path_,
+                                              .generation = generation_,
+                                              .connections_max = limits::kClientsMax},
+                                             std::move(regions), clock_, hand_over));
+  acceptor_->Start();
+  return {};
+}
+
+Status Daemon::OpenMetrics() {
+  if (config_.metrics_listen.empty()) return {};
+  FOREBAY_ASSIGN(metrics_, MetricsEndpoint::Start(config_.metrics_listen,
+                                                  [this] { return StatusNow(); }));
+  spdlog::info("metrics on http://{}/metrics", metrics_->address());
+  return {};
+}
+
+}  // namespace forebay::daemon
