@@ -53,12 +53,13 @@ Status Daemon::OpenMemory() {
 Status Daemon::OpenScratch(std::uint64_t ram_bytes) {
   const auto reserve = tier::ParseCapacityOrNone(config_.ram_scratch_reserve, ram_bytes);
   if (!reserve.has_value()) return reserve.error().WithContext("tier.ram.scratch_reserve");
-  if (*reserve > 0 &&
-      (*reserve > ram_bytes || ram_bytes - *reserve < limits::kExtentBytesMax)) {
+  const std::uint64_t withheld =
+      tier::ScratchAccount::AccountedBytes(std::min(*reserve, ram_bytes));
+  if (*reserve > 0 && withheld + limits::kExtentBytesMax > ram_bytes) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("tier.ram.scratch_reserve of {} bytes leaves less than an extent can "
-                             "take ({} bytes) of tier.ram.capacity, {} bytes: lower the one or "
-                             "raise the other",
+                             "take ({} bytes) of tier.ram.capacity, {} bytes, in whole huge pages: "
+                             "lower the one or raise the other",
                              *reserve, limits::kExtentBytesMax, ram_bytes));
   }
   auto account = tier::ScratchAccount::Create(*arena_, *reserve);

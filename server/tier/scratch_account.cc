@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::uint64_t kStepBytes = SharedRegion::kHugePageBytes;
 
-std::uint64_t WholeSteps(std::uint64_t bytes) {
-  return (bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
-}
-
 }  // namespace
 
 ScratchGrant& ScratchGrant::operator=(ScratchGrant&& other) noexcept {
@@ -60,12 +56,12 @@ Result<ScratchGrant> ScratchAccount::Lease(const std::string& owner, std::uint64
                      " leases at most (kStreamsPerClientMax): give one back, or lease more bytes "
                      "at once");
   }
-  if (bytes > limit_bytes_ || WholeSteps(bytes) > limit_bytes_ - leased_bytes_) {
+  if (bytes > limit_bytes_ || AccountedBytes(bytes) > limit_bytes_ - leased_bytes_) {
     return RefusalLocked(bytes);
   }
   ScratchGrant grant;
-  grant.reserved_bytes_ = std::min(WholeSteps(bytes), reserve_.bytes() - reserved_bytes_);
-  const std::uint64_t more = WholeSteps(bytes) - grant.reserved_bytes_;
+  grant.reserved_bytes_ = std::min(AccountedBytes(bytes), reserve_.bytes() - reserved_bytes_);
+  const std::uint64_t more = AccountedBytes(bytes) - grant.reserved_bytes_;
   if (more > 0) {
     Result<WithheldMemory> withheld = WithholdLocked(more);
     if (!withheld.has_value()) return RefusalLocked(bytes);

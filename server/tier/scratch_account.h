@@ -51,6 +51,12 @@ class ScratchAccount {
     std::function<void(std::uint64_t)> give_bytes;
   };
 
+  // What `bytes` of a lease, or of the reserve, are accounted as: whole huge pages.
+  static constexpr std::uint64_t AccountedBytes(std::uint64_t bytes) {
+    constexpr std::uint64_t kStep = SharedRegion::kHugePageBytes;
+    return (bytes + kStep - 1) / kStep * kStep;
+  }
+
   // Withholds `reserve_bytes`, which may be 0, from `arena` for as long as the account lives, for
   // leases only. Beyond it leases take what the arena has never touched and nobody plans with, but
   // leave half of its capacity. Errors as RamArena::Withhold; the arena, which is borrowed, should
