@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -38,7 +37,6 @@ class BatchSlot {
   // free. Until Disown, which ends an attempt, the memory stays in any case.
   Status Allocate(tier::RamArena& slots);
   void Disown();
-  std::span<std::byte> bytes() const { return block_.bytes(); }
   std::span<std::byte> Row(std::size_t field, std::size_t row) const;
 
   // The batch's own: claims a row of a shared field, unless it is filled; waits while another

@@ -12,7 +12,8 @@ namespace forebay::stream {
 StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
     : service_(service), client_(std::move(client)) {}
 
-void StreamReactor::Begin() { StartRead(&request_); }
+// A daemon that drains has ended the call before.
+void StreamReactor::Begin() { ContinueReading(); }
 
 void StreamReactor::ContinueReading() {
   std::lock_guard lock(mutex_);

@@ -413,6 +413,30 @@ TEST_F(StreamSessionTest, WhatAClosedStreamWasStillGettingIsFreeForOthers) {
   }
 }
 
+// The reservation goes at once, the memory with the end of what was on its way.
+TEST_F(StreamSessionTest, ANewStreamGetsWhatAClosedOneHadReserved) {
+  constexpr std::uint32_t kBatches = 4;
+  Start({.slot_bytes = kBatches * (64 << 10), .workers = 4});
+  const ServeFixture::Ask all = {.batch = 64, .credits = kBatches};
+  for (int round = 0; round < 100; ++round) {
+    auto leaving_sink = serve_->MakeSink();
+    auto leaving = serve_->Open(all, *leaving_sink);
+    ASSERT_TRUE(leaving.has_value()) << leaving.error().ToString();
+    EXPECT_FALSE(serve_->Open({.batch = 64, .name = "other"}, *sink_).has_value());
+    ASSERT_TRUE((*leaving)->Pull({.first = {}, .count = kBatches}).has_value());
+    (*leaving)->Close();
+    auto coming = Open(all);
+    ASSERT_NE(coming, nullptr);
+    ASSERT_TRUE(coming->Pull({.first = {}, .count = kBatches}).has_value());
+    ASSERT_TRUE(sink_->WaitFor(kBatches)) << "nobody woke a parked batch, round " << round;
+    ASSERT_TRUE(sink_->errors().empty()) << sink_->errors().front().ToString();
+    ExpectRightBytes();
+    sink_->TakeBatches();
+    coming->Close();
+  }
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+}
+
 TEST_F(StreamSessionTest, ABatchBeyondWhatStreamsHaveLeftFailsAlone) {
   Start({.slot_bytes = 300 << 10});
   auto session = Open({.batch = 256, .credits = 16, .ranks = 64});
