@@ -77,8 +77,8 @@ class Client {
   // catalog has changed since the token was made, or ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
   // Leases `bytes` of the daemon's memory, so that this process may take as many of its own. Blocks
-  // for limits::kCallDeadlineMs at most. kInvalidArgument for 0 bytes; kResourceExhausted says how
-  // many are left and which of the daemon's keys to raise; kUnimplemented: an older daemon.
+  // for limits::kCallDeadlineMs, after a reconnect once more. kInvalidArgument for 0 bytes;
+  // kResourceExhausted: what is left, and the daemon's keys to raise; kUnimplemented: an older one.
   virtual Result<ScratchLease> LeaseScratch(std::uint64_t bytes) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;

@@ -143,6 +143,12 @@ TEST(HostileStream, AWaitForADaemonThatIsSilentIsCancelled) {
   const auto later = (*stream)->Next();
   ASSERT_FALSE(later.has_value());
   EXPECT_EQ(later.error().code(), ErrorCode::kCancelled);
+  const auto named = (*stream)->Pull({.step = StepId(5)});
+  ASSERT_FALSE(named.has_value());
+  EXPECT_EQ(named.error().code(), ErrorCode::kCancelled);
+  const Status finished = (*stream)->Finish();
+  ASSERT_FALSE(finished.has_value());
+  EXPECT_EQ(finished.error().code(), ErrorCode::kCancelled);
 }
 
 TEST(HostileStream, MissingTrailer) {
