@@ -146,6 +146,25 @@ TEST(PageRuns, WhatIsFreeOfARangeIsTaken) {
   EXPECT_EQ(runs.free_runs(1), (Runs{{0, 3}, {12, 1}, {14, 6}}));
 }
 
+TEST(PageRuns, TheHighestPagesMayComeInPieces) {
+  PageRuns runs;
+  runs.AddRegion(6);
+  runs.AddRegion(4);
+  runs.TakeAt({0, 3, 1});
+  std::vector<std::pair<std::size_t, std::uint64_t>> taken;  // region, first page
+  for (std::uint64_t left = 8; left > 0;) {
+    const auto run = runs.TakeHighestUpTo(left);
+    ASSERT_TRUE(run.has_value());
+    taken.emplace_back(run->region, run->first_page);
+    left -= run->pages;
+  }
+  using Taken = std::vector<std::pair<std::size_t, std::uint64_t>>;
+  EXPECT_EQ(taken, (Taken{{1, 0}, {0, 4}, {0, 1}})) << "4, 2 and 2 pages";
+  EXPECT_EQ(runs.free_pages(), 1U);
+  EXPECT_EQ(runs.TakeHighestUpTo(2)->pages, 1U);
+  EXPECT_FALSE(runs.TakeHighestUpTo(1).has_value());
+}
+
 TEST(PageRunsDeathTest, TakingWhatIsTakenIsFound) {
   PageRuns runs;
   runs.AddRegion(10);
