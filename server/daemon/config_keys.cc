@@ -98,9 +98,9 @@ std::vector<ConfigKey> TierKeys() {
        Capacity(&Config::ram_capacity)},
       {"tier.ram.scratch_reserve", "0",
        "What extents never use of it, so that processes of the job can lease it for memory of "
-       "their own (what forebay-train swaps out): bytes or a share of tier.ram.capacity. Leases "
-       "beyond it take what extents have not touched and are not planned for, down to half of the "
-       "capacity.",
+       "their own (what forebay-train swaps out): bytes or a share of tier.ram.capacity, rounded "
+       "up to 2 MiB; 64 MiB, the largest extent, must be left. Leases beyond it take what extents "
+       "have not touched and are not planned for, down to half of the capacity.",
        CapacityOrNone(&Config::ram_scratch_reserve)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
