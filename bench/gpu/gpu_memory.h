@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "proto/contract/result.h"
 

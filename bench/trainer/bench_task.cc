@@ -1,6 +1,7 @@
 #include "bench/trainer/bench_task.h"
 
 #include <fmt/format.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <chrono>

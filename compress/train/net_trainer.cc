@@ -1,6 +1,9 @@
 #include "compress/train/net_trainer.h"
 
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 // the .cc.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "trainer/numerics/precision.h"
 

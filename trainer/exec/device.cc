@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
+#include <torch/cuda.h>
 #include <torch/version.h>
 #ifdef FOREBAY_LIBTORCH_HAS_CUDA
 #include <ATen/cuda/CUDAContext.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "proto/contract/result.h"
 

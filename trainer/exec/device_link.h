@@ -9,7 +9,7 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace forebay::train {
 

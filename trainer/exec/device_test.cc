@@ -1,6 +1,7 @@
 #include "trainer/exec/device.h"
 
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <memory>
 #include <string>

@@ -1,7 +1,9 @@
 #include "trainer/exec/flop_count.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/functional/linear.h>
+#include <torch/types.h>
 
 #include <functional>
 

@@ -1,5 +1,6 @@
 #include "trainer/exec/held_part.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #include "trainer/exec/layers.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>

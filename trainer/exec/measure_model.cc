@@ -6,6 +6,7 @@
 #include <shared_mutex>
 
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "trainer/exec/autocast.h"
 #include "trainer/exec/device.h"

@@ -1,6 +1,7 @@
 #include "trainer/exec/model.h"
 
 #include <fmt/format.h>
+#include <torch/nn/functional/loss.h>
 
 #include <algorithm>
 #include <utility>

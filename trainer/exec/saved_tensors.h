@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "proto/contract/result.h"
 

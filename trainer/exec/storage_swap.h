@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "proto/contract/result.h"
 #include "trainer/exec/copy_link.h"

@@ -1,6 +1,7 @@
 #include "trainer/exec/storage_swap.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <exception>
 #include <memory>

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>

@@ -1,5 +1,7 @@
 #include "trainer/exec/tensor_update.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <bit>
 #include <cmath>
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <ATen/Parallel.h>
+#include <torch/version.h>
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "trainer/exec/torch_stage.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,7 @@
+#include <torch/nn/functional/linear.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
 #include <memory>
 
 #include "trainer/models/networks.h"

@@ -1,6 +1,8 @@
 // Sizes, shapes, losses and imported weights of the models.
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/conv.h>
 
 #include <cmath>
 #include <fstream>

@@ -1,5 +1,6 @@
 #include "trainer/exec/testing/layout_course.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

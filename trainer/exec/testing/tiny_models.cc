@@ -1,5 +1,10 @@
 #include "trainer/exec/testing/tiny_models.h"
 
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
 #include <memory>
 #include <string>
 #include <utility>

@@ -1,6 +1,8 @@
 // A model and a loss of one's own, trained as a pipeline: everything in this file is what a user
 // writes. It learns a quantile of y = sin(3 a) + b^2 + noise.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cstdint>
 #include <thread>

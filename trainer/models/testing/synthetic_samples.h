@@ -1,7 +1,7 @@
 // Samples and targets made of a seed, for tests and benchmarks of the models.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <vector>
