@@ -1,6 +1,7 @@
 #include "client/batch.h"
 
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "client/batch_state.h"
@@ -26,6 +27,19 @@ std::span<const FieldSpec> Batch::fields() const { return state_->schema->fields
 std::span<const std::byte> Batch::transformed() const { return state_->transformed; }
 const PositionToken& Batch::token() const { return state_->token; }
 std::shared_ptr<const void> Batch::hold() const { return state_; }
+
+SharedMapping Batch::MappingOf(const std::byte* data) const {
+  if (!state_->regions) return {};
+  const std::less_equal<> not_behind;
+  for (const internal::RegionMapping& region : state_->regions->regions()) {
+    const std::byte* const end = region.data() + region.bytes();
+    if (region.data() == nullptr || !not_behind(region.data(), data) || not_behind(end, data)) {
+      continue;
+    }
+    return {.bytes = {region.data(), region.bytes()}, .hold = state_->regions};
+  }
+  return {};
+}
 
 Result<FieldId> Batch::Field(std::string_view name) const {
   const std::vector<FieldSpec>& fields = state_->schema->fields;

@@ -24,6 +24,13 @@ struct TensorView {
   std::vector<std::uint64_t> shape = {};  // {samples, ...field shape}
 };
 
+// A piece of the daemon's memory as it is mapped here: read-only, and there as long as `hold` is.
+// A connection has the same ones from its begin to its end.
+struct SharedMapping {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> hold;
+};
+
 // A value handle. Copies share the batch; when the last copy is gone, the batch's memory goes
 // back to the daemon (that return is the credit), so do not keep batches longer than needed:
 // prefetch_depth + 1 is all there are. Memory stays readable until then, also when the daemon
@@ -63,6 +70,10 @@ class Batch {
 
   // Where a restart continues once this batch is consumed: the next step.
   const PositionToken& token() const;
+
+  // The mapping that `data` lies in, for a library that must know memory before it copies from it
+  // (CUDA); without bytes where that is memory of this process.
+  SharedMapping MappingOf(const std::byte* data) const;
 
   // Keeps the batch's memory alive; for zero-copy tensors of another library.
   std::shared_ptr<const void> hold() const;

@@ -1,4 +1,6 @@
 // A client against a daemon from memory: the ways that end well, and their boundaries.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -369,6 +371,7 @@ TEST(Stream, HoldKeepsTheMemoryForOtherLibraries) {
   auto stream = Open(*client, Options());
   std::shared_ptr<const void> hold;
   std::span<const std::byte> image;
+  SharedMapping mapping;
   std::uint64_t id = 0;
   {
     auto batch = stream->Next();
@@ -376,10 +379,19 @@ TEST(Stream, HoldKeepsTheMemoryForOtherLibraries) {
     hold = (*batch)->hold();
     image = (*batch)->Spans(FieldId(0), 0)[0];
     id = (*batch)->sample_ids()[0].value();
+    mapping = (*batch)->MappingOf(image.data());
+    EXPECT_LE(mapping.bytes.data(), image.data());
+    EXPECT_LE(image.data() + image.size(), mapping.bytes.data() + mapping.bytes.size());
+    EXPECT_EQ((*batch)->MappingOf(mapping.bytes.data() + mapping.bytes.size()).hold, nullptr);
+    const std::byte own = {};
+    EXPECT_TRUE((*batch)->MappingOf(&own).bytes.empty());
   }
   stream.reset();
   client.reset();
   EXPECT_EQ(image[3], FakeDataset::ImageByte(id, 3));
+  hold.reset();
+  void* const mapped = const_cast<std::byte*>(mapping.bytes.data());
+  EXPECT_EQ(::msync(mapped, mapping.bytes.size(), MS_ASYNC), 0) << "it has a hold of its own";
 }
 
 TEST(Stream, TransformsRunOnWorkersInOrderWithTheSamplesSeed) {

@@ -15,6 +15,12 @@
 
 namespace forebay::train {
 
+// Memory that feeds use from batch to batch; it is there as long as `hold` is.
+struct FeedMapping {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> hold;
+};
+
 // Borrowed elements of one field of a batch, row major, each sample's contiguous.
 struct FeedTensor {
   const std::byte* data = nullptr;
@@ -22,6 +28,7 @@ struct FeedTensor {
   Dtype dtype = Dtype::kU8;
   std::vector<std::uint64_t> shape;  // {samples, ...}
   std::uint64_t sample_stride = 0;   // bytes from one to the next, whole elements; 0: no gaps
+  FeedMapping mapping = {};          // that `data` lies in, where there is one
 };
 
 // What is known of the training set before a batch is there. Same on every rank.

@@ -40,8 +40,12 @@ Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
     return Error(ErrorCode::kUnimplemented,
                  fmt::format("field {}: big-endian {} elements", field, DtypeName(view.dtype)));
   }
-  return FeedTensor{.data = view.data, .bytes = view.bytes, .dtype = view.dtype,
-                    .shape = std::move(view.shape)};
+  SharedMapping mapping = batch.MappingOf(view.data);
+  return FeedTensor{.data = view.data,
+                    .bytes = view.bytes,
+                    .dtype = view.dtype,
+                    .shape = std::move(view.shape),
+                    .mapping = {.bytes = mapping.bytes, .hold = std::move(mapping.hold)}};
 }
 
 // The part of the transform hook's results that is `augmentation`'s.

@@ -6,6 +6,7 @@
 #include <torch/version.h>
 #ifdef FOREBAY_LIBTORCH_HAS_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <cuda_runtime_api.h>
 #endif
 
 #include <cerrno>
@@ -88,6 +89,35 @@ torch::Tensor OnDevice(const torch::Tensor& host, const torch::Device& device) {
   const torch::Tensor pinned = host.is_pinned() ? host : host.contiguous().pin_memory();
   return pinned.to(device, /*non_blocking=*/true);
 }
+
+#ifdef FOREBAY_LIBTORCH_HAS_CUDA
+
+Status RegisterForCopies(std::span<const std::byte> memory) {
+  const cudaError_t refused =
+      cudaHostRegister(const_cast<std::byte*>(memory.data()), memory.size(),
+                       cudaHostRegisterReadOnly | cudaHostRegisterPortable);
+  if (refused == cudaSuccess) return {};
+  (void)cudaGetLastError();  // or LibTorch takes it for its own
+  return Error(ErrorCode::kUnimplemented,
+               fmt::format("registering {} bytes of shared memory with CUDA: {}", memory.size(),
+                           cudaGetErrorString(refused)));
+}
+
+void UnregisterForCopies(std::span<const std::byte> memory) {
+  if (cudaHostUnregister(const_cast<std::byte*>(memory.data())) != cudaSuccess) {
+    (void)cudaGetLastError();  // it goes with the process
+  }
+}
+
+#else
+
+Status RegisterForCopies(std::span<const std::byte>) {
+  return Error(ErrorCode::kUnimplemented, "this program was built without CUDA");
+}
+
+void UnregisterForCopies(std::span<const std::byte>) {}
+
+#endif
 
 void Synchronise(const torch::Device& device) {
   if (!device.is_cpu()) torch::cuda::synchronize(device.index());

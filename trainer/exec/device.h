@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,13 @@ std::shared_ptr<std::byte[]> PinnedBytes(std::size_t bytes);
 // A tensor where a rank computes: itself, or a copy that is ordered before what is computed next.
 // Pageable memory is copied into pinned memory first, and free when this returns.
 torch::Tensor OnDevice(const torch::Tensor& host, const torch::Device& device);
+
+// Makes whole pages of the host, which may be read-only here, known to CUDA, so that copies to a
+// GPU are made from where they lie, beside the computation. kUnimplemented where the machine
+// cannot, and without CUDA.
+Status RegisterForCopies(std::span<const std::byte> memory);
+// Before it is unmapped.
+void UnregisterForCopies(std::span<const std::byte> memory);
 
 // Waits until what was asked of the device is done; on a processor it is.
 void Synchronise(const torch::Device& device);

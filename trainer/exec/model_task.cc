@@ -124,11 +124,13 @@ bool TargetStays(const ModelTask& task, const FeedTensor& view) {
 }
 
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
-                              std::uint32_t samples, const std::shared_ptr<const void>& hold) {
+                              std::uint32_t samples, const std::shared_ptr<const void>& hold,
+                              const torch::Device& device) {
   Shape shape = ShapeOf(task.input_shape, samples);
   FOREBAY_TRY(CheckCount(task, "input", view, shape));
   if (hold && InputStays(task, view)) return Borrowed(view, shape, hold);
   FOREBAY_ASSIGN(torch::Tensor raw, Over(view));
+  if (!device.is_cpu()) raw = raw.to(device, /*non_blocking=*/true);
   if (task.channels_last) {
     std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
     raw = raw.view(shape).movedim(-1, 1);
@@ -136,19 +138,21 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
     raw = raw.view(shape);
   }
   return Standardised(
-      task, raw.to(raw.options().dtype(torch::kFloat32), /*non_blocking=*/false, /*copy=*/true,
-                   torch::MemoryFormat::Contiguous),
+      task, raw.to(raw.options().dtype(torch::kFloat32), /*non_blocking=*/false,
+                   /*copy=*/device.is_cpu(), torch::MemoryFormat::Contiguous),
       view.dtype == Dtype::kU8 ? 255.0 : 1.0);
 }
 
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
-                               std::uint32_t samples, const std::shared_ptr<const void>& hold) {
+                               std::uint32_t samples, const std::shared_ptr<const void>& hold,
+                               const torch::Device& device) {
   const Shape shape = ShapeOf(task.target_shape, samples);
   FOREBAY_TRY(CheckCount(task, "target", view, shape));
   if (hold && TargetStays(task, view)) return Borrowed(view, shape, hold);
-  FOREBAY_ASSIGN(const torch::Tensor raw, Over(view));
+  FOREBAY_ASSIGN(torch::Tensor raw, Over(view));
+  if (!device.is_cpu()) raw = raw.to(device, /*non_blocking=*/true);
   const auto type = task.target_shape.empty() ? torch::kInt64 : torch::kFloat32;
-  return raw.to(type, /*non_blocking=*/false, /*copy=*/true).view(shape);
+  return raw.to(type, /*non_blocking=*/false, /*copy=*/device.is_cpu()).view(shape);
 }
 
 torch::Tensor ZeroInput(const ModelTask& task, std::uint32_t samples) {

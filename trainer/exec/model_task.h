@@ -24,16 +24,19 @@ struct ModelTask {
   std::vector<double> input_stddev = {1};
 };
 
-// {samples, ...} of single precision. With a `hold`, what is so already, dense and not to be
-// standardised stays where it is: the tensor lies in read-only memory and keeps `hold` until the
-// last one over it is gone. All else is copied. kFailedPrecondition for another number of elements
-// than the model takes, kDataLoss where shape and bytes disagree, kUnimplemented for types that are
-// not trained on. May throw.
+// {samples, ...} of single precision, on `device`. On a GPU always a copy, under way on the current
+// stream, which the batch's memory must outlast. On a processor, with a `hold`, what is of that
+// type already, dense and not to be standardised stays where it is: the tensor lies in read-only
+// memory and keeps `hold` until the last one over it is gone; all else is copied.
+// kFailedPrecondition for another number of elements than the model takes, kDataLoss where shape
+// and bytes disagree, kUnimplemented for types that are not trained on. May throw.
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
-                              std::uint32_t samples, const std::shared_ptr<const void>& hold);
+                              std::uint32_t samples, const std::shared_ptr<const void>& hold,
+                              const torch::Device& device = torch::kCPU);
 // The same for targets: {samples} of int64, or {samples, ...} of single precision.
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
-                               std::uint32_t samples, const std::shared_ptr<const void>& hold);
+                               std::uint32_t samples, const std::shared_ptr<const void>& hold,
+                               const torch::Device& device = torch::kCPU);
 
 // Whether ToInput and ToTarget leave the elements where they are, given a hold.
 bool InputStays(const ModelTask& task, const FeedTensor& view);

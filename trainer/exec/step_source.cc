@@ -14,15 +14,41 @@ namespace {
 // time.
 constexpr std::uint32_t kEvaluationDepth = 4;
 
-// Over memory of the batch; undefined where that is not what the model takes.
+// Over memory of the batch, undefined where that is not what the model takes; or on a GPU.
 struct StepTensors final : public PreparedBatch {
   torch::Tensor input;
   torch::Tensor target;
 };
 
+// Null where a part cannot be made.
+std::shared_ptr<StepTensors> OnGpu(const ModelTask& task, DeviceFeed& feed,
+                                   const FeedBatch& batch) {
+  auto tensors = std::make_shared<StepTensors>();
+  Status made;
+  feed.Run(batch, [&] {
+    made = [&]() -> Status {
+      const torch::Device& gpu = feed.device();
+      const std::uint32_t samples = batch.sample_count;
+      if (batch.input.data != nullptr) {
+        FOREBAY_ASSIGN(tensors->input, ToInput(task, batch.input, samples, nullptr, gpu));
+      }
+      if (batch.target.data != nullptr) {
+        FOREBAY_ASSIGN(tensors->target, ToTarget(task, batch.target, samples, nullptr, gpu));
+      }
+      return {};
+    }();
+  });
+  return made.has_value() ? tensors : nullptr;
+}
+
 }  // namespace
 
-void StepSource::Prepare(const ModelTask& task, FeedBatch& batch) {
+void StepSource::Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& batch) {
+  if (feed != nullptr) {
+    batch.prepared = OnGpu(task, *feed, batch);
+    if (batch.prepared) batch.hold.reset();
+    return;
+  }
   auto tensors = std::make_shared<StepTensors>();
   if (batch.input.data != nullptr && InputStays(task, batch.input)) {
     Result<torch::Tensor> input = ToInput(task, batch.input, batch.sample_count, batch.hold);
@@ -77,13 +103,14 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
                                     std::uint32_t rank,
                                     const std::vector<std::uint32_t>& counts,
-                                    FeedBatch& batch, bool borrows) {
+                                    DeviceFeed* feed, FeedBatch& batch, bool borrows) {
   StepSource source;
+  if (feed != nullptr && !batch.prepared) Prepare(task, feed, batch);
   const std::shared_ptr<const void> hold = borrows ? batch.hold : nullptr;
   const std::shared_ptr<PreparedBatch> prepared = std::move(batch.prepared);
   StepTensors none;
   StepTensors& ready =
-      borrows && prepared != nullptr ? static_cast<StepTensors&>(*prepared) : none;
+      (borrows || feed != nullptr) && prepared ? static_cast<StepTensors&>(*prepared) : none;
   source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
   const auto of_replica = static_cast<std::uint32_t>(counts.size()) / layout.replicas;
   source.first_ = layout.ReplicaOf(rank) * of_replica;
@@ -117,6 +144,10 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
     }
   }
   batch.hold.reset();
+  if (feed != nullptr) {
+    feed->Adopt(source.inputs_);
+    feed->Adopt(source.targets_);
+  }
   source.versions_ = source.Versions();
   return source;
 }

@@ -7,6 +7,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/core/feed.h"
+#include "trainer/exec/device_feed.h"
 #include "trainer/exec/model_task.h"
 #include "trainer/exec/torch_stage.h"
 #include "trainer/schedule/step_plan.h"
@@ -27,17 +28,20 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
 class StepSource final : public MicroBatchSource {
  public:
   // Before the step, on any thread: sets batch.prepared to tensors over the batch's own memory,
-  // where they lie there as they are; nothing else is made, nor any error. May throw.
-  static void Prepare(const ModelTask& task, FeedBatch& batch);
+  // where they lie there as they are. For a GPU, which `feed` is the way to: to the batch's tensors
+  // there, all of them, and lets go of its memory. What cannot be made is left to Make, and so is
+  // its error. May throw.
+  static void Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& batch);
 
   // Makes tensors of what `batch` has and lets go of its memory. Where it `borrows`, tensors of
   // floats that need no conversion lie in that memory, which is read-only and goes back with the
-  // last of them; otherwise all are copies, whatever was prepared. `counts` are of all
+  // last of them; otherwise all are copies, whatever was prepared. With a `feed` they lie on its
+  // GPU. `counts` are of all
   // micro-batches of the step. kDataLoss where the batch has another number of samples than they
   // say. May throw.
   static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
                                  std::uint32_t rank, const std::vector<std::uint32_t>& counts,
-                                 FeedBatch& batch, bool borrows);
+                                 DeviceFeed* feed, FeedBatch& batch, bool borrows);
 
   Result<torch::Tensor> Input(std::uint32_t micro_batch) override;
   Result<torch::Tensor> Target(std::uint32_t micro_batch) override;

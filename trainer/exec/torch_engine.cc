@@ -24,6 +24,7 @@
 #include "trainer/core/memory_choice.h"
 #include "trainer/core/numeric_identity.h"
 #include "trainer/exec/device.h"
+#include "trainer/exec/device_feed.h"
 #include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/measure_costs.h"
 #include "trainer/exec/model_task.h"
@@ -111,7 +112,7 @@ class TorchEngine final : public Engine {
   }
   void Prepare(FeedBatch& batch) const override {
     try {
-      StepSource::Prepare(*task_, batch);
+      StepSource::Prepare(*task_, device_feed_.get(), batch);
     } catch (const std::exception&) {
       batch.prepared.reset();  // the step makes it, or says why it cannot
     }
@@ -155,6 +156,7 @@ class TorchEngine final : public Engine {
   OptimiserKind optimiser_ = OptimiserKind::kSgd;
   Precision precision_ = Precision::kFp32;
   torch::Device device_ = torch::kCPU;
+  std::unique_ptr<DeviceFeed> device_feed_;  // to a GPU; null: the processor computes
   std::map<std::uint32_t, ModelMeasure> measures_;  // rank 0's, by samples of a micro-batch
   LinkProbe links_;
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
@@ -183,6 +185,10 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
   FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
   FOREBAY_ASSIGN(engine->precision_, ParsePrecision(config.train.precision));
   FOREBAY_ASSIGN(engine->device_, ChooseDevice(config.run.device, communicator.local_rank()));
+  if (!engine->device_.is_cpu()) {
+    engine->device_feed_ = std::make_unique<DeviceFeed>(
+        engine->device_, communicator.rank() == 0 ? print : Print());
+  }
   FOREBAY_TRY(engine->Measure());
   FOREBAY_TRY(engine->Probe(print));
   FOREBAY_TRY(engine->LayOut(print));
@@ -313,8 +319,8 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
   }
   const std::vector<std::uint32_t>& counts = share_.counts;
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
-                                  trains_borrowed_));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts,
+                                  device_feed_.get(), batch, trains_borrowed_));
   const std::uint64_t fed_ns = NowNs();
   FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
   FOREBAY_TRY(source.CheckUnwritten());
@@ -336,8 +342,8 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   if (samples == 0) return BatchOutcome{};
   const std::vector<std::uint32_t> counts = EvaluationCounts(layout(), samples);
   FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts, batch,
-                                  evaluates_borrowed_));
+                 StepSource::Make(*task_, layout(), communicator_.rank(), counts,
+                                  device_feed_.get(), batch, evaluates_borrowed_));
   FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(counts, source));
   FOREBAY_TRY(source.CheckUnwritten());
   evaluates_borrowed_ = true;

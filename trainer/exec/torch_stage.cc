@@ -51,6 +51,13 @@ void AddGradient(torch::Tensor& sum, const torch::Tensor& gradient) {
   sum = sum.defined() ? gradient + sum : gradient;
 }
 
+// On a GPU: where its memory begins. What a kernel does may depend on how its operands are aligned,
+// and a micro-batch's place in its replica's share, on the layout.
+torch::Tensor AloneOnDevice(const torch::Tensor& piece, const torch::Device& device) {
+  const torch::Tensor own = OnDevice(piece, device);
+  return own.defined() && !own.is_cpu() && own.storage_offset() != 0 ? own.clone() : own;
+}
+
 std::span<const std::byte> BytesOf(const torch::Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data_ptr()),
           static_cast<std::size_t>(tensor.nbytes())};
@@ -117,8 +124,8 @@ Status TorchStage::Feed(const Buffer& buffer) {
     FOREBAY_ASSIGN(work.target, step_.source->Target(buffer.micro_batch));
   }
   return Guarded("feed", [&] {
-    work.input = OnDevice(work.input, options_.device);
-    work.target = OnDevice(work.target, options_.device);
+    work.input = AloneOnDevice(work.input, options_.device);
+    work.target = AloneOnDevice(work.target, options_.device);
   });
 }
 
