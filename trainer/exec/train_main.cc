@@ -122,8 +122,8 @@ struct Arithmetic {
 
 // Of a rank that computes on the processor. nullopt, said already, where its BLAS is too slow.
 Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Precision precision,
-                                             std::uint32_t threads,
-                                             const Communicator& communicator) {
+                                                 std::uint32_t threads,
+                                                 const Communicator& communicator) {
   const Result<BlasVerdict> blas = CheckBlas(*MakeTorchBlasProbe(), config.run.force_slow_blas);
   if (!blas.has_value()) {
     ReportError(blas.error());
