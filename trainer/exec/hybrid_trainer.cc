@@ -36,18 +36,19 @@ std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& plac
   return hashes;
 }
 
+// `drain_ns`: until a GPU had done what it was asked for.
 StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
-                      const SwapFigures& after, std::uint64_t idle_ns) {
+                      const SwapFigures& after, std::uint64_t drain_ns, std::uint64_t idle_ns) {
   const RankTimes& times = report.times;
   StepAccount account;
-  account.at(TimeClass::kCompute) = times.compute_ns - report.update_ns;
+  account.at(TimeClass::kCompute) = times.compute_ns - report.update_ns + drain_ns;
   account.at(TimeClass::kRecompute) = times.recompute_ns;
   account.at(TimeClass::kOptimiser) = report.update_ns;
   account.at(TimeClass::kWaitRecv) = times.wait_message_ns;
   account.at(TimeClass::kWaitReduce) = times.wait_collective_ns;
   account.at(TimeClass::kSwapStall) = times.wait_swap_ns;
   account.at(TimeClass::kIdle) = idle_ns;
-  account.plan_ns = report.step_ns + idle_ns;
+  account.plan_ns = report.step_ns + drain_ns + idle_ns;
   const auto sent = [&report](Lane lane) {
     return report.sent_bytes[static_cast<std::size_t>(lane)];
   };
@@ -166,12 +167,14 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};
   ++runs_;
   FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
-  StageOutcome outcome = stage.outcome();
+  const std::uint64_t asked_ns = NowNs();
+  FOREBAY_ASSIGN(StageOutcome outcome, stage.Outcome());
   const std::uint64_t ran_ns = NowNs();
   FOREBAY_TRY(ShareOutcome(outcome, plan.micro_batches));
   if (!plan.trains) return outcome;
   const std::uint64_t shared_ns = NowNs();
-  last_account_ = AccountOf(last_report_, swapped, stage.swap_figures(), shared_ns - ran_ns);
+  last_account_ = AccountOf(last_report_, swapped, stage.swap_figures(), ran_ns - asked_ns,
+                            shared_ns - ran_ns);
   last_account_.step_ns = shared_ns - began_ns;
   if (traces) trace_.Add(step.step, plan, last_report_, predicted_);
   if (traces && step.step == options_.trace.steps.last) {

@@ -93,6 +93,7 @@ void TorchStage::BeginStep(const StageStep& step) {
   FOREBAY_CHECK(step.samples.size() == plan_.micro_batches && step.source != nullptr);
   step_ = step;
   outcome_ = {};
+  losses_.clear();
   if (swap_) swap_->Forget();
   work_.clear();
   gradient_.BeginStep();
@@ -197,12 +198,22 @@ void TorchStage::EvaluateLoss(Work& work, Graph& graph, std::uint32_t micro_batc
     outcome_.score.samples += score.samples;
   }
   const torch::Tensor loss = model_.loss->Sum(output, work.target);
-  if (!again) {
-    const double value = loss.item<double>();
-    outcome_.loss_sum += value;
-    if (!std::isfinite(value)) outcome_.not_finite.push_back(micro_batch);
-  }
+  // Read when the step is over: a GPU would have nothing to do meanwhile.
+  if (!again) losses_.emplace_back(micro_batch, loss.detach());
   graph.root = loss / StepSamples();
+}
+
+Result<StageOutcome> TorchStage::Outcome() {
+  FOREBAY_TRY(Guarded("loss", [&] {
+    for (const auto& [micro_batch, loss] : losses_) {
+      const double value = loss.item<double>();
+      outcome_.loss_sum += value;
+      if (!std::isfinite(value)) outcome_.not_finite.push_back(micro_batch);
+    }
+    losses_.clear();
+    Synchronise(options_.device);
+  }));
+  return outcome_;
 }
 
 // The same draws as before, which are keyed; the statistics are recorded already.

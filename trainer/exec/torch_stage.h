@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/exec/held_part.h"
@@ -80,7 +81,8 @@ class TorchStage final : public StageWorker {
              std::vector<HeldPart*> parts, const StageOptions& options);
 
   void BeginStep(const StageStep& step);
-  const StageOutcome& outcome() const { return outcome_; }
+  // When the step has run: a GPU is waited for.
+  Result<StageOutcome> Outcome();
   SwapFigures swap_figures() const { return swap_ ? swap_->figures() : SwapFigures(); }
 
   Status Feed(const Buffer& buffer) override;
@@ -145,7 +147,8 @@ class TorchStage final : public StageWorker {
   std::vector<std::vector<std::uint32_t>> sources_;  // by part of the model: whose outputs it takes
   StageOptions options_;
   StageStep step_;
-  StageOutcome outcome_;
+  StageOutcome outcome_;  // but for the losses
+  std::vector<std::pair<std::uint32_t, torch::Tensor>> losses_;  // by micro-batch, as they came
   std::map<std::uint32_t, Work> work_;  // by micro-batch
   std::unique_ptr<StorageSwap> swap_;   // where the plan swaps on this rank
   Statistics statistics_;
