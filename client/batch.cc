@@ -31,12 +31,10 @@ std::shared_ptr<const void> Batch::hold() const { return state_; }
 SharedMapping Batch::MappingOf(const std::byte* data) const {
   if (!state_->regions) return {};
   const std::less_equal<> not_behind;
-  for (const internal::RegionMapping& region : state_->regions->regions()) {
-    const std::byte* const end = region.data() + region.bytes();
-    if (region.data() == nullptr || !not_behind(region.data(), data) || not_behind(end, data)) {
-      continue;
-    }
-    return {.bytes = {region.data(), region.bytes()}, .hold = state_->regions};
+  for (const auto& region : state_->regions->regions()) {
+    if (!region || !not_behind(region->data(), data)) continue;
+    if (not_behind(region->data() + region->bytes(), data)) continue;
+    return {.bytes = {region->data(), region->bytes()}, .hold = region};
   }
   return {};
 }

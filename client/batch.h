@@ -24,7 +24,7 @@ struct TensorView {
   std::vector<std::uint64_t> shape = {};  // {samples, ...field shape}
 };
 
-// A piece of the daemon's memory as it is mapped here: read-only, and there as long as `hold` is.
+// A region of the daemon's memory as it is mapped here: read-only, and there as long as `hold` is.
 // A connection has the same ones from its begin to its end.
 struct SharedMapping {
   std::span<const std::byte> bytes;

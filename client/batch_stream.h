@@ -63,8 +63,9 @@ class BatchStream {
   // of ranks, say), and so is its memory at the daemon as soon as no batch is held.
   virtual Status Finish() = 0;
 
-  // Thread-safe: a call that waits for a batch, and every later one, returns kCancelled; a wait for
-  // a lost daemon ends with its own limit. For who reads on a thread of its own and stops.
+  // Thread-safe: a call that waits for a batch returns kCancelled, and so does every later one that
+  // could wait; a wait for a lost daemon ends with its own limit. For who reads on a thread of its
+  // own and stops.
   virtual void Cancel() = 0;
 };
 

@@ -22,8 +22,9 @@ constexpr std::uint64_t kBitsPerWord = 64;
 
 PagePopulator::PagePopulator(std::shared_ptr<const RegionMap> regions)
     : regions_(std::move(regions)) {
-  for (const RegionMapping& region : regions_->regions()) {
-    const std::uint64_t windows = (region.bytes() + kWindowBytes - 1) / kWindowBytes;
+  for (const auto& region : regions_->regions()) {
+    const std::uint64_t bytes = region ? region->bytes() : 0;
+    const std::uint64_t windows = (bytes + kWindowBytes - 1) / kWindowBytes;
     const std::uint64_t words = (windows + kBitsPerWord - 1) / kBitsPerWord;
     wanted_.push_back({std::make_unique<std::atomic<std::uint64_t>[]>(words)});
   }
@@ -87,7 +88,7 @@ void PagePopulator::Run() {
 }
 
 bool PagePopulator::Populate(const Window& window) {
-  const RegionMapping& region = regions_->regions()[window.region];
+  const RegionMapping& region = *regions_->regions()[window.region];
   const std::uint64_t begin = window.index * kWindowBytes;
   const std::uint64_t bytes = std::min(kWindowBytes, region.bytes() - begin);
   auto* const address = const_cast<std::byte*>(region.data()) + begin;

@@ -71,12 +71,12 @@ Status RegionMap::Add(const RegionEntry& entry, const UniqueFd& memfd) {
   if (entry.id >= limits::kRegionCountMax) {
     return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " is beyond kRegionCountMax");
   }
-  if (entry.id < regions_.size() && regions_[entry.id].data() != nullptr) {
+  if (entry.id < regions_.size() && regions_[entry.id]) {
     return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " was announced twice");
   }
   FOREBAY_ASSIGN(RegionMapping mapping, RegionMapping::Map(entry, memfd));
   if (entry.id >= regions_.size()) regions_.resize(std::size_t{entry.id} + 1);
-  regions_[entry.id] = std::move(mapping);
+  regions_[entry.id] = std::make_shared<const RegionMapping>(std::move(mapping));
   ++count_;
   total_bytes_ += entry.bytes;
   return {};

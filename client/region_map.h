@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -46,22 +47,21 @@ class RegionMap {
   // The bytes that `span` names, or null where any part of it lies outside a mapped region.
   // A span of no bytes at a valid offset has a non-null address.
   const std::byte* Find(const WireSpan& span) const {
-    if (span.region >= regions_.size()) return nullptr;
-    const RegionMapping& region = regions_[span.region];
-    if (region.data() == nullptr || span.offset > region.bytes() ||
-        span.length > region.bytes() - span.offset) {
+    if (span.region >= regions_.size() || !regions_[span.region]) return nullptr;
+    const RegionMapping& region = *regions_[span.region];
+    if (span.offset > region.bytes() || span.length > region.bytes() - span.offset) {
       return nullptr;
     }
     return region.data() + span.offset;
   }
 
-  // By id; where an id was not announced, a mapping of no bytes.
-  std::span<const RegionMapping> regions() const { return regions_; }
+  // By id; null where an id was not announced. Each may be kept beyond the others.
+  std::span<const std::shared_ptr<const RegionMapping>> regions() const { return regions_; }
   std::size_t count() const { return count_; }
   std::uint64_t total_bytes() const { return total_bytes_; }
 
  private:
-  std::vector<RegionMapping> regions_;  // by id
+  std::vector<std::shared_ptr<const RegionMapping>> regions_;  // by id
   std::size_t count_ = 0;
   std::uint64_t total_bytes_ = 0;
 };

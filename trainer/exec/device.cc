@@ -119,6 +119,10 @@ void UnregisterForCopies(std::span<const std::byte>) {}
 
 #endif
 
+void SynchroniseComputation(const torch::Device& device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+}
+
 void Synchronise(const torch::Device& device) {
   if (!device.is_cpu()) torch::cuda::synchronize(device.index());
 }

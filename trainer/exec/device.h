@@ -44,5 +44,7 @@ void UnregisterForCopies(std::span<const std::byte> memory);
 
 // Waits until what was asked of the device is done; on a processor it is.
 void Synchronise(const torch::Device& device);
+// The same of what this thread computes there: not of copies on streams of their own.
+void SynchroniseComputation(const torch::Device& device);
 
 }  // namespace forebay::train

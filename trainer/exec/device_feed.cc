@@ -29,9 +29,9 @@ DeviceFeed::~DeviceFeed() {
 
 void DeviceFeed::Run(const FeedBatch& batch, const std::function<void()>& make) {
   const std::lock_guard lock(mutex_);
+  const c10::StreamGuard guard(stream_);  // and the thread's device, also for what is registered
   Know(batch.input.mapping);
   Know(batch.target.mapping);
-  const c10::StreamGuard guard(stream_);
   make();
   stream_.synchronize();
 }
@@ -43,31 +43,24 @@ void DeviceFeed::Adopt(const torch::Tensor& tensor) const {
 
 void DeviceFeed::Know(const FeedMapping& mapping) {
   if (mapping.bytes.empty()) return;
-  auto known = std::ranges::find(known_, mapping.hold, &Known::hold);
-  if (known == known_.end()) {
-    // A connection that nothing else holds is gone.
-    std::erase_if(known_, [](const Known& other) {
-      const bool unused = other.hold.use_count() == 1;
-      if (unused) Forget(other);
-      return unused;
-    });
-    known = known_.insert(known_.end(), {.hold = mapping.hold});
-  }
-  const auto* const begin = mapping.bytes.data();
-  const auto begins = [](std::span<const std::byte> bytes) { return bytes.data(); };
-  if (std::ranges::find(known->mappings, begin, begins) != known->mappings.end()) return;
-  known->mappings.push_back(mapping.bytes);
+  const auto begins = [](const Known& known) { return known.mapping.bytes.data(); };
+  if (std::ranges::find(known_, mapping.bytes.data(), begins) != known_.end()) return;
+  // What nothing else holds is of a connection that is gone.
+  std::erase_if(known_, [](const Known& known) {
+    const bool unused = known.mapping.hold.use_count() == 1;
+    if (unused) Forget(known);
+    return unused;
+  });
   const Status registered = RegisterForCopies(mapping.bytes);
-  if (registered.has_value()) {
-    known->registered.push_back(mapping.bytes);
-  } else if (print_ && !std::exchange(was_refused_, true)) {
+  known_.push_back({.mapping = mapping, .registered = registered.has_value()});
+  if (!registered.has_value() && print_ && !std::exchange(was_refused_, true)) {
     print_(fmt::format("batches are copied to the GPU from pageable memory: {}",
                        registered.error().ToString()));
   }
 }
 
 void DeviceFeed::Forget(const Known& known) {
-  std::ranges::for_each(known.registered, UnregisterForCopies);
+  if (known.registered) UnregisterForCopies(known.mapping.bytes);
 }
 
 }  // namespace forebay::train

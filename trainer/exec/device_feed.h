@@ -2,11 +2,8 @@
 // the memory shared with the daemon, and are converted there.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -38,11 +35,9 @@ class DeviceFeed {
   const torch::Device& device() const { return device_; }
 
  private:
-  // What is known of a connection's memory.
   struct Known {
-    std::shared_ptr<const void> hold;
-    std::vector<std::span<const std::byte>> mappings = {};
-    std::vector<std::span<const std::byte>> registered = {};  // of them
+    FeedMapping mapping;
+    bool registered = false;
   };
 
   void Know(const FeedMapping& mapping);

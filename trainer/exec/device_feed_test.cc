@@ -75,9 +75,9 @@ class DeviceFeedTest : public ::testing::Test {
 
   ModelTask task_;
   std::vector<std::string> printed_;
-  DeviceFeed feed_{TestDevice(), [this](const std::string& line) { printed_.push_back(line); }};
   Pages pages_;
   Pages others_;
+  DeviceFeed feed_{TestDevice(), [this](const std::string& line) { printed_.push_back(line); }};
 };
 
 TEST_F(DeviceFeedTest, ABatchIsOnTheDeviceBeforeItsStepAndItsMemoryFree) {
@@ -119,7 +119,7 @@ TEST_F(DeviceFeedTest, AMappingIsKnownOnceAndForgottenWithItsConnection) {
       FeedBatch batch = BatchIn(pages_, connection);
       StepSource::Prepare(task_, &feed_, batch);
     }
-    EXPECT_EQ(connection.use_count(), 2) << "the feed's own, for two tensors and three steps";
+    EXPECT_EQ(connection.use_count(), 2) << "the feed's, one for two tensors and three steps";
   }
   EXPECT_FALSE(first.expired()) << "it must be unregistered before it is unmapped";
   FeedBatch next = BatchIn(others_, std::make_shared<int>(0));

@@ -139,7 +139,8 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
   }
   return Standardised(
       task, raw.to(raw.options().dtype(torch::kFloat32), /*non_blocking=*/false,
-                   /*copy=*/device.is_cpu(), torch::MemoryFormat::Contiguous),
+                   /*copy=*/device.is_cpu(), torch::MemoryFormat::Contiguous)
+                .contiguous(),
       view.dtype == Dtype::kU8 ? 255.0 : 1.0);
 }
 

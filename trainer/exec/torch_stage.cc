@@ -211,7 +211,7 @@ Result<StageOutcome> TorchStage::Outcome() {
       if (!std::isfinite(value)) outcome_.not_finite.push_back(micro_batch);
     }
     losses_.clear();
-    Synchronise(options_.device);
+    SynchroniseComputation(options_.device);
   }));
   return outcome_;
 }
