@@ -5,8 +5,8 @@ Builds the trainer with the LibTorch of a Python's PyTorch and runs suite gpu be
   --json FILE           also FILE and, beside it, a page .md
   FOREBAY_BENCH_PYTHON  a Python whose torch (2.11, with CUDA) sees a GPU; else python3
   FOREBAY_GPU_BUILD     the build tree; else build/gpu
-  FOREBAY_GPU_SECONDS   the time that building and measuring may take; what does not begin in it is
-                        not measured; else 570
+  FOREBAY_GPU_SECONDS   the time for building and measuring; what does not begin in it is not
+                        measured, and no build is ended; else 570
 Needs the packages of deploy/install_packages.sh build trainer test, and CUDA's nvcc on PATH.
 Exit status: 0 all goals met, 1 a goal missed or no GPU, 2 wrong usage."
 set -euo pipefail
@@ -53,6 +53,7 @@ command -v nvcc >/dev/null || {
 modules="$("$FOREBAY_BENCH_PYTHON" -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$modules"
 cmake --build "$build" --target \
-  forebay_gpu_bench forebay_train trainer_layout_identity_test forebayd forebay_cli
+  forebay_gpu_bench forebay_train trainer_layout_identity_test trainer_device_test forebayd \
+  forebay_cli
 
 exec "$root/bench/run.sh" gpu --build "$build" "${words[@]}"

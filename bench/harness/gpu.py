@@ -15,6 +15,7 @@ from harness.figures import Goal, from_runs, missing, ratios
 
 TASKS = {"resnet50": 64, "vit-large": 32}  # samples of a step
 GAP_TASK, GAP_SAMPLES = "vit-small", 32
+PAGEABLE = "copied to the GPU from pageable memory"  # as forebay-train says it
 GAP_LEAST = 0.01  # of a step of eager; below, the GPU bounds it, and there is nothing to halve
 PEER = pathlib.Path(__file__).parents[1] / "gpu" / "gpu_peer.py"
 SWAP_MIB = 4096
@@ -78,7 +79,7 @@ RUNS = {
                           *step_words(TASKS["vit-large"], steps=5, warm=2))),
         "save_on_cpu": ("peer", ("--task", "vit-large", "--save-on-cpu",
                                  *step_words(TASKS["vit-large"], steps=5, warm=2)))},
-    "digest": {"layouts": ("tests", ())},
+    "digest": {"layouts": ("layout_tests", ()), "feed": ("feed_tests", ())},
     "plan": {
         "mixed": ("ours", ("--model", "vit-huge", "--policy", "auto", "--budget", PLAN_BUDGET,
                            *step_words(PLAN_SAMPLES, steps=8, warm=2))),
@@ -109,6 +110,18 @@ def gap_us(report):
     """For how long the GPU is idle in a step: the time of one without the profiler, which slows the
     host down, less that for which the profiler saw the GPU busy."""
     return max(0.0, statistics.median(report["step_s"]) - report["busy_s"]) * 1e6
+
+
+def why_no_ratio(reports, gaps_us, steps_us):
+    """Of two gaps; "" where there is one."""
+    for name, report in reports.items():
+        if report["busy_s"] * 1e6 > (1 + GAP_LEAST) * steps_us[name]:
+            return f"the profiler saw more than a step of {name}"
+    if gaps_us["eager"] < GAP_LEAST * steps_us["eager"]:
+        return "with eager the GPU is hardly ever idle"
+    if steps_us["ours"] > (1 + GAP_LEAST) * steps_us["eager"]:
+        return "our step is longer than eager's, which hides the host's work"
+    return ""
 
 
 def error(foreseen, measured):
@@ -153,7 +166,8 @@ class Gpu:
         python = os.environ.get("FOREBAY_BENCH_PYTHON", "python3")
         return {"ours": ("forebay_gpu_bench", "--device", "cuda"),
                 "peer": (python, PEER, "--device", "cuda"),
-                "tests": ("trainer_layout_identity_test",),
+                "layout_tests": ("trainer_layout_identity_test",),
+                "feed_tests": ("trainer_device_test",),
                 "train": ("forebay-train",)}[who]
 
     def explain(self, only=""):
@@ -190,17 +204,19 @@ class Gpu:
         return processes.run_json(self.command(row, label, **replaced), self.limit_s(RUN_S))
 
     def tests_on_gpu(self):
-        """How many of the programs that test layouts fail where they compute on the GPU."""
-        command = ["env", "FOREBAY_TEST_DEVICE=cuda", *self.command("digest", "layouts")]
-        limit_s = self.limit_s(2 * RUN_S)
-        try:
-            processes.run_text(command, limit_s)
-        except processes.RunFailed as failure:
-            return 1, str(failure)
-        return 0, ""
+        """What ended in failure, by program, where they compute on the GPU."""
+        failures = []
+        for label in RUNS["digest"]:
+            command = ["env", "FOREBAY_TEST_DEVICE=cuda", *self.command("digest", label)]
+            limit_s = self.limit_s(2 * RUN_S)
+            try:
+                processes.run_text(command, limit_s)
+            except processes.RunFailed as failure:
+                failures.append(str(failure))
+        return failures
 
     def fed_steps(self, name):
-        """Of forebay-train, fed by a daemon that has all samples in memory."""
+        """Of forebay-train, fed by a daemon that has all samples in memory; and what it said."""
         with tempfile.TemporaryDirectory(prefix="fb.feed.") as folder_name:
             folder = pathlib.Path(folder_name)
             trainer_feed.make_set(folder / "set", FED[name])
@@ -208,10 +224,10 @@ class Gpu:
             with processes.daemon(self.binaries, keys,
                                   [trainer_feed.dataset(folder / "set")]) as daemon:
                 daemon.stage("cubes")
-                processes.run_text(
+                said = processes.run_text(
                     self.command("feed", f"{name}.fed", ADDRESS=daemon.address,
                                  FOLDER=folder / "metrics"), self.limit_s(RUN_S))
-            return trainer_feed.read_steps(folder / "metrics")
+            return trainer_feed.read_steps(folder / "metrics"), said
 
     def add(self, row, figure_id, values, note=""):
         unit, goal = GOALS[row][figure_id]
@@ -238,10 +254,10 @@ class Gpu:
             self.add("gap", f"gpu.host_gap.{name}", [value],
                      f"of a step of {steps_us[name]:.0f} us; {GAP_TASK}, bf16, {GAP_SAMPLES} "
                      "samples")
-        if gaps_us["eager"] < GAP_LEAST * steps_us["eager"]:
+        why = why_no_ratio(reports, gaps_us, steps_us)
+        if why:
             unit, goal = GOALS["gap"]["gpu.host_gap"]
-            self.sheet.add(missing("gpu.host_gap", unit, "no ratio: with eager the GPU is hardly "
-                                   "ever idle", goal=goal))
+            self.sheet.add(missing("gpu.host_gap", unit, f"no ratio: {why}", goal=goal))
             return
         self.add("gap", "gpu.host_gap", ratios([gaps_us["ours"]], [gaps_us["eager"]]))
 
@@ -264,9 +280,10 @@ class Gpu:
                  f"ViT-L, all saved values, {ours['swapped_bytes'] / 1e9:.3g} GB a step")
 
     def digest(self):
-        failed, note = self.tests_on_gpu()
-        self.add("digest", "gpu.digest", [failed],
-                 note or "four tiny models, seven layouts, swapped and recomputed, by threads")
+        failures = self.tests_on_gpu()
+        self.add("digest", "gpu.digest", [len(failures)],
+                 "; ".join(failures) or "four tiny models, seven layouts, swapped and recomputed, "
+                 "by threads; a batch's way to the GPU")
 
     def plan(self):
         mixed, recomputed = (self.report("plan", label) for label in ("mixed", "recompute"))
@@ -289,11 +306,13 @@ class Gpu:
     def feed(self):
         for name, cubes in FED.items():
             resident = rate([self.report("feed", f"{name}.resident")])
-            steps = self.fed_steps(name)
-            fed = cubes.batch / (statistics.median(step["step_ns"] for step in steps) / 1e9)
+            steps, said = self.fed_steps(name)
+            fed = cubes.batch * len(steps) / (sum(step["step_ns"] for step in steps) / 1e9)
+            refused = "; not registered with CUDA" if PAGEABLE in said else ""
             _, waits = trainer_feed.figures_of(steps)
             self.add("feed", f"gpu.fed_over_resident.{name}", ratios([fed], resident),
-                     f"{cubes}, bf16; {fed:.4g} samples/s, waits {waits:.2g} % of the time")
+                     f"{cubes}, bf16; {fed:.4g} samples/s, waits {waits:.2g} % of the time"
+                     + refused)
 
     def compiled(self):
         """Last: what a compiler lacks costs only its own figures."""

@@ -25,7 +25,7 @@ def run_script(*words, python="false"):
 
 
 class GpuTest(unittest.TestCase):
-    def run_suite(self, only="", failed=0, cubes=(128, 192), **reports):
+    def run_suite(self, only="", failed=0, cubes=(128, 192), said="", **reports):
         """`reports`: row_label -> what replaces fields of that run's report."""
         suite = gpu.Gpu(figures.Sheet(echo=lambda _line: None), None, None, True)
         keep, planned = cubes
@@ -41,9 +41,9 @@ class GpuTest(unittest.TestCase):
                 made["step_s"] = [1e-8 * SIDE ** 3]
             return {**made, **reports.get(f"{row}_{label}".replace(".", "_"), {})}
         suite.report = report
-        suite.tests_on_gpu = lambda: (failed, "a layout differs" if failed else "")
-        suite.fed_steps = lambda name: [{"step_ns": gpu.FED[name].batch / 640 * 1e9,
-                                         "wait_data_ns": 1000, "feed_ns": 500}] * 3
+        suite.tests_on_gpu = lambda: ["a layout differs"] * failed
+        suite.fed_steps = lambda name: ([{"step_ns": gpu.FED[name].batch / 640 * 1e9,
+                                          "wait_data_ns": 1000, "feed_ns": 500}] * 3, said)
         suite.run(only)
         return {figure.id: figure for figure in suite.sheet.figures}
 
@@ -76,11 +76,17 @@ class GpuTest(unittest.TestCase):
         self.assertTrue(found["gpu.host_gap"].met)
         self.assertIn("a step of 100000 us", found["gpu.host_gap.ours"].note)
         self.assertIs(self.run_suite("gap")["gpu.host_gap"].met, False)
-        busy = self.run_suite("gap", gap_ours={"busy_s": 0.101})
-        self.assertEqual(busy["gpu.host_gap.ours"].value, 0)
+
+    def test_a_gap_that_only_seems_short_gives_no_ratio(self):
+        for changed, word in (({"busy_s": 0.102}, "more than a step of ours"),
+                              ({"busy_s": 0.104, "step_s": [0.105]}, "longer than eager's")):
+            figure = self.run_suite("gap", gap_ours=changed)["gpu.host_gap"]
+            self.assertIsNone(figure.value)
+            self.assertTrue(figure.failed)
+            self.assertIn(word, figure.note)
 
     def test_where_eager_leaves_no_gap_there_is_no_ratio(self):
-        for busy_s in (0.0995, 0.1, 0.11):
+        for busy_s in (0.0995, 0.1, 0.1005):
             found = self.run_suite("gap", gap_eager={"busy_s": busy_s})
             self.assertIsNone(found["gpu.host_gap"].value)
             self.assertTrue(found["gpu.host_gap"].failed)
@@ -143,6 +149,8 @@ class GpuTest(unittest.TestCase):
         fast = self.run_suite("feed", **{**alike, **resident("unet3d", step_s=[1e-3])})
         self.assertIs(fast["gpu.fed_over_resident.unet3d"].met, False)
         self.assertTrue(fast["gpu.fed_over_resident.cosmoflow"].met)
+        refused = self.run_suite("feed", said=f"batches are {gpu.PAGEABLE}: no", **alike)
+        self.assertIn("not registered", refused["gpu.fed_over_resident.unet3d"].note)
 
     def test_fed_and_resident_samples_have_the_same_sizes(self):
         for name, cubes in gpu.FED.items():
