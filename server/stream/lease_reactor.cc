@@ -8,6 +8,10 @@
 namespace forebay::stream {
 
 void LeaseReactor::Begin(const v1::LeaseRequest& request, const std::string& peer) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;  // the daemon goes
+  }
   const ClientIdentity client = service_.ClientOf(peer);
   Result<tier::ScratchGrant> grant = service_.parts_.scratch.Lease(peer, request.bytes());
   if (!grant.has_value()) {
