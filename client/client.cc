@@ -82,12 +82,13 @@ class ConnectedClient final : public Client {
     return RemoteStream::Open(source_, options, info);
   }
 
-  Result<ScratchLease> LeaseScratch(std::uint64_t bytes) override {
+  Result<ScratchLease> LeaseScratch(std::uint64_t bytes, std::int64_t timeout_ms) override {
+    const std::chrono::milliseconds timeout(timeout_ms);
     std::shared_ptr<const DaemonConnection> connection = source_->current();
-    Result<ScratchLease> lease = ScratchLease::Call::Open(*connection, bytes);
+    Result<ScratchLease> lease = ScratchLease::Call::Open(*connection, bytes, timeout);
     if (lease || lease.error().code() != ErrorCode::kUnavailable) return lease;
     FOREBAY_ASSIGN(connection, Reconnect(connection));
-    return ScratchLease::Call::Open(*connection, bytes);
+    return ScratchLease::Call::Open(*connection, bytes, timeout);
   }
 
  private:

@@ -19,6 +19,7 @@
 #include "client/batch_stream.h"
 #include "client/scratch_lease.h"
 #include "client/stream_options.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 
@@ -76,10 +77,12 @@ class Client {
   // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
   // catalog has changed since the token was made, or ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
-  // Leases `bytes` of the daemon's memory, so that this process may take as many of its own. Blocks
-  // for limits::kCallDeadlineMs, after a reconnect once more. kInvalidArgument for 0 bytes;
-  // kResourceExhausted: what is left, and the daemon's keys to raise; kUnimplemented: an older one.
-  virtual Result<ScratchLease> LeaseScratch(std::uint64_t bytes) = 0;
+  // Leases `bytes` of the daemon's memory, so that this process may take as many of its own.
+  // Blocks for `timeout_ms`, after a reconnect once more. kInvalidArgument for 0 bytes;
+  // kResourceExhausted: what is left, and the daemon's keys to raise; kDeadlineExceeded;
+  // kUnimplemented: an older daemon.
+  virtual Result<ScratchLease> LeaseScratch(
+      std::uint64_t bytes, std::int64_t timeout_ms = limits::kCallDeadlineMs) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;
 };

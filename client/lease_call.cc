@@ -1,11 +1,9 @@
 #include "client/lease_call.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 
 #include "client/rpc_status.h"
-#include "proto/contract/limits.h"
 
 namespace forebay {
 
@@ -20,14 +18,15 @@ bool ScratchLease::held() const { return call_ && call_->held(); }
 ScratchLease::Call::Call(std::shared_ptr<grpc::Channel> channel)
     : channel_(std::move(channel)), stub_(v1::Data::NewStub(channel_)) {}
 
-Result<ScratchLease> ScratchLease::Call::Open(
-    const internal::DaemonConnection& connection, std::uint64_t bytes) {
+Result<ScratchLease> ScratchLease::Call::Open(const internal::DaemonConnection& connection,
+                                              std::uint64_t bytes,
+                                              std::chrono::milliseconds timeout) {
   std::unique_ptr<Call> call(new Call(connection.channel()));
   call->request_.set_bytes(bytes);
   call->stub_->async()->Lease(&call->context_, &call->request_, call.get());
   call->StartRead(&call->reply_);
   call->StartCall();
-  FOREBAY_TRY(call->AwaitGrant());
+  FOREBAY_TRY(call->AwaitGrant(timeout));
   if (call->reply_.bytes() != bytes) {
     return Error(ErrorCode::kDataLoss,
                  "the daemon leases " + std::to_string(call->reply_.bytes()) + " bytes where " +
@@ -36,16 +35,14 @@ Result<ScratchLease> ScratchLease::Call::Open(
   return ScratchLease(std::move(call));
 }
 
-Status ScratchLease::Call::AwaitGrant() {
+Status ScratchLease::Call::AwaitGrant(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  const bool answered =
-      changed_.wait_for(lock, std::chrono::milliseconds(limits::kCallDeadlineMs),
-                        [this] { return granted_ || done_; });
+  const bool answered = changed_.wait_for(lock, timeout, [this] { return granted_ || done_; });
   if (granted_) return {};
   if (!answered) {
     return Error(ErrorCode::kDeadlineExceeded,
-                 "the daemon does not answer a lease of " + std::to_string(request_.bytes()) +
-                     " bytes");
+                 "the daemon has not answered a lease of " + std::to_string(request_.bytes()) +
+                     " bytes for " + std::to_string(timeout.count()) + " ms");
   }
   if (!status_.ok()) return internal::ErrorFromRpc(status_);
   return Error(ErrorCode::kDataLoss, "the daemon ended a lease without an answer");

@@ -1,6 +1,7 @@
 // ScratchLease::Call: the gRPC call that a lease lasts as long as.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -18,10 +19,10 @@ namespace forebay {
 
 class ScratchLease::Call final : private grpc::ClientReadReactor<v1::LeaseReply> {
  public:
-  // Waits for the daemon's answer. Errors as Client::LeaseScratch, and kUnavailable where the
-  // connection is broken.
-  static Result<ScratchLease> Open(
-      const internal::DaemonConnection& connection, std::uint64_t bytes);
+  // Waits `timeout` for the daemon's answer. Errors as Client::LeaseScratch, and kUnavailable where
+  // the connection is broken.
+  static Result<ScratchLease> Open(const internal::DaemonConnection& connection,
+                                   std::uint64_t bytes, std::chrono::milliseconds timeout);
   // Cancels, and waits until gRPC is done with the call.
   ~Call() override;
   Call(const Call&) = delete;
@@ -32,7 +33,7 @@ class ScratchLease::Call final : private grpc::ClientReadReactor<v1::LeaseReply>
 
  private:
   explicit Call(std::shared_ptr<grpc::Channel> channel);
-  Status AwaitGrant();
+  Status AwaitGrant(std::chrono::milliseconds timeout);
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

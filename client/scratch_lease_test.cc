@@ -92,6 +92,16 @@ TEST(ScratchLeaseTest, AnEndWithoutAnAnswerIsAnError) {
   EXPECT_THAT(lease.error().message(), HasSubstr("without an answer"));
 }
 
+TEST(ScratchLeaseTest, ADaemonThatDoesNotAnswerIsGivenUp) {
+  FakeDaemon daemon;
+  daemon.faults.mute_lease = true;
+  const auto lease = Connect(daemon)->LeaseScratch(kMiB, 50);
+  ASSERT_FALSE(lease.has_value());
+  EXPECT_EQ(lease.error().code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(lease.error().message(), HasSubstr("1048576 bytes for 50 ms"));
+  EXPECT_TRUE(Soon([&] { return daemon.counters.leases == 0; })) << "the call is cancelled";
+}
+
 TEST(ScratchLeaseTest, ADaemonThatSaysMoreThanItShouldLosesTheLease) {
   FakeDaemon daemon;
   daemon.faults.lease_replies = 2;

@@ -330,6 +330,7 @@ class FakeLease final : public grpc::ServerWriteReactor<v1::LeaseReply> {
       End({grpc::StatusCode::RESOURCE_EXHAUSTED, "none are left: raise the reserve"});
       return;
     }
+    if (state_.faults.mute_lease) return;
     if (state_.faults.no_lease_reply) {
       End(grpc::Status::OK);
       return;

@@ -29,6 +29,7 @@ struct FakeFaults {
   std::uint64_t scratch_bytes = 1ULL << 30;     // that the daemon can lease, to each call
   std::function<void(v1::LeaseReply&)> lease_reply;
   bool no_lease_reply = false;       // end the call with OK instead
+  bool mute_lease = false;           // keep the call, and say nothing
   int lease_replies = 1;             // to each lease
   std::uint64_t mute_after_batches = ~0ULL;  // answer no pulls beyond
 };
