@@ -70,10 +70,11 @@ class DeviceFeedTest : public ::testing::Test {
   }
 
   Result<StepSource> Make(FeedBatch& batch) {
-    return StepSource::Make(task_, kAlone, 0, {2, 2}, &feed_, batch, false);
+    return StepSource::Make(task_, cut_, &feed_, batch, false);
   }
 
   ModelTask task_;
+  const StepCut cut_{kAlone, 0, {2, 2}};
   std::vector<std::string> printed_;
   Pages pages_;
   Pages others_;

@@ -14,16 +14,28 @@ namespace {
 // time.
 constexpr std::uint32_t kEvaluationDepth = 4;
 
-// Over memory of the batch, undefined where that is not what the model takes; or on a GPU.
-struct StepTensors final : public PreparedBatch {
+std::uint32_t TimesWritten(const torch::Tensor& tensor) {
+  // What _version() returns, without calling an operator.
+  return tensor.defined() ? tensor.unsafeGetTensorImpl()->version_counter().current_version() : 0;
+}
+
+}  // namespace
+
+// Of a whole step. Prepared ones that the step is still to make are undefined.
+struct StepSource::Tensors final : public PreparedBatch {
+  std::array<std::uint32_t, 2> TimesWrittenTo() const {
+    return {TimesWritten(input), TimesWritten(target)};
+  }
+
   torch::Tensor input;
   torch::Tensor target;
+  std::array<std::uint32_t, 2> versions = {};  // what TimesWrittenTo said when they were made
 };
 
 // Null where a part cannot be made.
-std::shared_ptr<StepTensors> OnGpu(const ModelTask& task, DeviceFeed& feed,
-                                   const FeedBatch& batch) {
-  auto tensors = std::make_shared<StepTensors>();
+std::shared_ptr<StepSource::Tensors> StepSource::OnGpu(const ModelTask& task, DeviceFeed& feed,
+                                                       const FeedBatch& batch) {
+  auto tensors = std::make_shared<Tensors>();
   Status made;
   feed.Run(batch, [&] {
     made = [&]() -> Status {
@@ -38,10 +50,10 @@ std::shared_ptr<StepTensors> OnGpu(const ModelTask& task, DeviceFeed& feed,
       return {};
     }();
   });
-  return made.has_value() ? tensors : nullptr;
+  if (!made.has_value()) return nullptr;
+  tensors->versions = tensors->TimesWrittenTo();
+  return tensors;
 }
-
-}  // namespace
 
 void StepSource::Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& batch) {
   if (feed != nullptr) {
@@ -49,16 +61,25 @@ void StepSource::Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& bat
     if (batch.prepared) batch.hold.reset();
     return;
   }
-  auto tensors = std::make_shared<StepTensors>();
-  if (batch.input.data != nullptr && InputStays(task, batch.input)) {
-    Result<torch::Tensor> input = ToInput(task, batch.input, batch.sample_count, batch.hold);
-    if (input.has_value()) tensors->input = *std::move(input);
+  auto tensors = std::make_shared<Tensors>();
+  bool is_whole = true;
+  if (batch.input.data != nullptr) {
+    if (InputStays(task, batch.input)) {
+      Result<torch::Tensor> input = ToInput(task, batch.input, batch.sample_count, batch.hold);
+      if (input.has_value()) tensors->input = *std::move(input);
+    }
+    is_whole = tensors->input.defined();
   }
-  if (batch.target.data != nullptr && TargetStays(task, batch.target)) {
-    Result<torch::Tensor> target = ToTarget(task, batch.target, batch.sample_count, batch.hold);
-    if (target.has_value()) tensors->target = *std::move(target);
+  if (batch.target.data != nullptr) {
+    if (TargetStays(task, batch.target)) {
+      Result<torch::Tensor> target = ToTarget(task, batch.target, batch.sample_count, batch.hold);
+      if (target.has_value()) tensors->target = *std::move(target);
+    }
+    is_whole = is_whole && tensors->target.defined();
   }
+  tensors->versions = tensors->TimesWrittenTo();
   batch.prepared = std::move(tensors);
+  if (is_whole) batch.hold.reset();
 }
 
 Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
@@ -100,93 +121,90 @@ std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t 
   return counts;
 }
 
-Result<StepSource> StepSource::Make(const ModelTask& task, const Layout& layout,
-                                    std::uint32_t rank,
-                                    const std::vector<std::uint32_t>& counts,
-                                    DeviceFeed* feed, FeedBatch& batch, bool borrows) {
-  StepSource source;
-  if (feed != nullptr && !batch.prepared) Prepare(task, feed, batch);
-  const std::shared_ptr<const void> hold = borrows ? batch.hold : nullptr;
-  const std::shared_ptr<PreparedBatch> prepared = std::move(batch.prepared);
-  StepTensors none;
-  StepTensors& ready =
-      (borrows || feed != nullptr) && prepared ? static_cast<StepTensors&>(*prepared) : none;
-  source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
+StepCut::StepCut(const Layout& layout, std::uint32_t rank, std::vector<std::uint32_t> all_counts)
+    : counts(std::move(all_counts)) {
+  const std::uint32_t stage = layout.StageOf(rank);
+  takes_input = stage == 0;
+  takes_target = stage + 1 == layout.stages;
   const auto of_replica = static_cast<std::uint32_t>(counts.size()) / layout.replicas;
-  source.first_ = layout.ReplicaOf(rank) * of_replica;
-  source.offsets_ = {0};
+  first = layout.ReplicaOf(rank) * of_replica;
+  offsets = {0};
   for (std::uint32_t at = 0; at < of_replica; ++at) {
-    source.offsets_.push_back(source.offsets_.back() + counts[source.first_ + at]);
+    samples += counts[first + at];
+    offsets.push_back(samples);
   }
+}
+
+// What this finds in memory that a step's computation has pushed out of the caches is what a step
+// waits for: it makes nothing that Prepare, or the step before, can have made.
+Result<StepSource> StepSource::Make(const ModelTask& task, const StepCut& cut, DeviceFeed* feed,
+                                    FeedBatch& batch, bool borrows) {
   const std::uint32_t samples = batch.sample_count;
-  if (source.offsets_.back() != samples) {
+  if (cut.samples != samples) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("epoch {} step {} has {} samples for this rank, due were {}",
-                             batch.epoch, batch.step, samples, source.offsets_.back()));
+                             batch.epoch, batch.step, samples, cut.samples));
   }
-  const std::uint32_t stage = layout.StageOf(rank);
-  if (stage == 0) {
-    if (ready.input.defined()) {
-      source.inputs_ = std::move(ready.input);
-    } else if (samples > 0) {
-      FOREBAY_ASSIGN(source.inputs_, ToInput(task, batch.input, samples, hold));
-    } else {
-      source.inputs_ = ZeroInput(task, 0);
-    }
+  if (feed != nullptr && !batch.prepared) Prepare(task, feed, batch);
+  StepSource source(cut);
+  source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
+  // Keeps the memory that is copied.
+  std::shared_ptr<PreparedBatch> prepared = std::move(batch.prepared);
+  const std::shared_ptr<const void> hold = std::move(batch.hold);
+  if (prepared && (borrows || feed != nullptr)) {
+    source.tensors_ = std::static_pointer_cast<Tensors>(std::move(prepared));
+  } else {
+    source.tensors_ = std::make_shared<Tensors>();
   }
-  if (stage + 1 == layout.stages) {
-    if (ready.target.defined()) {
-      source.targets_ = std::move(ready.target);
-    } else if (samples > 0) {
-      FOREBAY_ASSIGN(source.targets_, ToTarget(task, batch.target, samples, hold));
-    } else {
-      source.targets_ = ZeroTarget(task, 0);
-    }
+  Tensors& tensors = *source.tensors_;
+  const bool makes_input = cut.takes_input && !tensors.input.defined();
+  const bool makes_target = cut.takes_target && !tensors.target.defined();
+  const std::shared_ptr<const void> lender = borrows ? hold : nullptr;
+  if (makes_input && samples > 0) {
+    FOREBAY_ASSIGN(tensors.input, ToInput(task, batch.input, samples, lender));
+  } else if (makes_input) {
+    tensors.input = ZeroInput(task, 0);
   }
-  batch.hold.reset();
+  if (makes_target && samples > 0) {
+    FOREBAY_ASSIGN(tensors.target, ToTarget(task, batch.target, samples, lender));
+  } else if (makes_target) {
+    tensors.target = ZeroTarget(task, 0);
+  }
+  if (makes_input || makes_target) tensors.versions = tensors.TimesWrittenTo();
   if (feed != nullptr) {
-    feed->Adopt(source.inputs_);
-    feed->Adopt(source.targets_);
+    feed->Adopt(tensors.input);
+    feed->Adopt(tensors.target);
   }
-  source.versions_ = source.Versions();
   return source;
 }
 
-std::array<std::uint32_t, 2> StepSource::Versions() const {
-  // What _version() returns, without calling an operator.
-  const auto of = [](const torch::Tensor& tensor) {
-    return tensor.defined() ? tensor.unsafeGetTensorImpl()->version_counter().current_version()
-                            : 0;
-  };
-  return {of(inputs_), of(targets_)};
-}
-
 Status StepSource::CheckUnwritten() const {
-  const std::array<std::uint32_t, 2> now = Versions();
-  if (now == versions_) return {};
+  const std::array<std::uint32_t, 2> now = tensors_->TimesWrittenTo();
+  if (now == tensors_->versions) return {};
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("the {} modified the {} of a step in place, which may lie in memory of "
                            "the daemon, or be needed again: let it work on a copy (clone())",
-                           now[0] != versions_[0] ? "model's first part" : "loss",
-                           now[0] != versions_[0] ? "input" : "target"));
+                           now[0] != tensors_->versions[0] ? "model's first part" : "loss",
+                           now[0] != tensors_->versions[0] ? "input" : "target"));
 }
 
 Result<torch::Tensor> StepSource::Piece(const torch::Tensor& whole,
                                         std::uint32_t micro_batch) const {
-  const std::size_t at = micro_batch - first_;
-  if (!whole.defined() || at + 1 >= offsets_.size()) {
+  const std::vector<std::int64_t>& offsets = cut_->offsets;
+  const std::size_t at = micro_batch - cut_->first;
+  if (!whole.defined() || at + 1 >= offsets.size()) {
     return Error(ErrorCode::kInternal,
                  fmt::format("micro-batch {} was asked of a rank that has it not", micro_batch));
   }
-  return whole.narrow(0, offsets_[at], offsets_[at + 1] - offsets_[at]);
+  return whole.narrow(0, offsets[at], offsets[at + 1] - offsets[at]);
 }
 
 Result<torch::Tensor> StepSource::Input(std::uint32_t micro_batch) {
-  return Piece(inputs_, micro_batch);
+  return Piece(tensors_->input, micro_batch);
 }
 
 Result<torch::Tensor> StepSource::Target(std::uint32_t micro_batch) {
-  return Piece(targets_, micro_batch);
+  return Piece(tensors_->target, micro_batch);
 }
 
 }  // namespace forebay::train

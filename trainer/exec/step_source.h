@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -25,23 +26,35 @@ Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
 // may be empty. Enough micro-batches to fill the pipeline.
 std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t samples);
 
+// What a rank takes of the steps that have as many samples in each micro-batch.
+struct StepCut {
+  StepCut() = default;
+  // `counts`: samples, of all micro-batches of a step.
+  StepCut(const Layout& layout, std::uint32_t rank, std::vector<std::uint32_t> counts);
+
+  std::uint32_t samples = 0;          // of this replica
+  std::uint32_t first = 0;            // micro-batch of this replica
+  bool takes_input = false;           // at the first stage of a pipeline
+  bool takes_target = false;          // at the last one
+  std::vector<std::int64_t> offsets;  // samples, by micro-batch from `first` on, and the end
+  std::vector<std::uint32_t> counts;
+};
+
 class StepSource final : public MicroBatchSource {
  public:
   // Before the step, on any thread: sets batch.prepared to tensors over the batch's own memory,
   // where they lie there as they are. For a GPU, which `feed` is the way to: to the batch's tensors
-  // there, all of them, and lets go of its memory. What cannot be made is left to Make, and so is
-  // its error. May throw.
+  // there, all of them. Lets go of the memory that nothing needs but what was prepared. What cannot
+  // be made is left to Make, and so is its error. May throw.
   static void Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& batch);
 
-  // Makes tensors of what `batch` has and lets go of its memory. Where it `borrows`, tensors of
-  // floats that need no conversion lie in that memory, which is read-only and goes back with the
-  // last of them; otherwise all are copies, whatever was prepared. With a `feed` they lie on its
-  // GPU. `counts` are of all
-  // micro-batches of the step. kDataLoss where the batch has another number of samples than they
-  // say. May throw.
-  static Result<StepSource> Make(const ModelTask& task, const Layout& layout,
-                                 std::uint32_t rank, const std::vector<std::uint32_t>& counts,
-                                 DeviceFeed* feed, FeedBatch& batch, bool borrows);
+  // Makes tensors of what `batch` has, those that were not prepared, and lets go of its memory.
+  // Where it `borrows`, tensors of floats that need no conversion lie in that memory, which is
+  // read-only and goes back with the last of them; otherwise all are copies, whatever was prepared.
+  // With a `feed` they lie on its GPU. `cut` outlives the source. kDataLoss where the batch has
+  // another number of samples than it says. May throw.
+  static Result<StepSource> Make(const ModelTask& task, const StepCut& cut, DeviceFeed* feed,
+                                 FeedBatch& batch, bool borrows);
 
   Result<torch::Tensor> Input(std::uint32_t micro_batch) override;
   Result<torch::Tensor> Target(std::uint32_t micro_batch) override;
@@ -51,16 +64,15 @@ class StepSource final : public MicroBatchSource {
   Status CheckUnwritten() const;
 
  private:
-  StepSource() = default;
-  std::array<std::uint32_t, 2> Versions() const;  // how often each was written to
+  struct Tensors;
+  explicit StepSource(const StepCut& cut) : cut_(&cut) {}
+  static std::shared_ptr<Tensors> OnGpu(const ModelTask& task, DeviceFeed& feed,
+                                        const FeedBatch& batch);
   Result<torch::Tensor> Piece(const torch::Tensor& whole, std::uint32_t micro_batch) const;
 
-  std::uint32_t first_ = 0;            // micro-batch of this replica
-  std::vector<std::int64_t> offsets_;  // samples, by micro-batch from first_ on, and the end
+  const StepCut* cut_;
   std::array<std::uint64_t, 3> place_ = {};
-  torch::Tensor inputs_;
-  torch::Tensor targets_;
-  std::array<std::uint32_t, 2> versions_ = {};
+  std::shared_ptr<Tensors> tensors_;
 };
 
 }  // namespace forebay::train

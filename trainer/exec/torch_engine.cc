@@ -164,11 +164,8 @@ class TorchEngine final : public Engine {
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
   // Of the last training step: what the next one needs again.
-  struct {
-    Layout layout;
-    std::uint32_t samples = 0;
-    std::vector<std::uint32_t> counts;
-  } share_;
+  Layout cut_layout_;
+  StepCut cut_;
   // Whether a step has shown that nothing writes to its tensors, so that those of the next may lie
   // in the feed's read-only memory.
   bool trains_borrowed_ = false;
@@ -310,19 +307,17 @@ Status TorchEngine::Switch(const Layout& layout) {
 
 Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
   const std::uint64_t began_ns = NowNs();
-  if (share_.counts.empty() || share_.layout != layout() || share_.samples != batch.sample_count) {
-    FOREBAY_ASSIGN(share_.counts,
+  if (cut_.counts.empty() || cut_layout_ != layout() || cut_.samples != batch.sample_count) {
+    FOREBAY_ASSIGN(std::vector<std::uint32_t> counts,
                    TrainingCounts(layout(), plan_.MicroBatchesOf(layout()),
                                   plan_.MicroBatchOf(layout()), batch.sample_count));
-    share_.layout = layout();
-    share_.samples = batch.sample_count;
+    cut_layout_ = layout();
+    cut_ = StepCut(layout(), communicator_.rank(), std::move(counts));
   }
-  const std::vector<std::uint32_t>& counts = share_.counts;
-  FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts,
-                                  device_feed_.get(), batch, trains_borrowed_));
+  FOREBAY_ASSIGN(StepSource source, StepSource::Make(*task_, cut_, device_feed_.get(), batch,
+                                                     trains_borrowed_));
   const std::uint64_t fed_ns = NowNs();
-  FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, counts, source));
+  FOREBAY_ASSIGN(StageOutcome outcome, trainer_->TrainStep(learning_rate, cut_.counts, source));
   FOREBAY_TRY(source.CheckUnwritten());
   trains_borrowed_ = true;
   last_step_ = trainer_->last_account();
@@ -340,11 +335,10 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   std::uint64_t samples = batch.step_samples;
   if (samples == 0) samples = std::uint64_t{batch.sample_count} * layout().replicas;
   if (samples == 0) return BatchOutcome{};
-  const std::vector<std::uint32_t> counts = EvaluationCounts(layout(), samples);
-  FOREBAY_ASSIGN(StepSource source,
-                 StepSource::Make(*task_, layout(), communicator_.rank(), counts,
-                                  device_feed_.get(), batch, evaluates_borrowed_));
-  FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(counts, source));
+  const StepCut cut(layout(), communicator_.rank(), EvaluationCounts(layout(), samples));
+  FOREBAY_ASSIGN(StepSource source, StepSource::Make(*task_, cut, device_feed_.get(), batch,
+                                                     evaluates_borrowed_));
+  FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(cut.counts, source));
   FOREBAY_TRY(source.CheckUnwritten());
   evaluates_borrowed_ = true;
   return BatchOutcome{.loss_sum = outcome.loss_sum,
