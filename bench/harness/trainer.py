@@ -151,6 +151,11 @@ class Trainer:
         for name in ("pp2_gpipe", "dp2"):
             self.sheet.add(from_runs(f"trainer.speedup.{name}", "x",
                                      ratios(single, self.seconds(name))))
+        # What the host takes from any two processes is in both.
+        self.sheet.add(from_runs("trainer.speedup.pp2_of_dp2", "x",
+                                 ratios(self.seconds("dp2"), self.seconds("pp2_1f1b")),
+                                 note="two stages against two replicas, which have no bubble; "
+                                 "ideal 0.89"))
 
     def simulator(self):
         for name, reports in self.interleaved(PREDICTED).items():

@@ -56,6 +56,8 @@ class SuiteTest(unittest.TestCase):
         sheet = self.run_suite({"single": report(1.7), "pp2_1f1b": report(1.0)}, "pipeline")
         self.assertAlmostEqual(sheet["trainer.c3.pp2_speedup"].value, 1.7)
         self.assertTrue(sheet["trainer.c3.pp2_speedup"].met)
+        self.assertAlmostEqual(sheet["trainer.speedup.dp2"].value, 1.7)
+        self.assertAlmostEqual(sheet["trainer.speedup.pp2_of_dp2"].value, 1.0)
         slow = self.run_suite({"single": report(1.5), "pp2_1f1b": report(1.0)}, "pipeline")
         self.assertIs(slow["trainer.c3.pp2_speedup"].met, False)
 
