@@ -128,9 +128,9 @@ Status Daemon::OpenDatasets() {
                                           return future_.NextUse(key);
                                         }}));
   scratch_->PlanWith(
-      {.left_bytes = [this] { return stager_->room_left().ram_bytes; },
-       .take_bytes = [this](std::uint64_t bytes) { return stager_->TakeRam(bytes); },
-       .give_bytes = [this](std::uint64_t bytes) { stager_->GiveRam(bytes); }});
+      {.left_bytes = [this] { return stager_->housing().left().ram_bytes; },
+       .take_bytes = [this](std::uint64_t bytes) { return stager_->housing().TakeRam(bytes); },
+       .give_bytes = [this](std::uint64_t bytes) { stager_->housing().GiveRam(bytes); }});
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
   return {};
 }

@@ -13,11 +13,16 @@ namespace forebay::stage {
 
 // Who goes first: the smaller value. It may be lowered while its owner waits, by RequestGate.
 using Rank = std::atomic<std::uint64_t>;
+// Of who has all the time in the world: it comes after all that was demanded.
+inline constexpr std::uint64_t kBackgroundRank = std::uint64_t{1} << 63;
 
 // Thread-safe.
 class RequestGate {
  public:
   explicit RequestGate(std::uint32_t permits) : free_(permits) {}
+
+  // One that comes after all that were drawn before; plus kBackgroundRank, among the background's.
+  std::uint64_t DrawRank() { return next_rank_.fetch_add(1); }
 
   // Waits for a permit. Only for who holds none, or the gate would wait for itself.
   void Acquire(const Rank& rank);
@@ -32,6 +37,7 @@ class RequestGate {
  private:
   bool MayPassLocked(const Rank& rank) const;
 
+  std::atomic<std::uint64_t> next_rank_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::uint32_t free_;

@@ -18,13 +18,14 @@
 #include "proto/contract/result.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
-#include "server/plan/packing.h"
-#include "server/plan/placement.h"
+#include "server/stage/cataloguer.h"
 #include "server/stage/dataset.h"
+#include "server/stage/extent_packer.h"
+#include "server/stage/form_chooser.h"
 #include "server/stage/gfs_reader.h"
-#include "server/stage/packed_extent.h"
-#include "server/stage/packed_form.h"
+#include "server/stage/housing.h"
 #include "server/stage/request_gate.h"
+#include "server/stage/staging_tiers.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::stage {
@@ -73,12 +74,8 @@ class Stager {
   // here goes to RAM: for who has seen the extent vanish from SSD once.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram = false);
 
-  // What the tiers have for extents that have no home yet.
-  plan::Room room_left();
-  // Keeps extents from being planned into `bytes` of RAM, which are wanted for something else;
-  // false where what is planned already leaves less.
-  bool TakeRam(std::uint64_t bytes);
-  void GiveRam(std::uint64_t bytes);
+  // What is planned into the tiers, and what is left of them.
+  Housing& housing() { return housing_; }
 
  private:
   // A run of whole objects that its catalog, still being built, will call an extent.
@@ -127,14 +124,6 @@ class Stager {
   // A load that is under way or queued already becomes as urgent as a new demand.
   void Hurry(const Dataset& dataset, ExtentId extent);
 
-  // Finds, builds or scans a catalog. The scan stages as it goes.
-  Status Catalogue(Dataset& dataset, bool rebuild, io::IoQueue& queue);
-  void Save(Dataset& dataset, const catalog::Catalog& catalog);
-  // Where an extent belongs. What is on a tier already takes no room there a second time.
-  plan::Home HomeOf(std::optional<tier::TierKind> found, std::uint64_t bytes);
-  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
-               io::IoQueue& queue);
-  Status Scan(Dataset& dataset, io::IoQueue& queue);
   // While a catalog is being built from metadata, what it already describes is read: the end of
   // a pass over millions of files is not waited for.
   void StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
@@ -142,82 +131,22 @@ class Stager {
   Status LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank, io::IoQueue& queue);
   void EndEarly(Dataset& dataset);
 
-  // What is published: an extent's image and its checksums.
-  struct Image {
-    tier::ArenaBlock block;
-    tier::ExtentChecksums checksums;
-  };
-  // An extent that an earlier daemon stored, or the trial.
-  struct Found {
-    std::uint64_t image_bytes = 0;  // 0: it is on no tier
-    tier::TierKind tier = tier::TierKind::kRam;
-  };
-  // Decides whether the data set is compressed, once, and says so to it. Some extents may be on
-  // a tier afterwards.
-  void ChooseForm(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
-                  io::IoQueue& queue);
-  // An extent that was read and encoded before the form is decided.
-  struct Trial {
-    ExtentId extent;
-    tier::ArenaBlock raw;
-    PackedExtent packed;
-    std::uint64_t gfs_ns = 0;
-  };
-  // Extents of a form that are on a tier already.
-  struct FoundForm {
-    std::vector<ExtentId> extents;
-    std::uint64_t raw_bytes = 0;  // of them as they came off the GFS
-    std::uint64_t ssd_bytes = 0;  // that they take on SSD
-  };
-  FoundForm FindForm(const catalog::Catalog& catalog, const PackedForm* form);
-  // Tries some of `found`, which lie on a tier as they came off the GFS; of the GFS where there
-  // are none.
-  std::vector<Trial> TryForm(Dataset& dataset, const PackedForm& form,
-                             std::span<const ExtentId> found, io::IoQueue& queue);
-  Status ReadTrial(Dataset& dataset, const catalog::Catalog& catalog, io::IoQueue& queue,
-                   Trial& trial);
-  Result<Trial> TryExtent(Dataset& dataset, const PackedForm& form, ExtentId extent,
-                          io::IoQueue& queue);
-  plan::PackingAdvice Advise(const Dataset& dataset, const PackedForm& form,
-                             std::span<const Trial> trials, std::uint64_t found_ssd_bytes);
-  // Stores what was tried, in the form that was decided.
-  Status Keep(Dataset& dataset, const catalog::Catalog& catalog, const PackedForm* form,
-              Trial trial, io::IoQueue& queue);
-  // What absent extents will take, by those of the same part that were found.
-  static std::vector<std::uint64_t> PlanBytes(const catalog::Catalog& catalog,
-                                              const PackedForm* form,
-                                              std::span<const Found> found);
-  // The image of an extent as it will be stored, from what came off the GFS.
-  Result<Image> MakeImage(const catalog::Catalog& catalog, const PackedForm* form,
-                          const tier::ExtentKey& key, tier::ArenaBlock raw);
-  Result<Image> PlaceImage(const tier::ExtentKey& key, const PackedExtent& packed);
-  Result<PackedExtent> Pack(const PackedForm& form, const tier::ExtentKey& key,
-                            std::span<const std::byte> raw, std::uint32_t decode_rounds = 1);
-  // Memory for what is encoded is bounded: waits for others' to end.
-  void BeginPacking(std::uint64_t raw_bytes);
-  void EndPacking(std::uint64_t raw_bytes);
-  // Where an extent goes whose size was only planned until now.
-  plan::Home Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
-  bool HouseLocked(Dataset& dataset);
-
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
-  Status Promote(Dataset& dataset, const tier::ExtentRef& found, io::IoQueue& queue);
-  // A copy of what is on a tier. From SSD it is verified: kDataLoss.
-  Result<tier::ArenaBlock> ReadResident(const tier::ResidentExtent& extent, io::IoQueue& queue);
-  Status Publish(Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
-                 tier::ArenaBlock block, tier::ExtentChecksums checksums, io::IoQueue& queue);
-  Result<tier::ArenaBlock> AllocateWithPatience(std::uint64_t bytes, std::uint64_t next_use);
+  // Extents that the data set's first pass had done with have a home now.
+  void ResumeBackground(Dataset& dataset);
 
   const StagerOptions options_;
   StagerParts parts_;
   RequestGate gate_;
   GfsReader gfs_;
+  StagingTiers tiers_;
+  ExtentPacker packer_;
+  Housing housing_;
+  FormChooser chooser_;
+  Cataloguer cataloguer_;
 
   std::mutex mutex_;
   std::condition_variable work_;
-  std::condition_variable packed_;     // for who waits for others' packing to end
-  std::uint64_t packing_bytes_ = 0;    // raw ones of extents that are being packed
-  std::condition_variable stopped_;    // for who waits for memory: work is not theirs to take
   bool stopping_ = false;
   std::uint32_t cataloguing_ = 0;      // jobs of that kind under way
   std::deque<Job> catalogue_jobs_;
@@ -226,10 +155,8 @@ class Stager {
   std::unordered_map<const Dataset*, std::uint32_t> early_loads_;  // under way
   std::condition_variable early_over_;
   std::uint32_t background_loads_ = 0;  // under way
-  std::uint64_t next_rank_ = 0;
   std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way
   std::vector<Background> background_;
-  plan::Placer placer_;                // guarded by mutex_
 
   std::vector<std::unique_ptr<io::IoQueue>> queues_;
   std::vector<std::jthread> threads_;  // last: joined before anything above goes

@@ -69,7 +69,7 @@ class StagedStreamTest : public ::testing::Test {
     auto made = ServeFixture::Create(backend_, 0, options);
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
-    room_ = serve_->stager().room_left();
+    room_ = serve_->stager().housing().left();
     sink_ = serve_->MakeSink();
   }
 
@@ -110,8 +110,8 @@ class StagedStreamTest : public ::testing::Test {
       if (home == plan::Home::kRam) taken.ram_bytes += bytes;
       if (home == plan::Home::kSsd) taken.ssd_bytes += bytes;
     }
-    EXPECT_EQ(serve_->stager().room_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
-    EXPECT_EQ(serve_->stager().room_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
+    EXPECT_EQ(serve_->stager().housing().left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
+    EXPECT_EQ(serve_->stager().housing().left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
   }
 
   std::string StoredForm() const { return serve_->dataset().progress().stored_form; }

@@ -1,12 +1,11 @@
-// Compression at staging: what form a data set gets, and how an extent gets it.
+#include "server/stage/form_chooser.h"
+
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-
-#include "proto/contract/limits.h"
-#include "server/stage/stager.h"
 
 namespace forebay::stage {
 
@@ -57,11 +56,12 @@ std::vector<ExtentId> ExtentsToTry(const catalog::Catalog& catalog,
 
 }  // namespace
 
-Stager::FoundForm Stager::FindForm(const catalog::Catalog& catalog, const PackedForm* form) {
+FormChooser::FoundForm FormChooser::FindForm(const catalog::Catalog& catalog,
+                                             const PackedForm* form) const {
   FoundForm found;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     const ExtentKey raw = tier::KeyOf(catalog, ExtentId(i));
-    const ExtentRef ref = parts_.cache.Find(form != nullptr ? form->Key(raw) : raw);
+    const ExtentRef ref = parts_.tiers.Find(form != nullptr ? form->Key(raw) : raw);
     if (!ref) continue;
     found.extents.push_back(ExtentId(i));
     found.raw_bytes += catalog.extent(ExtentId(i)).bytes;
@@ -73,9 +73,9 @@ Stager::FoundForm Stager::FindForm(const catalog::Catalog& catalog, const Packed
 // What an earlier daemon packed stays so, for nothing is read a second time. What it left raw is
 // weighed again, which the GFS is not asked for: half of the data set or more stays as it is, and
 // less does where the plan advises the same today.
-void Stager::ChooseForm(Dataset& dataset,
-                        const std::shared_ptr<const catalog::Catalog>& catalog,
-                        io::IoQueue& queue) {
+void FormChooser::Choose(Dataset& dataset,
+                         const std::shared_ptr<const catalog::Catalog>& catalog,
+                         io::IoQueue& queue) {
   const Compression wanted = dataset.options().compression;
   if (wanted == Compression::kOff || dataset.catalog() != nullptr) return;
   auto form = PackedForm::Create(catalog, wanted);
@@ -121,9 +121,9 @@ void Stager::ChooseForm(Dataset& dataset,
   }
 }
 
-std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& form,
-                                           std::span<const ExtentId> found,
-                                           io::IoQueue& queue) {
+std::vector<FormChooser::Trial> FormChooser::TryForm(Dataset& dataset, const PackedForm& form,
+                                                     std::span<const ExtentId> found,
+                                                     io::IoQueue& queue) {
   std::vector<Trial> trials;
   for (const ExtentId extent : ExtentsToTry(form.catalog(), found)) {
     Result<Trial> tried = TryExtent(dataset, form, extent, queue);
@@ -138,44 +138,39 @@ std::vector<Stager::Trial> Stager::TryForm(Dataset& dataset, const PackedForm& f
 }
 
 // An extent's raw image: what an earlier daemon left of it, or from the GFS.
-Status Stager::ReadTrial(Dataset& dataset, const catalog::Catalog& catalog, io::IoQueue& queue,
-                         Trial& trial) {
-  const ExtentRef found = parts_.cache.Find(tier::KeyOf(catalog, trial.extent));
+Status FormChooser::ReadTrial(Dataset& dataset, const catalog::Catalog& catalog,
+                              io::IoQueue& queue, Trial& trial) {
+  const ExtentRef found = parts_.tiers.Find(tier::KeyOf(catalog, trial.extent));
   if (found && found->image_bytes == catalog.extent(trial.extent).bytes) {
-    FOREBAY_ASSIGN(trial.raw, ReadResident(*found, queue));
+    FOREBAY_ASSIGN(trial.raw, parts_.tiers.Read(*found, queue));
     return {};
   }
-  FOREBAY_ASSIGN(trial.raw, AllocateWithPatience(catalog.extent(trial.extent).bytes,
-                                                 ~std::uint64_t{0} - 1));
-  std::shared_ptr<Rank> rank;
-  {
-    std::lock_guard lock(mutex_);
-    rank = std::make_shared<Rank>(next_rank_++);
-  }
+  FOREBAY_ASSIGN(trial.raw,
+                 parts_.tiers.Allocate(catalog.extent(trial.extent).bytes, kNotAskedFor));
+  const Rank rank(parts_.gate.DrawRank());
   const std::int64_t begun_ns = parts_.clock.NowNs();
-  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, catalog, trial.extent, *rank, trial.raw.bytes()));
+  FOREBAY_TRY(parts_.gfs.ReadImage(queue, dataset, catalog, trial.extent, rank,
+                                   trial.raw.bytes()));
   trial.gfs_ns = static_cast<std::uint64_t>(parts_.clock.NowNs() - begun_ns);
   return {};
 }
 
 // Loads an extent before there are homes, so that its size says what the others will take.
-Result<Stager::Trial> Stager::TryExtent(Dataset& dataset, const PackedForm& form,
-                                        ExtentId extent, io::IoQueue& queue) {
+Result<FormChooser::Trial> FormChooser::TryExtent(Dataset& dataset, const PackedForm& form,
+                                                  ExtentId extent, io::IoQueue& queue) {
   const catalog::Catalog& catalog = form.catalog();
   Trial trial{.extent = extent, .raw = {}, .packed = {}};
   FOREBAY_TRY(ReadTrial(dataset, catalog, queue, trial));
-  const std::uint64_t raw_bytes = trial.raw.bytes().size();
-  BeginPacking(raw_bytes);
-  Result<PackedExtent> packed =
-      Pack(form, form.Key(tier::KeyOf(catalog, extent)), trial.raw.bytes(), kTrialDecodeRounds);
-  EndPacking(raw_bytes);  // the few that are tried at once are held until the form is decided
-  FOREBAY_ASSIGN(trial.packed, std::move(packed));
+  // The few that are tried at once are held until the form is decided.
+  FOREBAY_ASSIGN(trial.packed,
+                 parts_.packer.Encode(form, form.Key(tier::KeyOf(catalog, extent)),
+                                      trial.raw.bytes(), kTrialDecodeRounds));
   return trial;
 }
 
-plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& form,
-                                   std::span<const Trial> trials,
-                                   std::uint64_t found_ssd_bytes) {
+plan::PackingAdvice FormChooser::Advise(const Dataset& dataset, const PackedForm& form,
+                                        std::span<const Trial> trials,
+                                        std::uint64_t found_ssd_bytes) const {
   if (trials.empty()) return {.is_packed = false, .reason = "no extent could be tried"};
   double raw = 0, stored = 0, encode_ns = 0, decode_ns = 0, gfs_ns = 0;
   std::vector<double> part_bytes(form.catalog().part_count(), 0);
@@ -208,7 +203,7 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
   facts.decode_bytes_per_second = raw / std::max(decode_ns, 1.0) * 1e9;
   facts.encode_bytes_per_second = raw / std::max(encode_ns, 1.0) * 1e9;
   facts.decode_cores = options_.decode_cores;
-  facts.encode_cores = options_.readers;
+  facts.encode_cores = options_.encode_cores;
   facts.amplification = plan::ExpectedAmplification(
       order, {.samples_per_chunk = largest->samples_per_chunk,
               .sample_bytes = largest->sample_bytes(),
@@ -218,30 +213,29 @@ plan::PackingAdvice Stager::Advise(const Dataset& dataset, const PackedForm& for
   if (gfs_ns > 0 && trials.front().raw.bytes().size() >= kMeasuredBytesMin) {
     facts.gfs_bytes_per_second = raw / std::max(gfs_ns, 1.0) * 1e9;
   }
-  std::lock_guard lock(mutex_);
-  facts.ram_bytes = placer_.left().ram_bytes;
-  facts.ssd_bytes = placer_.left().ssd_bytes + found_ssd_bytes;
+  const plan::Room left = parts_.housing.left();
+  facts.ram_bytes = left.ram_bytes;
+  facts.ssd_bytes = left.ssd_bytes + found_ssd_bytes;
   return plan::AdvisePacking(facts);
 }
 
-Status Stager::Keep(Dataset& dataset, const catalog::Catalog& catalog, const PackedForm* form,
-                    Trial trial, io::IoQueue& queue) {
+Status FormChooser::Keep(const Dataset& dataset, const catalog::Catalog& catalog,
+                         const PackedForm* form, Trial trial, io::IoQueue& queue) {
   const ExtentKey raw_key = tier::KeyOf(catalog, trial.extent);
   const ExtentKey key = form != nullptr ? form->Key(raw_key) : raw_key;
-  Image image;
+  ExtentImage image;
   if (form != nullptr) {
     trial.raw = ArenaBlock();  // makes room for the packed one
-    FOREBAY_ASSIGN(image, PlaceImage(key, trial.packed));
+    FOREBAY_ASSIGN(image, parts_.packer.Place(key, trial.packed));
   } else {
-    FOREBAY_ASSIGN(image, MakeImage(catalog, nullptr, key, std::move(trial.raw)));
+    FOREBAY_ASSIGN(image, parts_.packer.Make(catalog, nullptr, key, std::move(trial.raw)));
   }
-  const plan::Home home = HomeOf(std::nullopt, image.block.bytes().size());
-  return Publish(dataset, key, home, std::move(image.block), std::move(image.checksums), queue);
+  const plan::Home home = parts_.housing.HomeOf(std::nullopt, image.block.bytes().size());
+  return parts_.tiers.Publish(dataset, key, home, std::move(image), queue);
 }
 
-std::vector<std::uint64_t> Stager::PlanBytes(const catalog::Catalog& catalog,
-                                             const PackedForm* form,
-                                             std::span<const Found> found) {
+std::vector<std::uint64_t> PlanImageBytes(const catalog::Catalog& catalog, const PackedForm* form,
+                                          std::span<const FoundExtent> found) {
   std::vector<std::uint64_t> raw(catalog.part_count(), 0), stored(catalog.part_count(), 0);
   for (std::uint32_t i = 0; i < found.size(); ++i) {
     if (found[i].image_bytes == 0) continue;
@@ -263,119 +257,6 @@ std::vector<std::uint64_t> Stager::PlanBytes(const catalog::Catalog& catalog,
     planned[i] = std::min(planned[i], static_cast<std::uint64_t>(bytes));
   }
   return planned;
-}
-
-void Stager::BeginPacking(std::uint64_t raw_bytes) {
-  std::unique_lock lock(mutex_);
-  packed_.wait(lock, [&] {
-    const std::uint64_t taken = std::min(limits::kPackingBytesMax, packing_bytes_);
-    return stopping_ || packing_bytes_ == 0 || raw_bytes <= limits::kPackingBytesMax - taken;
-  });
-  packing_bytes_ += raw_bytes;
-}
-
-void Stager::EndPacking(std::uint64_t raw_bytes) {
-  {
-    std::lock_guard lock(mutex_);
-    packing_bytes_ -= raw_bytes;
-  }
-  packed_.notify_all();
-}
-
-Result<PackedExtent> Stager::Pack(const PackedForm& form, const ExtentKey& key,
-                                  std::span<const std::byte> raw,
-                                  std::uint32_t decode_rounds) {
-  const auto is_cancelled = [this] {
-    std::lock_guard lock(mutex_);
-    return stopping_;
-  };
-  FOREBAY_ASSIGN(PackedExtent packed,
-                 PackExtent(form, key, raw,
-                            {.is_cancelled = is_cancelled, .decode_rounds = decode_rounds}));
-  if (packed.escaped_chunks > 0) {
-    spdlog::error("{} chunks of extent {} did not decode to what they were, and are stored as "
-                  "they are", packed.escaped_chunks, tier::KeyText(key));
-  }
-  return packed;
-}
-
-Result<Stager::Image> Stager::PlaceImage(const ExtentKey& key, const PackedExtent& packed) {
-  FOREBAY_ASSIGN(ArenaBlock block, AllocateWithPatience(packed.bytes, parts_.next_use(key)));
-  packed.CopyTo(block.bytes());
-  tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
-  return Image{.block = std::move(block), .checksums = std::move(checksums)};
-}
-
-Result<Stager::Image> Stager::MakeImage(const catalog::Catalog& catalog,
-                                        const PackedForm* form, const ExtentKey& key,
-                                        ArenaBlock raw) {
-  if (form == nullptr) {
-    std::vector<catalog::Range> pieces;
-    FOREBAY_TRY(catalog.Pieces(key.extent, pieces));
-    tier::ExtentChecksums checksums = tier::ComputeChecksums(key, raw.bytes(), pieces);
-    return Image{.block = std::move(raw), .checksums = std::move(checksums)};
-  }
-  const std::uint64_t raw_bytes = raw.bytes().size();
-  BeginPacking(raw_bytes);
-  const auto make = [&]() -> Result<Image> {
-    FOREBAY_ASSIGN(const PackedExtent packed, Pack(*form, key, raw.bytes()));
-    raw = ArenaBlock();  // makes room for the packed one
-    return PlaceImage(key, packed);
-  };
-  Result<Image> image = make();
-  EndPacking(raw_bytes);
-  return image;
-}
-
-plan::Home Stager::Settle(Dataset& dataset, ExtentId extent, plan::Home home,
-                          std::uint64_t bytes) {
-  if (home != dataset.home(extent)) return home;  // a demand's own wish
-  bool is_more_to_do = false;
-  plan::Home settled = home;
-  {
-    std::lock_guard lock(mutex_);
-    settled = placer_.Settle(home, dataset.PlannedBytes(extent), bytes);
-    dataset.Settle(extent, settled, bytes);
-    is_more_to_do = HouseLocked(dataset);
-  }
-  if (is_more_to_do) work_.notify_all();
-  return settled;
-}
-
-// Extents that were planned beyond the tiers, for as long as others turn out smaller than they
-// were planned. True where one is to be staged.
-bool Stager::HouseLocked(Dataset& dataset) {
-  bool is_any = false;
-  while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {
-    const std::uint64_t planned = dataset.PlannedBytes(*extent);
-    const plan::Home home = placer_.Place(planned);
-    if (home == plan::Home::kTransient) break;
-    if (dataset.GiveHome(*extent, home)) {
-      is_any = true;
-    } else {
-      placer_.Release(home, planned);
-    }
-  }
-  const auto is_it = [&](const Background& background) { return background.dataset == &dataset; };
-  if (is_any && std::ranges::none_of(background_, is_it)) {
-    background_.push_back({.dataset = &dataset});
-  }
-  return is_any;
-}
-
-bool Stager::TakeRam(std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  return placer_.TakeRam(bytes);
-}
-
-void Stager::GiveRam(std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  placer_.Release(plan::Home::kRam, bytes);
-}
-
-plan::Room Stager::room_left() {
-  std::lock_guard lock(mutex_);
-  return placer_.left();
 }
 
 }  // namespace forebay::stage

@@ -1,0 +1,66 @@
+// Cataloguer: gives a data set its catalog, and its extents their homes: of what an earlier daemon
+// saved, from metadata, or by one pass over its tar shards that stages as it goes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
+#include "server/stage/form_chooser.h"
+#include "server/stage/housing.h"
+#include "server/stage/staging_tiers.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stage {
+
+struct CataloguerOptions {
+  std::uint64_t request_bytes = 0;  // of one GFS read of a scan
+  std::uint32_t scan_depth = 1;     // of them in flight
+  std::string catalog_path;         // StagerOptions'
+};
+
+// Borrowed; all outlive the cataloguer.
+struct CataloguerParts {
+  io::IoBackend& backend;
+  io::Directory* catalogs = nullptr;  // null: catalogs are not saved
+  tier::RamArena& arena;
+  StagingTiers& tiers;
+  Housing& housing;
+  FormChooser& chooser;
+};
+
+// Who wants to know of extents while a catalog is still being built from metadata.
+struct CatalogueWatch {
+  std::function<void(ExtentId, const catalog::ExtentInfo&, std::span<const catalog::ObjectInfo>)>
+      described;
+  std::function<void()> ended;  // before the extents have their homes
+};
+
+// Thread-safe; one call at a time for a data set.
+class Cataloguer {
+ public:
+  Cataloguer(CataloguerOptions options, const CataloguerParts& parts)
+      : options_(std::move(options)), parts_(parts) {}
+
+  // With `rebuild`, a saved catalog is ignored. kFailedPrecondition where the objects are others
+  // than those that were saved or served before.
+  Status Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch, io::IoQueue& queue);
+
+ private:
+  void Save(Dataset& dataset, const catalog::Catalog& catalog);
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
+               io::IoQueue& queue);
+  Status Scan(Dataset& dataset, io::IoQueue& queue);
+
+  const CataloguerOptions options_;
+  const CataloguerParts parts_;
+};
+
+}  // namespace forebay::stage

@@ -1,0 +1,85 @@
+#include "server/stage/extent_packer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::stage {
+
+using tier::ArenaBlock;
+using tier::ExtentKey;
+
+ExtentPacker::Turn::Turn(ExtentPacker& packer, std::uint64_t raw_bytes)
+    : packer_(packer), raw_bytes_(raw_bytes) {
+  std::unique_lock lock(packer_.mutex_);
+  packer_.changed_.wait(lock, [&] {
+    const std::uint64_t taken = std::min(limits::kPackingBytesMax, packer_.raw_bytes_);
+    return packer_.stopping_ || packer_.raw_bytes_ == 0 ||
+           raw_bytes_ <= limits::kPackingBytesMax - taken;
+  });
+  packer_.raw_bytes_ += raw_bytes_;
+}
+
+ExtentPacker::Turn::~Turn() {
+  {
+    std::lock_guard lock(packer_.mutex_);
+    packer_.raw_bytes_ -= raw_bytes_;
+  }
+  packer_.changed_.notify_all();
+}
+
+void ExtentPacker::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+}
+
+Result<ExtentImage> ExtentPacker::Make(const catalog::Catalog& catalog, const PackedForm* form,
+                                       const ExtentKey& key, ArenaBlock raw) {
+  if (form == nullptr) {
+    std::vector<catalog::Range> pieces;
+    FOREBAY_TRY(catalog.Pieces(key.extent, pieces));
+    tier::ExtentChecksums checksums = tier::ComputeChecksums(key, raw.bytes(), pieces);
+    return ExtentImage{.block = std::move(raw), .checksums = std::move(checksums)};
+  }
+  const Turn turn(*this, raw.bytes().size());
+  FOREBAY_ASSIGN(const PackedExtent packed, EncodeInTurn(*form, key, raw.bytes(), 1));
+  raw = ArenaBlock();  // makes room for the packed one
+  return Place(key, packed);
+}
+
+Result<PackedExtent> ExtentPacker::Encode(const PackedForm& form, const ExtentKey& key,
+                                          std::span<const std::byte> raw,
+                                          std::uint32_t decode_rounds) {
+  const Turn turn(*this, raw.size());
+  return EncodeInTurn(form, key, raw, decode_rounds);
+}
+
+Result<PackedExtent> ExtentPacker::EncodeInTurn(const PackedForm& form, const ExtentKey& key,
+                                                std::span<const std::byte> raw,
+                                                std::uint32_t decode_rounds) {
+  FOREBAY_ASSIGN(PackedExtent packed,
+                 PackExtent(form, key, raw,
+                            {.is_cancelled = [this] { return tiers_.is_stopping(); },
+                             .decode_rounds = decode_rounds}));
+  if (packed.escaped_chunks > 0) {
+    spdlog::error("{} chunks of extent {} did not decode to what they were, and are stored as "
+                  "they are", packed.escaped_chunks, tier::KeyText(key));
+  }
+  return packed;
+}
+
+Result<ExtentImage> ExtentPacker::Place(const ExtentKey& key, const PackedExtent& packed) {
+  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(packed.bytes, tiers_.NextUseOf(key)));
+  packed.CopyTo(block.bytes());
+  tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
+  return ExtentImage{.block = std::move(block), .checksums = std::move(checksums)};
+}
+
+}  // namespace forebay::stage

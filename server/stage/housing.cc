@@ -1,0 +1,53 @@
+#include "server/stage/housing.h"
+
+namespace forebay::stage {
+
+plan::Home Housing::HomeOf(std::optional<tier::TierKind> found, std::uint64_t bytes) {
+  if (found == tier::TierKind::kRam) return plan::Home::kRam;
+  std::lock_guard lock(mutex_);
+  const bool fits_ram = plan::FootprintBytes(bytes) <= placer_.left().ram_bytes;
+  return found && !fits_ram ? plan::Home::kSsd : placer_.Place(bytes);
+}
+
+Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, plan::Home home,
+                                 std::uint64_t bytes) {
+  if (home != dataset.home(extent)) return {.home = home};  // a demand's own wish
+  std::lock_guard lock(mutex_);
+  const plan::Home settled = placer_.Settle(home, dataset.PlannedBytes(extent), bytes);
+  dataset.Settle(extent, settled, bytes);
+  return {.home = settled, .has_housed_others = HouseLocked(dataset)};
+}
+
+// Extents that were planned beyond the tiers, for as long as others turn out smaller than they
+// were planned. True where one is to be staged.
+bool Housing::HouseLocked(Dataset& dataset) {
+  bool is_any = false;
+  while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {
+    const std::uint64_t planned = dataset.PlannedBytes(*extent);
+    const plan::Home home = placer_.Place(planned);
+    if (home == plan::Home::kTransient) break;
+    if (dataset.GiveHome(*extent, home)) {
+      is_any = true;
+    } else {
+      placer_.Release(home, planned);
+    }
+  }
+  return is_any;
+}
+
+bool Housing::TakeRam(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  return placer_.TakeRam(bytes);
+}
+
+void Housing::GiveRam(std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  placer_.Release(plan::Home::kRam, bytes);
+}
+
+plan::Room Housing::left() const {
+  std::lock_guard lock(mutex_);
+  return placer_.left();
+}
+
+}  // namespace forebay::stage
