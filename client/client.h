@@ -42,7 +42,7 @@ struct ClientOptions {
 
 struct FieldInfo {
   FieldSpec spec = {};
-  std::vector<std::string> constant_names = {};  // class names of a constant field
+  std::vector<std::string> constant_names = {};  // of classes, where the data set names them
 };
 
 struct DatasetInfo {

@@ -107,8 +107,7 @@ class DatasetSource : public PackSource {
       return;
     }
     for (std::size_t i = 0; i < names.size(); ++i) {
-      schema_.provenance.emplace_back(fmt::format("class.{}.{}", field.spec.name, i),
-                                       names[i]);
+      schema_.provenance.emplace_back(compress::ClassKey(field.spec.name, i), names[i]);
     }
   }
 

@@ -119,7 +119,7 @@ class ImageFolder : public PackSource {
       return;
     }
     for (std::size_t i = 0; i < walk.classes.size(); ++i) {
-      schema_.provenance.emplace_back(fmt::format("class.label.{}", i), walk.classes[i]);
+      schema_.provenance.emplace_back(compress::ClassKey("label", i), walk.classes[i]);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <set>
 
 #include "compress/format/pack_predictors.h"
@@ -143,6 +144,21 @@ ChunkShape PackField::Shape(std::uint32_t number, std::uint32_t samples) const {
           .extent = TileExtent(number),
           .channel_axis = channel_axis,
           .fill_bits = fill_bits};
+}
+
+std::string ClassKey(std::string_view field, std::size_t number) {
+  return "class." + std::string(field) + "." + std::to_string(number);
+}
+
+std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field) {
+  const std::map<std::string_view, std::string_view> named(schema.provenance.begin(),
+                                                           schema.provenance.end());
+  std::vector<std::string_view> names;
+  for (auto found = named.find(ClassKey(field, 0)); found != named.end();
+       found = named.find(ClassKey(field, names.size()))) {
+    names.push_back(found->second);
+  }
+  return names;
 }
 
 Status CheckSchema(const PackSchema& schema) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,11 @@ struct PackSchema {
   std::vector<std::shared_ptr<const Predictor>> predictors;
   std::vector<Sha256Digest> named_predictors;
 };
+
+// The key under which the provenance has the name of a field's class: "class.label.3".
+std::string ClassKey(std::string_view field, std::size_t number);
+// The names of the classes of `field`, from 0 up to the first that the provenance does not have.
+std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field);
 
 // Where a reader finds predictors that a pack names: the one with this SHA-256, or an error.
 using PredictorFinder =

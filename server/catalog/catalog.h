@@ -97,7 +97,7 @@ class Catalog {
   virtual std::uint32_t extent_count() const = 0;
   virtual ExtentInfo extent(ExtentId extent) const = 0;
   virtual std::uint64_t total_bytes() const = 0;  // over all extents
-  // Names of the values of a kConstant field (class names), empty where it has none.
+  // Names of the classes that are the values of a field, from 0 on; empty where it has none.
   virtual std::vector<std::string_view> ConstantNames(FieldId field) const = 0;
 
   // Where the chunks lie, for kPack; null for every other format. A pack's pieces are chunks, not

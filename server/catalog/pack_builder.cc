@@ -88,6 +88,20 @@ std::string Difference(const PackField& a, const PackField& b) {
   return "";
 }
 
+// The first class that both packs name, and otherwise; empty where there is none.
+std::string ClassDifference(const PackSchema& a, const PackSchema& b, const std::string& field) {
+  const auto of_a = compress::ClassNames(a, field);
+  const auto of_b = compress::ClassNames(b, field);
+  if (of_a.empty() || of_b.empty()) return "";
+  const auto [at_a, at_b] = std::ranges::mismatch(of_a, of_b);
+  if (at_a == of_a.end() && at_b == of_b.end()) return "";
+  const auto name = [](const auto& names, auto at) {
+    return at == names.end() ? std::string("not there") : Quoted(std::string(*at));
+  };
+  return "class " + std::to_string(at_a - of_a.begin()) + " of field " + Quoted(field) + " is " +
+         name(of_a, at_a) + " and " + name(of_b, at_b);
+}
+
 struct FirstPack {
   std::string path;
   PackSchema schema;
@@ -106,6 +120,9 @@ Status CheckSameSchema(const FirstPack& first, const std::string& path, const Pa
     if (difference.empty()) continue;
     reason = "field " + std::to_string(i) + " (" + Quoted(first.schema.fields[i].name) + ", " +
              Quoted(schema.fields[i].name) + ") has another " + difference;
+  }
+  for (std::size_t i = 0; i < schema.fields.size() && reason.empty(); ++i) {
+    reason = ClassDifference(first.schema, schema, schema.fields[i].name);
   }
   for (const auto& predictor : schema.predictors) {
     const bool shared = std::ranges::any_of(first.schema.predictors, [&](const auto& other) {

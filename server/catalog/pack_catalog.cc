@@ -68,7 +68,7 @@ ExtentInfo PackCatalog::extent(ExtentId extent) const {
 
 std::vector<std::string_view> PackCatalog::ConstantNames(FieldId field) const {
   FOREBAY_CHECK(field.value() < tables_.specs.size());
-  return {};
+  return compress::ClassNames(tables_.schema, tables_.specs[field.value()].name);
 }
 
 Error PackCatalog::NoSamplePlaces() const {

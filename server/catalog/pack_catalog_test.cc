@@ -201,6 +201,22 @@ TEST_F(PackCatalogTest, RefusesPacksOfOtherFields) {
     EXPECT_THAT(BuildError(),
                 AllOf(HasSubstr("'a.pack' and 'b.pack' do not belong"), HasSubstr(named)));
   }
+  const std::string label = packs_[0].file->schema().fields[2].name;
+  const auto naming = [&](std::vector<std::string> names) {
+    PackModel model = compress::MakeModel(4, 1);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      model.schema.provenance.emplace_back(compress::ClassKey(label, i), names[i]);
+    }
+    return model;
+  };
+  AddPack("a.pack", naming({"cat", "dog"}));
+  AddPack("b.pack", naming({"cat", "cow"}));
+  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' and 'cow'"));
+  AddPack("b.pack", naming({"cat"}));
+  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' and not there"));
+  AddPack("b.pack", naming({"cat", "dog"}));
+  EXPECT_THAT(MustBuild()->ConstantNames(FieldId(2)), ElementsAre("cat", "dog"));
+  EXPECT_TRUE(MustBuild()->ConstantNames(FieldId(0)).empty());
   PackModel elsewhere = compress::MakeModel(4, 1);
   elsewhere.schema.provenance = {{"source", "another"}};
   elsewhere.schema.aligned = true;

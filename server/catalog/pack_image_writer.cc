@@ -23,12 +23,18 @@ struct FieldRow {
   std::uint32_t row = 0;
 };
 
-// What all files share: fields, keys and predictors, not where they came from.
+// What all files share: fields, keys, predictors and names of classes, not where they came from.
 compress::PackSchema SharedSchema(const compress::PackSchema& schema) {
   compress::PackSchema shared;
   shared.fields = schema.fields;
   shared.keyed = schema.keyed;
   shared.predictors = schema.predictors;
+  for (const compress::PackField& field : schema.fields) {
+    const std::vector<std::string_view> names = compress::ClassNames(schema, field.name);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      shared.provenance.emplace_back(compress::ClassKey(field.name, i), names[i]);
+    }
+  }
   return shared;
 }
 
