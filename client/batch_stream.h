@@ -40,11 +40,12 @@ class BatchStream {
 
   // The next batch in order, prefetching behind it; nullopt after the last epoch. Errors are
   // final for the stream, except kUnavailable and kDeadlineExceeded, which may be tried again.
-  // Blocks until a batch is there; kResourceExhausted instead of a deadlock where the caller
-  // holds every batch of the stream.
+  // Blocks until a batch is there, for limits::kPullDeadlineMs at most (then kDeadlineExceeded);
+  // kResourceExhausted instead of a deadlock where the caller holds every batch of the stream.
   virtual Result<std::optional<Batch>> Next() = 0;
 
-  // A batch by name, outside Next's order; waits for it. Uses a credit while it is held.
+  // A batch by name, outside Next's order; waits for it as Next does, and has its errors. Uses a
+  // credit while it is held.
   virtual Result<Batch> Pull(const BatchName& name) = 0;
 
   // Where a restart continues: after the last batch that Next handed out and the caller let go

@@ -35,7 +35,8 @@ struct ClientOptions {
   bool shared_memory = true;       // false: payload comes inline over the socket
   std::int64_t connect_timeout_ms = 10'000;
   // Embedded mode only: the daemon's configuration file (docs/configuration.md; empty:
-  // $FOREBAY_CONFIG), and its binary (empty: forebayd beside this program, then on $PATH).
+  // $FOREBAY_CONFIG), and its binary (empty: forebayd beside this program, then on $PATH). Not
+  // looked at where a private daemon of this job already runs.
   std::string embedded_config = {};
   std::string embedded_daemon = {};
 };
@@ -63,7 +64,8 @@ class Client {
   // Blocks for connect_timeout_ms at most; the same time bounds later reconnects.
   // kUnavailable: no daemon there (the message names the address and the remedy);
   // kFailedPrecondition: version or job mismatch, naming both sides; kPermissionDenied:
-  // another user's daemon; kDeadlineExceeded.
+  // another user's daemon; kDeadlineExceeded. Embedded mode: kFailedPrecondition without a
+  // configuration, kNotFound without a forebayd.
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   virtual ~Client() = default;
 
@@ -71,7 +73,8 @@ class Client {
   // kNotFound names the data sets there are.
   virtual Result<DatasetInfo> Describe(const std::string& dataset,
                                        const std::string& selection) = 0;
-  // The same once the daemon has built the catalog, for which it waits.
+  // The same once the daemon has built the catalog, for which it waits limits::kCatalogWaitMs (a
+  // day) at most, then kDeadlineExceeded.
   virtual Result<DatasetInfo> DescribeWhenCatalogued(const std::string& dataset,
                                                      const std::string& selection) = 0;
   // Opens a stream. kFailedPrecondition where another rank opened it with another order, the

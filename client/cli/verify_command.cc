@@ -111,9 +111,10 @@ void AddVerify(CLI::App& app, CommandContext& context) {
                       "'/' in them or that end in .fbp or .fbset; these need no daemon");
   command->footer("Exit code 3: damage was found (of data sets it will be fetched anew).");
   command->callback([&context, names] {
-    const auto packs = std::ranges::stable_partition(*names, std::not_fn(IsPackPath));
-    const std::vector<std::string> paths(packs.begin(), packs.end());
-    names->erase(packs.begin(), packs.end());
+    const auto packs =
+        std::stable_partition(names->begin(), names->end(), std::not_fn(IsPackPath));
+    const std::vector<std::string> paths(packs, names->end());
+    names->erase(packs, names->end());
     Status status;
     if (!paths.empty()) status = VerifyPackFiles(context, paths);
     if (!status) context.Fail(status.error());
