@@ -9,6 +9,14 @@
 
 namespace forebay::compress {
 
+// The first symbols of a class, those of the lowest slots, for kernels that cannot look up a byte
+// of 256 at once: a lane searches its slot among 16 symbols. Where there are more, the last of the
+// 16 stands for all others and is zero, and `tail_part` is where their slots begin.
+struct alignas(64) BriskHead {
+  std::array<std::int8_t, 16> before{};  // the slot before the first one, less 128; 127: none
+  std::array<std::uint8_t, 16> token{}, frequency{}, first{};
+};
+
 // A class by slot, an array for each thing that a lane looks up. Tokens of samples of up to 8 bits
 // are shifted already.
 struct alignas(64) BriskClass {
@@ -17,6 +25,8 @@ struct alignas(64) BriskClass {
   std::array<std::uint32_t, kBriskSlots> entries;
   std::uint8_t shift = 0;           // planes of low bits
   std::uint8_t escape_slots_at = 0;  // slots from here on are escapes
+  std::uint8_t tail_part = 0;  // sixteenths of the slots from here on have symbols beyond `head`
+  BriskHead head;
 };
 
 // What the blocks are read from. A kernel may load up to 128 bytes from any place in a section:

@@ -71,6 +71,24 @@ void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token,
   }
 }
 
+// The class's head, from its slots.
+void FillHead(BriskClass& to) {
+  constexpr std::size_t kSymbols = std::tuple_size_v<decltype(BriskHead::first)>;
+  to.head = {};
+  to.head.before.fill(127);
+  std::size_t symbol = 0, slot = 0;
+  for (; slot < kBriskSlots && symbol < kSymbols; slot += to.frequency[slot], ++symbol) {
+    to.head.before[symbol] = static_cast<std::int8_t>(static_cast<int>(slot) - 129);
+    to.head.token[symbol] = to.token[slot];
+    to.head.frequency[symbol] = to.frequency[slot];
+    to.head.first[symbol] = static_cast<std::uint8_t>(slot);
+  }
+  to.tail_part = 16;
+  if (slot == kBriskSlots) return;
+  to.tail_part = to.head.first.back() / 16;
+  to.head.token.back() = to.head.frequency.back() = to.head.first.back() = 0;
+}
+
 // A class: its planes, slots of escapes, and frequencies until all slots are taken.
 Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BriskClass& to) {
   to.shift = reader.ReadLe<std::uint8_t>();
@@ -86,6 +104,7 @@ Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BriskClass& to) {
   }
   if (next != to.escape_slots_at) return Damaged("frequencies that leave slots");
   FillSlots(next, escapes, 0, sample_bits > 8, to);
+  FillHead(to);
   return {};
 }
 

@@ -45,10 +45,14 @@ class BriskLanesAvx2 {
 
   // One step: each lane's token, and which lanes escape.
   BriskHalves Step(const BriskClass& table, std::uint64_t& escapes) {
-    const __m256i at = _mm256_set1_epi8(static_cast<char>(table.escape_slots_at));
-    escapes = Mask(_mm256_cmpeq_epi8(_mm256_max_epu8(low_.low, at), low_.low),
-                   _mm256_cmpeq_epi8(_mm256_max_epu8(low_.high, at), low_.high));
-    Found first = LookUp(table, low_.low), second = LookUp(table, low_.high);
+    const BriskHalves slots = {Signed(low_.low), Signed(low_.high)};
+    const __m256i before_escapes =
+        _mm256_set1_epi8(static_cast<char>(int{table.escape_slots_at} - 129));
+    escapes = Mask(_mm256_cmpgt_epi8(slots.low, before_escapes),
+                   _mm256_cmpgt_epi8(slots.high, before_escapes));
+    Found first = Search(table.head, low_.low, slots.low);
+    Found second = Search(table.head, low_.high, slots.high);
+    if (table.tail_part < 16) AddTail(table, slots, first, second);
     Advance(first, low_.low, high_.low);
     Advance(second, low_.high, high_.high);
     const __m256i zero = _mm256_setzero_si256();
@@ -83,23 +87,58 @@ class BriskLanesAvx2 {
            std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(second))} << 32;
   }
 
-  // Sixteen shuffles of a table's sixteenths: a lane whose slot lies in another one gets zero.
-  static Found LookUp(const BriskClass& table, __m256i slots) {
-    Found found = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
-    const __m256i elsewhere = _mm256_set1_epi8(0x70);
-    for (std::size_t part = 0; part < kBriskSlots; part += 16) {
-      const __m256i place = _mm256_adds_epu8(
-          _mm256_xor_si256(slots, _mm256_set1_epi8(static_cast<char>(part))), elsewhere);
-      const auto add = [&](const std::uint8_t* from, __m256i& to) {
-        const __m256i values = _mm256_broadcastsi128_si256(
-            _mm_load_si128(reinterpret_cast<const __m128i*>(from + part)));
-        to = _mm256_or_si256(to, _mm256_shuffle_epi8(values, place));
-      };
-      add(table.token.data(), found.token);
-      add(table.frequency.data(), found.frequency);
-      add(table.bias.data(), found.bias);
+  // Slots in the order of signed bytes.
+  static __m256i Signed(__m256i slots) {
+    return _mm256_xor_si256(slots, _mm256_set1_epi8(static_cast<char>(0x80)));
+  }
+
+  static __m256i Broadcast16(const void* from) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(static_cast<const __m128i*>(from)));
+  }
+
+  // Halves the symbols of a head four times.
+  static Found Search(const BriskHead& head, __m256i slots, __m256i signed_slots) {
+    const __m256i before = Broadcast16(head.before.data());
+    __m256i symbol = _mm256_setzero_si256();
+    for (const int half : {8, 4, 2, 1}) {
+      const __m256i upper = _mm256_or_si256(symbol, _mm256_set1_epi8(static_cast<char>(half)));
+      const __m256i reached =
+          _mm256_cmpgt_epi8(signed_slots, _mm256_shuffle_epi8(before, upper));
+      symbol = _mm256_blendv_epi8(symbol, upper, reached);
     }
-    return found;
+    const auto of_symbol = [&](const std::array<std::uint8_t, 16>& values) {
+      return _mm256_shuffle_epi8(Broadcast16(values.data()), symbol);
+    };
+    return {of_symbol(head.token), of_symbol(head.frequency),
+            _mm256_sub_epi8(slots, of_symbol(head.first))};
+  }
+
+  // Shuffles of the sixteenths of a table where symbols beyond its head lie: a lane whose slot
+  // lies in another one, or in the head, gets zero.
+  void AddTail(const BriskClass& table, const BriskHalves& signed_slots, Found& first,
+               Found& second) const {
+    const __m256i before = _mm256_set1_epi8(table.head.before.back());
+    const auto begin = [&](__m256i slots, Found& found) {
+      const __m256i in_tail = _mm256_cmpgt_epi8(slots, before);
+      found.bias = _mm256_andnot_si256(in_tail, found.bias);
+      return _mm256_or_si256(_mm256_set1_epi8(0x70),
+                             _mm256_cmpeq_epi8(in_tail, _mm256_setzero_si256()));
+    };
+    const __m256i first_elsewhere = begin(signed_slots.low, first);
+    const __m256i second_elsewhere = begin(signed_slots.high, second);
+    for (std::size_t at = std::size_t{table.tail_part} * 16; at < kBriskSlots; at += 16) {
+      const __m256i part = _mm256_set1_epi8(static_cast<char>(at));
+      const __m256i place = _mm256_adds_epu8(_mm256_xor_si256(low_.low, part), first_elsewhere);
+      const __m256i other = _mm256_adds_epu8(_mm256_xor_si256(low_.high, part), second_elsewhere);
+      const auto add = [&](const std::uint8_t* from, __m256i& to, __m256i& to_other) {
+        const __m256i values = Broadcast16(from + at);
+        to = _mm256_or_si256(to, _mm256_shuffle_epi8(values, place));
+        to_other = _mm256_or_si256(to_other, _mm256_shuffle_epi8(values, other));
+      };
+      add(table.token.data(), first.token, second.token);
+      add(table.frequency.data(), first.frequency, second.frequency);
+      add(table.bias.data(), first.bias, second.bias);
+    }
   }
 
   // frequency * high + bias, lanes of even number and of odd one apart.
