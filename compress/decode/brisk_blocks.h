@@ -9,12 +9,16 @@
 
 namespace forebay::compress {
 
-// The first symbols of a class, those of the lowest slots, for kernels that cannot look up a byte
-// of 256 at once: a lane searches its slot among 16 symbols. Where there are more, the last of the
-// 16 stands for all others and is zero, and `tail_part` is where their slots begin.
+inline constexpr std::size_t kBriskHeadSymbols = 16;
+inline constexpr std::uint32_t kBriskParts = kBriskSlots / 16;  // of 16 slots each
+
+// The symbols of a class's lowest slots, for kernels that cannot look up one of 256 slots at once:
+// a lane searches among 16 symbols. Where a class has more, the last of them stands for all the
+// others, which are looked up by slot, and is zero.
 struct alignas(64) BriskHead {
-  std::array<std::int8_t, 16> before{};  // the slot before the first one, less 128; 127: none
-  std::array<std::uint8_t, 16> token{}, frequency{}, first{};
+  // The slot before a symbol's first one, less 128; 127 where there is no symbol.
+  std::array<std::int8_t, kBriskHeadSymbols> before{};
+  std::array<std::uint8_t, kBriskHeadSymbols> token{}, frequency{}, first{};
 };
 
 // A class by slot, an array for each thing that a lane looks up. Tokens of samples of up to 8 bits
@@ -25,7 +29,7 @@ struct alignas(64) BriskClass {
   std::array<std::uint32_t, kBriskSlots> entries;
   std::uint8_t shift = 0;           // planes of low bits
   std::uint8_t escape_slots_at = 0;  // slots from here on are escapes
-  std::uint8_t tail_part = 0;  // sixteenths of the slots from here on have symbols beyond `head`
+  std::uint8_t tail_part = 0;  // parts from here on have symbols that `head` has not
   BriskHead head;
 };
 

@@ -71,22 +71,23 @@ void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token,
   }
 }
 
-// The class's head, from its slots.
+// The head of a class whose slots are filled.
 void FillHead(BriskClass& to) {
-  constexpr std::size_t kSymbols = std::tuple_size_v<decltype(BriskHead::first)>;
-  to.head = {};
-  to.head.before.fill(127);
-  std::size_t symbol = 0, slot = 0;
-  for (; slot < kBriskSlots && symbol < kSymbols; slot += to.frequency[slot], ++symbol) {
-    to.head.before[symbol] = static_cast<std::int8_t>(static_cast<int>(slot) - 129);
-    to.head.token[symbol] = to.token[slot];
-    to.head.frequency[symbol] = to.frequency[slot];
-    to.head.first[symbol] = static_cast<std::uint8_t>(slot);
+  BriskHead& head = to.head;
+  head = {};
+  head.before.fill(127);
+  std::uint32_t symbol = 0, slot = 0;
+  for (; slot < kBriskSlots && symbol < kBriskHeadSymbols; slot += to.frequency[slot], ++symbol) {
+    // The first symbol's, which nobody compares with, would be -129.
+    if (symbol > 0) head.before[symbol] = static_cast<std::int8_t>(static_cast<int>(slot) - 129);
+    head.token[symbol] = to.token[slot];
+    head.frequency[symbol] = to.frequency[slot];
+    head.first[symbol] = static_cast<std::uint8_t>(slot);
   }
-  to.tail_part = 16;
+  to.tail_part = kBriskParts;
   if (slot == kBriskSlots) return;
-  to.tail_part = to.head.first.back() / 16;
-  to.head.token.back() = to.head.frequency.back() = to.head.first.back() = 0;
+  to.tail_part = head.first.back() / 16;
+  head.token.back() = head.frequency.back() = head.first.back() = 0;
 }
 
 // A class: its planes, slots of escapes, and frequencies until all slots are taken.

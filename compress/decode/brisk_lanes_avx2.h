@@ -52,7 +52,7 @@ class BriskLanesAvx2 {
                    _mm256_cmpgt_epi8(slots.high, before_escapes));
     Found first = Search(table.head, low_.low, slots.low);
     Found second = Search(table.head, low_.high, slots.high);
-    if (table.tail_part < 16) AddTail(table, slots, first, second);
+    if (table.tail_part < kBriskParts) AddTail(table, slots, first, second);
     Advance(first, low_.low, high_.low);
     Advance(second, low_.high, high_.high);
     const __m256i zero = _mm256_setzero_si256();
@@ -96,7 +96,7 @@ class BriskLanesAvx2 {
     return _mm256_broadcastsi128_si256(_mm_load_si128(static_cast<const __m128i*>(from)));
   }
 
-  // Halves the symbols of a head four times.
+  // Halves a head's symbols four times.
   static Found Search(const BriskHead& head, __m256i slots, __m256i signed_slots) {
     const __m256i before = Broadcast16(head.before.data());
     __m256i symbol = _mm256_setzero_si256();
@@ -113,20 +113,20 @@ class BriskLanesAvx2 {
             _mm256_sub_epi8(slots, of_symbol(head.first))};
   }
 
-  // Shuffles of the sixteenths of a table where symbols beyond its head lie: a lane whose slot
-  // lies in another one, or in the head, gets zero.
+  // Shuffles of the parts of a table with symbols beyond the head, which has left zeros there: a
+  // lane whose slot lies in another part, or in the head, gets zero.
   void AddTail(const BriskClass& table, const BriskHalves& signed_slots, Found& first,
                Found& second) const {
     const __m256i before = _mm256_set1_epi8(table.head.before.back());
     const auto begin = [&](__m256i slots, Found& found) {
       const __m256i in_tail = _mm256_cmpgt_epi8(slots, before);
-      found.bias = _mm256_andnot_si256(in_tail, found.bias);
+      found.bias = _mm256_andnot_si256(in_tail, found.bias);  // the slot less 0 there
       return _mm256_or_si256(_mm256_set1_epi8(0x70),
                              _mm256_cmpeq_epi8(in_tail, _mm256_setzero_si256()));
     };
     const __m256i first_elsewhere = begin(signed_slots.low, first);
     const __m256i second_elsewhere = begin(signed_slots.high, second);
-    for (std::size_t at = std::size_t{table.tail_part} * 16; at < kBriskSlots; at += 16) {
+    for (std::uint32_t at = table.tail_part * 16U; at < kBriskSlots; at += 16) {
       const __m256i part = _mm256_set1_epi8(static_cast<char>(at));
       const __m256i place = _mm256_adds_epu8(_mm256_xor_si256(low_.low, part), first_elsewhere);
       const __m256i other = _mm256_adds_epu8(_mm256_xor_si256(low_.high, part), second_elsewhere);

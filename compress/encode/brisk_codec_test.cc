@@ -189,6 +189,23 @@ BriskTable RandomTable(std::uint32_t bits, std::mt19937& random) {
                         static_cast<std::uint32_t>(random()) % 3000);
 }
 
+// Symbols of one slot, `symbols` with the escapes, and one, the first or the last token, of all
+// slots that are left.
+BriskTable TableOfSymbols(std::uint32_t symbols, bool first_is_large) {
+  BriskTable table;
+  const std::uint32_t tokens = symbols - 1;
+  std::uint32_t slot = 0;
+  for (std::uint32_t rank = 0; rank < tokens; ++rank) {
+    const std::size_t token = static_cast<std::uint8_t>(BriskToken(rank));
+    const bool large = rank == (first_is_large ? 0 : tokens - 1);
+    table.first[token] = static_cast<std::uint8_t>(slot);
+    table.frequency[token] =
+        static_cast<std::uint8_t>(large ? table.escape_slots_at() - (tokens - 1) : 1);
+    slot += table.frequency[token];
+  }
+  return table;
+}
+
 // Residuals modulo 2^bits that occur with chances that fall to 1/e over `spread`, either way.
 std::vector<std::uint32_t> CountsOfSpread(std::uint32_t bits, double spread) {
   std::vector<std::uint32_t> counts(std::size_t{1} << bits);
@@ -245,6 +262,30 @@ TEST(BriskCodec, KernelsAgreeOnEveryClassPredictorAndResidual) {
     ASSERT_TRUE(AllDecode(shape, body, shape.frames, samples)) << bits << " bits, " << kSeed;
     const std::set<std::byte> values(samples.begin(), samples.end());
     EXPECT_GT(values.size(), bits < 4 ? 1U : 8U);
+  }
+}
+
+// Kernels may treat the first symbols of a class otherwise than those that follow.
+TEST(BriskCodec, KernelsAgreeOnClassesOfEveryNumberOfSymbols) {
+  std::mt19937 random(kSeed);
+  for (std::uint32_t symbols = 2; symbols <= kBriskSlots; ++symbols) {
+    for (const std::uint32_t bits : {8U, 12U}) {
+      const PlaneShape shape{
+          .frames = 1, .rows = 8, .columns = 64, .bits = static_cast<std::uint8_t>(bits)};
+      HandMade made;
+      made.tables = {TableOfSymbols(symbols, true), TableOfSymbols(symbols, false)};
+      for (std::size_t i = 0; i < BriskBlocks(shape); ++i) {
+        made.codes.push_back(static_cast<std::uint8_t>((1 + i % 2) << 3 | random() % 8));
+        for (std::int16_t& residual : made.blocks.emplace_back()) {
+          // Of every token, and now and then one that escapes.
+          const std::uint32_t rank = static_cast<std::uint32_t>(random()) % symbols;
+          residual = static_cast<std::int16_t>(BriskToken(rank));
+        }
+      }
+      std::vector<std::byte> samples;
+      ASSERT_TRUE(AllDecode(shape, made.Body(bits), 1, samples))
+          << symbols << " symbols, " << bits << " bits, seed " << kSeed;
+    }
   }
 }
 
