@@ -208,8 +208,8 @@ bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
   }
   const std::size_t begin = job.first_sample * job.geometry->sample_pixels;
   const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
-  return MapBytes(table, from, out.size(), reinterpret_cast<std::uint8_t*>(out.data())) <
-         job.stages->dictionary_count;
+  return MapBytes(table, job.stages->dictionary_count, from, out.size(),
+                  reinterpret_cast<std::uint8_t*>(out.data())) < job.stages->dictionary_count;
 }
 
 // The one plane that has samples, where elements are f32 on a linear scale, in one channel and

@@ -207,19 +207,23 @@ TEST(BlockRows, AreCopiedWithoutWhatIsBesideTheFrame) {
 
 TEST(ByteTables, MapEveryByteAndNothingBeside) {
   SampleMaker maker(kSeed);
-  ByteTable table;
-  for (std::uint8_t& entry : table) entry = static_cast<std::uint8_t>(maker.Bits());
   for (std::size_t count = 0; count < 300; ++count) {
-    const std::uint64_t levels = 1 + maker.Below(256);
-    std::vector<std::uint8_t> from(count), to(count + 64, 0xC7), expected(count + 64, 0xC7);
+    ByteTable table{};
+    const std::size_t entries = 1 + maker.Below(table.size());
+    for (std::size_t i = 0; i < entries; ++i) table[i] = static_cast<std::uint8_t>(maker.Bits());
+    const std::uint64_t levels = 1 + maker.Below(256);  // beyond the entries, too
+    std::vector<std::uint8_t> from(count), expected(count + 64, 0xC7);
     std::uint8_t largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
       from[i] = static_cast<std::uint8_t>(maker.Below(levels));
       expected[i] = table[from[i]];
       largest = std::max(largest, from[i]);
     }
-    ASSERT_EQ(MapBytes(table, from.data(), count, to.data()), largest) << count;
-    ASSERT_EQ(to, expected) << count << " bytes, seed " << kSeed;
+    for (const WaveKernel kernel : WaveKernels()) {
+      std::vector<std::uint8_t> to(count + 64, 0xC7);
+      ASSERT_EQ(MapBytes(table, entries, from.data(), count, to.data(), kernel), largest) << count;
+      ASSERT_EQ(to, expected) << count << " bytes, " << entries << " entries, seed " << kSeed;
+    }
   }
 }
 
