@@ -16,7 +16,8 @@ inline constexpr std::uint32_t kBriskParts = kBriskSlots / 16;  // of 16 slots e
 // a lane searches among 16 symbols. Where a class has more, the last of them stands for all the
 // others, which are looked up by slot, and is zero.
 struct alignas(64) BriskHead {
-  // The slot before a symbol's first one, less 128; 127 where there is no symbol.
+  // The slot before a symbol's first one, less 128; 127 where there is no symbol, and for the
+  // first one, with which nobody compares.
   std::array<std::int8_t, kBriskHeadSymbols> before{};
   std::array<std::uint8_t, kBriskHeadSymbols> token{}, frequency{}, first{};
 };

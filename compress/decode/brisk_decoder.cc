@@ -78,7 +78,6 @@ void FillHead(BriskClass& to) {
   head.before.fill(127);
   std::uint32_t symbol = 0, slot = 0;
   for (; slot < kBriskSlots && symbol < kBriskHeadSymbols; slot += to.frequency[slot], ++symbol) {
-    // The first symbol's, which nobody compares with, would be -129.
     if (symbol > 0) head.before[symbol] = static_cast<std::int8_t>(static_cast<int>(slot) - 129);
     head.token[symbol] = to.token[slot];
     head.frequency[symbol] = to.frequency[slot];

@@ -96,6 +96,7 @@ class BriskLanesAvx2 {
     return _mm256_broadcastsi128_si256(_mm_load_si128(static_cast<const __m128i*>(from)));
   }
 
+  static_assert(kBriskHeadSymbols == 16, "one shuffle looks up a symbol");
   // Halves a head's symbols four times.
   static Found Search(const BriskHead& head, __m256i slots, __m256i signed_slots) {
     const __m256i before = Broadcast16(head.before.data());
@@ -106,21 +107,21 @@ class BriskLanesAvx2 {
           _mm256_cmpgt_epi8(signed_slots, _mm256_shuffle_epi8(before, upper));
       symbol = _mm256_blendv_epi8(symbol, upper, reached);
     }
-    const auto of_symbol = [&](const std::array<std::uint8_t, 16>& values) {
+    const auto of_symbol = [&](const std::array<std::uint8_t, kBriskHeadSymbols>& values) {
       return _mm256_shuffle_epi8(Broadcast16(values.data()), symbol);
     };
     return {of_symbol(head.token), of_symbol(head.frequency),
             _mm256_sub_epi8(slots, of_symbol(head.first))};
   }
 
-  // Shuffles of the parts of a table with symbols beyond the head, which has left zeros there: a
-  // lane whose slot lies in another part, or in the head, gets zero.
+  // Shuffles of the parts of a table with symbols beyond the head, where token and frequency are
+  // zero so far: a lane whose slot lies in another part, or in the head, gets zero.
   void AddTail(const BriskClass& table, const BriskHalves& signed_slots, Found& first,
                Found& second) const {
     const __m256i before = _mm256_set1_epi8(table.head.before.back());
     const auto begin = [&](__m256i slots, Found& found) {
       const __m256i in_tail = _mm256_cmpgt_epi8(slots, before);
-      found.bias = _mm256_andnot_si256(in_tail, found.bias);  // the slot less 0 there
+      found.bias = _mm256_andnot_si256(in_tail, found.bias);
       return _mm256_or_si256(_mm256_set1_epi8(0x70),
                              _mm256_cmpeq_epi8(in_tail, _mm256_setzero_si256()));
     };

@@ -4,24 +4,26 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "compress/decode/wave_decoder.h"
 
 namespace forebay::compress {
 
-using ByteTable = std::array<std::uint8_t, 256>;
+struct ByteTable {
+  std::array<std::uint8_t, 256> bytes{};
+  std::size_t entries = 0;  // bytes from here on are zero
+};
 
-// to[i] = table[from[i]] for `count` bytes; returns the largest of `from`, 0 where there are none.
-// The table has `entries`, and zeros behind them. The arrays do not overlap. The same everywhere,
-// whatever the kernel.
-std::uint8_t MapBytes(const ByteTable& table, std::size_t entries, const std::uint8_t* from,
-                      std::size_t count, std::uint8_t* to,
-                      WaveKernel kernel = BestWaveKernel());
+// to[i] = table.bytes[from[i]]; returns the largest of `from`, 0 where there are none. `to` has as
+// many bytes and does not overlap. The same everywhere, whatever the kernel.
+std::uint8_t MapBytes(const ByteTable& table, std::span<const std::uint8_t> from,
+                      std::uint8_t* to, WaveKernel kernel = BestWaveKernel());
 
 // The same, a processor with AVX2, or with AVX-512 VBMI, taken for granted.
-std::uint8_t MapBytesAvx2(const ByteTable& table, std::size_t entries, const std::uint8_t* from,
-                          std::size_t count, std::uint8_t* to);
-std::uint8_t MapBytesAvx512(const ByteTable& table, const std::uint8_t* from, std::size_t count,
+std::uint8_t MapBytesAvx2(const ByteTable& table, std::span<const std::uint8_t> from,
+                          std::uint8_t* to);
+std::uint8_t MapBytesAvx512(const ByteTable& table, std::span<const std::uint8_t> from,
                             std::uint8_t* to);
 
 }  // namespace forebay::compress

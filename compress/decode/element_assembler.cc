@@ -202,14 +202,14 @@ bool IsByteDictionary(const AssemblyJob& job) {
 
 // False where a sample lies beyond the dictionary.
 bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
-  ByteTable table{};
-  for (std::size_t i = 0; i < job.stages->dictionary_count; ++i) {
-    table[i] = static_cast<std::uint8_t>(job.dictionary[i]);
+  ByteTable table{.entries = job.stages->dictionary_count};
+  for (std::size_t i = 0; i < table.entries; ++i) {
+    table.bytes[i] = static_cast<std::uint8_t>(job.dictionary[i]);
   }
   const std::size_t begin = job.first_sample * job.geometry->sample_pixels;
   const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
-  return MapBytes(table, job.stages->dictionary_count, from, out.size(),
-                  reinterpret_cast<std::uint8_t*>(out.data())) < job.stages->dictionary_count;
+  return MapBytes(table, {from, out.size()}, reinterpret_cast<std::uint8_t*>(out.data())) <
+         table.entries;
 }
 
 // The one plane that has samples, where elements are f32 on a linear scale, in one channel and

@@ -13,7 +13,7 @@
 namespace forebay::compress {
 
 // Which kernels run, slowest first; a processor that has one has those before it. All give the same
-// bits. AVX2 is for samples of up to 8 bits, others are then decoded by the scalar kernel.
+// bits.
 enum class WaveKernel : std::uint8_t { kScalar, kAvx2, kAvx512 };
 
 // The fastest that this processor has.

@@ -189,11 +189,9 @@ BriskTable RandomTable(std::uint32_t bits, std::mt19937& random) {
                         static_cast<std::uint32_t>(random()) % 3000);
 }
 
-// Symbols of one slot, `symbols` with the escapes, and one, the first or the last token, of all
-// slots that are left.
-BriskTable TableOfSymbols(std::uint32_t symbols, bool first_is_large) {
-  BriskTable table;
-  const std::uint32_t tokens = symbols - 1;
+// `tokens` of one slot each, but one, the first or the last, of all slots that are left.
+BriskTable TableOfTokens(std::uint32_t tokens, std::uint8_t escape_slots, bool first_is_large) {
+  BriskTable table{.escape_slots = escape_slots};
   std::uint32_t slot = 0;
   for (std::uint32_t rank = 0; rank < tokens; ++rank) {
     const std::size_t token = static_cast<std::uint8_t>(BriskToken(rank));
@@ -268,23 +266,30 @@ TEST(BriskCodec, KernelsAgreeOnEveryClassPredictorAndResidual) {
 // Kernels may treat the first symbols of a class otherwise than those that follow.
 TEST(BriskCodec, KernelsAgreeOnClassesOfEveryNumberOfSymbols) {
   std::mt19937 random(kSeed);
-  for (std::uint32_t symbols = 2; symbols <= kBriskSlots; ++symbols) {
-    for (const std::uint32_t bits : {8U, 12U}) {
-      const PlaneShape shape{
-          .frames = 1, .rows = 8, .columns = 64, .bits = static_cast<std::uint8_t>(bits)};
-      HandMade made;
-      made.tables = {TableOfSymbols(symbols, true), TableOfSymbols(symbols, false)};
-      for (std::size_t i = 0; i < BriskBlocks(shape); ++i) {
-        made.codes.push_back(static_cast<std::uint8_t>((1 + i % 2) << 3 | random() % 8));
-        for (std::int16_t& residual : made.blocks.emplace_back()) {
-          // Of every token, and now and then one that escapes.
-          const std::uint32_t rank = static_cast<std::uint32_t>(random()) % symbols;
-          residual = static_cast<std::int16_t>(BriskToken(rank));
+  for (std::uint32_t tokens = 1; tokens < kBriskSlots; ++tokens) {
+    const std::uint32_t any = 1 + static_cast<std::uint32_t>(random()) % (kBriskSlots - tokens);
+    for (const std::uint32_t escapes : {1U, any, kBriskSlots - tokens}) {
+      const auto escape_slots = static_cast<std::uint8_t>(escapes);
+      for (const std::uint32_t bits : {8U, 12U}) {
+        SCOPED_TRACE(testing::Message() << tokens << " tokens, " << escapes << " slots of escapes, "
+                                        << bits << " bits, seed " << kSeed);
+        const PlaneShape shape{
+            .frames = 1, .rows = 8, .columns = 64, .bits = static_cast<std::uint8_t>(bits)};
+        HandMade made;
+        made.tables = {TableOfTokens(tokens, escape_slots, true),
+                       TableOfTokens(tokens, escape_slots, false)};
+        for (std::size_t i = 0; i < BriskBlocks(shape); ++i) {
+          made.codes.push_back(static_cast<std::uint8_t>((1 + i % 2) << 3 | random() % 8));
+          for (std::int16_t& residual : made.blocks.emplace_back()) {
+            // Of any token, and now and then one that escapes.
+            const std::uint32_t rank = static_cast<std::uint32_t>(random()) % (tokens + 1);
+            residual = static_cast<std::int16_t>(BriskToken(rank));
+          }
         }
+        std::vector<std::byte> samples;
+        ASSERT_TRUE(AllDecode(shape, made.Body(bits), 1, samples));
+        ASSERT_FALSE(HasFailure());
       }
-      std::vector<std::byte> samples;
-      ASSERT_TRUE(AllDecode(shape, made.Body(bits), 1, samples))
-          << symbols << " symbols, " << bits << " bits, seed " << kSeed;
     }
   }
 }

@@ -37,17 +37,17 @@ double RawRate(const PackingFacts& facts) {
 double PackedRate(const PackingFacts& facts) {
   const Spread spread = SpreadOf(facts, static_cast<double>(facts.raw_bytes) / facts.ratio);
   if (spread.gfs > 0 && facts.needs_all_resident) return 0;
-  // A chunk that is decoded again is read again: from RAM by whoever decodes it, before it does;
-  // drives and the GFS are waited for while others decode.
+  // A chunk that is decoded again is read again. Drives and the GFS are waited for while others
+  // decode; through memory every byte goes on the core that decodes it, which checks it first.
   const double read_bytes = facts.amplification / facts.ratio;
-  const double from_ram = read_bytes * spread.ram / facts.ram_bytes_per_second;
   const double waiting = read_bytes * spread.ssd / facts.ssd_bytes_per_second +
                          spread.gfs / facts.gfs_bytes_per_second;
+  const double checking = read_bytes / facts.ram_bytes_per_second;
   const double decoding =
       facts.amplification / (facts.decode_bytes_per_second * facts.decode_cores);
   const double encoding =
       spread.gfs / (facts.encode_bytes_per_second * facts.encode_cores);
-  return Rate(std::max(waiting, from_ram + decoding + encoding));
+  return Rate(std::max(waiting, checking + decoding + encoding));
 }
 
 std::string RateText(double bytes_per_second) {
