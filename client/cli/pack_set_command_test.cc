@@ -99,7 +99,9 @@ TEST_F(PackSetCommandTest, AResumedRunEndsAsAnUninterruptedOne) {
   resume.push_back("--resume");
   const PackRun run = Forebay(resume);
   ASSERT_EQ(run.code, 0) << run.err;
-  for (const auto& shard : Forebay({"inspect", Path("a.fbset"), "--json"}).last()["shards"]) {
+  const auto uninterrupted = Forebay({"inspect", Path("a.fbset"), "--json"}).last();
+  ASSERT_FALSE(uninterrupted["shards"].empty());
+  for (const auto& shard : uninterrupted["shards"]) {
     std::string name = shard["name"];
     const std::string expected = Read(name);
     name[0] = 'b';

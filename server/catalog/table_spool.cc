@@ -66,6 +66,7 @@ Status TableSpool::Read(std::uint64_t offset, std::span<std::byte> bytes) const 
     bytes = bytes.subspan(in_file);
     offset += in_file;
   }
+  if (bytes.empty()) return {};
   const auto from = tail_.begin() + static_cast<std::ptrdiff_t>(offset - file_bytes_);
   std::copy_n(from, bytes.size(), bytes.begin());
   return {};

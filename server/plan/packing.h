@@ -55,10 +55,10 @@ struct PackingAdvice {
   std::string reason;  // one line for logs and status
 };
 
-// Packed where it delivers more. Raw is read from each tier, one after the other. Packed delivers at
-// the rate of its slower stage: drives and the GFS, or the cores, which take all of it from memory,
-// decode it, and pack what came from the GFS: what lies on no tier is read raw again, and packed
-// again. Numbers that make no sense (0 cores, ratio 0) advise raw.
+// Packed where it delivers more. Raw is read from each tier, one after the other. Packed delivers
+// at the rate of its slower stage: drives and the GFS, or the cores, which take all of it from
+// memory, decode it, and pack what came from the GFS: what lies on no tier is read raw again, and
+// packed again. Numbers that make no sense (0 cores, ratio 0) advise raw.
 PackingAdvice AdvisePacking(const PackingFacts& facts);
 
 }  // namespace forebay::plan

@@ -104,13 +104,18 @@ TEST(LifecycleTest, SigtermDrainsAndLeavesNothing) {
 }
 
 TEST(LifecycleTest, SigtermWhileStagingLeavesNothing) {
-  const DaemonRig rig({.records = 16384});
-  const auto daemon = rig.Start();
-  ASSERT_TRUE(Eventually([&] { return rig.SegmentCount() >= 2; }));
-  daemon->Signal(SIGTERM);
-  EXPECT_EQ(daemon->Wait(), 0);
-  EXPECT_LT(rig.SegmentCount(), 64U) << "staging was over before the signal came";
-  EXPECT_THAT(rig.Leftovers(), IsEmpty());
+  // Staging takes less time than this process may be kept from running: the signal may be late.
+  bool is_in_time = false;
+  for (int attempt = 0; attempt < 10 && !is_in_time; ++attempt) {
+    const DaemonRig rig({.records = 16384});
+    const auto daemon = rig.Start();
+    ASSERT_TRUE(Eventually([&] { return rig.SegmentCount() >= 2; }));
+    daemon->Signal(SIGTERM);
+    EXPECT_EQ(daemon->Wait(), 0);
+    is_in_time = rig.SegmentCount() < 64;
+    EXPECT_THAT(rig.Leftovers(), IsEmpty());
+  }
+  EXPECT_TRUE(is_in_time) << "staging was over before any signal came";
 }
 
 TEST(LifecycleTest, DrainEndsItAsSigtermDoes) {
