@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -19,18 +20,24 @@
 
 namespace forebay::fetch {
 
-// Memory that is not cleared before it is written.
+// Memory that is not cleared before it is written, from a cache line on: what is copied to a row
+// of a slot, which begins on one as well, lies as that does.
 class RawBytes {
  public:
   RawBytes() = default;
   explicit RawBytes(std::size_t size)
-      : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+      : bytes_(static_cast<std::byte*>(::operator new[](size, kCacheLine))), size_(size) {}
   std::span<std::byte> span() { return {bytes_.get(), size_}; }
   std::span<const std::byte> span() const { return {bytes_.get(), size_}; }
   std::size_t size() const { return size_; }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  static constexpr std::align_val_t kCacheLine{64};
+  struct Free {
+    void operator()(std::byte* bytes) const { ::operator delete[](bytes, kCacheLine); }
+  };
+
+  std::unique_ptr<std::byte[], Free> bytes_;
   std::size_t size_ = 0;
 };
 
