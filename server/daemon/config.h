@@ -40,6 +40,8 @@ struct Config {
   std::string decode_capacity;
   // [stage]
   std::uint64_t stage_readers = 8;
+  std::uint64_t stage_retry_for_s = 300;
+  std::uint64_t stage_retry_max_interval_s = 10;
   std::uint64_t stage_requests = 8;
   std::string stage_request;
   // [[dataset]]

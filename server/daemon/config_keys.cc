@@ -195,6 +195,20 @@ std::vector<ConfigKey> StreamKeys() {
        }},
       {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
        ByteCount(&Config::stage_request, kRequestBounds)},
+      {"stage.retry_for", "300",
+       "Seconds for which a GFS call that fails transiently (EIO, ESTALE, ETIMEDOUT, ...) is made "
+       "again; readers wait meanwhile. 0: a failure is final at once.",
+       [](Config& config, const std::string& text) {
+         return SetNumber(config.stage_retry_for_s, text, kRetrySecondsMax);
+       }},
+      {"stage.retry_max_interval", "10", "Longest pause between two such tries, in seconds.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
+         if (set.has_value() && config.stage_retry_max_interval_s == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "a pause of at least one second is needed");
+         }
+         return set;
+       }},
   };
 }
 

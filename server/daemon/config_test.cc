@@ -66,7 +66,7 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 21> kKeyCases = {{
+constexpr std::array<KeyCase, 23> kKeyCases = {{
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
@@ -88,6 +88,8 @@ constexpr std::array<KeyCase, 21> kKeyCases = {{
     {"stage.readers", "1", "0"},
     {"stage.requests", "64", "0"},
     {"stage.request", "64MiB", "65MiB"},
+    {"stage.retry_for", "0", "86401"},
+    {"stage.retry_max_interval", "1", "0"},
 }};
 
 Status Load(const std::string& text, Config& config) {

@@ -22,6 +22,7 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/peer/single_node.h"
+#include "server/stage/patient_backend.h"
 #include "server/stage/stager.h"
 #include "server/stream/data_service.h"
 #include "server/stream/stream_registry.h"
@@ -93,6 +94,8 @@ class Daemon final : public AdminTarget {
   // In the order of wiring; taken down in reverse.
   std::vector<Lease> leases_;
   std::unique_ptr<io::IoBackend> backend_;
+  std::unique_ptr<stage::GfsPatience> patience_;
+  std::unique_ptr<stage::PatientBackend> gfs_backend_;  // backend_, for what lies on the GFS
   std::unique_ptr<io::Directory> catalog_directory_;
   std::unique_ptr<io::Directory> ssd_directory_;
   std::unique_ptr<tier::RamArena> arena_;

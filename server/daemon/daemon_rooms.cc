@@ -89,14 +89,19 @@ Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
       *arena_, store_.get(), {.clock = &clock_},
       [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
+  patience_ = std::make_unique<stage::GfsPatience>(stage::PatienceOptions{
+      .retry_for_ms = static_cast<std::int64_t>(config_.stage_retry_for_s) * 1000,
+      .retry_max_interval_ms =
+          static_cast<std::int64_t>(config_.stage_retry_max_interval_s) * 1000});
+  gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_);
   for (const stage::DatasetOptions& options : config_.datasets) {
-    auto root = backend_->OpenDirectory(options.root_path);
+    auto root = gfs_backend_->OpenGfsDirectory(options.root_path);
     if (!root.has_value()) {
       return root.error().WithContext(fmt::format("data set '{}': path {}", options.source.name,
                                                   options.root_path));
     }
     datasets_.push_back(
-        std::make_unique<stage::Dataset>(options, *backend_, std::move(*root)));
+        std::make_unique<stage::Dataset>(options, *gfs_backend_, std::move(*root)));
   }
   const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
   if (!request.has_value()) return request.error().WithContext("stage.request");
@@ -118,12 +123,13 @@ Status Daemon::OpenDatasets() {
   options.decoded_cache_bytes = *decoded;
   options.decode_cores = WorkerCount();
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
-                              options, {.backend = *backend_,
+                              options, {.backend = *gfs_backend_,
                                         .catalogs = catalog_directory_.get(),
                                         .arena = *arena_,
                                         .store = store_.get(),
                                         .cache = *cache_,
                                         .clock = clock_,
+                                        .patience = patience_.get(),
                                         .next_use = [this](const tier::ExtentKey& key) {
                                           return future_.NextUse(key);
                                         }}));

@@ -21,6 +21,7 @@ struct ByteBounds {
 inline constexpr ByteBounds kSlotsBounds = {.min = limits::kMiB, .max = 1024 * limits::kGiB};
 inline constexpr ByteBounds kScrubBounds = {.min = 64 * limits::kKiB,
                                             .max = 1024 * limits::kGiB};
+inline constexpr std::uint64_t kRetrySecondsMax = 86'400;  // a day
 inline constexpr ByteBounds kRequestBounds = {.min = limits::kIoAlignmentBytes,
                                               .max = limits::kIoRequestBytesMax};
 Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds);

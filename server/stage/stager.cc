@@ -102,6 +102,7 @@ Stager::~Stager() {
   work_.notify_all();
   tiers_.Stop();
   packer_.Stop();
+  if (parts_.patience != nullptr) parts_.patience->Stop();
   threads_.clear();
   const Error stopped(ErrorCode::kCancelled, "the daemon is shutting down");
   for (const Job& job : cancelled) {

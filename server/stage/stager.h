@@ -24,6 +24,7 @@
 #include "server/stage/form_chooser.h"
 #include "server/stage/gfs_reader.h"
 #include "server/stage/housing.h"
+#include "server/stage/patient_backend.h"
 #include "server/stage/request_gate.h"
 #include "server/stage/staging_tiers.h"
 #include "server/tier/extent_cache.h"
@@ -51,6 +52,7 @@ struct StagerParts {
   tier::SegmentStore* store = nullptr;  // null: no SSD tier
   tier::ExtentCache& cache;
   io::Clock& clock;
+  GfsPatience* patience = nullptr;  // of `backend`, which waits no longer once the stager stops
   tier::NextUse next_use;
 };
 
