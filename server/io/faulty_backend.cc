@@ -46,6 +46,7 @@ class FaultyFile final : public File {
     FOREBAY_TRY(Strike(injector_, IoCall::kResize));
     return inner_->Truncate(bytes);
   }
+  void DropCached() override { inner_->DropCached(); }
   File& inner() { return *inner_; }
 
  private:

@@ -55,6 +55,9 @@ class File {
   // kUnimplemented where the file system cannot.
   virtual Status Preallocate(std::uint64_t bytes) = 0;
   virtual Status Truncate(std::uint64_t bytes) = 0;
+  // The next read is to come from the device, not from this node's caches, as far as the file
+  // system can be asked to. A hint: nothing is promised.
+  virtual void DropCached() {}
 };
 
 // A directory beneath which every path of this interface is resolved. Nothing outside is ever

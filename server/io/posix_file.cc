@@ -80,6 +80,8 @@ Status PosixFile::Preallocate(std::uint64_t bytes) {
   return {};
 }
 
+void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
+
 Status PosixFile::Truncate(std::uint64_t bytes) {
   if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + QuotePath(id_.path));
   int rc = 0;

@@ -34,6 +34,7 @@ class PosixFile final : public File {
   bool is_direct() const override { return id_.is_direct; }
   Status Preallocate(std::uint64_t bytes) override;
   Status Truncate(std::uint64_t bytes) override;
+  void DropCached() override;
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return id_.path; }

@@ -35,6 +35,7 @@ Status CheckSameCatalog(const Dataset& dataset, const catalog::Catalog& catalog)
 Status Cataloguer::Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch,
                        io::IoQueue& queue) {
   const catalog::DatasetSource& source = dataset.options().source;
+  OpenFirstReads(dataset, rebuild);
   if (!rebuild) {
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
     if (saved.has_value()) {
@@ -74,6 +75,21 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const CatalogueWatch& wat
   return Adopt(dataset, std::move(*built), queue);
 }
 
+// Without the file, extents are compared within this daemon's life alone.
+void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
+  if (parts_.catalogs == nullptr) {
+    if (forget) dataset.first_reads().Forget();
+    return;
+  }
+  const Status opened =
+      dataset.first_reads().Open(parts_.backend, *parts_.catalogs,
+                                 SavedCatalogName(dataset.options().source) + ".reads", forget);
+  if (!opened.has_value()) {
+    spdlog::warn("data set '{}': checksums of first reads are not saved: {}", dataset.name(),
+                 opened.error().ToString());
+  }
+}
+
 void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
   if (parts_.catalogs == nullptr) return;
   const Status saved =
@@ -100,6 +116,8 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     const ExtentRef ref = parts_.tiers.Find(form ? form->Key(raw) : raw);
     if (!ref) continue;
     found[i] = {.image_bytes = ref->image_bytes, .tier = ref->tier};
+    // What an earlier daemon read is the first read, where its file did not say so.
+    if (!form) (void)dataset.first_reads().Compare(raw, ref->sums().image);
     dataset.CountStaged(ExtentId(i), catalog->extent(ExtentId(i)).bytes);
     dataset.CountStored(ExtentId(i), ref->image_bytes);
   }
@@ -122,7 +140,7 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   TarScan scan(
-      dataset, parts_.arena, queue,
+      dataset, queue, *ssd_queue,
       {.request_bytes = options_.request_bytes,
        .depth = options_.scan_depth,
        .scratch_path = options_.catalog_path},

@@ -16,7 +16,6 @@
 #include "server/stage/form_chooser.h"
 #include "server/stage/housing.h"
 #include "server/stage/staging_tiers.h"
-#include "server/tier/ram_arena.h"
 
 namespace forebay::stage {
 
@@ -30,7 +29,6 @@ struct CataloguerOptions {
 struct CataloguerParts {
   io::IoBackend& backend;
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
-  tier::RamArena& arena;
   StagingTiers& tiers;
   Housing& housing;
   FormChooser& chooser;
@@ -54,6 +52,7 @@ class Cataloguer {
   Status Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch, io::IoQueue& queue);
 
  private:
+  void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
                io::IoQueue& queue);

@@ -22,6 +22,7 @@
 #include "server/plan/packing.h"
 #include "server/plan/placement.h"
 #include "server/stage/compression.h"
+#include "server/stage/first_reads.h"
 #include "server/tier/extent_key.h"
 
 namespace forebay::stage {
@@ -70,6 +71,7 @@ class Dataset {
   const DatasetOptions& options() const { return options_; }
   std::uint64_t hash() const { return hash_; }
   io::Directory& root() { return *root_; }
+  FirstReads& first_reads() { return first_reads_; }
 
   // Null until the catalog is known.
   std::shared_ptr<const catalog::Catalog> catalog() const;
@@ -144,6 +146,7 @@ class Dataset {
   const std::uint64_t hash_;
   io::IoBackend& backend_;
   const std::unique_ptr<io::Directory> root_;
+  FirstReads first_reads_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<const catalog::Catalog> catalog_;

@@ -40,16 +40,10 @@ void ExtentPacker::Stop() {
   changed_.notify_all();
 }
 
-Result<ExtentImage> ExtentPacker::Make(const catalog::Catalog& catalog, const PackedForm* form,
-                                       const ExtentKey& key, ArenaBlock raw) {
-  if (form == nullptr) {
-    std::vector<catalog::Range> pieces;
-    FOREBAY_TRY(catalog.Pieces(key.extent, pieces));
-    tier::ExtentChecksums checksums = tier::ComputeChecksums(key, raw.bytes(), pieces);
-    return ExtentImage{.block = std::move(raw), .checksums = std::move(checksums)};
-  }
+Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,
+                                       ArenaBlock raw) {
   const Turn turn(*this, raw.bytes().size());
-  FOREBAY_ASSIGN(const PackedExtent packed, EncodeInTurn(*form, key, raw.bytes(), 1));
+  FOREBAY_ASSIGN(const PackedExtent packed, EncodeInTurn(form, key, raw.bytes(), 1));
   raw = ArenaBlock();  // makes room for the packed one
   return Place(key, packed);
 }

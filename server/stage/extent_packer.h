@@ -25,9 +25,9 @@ class ExtentPacker {
   // Nobody waits for others to end any more; `tiers` have been stopped.
   void Stop();
 
-  // Of the extent of `key`, which is `form`'s; null: as it is. `raw` goes as soon as it is encoded.
-  Result<ExtentImage> Make(const catalog::Catalog& catalog, const PackedForm* form,
-                           const tier::ExtentKey& key, tier::ArenaBlock raw);
+  // The extent of `key` in `form`. `raw` goes as soon as it is encoded.
+  Result<ExtentImage> Make(const PackedForm& form, const tier::ExtentKey& key,
+                           tier::ArenaBlock raw);
   // In memory of its own, which is the caller's to bound from then on. `decode_rounds`: PackWork's.
   Result<PackedExtent> Encode(const PackedForm& form, const tier::ExtentKey& key,
                               std::span<const std::byte> raw, std::uint32_t decode_rounds);

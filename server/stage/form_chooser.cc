@@ -149,8 +149,14 @@ Status FormChooser::ReadTrial(Dataset& dataset, const catalog::Catalog& catalog,
                  parts_.tiers.Allocate(catalog.extent(trial.extent).bytes, kNotAskedFor));
   const Rank rank(parts_.gate.DrawRank());
   const std::int64_t begun_ns = parts_.clock.NowNs();
-  FOREBAY_TRY(parts_.gfs.ReadImage(queue, dataset, catalog, trial.extent, rank,
-                                   trial.raw.bytes()));
+  FOREBAY_TRY(ReadCompared(dataset.first_reads(),
+                           {.key = tier::KeyOf(catalog, trial.extent),
+                            .pieces = {},
+                            .objects = NameObjects(catalog, trial.extent)},
+                           trial.raw.bytes(), [&](bool past_caches) {
+                             return parts_.gfs.ReadImage(queue, dataset, catalog, trial.extent,
+                                                         rank, trial.raw.bytes(), past_caches);
+                           }));
   trial.gfs_ns = static_cast<std::uint64_t>(parts_.clock.NowNs() - begun_ns);
   return {};
 }
@@ -228,7 +234,10 @@ Status FormChooser::Keep(const Dataset& dataset, const catalog::Catalog& catalog
     trial.raw = ArenaBlock();  // makes room for the packed one
     FOREBAY_ASSIGN(image, parts_.packer.Place(key, trial.packed));
   } else {
-    FOREBAY_ASSIGN(image, parts_.packer.Make(catalog, nullptr, key, std::move(trial.raw)));
+    std::vector<catalog::Range> pieces;
+    FOREBAY_TRY(catalog.Pieces(trial.extent, pieces));
+    image.checksums = tier::ComputeChecksums(key, trial.raw.bytes(), pieces);
+    image.block = std::move(trial.raw);
   }
   const plan::Home home = parts_.housing.HomeOf(std::nullopt, image.block.bytes().size());
   return parts_.tiers.Publish(dataset, key, home, std::move(image), queue);

@@ -202,25 +202,26 @@ void GfsReader::CloseObjects(const Dataset& dataset) {
 
 Status GfsReader::ReadImage(io::IoQueue& queue, Dataset& dataset,
                             const catalog::Catalog& catalog, ExtentId extent, const Rank& rank,
-                            std::span<std::byte> image) {
+                            std::span<std::byte> image, bool past_caches) {
   const catalog::ExtentInfo info = catalog.extent(extent);
   FOREBAY_CHECK(image.size() == info.bytes);
   if (info.object_count == 1 && catalog.object(info.first_object).bytes > info.bytes) {
-    return ReadRange(queue, dataset, catalog, info, rank, image);
+    return ReadRange(queue, dataset, catalog, info, rank, image, past_caches);
   }
   std::vector<catalog::ObjectInfo> objects;
   objects.reserve(info.object_count);
   for (std::uint32_t i = 0; i < info.object_count; ++i) {
     objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
   }
-  return ReadRun(queue, dataset, objects, rank, image);
+  return ReadRun(queue, dataset, objects, rank, image, past_caches);
 }
 
 Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
                             const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
-                            const Rank& rank, std::span<std::byte> image) {
+                            const Rank& rank, std::span<std::byte> image, bool past_caches) {
   FOREBAY_ASSIGN(const std::shared_ptr<OpenObject> object,
                  OpenShared(dataset, catalog, info.first_object));
+  if (past_caches) object->file->DropCached();
   const catalog::ObjectInfo described = catalog.object(info.first_object);
   Status status;
   {
@@ -243,7 +244,7 @@ Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
 // Opening is what a GFS is slow at, so the next file is opened while the last ones are read.
 Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
                           std::span<const catalog::ObjectInfo> objects, const Rank& rank,
-                          std::span<std::byte> image) {
+                          std::span<std::byte> image, bool past_caches) {
   ExtentReads reads(queue, dataset, gate_, rank);
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : objects) {
@@ -252,6 +253,7 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
                                              "': objects of an extent exceed its size");
     }
     FOREBAY_ASSIGN(std::shared_ptr<io::File> file, OpenObjectChecked(dataset, object));
+    if (past_caches) file->DropCached();
     FOREBAY_TRY(reads.Read(object, file, 0, image.subspan(placed, object.bytes), request_bytes_));
     placed += object.bytes;
   }

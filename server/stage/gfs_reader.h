@@ -28,13 +28,15 @@ class GfsReader {
 
   // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
   // has another size or mtime, also where it changed while it was read; kDataLoss: it ended
-  // early, or the device failed. After a failure the next read opens the object anew.
+  // early, or the device failed. After a failure the next read opens the object anew. With
+  // `past_caches`, what this node may have cached of the objects is not used.
   Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
-                   ExtentId extent, const Rank& rank, std::span<std::byte> image);
+                   ExtentId extent, const Rank& rank, std::span<std::byte> image,
+                   bool past_caches = false);
   // The same for a run of whole objects that no catalog has yet.
   Status ReadRun(io::IoQueue& queue, Dataset& dataset,
                  std::span<const catalog::ObjectInfo> objects, const Rank& rank,
-                 std::span<std::byte> image);
+                 std::span<std::byte> image, bool past_caches = false);
   // Closes what it holds open of `dataset`, once that is staged.
   void CloseObjects(const Dataset& dataset);
 
@@ -62,7 +64,7 @@ class GfsReader {
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    const catalog::ExtentInfo& info, const Rank& rank,
-                   std::span<std::byte> image);
+                   std::span<std::byte> image, bool past_caches);
 
   const std::uint64_t request_bytes_;
   RequestGate& gate_;

@@ -178,6 +178,8 @@ class PatientFile final : public io::File {
   Status Preallocate(std::uint64_t bytes) override { return handle()->Preallocate(bytes); }
   Status Truncate(std::uint64_t bytes) override { return handle()->Truncate(bytes); }
 
+  void DropCached() override { handle()->DropCached(); }
+
   std::shared_ptr<io::File> handle() const {
     std::lock_guard lock(mutex_);
     return file_;

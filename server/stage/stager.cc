@@ -84,7 +84,6 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .catalog_path = options.catalog_path},
                   {.backend = parts_.backend,
                    .catalogs = parts_.catalogs,
-                   .arena = parts_.arena,
                    .tiers = tiers_,
                    .housing = housing_,
                    .chooser = chooser_}) {}
@@ -338,14 +337,21 @@ Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank
                          io::IoQueue& queue) {
   if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
   FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor));
-  FOREBAY_TRY(gfs_.ReadRun(queue, dataset, run.objects, rank, block.bytes()));
   std::vector<catalog::Range> pieces;
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : run.objects) {
     pieces.push_back({run.key.extent, static_cast<std::uint32_t>(placed), object.bytes});
     placed += object.bytes;
   }
-  ExtentChecksums checksums = tier::ComputeChecksums(run.key, block.bytes(), pieces);
+  FOREBAY_ASSIGN(ExtentChecksums checksums,
+                 ReadCompared(dataset.first_reads(),
+                              {.key = run.key,
+                               .pieces = pieces,
+                               .objects = NameObjects(run.objects)},
+                              block.bytes(), [&](bool past_caches) {
+                                return gfs_.ReadRun(queue, dataset, run.objects, rank,
+                                                    block.bytes(), past_caches);
+                              }));
   const plan::Home home = housing_.HomeOf(std::nullopt, run.bytes);
   FOREBAY_TRY(tiers_.Publish(dataset, run.key, home,
                              {.block = std::move(block), .checksums = std::move(checksums)},
@@ -380,9 +386,24 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(bytes, tiers_.NextUseOf(key)));
-  FOREBAY_TRY(gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, block.bytes()));
   const std::shared_ptr<const PackedForm> form = dataset.form();
-  FOREBAY_ASSIGN(ExtentImage image, packer_.Make(*catalog, form.get(), key, std::move(block)));
+  std::vector<catalog::Range> pieces;
+  if (!form) FOREBAY_TRY(catalog->Pieces(extent, pieces));
+  FOREBAY_ASSIGN(ExtentChecksums checksums,
+                 ReadCompared(dataset.first_reads(),
+                              {.key = tier::KeyOf(*catalog, extent),
+                               .pieces = pieces,
+                               .objects = NameObjects(*catalog, extent)},
+                              block.bytes(), [&](bool past_caches) {
+                                return gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank,
+                                                      block.bytes(), past_caches);
+                              }));
+  ExtentImage image;
+  if (form) {
+    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(block)));
+  } else {
+    image = {.block = std::move(block), .checksums = std::move(checksums)};
+  }
   const std::uint64_t image_bytes = image.block.bytes().size();
   if (form) {
     const Housing::Settled settled = housing_.Settle(dataset, extent, home, image_bytes);

@@ -289,6 +289,22 @@ TEST_F(StagerTest, AnEvictedExtentIsReadAgain) {
   ExpectTheFilesBytes();
 }
 
+TEST_F(StagerTest, BytesThatChangedUnderAnUnchangedTimeAreRefusedByName) {
+  StartAndStage();
+  constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", kBit));
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(3)), std::nullopt));
+  const Status refused = rig_.Demand(ExtentId(3));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(refused.error().message(), HasSubstr("object 'data.bin', extent 3"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("changed since first read"));
+  EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 2U) << "the second past the caches";
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", kBit));
+  FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(3)));
+  ExpectTheFilesBytes();
+}
+
 TEST_F(StagerTest, StagingTwiceChangesNothing) {
   StartAndStage();
   FOREBAY_EXPECT_OK(rig_.StageAll());
@@ -579,7 +595,7 @@ class SavedCatalogTest : public ::testing::Test {
   }
   std::filesystem::path SavedPath() {
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / "state")) {
-      return entry.path();
+      if (entry.path().extension() == ".catalog") return entry.path();
     }
     ADD_FAILURE() << "no catalog was saved";
     return {};
@@ -614,6 +630,22 @@ TEST_F(SavedCatalogTest, AChangedObjectIsRefusedWithTheRemedyAndRebuildMendsIt) 
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
   FOREBAY_EXPECT_OK(StartAndStage());
   EXPECT_EQ(rig_->dataset().catalog()->total_bytes(), 210'000u) << "the new one was saved";
+}
+
+TEST_F(SavedCatalogTest, BytesThatChangedBetweenDaemonsUnderAnUnchangedTimeAreRefusedByName) {
+  FOREBAY_EXPECT_OK(StartAndStage());
+  const std::filesystem::path data = folder_ / "gfs/data.bin";
+  const auto written = std::filesystem::last_write_time(data);
+  std::vector<std::byte> bytes = Pattern(200'000, 1);
+  bytes[70'000] ^= std::byte{1};
+  Write(bytes);
+  std::filesystem::last_write_time(data, written);
+  const Status refused = StartAndStage();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("changed since first read"));
+  FOREBAY_EXPECT_OK(rig_->StageAll(/*rebuild=*/true));  // these bytes are accepted
+  FOREBAY_EXPECT_OK(StartAndStage());
+  FOREBAY_EXPECT_OK(rig_->VerifyAll());
 }
 
 TEST_F(SavedCatalogTest, ADamagedOneIsBuiltAnew) {

@@ -9,10 +9,11 @@
 
 namespace forebay::stage {
 
-TarScan::TarScan(Dataset& dataset, tier::RamArena&, io::IoQueue& queue, const Options& options,
-                 Publish publish, Allocate allocate)
+TarScan::TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue,
+                 const Options& options, Publish publish, Allocate allocate)
     : dataset_(dataset),
       queue_(queue),
+      idle_queue_(idle_queue),
       options_(options),
       publish_(std::move(publish)),
       allocate_(std::move(allocate)) {}
@@ -141,7 +142,18 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const tier::ExtentKey key{.dataset = dataset_.hash(),
                             .extent = cut.extent,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
-  tier::ExtentChecksums checksums = tier::ComputeChecksums(key, image.bytes(), cut.pieces);
+  // The scanner has cut the extent from these very bytes, so the first reading is done.
+  const auto read = [&](bool past_caches) -> Status {
+    if (!past_caches) return {};
+    FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
+    file->DropCached();
+    return io::ReadFully(idle_queue_, *file, begin, image.bytes());
+  };
+  FOREBAY_ASSIGN(tier::ExtentChecksums checksums,
+                 ReadCompared(dataset_.first_reads(),
+                              {.key = key, .pieces = cut.pieces,
+                               .objects = NameObjects({&info, 1})},
+                              image.bytes(), read));
   FOREBAY_TRY(publish_(key, std::move(image), std::move(checksums)));
   DropChunksBefore(end);
   return {};

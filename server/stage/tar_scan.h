@@ -31,7 +31,8 @@ class TarScan {
                                        tier::ExtentChecksums)>;
   using Allocate = std::function<Result<tier::ArenaBlock>(std::uint64_t)>;
 
-  TarScan(Dataset& dataset, tier::RamArena& arena, io::IoQueue& queue, const Options& options,
+  // `idle_queue` has nothing under way whenever an extent is handed over.
+  TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options,
           Publish publish, Allocate allocate);
 
   // Reads every object once. What was published stays published also where it fails.
@@ -57,6 +58,7 @@ class TarScan {
 
   Dataset& dataset_;
   io::IoQueue& queue_;
+  io::IoQueue& idle_queue_;
   const Options options_;
   const Publish publish_;
   const Allocate allocate_;

@@ -17,6 +17,7 @@ class SplitFile final : public io::File {
   bool is_direct() const override { return inner_->is_direct(); }
   Status Preallocate(std::uint64_t bytes) override { return inner_->Preallocate(bytes); }
   Status Truncate(std::uint64_t bytes) override { return inner_->Truncate(bytes); }
+  void DropCached() override { inner_->DropCached(); }
   io::File& inner() { return *inner_; }
   bool is_gfs() const { return is_gfs_; }
 

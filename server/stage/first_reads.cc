@@ -1,0 +1,171 @@
+#include "server/stage/first_reads.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
+
+namespace forebay::stage {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3153444145524246;  // "FBREADS1"
+constexpr std::size_t kHeaderBytes = 16;
+constexpr std::size_t kRecordBytes = 40;
+constexpr std::uint64_t kFileBytesMax = 1ULL << 32;  // 100 million extents
+
+std::vector<std::byte> Header() {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(kMagic);
+  writer.Le<std::uint64_t>(kRecordBytes);
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+std::vector<std::byte> Record(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(key.dataset);
+  writer.Le<std::uint64_t>(key.extent.value());
+  writer.Le<std::uint64_t>(key.identity);
+  writer.Le<std::uint64_t>(image_checksum);
+  writer.Le<std::uint64_t>(Checksum(writer.bytes()));
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+}  // namespace
+
+Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::string name,
+                        bool forget) {
+  std::lock_guard lock(mutex_);
+  if (forget) {
+    known_.clear();
+    const Status removed = directory.Unlink(name);
+    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+    file_.reset();
+  }
+  if (file_ != nullptr) return {};  // a second cataloguing of the same data set
+  backend_ = &backend;
+  directory_ = &directory;
+  name_ = std::move(name);
+  // A queue belongs to one thread, so every call that uses the file brings its own.
+  FOREBAY_ASSIGN(const auto queue, backend.CreateQueue({.depth = 1}));
+  return Load(*queue);
+}
+
+// Reads what is there up to the first record that is damaged, and cuts the file there.
+Status FirstReads::Load(io::IoQueue& queue) {
+  std::vector<std::byte> bytes;
+  auto found = directory_->Open(name_, io::OpenMode::kRead);
+  if (found.has_value()) {
+    FOREBAY_ASSIGN(const io::FileInfo info, (*found)->Info());
+    bytes.resize(std::min(info.bytes, kFileBytesMax));
+    FOREBAY_TRY(io::ReadFully(queue, **found, 0, bytes));
+  } else if (found.error().code() != ErrorCode::kNotFound) {
+    return found.error();
+  }
+  const std::vector<std::byte> header = Header();
+  const bool has_header = bytes.size() >= kHeaderBytes &&
+                          std::equal(header.begin(), header.end(), bytes.begin());
+  std::size_t good = has_header ? kHeaderBytes : 0;
+  while (has_header && bytes.size() - good >= kRecordBytes) {
+    const auto record = std::span<const std::byte>(bytes).subspan(good, kRecordBytes);
+    ByteReader reader(record);
+    tier::ExtentKey key;
+    key.dataset = reader.ReadLe<std::uint64_t>();
+    key.extent = ExtentId(static_cast<std::uint32_t>(reader.ReadLe<std::uint64_t>()));
+    key.identity = reader.ReadLe<std::uint64_t>();
+    const auto image_checksum = reader.ReadLe<std::uint64_t>();
+    if (reader.ReadLe<std::uint64_t>() != Checksum(record.first(kRecordBytes - 8))) break;
+    known_.try_emplace(key, image_checksum);
+    good += kRecordBytes;
+  }
+  if (good < bytes.size()) {
+    spdlog::warn("'{}': {} bytes at its end are damaged; extents that they were about are "
+                 "compared with their next read instead",
+                 name_, bytes.size() - good);
+  }
+  FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
+  if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
+  file_bytes_ = good;
+  if (good > 0) return {};
+  FOREBAY_TRY(io::WriteFully(queue, *file_, 0, header));
+  file_bytes_ = header.size();
+  return directory_->Sync("");
+}
+
+void FirstReads::Forget() {
+  std::lock_guard lock(mutex_);
+  known_.clear();
+}
+
+Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  FOREBAY_ASSIGN(const auto queue, backend_->CreateQueue({.depth = 1}));
+  const std::vector<std::byte> record = Record(key, image_checksum);
+  FOREBAY_TRY(io::WriteFully(*queue, *file_, file_bytes_, record));
+  file_bytes_ += record.size();
+  return {};
+}
+
+FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
+                                        std::uint64_t image_checksum) {
+  std::lock_guard lock(mutex_);
+  const auto [known, is_first] = known_.try_emplace(key, image_checksum);
+  if (!is_first) {
+    if (known->second == image_checksum) return Outcome::kSame;
+    ++mismatches_;
+    return Outcome::kChanged;
+  }
+  if (file_ == nullptr) return Outcome::kFirst;
+  const Status appended = Append(key, image_checksum);
+  if (!appended.has_value()) {
+    // A record cut short would end the file for its reader, so nothing follows it.
+    spdlog::warn("'{}': checksums of first reads are no longer saved: {}", name_,
+                 appended.error().ToString());
+    file_.reset();
+  }
+  return Outcome::kFirst;
+}
+
+std::uint64_t FirstReads::mismatches() const {
+  std::lock_guard lock(mutex_);
+  return mismatches_;
+}
+
+Result<tier::ExtentChecksums> ReadCompared(
+    FirstReads& first_reads, const ExtentToRead& extent, std::span<std::byte> image,
+    const std::function<Status(bool past_caches)>& read) {
+  for (const bool past_caches : {false, true}) {
+    FOREBAY_TRY(read(past_caches));
+    tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
+    if (first_reads.Compare(extent.key, checksums.image) != FirstReads::Outcome::kChanged) {
+      return checksums;
+    }
+    spdlog::warn("extent {} ({}) is not what was first read; {}", extent.key.extent.value(),
+                 extent.objects, past_caches ? "so it stays" : "reading it again past the caches");
+  }
+  return Error(ErrorCode::kDataLoss,
+               extent.objects + ", extent " + std::to_string(extent.key.extent.value()) +
+                   ": changed since first read, while size and modification time stayed; put "
+                   "the right bytes back, or accept these with 'forebay stage --rebuild'");
+}
+
+std::string NameObjects(std::span<const catalog::ObjectInfo> objects) {
+  if (objects.empty()) return "no object";
+  const std::string first = "'" + std::string(objects.front().path) + "'";
+  if (objects.size() == 1) return "object " + first;
+  return "objects " + first + " to '" + std::string(objects.back().path) + "'";
+}
+
+std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  std::vector<catalog::ObjectInfo> ends = {catalog.object(info.first_object)};
+  if (info.object_count > 1) {
+    ends.push_back(catalog.object(ObjectId(info.first_object.value() + info.object_count - 1)));
+  }
+  return NameObjects(ends);
+}
+
+}  // namespace forebay::stage
