@@ -21,6 +21,9 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
                {"gfs_bytes", dataset.gfs_bytes()},
                {"gfs_opens", dataset.gfs_opens()},
                {"staging_ms", dataset.staging_ms()},
+          {"unstaged_bytes", dataset.unstaged_bytes()},
+          {"unstaged_reason", dataset.unstaged_reason()},
+          {"mismatches", dataset.mismatches()},
                {"stored_form", dataset.stored_form()}};
   if (!dataset.packing_advice().empty()) json["packing_advice"] = dataset.packing_advice();
   if (!dataset.error().empty()) json["error"] = dataset.error();

@@ -33,7 +33,11 @@ std::string Verdict(const v1::DatasetStatus& dataset) {
                      HumanBytes(dataset.total_bytes()), HumanCount(dataset.extents()),
                      HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
                      dataset.stored_form(), HumanBytes(dataset.gfs_bytes()),
-                     HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000));
+                     HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000)) +
+         (dataset.unstaged_bytes() == 0
+              ? ""
+              : fmt::format("; {} on no tier: {}", HumanBytes(dataset.unstaged_bytes()),
+                            dataset.unstaged_reason()));
 }
 
 // What has been heard of each data set so far.
@@ -75,7 +79,8 @@ class StageReport {
 
  private:
   static bool Settled(const v1::DatasetStatus& dataset) {
-    return dataset.state() == "staged" || dataset.state() == "failed";
+    return dataset.state() == "staged" || dataset.state() == "partly staged" ||
+           dataset.state() == "failed";
   }
 
   CommandContext& context_;
@@ -111,7 +116,7 @@ void AddStage(CLI::App& app, CommandContext& context) {
   command->add_flag("--no-wait", arguments->no_wait, "Start, print the state, and return");
   command->add_flag("--rebuild", arguments->rebuild, "Ignore saved catalogs");
   command->footer("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
-                  "could not be staged.");
+                  "could not be staged, or only in part.");
   command->callback([&context, arguments] {
     Status status = RunStage(context, *arguments);
     if (!status) context.Fail(status.error());

@@ -25,6 +25,8 @@ Json TierJson(const v1::TierStatus& tier) {
           {"evictions", tier.evictions()},
           {"hit_samples", tier.hit_samples()},
           {"hit_bytes", tier.hit_bytes()},
+          {"bad_extents", tier.bad_extents()},
+          {"device_errors", tier.device_errors()},
           {"retired", tier.retired()}};
 }
 
@@ -64,7 +66,12 @@ Json StatusJson(const v1::StatusReply& reply) {
                 {{"opens", reply.gfs().opens()},
                  {"reads", reply.gfs().reads()},
                  {"bytes", reply.gfs().bytes()},
-                 {"stats", reply.gfs().stats()}}}};
+                 {"stats", reply.gfs().stats()},
+                 {"incidents", reply.gfs().incidents()},
+                 {"retries", reply.gfs().retries()},
+                 {"given_up", reply.gfs().given_up()},
+                 {"failing", reply.gfs().failing()},
+                 {"last_error", reply.gfs().last_error()}}}};
   const v1::DecodeStatus& decode = reply.decode();
   json["decode"] = {{"capacity_bytes", decode.capacity_bytes()},
                     {"used_bytes", decode.used_bytes()},
@@ -102,6 +109,12 @@ void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
                HumanCount(tier.hit_samples()), HumanBytes(tier.hit_bytes())});
   }
   context.out << '\n' << table.ToString();
+  for (const v1::TierStatus& tier : reply.tiers()) {
+    if (tier.bad_extents() + tier.device_errors() == 0) continue;
+    context.out << tier.name() << ": " << HumanCount(tier.bad_extents())
+                << " damaged extents were dropped and fetched again, "
+                << HumanCount(tier.device_errors()) << " device errors\n";
+  }
 }
 
 void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
@@ -121,6 +134,14 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     }
     if (!dataset.packing_advice().empty()) {
       context.out << dataset.name() << ": advised is " << dataset.packing_advice() << '\n';
+    }
+    if (dataset.unstaged_bytes() > 0) {
+      context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
+                  << " on no tier: " << dataset.unstaged_reason() << '\n';
+    }
+    if (dataset.mismatches() > 0) {
+      context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())
+                  << " GFS reads were not as the first read\n";
     }
     if (!dataset.error().empty()) {
       context.out << dataset.name() << ": " << dataset.error() << '\n';
@@ -169,6 +190,12 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
+  if (reply.gfs().incidents() > 0) {
+    context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls made again "
+                << HumanCount(reply.gfs().retries()) << ", given up "
+                << HumanCount(reply.gfs().given_up()) << ", failing now "
+                << HumanCount(reply.gfs().failing()) << ": " << reply.gfs().last_error() << '\n';
+  }
   PrintTiers(context, reply);
   PrintDatasets(context, reply);
   PrintStreams(context, reply);

@@ -18,6 +18,7 @@ constexpr HeaderField kName{0, 100};
 constexpr HeaderField kSize{124, 12};
 constexpr HeaderField kChecksum{148, 8};
 constexpr HeaderField kType{156, 1};
+constexpr HeaderField kLink{157, 100};
 constexpr HeaderField kMagic{257, 6};
 constexpr HeaderField kPrefix{345, 155};
 constexpr std::string_view kUstarMagic("ustar\0", 6);
@@ -110,6 +111,7 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
   if (!bytes.has_value()) return TarError(place, "malformed size in tar header");
   parsed.bytes = *bytes;
   parsed.path = std::string(UntilNul(FieldText(block, kName)));
+  parsed.link = std::string(UntilNul(FieldText(block, kLink)));
   const std::string_view prefix = UntilNul(FieldText(block, kPrefix));
   // GNU's magic is "ustar  ": its bytes where ustar has the prefix mean something else.
   if (FieldText(block, kMagic) == kUstarMagic && !prefix.empty()) {

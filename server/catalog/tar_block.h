@@ -28,6 +28,7 @@ struct TarPlace {
 struct TarBlock {
   char type = '0';
   std::string path;         // prefix and name, as stored
+  std::string link;         // of a link: its target, as stored
   std::uint64_t bytes = 0;  // of the data that follows
 };
 

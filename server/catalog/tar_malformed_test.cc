@@ -112,6 +112,16 @@ TEST_F(TarMalformedTest, RefusesSizesThatLie) {
               HasSubstr("member of type '1' says that it has data"));
 }
 
+TEST_F(TarMalformedTest, RefusesLinksThatWouldBeFieldsOfSamples) {
+  EXPECT_THAT(ScanErrorOf(good_ + TarMemberText({.path = "x/1.jpg", .data = "", .type = '1'}) +
+                          TarEndText()),
+              AllOf(HasSubstr("'a.tar' at offset 1024: member 'x/1.jpg' is a hard link to"),
+                    HasSubstr("tar --hard-dereference")));
+  EXPECT_THAT(ScanErrorOf(good_ + TarMemberText({.path = "x/1.jpg", .data = "", .type = '2'}) +
+                          TarEndText()),
+              AllOf(HasSubstr("is a symbolic link to"), HasSubstr("tar --dereference")));
+}
+
 TEST_F(TarMalformedTest, RefusesMalformedPaxRecords) {
   for (const std::string record :
        {"x", "5", "12 path=a", "8 path=a\n", "11 path=a\n", "0 path=a\n", "-9 path=a\n",

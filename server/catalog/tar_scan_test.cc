@@ -195,9 +195,9 @@ TEST_F(TarScanTest, SkipsWhatIsNoSample) {
   const std::string text =
       TarMemberText({.path = "d/", .data = "", .type = '5'}) + TarFileText("README", "x") +
       TarFileText("d/.hidden", "x") + TarFileText("d/dot.", "x") +
-      TarMemberText({.path = "d/1.link", .data = "", .type = '2'}) +
+      TarMemberText({.path = "d/link", .data = "", .type = '2'}) +
       TarFileText("./d/1.jpg", "one") +
-      TarMemberText({.path = "d/1.hard", .data = "", .type = '1'}) +
+      TarMemberText({.path = "d/hard", .data = "", .type = '1'}) +
       TarFileText("d//./1.cls", "1") + TarMemberText({.path = "vol", .data = "", .type = 'V'}) +
       TarMemberText({.path = "old.dir/", .data = "", .has_magic = false}) + TarEndText();
   ExpectScans(text, {{"d/1", {{"jpg", "one"}, {"cls", "1"}}}});

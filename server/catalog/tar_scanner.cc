@@ -137,6 +137,16 @@ Status TarScanner::OnMemberHeader(const TarBlock& block) {
   if (is_link_or_device && member.bytes > 0) {
     return Refuse("member of type " + TypeText(block.type) + " says that it has data");
   }
+  // Passed over, it would leave its sample without this field, and nobody would know.
+  const bool is_link = block.type == '1' || block.type == '2';
+  if (is_link && SplitMemberPath(member.path)) {
+    const bool is_hard = block.type == '1';
+    return Refuse("member " + Quoted(member.path) + " is a " + (is_hard ? "hard" : "symbolic") +
+                      " link to " + Quoted(block.link) +
+                      ", not data: write the archive anew with 'tar " +
+                      (is_hard ? "--hard-dereference" : "--dereference") + "'",
+                  ErrorCode::kUnimplemented);
+  }
   // A name that ends in a slash is a directory in archives older than the type field.
   member.is_regular = (block.type == '0' || block.type == '7') && !path.ends_with('/');
   const bool is_known = block.type == '0' || block.type == '7' || is_link_or_device ||

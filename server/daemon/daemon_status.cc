@@ -19,6 +19,7 @@ void FillTier(const tier::ExtentCache::TierStats& stats, const char* name,
   message.set_pinned_bytes(stats.pinned_bytes);
   message.set_retired(stats.retired);
   message.set_bad_extents(stats.bad_extents);
+  message.set_device_errors(stats.device_errors);
 }
 
 void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCounts& totals,
@@ -41,6 +42,56 @@ void FillScratch(const tier::ScratchAccount::Stats& stats, v1::ScratchStatus& me
   message.set_limit_bytes(stats.limit_bytes);
 }
 
+void FillGfs(const stage::GfsFigures& figures, v1::GfsCounters& message) {
+  message.set_incidents(figures.incidents);
+  message.set_retries(figures.retries);
+  message.set_given_up(figures.given_up);
+  message.set_failing(figures.failing);
+  message.set_last_error(figures.last_error);
+}
+
+void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) {
+  stream.set_name(summary.stream_name);
+  stream.set_dataset(summary.dataset);
+  stream.set_client(summary.client.name.empty() ? fmt::format("pid {}", summary.client.pid)
+                                                : summary.client.name);
+  stream.set_client_pid(summary.client.pid);
+  stream.set_client_uid(summary.client.uid);
+  stream.set_rank(summary.rank);
+  stream.set_ranks(summary.ranks);
+  stream.set_credits(summary.credits);
+  stream.set_batches(summary.stats.batches);
+  stream.set_samples(summary.stats.samples);
+  stream.set_bytes(summary.stats.bytes);
+  stream.set_held(summary.stats.held);
+  stream.set_copied_views(summary.stats.copied_views);
+  stream.set_hit_ram_samples(summary.stats.ram_samples);
+  stream.set_hit_ssd_samples(summary.stats.ssd_samples);
+  stream.set_gfs_wait_samples(summary.stats.waited_samples);
+  stream.set_decoded_chunks(summary.stats.decode.chunks);
+  stream.set_decoded_bytes(summary.stats.decode.bytes);
+  stream.set_decode_ns(summary.stats.decode.ns);
+  stream.set_kept_samples(summary.stats.decode.kept_samples);
+}
+
+// The first pass is over; what lies on no tier now was never placed, or was evicted since.
+void FillUnstaged(const catalog::Catalog& catalog, const std::vector<bool>& is_resident,
+                  std::uint64_t transient_bytes, v1::DatasetStatus& message) {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
+    if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
+  }
+  if (bytes == 0) return;
+  message.set_state("partly staged");
+  message.set_unstaged_bytes(bytes);
+  message.set_unstaged_reason(
+      transient_bytes > 0
+          ? fmt::format("{} bytes fit on no tier: give tier.ram.capacity or tier.ssd.capacity so "
+                        "much more; order 'block' works without",
+                        transient_bytes)
+          : "a tier refused or evicted them; the log says which, and 'forebay stage' tries again");
+}
+
 }  // namespace
 
 v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
@@ -56,21 +107,28 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
   message.set_staging_ms(progress.staging_ms);
   message.set_stored_form(progress.stored_form);
   message.set_packing_advice(progress.packing_advice);
+  message.set_mismatches(dataset.first_reads().mismatches());
   if (const auto catalog = dataset.catalog()) {
     message.set_format(std::string(catalog::FormatName(catalog->format())));
     message.set_catalog_fingerprint(catalog->fingerprint());
     message.set_samples(catalog->sample_count());
     message.set_objects(catalog->object_count());
     message.set_extents(catalog->extent_count());
+    std::vector<bool> is_resident(catalog->extent_count(), false);
     for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
       std::uint64_t bytes = 0;
       for (const tier::ExtentKey& key : cache_->Resident(kind)) {
         const bool ours = key.dataset == dataset.hash() &&
                           key.extent.value() < catalog->extent_count() &&
                           dataset.key(key.extent) == key;
-        if (ours) bytes += dataset.StoredBytes(key.extent);
+        if (!ours) continue;
+        bytes += dataset.StoredBytes(key.extent);
+        is_resident[key.extent.value()] = true;
       }
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
+    }
+    if (progress.state == stage::DatasetState::kStaged) {
+      FillUnstaged(*catalog, is_resident, dataset.transient_bytes(), message);
     }
   }
   return message;
@@ -111,6 +169,7 @@ v1::StatusReply Daemon::StatusNow() {
     scrub.set_bytes(counts.bytes);
     scrub.set_bad_extents(counts.bad_extents);
   }
+  FillGfs(patience_->figures(), *reply.mutable_gfs());
   for (const auto& dataset : datasets_) {
     *reply.add_datasets() = StatusOf(*dataset);
     const stage::DatasetProgress progress = dataset->progress();
@@ -121,28 +180,7 @@ v1::StatusReply Daemon::StatusNow() {
     gfs.set_stats(gfs.stats() + progress.gfs_stats);
   }
   for (const stream::StreamSummary& summary : registry_->Summaries()) {
-    v1::StreamStatus& stream = *reply.add_streams();
-    stream.set_name(summary.stream_name);
-    stream.set_dataset(summary.dataset);
-    stream.set_client(summary.client.name.empty() ? fmt::format("pid {}", summary.client.pid)
-                                                  : summary.client.name);
-    stream.set_client_pid(summary.client.pid);
-    stream.set_client_uid(summary.client.uid);
-    stream.set_rank(summary.rank);
-    stream.set_ranks(summary.ranks);
-    stream.set_credits(summary.credits);
-    stream.set_batches(summary.stats.batches);
-    stream.set_samples(summary.stats.samples);
-    stream.set_bytes(summary.stats.bytes);
-    stream.set_held(summary.stats.held);
-    stream.set_copied_views(summary.stats.copied_views);
-    stream.set_hit_ram_samples(summary.stats.ram_samples);
-    stream.set_hit_ssd_samples(summary.stats.ssd_samples);
-    stream.set_gfs_wait_samples(summary.stats.waited_samples);
-    stream.set_decoded_chunks(summary.stats.decode.chunks);
-    stream.set_decoded_bytes(summary.stats.decode.bytes);
-    stream.set_decode_ns(summary.stats.decode.ns);
-    stream.set_kept_samples(summary.stats.decode.kept_samples);
+    FillStream(summary, *reply.add_streams());
   }
   return reply;
 }

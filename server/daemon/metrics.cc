@@ -70,6 +70,8 @@ void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
                 Number(tier.evictions()));
     out.Counter("forebay_tier_bad_extents_total", "Copies found damaged and dropped.", labels,
                 Number(tier.bad_extents()));
+    out.Counter("forebay_tier_device_errors_total", "Calls that the device failed.", labels,
+                Number(tier.device_errors()));
     out.Counter("forebay_tier_hit_samples_total", "Samples served from this tier.", labels,
                 Number(tier.hit_samples()));
   }
@@ -117,7 +119,23 @@ void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
                 Number(dataset.gfs_bytes()));
     out.Counter("forebay_dataset_gfs_opens_total", "Objects opened on the GFS.", labels,
                 Number(dataset.gfs_opens()));
+    out.Gauge("forebay_dataset_unstaged_bytes", "Bytes on no tier after staging.", labels,
+              Number(dataset.unstaged_bytes()));
+    out.Counter("forebay_dataset_mismatches_total",
+                "GFS reads that were not as the first read of the extent.", labels,
+                Number(dataset.mismatches()));
   }
+}
+
+void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
+  out.Counter("forebay_gfs_incidents_total", "Times at which the GFS began to fail.", {},
+              Number(gfs.incidents()));
+  out.Counter("forebay_gfs_retries_total", "GFS calls that were made again.", {},
+              Number(gfs.retries()));
+  out.Counter("forebay_gfs_given_up_total", "GFS calls that never succeeded.", {},
+              Number(gfs.given_up()));
+  out.Gauge("forebay_gfs_failing", "GFS calls that are being repeated now.", {},
+            Number(gfs.failing()));
 }
 
 void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {
@@ -162,6 +180,7 @@ class StatusCollector final : public prometheus::Collectable {
     WriteScratch(status.scratch(), out);
     WriteScrub(status.scrub(), out);
     WriteDecode(status.decode(), out);
+    WriteGfs(status.gfs(), out);
     WriteDatasets(status, out);
     WriteStreams(status, out);
     return out.Take();

@@ -34,7 +34,7 @@ class Fetcher {
 
   // After a read of `ref` returned wrong bytes: drops that copy, so that the next Acquire
   // fetches the extent anew. Readers of one bad copy may all report it; what replaced it stays.
-  void ReportBad(const tier::ExtentRef& ref, std::int64_t now_ns);
+  void ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns);
 
  private:
   struct Request;

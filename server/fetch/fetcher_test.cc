@@ -224,7 +224,7 @@ TEST_F(FetcherTest, ABadCopyIsDroppedAndFetchedAnew) {
   const tier::ExtentRef bad = rig_.cache().Find(rig_.dataset().key(last));
   ASSERT_TRUE(bad);
   ASSERT_EQ(bad->tier, tier::TierKind::kSsd);
-  fetcher_->ReportBad(bad, 1);
+  fetcher_->ReportBad(bad, Error(ErrorCode::kDataLoss, "checksum"), 1);
   EXPECT_FALSE(rig_.cache().FindOn(bad->key, tier::TierKind::kSsd));
   EXPECT_TRUE(Acquire({last}).has_value());
   EXPECT_GT(ReadAgain(), 0u);
@@ -239,7 +239,7 @@ TEST_F(FetcherTest, ABadCopyReportedByManyCostsOneRead) {
   const std::uint64_t bytes = bad->image_bytes;
   // Eight readers hold the copy; the first one's report has it replaced before the others'.
   for (int reader = 0; reader < 8; ++reader) {
-    fetcher_->ReportBad(bad, 1);
+    fetcher_->ReportBad(bad, Error(ErrorCode::kDataLoss, "checksum"), 1);
     EXPECT_TRUE(Acquire({last}).has_value());
   }
   EXPECT_EQ(ReadAgain(), bytes);

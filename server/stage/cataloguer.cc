@@ -27,7 +27,8 @@ Status CheckSameCatalog(const Dataset& dataset, const catalog::Catalog& catalog)
   if (!before || before->fingerprint() == catalog.fingerprint()) return {};
   return Error(ErrorCode::kFailedPrecondition,
                "the objects of '" + dataset.name() +
-                   "' changed while this daemon runs; restart it to serve the new ones");
+                   "' changed while this daemon runs, and readers hold the old ones' catalog; "
+                   "restart it to serve the new ones");
 }
 
 }  // namespace
@@ -160,8 +161,8 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
       },
       [&](std::uint64_t bytes) { return parts_.tiers.Allocate(bytes, kNotAskedFor); });
   FOREBAY_ASSIGN(auto catalog, scan.Run());
+  Save(dataset, *catalog);  // also where this daemon cannot serve it: the next one can
   FOREBAY_TRY(CheckSameCatalog(dataset, *catalog));
-  Save(dataset, *catalog);
   parts_.chooser.Choose(dataset, catalog, queue);  // says why these stay as they are
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);

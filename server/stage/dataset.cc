@@ -118,11 +118,31 @@ Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t byte
   return text;
 }
 
-bool Dataset::BeginCataloguing(std::int64_t now_ns) {
+bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
-  if (progress_.state != DatasetState::kIdle && progress_.state != DatasetState::kFailed) {
-    return false;
+  if (progress_.state != DatasetState::kStaged) return false;
+  bool is_any = false;
+  for (std::size_t i = 0; i < extents_.size(); ++i) {
+    if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
+    if (homes_[i] == plan::Home::kTransient) continue;
+    extents_[i] = ExtentState::kAbsent;
+    is_any = true;
   }
+  if (!is_any) return false;
+  started_ns_ = now_ns;
+  first_error_.reset();
+  next_ = 0;
+  next_homeless_ = 0;
+  progress_.state = DatasetState::kStaging;
+  return true;
+}
+
+bool Dataset::BeginCataloguing(std::int64_t now_ns, bool rebuild) {
+  std::lock_guard lock(mutex_);
+  const bool may_begin = progress_.state == DatasetState::kIdle ||
+                         progress_.state == DatasetState::kFailed ||
+                         (rebuild && progress_.state == DatasetState::kStaged);
+  if (!may_begin) return false;
   started_ns_ = now_ns;
   first_error_.reset();
   progress_.error.clear();

@@ -72,6 +72,7 @@ class Dataset {
   std::uint64_t hash() const { return hash_; }
   io::Directory& root() { return *root_; }
   FirstReads& first_reads() { return first_reads_; }
+  const FirstReads& first_reads() const { return first_reads_; }
 
   // Null until the catalog is known.
   std::shared_ptr<const catalog::Catalog> catalog() const;
@@ -93,8 +94,12 @@ class Dataset {
   // --- for the stager -----------------------------------------------------------------------
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
-  // Starts over from kIdle or kFailed; false where work is under way or done.
-  bool BeginCataloguing(std::int64_t now_ns);
+  // Starts over from kIdle or kFailed, and with `rebuild` from kStaged; false where work is under
+  // way or done.
+  bool BeginCataloguing(std::int64_t now_ns, bool rebuild = false);
+  // Starts the pass over staged extents again: those that are not `resident` any more, and have a
+  // home, are claimed by it. False where nothing is missing, or the data set is not staged.
+  bool BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns);
   // Before SetCatalog, of which it decides the keys; no effect once there is one. `note`: why the
   // form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);

@@ -116,6 +116,15 @@ TEST_F(DatasetTest, BeginsOnlyOnce) {
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_EQ(state(), DatasetState::kStaged) << "everything was there already";
   EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "done";
+  EXPECT_FALSE(dataset_->BeginStagingAgain(std::vector<bool>(kExtents, true), 0));
+  std::vector<bool> one_is_missing(kExtents, true);
+  one_is_missing[2] = false;
+  EXPECT_TRUE(dataset_->BeginStagingAgain(one_is_missing, 0));
+  EXPECT_FALSE(dataset_->BeginStagingAgain(one_is_missing, 0)) << "under way";
+  EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(2));
+  EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
+  EXPECT_TRUE(dataset_->Report(ExtentId(2), {}, 0));
+  EXPECT_TRUE(dataset_->BeginCataloguing(0, /*rebuild=*/true));
 }
 
 TEST_F(DatasetTest, TheBackgroundLeavesHomelessExtentsToDemands) {

@@ -110,10 +110,18 @@ Stager::~Stager() {
   for (const Job& job : never_catalogued) job.dataset->Fail(stopped);
 }
 
+void Stager::Stage(Dataset& dataset, bool rebuild) {
+  if (!rebuild && StageAgain(dataset)) {
+    ResumeBackground(dataset);
+  } else {
+    Begin(dataset, rebuild, 0);
+  }
+}
+
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
-  if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
+  if (!dataset.BeginCataloguing(parts_.clock.NowNs(), rebuild)) return;
   {
     std::lock_guard lock(mutex_);
     Job job;
@@ -123,6 +131,21 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
     catalogue_jobs_.push_back(std::move(job));
   }
   work_.notify_one();
+}
+
+// What was evicted since the data set was staged, or was refused by a tier, is brought again.
+bool Stager::StageAgain(Dataset& dataset) {
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  if (!catalog) return false;
+  std::vector<bool> resident(catalog->extent_count(), false);
+  for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+    for (const ExtentKey& key : parts_.cache.Resident(kind)) {
+      const bool is_ours = key.dataset == dataset.hash() &&
+                           key.extent.value() < resident.size() && dataset.key(key.extent) == key;
+      if (is_ours) resident[key.extent.value()] = true;
+    }
+  }
+  return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram) {
@@ -382,7 +405,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     if (is_sound) return {};
     spdlog::warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
                  promoted.error().ToString());
-    parts_.cache.ReportBadSegment(key, parts_.clock.NowNs());
+    parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(bytes, tiers_.NextUseOf(key)));

@@ -64,9 +64,10 @@ class Stager {
   // Stops them: what is being read is finished, what waits is cancelled.
   ~Stager();
 
-  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). With
-  // `rebuild`, a saved catalog is ignored. No effect while that is under way or done.
-  void Stage(Dataset& dataset, bool rebuild = false) { Begin(dataset, rebuild, 0); }
+  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). Of one that is
+  // staged, what was evicted since is brought again. With `rebuild`, a saved catalog is ignored and
+  // the objects are looked at anew. No effect while work is under way.
+  void Stage(Dataset& dataset, bool rebuild = false);
   // The same for a reader that is about to open a stream: once there is a catalog, its demands
   // get a moment to come before anything is read that they may not need.
   void StageForReader(Dataset& dataset);
@@ -116,6 +117,7 @@ class Stager {
 
   Stager(const StagerOptions& options, StagerParts parts);
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns);
+  bool StageAgain(Dataset& dataset);
   void Run(io::IoQueue& queue);
   std::optional<Job> NextJob();
   std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);

@@ -289,6 +289,28 @@ TEST_F(StagerTest, AnEvictedExtentIsReadAgain) {
   ExpectTheFilesBytes();
 }
 
+TEST_F(StagerTest, StagingAgainBringsWhatWasEvicted) {
+  StartAndStage();
+  for (const std::uint32_t i : {0U, 3U, 7U}) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(i)), std::nullopt));
+  }
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ExpectTheFilesBytes();
+  const std::uint64_t read = rig_.dataset().progress().gfs_bytes;
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, read) << "nothing was missing";
+}
+
+TEST_F(StagerTest, ARebuildLooksAtTheObjectsOfAStagedDataSet) {
+  StartAndStage();
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  ExpectTheFilesBytes();
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes, 9)).has_value());
+  const Status refused = rig_.StageAll(/*rebuild=*/true);
+  ASSERT_FALSE(refused.has_value()) << "readers hold the first catalog";
+  EXPECT_THAT(refused.error().message(), HasSubstr("restart it to serve the new ones"));
+}
+
 TEST_F(StagerTest, BytesThatChangedUnderAnUnchangedTimeAreRefusedByName) {
   StartAndStage();
   constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;

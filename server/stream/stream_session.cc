@@ -192,7 +192,7 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     ++job->refetches;
     registry_.EndAttempt(*job);
     for (const tier::ExtentRef& ref : bad) {
-      registry_.parts_.fetcher.ReportBad(ref, registry_.parts_.clock.NowNs());
+      registry_.parts_.fetcher.ReportBad(ref, batch.error(), registry_.parts_.clock.NowNs());
     }
     bad.clear();
     return Start(job);

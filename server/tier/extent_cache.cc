@@ -1,13 +1,17 @@
 #include "server/tier/extent_cache.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/tier/segment_format.h"
 
 namespace forebay::tier {
 namespace {
@@ -36,7 +40,7 @@ class TwoTierCache final : public ExtentCache {
   Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                     const ExtentChecksums& checksums, std::uint64_t next_use) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
-  void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) override;
+  void ReportBadSegment(const ExtentKey& key, const Error& found, std::int64_t now_ns) override;
   void ReportBadRam(const ExtentKey& key) override;
   std::vector<ExtentKey> Resident(TierKind tier) const override;
   TierStats stats(TierKind tier) const override;
@@ -45,7 +49,6 @@ class TwoTierCache final : public ExtentCache {
   struct Entry {
     ExtentRef ram;
     bool is_on_ssd = false;
-    bool is_recovered = false;                // the SSD copy is an earlier daemon's
     std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
   };
   struct Counters {
@@ -71,6 +74,7 @@ class TwoTierCache final : public ExtentCache {
   void EraseIfEmpty(Index::iterator found);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
   void CountDeviceError(std::int64_t now_ns);
+  void CountBadSegment(const ExtentKey& key, const Error& found);
   Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
 
   RamArena& arena_;
@@ -85,6 +89,7 @@ class TwoTierCache final : public ExtentCache {
   Counters counters_[2];
   std::deque<std::int64_t> device_errors_ns_;  // the last ones, oldest first
   bool is_ssd_retired_ = false;
+  std::uint64_t device_errors_ = 0;
 };
 
 TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
@@ -100,7 +105,6 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
   for (const ExtentKey& key : store_->Keys()) {
     Entry& entry = index_[key];
     entry.is_on_ssd = true;
-    entry.is_recovered = true;
     ++counters(TierKind::kSsd).extents;
   }
 }
@@ -116,7 +120,7 @@ ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
     ++counters(TierKind::kRam).hits;
     return entry.ram;
   }
-  if (!entry.is_on_ssd || is_ssd_retired_) return nullptr;
+  if (!entry.is_on_ssd) return nullptr;
   ExtentRef held = entry.ssd.lock();
   must_open = held == nullptr;
   if (held) ++counters(TierKind::kSsd).hits;
@@ -136,16 +140,15 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
                           code == ErrorCode::kFailedPrecondition;
     // Somebody may have evicted it and another published it anew in the meantime.
     const bool is_gone = was_gone && !store_->Contains(key);
-    const bool is_ours = found != index_.end() && !found->second.is_recovered;
     const bool is_device = segment.error().system_errno() != 0;
-    if (code == ErrorCode::kDataLoss && (is_device || is_ours)) CountDeviceError(clock_.NowNs());
+    if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(clock_.NowNs());
     if (is_gone && found != index_.end() && DropSsd(found)) {
-      if (code == ErrorCode::kDataLoss) ++counters(TierKind::kSsd).bad;
+      if (code == ErrorCode::kDataLoss) CountBadSegment(key, segment.error());
       EraseIfEmpty(found);
     }
     return nullptr;
   }
-  if (found == index_.end() || !found->second.is_on_ssd || is_ssd_retired_) return nullptr;
+  if (found == index_.end() || !found->second.is_on_ssd) return nullptr;
   counters(TierKind::kSsd).hits += hits;
   Entry& entry = found->second;
   if (ExtentRef held = entry.ssd.lock(); held && held->segment == *segment) return held;
@@ -185,7 +188,7 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
     if (found == index_.end()) return nullptr;
     const Entry& entry = found->second;
     if (tier == TierKind::kRam) return entry.ram;
-    if (!entry.is_on_ssd || is_ssd_retired_) return nullptr;
+    if (!entry.is_on_ssd) return nullptr;
     if (ExtentRef held = entry.ssd.lock()) return held;
   }
   return OpenFromSsd(key, 0);
@@ -285,13 +288,17 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   return ExtentRef(std::move(extent));
 }
 
-// A tier whose device fails again and again is retired: its errors would cost every reader a
-// timeout or a retry. Successes in between excuse nothing: a device that takes every write and
-// fails every other read would never be done with.
+// A tier whose device fails again and again is retired: nothing new is trusted to it. What is
+// there is still read, for it is verified, and each failure costs its own extent alone.
 void TwoTierCache::CountDeviceError(std::int64_t now_ns) {
+  ++device_errors_;
   device_errors_ns_.push_back(now_ns);
   while (now_ns - device_errors_ns_.front() > kErrorWindowNs) device_errors_ns_.pop_front();
   if (device_errors_ns_.size() < limits::kTierErrorsBeforeRetire) return;
+  if (!is_ssd_retired_) {
+    spdlog::error("ssd tier: retired after {} device errors within a minute; what is on it is "
+                  "still read, nothing more is written", device_errors_ns_.size());
+  }
   is_ssd_retired_ = true;
   device_errors_ns_.pop_front();  // beyond retirement nobody counts
 }
@@ -350,12 +357,12 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     // A full tier, or a caller's mistake, says nothing about the device.
     const ErrorCode code = status.error().code();
     const bool is_device = code == ErrorCode::kDataLoss || code == ErrorCode::kUnknown;
-    if (is_device) CountDeviceError(clock_.NowNs());
+    const bool is_read_only = status.error().system_errno() == EROFS;
+    if (is_device || is_read_only) CountDeviceError(clock_.NowNs());
     return status;
   }
   Entry& entry = index_[key];
   entry.is_on_ssd = true;
-  entry.is_recovered = false;
   ++counters(TierKind::kSsd).extents;
   return {};
 }
@@ -389,14 +396,21 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   return {};
 }
 
-void TwoTierCache::ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) {
+void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
+  ++counters(TierKind::kSsd).bad;
+  spdlog::warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again: {}",
+               SegmentName(key), found.message());
+}
+
+void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
+                                    std::int64_t now_ns) {
   {
     std::lock_guard lock(mutex_);
     const auto found = index_.find(key);
     // Readers of one bad segment may all report it; it counts once.
     if (found == index_.end() || !DropSsd(found)) return;
-    ++counters(TierKind::kSsd).bad;
-    if (!found->second.is_recovered) CountDeviceError(now_ns);
+    CountBadSegment(key, error);
+    if (error.system_errno() != 0) CountDeviceError(now_ns);
     EraseIfEmpty(found);
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.
@@ -444,6 +458,7 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
     stats.capacity_bytes = store_->capacity_bytes();
     stats.used_bytes = store_->used_bytes();
     stats.retired = is_ssd_retired_;
+    stats.device_errors = device_errors_;
   }
   return stats;
 }

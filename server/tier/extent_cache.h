@@ -72,11 +72,12 @@ class ExtentCache {
                             std::uint64_t next_use) = 0;
   // Drops the extent from a tier (both where unset). kNotFound. Pinned memory is freed later.
   virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
-  // After a bad read: drops the SSD copy, and counts it. Where this cache had stored it, that is
-  // an error of the device as it is now: limits::kTierErrorsBeforeRetire of them within a minute
-  // retire the SSD tier (no more Puts; Finds skip it). What an earlier daemon left may be bad
-  // once each, which bounds itself.
-  virtual void ReportBadSegment(const ExtentKey& key, std::int64_t now_ns) = 0;
+  // After a bad read, which ended with `found`: drops the SSD copy, counts it and logs it. Bytes
+  // that do not match their checksum are a lost copy and nothing else. An error of the device (it
+  // has an errno) counts against it: limits::kTierErrorsBeforeRetire of them within a minute, of as
+  // many extents, retire the SSD tier: nothing more is written; what is there is still read.
+  virtual void ReportBadSegment(const ExtentKey& key, const Error& found,
+                                std::int64_t now_ns) = 0;
   // The RAM copy was found damaged: drops it, and counts it.
   virtual void ReportBadRam(const ExtentKey& key) = 0;
   // Keys resident on `tier`.
@@ -86,7 +87,8 @@ class ExtentCache {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, extents = 0, evictions = 0, hits = 0;
     std::uint64_t pinned_bytes = 0;  // RAM: held by references outside the cache
     std::uint64_t bad_extents = 0;   // copies found damaged and dropped, whoever found them
-    bool retired = false;
+    std::uint64_t device_errors = 0;  // SSD: calls that the device failed
+    bool retired = false;            // SSD: nothing more is written to it
   };
   virtual TierStats stats(TierKind tier) const = 0;
 };

@@ -1,5 +1,6 @@
 #include "server/tier/extent_cache.h"
 
+#include <cerrno>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -239,18 +240,20 @@ TEST_F(ExtentCacheTest, DamagedFooterIsAMissAndTheExtentIsGone) {
   EXPECT_TRUE(IsIn(1, TierKind::kSsd));
 }
 
-TEST_F(ExtentCacheTest, BadSegmentsWithinAMinuteRetireTheTier) {
+TEST_F(ExtentCacheTest, DeviceErrorsWithinAMinuteRetireTheTierForWritesAlone) {
+  const Error kEio = Error::FromErrno(EIO, "read");
   for (std::uint32_t i = 0; i < 5; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
-  cache_->ReportBadSegment(KeyOfNumber(0), 0);
-  cache_->ReportBadSegment(KeyOfNumber(0), 1);  // gone already: counts once
-  cache_->ReportBadSegment(KeyOfNumber(1), 30 * kSecondNs);
-  cache_->ReportBadSegment(KeyOfNumber(2), 61 * kSecondNs);  // the first is too long ago
+  cache_->ReportBadSegment(KeyOfNumber(0), kEio, 0);
+  cache_->ReportBadSegment(KeyOfNumber(0), kEio, 1);  // gone already: counts once
+  cache_->ReportBadSegment(KeyOfNumber(1), kEio, 30 * kSecondNs);
+  cache_->ReportBadSegment(KeyOfNumber(2), kEio, 61 * kSecondNs);  // the first is too long ago
   EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
   EXPECT_TRUE(IsIn(3, TierKind::kSsd));
   EXPECT_FALSE(IsIn(2, TierKind::kSsd));
-  cache_->ReportBadSegment(KeyOfNumber(3), 62 * kSecondNs);
+  cache_->ReportBadSegment(KeyOfNumber(3), kEio, 62 * kSecondNs);
   EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
-  EXPECT_EQ(cache_->Find(KeyOfNumber(4)), nullptr);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).device_errors, 4U);
+  EXPECT_NE(cache_->Find(KeyOfNumber(4)), nullptr) << "what is there is still read";
   EXPECT_EQ(CodeOf(Store(9, 1)), ErrorCode::kFailedPrecondition);
   Take(Bring(4, 1));  // RAM goes on
 }
@@ -289,24 +292,23 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   }
   EXPECT_EQ(injector.faults_injected(), 5U);
   EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
-  EXPECT_EQ(cache_->Find(KeyOfNumber(20)), nullptr);
+  EXPECT_NE(cache_->Find(KeyOfNumber(20)), nullptr) << "what is there is still read";
   cache_.reset();
   queue_.reset();
 }
 
-TEST_F(ExtentCacheTest, WhatAnEarlierDaemonLeftMayBeBadWithoutRetiringTheDevice) {
-  for (std::uint32_t i = 0; i < 10; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
-  Start(100, 100);
-  for (std::uint32_t i = 0; i < 10; ++i) cache_->ReportBadSegment(KeyOfNumber(i), kSecondNs);
-  EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, 10U);
-  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
-  // What this one stored in their place, and gets back wrong, says something of the device.
-  for (std::uint32_t i = 0; i < limits::kTierErrorsBeforeRetire; ++i) {
-    EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
-    FOREBAY_EXPECT_OK(Store(i, 1));
-    cache_->ReportBadSegment(KeyOfNumber(i), kSecondNs);
+TEST_F(ExtentCacheTest, BytesThatDoNotMatchAreLostCopiesAndNeverRetireTheTier) {
+  const Error mismatch(ErrorCode::kDataLoss, "does not match its checksum");
+  for (std::uint32_t i = 0; i < 12; ++i) FOREBAY_EXPECT_OK(Store(i, 1));
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    cache_->ReportBadSegment(KeyOfNumber(i), mismatch, kSecondNs);
+    EXPECT_FALSE(IsIn(i, TierKind::kSsd));
+    FOREBAY_EXPECT_OK(Store(i, 1));  // it takes the extent again
   }
-  EXPECT_TRUE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).bad_extents, 10U);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).device_errors, 0U);
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_NE(cache_->Find(KeyOfNumber(11)), nullptr);
 }
 
 TEST_F(ExtentCacheTest, ABadRamCopyIsDroppedAndCountedOnce) {

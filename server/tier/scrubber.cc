@@ -115,7 +115,7 @@ Status Scrubber::ScrubExtent(const ExtentRef& extent, io::IoQueue& queue) {
 bool Scrubber::DropIfDamaged(const ExtentKey& key, TierKind tier, const Status& found) {
   if (found.has_value() || found.error().code() != ErrorCode::kDataLoss) return false;
   if (tier == TierKind::kSsd) {
-    cache_->ReportBadSegment(key, clock_->NowNs());
+    cache_->ReportBadSegment(key, found.error(), clock_->NowNs());
   } else {
     cache_->ReportBadRam(key);
   }
