@@ -41,7 +41,7 @@ struct Config {
   // [stage]
   std::uint64_t stage_readers = 8;
   std::uint64_t stage_retry_for_s = 300;
-  std::uint64_t stage_retry_max_interval_s = 10;
+  std::uint64_t stage_retry_max_interval_s = 3;
   std::uint64_t stage_requests = 8;
   std::string stage_request;
   // [[dataset]]

@@ -201,7 +201,7 @@ std::vector<ConfigKey> StreamKeys() {
        [](Config& config, const std::string& text) {
          return SetNumber(config.stage_retry_for_s, text, kRetrySecondsMax);
        }},
-      {"stage.retry_max_interval", "10", "Longest pause between two such tries, in seconds.",
+      {"stage.retry_max_interval", "3", "Longest pause between two such tries, in seconds.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
          if (set.has_value() && config.stage_retry_max_interval_s == 0) {

@@ -19,7 +19,7 @@ namespace forebay::stage {
 
 struct PatienceOptions {
   std::int64_t retry_for_ms = 300'000;         // of one call; 0: a failure is final at once
-  std::int64_t retry_max_interval_ms = 10'000;  // the longest pause between two tries
+  std::int64_t retry_max_interval_ms = 3'000;  // the longest pause between two tries
 };
 
 // What the GFS did to this daemon, since its start.
