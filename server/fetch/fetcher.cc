@@ -96,6 +96,15 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
                                "extents are evicted faster than they are read: the tiers are too "
                                "small for this order (use mode 'block', or give them more)");
       }
+    } else if (!status.has_value() && status.error().code() == ErrorCode::kResourceExhausted) {
+      // Memory was short for as long as the stager waits; others' pins end, so it asks again.
+      again = !request->error && ++request->arrivals[index] < limits::kExtentArrivalsMax;
+      if (!again && !request->error) {
+        request->error = Error(ErrorCode::kUnavailable,
+                               status.error().message() +
+                                   ": the RAM tier is too small for what is read at once; give "
+                                   "tier.ram.capacity more, or lower batch, depth or window");
+      }
     } else if (!status.has_value() && !request->error) {
       request->error = status.error();
     }

@@ -3,7 +3,9 @@
 #include "server/fetch/fetcher.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -203,6 +205,23 @@ TEST_F(FetcherTest, AnOwnerThatDeliversNothingIsAskedABoundedNumberOfTimes) {
 }
 
 // --- every error branch -------------------------------------------------------------------
+
+TEST_F(FetcherTest, MemoryThatIsShortForLongerThanTheStagerWaitsIsAskedForAgain) {
+  Start();
+  EvictAll();
+  std::vector<tier::ArenaBlock> hoard;
+  while (rig_.arena().largest_free_bytes() > 0) {
+    auto block = rig_.arena().Allocate(rig_.arena().largest_free_bytes());
+    if (!block.has_value()) break;
+    hoard.push_back(std::move(*block));
+  }
+  std::future<Result<Refs>> refs =
+      std::async(std::launch::async, [&] { return Acquire(Extents(1)); });
+  EXPECT_EQ(refs.wait_for(std::chrono::milliseconds(limits::kMemoryWaitMs + 500)),
+            std::future_status::timeout);
+  hoard.clear();
+  EXPECT_TRUE(refs.get().has_value());
+}
 
 TEST_F(FetcherTest, OneErrorIsReportedOnceAndNothingStaysPinned) {
   Start({.readers = 1});
