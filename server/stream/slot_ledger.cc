@@ -15,10 +15,23 @@ constexpr std::uint64_t kFieldPaddingBytes = 64;  // fields of a tensor begin at
 
 std::uint64_t Pages(std::uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Of fields of variable size. Views of what lies in RAM take no slots at all.
+SlotNeed AverageNeed(const StreamSpec& spec) {
+  const bool is_copied =
+      spec.delivery == Delivery::kContiguous || spec.inline_payload || spec.is_packed();
+  if (!is_copied || spec.catalog->sample_count() == 0) return {};
+  const std::uint64_t samples = spec.plan.global_batch() / spec.plan.ranks();
+  const double sample_bytes = static_cast<double>(spec.catalog->total_bytes()) /
+                              static_cast<double>(spec.catalog->sample_count());
+  return {.held_bytes = Pages(static_cast<std::uint64_t>(sample_bytes *
+                                                         static_cast<double>(samples))),
+          .scratch_bytes = 0};
+}
+
 }  // namespace
 
 SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
-  if (spec.batch_bytes_max == 0) return {};
+  if (spec.batch_bytes_max == 0) return AverageNeed(spec);
   const std::uint64_t padding = spec.catalog->fields().size() * kFieldPaddingBytes;
   if (spec.is_packed()) {
     // Decoded samples are copied to a slot, also as views; chunks are read to other memory.
@@ -46,16 +59,19 @@ std::uint64_t SlotLedger::LargestScratch() const {
   return scratch_streams_.empty() ? 0 : scratch_streams_.rbegin()->first;
 }
 
-Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t credits) {
-  const std::uint64_t wanted = need.held_bytes * credits;
+Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t batches) {
+  const std::uint64_t wanted = need.held_bytes * batches;
   const std::uint64_t scratch = std::max(LargestScratch(), need.scratch_bytes);
-  const std::uint64_t taken = std::min(capacity_bytes_, held_bytes_ + scratch);
-  if (wanted > capacity_bytes_ - taken || held_bytes_ + scratch > capacity_bytes_) {
+  // What readers hold beyond their promises is not given back for a newcomer.
+  const std::uint64_t taken = held_bytes_ + excess_bytes_;
+  const bool fits = taken + scratch <= capacity_bytes_ &&
+                    wanted <= capacity_bytes_ - taken - scratch;
+  if (!fits && wanted + need.scratch_bytes > 0) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("{} bytes of slots are needed ({} batches of {} bytes), and {} to "
                              "read from SSD, but {} of {} are taken; raise slots.capacity, or "
                              "lower the prefetch depth or the batch",
-                             wanted, credits, need.held_bytes, scratch, held_bytes_,
+                             wanted, batches, need.held_bytes, scratch, taken,
                              capacity_bytes_));
   }
   held_bytes_ += wanted;
@@ -63,8 +79,8 @@ Status SlotLedger::Reserve(const SlotNeed& need, std::uint32_t credits) {
   return {};
 }
 
-void SlotLedger::GiveBack(const SlotNeed& need, std::uint32_t credits) {
-  held_bytes_ -= need.held_bytes * credits;
+void SlotLedger::GiveBack(const SlotNeed& need, std::uint32_t batches) {
+  held_bytes_ -= need.held_bytes * batches;
   const auto streams = scratch_streams_.find(need.scratch_bytes);
   FOREBAY_CHECK(streams != scratch_streams_.end());
   if (--streams->second == 0) scratch_streams_.erase(streams);
@@ -89,12 +105,19 @@ void SlotLedger::EndScratch(std::uint64_t bytes, bool alone) {
   if (alone) is_taken_alone_ = false;
 }
 
-SlotLedger::Excess SlotLedger::TakeExcess(std::uint64_t bytes) {
-  const std::uint64_t promised = held_bytes_ + LargestScratch();  // Reserve: within the capacity
-  if (bytes > capacity_bytes_ - promised) return Excess::kNever;
+bool SlotLedger::HasExcess(std::uint64_t bytes, std::optional<std::uint64_t> of_stream) const {
   const std::uint64_t taken =
       held_bytes_ + std::max(LargestScratch(), scratch_bytes_) + excess_bytes_;
-  if (taken > capacity_bytes_ || bytes > capacity_bytes_ - taken) return Excess::kNotNow;
+  if (taken > capacity_bytes_ || bytes > capacity_bytes_ - taken) return false;
+  const std::uint64_t left = capacity_bytes_ - taken - bytes;
+  return !of_stream || *of_stream + bytes <= kExcessPerFree * left;
+}
+
+SlotLedger::Excess SlotLedger::TakeExcess(std::uint64_t bytes,
+                                          std::optional<std::uint64_t> of_stream) {
+  const std::uint64_t promised = held_bytes_ + LargestScratch();  // Reserve: within the capacity
+  if (bytes > capacity_bytes_ - promised) return Excess::kNever;
+  if (!HasExcess(bytes, of_stream)) return Excess::kNotNow;
   excess_bytes_ += bytes;
   return Excess::kTaken;
 }

@@ -52,19 +52,40 @@ TEST(SlotLedgerTest, AloneMeansAlone) {
   EXPECT_TRUE(ledger.TakeScratch(10, false));
 }
 
+TEST(SlotLedgerTest, WhatReadersHoldBeyondTheirPromisesIsNotPromisedAgain) {
+  SlotLedger ledger(1000);
+  ASSERT_EQ(ledger.TakeExcess(700, std::nullopt), Excess::kTaken);
+  EXPECT_FALSE(ledger.Reserve({.held_bytes = 200, .scratch_bytes = 0}, 2).has_value());
+  EXPECT_TRUE(ledger.Reserve({.held_bytes = 0, .scratch_bytes = 0}, 2).has_value())
+      << "who needs none is always let in";
+  EXPECT_TRUE(ledger.Reserve({.held_bytes = 150, .scratch_bytes = 0}, 2).has_value());
+}
+
+TEST(SlotLedgerTest, AStreamTakesUnpromisedMemoryOnlyInProportionToWhatIsLeft) {
+  SlotLedger ledger(1000);
+  std::uint64_t first = 0, second = 0;
+  while (ledger.TakeExcess(10, first) == Excess::kTaken) first += 10;
+  EXPECT_EQ(first, 750U) << "three times what is left";
+  while (ledger.TakeExcess(10, second) == Excess::kTaken) second += 10;
+  EXPECT_EQ(second, 180U);
+  EXPECT_FALSE(ledger.HasExcess(10, second));
+  EXPECT_TRUE(ledger.HasExcess(50, 0)) << "a third stream finds room";
+  EXPECT_EQ(ledger.TakeExcess(70, std::nullopt), Excess::kTaken) << "as does a promised batch";
+}
+
 TEST(SlotLedgerTest, ExcessLeavesWhatIsPromised) {
   SlotLedger ledger(1000);
   ASSERT_TRUE(ledger.Reserve({.held_bytes = 100, .scratch_bytes = 200}, 4).has_value());
-  EXPECT_EQ(ledger.TakeExcess(401), Excess::kNever);
-  EXPECT_EQ(ledger.TakeExcess(300), Excess::kTaken);
-  EXPECT_EQ(ledger.TakeExcess(101), Excess::kNotNow);
+  EXPECT_EQ(ledger.TakeExcess(401, std::nullopt), Excess::kNever);
+  EXPECT_EQ(ledger.TakeExcess(300, std::nullopt), Excess::kTaken);
+  EXPECT_EQ(ledger.TakeExcess(101, std::nullopt), Excess::kNotNow);
   EXPECT_TRUE(ledger.TakeScratch(200, false)) << "its share is free all the same";
   EXPECT_FALSE(ledger.TakeScratch(200, false));
   ledger.EndExcess(300);
   EXPECT_TRUE(ledger.TakeScratch(200, false));
-  EXPECT_EQ(ledger.TakeExcess(300), Excess::kNotNow) << "two have scratch";
+  EXPECT_EQ(ledger.TakeExcess(300, std::nullopt), Excess::kNotNow) << "two have scratch";
   ledger.EndScratch(200, false);
-  EXPECT_EQ(ledger.TakeExcess(300), Excess::kTaken);
+  EXPECT_EQ(ledger.TakeExcess(300, std::nullopt), Excess::kTaken);
 }
 
 }  // namespace

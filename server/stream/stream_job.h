@@ -55,6 +55,7 @@ struct StreamSession::Job {
   int refetches = 0;
   bool waited = false;                     // for the GFS
   bool wants_all_extents = false;          // what was decoded has gone while it waited
+  BatchRoom room;                          // under the registry's lock until it is settled
   // What the registry knows of its attempts to get slot memory.
   bool is_starved = false;                 // an attempt has failed: the next ones are alone
   bool is_denied = false;                  // parked for scratch, without an attempt

@@ -12,6 +12,9 @@
 namespace forebay::stream {
 namespace {
 
+// Of a stream whose batches nobody knows the size of; the others' are promised to every credit.
+constexpr std::uint32_t kPromisedBatches = 2;
+
 void Add(SessionStats& total, const SessionStats& part) {
   total.batches += part.batches;
   total.samples += part.samples;
@@ -68,18 +71,21 @@ Result<std::shared_ptr<StreamSession>> StreamRegistry::Open(StreamSpec spec, Bat
                              joining.order.Fingerprint(), joining.selection,
                              joining.global_batch, joining.ranks));
   }
-  Status reserved = ledger_.Reserve(need, spec.credits);
+  std::uint32_t promised =
+      spec.batch_bytes_max > 0 ? spec.credits : std::min(spec.credits, kPromisedBatches);
+  Status reserved = ledger_.Reserve(need, promised);
   if (!reserved.has_value() && spec.delivery == Delivery::kViews && !spec.inline_payload) {
     // What lies in RAM needs no slots: such a stream makes do with what others leave.
     need = {};
-    reserved = ledger_.Reserve(need, spec.credits);
+    promised = std::min(spec.credits, kPromisedBatches);
+    reserved = ledger_.Reserve(need, promised);
   }
   if (!reserved.has_value()) {
     return reserved.error().WithContext(fmt::format("stream '{}'", name));
   }
   ++groups_.try_emplace(name, std::move(joining)).first->second.members;
   std::shared_ptr<StreamSession> session(new StreamSession(
-      *this, std::make_shared<const StreamSpec>(std::move(spec)), sink, need));
+      *this, std::make_shared<const StreamSpec>(std::move(spec)), sink, need, promised));
   sessions_.push_back(session.get());
   parts_.future.Add(session->future_);
   return session;
@@ -102,7 +108,7 @@ void StreamRegistry::Closed(StreamSession& session) {
   parts_.future.Remove(session.future_.get());
   std::lock_guard lock(mutex_);
   std::erase(sessions_, &session);
-  ledger_.GiveBack(session.need_, session.spec().credits);
+  ledger_.GiveBack(session.need_, session.promised_);
   Add(closed_totals_, stats);
   LeftLocked(session);
 }
@@ -146,6 +152,12 @@ bool StreamRegistry::BeginAttempt(const std::shared_ptr<StreamSession::Job>& job
   job->releases_seen = releases_;
   job->slots_were_empty = parts_.slots.used_bytes() == 0;
   job->is_denied = false;
+  const StreamSession& session = *job->session;
+  if (!job->room.is_promised && session.need_.held_bytes > 0 &&
+      !ledger_.HasExcess(session.need_.held_bytes, session.excess_bytes_)) {
+    parked_.push_back(job);  // until readers give something back
+    return false;
+  }
   if (scratch_bytes == 0 && !job->is_starved) return true;
   if (!ledger_.TakeScratch(scratch_bytes, job->is_starved)) {
     job->is_denied = true;
@@ -203,17 +215,63 @@ void StreamRegistry::ParkFailed(const std::shared_ptr<StreamSession::Job>& job) 
   StartAll(ready);
 }
 
-SlotLedger::Excess StreamRegistry::TakeExcess(std::uint64_t bytes) {
-  if (bytes == 0) return SlotLedger::Excess::kTaken;
+void StreamRegistry::Promise(StreamSession& session, const Jobs& jobs) {
   std::lock_guard lock(mutex_);
-  return ledger_.TakeExcess(bytes);
+  for (const auto& job : jobs) {
+    job->room.is_promised = session.promises_left_ > 0;
+    if (job->room.is_promised) {
+      --session.promises_left_;
+    } else {
+      session.unpromised_.push_back(job.get());
+    }
+  }
 }
 
-void StreamRegistry::SlotsFreed(std::uint64_t excess_bytes) {
+SlotLedger::Excess StreamRegistry::TakeRoom(StreamSession::Job& job, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  StreamSession& session = *job.session;
+  const std::uint64_t promised = job.room.is_promised ? session.need_.held_bytes : 0;
+  const std::uint64_t excess = bytes - std::min(bytes, promised);
+  if (excess > 0) {
+    const auto of_stream =
+        job.room.is_promised ? std::nullopt : std::optional(session.excess_bytes_);
+    const SlotLedger::Excess answer = ledger_.TakeExcess(excess, of_stream);
+    if (answer != SlotLedger::Excess::kTaken) return answer;
+    job.room.excess_bytes = excess;
+    session.excess_bytes_ += excess;
+  }
+  if (!job.room.is_promised) std::erase(session.unpromised_, &job);
+  return SlotLedger::Excess::kTaken;
+}
+
+void StreamRegistry::GiveRoomLocked(StreamSession& session, const BatchRoom& room) {
+  ledger_.EndExcess(room.excess_bytes);
+  session.excess_bytes_ -= room.excess_bytes;
+  if (!room.is_promised) return;
+  if (session.unpromised_.empty()) {
+    ++session.promises_left_;
+  } else {
+    session.unpromised_.front()->room.is_promised = true;
+    session.unpromised_.erase(session.unpromised_.begin());
+  }
+}
+
+void StreamRegistry::EndJob(StreamSession::Job& job) {
   Jobs ready;
   {
     std::lock_guard lock(mutex_);
-    ledger_.EndExcess(excess_bytes);
+    std::erase(job.session->unpromised_, &job);
+    GiveRoomLocked(*job.session, std::exchange(job.room, {}));
+    ready = ReleasedLocked();
+  }
+  StartAll(ready);
+}
+
+void StreamRegistry::SlotsFreed(StreamSession& session, std::span<const BatchRoom> rooms) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    for (const BatchRoom& room : rooms) GiveRoomLocked(session, room);
     ready = ReleasedLocked();
   }
   StartAll(ready);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -91,10 +92,16 @@ class StreamRegistry {
   // The same after an attempt that found no memory: parks the job, or has it tried again at
   // once where memory was freed since the attempt began.
   void ParkFailed(const std::shared_ptr<StreamSession::Job>& job);
-  SlotLedger::Excess TakeExcess(std::uint64_t bytes);
-  // Memory that readers had, or nobody took, is free: parked batches are tried again.
-  void SlotsFreed(std::uint64_t excess_bytes);
   using Jobs = std::vector<std::shared_ptr<StreamSession::Job>>;
+  // What was promised to the stream goes to what is pulled first.
+  void Promise(StreamSession& session, const Jobs& jobs);
+  // Of a batch that was put together in `bytes` of slot memory.
+  SlotLedger::Excess TakeRoom(StreamSession::Job& job, std::uint64_t bytes);
+  // Of a job that ends without a batch for the reader.
+  void EndJob(StreamSession::Job& job);
+  // Memory that readers had, or nobody took, is free: parked batches are tried again.
+  void SlotsFreed(StreamSession& session, std::span<const BatchRoom> rooms);
+  void GiveRoomLocked(StreamSession& session, const BatchRoom& room);
   // What is to be started afterwards, without the lock.
   Jobs EndScratchLocked(StreamSession::Job& job);
   Jobs ReleasedLocked();

@@ -20,11 +20,12 @@ bool IsExhausted(const Result<AssembledBatch>& batch) {
 }  // namespace
 
 StreamSession::StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
-                             BatchSink* sink, const SlotNeed& need)
+                             BatchSink* sink, const SlotNeed& need, std::uint32_t promised)
     : registry_(registry),
       spec_(spec),
       future_(std::make_shared<StreamFuture>(std::move(spec))),
       need_(need),
+      promised_(promised),
       board_(spec_),
       sink_(sink) {}
 
@@ -61,9 +62,11 @@ Status StreamSession::Pull(const PullRange& range) {
     job->name = range.first;
     job->name.step = StepId(range.first.step.value() + i);
     job->started_ns = registry_.parts_.clock.NowNs();
-    if (spec_->is_packed()) job->slot = board_.Open(job->name, need_.held_bytes);
+    const bool shares_slots = spec_->is_packed() && spec_->batch_bytes_max > 0;
+    if (shares_slots) job->slot = board_.Open(job->name, need_.held_bytes);
     jobs.push_back(std::move(job));
   }
+  registry_.Promise(*this, jobs);
   for (const std::shared_ptr<Job>& job : jobs) Start(job);
   return {};
 }
@@ -182,7 +185,8 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
   const SlotLedger::Excess excess =
-      batch.has_value() ? registry_.TakeExcess(ExcessOf(*batch)) : SlotLedger::Excess::kTaken;
+      batch.has_value() ? registry_.TakeRoom(*job, batch->hold.slot.bytes().size())
+                        : SlotLedger::Excess::kTaken;
   const bool is_exhausted = IsExhausted(batch);
   if (is_exhausted || excess != SlotLedger::Excess::kTaken) {
     registry_.KeepGathered(*job, *assembler);
@@ -213,12 +217,6 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   Finish(job, std::move(batch));
 }
 
-// Slot memory beyond what the stream has reserved for each of its batches.
-std::uint64_t StreamSession::ExcessOf(const AssembledBatch& batch) const {
-  const std::uint64_t taken = batch.hold.slot.bytes().size();
-  return taken - std::min(taken, need_.held_bytes);
-}
-
 // A first failure may be due to others' scratch: the second attempt is made alone. Where that
 // fails too, and no reader has anything that it could give back, nothing will help.
 void StreamSession::LackSlots(const std::shared_ptr<Job>& job, const Error& error,
@@ -244,12 +242,10 @@ void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
 
 void StreamSession::Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome) {
   DropSlot(*job);
-  Settle(job, outcome);
+  if (Settle(job, outcome)) return;
   // What nobody took any more is memory that others may be waiting for.
-  if (!outcome.has_value() || !outcome->hold.slot.valid()) return;
-  const std::uint64_t excess_bytes = ExcessOf(*outcome);
-  outcome->hold = {};
-  registry_.SlotsFreed(excess_bytes);
+  if (outcome.has_value()) outcome->hold = {};
+  registry_.EndJob(*job);
 }
 
 // Of a batch that was delivered the memory has been taken; of others it may be there.
@@ -258,11 +254,12 @@ void StreamSession::DropSlot(Job& job) {
   board_.Drop(job.slot);
   const bool had_memory = job.slot->Take().valid();
   job.slot.reset();
-  if (had_memory) registry_.SlotsFreed(0);
+  if (had_memory) registry_.SlotsFreed(*this, {});
 }
 
-// Hands the outcome to the sink; the batch's memory stays in `outcome` where there is none.
-void StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome) {
+// Hands the outcome to the sink. False where the reader has not got the batch: its memory stays in
+// `outcome`, and its room with the job.
+bool StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome) {
   std::lock_guard sink_lock(sink_mutex_);
   std::uint64_t id = 0;
   std::span<const std::byte> slot;
@@ -272,16 +269,19 @@ void StreamSession::Settle(const std::shared_ptr<Job>& job, Result<AssembledBatc
     if (sink_ != nullptr && outcome.has_value()) {
       id = next_id_++;
       slot = outcome->hold.slot.bytes();
-      const std::uint64_t excess_bytes = ExcessOf(*outcome);
       PinLocked(outcome->hold);
-      held_.emplace(id, Held{std::exchange(outcome->hold, {}), excess_bytes});
+      held_.emplace(id, Held{std::exchange(outcome->hold, {}), job->room});
       CountLocked(*job, *outcome);
     }
   }
-  if (sink_ == nullptr) return;
-  if (!outcome.has_value()) return sink_->Fail(job->name, outcome.error());
+  if (sink_ == nullptr) return false;
+  if (!outcome.has_value()) {
+    sink_->Fail(job->name, outcome.error());
+    return false;
+  }
   future_->Advance(job->name.epoch, outcome->first_position + outcome->sample_ids.size());
   sink_->Deliver(id, *outcome, slot);
+  return true;
 }
 
 void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
@@ -307,7 +307,6 @@ void StreamSession::CountLocked(const Job& job, const AssembledBatch& batch) {
 
 Status StreamSession::Release(std::span<const std::uint64_t> ids) {
   std::vector<Held> freed;  // destroyed after the lock
-  std::uint64_t excess_bytes = 0;
   Status status;
   {
     std::lock_guard lock(mutex_);
@@ -318,14 +317,15 @@ Status StreamSession::Release(std::span<const std::uint64_t> ids) {
                        fmt::format("batch {} was released but is not held", id));
         break;
       }
-      excess_bytes += found->second.excess_bytes;
       UnpinLocked(found->second.hold);
       freed.push_back(std::move(found->second));
       held_.erase(found);
     }
   }
+  std::vector<BatchRoom> rooms;
+  for (const Held& held : freed) rooms.push_back(held.room);
   freed.clear();
-  registry_.SlotsFreed(excess_bytes);
+  registry_.SlotsFreed(*this, rooms);
   return status;
 }
 
@@ -345,12 +345,12 @@ void StreamSession::Close() {
     pins_.clear();
     pinned_bytes_ = 0;
   }
-  std::uint64_t excess_bytes = 0;
-  for (const auto& [id, held] : freed) excess_bytes += held.excess_bytes;
+  std::vector<BatchRoom> rooms;
+  for (const auto& [id, held] : freed) rooms.push_back(held.room);
   freed.clear();
   board_.Abandon();
   registry_.Closed(*this);
-  registry_.SlotsFreed(excess_bytes);
+  registry_.SlotsFreed(*this, rooms);
 }
 
 }  // namespace forebay::stream

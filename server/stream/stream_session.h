@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
@@ -48,6 +49,12 @@ struct PullRange {
   std::uint32_t count = 1;
 };
 
+// The slot memory that a batch may take, or has.
+struct BatchRoom {
+  bool is_promised = false;        // need_.held_bytes of its stream
+  std::uint64_t excess_bytes = 0;  // beyond that
+};
+
 class StreamRegistry;
 
 // Thread-safe. Made by StreamRegistry::Open; shared by the transport and the tasks under way.
@@ -73,14 +80,14 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
  private:
   friend class StreamRegistry;
   StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
-                BatchSink* sink, const SlotNeed& need);
+                BatchSink* sink, const SlotNeed& need, std::uint32_t promised);
 
   // One batch on its way.
   struct Job;
   // One batch with the reader.
   struct Held {
     BatchHold hold;
-    std::uint64_t excess_bytes = 0;  // of slot memory, beyond need_.held_bytes
+    BatchRoom room;
   };
   void Start(const std::shared_ptr<Job>& job);
   void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
@@ -90,10 +97,9 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
                             std::vector<tier::ExtentRef>& refs);
   void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
   void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
-  std::uint64_t ExcessOf(const AssembledBatch& batch) const;
   void Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome);
   void DropSlot(Job& job);
-  void Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
+  bool Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
   void CountLocked(const Job& job, const AssembledBatch& batch);
   std::shared_ptr<const Order> OrderOf(EpochId epoch);
   AssembleLimits LimitsFor(std::span<const tier::ExtentRef> refs) const;
@@ -103,7 +109,14 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   StreamRegistry& registry_;
   const std::shared_ptr<const StreamSpec> spec_;
   const std::shared_ptr<StreamFuture> future_;
-  const SlotNeed need_;  // reserved by the registry, for each credit
+  const SlotNeed need_;             // of one batch
+  const std::uint32_t promised_;    // batches that the registry has reserved as much for
+  // Under the registry's lock: what of that no batch has, and the batches under way that have none
+  // of it, in the order in which they were pulled. The first of them is the next to get some, or
+  // later ones could keep the memory that it waits for.
+  std::uint32_t promises_left_ = promised_;
+  std::vector<Job*> unpromised_;
+  std::uint64_t excess_bytes_ = 0;  // likewise: of all batches
   SlotBoard board_;      // of packed batches whose memory is reserved
   std::atomic<bool> closed_ = false;
   bool has_left_ = false;  // under the registry's lock

@@ -3,6 +3,7 @@
 #include "server/stream/stream_session.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -511,6 +512,97 @@ TEST_F(StreamSessionTest, AStalledReaderCostsItsOwnSlotsOnly) {
   EXPECT_EQ(sink_->batches().size(), kSamples / 8);
   (*healthy)->Close();
   stalled->Close();
+}
+
+// Batches whose size nobody knows beforehand: two of every stream are promised all the same.
+class VariableStreamTest : public StreamSessionTest {
+ protected:
+  static constexpr std::size_t kFileBytes = 4000;
+
+  void StartFiles() {
+    for (int i = 0; i < 256; ++i) {
+      const std::string text = ServeFixture::RecordOf(static_cast<std::uint64_t>(i), kFileBytes);
+      const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+      ASSERT_TRUE(backend_
+                      .AddFile("/gfs/files/a/" + std::to_string(i) + ".bin",
+                               {bytes.begin(), bytes.end()})
+                      .has_value());
+    }
+    catalog::DatasetSource files;
+    files.format = catalog::Format::kImageFolder;
+    Start({.slot_bytes = 2 << 20, .source = files});
+  }
+
+  // A stream of batches of about 32 kB whose reader takes all it gets and gives nothing back.
+  std::shared_ptr<StreamSession> OpenGreedy(const std::string& name, CollectingSink& sink) {
+    auto opened = serve_->Open({.credits = 30, .name = name}, sink);
+    EXPECT_TRUE(opened.has_value()) << opened.error().ToString();
+    if (!opened.has_value()) return nullptr;
+    EXPECT_TRUE((*opened)->Pull({.first = {}, .count = 30}).has_value());
+    return *opened;
+  }
+
+  std::map<std::uint64_t, std::uint64_t> ids_;  // by step
+};
+
+TEST_F(VariableStreamTest, ReadersThatGiveNothingBackLeaveTwoBatchesToEveryStream) {
+  StartFiles();
+  auto healthy = Open({.name = "healthy"});
+  std::unique_ptr<CollectingSink> sinks[3] = {serve_->MakeSink(), serve_->MakeSink(),
+                                              serve_->MakeSink()};
+  std::shared_ptr<StreamSession> greedy[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    greedy[i] = OpenGreedy("greedy" + std::to_string(i), *sinks[i]);
+    ASSERT_NE(greedy[i], nullptr);
+    ASSERT_TRUE(sinks[i]->WaitFor(2));
+  }
+  PullEpoch(*healthy, 0);
+  EXPECT_EQ(sink_->batches().size(), 256U / 8);
+  auto late_sink = serve_->MakeSink();
+  auto late = serve_->Open({.name = "late"}, *late_sink);
+  ASSERT_TRUE(late.has_value()) << late.error().ToString();
+  std::swap(sink_, late_sink);
+  PullEpoch(**late, 0);
+  (*late)->Close();
+  healthy->Close();
+  for (auto& session : greedy) session->Close();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+}
+
+TEST_F(VariableStreamTest, BeyondItsPromiseAStreamGetsItsBatchesInTurn) {
+  StartFiles();
+  auto holder_sink = serve_->MakeSink();
+  auto holder = OpenGreedy("holder", *holder_sink);
+  ASSERT_NE(holder, nullptr);
+  ASSERT_TRUE(holder_sink->WaitFor(20));
+  // All credits are pulled at once; each release lets the earliest batch that waits go on.
+  auto session = Open({.credits = 30});
+  ASSERT_TRUE(session->Pull({.first = {}, .count = 30}).has_value());
+  std::vector<bool> has_come(30, false);
+  for (std::uint64_t step = 0; step < 30; ++step) {
+    while (!has_come[step]) {
+      ASSERT_TRUE(sink_->WaitFor(1)) << "step " << step << " waits for later ones";
+      for (const CollectingSink::Taken& batch : sink_->TakeBatches()) {
+        has_come[batch.name.step.value()] = true;
+        ids_.emplace(batch.name.step.value(), batch.id);
+      }
+    }
+    ASSERT_TRUE(session->Release({&ids_.at(step), 1}).has_value());  // in order, as a reader does
+  }
+  session->Close();
+  holder->Close();
+}
+
+TEST_F(VariableStreamTest, AStreamThatCannotBePromisedTwoBatchesIsRefusedWithTheNumbers) {
+  StartFiles();
+  const auto large = serve_->Open({.batch = 256, .credits = 4}, *sink_);
+  ASSERT_TRUE(large.has_value()) << large.error().ToString();
+  const auto other = serve_->Open({.batch = 8, .credits = 4, .name = "other"}, *sink_);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(other.error().message(), HasSubstr("2 batches of"));
+  EXPECT_THAT(other.error().message(), HasSubstr("slots.capacity"));
+  (*large)->Close();
 }
 
 TEST_F(StreamSessionTest, AFlippedBitOnSsdIsFetchedAnew) {
