@@ -87,7 +87,8 @@ inline constexpr std::uint32_t kRegionCountMax = 4096;       // entries of the r
 inline constexpr std::uint32_t kFdsPerMessageMax = 64;       // below Linux's SCM_MAX_FD (253)
 inline constexpr std::int64_t kHandshakeDeadlineMs = 5'000;
 inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls, unless said
-inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit
+inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit, at most
+inline constexpr std::int64_t kLastMessagesMs = 5'000;       // of it: for readers to take theirs
 inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, cold GFS included
 inline constexpr std::int64_t kCatalogWaitMs = 24L * 3'600'000;  // Open, while a catalog is built
 

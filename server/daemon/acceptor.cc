@@ -152,6 +152,12 @@ void Acceptor::StopAccepting() {
   Wake();
 }
 
+void Acceptor::EndConnections() {
+  accepting_ = false;
+  ending_ = true;
+  Wake();
+}
+
 void Acceptor::Run() {
   std::vector<pollfd> polled;
   while (!stopping_) {
@@ -171,6 +177,10 @@ void Acceptor::Run() {
     if (stopping_) return;
     std::uint64_t wakes = 0;
     if (polled[0].revents != 0) (void)!read(wake_fd_.get(), &wakes, sizeof(wakes));
+    if (ending_) {
+      // The watched descriptor is the same socket that gRPC has: its calls end with it.
+      for (const Connection& connection : open_) shutdown(connection.fd.get(), SHUT_RDWR);
+    }
     ServeOpen(std::span(polled).subspan(2));
     DropExpired();
     if ((polled[1].revents & POLLIN) != 0 && accepting_) AcceptAll();

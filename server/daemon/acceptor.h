@@ -63,6 +63,8 @@ class Acceptor {
   std::uint64_t refused_count() const { return refused_.load(); }
   // Takes no more connections; those there stay.
   void StopAccepting();
+  // Takes no more, and ends those there on both sides, whatever is under way on them.
+  void EndConnections();
   // Ends the thread and removes the socket; the counts stay readable. Idempotent; not to be
   // called by two threads at once.
   void Close();
@@ -102,6 +104,7 @@ class Acceptor {
   UniqueFd wake_fd_;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> accepting_ = true;
+  std::atomic<bool> ending_ = false;  // connections
   std::atomic<std::uint32_t> connections_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
   std::vector<Connection> open_;  // the thread's own

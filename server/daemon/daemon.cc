@@ -169,8 +169,11 @@ void Daemon::Stop() {
   for (const auto& dataset : datasets_) dataset->AbandonCatalogWaiters(leaving);
   if (server_) {
     data_service_->Drain();
-    if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kDrainDeadlineMs))) {
-      spdlog::warn("readers did not take their last messages in {} ms", limits::kDrainDeadlineMs);
+    if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
+      spdlog::warn("readers did not take their last messages in {} ms: their connections are ended",
+                   limits::kLastMessagesMs);
+      acceptor_->EndConnections();
+      data_service_->WaitDrained(kLastAnswers);
     }
     // The server waits for idle connections too, whose clients need not be listening: no longer
     // than the last answers of other calls take.

@@ -45,7 +45,7 @@ class Daemon final : public AdminTarget {
   // Housekeeping, about once a second: parked batches, the idle clock. True where the daemon
   // should stop by itself (asked to by Drain, or idle for longer than configured).
   bool Tick();
-  // Stops admitting, ends streams, gives calls limits::kDrainDeadlineMs, and takes all down.
+  // Stops admitting, ends streams, gives readers limits::kLastMessagesMs, and takes all down.
   void Stop();
 
   // AdminTarget.

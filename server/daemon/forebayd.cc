@@ -4,9 +4,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +20,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "proto/contract/limits.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/serve_loop.h"
@@ -63,6 +70,29 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
+// Ends the process where the daemon is not gone in time: a call of a file system that never returns
+// would keep it for ever. What is on SSD is as after a kill, which it is made for.
+class EndInTime {
+ public:
+  EndInTime() : thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
+
+ private:
+  void Watch(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any gone;
+    std::unique_lock lock(mutex);
+    const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
+    if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
+    spdlog::error("a call of a file system has not returned for {} ms: forebayd ends without it",
+                  patience.count());
+    spdlog::shutdown();
+    std::_Exit(kExitFailure);
+  }
+
+  static constexpr std::int64_t kToEndMs = 1'000;
+  std::jthread thread_;
+};
+
 // Until the end, in good order. A second signal aborts.
 void Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -74,6 +104,7 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  const EndInTime watch;
   daemon.Stop();
 }
 

@@ -29,11 +29,21 @@ void HoldBatches(RawClient& client, RawStream& stream, const std::string& name,
   }
 }
 
-// A process of its own that holds batches until it is killed. Forked before this process speaks
-// gRPC, whose threads do not survive a fork.
+// Asks for many batches through the socket, and reads none of them.
+void PullInline(RawClient& client, RawStream& stream) {
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
+  open.mutable_open()->set_credits(32);
+  open.mutable_open()->set_inline_payload(true);
+  stream.Write(open);
+  FOREBAY_CHECK(stream.Read().has_value());
+  stream.Write(PullOf(0, 32));
+}
+
+// A process of its own that holds batches, or is owed them, until it is killed. Forked before this
+// process speaks gRPC, whose threads do not survive a fork.
 class Holder {
  public:
-  explicit Holder(const std::string& socket_path) {
+  explicit Holder(const std::string& socket_path, bool reads = true) {
     int held[2];
     int start[2];
     FOREBAY_CHECK(pipe(held) == 0 && pipe(start) == 0);
@@ -43,7 +53,11 @@ class Holder {
       (void)!read(start[0], &byte, 1);
       RawClient client(socket_path);
       RawStream stream(client);
-      HoldBatches(client, stream, "mortal", 4);
+      if (reads) {
+        HoldBatches(client, stream, "mortal", 4);
+      } else {
+        PullInline(client, stream);
+      }
       (void)!write(held[1], "h", 1);
       for (;;) pause();
     }
@@ -60,6 +74,7 @@ class Holder {
     char byte = 0;
     return write(start_fd_, "s", 1) == 1 && read(held_fd_, &byte, 1) == 1;
   }
+  void Stop() const { FOREBAY_CHECK(kill(pid_, SIGSTOP) == 0); }
   void Kill() {
     if (pid_ <= 0) return;
     kill(pid_, SIGKILL);
@@ -72,6 +87,24 @@ class Holder {
   int held_fd_ = -1;
   int start_fd_ = -1;
 };
+
+TEST(ClientDeathTest, AStoppedClientThatIsOwedInlineBatchesDoesNotKeepADrainingDaemon) {
+  const DaemonRig rig;
+  Holder holder(rig.socket_path(), /*reads=*/false);
+  const auto daemon = rig.Start();
+  ASSERT_TRUE(holder.Hold());
+  RawClient watcher(rig.socket_path());
+  ASSERT_TRUE(Eventually([&] {
+    const v1::StatusReply status = watcher.Status();
+    return status.streams_size() == 1 && status.streams(0).batches() == 32;
+  })) << "all batches are on their way";
+  holder.Stop();
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 0) << rig.log();
+  EXPECT_THAT(rig.log(), ::testing::HasSubstr("their connections are ended"));
+  EXPECT_THAT(rig.log(), ::testing::HasSubstr("forebayd stopped"));
+  EXPECT_THAT(rig.Leftovers(), ::testing::IsEmpty());
+}
 
 TEST(ClientDeathTest, AKilledClientsSlotsComeBack) {
   const DaemonRig rig;
