@@ -160,15 +160,21 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
   if (options.job_id.empty()) options.job_id = internal::EnvironmentOr("FOREBAY_JOB_ID", "");
   if (options.client_name.empty()) options.client_name = internal::DefaultClientName();
 
+  if (options.embedded_config.empty()) {
+    options.embedded_config = internal::EnvironmentOr("FOREBAY_CONFIG", "");
+  }
+  std::string config_text;
+  if (!options.embedded_config.empty()) {
+    FOREBAY_ASSIGN(config_text, internal::ReadConfigText(options.embedded_config));
+  }
+
   std::shared_ptr<internal::EmbeddedDaemon> embedded;
   std::string address = options.address;
   if (address.empty()) {
-    const std::string config = options.embedded_config.empty()
-                                   ? internal::EnvironmentOr("FOREBAY_CONFIG", "")
-                                   : options.embedded_config;
     FOREBAY_ASSIGN(embedded, internal::EmbeddedDaemon::StartOrJoin(
                                  {.job_id = options.job_id,
-                                  .config = config,
+                                  .config = options.embedded_config,
+                                  .config_text = config_text,
                                   .binary = options.embedded_daemon,
                                   .directory = {},
                                   .deadline = std::chrono::steady_clock::now() +
@@ -176,8 +182,8 @@ Result<std::unique_ptr<Client>> Client::Connect(const ClientOptions& given) {
                                                   options.connect_timeout_ms)}));
     address = embedded->address();
   }
-  auto source = std::make_shared<internal::ConnectionSource>(std::move(options),
-                                                             std::move(address), embedded);
+  auto source = std::make_shared<internal::ConnectionSource>(
+      std::move(options), std::move(config_text), std::move(address), embedded);
   FOREBAY_ASSIGN(auto connection, source->Connect());
   return std::unique_ptr<Client>(std::make_unique<internal::ConnectedClient>(
       std::move(source), connection->datasets()));

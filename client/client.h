@@ -27,18 +27,19 @@ namespace forebay {
 
 struct ClientOptions {
   // "unix:/path/to/forebayd.sock". Empty: $FOREBAY_ADDRESS, and where that is unset embedded
-  // mode: the first client of this user and job on the node starts a private forebayd, later
-  // ones join it, and it stops when the last has gone.
+  // mode: the first client of this user, job and configuration on the node starts a private
+  // forebayd, later ones join it, and it stops when the last has gone. Where it is killed, one of
+  // its clients starts it again.
   std::string address = {};
   std::string job_id = {};       // must equal the daemon's; empty: $FOREBAY_JOB_ID or any
   std::string client_name = {};  // for logs and status; empty: program name and pid
   bool shared_memory = true;       // false: payload comes inline over the socket
   std::int64_t connect_timeout_ms = 10'000;
-  // Embedded mode only: the daemon's configuration file (docs/configuration.md; empty:
-  // $FOREBAY_CONFIG), and its binary (empty: forebayd beside this program, then on $PATH). Not
-  // looked at where a private daemon of this job already runs.
+  // The private daemon's configuration file (docs/configuration.md; empty: $FOREBAY_CONFIG, and
+  // where that is unset the one daemon of this job that already runs). A daemon at an address is
+  // asked whether it serves the same data sets.
   std::string embedded_config = {};
-  std::string embedded_daemon = {};
+  std::string embedded_daemon = {};  // its binary; empty: forebayd beside this program, then $PATH
 };
 
 struct FieldInfo {
@@ -63,9 +64,9 @@ class Client {
  public:
   // Blocks for connect_timeout_ms at most; the same time bounds later reconnects.
   // kUnavailable: no daemon there (the message names the address and the remedy);
-  // kFailedPrecondition: version or job mismatch, naming both sides; kPermissionDenied:
-  // another user's daemon; kDeadlineExceeded. Embedded mode: kFailedPrecondition without a
-  // configuration, kNotFound without a forebayd.
+  // kFailedPrecondition: version, job or configuration mismatch, naming both sides;
+  // kPermissionDenied: another user's daemon; kDeadlineExceeded. Embedded mode:
+  // kFailedPrecondition without a configuration, kNotFound without a forebayd.
   static Result<std::unique_ptr<Client>> Connect(const ClientOptions& options);
   virtual ~Client() = default;
 

@@ -22,10 +22,12 @@ std::chrono::microseconds Backoff::Next() {
   return std::chrono::microseconds(pause);
 }
 
-ConnectionSource::ConnectionSource(ClientOptions options, std::string address,
+ConnectionSource::ConnectionSource(ClientOptions options, std::string config_text,
+                                   std::string address,
                                    std::shared_ptr<EmbeddedDaemon> embedded)
     : options_(std::move(options)),
       address_(std::move(address)),
+      config_text_(std::move(config_text)),
       embedded_(std::move(embedded)) {}
 
 std::shared_ptr<const DaemonConnection> ConnectionSource::current() const {
@@ -39,6 +41,7 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
   return DaemonConnection::Open({.address = address_,
                                  .job_id = options_.job_id,
                                  .client_name = options_.client_name,
+                                 .config_text = config_text_,
                                  .shared_memory = options_.shared_memory,
                                  .deadline = std::min(deadline, shake_by)});
 }
@@ -67,10 +70,25 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
       former = std::exchange(current_, *opened);
       return opened;
     }
+    if (opened.error().code() == ErrorCode::kUnavailable && embedded_ && !config_text_.empty()) {
+      FOREBAY_TRY(StartEmbeddedAgain(deadline));
+      continue;
+    }
     const auto pause = backoff.Next();
     if (!opened.error().retryable() || steady_clock::now() + pause >= deadline) return opened;
     std::this_thread::sleep_for(pause);
   }
+}
+
+// Of all clients of the private daemon that is gone, one starts it; the others find it.
+Status ConnectionSource::StartEmbeddedAgain(Deadline deadline) {
+  FOREBAY_ASSIGN(embedded_, EmbeddedDaemon::StartOrJoin({.job_id = options_.job_id,
+                                                         .config = options_.embedded_config,
+                                                         .config_text = config_text_,
+                                                         .binary = options_.embedded_daemon,
+                                                         .directory = {},
+                                                         .deadline = deadline}));
+  return {};
 }
 
 }  // namespace forebay::internal

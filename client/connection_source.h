@@ -17,14 +17,15 @@ namespace forebay::internal {
 class ConnectionSource {
  public:
   // `embedded` is empty where the daemon has an address of its own.
-  ConnectionSource(ClientOptions options, std::string address,
+  ConnectionSource(ClientOptions options, std::string config_text, std::string address,
                    std::shared_ptr<EmbeddedDaemon> embedded);
 
   // The first connection. Tries once. Errors as Client::Connect.
   Result<std::shared_ptr<const DaemonConnection>> Connect();
 
   // A connection other than `broken`: the one that another stream has made meanwhile, or a new
-  // one. Tries again while nobody answers, with jittered backoff, until the deadline.
+  // one. Tries again while nobody answers, with jittered backoff, until the deadline. A private
+  // daemon that is gone is started again, by one of its clients.
   Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
                                                           Deadline deadline);
 
@@ -34,11 +35,13 @@ class ConnectionSource {
 
  private:
   Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
+  Status StartEmbeddedAgain(Deadline deadline);
 
   const ClientOptions options_;
   const std::string address_;
-  const std::shared_ptr<EmbeddedDaemon> embedded_;
+  const std::string config_text_;  // that the daemon was configured with, or is to serve
   std::mutex replacing_;  // one stream connects, the others wait for its result
+  std::shared_ptr<EmbeddedDaemon> embedded_;  // under replacing_
   mutable std::mutex mutex_;
   std::shared_ptr<const DaemonConnection> current_;
 };

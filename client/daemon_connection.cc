@@ -85,6 +85,7 @@ Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_
   request.set_job_id(options.job_id);
   request.set_session(session);
   request.set_client_name(options.client_name);
+  request.set_config(options.config_text);
   v1::HelloReply reply;
   const std::unique_ptr<v1::Data::Stub> stub = v1::Data::NewStub(channel_);
   FOREBAY_TRY(StatusFromRpc(stub->Hello(&context, request, &reply)));

@@ -20,6 +20,7 @@ struct ConnectionOptions {
   std::string address;         // "unix:/path"
   std::string job_id;          // empty: any
   std::string client_name;
+  std::string config_text = {};  // what the daemon is to serve; empty: whatever it does
   bool shared_memory = true;
   Deadline deadline;
 };

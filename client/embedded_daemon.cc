@@ -11,14 +11,18 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::internal {
@@ -31,6 +35,9 @@ constexpr const char* kIdleExitSeconds = "2";
 constexpr milliseconds kLockRetry(10);
 constexpr std::string_view kReadyWord = "READY ";
 constexpr std::size_t kReadyLineBytesMax = 512;
+constexpr const char* kSocketName = "forebayd.sock";
+constexpr std::string_view kUnixScheme = "unix:";
+constexpr std::size_t kDigitsOfConfig = 9;  // "-" and eight digits
 
 Result<UniqueFd> OpenDirectory(const std::string& path) {  // made where missing
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -210,33 +217,105 @@ std::string CurrentJob() {
   return "local";
 }
 
-std::string EmbeddedDirectory(const std::string& job_id) {
+std::string EmbeddedDirectory(const std::string& job_id, std::string_view config_text) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime != '\0') return std::string(runtime) + "/forebay-" + job_id;
-  std::error_code ignored;
-  std::string temporary = std::filesystem::temp_directory_path(ignored).string();
-  if (temporary.empty()) temporary = "/tmp";
-  return temporary + "/forebay-" + std::to_string(::geteuid()) + "-" + job_id;
+  std::string directory;
+  if (runtime != nullptr && *runtime != '\0') {
+    directory = std::string(runtime) + "/forebay-" + job_id;
+  } else {
+    std::error_code ignored;
+    directory = std::filesystem::temp_directory_path(ignored).string();
+    if (directory.empty()) directory = "/tmp";
+    directory += "/forebay-" + std::to_string(::geteuid()) + "-" + job_id;
+  }
+  if (config_text.empty()) return directory;
+  const std::uint64_t sum = Checksum(std::as_bytes(std::span(config_text)));
+  std::array<char, 16> digits;
+  std::snprintf(digits.data(), digits.size(), "-%08x", static_cast<unsigned>(sum));
+  return directory + digits.data();
+}
+
+std::vector<std::string> AddressesOfJob(const std::string& job_id) {
+  const std::filesystem::path base = EmbeddedDirectory(job_id);
+  const std::string name = base.filename().string();
+  std::vector<std::string> addresses;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(base.parent_path(), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    const bool is_of_job =
+        found == name ||
+        (found.size() == name.size() + kDigitsOfConfig && found.starts_with(name + "-") &&
+         found.find_first_not_of("0123456789abcdef", name.size() + 1) == std::string::npos);
+    if (!is_of_job) continue;
+    std::error_code absent;
+    const std::filesystem::path socket = entry->path() / kSocketName;
+    if (std::filesystem::is_socket(socket, absent)) addresses.push_back("unix:" + socket.string());
+  }
+  std::ranges::sort(addresses);
+  return addresses;
+}
+
+Result<std::string> ReadConfigText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kNotFound, "the configuration " + path + " cannot be opened");
+  std::string text(limits::kConfigFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > limits::kConfigFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "the configuration " + path + " exceeds kConfigFileBytesMax (" +
+                     std::to_string(limits::kConfigFileBytesMax) + " bytes)");
+  }
+  return text;
+}
+
+std::vector<std::string> DaemonsOfJob(const std::string& job_id, Deadline deadline) {
+  std::vector<std::string> addresses = AddressesOfJob(job_id);
+  std::erase_if(addresses, [&](const std::string& address) {
+    return !Answers(address.substr(kUnixScheme.size()), deadline);
+  });
+  return addresses;
+}
+
+Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::Join(const std::string& job,
+                                                             Deadline deadline) {
+  const std::vector<std::string> running = DaemonsOfJob(job, deadline);
+  if (running.empty()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "no daemon runs for this job and no configuration for a private one is given: "
+                 "set FOREBAY_ADDRESS, or FOREBAY_CONFIG, or ClientOptions::embedded_config");
+  }
+  if (running.size() > 1) {
+    std::string listed;
+    for (const std::string& address : running) listed += (listed.empty() ? "" : ", ") + address;
+    return Error(ErrorCode::kFailedPrecondition,
+                 "several daemons run for this job, each with data sets of its own: set "
+                 "FOREBAY_ADDRESS to one of " + listed);
+  }
+  std::shared_ptr<EmbeddedDaemon> daemon(new EmbeddedDaemon());
+  daemon->address_ = running.front();
+  return daemon;
 }
 
 Result<std::shared_ptr<EmbeddedDaemon>> EmbeddedDaemon::StartOrJoin(
     const EmbeddedOptions& options) {
   const std::string job = options.job_id.empty() ? CurrentJob() : options.job_id;
   FOREBAY_TRY(CheckJobId(job));
+  if (options.config.empty()) return Join(job, options.deadline);
+  std::string text = options.config_text;
+  if (text.empty()) {
+    FOREBAY_ASSIGN(text, ReadConfigText(options.config));
+  }
   const std::string directory =
-      options.directory.empty() ? EmbeddedDirectory(job) : options.directory;
-  const std::string path = directory + "/forebayd.sock";
+      options.directory.empty() ? EmbeddedDirectory(job, text) : options.directory;
+  const std::string path = directory + "/" + kSocketName;
   std::shared_ptr<EmbeddedDaemon> daemon(new EmbeddedDaemon());
-  daemon->address_ = "unix:" + path;
+  daemon->address_ = std::string(kUnixScheme) + path;
   FOREBAY_TRY(ParseUnixAddress(daemon->address_));
 
   FOREBAY_ASSIGN(const StartLock lock, StartLock::Take(directory, options.deadline));
   if (Answers(path, options.deadline)) return daemon;
-  if (options.config.empty()) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "no daemon runs for this job and no configuration for a private one is given: "
-                 "set FOREBAY_ADDRESS, or FOREBAY_CONFIG, or ClientOptions::embedded_config");
-  }
   std::array<int, 2> ends;
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "pipe");
   const UniqueFd ready(ends[0]);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "client/handshake.h"
 #include "proto/contract/result.h"
@@ -15,9 +17,10 @@ namespace forebay::internal {
 
 struct EmbeddedOptions {
   std::string job_id;      // names the daemon among this user's; empty: CurrentJob()
-  std::string config;      // its configuration file
+  std::string config;      // its configuration file; empty: one that runs already is joined
+  std::string config_text = {};  // what that file said when it was read; empty: it is read now
   std::string binary;      // empty: forebayd beside this program, then on $PATH
-  std::string directory;   // for socket and lock; empty: EmbeddedDirectory(job)
+  std::string directory;   // for socket and lock; empty: EmbeddedDirectory(job, config_text)
   Deadline deadline;
 };
 
@@ -25,17 +28,28 @@ struct EmbeddedOptions {
 std::string CurrentJob();
 
 // $XDG_RUNTIME_DIR/forebay-<job>, else <temporary folder>/forebay-<uid>-<job>: where forebayd
-// puts its socket by default.
-std::string EmbeddedDirectory(const std::string& job_id);
+// puts its socket by default. A private daemon's has "-" and eight digits behind that, a checksum
+// of its configuration: programs of equal configuration share one, others get their own.
+std::string EmbeddedDirectory(const std::string& job_id, std::string_view config_text = {});
 
-// The first process of a user and job on the node starts the daemon, later ones find it; a
-// lock file, there only while somebody looks, decides who is first. The daemon ends itself
+// "unix:/path" of each socket in such directories of this user and job, the default one first.
+// Nobody need answer there.
+std::vector<std::string> AddressesOfJob(const std::string& job_id);
+// Those where a daemon answers.
+std::vector<std::string> DaemonsOfJob(const std::string& job_id, Deadline deadline);
+
+// The text of a configuration file. kNotFound; kResourceExhausted: beyond kConfigFileBytesMax.
+Result<std::string> ReadConfigText(const std::string& path);
+
+// The first process of a user, job and configuration on the node starts the daemon, later ones find
+// it; a lock file, there only while somebody looks, decides who is first. The daemon ends itself
 // some seconds after its last client has gone, also when clients are killed: nobody has to
 // stop it, and nothing stays behind.
 class EmbeddedDaemon {
  public:
-  // Blocks until the daemon answers at address(). kFailedPrecondition: no configuration, or
-  // the directory belongs to somebody else; kNotFound: no forebayd; kDeadlineExceeded.
+  // Blocks until the daemon answers at address(). kFailedPrecondition: no configuration, and not
+  // exactly one daemon of the job that could be joined; kPermissionDenied: the directory belongs to
+  // somebody else; kNotFound: no forebayd, or no such configuration; kDeadlineExceeded.
   static Result<std::shared_ptr<EmbeddedDaemon>> StartOrJoin(const EmbeddedOptions& options);
   // Collects the daemon's exit status where this process started it and it has ended.
   ~EmbeddedDaemon();
@@ -48,6 +62,7 @@ class EmbeddedDaemon {
 
  private:
   EmbeddedDaemon() = default;
+  static Result<std::shared_ptr<EmbeddedDaemon>> Join(const std::string& job, Deadline deadline);
 
   std::string address_;
   pid_t pid_ = -1;  // of the daemon where this process started it

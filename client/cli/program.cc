@@ -1,10 +1,15 @@
 #include "client/cli/program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "client/cli/command_context.h"
 #include "client/cli/commands.h"
@@ -26,10 +31,25 @@ constexpr const char* kFooter = R"(Exit codes:
 With --json every command prints one JSON object per line; its member "schema" names the format
 (docs/cli.md).)";
 
+constexpr std::chrono::seconds kLookAround(2);
+
+// Of this job's daemons there is one, or it is named.
 std::string DefaultAddress() {
   const char* given = std::getenv("FOREBAY_ADDRESS");
   if (given != nullptr && *given != '\0') return given;
-  return "unix:" + internal::EmbeddedDirectory(internal::CurrentJob()) + "/forebayd.sock";
+  const std::string job = internal::CurrentJob();
+  std::vector<std::string> addresses = internal::AddressesOfJob(job);
+  if (addresses.size() > 1) {
+    addresses = internal::DaemonsOfJob(job, std::chrono::steady_clock::now() + kLookAround);
+  }
+  if (addresses.size() > 1) {
+    throw CLI::ValidationError(
+        "--address", fmt::format("several daemons run for job '{}', each with data sets of its "
+                                 "own; choose one of {}",
+                                 job, fmt::join(addresses, ", ")));
+  }
+  if (addresses.size() == 1) return addresses.front();
+  return "unix:" + internal::EmbeddedDirectory(job) + "/forebayd.sock";
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ inline constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;  // ids of a 
                                                      // audit holds; of larger ones it counts
 
 static_assert(kExtentBytesMax <= 0xFFFF'FFFF, "offsets within an extent are 32-bit");
+static_assert(kConfigFileBytesMax + 64 * 1024 < kRpcMessageBytesMax, "a Hello carries one");
 static_assert(kInlineChunkBytes < kRpcMessageBytesMax, "an inline chunk fits in a message");
 static_assert(kExtentBytesDefault <= kExtentBytesMax);
 

@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/served_check.h"
 
 namespace forebay::daemon {
 namespace {
@@ -43,6 +44,8 @@ Status Daemon::OpenServer() {
               [this](std::uint64_t session) {
                 return acceptor_ && acceptor_->KnowsSession(session);
               },
+          .check_serves =
+              [this](const std::string& wanted) { return CheckServes(config_.datasets, wanted); },
           .ensure_staging = [this](stage::Dataset& dataset) {
             if (dataset.progress().state == stage::DatasetState::kIdle) {
               stager_->StageForReader(dataset);

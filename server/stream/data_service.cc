@@ -83,6 +83,10 @@ grpc::ServerUnaryReactor* DataService::Hello(grpc::CallbackServerContext* contex
   if (status.ok() && !parts_.knows_session(request->session())) {
     status = {grpc::StatusCode::UNAUTHENTICATED, "unknown session: handshake first"};
   }
+  if (status.ok() && !request->config().empty()) {
+    const Status serves = parts_.check_serves(request->config());
+    if (!serves.has_value()) status = ToGrpc(serves.error());
+  }
   if (status.ok()) {
     std::lock_guard lock(mutex_);
     ClientIdentity& client = clients_[context->peer()];

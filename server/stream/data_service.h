@@ -37,6 +37,8 @@ struct DataServiceParts {
   std::function<std::vector<std::string>()> dataset_names;
   // True for the session number of a connection that passed the handshake.
   std::function<bool(std::uint64_t)> knows_session;
+  // kFailedPrecondition where the daemon does not serve what this configuration's text asks for.
+  std::function<Status(const std::string&)> check_serves;
   // Starts cataloguing and staging where nothing has yet.
   std::function<void(stage::Dataset&)> ensure_staging;
 };

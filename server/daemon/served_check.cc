@@ -1,0 +1,67 @@
+#include "server/daemon/served_check.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "server/daemon/config.h"
+
+namespace forebay::daemon {
+namespace {
+
+using KeyText = std::pair<std::string_view, std::string>;
+
+// The keys that decide which samples a data set has, in the configuration's words.
+std::vector<KeyText> ContentOf(const stage::DatasetOptions& options) {
+  const catalog::DatasetSource& source = options.source;
+  std::vector<std::string> files;
+  for (const catalog::FieldFile& file : source.files) {
+    files.push_back(fmt::format("{}={}", file.field, file.path));
+  }
+  std::vector<std::string> splits;
+  for (const auto& [name, path] : options.splits) {
+    splits.push_back(fmt::format("{}={}", name, path));
+  }
+  return {{"path", options.root_path},
+          {"format", source.format ? std::string(catalog::FormatName(*source.format)) : "detected"},
+          {"files", fmt::format("[{}]", fmt::join(files, ", "))},
+          {"dtype", std::string(DtypeName(source.raw_dtype))},
+          {"shape", fmt::format("[{}]", fmt::join(source.raw_shape, ", "))},
+          {"header", std::to_string(source.raw_header_bytes)},
+          {"suffixes", fmt::format("[{}]", fmt::join(source.suffixes, ", "))},
+          {"splits", fmt::format("[{}]", fmt::join(splits, ", "))}};
+}
+
+Error Differs(const std::string& what) {
+  return Error(ErrorCode::kFailedPrecondition,
+               "this daemon does not serve what the program is configured for: " + what +
+                   "; give the program a daemon of its own (another FOREBAY_JOB_ID, and no "
+                   "FOREBAY_ADDRESS), or the daemon's configuration");
+}
+
+}  // namespace
+
+Status CheckServes(const std::vector<stage::DatasetOptions>& served, std::string_view wanted) {
+  Config config = DefaultConfig();
+  FOREBAY_TRY(LoadConfigText(wanted, "the program's configuration", config));
+  for (const stage::DatasetOptions& asked : config.datasets) {
+    const auto here = std::ranges::find(
+        served, asked.source.name,
+        [](const stage::DatasetOptions& options) { return options.source.name; });
+    if (here == served.end()) {
+      return Differs(fmt::format("data set '{}' is not served", asked.source.name));
+    }
+    const std::vector<KeyText> ours = ContentOf(*here), theirs = ContentOf(asked);
+    const auto [our, their] = std::ranges::mismatch(ours, theirs);
+    if (our == ours.end()) continue;
+    return Differs(fmt::format("data set '{}' has {} '{}' there, '{}' in the program's "
+                               "configuration",
+                               asked.source.name, our->first, our->second, their->second));
+  }
+  return {};
+}
+
+}  // namespace forebay::daemon
