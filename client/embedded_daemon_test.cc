@@ -185,8 +185,9 @@ TEST_F(EmbeddedDaemonTest, ClientsConnectThroughIt) {
   ::unsetenv("FOREBAY_ADDRESS");
   auto first = Start(Options());
   ASSERT_TRUE(first.has_value());
-  auto client = Client::Connect(
-      {.job_id = "job-1", .embedded_config = folder_ + "/any.toml", .embedded_daemon = FAKE_FOREBAYD});
+  auto client = Client::Connect({.job_id = "job-1",
+                                 .embedded_config = folder_ + "/any.toml",
+                                 .embedded_daemon = FAKE_FOREBAYD});
   ASSERT_TRUE(client.has_value()) << client.error().ToString();
   EXPECT_EQ((*client)->datasets(), std::vector<std::string>{"fake"});
   EXPECT_EQ((*client)->address(), (*first)->address());
