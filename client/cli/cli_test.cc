@@ -3,12 +3,14 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/printable_stream.h"
 #include "client/cli/program.h"
 #include "client/client.h"
 #include "client/testing/fake_admin_service.h"
@@ -17,6 +19,7 @@
 namespace forebay::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using forebay::testing::FakeAdminService;
@@ -402,6 +405,39 @@ TEST_F(AuditTest, RefusesWhatIsNoLog) {
   header = Json::parse(lines[0]);
   header["ranks"] = 3;
   with({header.dump(), lines[1]});
+}
+
+TEST(PrintableTest, ControlsAreShownAndTextPasses) {
+  EXPECT_EQ(Printable("a\tb\nc \xC3\xA9 \xE2\x82\xAC"), "a\tb\nc \xC3\xA9 \xE2\x82\xAC");
+  EXPECT_EQ(Printable("\x1b[2J\r\x07\x7f"), "\\x1b[2J\\x0d\\x07\\x7f");
+  EXPECT_EQ(Printable("\xC2\x9B[2J"), "\\xc2\\x9b[2J") << "ESC [ as one character";
+}
+
+TEST(PrintableTest, AStreamShowsThemHoweverTheyArrive) {
+  std::ostringstream shown;
+  PrintableStream out(shown);
+  out << "x" << std::string("\xC2") << std::string("\x9B") << '\x1b' << 7 << "\xC2" << "\xA9\n";
+  out << EraseLine << std::flush;
+  EXPECT_EQ(shown.str(), "x\\xc2\\x9b\\x1b7\xC2\xA9\n\r\x1b[K");
+}
+
+TEST(CommandLineTest, AWordThatIsNoCommandIsNamedWithTheNearestOne) {
+  const auto run = [](std::vector<std::string> arguments) {
+    std::ostringstream out, err;
+    const int code = RunForebay(std::move(arguments), {.out = out, .err = err});
+    return std::make_tuple(code, out.str(), err.str());
+  };
+  const auto [code, out, err] = run({"stauts", "--json"});
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(err, AllOf(HasSubstr("'stauts'"), HasSubstr("did you mean 'status'?")));
+  EXPECT_THAT(std::get<2>(run({"frobnicate"})),
+              AllOf(HasSubstr("'frobnicate'"), HasSubstr("forebay help"),
+                    Not(HasSubstr("did you mean"))));
+  EXPECT_THAT(std::get<1>(run({"help", "stage"})), HasSubstr("--rebuild"));
+  EXPECT_EQ(std::get<0>(run({"help"})), 0);
+  EXPECT_THAT(std::get<1>(run({"help"})), HasSubstr("Exit codes"));
+  EXPECT_THAT(std::get<1>(run({"-V"})), HasSubstr("forebay "));
+  EXPECT_EQ(std::get<0>(run({"help", "stauts"})), 2);
 }
 
 }  // namespace

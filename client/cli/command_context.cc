@@ -8,7 +8,7 @@ void CommandContext::PrintJson(std::string_view name, Json object) {
   Json whole;
   whole["schema"] = fmt::format("forebay.{}.v1", name);
   whole.update(object);
-  out << whole.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
+  out << whole.dump(-1, ' ', true, Json::error_handler_t::replace) << '\n' << std::flush;
 }
 
 void CommandContext::Fail(const Error& error) {

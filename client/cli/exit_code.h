@@ -12,7 +12,8 @@ enum class ExitCode : int {
   kViolation = 3,  // the answer is no: damaged extents, a failed audit, a part not staged
   kNoDaemon = 4,   // no daemon answers at the address
   kNotFound = 5,   // no such data set, selection or file
-  kRefused = 6,    // another user's or job's daemon, another version
+  kRefused = 6,    // another user's or job's daemon, another version or configuration
+  kNoRoom = 7,     // the tiers, the slots or another limit are too small for what was asked
 };
 
 inline ExitCode ExitCodeOf(ErrorCode code) {
@@ -24,6 +25,7 @@ inline ExitCode ExitCodeOf(ErrorCode code) {
     case ErrorCode::kPermissionDenied:
     case ErrorCode::kFailedPrecondition:
     case ErrorCode::kUnauthenticated: return ExitCode::kRefused;
+    case ErrorCode::kResourceExhausted: return ExitCode::kNoRoom;
     case ErrorCode::kDataLoss: return ExitCode::kViolation;
     default: return ExitCode::kFailure;
   }

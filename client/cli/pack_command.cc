@@ -312,13 +312,18 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
     return Error::FromErrno(errno, output + ".part: removing");
   }
   if (arguments.append) FOREBAY_TRY(CheckClasses(output, schema));
-  FOREBAY_ASSIGN(const std::unique_ptr<PackSink> writer,
-                 PackSink::Open(output, schema,
-                                {.pack = options,
-                                 .set = arguments.set(),
-                                 .append = arguments.append,
-                                 .shard_raw_bytes = arguments.shard_bytes,
-                                 .resume = arguments.resume}));
+  auto opened = PackSink::Open(output, schema,
+                               {.pack = options,
+                                .set = arguments.set(),
+                                .append = arguments.append,
+                                .shard_raw_bytes = arguments.shard_bytes,
+                                .resume = arguments.resume});
+  const bool is_there = !opened && opened.error().code() == ErrorCode::kAlreadyExists;
+  if (is_there && !arguments.set()) {
+    return Error(ErrorCode::kAlreadyExists,
+                 opened.error().message() + ", or replace it with --force");
+  }
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSink> writer, std::move(opened));
   if (writer->next_sample() > samples) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("{}.part: has {} samples, more than the {} to be packed; remove it "

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ContainsRegex;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using forebay::testing::FakeDaemon;
@@ -193,7 +194,7 @@ TEST_F(PackCommandTest, WhatIsAskedForWrongly) {
   EXPECT_EQ(Forebay({"pack", "--images", Path("none"), Path("x.fbp")}).code, 5);
   Write("there.fbp", "");
   EXPECT_THAT(Forebay({"pack", "--images", Path("in"), Path("there.fbp")}).err,
-              HasSubstr("exists already"));
+              AllOf(HasSubstr("exists already"), HasSubstr("--force")));
   EXPECT_EQ(Forebay({"pack", "set", Path("y.fbp"), "--address", "unix:/nonexistent/s"}).code, 4);
 }
 

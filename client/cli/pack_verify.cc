@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "client/cli/human_text.h"
+#include "client/cli/printable_stream.h"
 #include "client/cli/progress_line.h"
 
 namespace forebay::cli {
@@ -71,7 +72,7 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
     if (!damage.empty()) state.note = fmt::format("{} damaged", damage.size());
     if (!context.json && context.terminal) line.Show(state);
   }
-  if (!context.json && context.terminal) context.out << "\r\x1b[K";
+  if (!context.json && context.terminal) context.out << EraseLine;
   for (const compress::KeyEntry& entry : pack.file->index().keys) {
     const auto keys = pack.file->Keys(entry.first_sample, entry.sample_count);
     if (!keys && keys.error().system_errno() != 0) return keys.error();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "client/cli/human_text.h"
+#include "client/cli/printable_stream.h"
 
 namespace forebay::cli {
 namespace {
@@ -46,7 +47,7 @@ void ProgressLine::Show(const State& state) {
     if (now - drawn_ < kRedraw) return;
     drawn_ = now;
     const auto cells = static_cast<std::size_t>(Fraction(state) * kBarCells);
-    out_ << "\r\x1b[K" << state.name << " [" << std::string(cells, '#')
+    out_ << EraseLine << state.name << " [" << std::string(cells, '#')
          << std::string(kBarCells - cells, '.') << "] " << Render(state) << std::flush;
     return;
   }
@@ -57,7 +58,7 @@ void ProgressLine::Show(const State& state) {
 }
 
 void ProgressLine::Done(const State& state, const std::string& verdict) {
-  if (terminal_) out_ << "\r\x1b[K";
+  if (terminal_) out_ << EraseLine;
   out_ << state.name << ": " << verdict << '\n' << std::flush;
 }
 

@@ -5,20 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cctype>
 #include <utility>
+
+#include "client/cli/printable_stream.h"
 
 namespace forebay::cli {
 namespace {
 
 constexpr std::size_t kPartBytesMax = 255;
-
-// Names in messages end up on terminals: nothing in them moves the cursor.
-std::string Printable(std::string_view name) {
-  std::string text(name.substr(0, kPartBytesMax));
-  std::ranges::replace_if(text, [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
-  return text;
-}
 
 }  // namespace
 
@@ -28,12 +22,13 @@ Result<std::vector<std::string>> SafePathParts(std::string_view path) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view part = path.substr(begin, end - begin);
     if (part.empty() || part == "." || part == ".." || part.find('\0') != part.npos ||
-        part.size() > kPartBytesMax) {
+        Printable(part).size() > kPartBytesMax) {
       return Error(ErrorCode::kInvalidArgument,
-                   "'" + Printable(path) + "' is not a path beneath the folder and is not "
-                   "written; choose other samples with --range or fields with --field");
+                   "'" + Printable(path.substr(0, kPartBytesMax)) +
+                       "' is not a path beneath the folder and is not written; choose other "
+                       "samples with --range or fields with --field");
     }
-    parts.emplace_back(part);
+    parts.push_back(Printable(part));  // files are listed on terminals too
     begin = end + 1;
   }
   return parts;
@@ -45,7 +40,7 @@ Result<FileBeneath> CreateBeneath(int folder, const std::string& name,
   std::string path = name;
   for (const std::string& part : parts.first(parts.size() - 1)) {
     const int parent = below.valid() ? below.get() : folder;
-    path += "/" + Printable(part);
+    path += "/" + part;
     if (mkdirat(parent, part.c_str(), 0755) != 0 && errno != EEXIST) {
       return Error::FromErrno(errno, path + ": creating");
     }
@@ -58,7 +53,7 @@ Result<FileBeneath> CreateBeneath(int folder, const std::string& name,
   }
   FOREBAY_ASSIGN(NewFile file,
                  NewFile::Create(below.valid() ? below.get() : folder, parts.back(),
-                                 path + "/" + Printable(parts.back())));
+                                 path + "/" + parts.back()));
   return FileBeneath{std::move(below), std::move(file)};
 }
 

@@ -65,6 +65,7 @@ class Unpacker {
                    fmt::format("field {}: its name has '/' and cannot be a file's; choose others "
                                "with --field", field.name));
     }
+    file_name_ = parts.front();
     state_ = {.name = field.name, .note = {}};
     if (field.variable()) return WriteFiles(number);
     return images_ && PnmShapeOf(field).channels != 0 ? WriteImages(number) : WriteArray(number);
@@ -77,7 +78,7 @@ class Unpacker {
     const PackField& field = schema_.fields[number];
     std::vector<std::uint64_t> shape = {range_.count()};
     for (std::size_t axis = 0; axis < field.rank; ++axis) shape.push_back(field.extent[axis]);
-    const std::string name = field.name + ".npy";
+    const std::string name = file_name_ + ".npy";
     FOREBAY_ASSIGN(NewFile out, NewFile::Create(root_.get(), name, folder_ + "/" + name));
     const std::string header = NpyHeader(field.dtype, shape);
     FOREBAY_TRY(out.Append(std::as_bytes(std::span(header))));
@@ -185,7 +186,7 @@ class Unpacker {
       for (std::size_t i = 0; next < end; ++next, ++i) {
         std::string name = keys[static_cast<std::size_t>(next - chunk.first_sample)];
         if (!name.ends_with(suffix)) name += suffix;
-        FOREBAY_ASSIGN(FileBeneath created, Create(number, first_sample_ + next, name));
+        FOREBAY_ASSIGN(FileBeneath created, Create(first_sample_ + next, name));
         FOREBAY_TRY(created.file.Append(WritePnm(
             shape, std::span(samples).subspan(i * sample_bytes, sample_bytes))));
         FOREBAY_TRY(created.file.Finish());
@@ -214,7 +215,7 @@ class Unpacker {
         if (sample < range.begin || sample >= range.end) continue;
         if (entry.part_offset == 0) {
           part_offset = 0;
-          FOREBAY_ASSIGN(FileBeneath created, Create(number, first_sample_ + sample, keys[i]));
+          FOREBAY_ASSIGN(FileBeneath created, Create(first_sample_ + sample, keys[i]));
           open.emplace(std::move(created));
         }
         if (!open || entry.part_offset != part_offset) {
@@ -243,10 +244,10 @@ class Unpacker {
     return keys;
   }
 
-  Result<FileBeneath> Create(std::uint32_t number, std::uint64_t sample, const std::string& key) {
+  Result<FileBeneath> Create(std::uint64_t sample, const std::string& key) {
     auto parts = SafePathParts(key);
     if (!parts) return parts.error().WithContext(fmt::format("key of sample {}", sample));
-    parts->insert(parts->begin(), schema_.fields[number].name);
+    parts->insert(parts->begin(), file_name_);
     return CreateBeneath(root_.get(), folder_, *parts);
   }
 
@@ -272,6 +273,7 @@ class Unpacker {
   std::vector<std::byte> scratch_;
   UniqueFd root_;
   std::optional<ProgressLine> line_;
+  std::string file_name_;  // of the field that is written, without its suffix
   ProgressLine::State state_;
 };
 

@@ -12,6 +12,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/pack_verify.h"
+#include "client/cli/printable_stream.h"
 #include "client/cli/progress_line.h"
 #include "client/rpc_status.h"
 #include "proto/contract/limits.h"
@@ -49,14 +50,15 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
     }
     for (const std::string& error : progress.errors()) context.err << error << '\n';
     if (context.terminal) {
-      context.out << fmt::format("\r\x1b[Kverifying: {} of {} extents, {}",
+      context.out << EraseLine
+                  << fmt::format("verifying: {} of {} extents, {}",
                                  HumanCount(progress.extents_done()),
                                  HumanCount(progress.extents_total()),
                                  HumanBytes(progress.bytes_done()))
                   << std::flush;
     }
   }
-  if (context.terminal && !context.json) context.out << "\r\x1b[K";
+  if (context.terminal && !context.json) context.out << EraseLine;
   FOREBAY_TRY(internal::StatusFromRpc(reader->Finish()));
   if (!last.done()) return Error(ErrorCode::kDataLoss, "the daemon did not verify everything");
   if (!context.json) {

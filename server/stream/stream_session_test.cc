@@ -458,7 +458,7 @@ TEST_F(StreamSessionTest, RefusesAGlobalOrderBeyondTheTiersWithAdvice) {
   Start({.ram_bytes = 256 << 10, .extent_bytes = 16 << 10});
   auto session = serve_->Open({}, *sink_);
   ASSERT_FALSE(session.has_value());
-  EXPECT_EQ(session.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(session.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_THAT(session.error().message(), HasSubstr("mode 'block'"));
   auto block = serve_->Open({.mode = OrderMode::kBlock}, *sink_);
   ASSERT_TRUE(block.has_value()) << block.error().ToString();

@@ -57,7 +57,7 @@ Status CheckTiersHold(const StreamSpec& spec) {
   const std::uint64_t homeless = spec.dataset->transient_bytes();
   if (homeless == 0) return {};
   return Error(
-      ErrorCode::kFailedPrecondition,
+      ErrorCode::kResourceExhausted,
       fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
                   "none; raise tier.ram.capacity or tier.ssd.capacity, or use mode 'block'",
                   spec.dataset->name(), homeless, spec.catalog->total_bytes()));
