@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -112,9 +113,11 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   const std::shared_ptr<const PackedForm> form = dataset.form();
   const std::uint32_t count = catalog->extent_count();
   std::vector<FoundExtent> found(count);
+  std::vector<ExtentKey> keys(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
-    const ExtentRef ref = parts_.tiers.Find(form ? form->Key(raw) : raw);
+    keys[i] = form ? form->Key(raw) : raw;
+    const ExtentRef ref = parts_.tiers.Find(keys[i]);
     if (!ref) continue;
     found[i] = {.image_bytes = ref->image_bytes, .tier = ref->tier};
     // What an earlier daemon read is the first read, where its file did not say so.
@@ -128,16 +131,23 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   for (std::uint32_t i = 0; i < count; ++i) {
     const bool is_here = found[i].image_bytes > 0;
     const auto tier = is_here ? std::optional(found[i].tier) : std::nullopt;
-    homes[i] = has_homes ? dataset.home(ExtentId(i)) : parts_.housing.HomeOf(tier, planned[i]);
+    homes[i] = has_homes ? dataset.home(ExtentId(i)) : parts_.housing.HomeOf(keys[i], tier, planned[i]);
     // An extent on SSD whose home is RAM is still to be brought up, from SSD.
     resident[i] = is_here && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
   }
   if (!has_homes && form) dataset.SetPlannedBytes(std::move(planned));
+  EndCataloguing(dataset, keys);
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
 
 Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
+  // A data set that was served before has its homes, as far as its objects are the same.
+  const std::shared_ptr<const catalog::Catalog> before = dataset.catalog();
+  const auto is_known = [&](const ExtentKey& key) {
+    return before && key.extent.value() < before->extent_count() &&
+           dataset.key(key.extent) == key;
+  };
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   TarScan scan(
@@ -150,7 +160,10 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
         const ExtentRef found = parts_.tiers.Find(key);
         const std::uint64_t bytes = block.bytes().size();
         const plan::Home home =
-            parts_.housing.HomeOf(found ? std::optional(found->tier) : std::nullopt, bytes);
+            is_known(key)
+                ? dataset.home(key.extent)
+                : parts_.housing.HomeOf(key, found ? std::optional(found->tier) : std::nullopt,
+                                        bytes);
         if (!found || (found->tier != tier::TierKind::kRam && home == plan::Home::kRam)) {
           FOREBAY_TRY(parts_.tiers.Publish(
               dataset, key, home,
@@ -167,15 +180,33 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
   std::vector<plan::Home> homes(count, plan::Home::kTransient);
+  std::vector<ExtentKey> keys(count);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const ExtentRef found = parts_.tiers.Find(tier::KeyOf(*catalog, ExtentId(i)));
+    keys[i] = tier::KeyOf(*catalog, ExtentId(i));
+    const ExtentRef found = parts_.tiers.Find(keys[i]);
     resident[i] = found != nullptr;
     if (found) {
       homes[i] = found->tier == tier::TierKind::kRam ? plan::Home::kRam : plan::Home::kSsd;
     }
   }
+  EndCataloguing(dataset, keys);
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
+}
+
+// What was staged on the way, and is no part of the catalog, is of objects that have changed since.
+void Cataloguer::EndCataloguing(const Dataset& dataset, std::span<const ExtentKey> keys) {
+  const std::unordered_set<ExtentKey, tier::ExtentKeyHash> known(keys.begin(), keys.end());
+  const std::vector<ExtentKey> others = parts_.housing.EndCataloguing(
+      dataset.hash(), [&known](const ExtentKey& key) { return known.contains(key); });
+  for (const ExtentKey& key : others) parts_.tiers.Evict(key, std::nullopt);
+}
+
+// Readers will not come for it: what lies in RAM is room for others until the next pass.
+void Cataloguer::Abandon(const Dataset& dataset) {
+  for (const ExtentKey& key : parts_.housing.AbandonCataloguing(dataset.hash())) {
+    parts_.tiers.Evict(key, tier::TierKind::kRam);
+  }
 }
 
 }  // namespace forebay::stage

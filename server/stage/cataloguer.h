@@ -50,8 +50,11 @@ class Cataloguer {
   // With `rebuild`, a saved catalog is ignored. kFailedPrecondition where the objects are others
   // than those that were saved or served before.
   Status Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch, io::IoQueue& queue);
+  // Run has failed: frees what was staged in RAM on the way.
+  void Abandon(const Dataset& dataset);
 
  private:
+  void EndCataloguing(const Dataset& dataset, std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,

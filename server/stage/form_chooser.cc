@@ -239,7 +239,7 @@ Status FormChooser::Keep(const Dataset& dataset, const catalog::Catalog& catalog
     image.checksums = tier::ComputeChecksums(key, trial.raw.bytes(), pieces);
     image.block = std::move(trial.raw);
   }
-  const plan::Home home = parts_.housing.HomeOf(std::nullopt, image.block.bytes().size());
+  const plan::Home home = parts_.housing.HomeOf(key, std::nullopt, image.block.bytes().size());
   return parts_.tiers.Publish(dataset, key, home, std::move(image), queue);
 }
 

@@ -2,11 +2,45 @@
 
 namespace forebay::stage {
 
-plan::Home Housing::HomeOf(std::optional<tier::TierKind> found, std::uint64_t bytes) {
-  if (found == tier::TierKind::kRam) return plan::Home::kRam;
+plan::Home Housing::HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
+                           std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
+  if (const auto known = early_.find(key); known != early_.end()) return known->second.home;
+  if (found == tier::TierKind::kRam) return plan::Home::kRam;
   const bool fits_ram = plan::FootprintBytes(bytes) <= placer_.left().ram_bytes;
-  return found && !fits_ram ? plan::Home::kSsd : placer_.Place(bytes);
+  if (found && !fits_ram) return plan::Home::kSsd;
+  const plan::Home home = placer_.Place(bytes);
+  early_[key] = {.home = home, .bytes = bytes};
+  return home;
+}
+
+std::vector<tier::ExtentKey> Housing::EndCataloguing(
+    std::uint64_t dataset, const std::function<bool(const tier::ExtentKey&)>& in_catalog) {
+  std::vector<tier::ExtentKey> left;
+  std::lock_guard lock(mutex_);
+  std::erase_if(early_, [&](const auto& entry) {
+    const auto& [key, early] = entry;
+    if (key.dataset != dataset) return false;
+    if (!in_catalog(key)) {
+      placer_.Release(early.home, early.bytes);
+      left.push_back(key);
+    }
+    return true;
+  });
+  return left;
+}
+
+std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) {
+  std::vector<tier::ExtentKey> left;
+  std::lock_guard lock(mutex_);
+  std::erase_if(early_, [&](const auto& entry) {
+    const auto& [key, early] = entry;
+    if (key.dataset != dataset || early.home == plan::Home::kSsd) return false;
+    placer_.Release(early.home, early.bytes);
+    left.push_back(key);
+    return true;
+  });
+  return left;
 }
 
 Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, plan::Home home,

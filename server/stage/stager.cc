@@ -314,6 +314,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
       queue);
   if (!status.has_value()) {
     spdlog::error("data set '{}': {}", dataset.name(), status.error().ToString());
+    cataloguer_.Abandon(dataset);
     dataset.Fail(status.error());
   }
   {
@@ -375,7 +376,7 @@ Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank
                                 return gfs_.ReadRun(queue, dataset, run.objects, rank,
                                                     block.bytes(), past_caches);
                               }));
-  const plan::Home home = housing_.HomeOf(std::nullopt, run.bytes);
+  const plan::Home home = housing_.HomeOf(run.key, std::nullopt, run.bytes);
   FOREBAY_TRY(tiers_.Publish(dataset, run.key, home,
                              {.block = std::move(block), .checksums = std::move(checksums)},
                              queue));

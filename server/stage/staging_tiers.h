@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "proto/contract/result.h"
@@ -48,6 +49,10 @@ class StagingTiers {
                  ExtentImage image, io::IoQueue& queue);
   // A copy of what is on a tier. From SSD it is verified: kDataLoss.
   Result<tier::ArenaBlock> Read(const tier::ResidentExtent& extent, io::IoQueue& queue);
+  // Of a tier, or of both; no effect where it is not there.
+  void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
+    static_cast<void>(cache_.Evict(key, tier));
+  }
   // Brings an extent from SSD up to RAM, verifying it on the way.
   Status Promote(const tier::ResidentExtent& extent, io::IoQueue& queue);
 

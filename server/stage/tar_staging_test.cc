@@ -220,6 +220,35 @@ TEST_F(TarStagingTest, EveryGfsErrorIsNamedAndASecondPassMendsIt) {
   }
 }
 
+// A pass that fails keeps no memory, and the next one takes no room a second time.
+TEST_F(TarStagingTest, WhatAFailedPassHadStagedIsRoomForOthers) {
+  const RigOptions options{.ram_bytes = 2 << 20, .ssd_bytes = 8 << 20};
+  FOREBAY_EXPECT_OK(rig_.Start(options_, options));
+  const plan::Room before = rig_.stager().housing().left();
+  const std::string last = ShardName(kShards - 1);
+  const std::string sound = shards_.at(last);
+  Put(last, sound.substr(0, sound.size() - 2000));
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    ASSERT_FALSE(rig_.StageAll().has_value());
+    EXPECT_EQ(rig_.arena().used_bytes(), 0U) << "attempt " << attempt;
+    EXPECT_EQ(rig_.stager().housing().left().ram_bytes, before.ram_bytes);
+  }
+  Put(last, sound);
+  AddShard(kShards);  // and the objects are others by now
+  AddShard(0);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_EQ(rig_.dataset().transient_bytes(), 0U);
+  std::uint64_t taken = 0, there = 0;
+  const auto catalog = rig_.dataset().catalog();
+  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+    taken += plan::FootprintBytes(catalog->extent(ExtentId(i)).bytes);
+    there += rig_.cache().Find(rig_.dataset().key(ExtentId(i))) != nullptr ? 1 : 0;
+  }
+  EXPECT_EQ(there, catalog->extent_count());
+  const plan::Room after = rig_.stager().housing().left();
+  EXPECT_EQ(before.ram_bytes - after.ram_bytes + before.ssd_bytes - after.ssd_bytes, taken);
+}
+
 TEST_F(TarStagingTest, AnOpenOrStatThatFailsFailsThePass) {
   for (const IoCall call : {IoCall::kOpen, IoCall::kInfo, IoCall::kStat, IoCall::kList}) {
     rig_.Stop();
