@@ -131,7 +131,8 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   for (std::uint32_t i = 0; i < count; ++i) {
     const bool is_here = found[i].image_bytes > 0;
     const auto tier = is_here ? std::optional(found[i].tier) : std::nullopt;
-    homes[i] = has_homes ? dataset.home(ExtentId(i)) : parts_.housing.HomeOf(keys[i], tier, planned[i]);
+    homes[i] = has_homes ? dataset.home(ExtentId(i))
+                         : parts_.housing.HomeOf(keys[i], tier, planned[i]);
     // An extent on SSD whose home is RAM is still to be brought up, from SSD.
     resident[i] = is_here && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
   }

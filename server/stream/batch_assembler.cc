@@ -103,7 +103,7 @@ Result<AssembledBatch> BatchAssembler::Assemble(const StreamSpec& spec,
                                                 const AssembleLimits& limits,
                                                 std::vector<tier::ExtentRef> refs,
                                                 tier::RamArena& slots, io::IoQueue& queue,
-                                                std::vector<tier::ExtentRef>& bad) {
+                                                std::vector<BadExtent>& bad) {
   FOREBAY_CHECK(refs.size() == extents().size());
   AssembledBatch batch;
   batch.name = name_;
@@ -152,7 +152,7 @@ void BatchAssembler::ChoosePins(const AssembleLimits& limits,
 Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits& limits,
                                    std::span<const tier::ExtentRef> refs, tier::RamArena& slots,
                                    io::IoQueue& queue, AssembledBatch& batch,
-                                   std::vector<tier::ExtentRef>& bad) {
+                                   std::vector<BadExtent>& bad) {
   const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;
   if (views) {
     ChoosePins(limits, refs);
@@ -212,12 +212,12 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
 }
 
 Status BatchAssembler::ReadFromSsd(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
-                                   std::vector<tier::ExtentRef>& bad) {
+                                   std::vector<BadExtent>& bad) {
   failures_.clear();
   FOREBAY_TRY(fetch::ReadPieces(queue, reads_, failures_));
   if (failures_.empty()) return {};
   for (const fetch::PieceFailure& failure : failures_) {
-    bad.push_back(refs[pieces_[read_pieces_[failure.index]].extent_index]);
+    bad.push_back({refs[pieces_[read_pieces_[failure.index]].extent_index], failure.error});
   }
   return Error(ErrorCode::kDataLoss, failures_.front().error.message());
 }

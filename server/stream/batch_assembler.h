@@ -12,6 +12,7 @@
 #include "proto/contract/result.h"
 #include "server/fetch/piece_reader.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/bad_extent.h"
 #include "server/stream/packed_gather.h"
 #include "server/stream/slot_board.h"
 
@@ -54,7 +55,7 @@ class BatchAssembler {
   // the call is worth repeating after they were fetched anew.
   Result<AssembledBatch> Assemble(const StreamSpec& spec, const AssembleLimits& limits,
                                   std::vector<tier::ExtentRef> refs, tier::RamArena& slots,
-                                  io::IoQueue& queue, std::vector<tier::ExtentRef>& bad);
+                                  io::IoQueue& queue, std::vector<BadExtent>& bad);
 
  private:
   // A piece of one sample: where it is on the tier, and where its bytes are in memory.
@@ -74,9 +75,9 @@ class BatchAssembler {
   Status Materialise(const StreamSpec& spec, const AssembleLimits& limits,
                      std::span<const tier::ExtentRef> refs, tier::RamArena& slots,
                      io::IoQueue& queue, AssembledBatch& batch,
-                     std::vector<tier::ExtentRef>& bad);
+                     std::vector<BadExtent>& bad);
   Status ReadFromSsd(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
-                     std::vector<tier::ExtentRef>& bad);
+                     std::vector<BadExtent>& bad);
   template <typename Visit>
   void ForEachRun(std::size_t sample, std::size_t field, Visit&& visit) const;
   Status FillViews(const StreamSpec& spec, AssembledBatch& batch) const;

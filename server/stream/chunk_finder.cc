@@ -18,7 +18,7 @@ catalog::Range DirectoryRange(const UnitSource& source, ExtentId extent) {
 
 Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> refs,
                          io::IoQueue& queue, std::span<WantedChunk> wanted,
-                         std::vector<tier::ExtentRef>& bad) {
+                         std::vector<BadExtent>& bad) {
   std::ranges::stable_sort(wanted, {}, &WantedChunk::extent_index);
   std::vector<Run> wave;  // of extents whose directory must be read
   std::uint64_t wave_bytes = 0;
@@ -34,9 +34,10 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
     const tier::ExtentRef& ref = refs[run.extent_index];
     const catalog::Range range = DirectoryRange(source, ref->key.extent);
     if (range.length > ref->image_bytes) {
-      bad.push_back(ref);
-      return Error(ErrorCode::kDataLoss, fmt::format("extent {} is shorter than its directory",
-                                                     tier::KeyText(ref->key)));
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} is shorter than its directory",
+                                                          tier::KeyText(ref->key)));
+      bad.push_back({ref, error});
+      return error;
     }
     if (range.length == 0) {
       FOREBAY_TRY(Resolve(source, ref, {}, chunks, bad));
@@ -59,7 +60,7 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
 Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
                              io::IoQueue& queue, std::span<const Run> runs,
                              std::span<WantedChunk> wanted,
-                             std::vector<tier::ExtentRef>& bad) {
+                             std::vector<BadExtent>& bad) {
   std::uint64_t bytes = 0;
   for (const Run& run : runs) {
     bytes += fetch::AlignedBytes(DirectoryRange(source, refs[run.extent_index]->key.extent));
@@ -73,9 +74,10 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   for (const Run& run : runs) {
     const tier::ResidentExtent& extent = *refs[run.extent_index];
     if (extent.sums().pieces.empty()) {
-      bad.push_back(refs[run.extent_index]);
-      return Error(ErrorCode::kDataLoss,
-                   fmt::format("extent {} was stored without pieces", tier::KeyText(extent.key)));
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored without pieces",
+                                                          tier::KeyText(extent.key)));
+      bad.push_back({refs[run.extent_index], error});
+      return error;
     }
     const catalog::Range range = DirectoryRange(source, extent.key.extent);
     const std::uint64_t cell = fetch::AlignedBytes(range);
@@ -86,7 +88,7 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   std::vector<fetch::PieceFailure> failures;
   FOREBAY_TRY(fetch::ReadPieces(queue, reads, failures));
   for (const fetch::PieceFailure& failure : failures) {
-    bad.push_back(refs[runs[failure.index].extent_index]);
+    bad.push_back({refs[runs[failure.index].extent_index], failure.error});
   }
   if (!failures.empty()) return Error(ErrorCode::kDataLoss, failures.front().error.message());
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -102,18 +104,18 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
 
 Status ChunkFinder::Resolve(UnitSource& source, const tier::ExtentRef& ref,
                             std::span<const std::byte> directory,
-                            std::span<WantedChunk> wanted, std::vector<tier::ExtentRef>& bad) {
+                            std::span<WantedChunk> wanted, std::vector<BadExtent>& bad) {
   if (!directory.empty()) {
     const Status opened = source.OpenDirectory(*ref, directory);
     if (!opened.has_value()) {
-      bad.push_back(ref);
+      bad.push_back({ref, opened.error()});
       return opened;
     }
   }
   for (WantedChunk& chunk : wanted) {
     const Result<catalog::PackChunk> at = source.ChunkOf(chunk.unit, chunk.index);
     if (!at.has_value()) {
-      bad.push_back(ref);
+      bad.push_back({ref, at.error()});
       return at.error();
     }
     *chunk.at = *at;

@@ -94,7 +94,7 @@ class ChunkFinderTest : public ::testing::Test {
   std::unique_ptr<io::IoQueue> queue_;
   std::vector<tier::ExtentRef> refs_;
   std::vector<catalog::PackChunk> chunks_;
-  std::vector<tier::ExtentRef> bad_;
+  std::vector<BadExtent> bad_;
   NumberedExtents source_;
   ChunkFinder finder_;
 };
@@ -110,7 +110,7 @@ TEST_F(ChunkFinderTest, FindsChunksOfManyExtentsAndRemembersABoundedNumber) {
   ASSERT_FALSE(forgotten.has_value());
   EXPECT_EQ(forgotten.error().code(), ErrorCode::kDataLoss);
   ASSERT_EQ(bad_.size(), 1U);
-  EXPECT_EQ(bad_[0], refs_[0]);
+  EXPECT_EQ(bad_[0].extent, refs_[0]);
 }
 
 TEST_F(ChunkFinderTest, ForgetsTheLeastRecentlyUsed) {

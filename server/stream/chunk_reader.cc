@@ -63,10 +63,11 @@ Status ChunkReader::ReadFromSsd(const PackedMeans& means,
     const tier::ResidentExtent& extent = *means.refs[chunk->extent_index];
     const catalog::Range piece = PieceOf(chunk->at);
     if (chunk->at.piece >= extent.sums().pieces.size()) {
-      means.bad.push_back(means.refs[chunk->extent_index]);
-      return Error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
-                                                     tier::KeyText(extent.key),
-                                                     extent.sums().pieces.size()));
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
+                                                          tier::KeyText(extent.key),
+                                                          extent.sums().pieces.size()));
+      means.bad.push_back({means.refs[chunk->extent_index], error});
+      return error;
     }
     const std::uint64_t cell = fetch::AlignedBytes(piece);
     reads.push_back({.extent = &extent, .piece = piece,
@@ -80,7 +81,7 @@ Status ChunkReader::ReadFromSsd(const PackedMeans& means,
   FOREBAY_TRY(fetch::ReadPieces(means.queue, reads, failures));
   if (failures.empty()) return {};
   for (const fetch::PieceFailure& failure : failures) {
-    means.bad.push_back(means.refs[chunks[failure.index]->extent_index]);
+    means.bad.push_back({means.refs[chunks[failure.index]->extent_index], failure.error});
   }
   return Error(ErrorCode::kDataLoss, failures.front().error.message());
 }
@@ -103,16 +104,17 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
     bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
   }
   const Result<ChunkRecord> record = compress::ReadChunkRecord(pack, chunk.at.entry, bytes);
-  if (!record.has_value()) BlameTier(means, chunk);
+  if (!record.has_value()) BlameTier(means, chunk, record.error());
   return record;
 }
 
 // A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
 // other copy is any better. What comes from SSD has been compared with its checksum. What was
 // packed at staging is packed anew.
-void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk) const {
+void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk,
+                            const Error& found) const {
   const tier::ExtentRef& extent = means.refs[chunk.extent_index];
-  if (is_made_here_) return means.bad.push_back(extent);
+  if (is_made_here_) return means.bad.push_back({extent, found});
   if (extent->tier != tier::TierKind::kRam) return;
   const bool is_known = chunk.at.piece < extent->sums().pieces.size();
   const std::span<const std::byte> bytes =
@@ -122,7 +124,7 @@ void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk) 
                       .has_value()) {
     return;
   }
-  means.bad.push_back(extent);
+  means.bad.push_back({extent, found});
 }
 
 }  // namespace forebay::stream

@@ -11,6 +11,7 @@
 #include "server/io/aligned_buffer.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
+#include "server/stream/bad_extent.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/ram_arena.h"
 
@@ -21,7 +22,7 @@ struct PackedMeans {
   std::span<const tier::ExtentRef> refs;
   tier::RamArena& slots;
   io::IoQueue& queue;
-  std::vector<tier::ExtentRef>& bad;  // receives extents whose bytes were wrong
+  std::vector<BadExtent>& bad;  // receives extents whose bytes were wrong
 };
 
 // A chunk that a batch needs.
@@ -48,7 +49,7 @@ class ChunkReader {
                                          const PackedMeans& means, PlacedChunk& chunk,
                                          AssembledBatch& batch);
   // After a chunk did not decode: adds its extent to `bad` where another copy may be better.
-  void BlameTier(const PackedMeans& means, const PlacedChunk& chunk) const;
+  void BlameTier(const PackedMeans& means, const PlacedChunk& chunk, const Error& found) const;
 
  private:
   Status ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk* const> chunks,

@@ -227,7 +227,7 @@ Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledB
     const Status decoded =
         compress::DecodeSamples(pack, chunk.at.entry, record, places_, ScratchFor(chunk));
     if (!decoded.has_value()) {
-      reader_.BlameTier(means, chunk);
+      reader_.BlameTier(means, chunk, decoded.error());
       return decoded;
     }
     batch.decode.ns += NowNs() - begun_ns;
@@ -359,7 +359,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& mean
                                      scratch)
             : compress::DecodeSamples(pack, entry, record, places_, scratch);
     if (!status.has_value()) {
-      reader_.BlameTier(means, chunk);
+      reader_.BlameTier(means, chunk, status.error());
       return status.error();
     }
     if (decoded.left_out > 0) {

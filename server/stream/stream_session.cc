@@ -180,7 +180,7 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
     return registry_.GiveAssembler(std::move(assembler));
   }
   const AssembleLimits limits = LimitsFor(refs);
-  std::vector<tier::ExtentRef> bad;  // wrong bytes from SSD: fetched anew before anybody is told
+  std::vector<BadExtent> bad;  // wrong bytes from SSD: fetched anew before anybody is told
   StreamRegistry::ResumeGathered(*job, *assembler);
   Result<AssembledBatch> batch = assembler->Assemble(*spec_, limits, std::move(refs),
                                                      registry_.parts_.slots, queue, bad);
@@ -195,8 +195,8 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
     ++job->refetches;
     registry_.EndAttempt(*job);
-    for (const tier::ExtentRef& ref : bad) {
-      registry_.parts_.fetcher.ReportBad(ref, batch.error(), registry_.parts_.clock.NowNs());
+    for (const auto& [extent, error] : bad) {
+      registry_.parts_.fetcher.ReportBad(extent, error, registry_.parts_.clock.NowNs());
     }
     bad.clear();
     return Start(job);

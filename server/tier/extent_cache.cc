@@ -73,7 +73,7 @@ class TwoTierCache final : public ExtentCache {
   bool DropSsd(Index::iterator found);
   void EraseIfEmpty(Index::iterator found);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
-  void CountDeviceError(std::int64_t now_ns);
+  void CountDeviceError(const ExtentKey& key, std::int64_t now_ns);
   void CountBadSegment(const ExtentKey& key, const Error& found);
   Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
 
@@ -87,7 +87,11 @@ class TwoTierCache final : public ExtentCache {
   mutable std::mutex mutex_;  // guards what follows; never held during I/O
   Index index_;
   Counters counters_[2];
-  std::deque<std::int64_t> device_errors_ns_;  // the last ones, oldest first
+  struct DeviceError {
+    std::int64_t at_ns = 0;
+    ExtentKey key;
+  };
+  std::deque<DeviceError> last_device_errors_;  // of an extent each, oldest first
   bool is_ssd_retired_ = false;
   std::uint64_t device_errors_ = 0;
 };
@@ -141,7 +145,7 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     // Somebody may have evicted it and another published it anew in the meantime.
     const bool is_gone = was_gone && !store_->Contains(key);
     const bool is_device = segment.error().system_errno() != 0;
-    if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(clock_.NowNs());
+    if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(key, clock_.NowNs());
     if (is_gone && found != index_.end() && DropSsd(found)) {
       if (code == ErrorCode::kDataLoss) CountBadSegment(key, segment.error());
       EraseIfEmpty(found);
@@ -290,17 +294,20 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
 
 // A tier whose device fails again and again is retired: nothing new is trusted to it. What is
 // there is still read, for it is verified, and each failure costs its own extent alone.
-void TwoTierCache::CountDeviceError(std::int64_t now_ns) {
+void TwoTierCache::CountDeviceError(const ExtentKey& key, std::int64_t now_ns) {
   ++device_errors_;
-  device_errors_ns_.push_back(now_ns);
-  while (now_ns - device_errors_ns_.front() > kErrorWindowNs) device_errors_ns_.pop_front();
-  if (device_errors_ns_.size() < limits::kTierErrorsBeforeRetire) return;
+  // One bad place is no bad device, however often it is tried.
+  std::erase_if(last_device_errors_, [&](const DeviceError& error) {
+    return error.key == key || now_ns - error.at_ns > kErrorWindowNs;
+  });
+  last_device_errors_.push_back({.at_ns = now_ns, .key = key});
+  if (last_device_errors_.size() < limits::kTierErrorsBeforeRetire) return;
   if (!is_ssd_retired_) {
-    spdlog::error("ssd tier: retired after {} device errors within a minute; what is on it is "
-                  "still read, nothing more is written", device_errors_ns_.size());
+    spdlog::error("ssd tier: retired after device errors at {} extents within a minute; what is on "
+                  "it is still read, nothing more is written", last_device_errors_.size());
   }
   is_ssd_retired_ = true;
-  device_errors_ns_.pop_front();  // beyond retirement nobody counts
+  last_device_errors_.pop_front();  // beyond retirement nobody counts
 }
 
 Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use) {
@@ -356,9 +363,10 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   if (!status.has_value()) {
     // A full tier, or a caller's mistake, says nothing about the device.
     const ErrorCode code = status.error().code();
-    const bool is_device = code == ErrorCode::kDataLoss || code == ErrorCode::kUnknown;
-    const bool is_read_only = status.error().system_errno() == EROFS;
-    if (is_device || is_read_only) CountDeviceError(clock_.NowNs());
+    const int system_errno = status.error().system_errno();
+    const bool is_device = system_errno != 0 && (code == ErrorCode::kDataLoss ||
+                                                 code == ErrorCode::kUnknown);
+    if (is_device || system_errno == EROFS) CountDeviceError(key, clock_.NowNs());
     return status;
   }
   Entry& entry = index_[key];
@@ -410,7 +418,7 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
     // Readers of one bad segment may all report it; it counts once.
     if (found == index_.end() || !DropSsd(found)) return;
     CountBadSegment(key, error);
-    if (error.system_errno() != 0) CountDeviceError(now_ns);
+    if (error.system_errno() != 0) CountDeviceError(key, now_ns);
     EraseIfEmpty(found);
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.

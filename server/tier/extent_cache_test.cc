@@ -258,6 +258,16 @@ TEST_F(ExtentCacheTest, DeviceErrorsWithinAMinuteRetireTheTierForWritesAlone) {
   Take(Bring(4, 1));  // RAM goes on
 }
 
+TEST_F(ExtentCacheTest, OnePlaceThatKeepsFailingIsNoBadDevice) {
+  const Error kEio = Error::FromErrno(EIO, "read");
+  for (int i = 0; i < 10; ++i) {
+    FOREBAY_EXPECT_OK(Store(0, 1));
+    cache_->ReportBadSegment(KeyOfNumber(0), kEio, i);
+  }
+  EXPECT_FALSE(cache_->stats(TierKind::kSsd).retired);
+  EXPECT_EQ(cache_->stats(TierKind::kSsd).device_errors, 10U);
+}
+
 TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) {
   Start(100, 2);
   FOREBAY_EXPECT_OK(Store(1, 1));
