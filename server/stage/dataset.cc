@@ -130,6 +130,7 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   }
   if (!is_any) return false;
   started_ns_ = now_ns;
+  started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
   next_ = 0;
   next_homeless_ = 0;
@@ -144,6 +145,7 @@ bool Dataset::BeginCataloguing(std::int64_t now_ns, bool rebuild) {
                          (rebuild && progress_.state == DatasetState::kStaged);
   if (!may_begin) return false;
   started_ns_ = now_ns;
+  started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
   progress_.error.clear();
   progress_.state = DatasetState::kCataloguing;
@@ -305,13 +307,20 @@ bool Dataset::FinishLocked(std::int64_t now_ns) {
     return false;
   }
   progress_.staging_ms = static_cast<std::uint64_t>((now_ns - started_ns_) / 1'000'000);
+  progress_.staging_gfs_bytes = progress_.gfs_bytes - started_gfs_bytes_;
   if (first_error_) {
     progress_.state = DatasetState::kFailed;
     progress_.error = first_error_->ToString();
   } else {
     progress_.state = DatasetState::kStaged;
   }
+  has_settled_ = true;
   return true;
+}
+
+bool Dataset::TakeSettled() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(has_settled_, false);
 }
 
 bool Dataset::AddWaiter(ExtentId extent, Waiter waiter) {

@@ -55,7 +55,8 @@ struct DatasetProgress {
   std::uint64_t gfs_opens = 0;
   std::uint64_t gfs_reads = 0;
   std::uint64_t gfs_stats = 0;
-  std::uint64_t staging_ms = 0;
+  std::uint64_t staging_ms = 0;         // of the last pass
+  std::uint64_t staging_gfs_bytes = 0;  // that it read from the GFS
   // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)",
   // "packs" where the data set is packs itself; empty while that is open.
   std::string stored_form;
@@ -131,6 +132,8 @@ class Dataset {
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
   // Outcome of a claimed load; wakes its waiters. True where it settled the first pass.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
+  // True once after each pass that has settled: for who says so.
+  bool TakeSettled();
   // Calls `waiter` once the extent has been loaded or failed. False, without keeping it, where
   // no load is under way.
   bool AddWaiter(ExtentId extent, Waiter waiter);
@@ -172,7 +175,9 @@ class Dataset {
   std::deque<ExtentId> late_;    // that got a home while the pass was under way
   std::uint64_t loading_ = 0;    // extents in state kLoading
   std::int64_t started_ns_ = 0;
+  std::uint64_t started_gfs_bytes_ = 0;
   std::optional<Error> first_error_;
+  bool has_settled_ = false;  // TakeSettled has not been asked since
 };
 
 }  // namespace forebay::stage

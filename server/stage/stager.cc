@@ -36,6 +36,29 @@ plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
   return room;
 }
 
+void LogCatalogued(const Dataset& dataset) {
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  spdlog::info("data set '{}': catalogued, {} samples in {} objects, {} bytes, fingerprint {:016x}",
+               dataset.name(), catalog->sample_count(), catalog->object_count(),
+               catalog->total_bytes(), catalog->fingerprint());
+}
+
+void LogSettled(Dataset& dataset) {
+  if (!dataset.TakeSettled()) return;
+  const DatasetProgress progress = dataset.progress();
+  const double seconds = static_cast<double>(std::max<std::uint64_t>(1, progress.staging_ms)) / 1e3;
+  if (progress.state == DatasetState::kFailed) {
+    spdlog::error("data set '{}': staging failed after {:.1f} s: {}", dataset.name(), seconds,
+                  progress.error);
+    return;
+  }
+  spdlog::info("data set '{}': staged {} of {} bytes in {:.1f} s; {} bytes came from the GFS "
+               "({:.2f} GB/s)",
+               dataset.name(), progress.staged_bytes, progress.total_bytes, seconds,
+               progress.staging_gfs_bytes,
+               static_cast<double>(progress.staging_gfs_bytes) / seconds / 1e9);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, StagerParts parts) {
@@ -266,6 +289,7 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
   if (dataset->progress().state != DatasetState::kStaging) {
     lock.unlock();
     gfs_.CloseObjects(*dataset);
+    LogSettled(*dataset);
     lock.lock();
   }
   return std::nullopt;
@@ -303,6 +327,7 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
     if (job.background) --background_loads_;
   }
   if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
+  LogSettled(dataset);
 }
 
 void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
@@ -316,6 +341,8 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
     spdlog::error("data set '{}': {}", dataset.name(), status.error().ToString());
     cataloguer_.Abandon(dataset);
     dataset.Fail(status.error());
+  } else {
+    LogCatalogued(dataset);
   }
   {
     std::lock_guard lock(mutex_);

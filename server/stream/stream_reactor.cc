@@ -9,6 +9,27 @@
 #include "server/stream/wire_batch.h"
 
 namespace forebay::stream {
+namespace {
+
+// Where a stream begins and ends, for who looks for the one that was slow.
+void LogOpened(const StreamSpec& spec) {
+  spdlog::info("stream '{}' of data set '{}' opened by '{}' (pid {}), rank {} of {}: order "
+               "{:016x}, {} samples, batches of {}, {} credits",
+               spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+               spec.plan.ranks(), spec.order.Fingerprint(), spec.selection->size(),
+               spec.plan.global_batch() / spec.plan.ranks(), spec.credits);
+}
+
+void LogEnded(const StreamSpec& spec, const SessionStats& stats) {
+  spdlog::info("stream '{}' of data set '{}' of '{}' (pid {}), rank {} of {}, has ended: {} "
+               "batches, {} samples, {} bytes; {} samples from SSD, {} waited for the GFS",
+               spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+               spec.plan.ranks(), stats.batches, stats.samples, stats.bytes, stats.ssd_samples,
+               stats.waited_samples);
+}
+
+}  // namespace
+
 StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
     : service_(service), client_(std::move(client)) {}
 
@@ -100,6 +121,7 @@ void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestS
     } else {
       session_ = *session;
       const StreamSpec& open = session_->spec();
+      LogOpened(open);
       v1::Opened& opened = *pending_.mutable_opened();
       opened.set_catalog_fingerprint(open.catalog->fingerprint());
       opened.set_selected_count(open.selection->size());
@@ -279,7 +301,10 @@ void StreamReactor::OnDone() {
     session = std::move(session_);
   }
   // Nothing reaches this object through the session after Close has returned.
-  if (session) session->Close();
+  if (session) {
+    session->Close();
+    LogEnded(session->spec(), session->stats());
+  }
   session.reset();
   service_.Left(*this);
   bool last = false;
