@@ -70,8 +70,9 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
-// Ends the process where the daemon is not gone in time: a call of a file system that never returns,
-// or a connection that gRPC does not let go of, would keep it for ever. What is on SSD is as after a kill, which it is made for.
+// Ends the process where the daemon is not gone in time: a call of a file system that never
+// returns, or a connection that gRPC does not let go of, would keep it for ever. What is on SSD is
+// as after a kill, which it is made for.
 class EndInTime {
  public:
   EndInTime() : thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
@@ -83,8 +84,8 @@ class EndInTime {
     std::unique_lock lock(mutex);
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
-    spdlog::error("a connection, or a call of a file system, has not ended for {} ms: forebayd ends "
-                  "without it", patience.count());
+    spdlog::error("a connection, or a call of a file system, has not ended for {} ms: forebayd "
+                  "ends without it", patience.count());
     spdlog::shutdown();
     std::_Exit(kExitFailure);
   }
