@@ -2,6 +2,10 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <sstream>
 #include <utility>
@@ -9,32 +13,182 @@
 namespace forebay::bench {
 namespace {
 
+constexpr std::int64_t kNsPerMs = 1'000'000;
+constexpr std::array kOperations = {GfsOperation::kRead, GfsOperation::kOpen,
+                                    GfsOperation::kGetattr, GfsOperation::kLookup,
+                                    GfsOperation::kReaddir};
+constexpr std::uint32_t kAllOperations = (1U << kOperations.size()) - 1;
+
+constexpr std::uint32_t BitOf(GfsOperation operation) {
+  return 1U << static_cast<unsigned>(operation);
+}
+constexpr std::uint32_t kReadOnly = BitOf(GfsOperation::kRead);
+
+struct ErrnoName {
+  std::string_view name;
+  int number;
+};
+// What file systems of clusters answer when they are unwell, or when something is gone.
+constexpr std::array<ErrnoName, 12> kErrnoNames = {{{"EIO", EIO},
+                                                    {"ESTALE", ESTALE},
+                                                    {"ETIMEDOUT", ETIMEDOUT},
+                                                    {"EAGAIN", EAGAIN},
+                                                    {"EREMOTEIO", EREMOTEIO},
+                                                    {"ENOTCONN", ENOTCONN},
+                                                    {"EHOSTDOWN", EHOSTDOWN},
+                                                    {"ENODEV", ENODEV},
+                                                    {"ENOENT", ENOENT},
+                                                    {"EACCES", EACCES},
+                                                    {"EPERM", EPERM},
+                                                    {"EINTR", EINTR}}};
+
+// A kind that is not an errno: its name, the words that may follow it, and where it applies.
+struct KindRow {
+  std::string_view name;
+  FaultKind kind;
+  std::string_view words;
+  std::uint32_t operations_allowed;
+  std::uint32_t operations;  // where the line names none
+};
+constexpr std::array<KindRow, 6> kKinds = {{
+    {"stall", FaultKind::kStall, "ops after count ms", kAllOperations, kReadOnly},
+    {"short", FaultKind::kShort, "ops after count", kReadOnly, kReadOnly},
+    {"flip", FaultKind::kFlip, "ops after count", kReadOnly, kReadOnly},
+    {"hang", FaultKind::kHang, "ops after count", kAllOperations, kReadOnly},
+    {"outage", FaultKind::kOutage, "ops after ms errno", kAllOperations, kAllOperations},
+    {"remount", FaultKind::kRemount, "", kAllOperations, kAllOperations},
+}};
+constexpr KindRow kErrorRow = {"", FaultKind::kError, "ops after count", kAllOperations,
+                               kReadOnly};
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+Error Wrong(const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, "fault: " + what);
+}
+
+Result<int> ParseErrno(std::string_view name) {
+  for (const ErrnoName& known : kErrnoNames) {
+    if (known.name == name) return known.number;
+  }
+  std::string names;
+  for (const ErrnoName& known : kErrnoNames) names.append(" ").append(known.name);
+  return Wrong("unknown errno \"" + std::string(name) + "\" (known:" + names + ")");
+}
+
+Result<KindRow> ParseKind(std::string_view word, FaultRule& rule) {
+  for (const KindRow& row : kKinds) {
+    if (row.name == word) return row;
+  }
+  for (const ErrnoName& known : kErrnoNames) {
+    if (Lower(known.name) != word) continue;
+    rule.error_number = known.number;
+    return kErrorRow;
+  }
+  std::string names;
+  for (const KindRow& row : kKinds) names.append(row.name).append(", ");
+  return Wrong("unknown kind \"" + std::string(word) + "\" (" + names +
+               "or an errno in lower case, such as eio)");
+}
+
+Result<std::uint32_t> ParseOperations(std::string_view list) {
+  if (list == "all") return kAllOperations;
+  std::uint32_t operations = 0;
+  while (true) {
+    const std::string_view name = list.substr(0, list.find(','));
+    const auto known = std::ranges::find(kOperations, name, GfsOperationName);
+    if (known == kOperations.end()) {
+      return Wrong("unknown operation \"" + std::string(name) +
+                   "\" (read, open, getattr, lookup, readdir, all)");
+    }
+    operations |= BitOf(*known);
+    if (name.size() == list.size()) return operations;
+    list.remove_prefix(name.size() + 1);
+  }
+}
+
 Result<std::uint64_t> ParseCount(std::string_view word, std::string_view digits) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size() || value > 1'000'000'000'000) {
-    return Error(ErrorCode::kInvalidArgument, "fault: not a number: " + std::string(word));
+    return Wrong("not a number: " + std::string(word));
   }
   return value;
 }
 
-Result<FaultKind> ParseKind(std::string_view word) {
-  for (const FaultKind kind :
-       {FaultKind::kEio, FaultKind::kStall, FaultKind::kShort, FaultKind::kFlip}) {
-    if (FaultKindName(kind) == word) return kind;
+bool IsWordOf(const KindRow& row, std::string_view key) {
+  std::istringstream words{std::string(row.words)};
+  for (std::string word; words >> word;) {
+    if (word == key) return true;
   }
-  return Error(ErrorCode::kInvalidArgument,
-               "fault: unknown kind \"" + std::string(word) + "\" (eio, stall, short, flip)");
+  return false;
+}
+
+Status ParseWord(std::string_view word, const KindRow& row, FaultRule& rule) {
+  const auto equals = word.find('=');
+  const std::string_view key = word.substr(0, equals);
+  if (equals == std::string_view::npos || !IsWordOf(row, key)) {
+    return Wrong("\"" + std::string(word) + "\" is not a word of " + rule.KindName() +
+                 (row.words.empty() ? ", which has none"
+                                    : " (" + std::string(row.words) + ", each with =)"));
+  }
+  const std::string_view text = word.substr(equals + 1);
+  if (key == "ops") {
+    FOREBAY_ASSIGN(rule.operations, ParseOperations(text));
+    if ((rule.operations & ~row.operations_allowed) != 0) {
+      return Wrong(rule.KindName() + " befalls reads alone");
+    }
+    return {};
+  }
+  if (key == "errno") {
+    FOREBAY_ASSIGN(rule.error_number, ParseErrno(text));
+    return {};
+  }
+  FOREBAY_ASSIGN(const std::uint64_t value, ParseCount(word, text));
+  if (key == "after") rule.after = value;
+  if (key == "count") rule.count = value;
+  if (key == "ms") rule.ms = static_cast<std::int64_t>(value);
+  return {};
+}
+
+// True where the rule, which has seen the operation, makes a fault of it.
+bool Befalls(FaultRule& rule, std::int64_t now_ns) {
+  if (rule.kind == FaultKind::kRemount || rule.seen <= rule.after) return false;
+  if (rule.kind == FaultKind::kOutage) {
+    if (!rule.until_ns) rule.until_ns = now_ns + rule.ms * kNsPerMs;
+    return now_ns < *rule.until_ns;
+  }
+  return rule.count == 0 || rule.injected < rule.count;
+}
+
+bool Matches(const FaultRule& rule, const std::string& path) {
+  return fnmatch(rule.pattern.c_str(), path.c_str(), 0) == 0;
 }
 
 }  // namespace
 
-std::string_view FaultKindName(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::kEio: return "eio";
-    case FaultKind::kStall: return "stall";
-    case FaultKind::kShort: return "short";
-    case FaultKind::kFlip: return "flip";
+std::string_view GfsOperationName(GfsOperation operation) {
+  switch (operation) {
+    case GfsOperation::kRead: return "read";
+    case GfsOperation::kOpen: return "open";
+    case GfsOperation::kGetattr: return "getattr";
+    case GfsOperation::kLookup: return "lookup";
+    case GfsOperation::kReaddir: return "readdir";
+  }
+  return "unknown";
+}
+
+std::string FaultRule::KindName() const {
+  for (const KindRow& row : kKinds) {
+    if (row.kind == kind) return std::string(row.name);
+  }
+  for (const ErrnoName& known : kErrnoNames) {
+    if (known.number == error_number) return Lower(known.name);
   }
   return "unknown";
 }
@@ -43,28 +197,29 @@ Result<FaultRule> FaultTable::Parse(std::string_view text) {
   std::istringstream words{std::string(text)};
   std::string word;
   FaultRule rule;
-  if (!(words >> word)) return Error(ErrorCode::kInvalidArgument, "fault: no kind");
-  FOREBAY_ASSIGN(rule.kind, ParseKind(word));
-  if (!(words >> rule.pattern)) return Error(ErrorCode::kInvalidArgument, "fault: no pattern");
+  if (!(words >> word)) return Wrong("no kind");
+  FOREBAY_ASSIGN(const KindRow row, ParseKind(word, rule));
+  rule.kind = row.kind;
+  rule.operations = row.operations;
+  if (rule.kind == FaultKind::kOutage) rule.error_number = EIO;
+  if (!(words >> rule.pattern)) return Wrong("no pattern");
+  bool has_ms = false;
   while (words >> word) {
-    const std::string_view view = word;
-    const auto equals = view.find('=');
-    const std::string_view key = view.substr(0, equals);
-    if (equals == std::string_view::npos || (key != "after" && key != "count" && key != "ms")) {
-      return Error(ErrorCode::kInvalidArgument, "fault: unknown word \"" + word + "\"");
-    }
-    FOREBAY_ASSIGN(const std::uint64_t value, ParseCount(view, view.substr(equals + 1)));
-    if (key == "after") rule.after_reads = value;
-    if (key == "count") rule.count = value;
-    if (key == "ms") rule.stall_ms = static_cast<std::int64_t>(value);
+    FOREBAY_TRY(ParseWord(word, row, rule));
+    has_ms = has_ms || word.starts_with("ms=");
   }
+  // The length of an outage is the point of the test that asks for it, so there is no default.
+  if (rule.kind == FaultKind::kOutage && !has_ms) return Wrong("outage needs ms=N, its length");
   return rule;
 }
 
-Status FaultTable::Add(FaultRule rule) {
+Status FaultTable::Add(FaultRule rule, std::int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   if (rules_.size() >= kRulesMax) {
-    return Error(ErrorCode::kResourceExhausted, "fault: at most 64 rules");
+    return Error(ErrorCode::kResourceExhausted, "fault: at most 64 rules; write \"clear\" first");
+  }
+  if (rule.kind == FaultKind::kOutage && rule.after == 0) {
+    rule.until_ns = now_ns + rule.ms * kNsPerMs;
   }
   rules_.push_back(std::move(rule));
   return {};
@@ -75,17 +230,29 @@ void FaultTable::Clear() {
   rules_.clear();
 }
 
-std::optional<Fault> FaultTable::OnRead(const std::string& path) {
+std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation operation,
+                                      std::int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   std::optional<Fault> fault;
   for (FaultRule& rule : rules_) {
-    if (fnmatch(rule.pattern.c_str(), path.c_str(), 0) != 0) continue;
-    if (rule.seen_reads++ < rule.after_reads) continue;
-    if (fault || (rule.count != 0 && rule.injected >= rule.count)) continue;
+    if (!rule.Concerns(operation) || !Matches(rule, path)) continue;
+    ++rule.seen;
+    if (fault || !Befalls(rule, now_ns)) continue;
     ++rule.injected;
-    fault = Fault{.kind = rule.kind, .stall_ms = rule.stall_ms};
+    // An operation is not told whether its neighbours fail too.
+    const FaultKind kind = rule.kind == FaultKind::kOutage ? FaultKind::kError : rule.kind;
+    fault = Fault{.kind = kind, .ms = rule.ms, .error_number = rule.error_number};
   }
   return fault;
+}
+
+void FaultTable::CountStale(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  for (auto rule = rules_.rbegin(); rule != rules_.rend(); ++rule) {
+    if (rule->kind != FaultKind::kRemount || !Matches(*rule, path)) continue;
+    ++rule->injected;
+    return;
+  }
 }
 
 std::vector<FaultRule> FaultTable::Snapshot() const {

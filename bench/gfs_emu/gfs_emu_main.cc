@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "bench/gfs_emu/gfs_filesystem.h"
 #include "bench/gfs_emu/gfs_operations.h"
 #include "bench/gfs_emu/gfs_presets.h"
+#include "bench/gfs_emu/parked_requests.h"
 
 namespace forebay::bench {
 namespace {
@@ -86,7 +88,8 @@ int Serve(const Options& options, GfsFilesystem& filesystem) {
   std::string flag = "-o";
   char* arguments[] = {program.data(), flag.data(), mount_options.data(), nullptr};
   fuse_args fuse_arguments = FUSE_ARGS_INIT(3, arguments);
-  GfsMount mount{.filesystem = &filesystem};
+  ParkedRequests parked;
+  GfsMount mount{.filesystem = &filesystem, .parked = &parked, .session = nullptr};
   const std::unique_ptr<fuse_session, void (*)(fuse_session*)> session(
       fuse_session_new(&fuse_arguments, &GfsOperations(), sizeof(fuse_lowlevel_ops), &mount),
       fuse_session_destroy);
@@ -108,6 +111,7 @@ int Serve(const Options& options, GfsFilesystem& filesystem) {
   fuse_loop_cfg_set_max_threads(loop.get(), options.threads);
   fuse_loop_cfg_set_idle_threads(loop.get(), options.threads);
   const int outcome = fuse_session_loop_mt(session.get(), loop.get());
+  parked.FailAll(EIO);  // whoever waits for them would keep the mount in use
   fuse_session_unmount(session.get());
   fuse_remove_signal_handlers(session.get());
   // The loop answers the number of the signal that ended it.

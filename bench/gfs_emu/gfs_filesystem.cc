@@ -1,8 +1,10 @@
 #include "bench/gfs_emu/gfs_filesystem.h"
 
+#include <fnmatch.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -25,13 +27,31 @@ nlohmann::json ToJson(const GfsCounts& counts) {
           {"readdirs", counts.readdirs}, {"faults", counts.faults}};
 }
 
-std::uint64_t GfsCounts::*CounterOf(GfsFilesystem::Operation operation) {
+std::uint64_t GfsCounts::*CounterOf(GfsOperation operation) {
   switch (operation) {
-    case GfsFilesystem::Operation::kLookup: return &GfsCounts::lookups;
-    case GfsFilesystem::Operation::kGetattr: return &GfsCounts::getattrs;
-    case GfsFilesystem::Operation::kReaddir: return &GfsCounts::readdirs;
+    case GfsOperation::kRead: return &GfsCounts::reads;
+    case GfsOperation::kOpen: return &GfsCounts::opens;
+    case GfsOperation::kGetattr: return &GfsCounts::getattrs;
+    case GfsOperation::kLookup: return &GfsCounts::lookups;
+    case GfsOperation::kReaddir: return &GfsCounts::readdirs;
   }
   return &GfsCounts::lookups;
+}
+
+nlohmann::json ToJson(const FaultRule& rule, std::int64_t now_ns) {
+  nlohmann::json report = {{"kind", rule.KindName()},
+                           {"pattern", rule.pattern},
+                           {"seen", rule.seen},
+                           {"injected", rule.injected}};
+  for (const GfsOperation operation :
+       {GfsOperation::kRead, GfsOperation::kOpen, GfsOperation::kGetattr, GfsOperation::kLookup,
+        GfsOperation::kReaddir}) {
+    if (rule.Concerns(operation)) report["ops"].push_back(GfsOperationName(operation));
+  }
+  if (rule.kind == FaultKind::kOutage) {
+    report["is_over"] = rule.until_ns && now_ns >= *rule.until_ns;
+  }
+  return report;
 }
 
 }  // namespace
@@ -50,17 +70,36 @@ GfsFilesystem::GfsFilesystem(UniqueFd backing, const GfsProfile& profile)
 
 std::uint64_t GfsFilesystem::NumberOf(const std::string& path) {
   const std::lock_guard lock(objects_mutex_);
-  const auto [entry, added] = number_of_path_.try_emplace(path, objects_.size() + 1);
-  if (added) objects_.push_back(std::make_unique<Object>(path));
+  const auto [entry, added] = number_of_path_.try_emplace(path, numbers_.size() + 1);
+  if (added) {
+    std::unique_ptr<Object>& object = objects_[path];
+    if (object == nullptr) object = std::make_unique<Object>(path);
+    numbers_.push_back({.object = object.get(), .is_stale = false});
+  }
   return entry->second;
 }
 
 GfsFilesystem::Object& GfsFilesystem::object(std::uint64_t number) {
   const std::lock_guard lock(objects_mutex_);
-  return *objects_.at(number - 1);
+  return *numbers_.at(number - 1).object;
 }
 
-std::int64_t GfsFilesystem::ChargeMetadata(pid_t thread_id, Operation operation) {
+bool GfsFilesystem::IsStale(std::uint64_t number) const {
+  const std::lock_guard lock(objects_mutex_);
+  return numbers_.at(number - 1).is_stale;
+}
+
+void GfsFilesystem::MakeStale(const std::string& pattern) {
+  const std::lock_guard lock(objects_mutex_);
+  std::erase_if(number_of_path_, [&](const auto& entry) {
+    const auto& [path, number] = entry;
+    if (number == kRootNumber || fnmatch(pattern.c_str(), path.c_str(), 0) != 0) return false;
+    numbers_[number - 1].is_stale = true;
+    return true;
+  });
+}
+
+std::int64_t GfsFilesystem::ChargeMetadata(pid_t thread_id, GfsOperation operation) {
   counters_.Add(thread_id, CounterOf(operation), 1);
   if (profile_.metadata_per_s <= 0) return 0;
   return metadata_.Reserve(MonotonicNs(), CostNs(1, profile_.metadata_per_s));
@@ -99,9 +138,22 @@ std::int64_t GfsFilesystem::ChargeRead(pid_t thread_id, Object& object, const Re
   return disks_.Reserve(MonotonicNs(), cost_ns);
 }
 
-std::optional<Fault> GfsFilesystem::TakeFault(pid_t thread_id, const Object& object) {
-  const std::optional<Fault> fault = faults_.OnRead(object.path);
-  if (fault) counters_.Add(thread_id, &GfsCounts::faults, 1);
+std::optional<Fault> GfsFilesystem::TakeFault(const Arrival& arrival) {
+  // Without the root's attributes the kernel finds no way to the control file.
+  if (arrival.number == kRootNumber && arrival.operation == GfsOperation::kGetattr) return {};
+  std::optional<Fault> fault;
+  if (IsStale(arrival.number)) {
+    faults_.CountStale(object(arrival.number).path);
+    fault = Fault{.kind = FaultKind::kError, .ms = 0, .error_number = ESTALE};
+  } else {
+    fault = faults_.Take(arrival.path, arrival.operation, MonotonicNs());
+  }
+  if (!fault) return fault;
+  counters_.Add(arrival.thread_id, &GfsCounts::faults, 1);
+  // Everything else is counted as it is carried out.
+  if (fault->kind == FaultKind::kError) {
+    counters_.Add(arrival.thread_id, CounterOf(arrival.operation), 1);
+  }
   return fault;
 }
 
@@ -121,17 +173,15 @@ std::string GfsFilesystem::CountersJson() const {
     report["clients"][std::to_string(process_id)] = std::move(entry);
   }
   report["faults"] = nlohmann::json::array();
+  const std::int64_t now_ns = MonotonicNs();
   for (const FaultRule& rule : faults_.Snapshot()) {
-    report["faults"].push_back({{"kind", FaultKindName(rule.kind)},
-                                {"pattern", rule.pattern},
-                                {"seen_reads", rule.seen_reads},
-                                {"injected", rule.injected}});
+    report["faults"].push_back(ToJson(rule, now_ns));
   }
   std::uint64_t opened = 0;
   std::uint64_t opens_max = 0;
   {
     const std::lock_guard lock(objects_mutex_);
-    for (const auto& object : objects_) {
+    for (const auto& [path, object] : objects_) {
       const std::uint64_t opens = object->opens;
       opened += opens > 0 ? 1 : 0;
       opens_max = std::max(opens_max, opens);
@@ -144,7 +194,7 @@ std::string GfsFilesystem::CountersJson() const {
 void GfsFilesystem::ResetCounters() {
   counters_.Reset();
   const std::lock_guard lock(objects_mutex_);
-  for (const auto& object : objects_) {
+  for (const auto& [path, object] : objects_) {
     object->opens = 0;
     object->bytes = 0;
     const std::lock_guard object_lock(object->mutex);
@@ -170,14 +220,23 @@ Status GfsFilesystem::ControlLine(std::string_view line) {
   }
   if (line == "clear") {
     faults_.Clear();
+    ++clear_count_;
     return {};
   }
   if (line.starts_with(kFault)) {
     FOREBAY_ASSIGN(FaultRule rule, FaultTable::Parse(line.substr(kFault.size())));
-    return faults_.Add(std::move(rule));
+    return AddFault(std::move(rule));
   }
   return Error(ErrorCode::kInvalidArgument,
                "control: unknown command \"" + std::string(line) + "\" (reset, clear, fault)");
+}
+
+Status GfsFilesystem::AddFault(FaultRule rule) {
+  const bool is_remount = rule.kind == FaultKind::kRemount;
+  const std::string pattern = rule.pattern;
+  FOREBAY_TRY(faults_.Add(std::move(rule), MonotonicNs()));
+  if (is_remount) MakeStale(pattern);
+  return {};
 }
 
 }  // namespace forebay::bench

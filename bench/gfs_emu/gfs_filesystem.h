@@ -24,7 +24,9 @@
 namespace forebay::bench {
 
 // The state behind the FUSE operations (gfs_operations.cc), free of FUSE itself. Objects are
-// numbered by path and never forgotten: counters outlive the kernel's interest in an inode.
+// numbered by path and never forgotten: counters outlive the kernel's interest in an inode. A
+// remount makes numbers stale: their objects get new ones when they are next looked up. The
+// root keeps its number, because the control file is reached through it.
 // All public calls are thread-safe. Those that return a deadline (CLOCK_MONOTONIC, ns) leave
 // the waiting to the caller.
 class GfsFilesystem {
@@ -37,7 +39,14 @@ class GfsFilesystem {
     std::mutex mutex;
     StreamTracker streams;  // guarded by mutex
   };
-  enum class Operation : std::uint8_t { kLookup, kGetattr, kReaddir };
+  // What a client asks for: an operation by way of the object `number`, concerning `path`. They
+  // differ in a look-up, whose number is the folder's.
+  struct Arrival {
+    pid_t thread_id = 0;
+    GfsOperation operation = GfsOperation::kRead;
+    std::uint64_t number = 0;
+    std::string path;
+  };
 
   static constexpr std::uint64_t kRootNumber = 1;
 
@@ -50,8 +59,8 @@ class GfsFilesystem {
   std::uint64_t NumberOf(const std::string& path);
   Object& object(std::uint64_t number);
 
-  // Counts the operation and returns when the metadata server has answered it.
-  std::int64_t ChargeMetadata(pid_t thread_id, Operation operation);
+  // Counts a look-up, getattr, opendir or readdir and returns when it is answered.
+  std::int64_t ChargeMetadata(pid_t thread_id, GfsOperation operation);
   std::int64_t ChargeOpen(pid_t thread_id, Object& object);
   // Likewise for `bytes` at `offset` of `object`, which the disks deliver in turn.
   struct ReadRange {
@@ -59,15 +68,25 @@ class GfsFilesystem {
     std::uint64_t bytes = 0;
   };
   std::int64_t ChargeRead(pid_t thread_id, Object& object, const ReadRange& range);
-  // The fault to inject into a read, counted.
-  std::optional<Fault> TakeFault(pid_t thread_id, const Object& object);
+  // The fault to inject into what has arrived, counted.
+  std::optional<Fault> TakeFault(const Arrival& arrival);
 
   std::string CountersJson() const;
   // Executes lines of "reset", "clear" and "fault ..." (README.md). Stops at the first error.
   Status Control(std::string_view commands);
+  // How often "clear" was executed: whoever left requests without an answer resumes them then.
+  std::uint64_t clear_count() const { return clear_count_; }
 
  private:
+  struct Number {
+    Object* object = nullptr;
+    bool is_stale = false;
+  };
+
   Status ControlLine(std::string_view line);
+  Status AddFault(FaultRule rule);
+  void MakeStale(const std::string& pattern);
+  bool IsStale(std::uint64_t number) const;
   void ResetCounters();
 
   const UniqueFd backing_;
@@ -77,10 +96,12 @@ class GfsFilesystem {
   RateQueue metadata_;
   GfsCounters counters_;
   FaultTable faults_;
+  std::atomic<std::uint64_t> clear_count_ = 0;
 
   mutable std::mutex objects_mutex_;
-  std::vector<std::unique_ptr<Object>> objects_;                // number n is at n - 1
-  std::unordered_map<std::string, std::uint64_t> number_of_path_;
+  std::unordered_map<std::string, std::unique_ptr<Object>> objects_;  // by path
+  std::vector<Number> numbers_;                                       // number n is at n - 1
+  std::unordered_map<std::string, std::uint64_t> number_of_path_;     // the one that is not stale
 };
 
 // CLOCK_MONOTONIC in nanoseconds.

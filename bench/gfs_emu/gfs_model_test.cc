@@ -1,9 +1,6 @@
 // The cost model of gfs_emu, without FUSE and without waiting.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
-#include "bench/gfs_emu/fault_table.h"
 #include "bench/gfs_emu/gfs_presets.h"
 #include "bench/gfs_emu/rate_queue.h"
 #include "bench/gfs_emu/stream_tracker.h"
@@ -118,47 +115,6 @@ TEST(StreamTracker, ASmallReadIsNotJoinedToItself) {
   const auto verdict = tracker.OnRead(100'100, 100);
   EXPECT_FALSE(verdict.seek);
   EXPECT_FALSE(verdict.refund);
-}
-
-TEST(FaultTable, InjectsAfterAndCountTimes) {
-  FaultTable table;
-  auto rule = FaultTable::Parse("eio *.tar after=2 count=3");
-  ASSERT_TRUE(rule);
-  ASSERT_TRUE(table.Add(*rule));
-  int faults = 0;
-  for (int i = 0; i < 10; ++i) {
-    const auto fault = table.OnRead("shards/a.tar");
-    EXPECT_EQ(fault.has_value(), i >= 2 && i < 5);
-    faults += fault ? 1 : 0;
-    EXPECT_FALSE(table.OnRead("shards/a.bin"));
-  }
-  EXPECT_EQ(faults, 3);
-  EXPECT_EQ(table.Snapshot().at(0).seen_reads, 10U);
-  table.Clear();
-  EXPECT_TRUE(table.Snapshot().empty());
-}
-
-TEST(FaultTable, CountZeroGoesOn) {
-  FaultTable table;
-  ASSERT_TRUE(table.Add(*FaultTable::Parse("flip * count=0")));
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(table.OnRead("x"));
-}
-
-TEST(FaultTable, RefusesWhatItDoesNotKnow) {
-  for (const char* text : {"", "eio", "melt *", "eio * after", "eio * when=3", "eio * after=x",
-                           "eio * after=-1", "eio * count=99999999999999999999"}) {
-    EXPECT_FALSE(FaultTable::Parse(text)) << text;
-  }
-}
-
-TEST(FaultTable, IsBounded) {
-  FaultTable table;
-  for (std::size_t i = 0; i < FaultTable::kRulesMax; ++i) {
-    ASSERT_TRUE(table.Add(*FaultTable::Parse("eio *")));
-  }
-  const auto status = table.Add(*FaultTable::Parse("eio *"));
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code(), ErrorCode::kResourceExhausted);
 }
 
 }  // namespace

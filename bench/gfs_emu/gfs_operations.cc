@@ -13,9 +13,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/gfs_emu/gfs_filesystem.h"
+#include "bench/gfs_emu/parked_requests.h"
 
 namespace forebay::bench {
 namespace {
@@ -41,9 +43,11 @@ struct Listing {
   std::vector<Entry> entries;
 };
 
-GfsFilesystem& FilesystemOf(fuse_req_t request) {
-  return *static_cast<GfsMount*>(fuse_req_userdata(request))->filesystem;
+GfsMount& MountOf(fuse_req_t request) {
+  return *static_cast<GfsMount*>(fuse_req_userdata(request));
 }
+
+GfsFilesystem& FilesystemOf(fuse_req_t request) { return *MountOf(request).filesystem; }
 
 pid_t ThreadOf(fuse_req_t request) { return fuse_req_ctx(request)->pid; }
 
@@ -51,15 +55,50 @@ bool IsControl(std::string_view path) {
   return path == kControlFolder || path == kCountersPath || path == kControlPath;
 }
 
-// Sleeps to the deadline, in slices, so that a long stall does not outlive the session.
-void WaitUntil(fuse_req_t request, std::int64_t deadline_ns) {
+// Sleeps to the deadline, in slices, so that a long stall does not outlive the session. With
+// `ends_on_interrupt` false is returned early where the kernel interrupts the request, as it does
+// where its client is killed.
+bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_on_interrupt = false) {
   constexpr std::int64_t kSliceNs = 50'000'000;
-  fuse_session* const session = static_cast<GfsMount*>(fuse_req_userdata(request))->session;
+  fuse_session* const session = MountOf(request).session;
   for (std::int64_t now_ns = MonotonicNs(); now_ns < deadline_ns; now_ns = MonotonicNs()) {
-    if (fuse_session_exited(session) != 0) return;
+    if (fuse_session_exited(session) != 0) return true;
+    if (ends_on_interrupt && fuse_req_interrupted(request) != 0) return false;
     const std::int64_t until_ns = std::min(deadline_ns, now_ns + kSliceNs);
     const timespec until{.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+  }
+  return true;
+}
+
+// Every request but those for the control files passes here: the fault that is due befalls it,
+// or `carry_out` answers it. That is called with the kind of a fault which changes the answer,
+// perhaps later and on another thread, so it must own what it needs.
+template <typename CarryOut>
+void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_out) {
+  arrival.thread_id = ThreadOf(request);
+  const std::optional<Fault> fault = FilesystemOf(request).TakeFault(arrival);
+  if (!fault) {
+    carry_out(std::nullopt);
+    return;
+  }
+  switch (fault->kind) {
+    case FaultKind::kStall:
+      if (WaitUntil(request, MonotonicNs() + fault->ms * 1'000'000, /*ends_on_interrupt=*/true)) {
+        carry_out(std::nullopt);
+      } else {
+        fuse_reply_err(request, EINTR);
+      }
+      return;
+    case FaultKind::kHang:
+      MountOf(request).parked->Park(
+          request, [carry_out = std::move(carry_out)]() mutable { carry_out(std::nullopt); });
+      return;
+    case FaultKind::kShort:
+    case FaultKind::kFlip: carry_out(fault->kind); return;
+    case FaultKind::kError:
+    case FaultKind::kOutage:
+    case FaultKind::kRemount: fuse_reply_err(request, fault->error_number); return;
   }
 }
 
@@ -91,13 +130,8 @@ void Init(void*, fuse_conn_info* connection) {
   connection->max_readahead = 0;
 }
 
-void Lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
+void ReplyEntry(fuse_req_t request, const std::string& path) {
   GfsFilesystem& filesystem = FilesystemOf(request);
-  const std::string path = ChildPath(filesystem.object(parent).path, name);
-  if (!IsControl(path)) {
-    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
-                                                 GfsFilesystem::Operation::kLookup));
-  }
   fuse_entry_param entry{};
   if (const int error = StatPath(filesystem, path, entry.attr); error != 0) {
     fuse_reply_err(request, error);
@@ -107,19 +141,41 @@ void Lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
   fuse_reply_entry(request, &entry);
 }
 
-void Getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
-  GfsFilesystem& filesystem = FilesystemOf(request);
-  const std::string& path = filesystem.object(number).path;
-  if (!IsControl(path)) {
-    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
-                                                 GfsFilesystem::Operation::kGetattr));
+void Lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
+  const std::string path = ChildPath(FilesystemOf(request).object(parent).path, name);
+  if (IsControl(path)) {
+    ReplyEntry(request, path);
+    return;
   }
+  Arrive(request, {.operation = GfsOperation::kLookup, .number = parent, .path = path},
+         [request, path](std::optional<FaultKind>) {
+           WaitUntil(request, FilesystemOf(request).ChargeMetadata(ThreadOf(request),
+                                                                   GfsOperation::kLookup));
+           ReplyEntry(request, path);
+         });
+}
+
+void ReplyAttributes(fuse_req_t request, const std::string& path) {
   struct stat attributes{};
-  if (const int error = StatPath(filesystem, path, attributes); error != 0) {
+  if (const int error = StatPath(FilesystemOf(request), path, attributes); error != 0) {
     fuse_reply_err(request, error);
     return;
   }
   fuse_reply_attr(request, &attributes, 0);
+}
+
+void Getattr(fuse_req_t request, fuse_ino_t number, fuse_file_info*) {
+  const std::string& path = FilesystemOf(request).object(number).path;
+  if (IsControl(path)) {
+    ReplyAttributes(request, path);
+    return;
+  }
+  Arrive(request, {.operation = GfsOperation::kGetattr, .number = number, .path = path},
+         [request, &path](std::optional<FaultKind>) {
+           WaitUntil(request, FilesystemOf(request).ChargeMetadata(ThreadOf(request),
+                                                                   GfsOperation::kGetattr));
+           ReplyAttributes(request, path);
+         });
 }
 
 // Truncating the control file is how a shell's ">" begins; everything else is read-only.
@@ -145,31 +201,41 @@ void Readlink(fuse_req_t request, fuse_ino_t number) {
   fuse_reply_readlink(request, target.data());
 }
 
+void ReplyOpen(fuse_req_t request, fuse_file_info file, std::unique_ptr<Handle> handle) {
+  file.direct_io = 1;
+  file.keep_cache = 0;
+  Handle* const opened = handle.release();
+  file.fh = reinterpret_cast<std::uint64_t>(opened);
+  // An interrupted open is never released by the kernel.
+  if (fuse_reply_open(request, &file) == -ENOENT) handle.reset(opened);
+}
+
 void Open(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
   GfsFilesystem& filesystem = FilesystemOf(request);
   GfsFilesystem::Object& object = filesystem.object(number);
   const bool writes = (file->flags & O_ACCMODE) != O_RDONLY;
-  auto handle = std::make_unique<Handle>();
-  if (object.path == kCountersPath) handle->text = filesystem.CountersJson();
   if (writes && object.path != kControlPath) {
     fuse_reply_err(request, EROFS);
     return;
   }
-  if (!IsControl(object.path)) {
-    WaitUntil(request, filesystem.ChargeOpen(ThreadOf(request), object));
-    handle->fd = UniqueFd(openat(filesystem.backing_fd(), object.path.c_str(),
-                                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!handle->fd.valid()) {
-      fuse_reply_err(request, errno);
-      return;
-    }
+  if (IsControl(object.path)) {
+    auto handle = std::make_unique<Handle>();
+    if (object.path == kCountersPath) handle->text = filesystem.CountersJson();
+    ReplyOpen(request, *file, std::move(handle));
+    return;
   }
-  file->direct_io = 1;
-  file->keep_cache = 0;
-  Handle* const opened = handle.release();
-  file->fh = reinterpret_cast<std::uint64_t>(opened);
-  // An interrupted open is never released by the kernel.
-  if (fuse_reply_open(request, file) == -ENOENT) handle.reset(opened);
+  Arrive(request, {.operation = GfsOperation::kOpen, .number = number, .path = object.path},
+         [request, &filesystem, &object, info = *file](std::optional<FaultKind>) {
+           WaitUntil(request, filesystem.ChargeOpen(ThreadOf(request), object));
+           auto handle = std::make_unique<Handle>();
+           handle->fd = UniqueFd(openat(filesystem.backing_fd(), object.path.c_str(),
+                                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+           if (!handle->fd.valid()) {
+             fuse_reply_err(request, errno);
+             return;
+           }
+           ReplyOpen(request, info, std::move(handle));
+         });
 }
 
 Handle& HandleOf(const fuse_file_info* file) { return *reinterpret_cast<Handle*>(file->fh); }
@@ -198,55 +264,64 @@ ssize_t ReadFully(int fd, char* buffer, std::size_t size, off_t offset) {
   return static_cast<ssize_t>(done);
 }
 
-void Read(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
-          fuse_file_info* file) {
-  GfsFilesystem& filesystem = FilesystemOf(request);
-  GfsFilesystem::Object& object = filesystem.object(number);
-  const Handle& handle = HandleOf(file);
-  if (IsControl(object.path)) {
-    ReplyText(request, handle.text, size, offset);
-    return;
-  }
+struct ReadSpan {
+  std::size_t bytes = 0;
+  off_t offset = 0;
+};
+
+// Answers a read of the backing file, with what `fault` makes of it.
+void ReplyRead(fuse_req_t request, GfsFilesystem::Object& object, const Handle& handle,
+               const ReadSpan& span, std::optional<FaultKind> fault) {
   thread_local std::vector<char> buffer;
-  buffer.resize(std::max<std::size_t>(size, kGfsReadBytesMax));
-  const ssize_t got = ReadFully(handle.fd.get(), buffer.data(), size, offset);
+  buffer.resize(std::max<std::size_t>(span.bytes, kGfsReadBytesMax));
+  const ssize_t got = ReadFully(handle.fd.get(), buffer.data(), span.bytes, span.offset);
   if (got < 0) {
     fuse_reply_err(request, static_cast<int>(-got));
     return;
   }
   auto bytes = static_cast<std::size_t>(got);
-  const pid_t thread_id = ThreadOf(request);
-  const std::optional<Fault> fault = filesystem.TakeFault(thread_id, object);
-  if (fault && fault->kind == FaultKind::kShort) bytes /= 2;
-  if (fault && fault->kind == FaultKind::kEio) bytes = 0;
-  WaitUntil(request, filesystem.ChargeRead(thread_id, object,
-                                           {.offset = static_cast<std::uint64_t>(offset),
-                                            .bytes = bytes}));
-  if (fault && fault->kind == FaultKind::kStall) {
-    WaitUntil(request, MonotonicNs() + fault->stall_ms * 1'000'000);
-  }
-  if (fault && fault->kind == FaultKind::kEio) {
-    fuse_reply_err(request, EIO);
-    return;
-  }
-  if (fault && fault->kind == FaultKind::kFlip && bytes > 0) {
+  if (fault == FaultKind::kShort) bytes /= 2;
+  WaitUntil(request, FilesystemOf(request).ChargeRead(
+                         ThreadOf(request), object,
+                         {.offset = static_cast<std::uint64_t>(span.offset), .bytes = bytes}));
+  if (fault == FaultKind::kFlip && bytes > 0) {
     buffer[bytes / 2] = static_cast<char>(buffer[bytes / 2] ^ 0x10);
   }
   fuse_reply_buf(request, buffer.data(), bytes);
 }
 
+void Read(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
+          fuse_file_info* file) {
+  GfsFilesystem::Object& object = FilesystemOf(request).object(number);
+  const Handle& handle = HandleOf(file);
+  if (IsControl(object.path)) {
+    ReplyText(request, handle.text, size, offset);
+    return;
+  }
+  Arrive(request, {.operation = GfsOperation::kRead, .number = number, .path = object.path},
+         [request, &object, &handle, span = ReadSpan{.bytes = size, .offset = offset}](
+             std::optional<FaultKind> fault) {
+           ReplyRead(request, object, handle, span, fault);
+         });
+}
+
 void Write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t size, off_t,
            fuse_file_info*) {
-  GfsFilesystem& filesystem = FilesystemOf(request);
+  GfsMount& mount = MountOf(request);
+  GfsFilesystem& filesystem = *mount.filesystem;
   if (filesystem.object(number).path != kControlPath) {
     fuse_reply_err(request, EROFS);
     return;
   }
-  if (!filesystem.Control({data, size})) {
+  const std::uint64_t clears_before = filesystem.clear_count();
+  const bool is_understood = filesystem.Control({data, size}).has_value();
+  // What hung goes on before the writer does, so that it finds the counters as they stay.
+  if (filesystem.clear_count() != clears_before) mount.parked->ResumeAll();
+  if (is_understood) {
+    fuse_reply_write(request, size);
+  } else {
     fuse_reply_err(request, EINVAL);
-    return;
   }
-  fuse_reply_write(request, size);
 }
 
 std::optional<Listing> ReadListing(const GfsFilesystem& filesystem, const std::string& path) {
@@ -265,46 +340,64 @@ std::optional<Listing> ReadListing(const GfsFilesystem& filesystem, const std::s
   return listing;
 }
 
+void ReplyOpendir(fuse_req_t request, fuse_file_info file, std::unique_ptr<Listing> listing) {
+  Listing* const opened = listing.release();
+  file.fh = reinterpret_cast<std::uint64_t>(opened);
+  if (fuse_reply_open(request, &file) == -ENOENT) listing.reset(opened);
+}
+
 void Opendir(fuse_req_t request, fuse_ino_t number, fuse_file_info* file) {
   GfsFilesystem& filesystem = FilesystemOf(request);
   const std::string& path = filesystem.object(number).path;
-  auto listing = std::make_unique<Listing>();
-  if (!IsControl(path)) {
-    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
-                                                 GfsFilesystem::Operation::kReaddir));
-    std::optional<Listing> entries = ReadListing(filesystem, path);
-    if (!entries) {
-      fuse_reply_err(request, errno);
-      return;
-    }
-    *listing = std::move(*entries);
+  if (IsControl(path)) {
+    ReplyOpendir(request, *file, std::make_unique<Listing>());
+    return;
   }
-  Listing* const opened = listing.release();
-  file->fh = reinterpret_cast<std::uint64_t>(opened);
-  if (fuse_reply_open(request, file) == -ENOENT) listing.reset(opened);
+  Arrive(request, {.operation = GfsOperation::kReaddir, .number = number, .path = path},
+         [request, &filesystem, &path, info = *file](std::optional<FaultKind>) {
+           WaitUntil(request,
+                     filesystem.ChargeMetadata(ThreadOf(request), GfsOperation::kReaddir));
+           std::optional<Listing> listing = ReadListing(filesystem, path);
+           if (!listing) {
+             fuse_reply_err(request, errno);
+             return;
+           }
+           ReplyOpendir(request, info, std::make_unique<Listing>(std::move(*listing)));
+         });
 }
 
-void Readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
-             fuse_file_info* file) {
-  GfsFilesystem& filesystem = FilesystemOf(request);
-  if (!IsControl(filesystem.object(number).path)) {
-    WaitUntil(request, filesystem.ChargeMetadata(ThreadOf(request),
-                                                 GfsFilesystem::Operation::kReaddir));
-  }
-  const auto& entries = reinterpret_cast<const Listing*>(file->fh)->entries;
-  std::vector<char> buffer(size);
+void ReplyReaddir(fuse_req_t request, const std::vector<Listing::Entry>& entries,
+                  const ReadSpan& span) {
+  std::vector<char> buffer(span.bytes);
   std::size_t used = 0;
-  for (std::size_t i = static_cast<std::size_t>(offset); i < entries.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(span.offset); i < entries.size(); ++i) {
     struct stat attributes{};
     attributes.st_ino = entries[i].number;
     attributes.st_mode = entries[i].mode;
     const std::size_t needed =
-        fuse_add_direntry(request, buffer.data() + used, size - used, entries[i].name.c_str(),
-                          &attributes, static_cast<off_t>(i + 1));
-    if (needed > size - used) break;
+        fuse_add_direntry(request, buffer.data() + used, buffer.size() - used,
+                          entries[i].name.c_str(), &attributes, static_cast<off_t>(i + 1));
+    if (needed > buffer.size() - used) break;
     used += needed;
   }
   fuse_reply_buf(request, buffer.data(), used);
+}
+
+void Readdir(fuse_req_t request, fuse_ino_t number, std::size_t size, off_t offset,
+             fuse_file_info* file) {
+  const auto& entries = reinterpret_cast<const Listing*>(file->fh)->entries;
+  const ReadSpan span = {.bytes = size, .offset = offset};
+  const std::string& path = FilesystemOf(request).object(number).path;
+  if (IsControl(path)) {
+    ReplyReaddir(request, entries, span);
+    return;
+  }
+  Arrive(request, {.operation = GfsOperation::kReaddir, .number = number, .path = path},
+         [request, &entries, span](std::optional<FaultKind>) {
+           WaitUntil(request, FilesystemOf(request).ChargeMetadata(ThreadOf(request),
+                                                                   GfsOperation::kReaddir));
+           ReplyReaddir(request, entries, span);
+         });
 }
 
 void Releasedir(fuse_req_t request, fuse_ino_t, fuse_file_info* file) {

@@ -7,10 +7,12 @@
 namespace forebay::bench {
 
 class GfsFilesystem;
+class ParkedRequests;
 
 // The user data of the session. `session` is set once it exists, before it is mounted.
 struct GfsMount {
   GfsFilesystem* filesystem = nullptr;
+  ParkedRequests* parked = nullptr;
   fuse_session* session = nullptr;
 };
 

@@ -1,0 +1,84 @@
+#include "bench/gfs_emu/testing/gfs_process.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "proto/contract/check.h"
+
+namespace forebay::bench {
+
+bool GfsProcess::IsPossible() { return access("/dev/fuse", R_OK | W_OK) == 0; }
+
+GfsProcess::GfsProcess(const std::vector<std::string>& arguments) : mount_(arguments.at(1)) {
+  std::array<int, 2> pipe_fds{};
+  FOREBAY_CHECK(pipe2(pipe_fds.data(), O_CLOEXEC) == 0);
+  output_ = UniqueFd(pipe_fds[0]);
+  const UniqueFd write_end(pipe_fds[1]);
+  std::vector<std::string> words = {GFS_EMU_BINARY};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_ = fork();
+  FOREBAY_CHECK(pid_ >= 0);
+  if (pid_ == 0) {
+    dup2(write_end.get(), STDOUT_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+}
+
+GfsProcess::~GfsProcess() { Stop(); }
+
+bool GfsProcess::AwaitReady() {
+  std::string line;
+  char byte = 0;
+  while (read(output_.get(), &byte, 1) == 1 && byte != '\n') line.push_back(byte);
+  return line == "ready " + mount_.string();
+}
+
+int GfsProcess::Stop() {
+  if (pid_ <= 0) return -1;
+  kill(pid_, SIGTERM);
+  return Wait();
+}
+
+int GfsProcess::Wait() {
+  int status = 0;
+  if (waitpid(pid_, &status, 0) != pid_) return -1;
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool GfsProcess::Control(const std::string& lines) const {
+  const UniqueFd fd(open((mount_ / ".gfs_emu" / "control").c_str(), O_WRONLY | O_CLOEXEC));
+  return write(fd.get(), lines.data(), lines.size()) == static_cast<ssize_t>(lines.size());
+}
+
+nlohmann::json GfsProcess::Counters() const {
+  std::ifstream file(mount_ / ".gfs_emu" / "counters.json");
+  return nlohmann::json::parse(file);
+}
+
+std::uint64_t GfsProcess::InjectedCount() const {
+  return Counters()["total"]["faults"].get<std::uint64_t>();
+}
+
+bool IsMounted(const std::filesystem::path& folder) {
+  std::ifstream mounts("/proc/self/mountinfo");
+  std::string needle = " ";
+  needle.append(folder.string()).append(" ");
+  for (std::string line; std::getline(mounts, line);) {
+    if (line.find(needle) != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace forebay::bench
