@@ -195,6 +195,9 @@ void Acceptor::ServeOpen(std::span<const pollfd> polled) {
     bool keep = true;
     if (connection.handed_over) {
       keep = (happened & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
+      // A client that says nothing more takes nothing more. One that ended its own side alone and
+      // does not read would keep a write of gRPC's under way, and with it the connection, for ever.
+      if (!keep) shutdown(connection.fd.get(), SHUT_RDWR);
     } else if (happened != 0) {
       keep = Progress(connection);
     }

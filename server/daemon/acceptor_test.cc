@@ -106,6 +106,7 @@ class RawPeer {
 
   const std::vector<UniqueFd>& regions() const { return regions_; }
   void Close() { fd_.Reset(); }
+  void HalfClose() { shutdown(fd_.get(), SHUT_WR); }
 
  private:
   UniqueFd fd_;
@@ -280,6 +281,20 @@ TEST_F(AcceptorTest, AGoneClientIsNoticedWhileTheTransportHoldsItsSocket) {
   ASSERT_TRUE(Eventually([&] { return acceptor_->connection_count() == 1; }));
   peer->Close();
   EXPECT_TRUE(Eventually([&] { return acceptor_->connection_count() == 0; }));
+}
+
+TEST_F(AcceptorTest, AClientThatEndsItsSideAloneIsEndedOnBoth) {
+  Start();
+  const std::unique_ptr<RawPeer> peer = Joined();
+  const int transport = handed_over_[0].get();
+  peer->Send("abc", 3);
+  peer->HalfClose();
+  ASSERT_TRUE(Eventually([&] { return acceptor_->connection_count() == 0; }));
+  EXPECT_EQ(send(transport, "x", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE) << "a write of the transport's does not wait for a reader";
+  char rest[8] = {};
+  EXPECT_EQ(recv(transport, rest, sizeof(rest), 0), 3) << "what it said before is not lost";
+  EXPECT_EQ(recv(transport, rest, sizeof(rest), 0), 0);
 }
 
 TEST_F(AcceptorTest, AConnectionThatTheTransportEndsIsNoticed) {

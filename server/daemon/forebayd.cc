@@ -17,6 +17,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <grpc/grpc.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -70,9 +71,8 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
-// Ends the process where the daemon is not gone in time: a call of a file system that never
-// returns, or a connection that gRPC does not let go of, would keep it for ever. What is on SSD is
-// as after a kill, which it is made for.
+// Ends the process where the daemon is not gone in time: a call of a file system that never returns
+// would keep it for ever. What is on SSD is as after a kill, which it is made for.
 class EndInTime {
  public:
   EndInTime() : thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
@@ -84,8 +84,8 @@ class EndInTime {
     std::unique_lock lock(mutex);
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
-    spdlog::error("a connection, or a call of a file system, has not ended for {} ms: forebayd "
-                  "ends without it", patience.count());
+    spdlog::error("a call of a file system has not ended for {} ms: forebayd ends without it",
+                  patience.count());
     spdlog::shutdown();
     std::_Exit(kExitFailure);
   }
@@ -129,6 +129,10 @@ int Run(const Arguments& arguments) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   umask(0077);
+  // gRPC stays up until the process ends. Taken down with the server, version 1.51 joins the thread
+  // that polls for writes which had to wait; it sleeps for up to 10 s and nobody wakes it, so a
+  // daemon with a slow reader of inline batches would end as much later.
+  grpc_init();
 
   auto daemon = Daemon::Start(config);
   if (!daemon.has_value()) return Fail(kExitFailure, daemon.error());

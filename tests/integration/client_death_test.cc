@@ -1,113 +1,18 @@
 // Clients that die or stall cost the daemon nothing but their own slots.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <memory>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "proto/contract/check.h"
 #include "tests/integration/daemon_rig.h"
+#include "tests/integration/holder.h"
 
 namespace forebay::integration {
 namespace {
 
-// Opens a stream, pulls all its credits, and holds what it gets.
-void HoldBatches(RawClient& client, RawStream& stream, const std::string& name,
-                 std::uint32_t batches) {
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
-  open.mutable_open()->set_stream_name(name);
-  stream.Write(open);
-  stream.Write(PullOf(0, batches));
-  for (std::uint32_t held = 0; held < batches;) {
-    const auto reply = stream.Read();
-    FOREBAY_CHECK(reply.has_value());
-    held += static_cast<std::uint32_t>(reply->batches_size());
-  }
-}
-
-// Asks for many batches through the socket, and reads none of them.
-void PullInline(RawClient& client, RawStream& stream) {
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
-  open.mutable_open()->set_credits(32);
-  open.mutable_open()->set_inline_payload(true);
-  stream.Write(open);
-  FOREBAY_CHECK(stream.Read().has_value());
-  stream.Write(PullOf(0, 32));
-}
-
-// A process of its own that holds batches, or is owed them, until it is killed. Forked before this
-// process speaks gRPC, whose threads do not survive a fork.
-class Holder {
- public:
-  explicit Holder(const std::string& socket_path, bool reads = true) {
-    int held[2];
-    int start[2];
-    FOREBAY_CHECK(pipe(held) == 0 && pipe(start) == 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      char byte = 0;
-      (void)!read(start[0], &byte, 1);
-      RawClient client(socket_path);
-      RawStream stream(client);
-      if (reads) {
-        HoldBatches(client, stream, "mortal", 4);
-      } else {
-        PullInline(client, stream);
-      }
-      (void)!write(held[1], "h", 1);
-      for (;;) pause();
-    }
-    close(held[1]);
-    held_fd_ = held[0];
-    start_fd_ = start[1];
-  }
-  ~Holder() {
-    Kill();
-    close(held_fd_);
-    close(start_fd_);
-  }
-  bool Hold() {
-    char byte = 0;
-    return write(start_fd_, "s", 1) == 1 && read(held_fd_, &byte, 1) == 1;
-  }
-  void Stop() const { FOREBAY_CHECK(kill(pid_, SIGSTOP) == 0); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  int held_fd_ = -1;
-  int start_fd_ = -1;
-};
-
-TEST(ClientDeathTest, AStoppedClientThatIsOwedInlineBatchesDoesNotKeepADrainingDaemon) {
-  const DaemonRig rig;
-  Holder holder(rig.socket_path(), /*reads=*/false);
-  const auto daemon = rig.Start();
-  ASSERT_TRUE(holder.Hold());
-  RawClient watcher(rig.socket_path());
-  ASSERT_TRUE(Eventually([&] {
-    const v1::StatusReply status = watcher.Status();
-    return status.streams_size() == 1 && status.streams(0).batches() == 32;
-  })) << "all batches are on their way";
-  holder.Stop();
-  daemon->Signal(SIGTERM);
-  // gRPC may keep the connection even so (seen in one of three runs); the daemon does not wait.
-  EXPECT_TRUE(daemon->Wait().has_value()) << rig.log();
-  EXPECT_THAT(rig.log(), ::testing::HasSubstr("their connections are ended"));
-}
-
 TEST(ClientDeathTest, AKilledClientsSlotsComeBack) {
   const DaemonRig rig;
-  Holder holder(rig.socket_path());
+  Holder holder(rig.socket_path(), HolderKind::kContiguous);
   const auto daemon = rig.Start();
   ASSERT_TRUE(holder.Hold());
   RawClient watcher(rig.socket_path());

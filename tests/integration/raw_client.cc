@@ -21,6 +21,8 @@
 namespace forebay::integration {
 namespace {
 
+constexpr int kLookaheadBytes = 4 << 20;  // far more than a socket's buffer
+
 bool Receive(RawSocket& socket, void* data, std::size_t bytes) {
   auto* to = static_cast<std::byte*>(data);
   while (bytes > 0) {
@@ -94,9 +96,9 @@ std::unique_ptr<grpc::ClientContext> NewContext() {
   return context;
 }
 
-RawClient::RawClient(const std::string& path) {
+RawClient::RawClient(const std::string& path, bool shared_memory) {
   ClientHello hello;
-  hello.flags = ClientHello::kWantsSharedMemory;
+  if (shared_memory) hello.flags = ClientHello::kWantsSharedMemory;
   socket_ = Handshake(path, hello);
   FOREBAY_CHECK(socket_.hello.status == 0);
   for (std::size_t i = 0; i < socket_.entries.size(); ++i) {
@@ -107,7 +109,9 @@ RawClient::RawClient(const std::string& path) {
     maps_.resize(std::max<std::size_t>(maps_.size(), entry.id + 1));
     maps_[entry.id] = {static_cast<const std::byte*>(memory), entry.bytes};
   }
-  channel_ = grpc::CreateInsecureChannelFromFd("forebay", socket_.fd.Release());
+  grpc::ChannelArguments arguments;
+  if (!shared_memory) arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  channel_ = grpc::CreateCustomInsecureChannelFromFd("forebay", socket_.fd.Release(), arguments);
   data_ = v1::Data::NewStub(channel_);
   admin_ = v1::Admin::NewStub(channel_);
 }

@@ -40,8 +40,9 @@ std::unique_ptr<grpc::ClientContext> NewContext();
 // A connection with its two services. Regions are mapped read-only.
 class RawClient {
  public:
-  // The handshake must succeed.
-  explicit RawClient(const std::string& path);
+  // The handshake must succeed. Without shared memory no descriptors are passed, and gRPC takes
+  // what it is sent as fast as it comes, read or not.
+  explicit RawClient(const std::string& path, bool shared_memory = true);
   ~RawClient();
 
   v1::HelloRequest GoodHello() const;
