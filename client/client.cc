@@ -12,7 +12,6 @@
 
 #include "client/connection_source.h"
 #include "client/embedded_daemon.h"
-#include "client/lease_call.h"
 #include "client/remote_stream.h"
 #include "client/rpc_status.h"
 #include "client/stream_schema.h"
@@ -82,31 +81,17 @@ class ConnectedClient final : public Client {
     return RemoteStream::Open(source_, options, info);
   }
 
-  Result<ScratchLease> LeaseScratch(std::uint64_t bytes, std::int64_t timeout_ms) override {
-    const std::chrono::milliseconds timeout(timeout_ms);
-    std::shared_ptr<const DaemonConnection> connection = source_->current();
-    Result<ScratchLease> lease = ScratchLease::Call::Open(*connection, bytes, timeout);
-    if (lease || lease.error().code() != ErrorCode::kUnavailable) return lease;
-    FOREBAY_ASSIGN(connection, Reconnect(connection));
-    return ScratchLease::Call::Open(*connection, bytes, timeout);
-  }
-
  private:
   Result<DatasetInfo> DescribeOnce(const std::string& dataset, const std::string& selection,
                                    bool wait_for_catalog) {
     std::shared_ptr<const DaemonConnection> connection = source_->current();
     Result<DatasetInfo> info = CallDescribe(*connection, dataset, selection, wait_for_catalog);
     if (info || info.error().code() != ErrorCode::kUnavailable) return info;
-    FOREBAY_ASSIGN(connection, Reconnect(connection));
+    // The daemon may have been restarted since the last call: once more on a new connection.
+    const auto deadline = std::chrono::steady_clock::now() +
+                          milliseconds(source_->options().connect_timeout_ms);
+    FOREBAY_ASSIGN(connection, source_->Replace(connection.get(), deadline));
     return CallDescribe(*connection, dataset, selection, wait_for_catalog);
-  }
-
-  // The daemon may have been restarted since the last call: once more on a new connection.
-  Result<std::shared_ptr<const DaemonConnection>> Reconnect(
-      const std::shared_ptr<const DaemonConnection>& broken) {
-    return source_->Replace(broken.get(),
-                            std::chrono::steady_clock::now() +
-                                milliseconds(source_->options().connect_timeout_ms));
   }
 
   Result<DatasetInfo> CallDescribe(const DaemonConnection& connection, const std::string& dataset,

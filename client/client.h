@@ -17,9 +17,7 @@
 #include <vector>
 
 #include "client/batch_stream.h"
-#include "client/scratch_lease.h"
 #include "client/stream_options.h"
-#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 
@@ -58,7 +56,7 @@ struct DatasetInfo {
   std::uint64_t selection_fingerprint = 0;
 };
 
-// A connection. Thread-safe. Client, streams, batches and leases may be destroyed in any order: the
+// A connection. Thread-safe. Client, streams and batches may be destroyed in any order: the
 // connection closes when the last of them is gone, and the daemon takes back what they held.
 class Client {
  public:
@@ -81,12 +79,6 @@ class Client {
   // Opens a stream. kFailedPrecondition where another rank opened it with another order, the
   // catalog has changed since the token was made, or ranks do not divide the global batch.
   virtual Result<std::unique_ptr<BatchStream>> Open(const StreamOptions& options) = 0;
-  // Leases `bytes` of the daemon's memory, so that this process may take as many of its own.
-  // Blocks for `timeout_ms`, after a reconnect once more. kInvalidArgument for 0 bytes;
-  // kResourceExhausted: what is left, and the daemon's keys to raise; kDeadlineExceeded;
-  // kUnimplemented: an older daemon.
-  virtual Result<ScratchLease> LeaseScratch(
-      std::uint64_t bytes, std::int64_t timeout_ms = limits::kCallDeadlineMs) = 0;
   // The daemon's address, to hand to other ranks.
   virtual const std::string& address() const = 0;
 };

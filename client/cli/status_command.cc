@@ -82,11 +82,6 @@ Json StatusJson(const v1::StatusReply& reply) {
                     {"evictions", decode.evictions()},
                     {"decoded_bytes", decode.decoded_bytes()},
                     {"decode_ns", decode.decode_ns()}};
-  const v1::ScratchStatus& scratch = reply.scratch();
-  json["scratch"] = {{"leased_bytes", scratch.leased_bytes()},
-                     {"leases", scratch.leases()},
-                     {"reserve_bytes", scratch.reserve_bytes()},
-                     {"limit_bytes", scratch.limit_bytes()}};
   json["tiers"] = Json::array();
   for (const v1::TierStatus& tier : reply.tiers()) json["tiers"].push_back(TierJson(tier));
   json["datasets"] = Json::array();
@@ -179,14 +174,13 @@ void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
 void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
   context.out << fmt::format(
       "forebayd {} (pid {}), job '{}', up {}, {} I/O, {} clients\n"
-      "memory limit {}, slots {} of {}, decoded chunks {} of {}, leased {} of {}\n"
+      "memory limit {}, slots {} of {}, decoded chunks {} of {}\n"
       "GFS: {} opens, {} reads, {} bytes ({}), {} stats\n",
       reply.version(), reply.pid(), reply.job_id(),
       HumanSeconds(static_cast<double>(reply.uptime_ms()) / 1000), reply.io_backend(),
       reply.clients(), HumanBytes(reply.memory_limit_bytes()),
       HumanBytes(reply.slot_bytes_used()), HumanBytes(reply.slot_bytes_capacity()),
       HumanBytes(reply.decode().used_bytes()), HumanBytes(reply.decode().capacity_bytes()),
-      HumanBytes(reply.scratch().leased_bytes()), HumanBytes(reply.scratch().limit_bytes()),
       HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));

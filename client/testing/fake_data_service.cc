@@ -321,45 +321,6 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   v1::Trailer trailer_;
 };
 
-// Deletes itself when the call is done.
-class FakeLease final : public grpc::ServerWriteReactor<v1::LeaseReply> {
- public:
-  FakeLease(FakeServiceState& state, std::uint64_t bytes) : state_(state) {
-    state_.counters.leases += 1;
-    if (bytes > state_.faults.scratch_bytes) {
-      End({grpc::StatusCode::RESOURCE_EXHAUSTED, "none are left: raise the reserve"});
-      return;
-    }
-    if (state_.faults.mute_lease) return;
-    if (state_.faults.no_lease_reply) {
-      End(grpc::Status::OK);
-      return;
-    }
-    reply_.set_bytes(bytes);
-    if (state_.faults.lease_reply) state_.faults.lease_reply(reply_);
-    StartWrite(&reply_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    if (ok && state_.faults.lease_replies > ++written_) StartWrite(&reply_);
-  }
-  void OnCancel() override { End(grpc::Status::CANCELLED); }
-  void OnDone() override {
-    state_.counters.leases -= 1;
-    std::unique_ptr<FakeLease>(this).reset();
-  }
-
- private:
-  void End(const grpc::Status& status) {
-    if (!ended_.exchange(true)) Finish(status);
-  }
-
-  FakeServiceState& state_;
-  v1::LeaseReply reply_;
-  int written_ = 0;
-  std::atomic<bool> ended_ = false;
-};
-
 }  // namespace
 
 FakeSlots::FakeSlots(std::uint64_t slot_bytes, std::uint32_t count, bool sealed)
@@ -429,11 +390,6 @@ grpc::ServerUnaryReactor* FakeDataService::Describe(grpc::CallbackServerContext*
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* FakeDataService::Stream(
     grpc::CallbackServerContext*) {
   return std::make_unique<FakeStream>(state_).release();  // until OnDone
-}
-
-grpc::ServerWriteReactor<v1::LeaseReply>* FakeDataService::Lease(
-    grpc::CallbackServerContext*, const v1::LeaseRequest* request) {
-  return std::make_unique<FakeLease>(state_, request->bytes()).release();
 }
 
 }  // namespace forebay::testing

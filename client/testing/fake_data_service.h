@@ -56,8 +56,6 @@ class FakeDataService final : public v1::Data::CallbackService {
                                      v1::DescribeReply* reply) override;
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<v1::LeaseReply>* Lease(grpc::CallbackServerContext* context,
-                                                  const v1::LeaseRequest* request) override;
 
  private:
   FakeServiceState state_;

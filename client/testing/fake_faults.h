@@ -26,11 +26,6 @@ struct FakeFaults {
   std::function<void(v1::Trailer&)> trailer;
   bool no_trailer = false;           // end the call with OK instead
   bool reverse_batches = false;      // answer each request's pulls last first
-  std::uint64_t scratch_bytes = 1ULL << 30;     // that the daemon can lease, to each call
-  std::function<void(v1::LeaseReply&)> lease_reply;
-  bool no_lease_reply = false;       // end the call with OK instead
-  bool mute_lease = false;           // keep the call, and say nothing
-  int lease_replies = 1;             // to each lease
   std::uint64_t mute_after_batches = ~0ULL;  // answer no pulls beyond
 };
 
@@ -45,7 +40,6 @@ struct FakeCounters {
   std::atomic<std::uint64_t> bad_releases{0};    // of ids that are not held
   std::atomic<std::uint64_t> credit_breaches{0}; // pulls beyond the credits
   std::atomic<std::uint64_t> calls_ended{0};
-  std::atomic<std::uint64_t> leases{0};          // held now
   std::atomic<std::uint64_t> held_at_end{0};     // sum over ended calls
 };
 

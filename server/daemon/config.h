@@ -27,7 +27,6 @@ struct Config {
   std::uint64_t exit_when_idle_s = 0;  // 0: never
   // [tier]
   std::string ram_capacity;
-  std::string ram_scratch_reserve;
   std::string ssd_directory;
   std::string ssd_capacity;
   bool ssd_direct = true;

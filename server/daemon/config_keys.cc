@@ -62,16 +62,6 @@ auto Capacity(std::string Config::*member) {
   };
 }
 
-// The same, where "0" is a size, too.
-auto CapacityOrNone(std::string Config::*member) {
-  return [member](Config& config, const std::string& text) {
-    const Result<std::uint64_t> parsed = tier::ParseCapacityOrNone(text, kAnyWhole);
-    if (!parsed.has_value()) return Status(parsed.error());
-    config.*member = text;
-    return Status();
-  };
-}
-
 auto ByteCount(std::string Config::*member, ByteBounds bounds) {
   return [member, bounds](Config& config, const std::string& text) {
     const Result<std::uint64_t> parsed = ParseByteCount(text, bounds);
@@ -96,12 +86,6 @@ std::vector<ConfigKey> TierKeys() {
       {"tier.ram.capacity", "25%",
        "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
        Capacity(&Config::ram_capacity)},
-      {"tier.ram.scratch_reserve", "0",
-       "What extents never use of it, so that processes of the job can lease it for memory of "
-       "their own (what forebay-train swaps out): bytes or a share of tier.ram.capacity, rounded "
-       "up to 2 MiB; 64 MiB, the largest extent, must be left. Leases beyond it take what extents "
-       "have not touched and are not planned for, down to half of the capacity.",
-       CapacityOrNone(&Config::ram_scratch_reserve)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
        Text(&Config::ssd_directory)},

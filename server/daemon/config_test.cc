@@ -66,7 +66,7 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 23> kKeyCases = {{
+constexpr std::array<KeyCase, 22> kKeyCases = {{
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
@@ -76,7 +76,6 @@ constexpr std::array<KeyCase, 23> kKeyCases = {{
     {"daemon.metrics_listen", "127.0.0.1:0", ""},
     {"daemon.exit_when_idle_s", "5", "-1"},
     {"tier.ram.capacity", "12%", "12 parsecs"},
-    {"tier.ram.scratch_reserve", "0", "-1"},
     {"tier.ssd.directory", "/local/forebay", ""},
     {"tier.ssd.capacity", "500GB", "101%"},
     {"tier.ssd.direct", "false", "no"},

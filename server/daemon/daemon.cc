@@ -101,11 +101,11 @@ Status Daemon::Open() {
   for (const auto& dataset : datasets_) {
     if (dataset->options().stage_at_start) stager_->Stage(*dataset);
   }
-  spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, for leases {} "
-               "MiB, ssd {} MiB, {})",
+  spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, ssd {} MiB, "
+               "{})",
                kVersion, job_id_, socket_path_, arena_->capacity_bytes() >> 20,
-               slots_->capacity_bytes() >> 20, arena_->withheld_bytes() >> 20,
-               store_ ? store_->capacity_bytes() >> 20 : 0, backend_->name());
+               slots_->capacity_bytes() >> 20, store_ ? store_->capacity_bytes() >> 20 : 0,
+               backend_->name());
   return {};
 }
 

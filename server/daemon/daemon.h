@@ -28,7 +28,6 @@
 #include "server/stream/stream_registry.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/ram_arena.h"
-#include "server/tier/scratch_account.h"
 #include "server/tier/segment_store.h"
 
 namespace forebay::daemon {
@@ -68,7 +67,6 @@ class Daemon final : public AdminTarget {
   Status OpenBackend();
   Status OpenDirectories();
   Status OpenMemory();
-  Status OpenScratch(std::uint64_t ram_bytes);
   Status OpenSsd();
   Status OpenDatasets();
   Status OpenScrubber();
@@ -99,7 +97,6 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<io::Directory> catalog_directory_;
   std::unique_ptr<io::Directory> ssd_directory_;
   std::unique_ptr<tier::RamArena> arena_;
-  std::unique_ptr<tier::ScratchAccount> scratch_;
   std::unique_ptr<tier::RamArena> slots_;
   std::unique_ptr<tier::SegmentStore> store_;
   stream::FutureUse future_;

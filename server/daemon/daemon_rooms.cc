@@ -36,7 +36,6 @@ Status Daemon::OpenMemory() {
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
                                                  .populate_ahead_bytes = kAheadBytes}));
-  FOREBAY_TRY(OpenScratch(*ram));
   FOREBAY_ASSIGN(
       slots_, tier::RamArena::Create(
                   {.capacity_bytes = *slot_bytes,
@@ -46,25 +45,6 @@ Status Daemon::OpenMemory() {
                    .lowest_first = true,
                    .populate_ahead_bytes = kAheadBytes,
                    .populate_at_start = true}));
-  return {};
-}
-
-// Before anything touches the arena, and before anybody plans with its capacity.
-Status Daemon::OpenScratch(std::uint64_t ram_bytes) {
-  const auto reserve = tier::ParseCapacityOrNone(config_.ram_scratch_reserve, ram_bytes);
-  if (!reserve.has_value()) return reserve.error().WithContext("tier.ram.scratch_reserve");
-  const std::uint64_t withheld =
-      tier::ScratchAccount::AccountedBytes(std::min(*reserve, ram_bytes));
-  if (*reserve > 0 && withheld + limits::kExtentBytesMax > ram_bytes) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("tier.ram.scratch_reserve of {} bytes leaves less than an extent can "
-                             "take ({} bytes) of tier.ram.capacity, {} bytes, in whole huge pages: "
-                             "lower the one or raise the other",
-                             *reserve, limits::kExtentBytesMax, ram_bytes));
-  }
-  auto account = tier::ScratchAccount::Create(*arena_, *reserve);
-  if (!account.has_value()) return account.error().WithContext("tier.ram.scratch_reserve");
-  scratch_ = std::move(*account);
   return {};
 }
 
@@ -133,10 +113,6 @@ Status Daemon::OpenDatasets() {
                                         .next_use = [this](const tier::ExtentKey& key) {
                                           return future_.NextUse(key);
                                         }}));
-  scratch_->PlanWith(
-      {.left_bytes = [this] { return stager_->housing().left().ram_bytes; },
-       .take_bytes = [this](std::uint64_t bytes) { return stager_->housing().TakeRam(bytes); },
-       .give_bytes = [this](std::uint64_t bytes) { stager_->housing().GiveRam(bytes); }});
   fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
   return {};
 }

@@ -37,7 +37,6 @@ Status Daemon::OpenServer() {
       stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
       stream::DataServiceParts{
           .registry = *registry_,
-          .scratch = *scratch_,
           .find_dataset = [this](const std::string& name) { return FindDataset(name); },
           .dataset_names = [this] { return DatasetNames(); },
           .knows_session =

@@ -35,13 +35,6 @@ void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCou
   message.set_evictions(stats.evictions);
 }
 
-void FillScratch(const tier::ScratchAccount::Stats& stats, v1::ScratchStatus& message) {
-  message.set_leased_bytes(stats.leased_bytes);
-  message.set_leases(stats.leases);
-  message.set_reserve_bytes(stats.reserve_bytes);
-  message.set_limit_bytes(stats.limit_bytes);
-}
-
 void FillGfs(const stage::GfsFigures& figures, v1::GfsCounters& message) {
   message.set_incidents(figures.incidents);
   message.set_retries(figures.retries);
@@ -147,8 +140,8 @@ v1::StatusReply Daemon::StatusNow() {
   reply.set_slot_bytes_used(slots_->used_bytes());
   const stream::SessionStats totals = registry_->totals();
   const fetch::DecodedCache::Stats decoded = decoded_->stats();
-  reply.set_memory_limit_bytes(arena_->capacity_bytes() + arena_->withheld_bytes() +
-                               slots_->capacity_bytes() + decoded.capacity_bytes);
+  reply.set_memory_limit_bytes(arena_->capacity_bytes() + slots_->capacity_bytes() +
+                               decoded.capacity_bytes);
   FillDecode(decoded, totals.decode, *reply.mutable_decode());
   v1::TierStatus& ram = *reply.add_tiers();
   FillTier(cache_->stats(tier::TierKind::kRam), "ram", ram);
@@ -160,7 +153,6 @@ v1::StatusReply Daemon::StatusNow() {
     ssd.set_hit_samples(totals.ssd_samples);
     ssd.set_hit_bytes(totals.ssd_bytes);
   }
-  FillScratch(scratch_->stats(), *reply.mutable_scratch());
   v1::ScrubStatus& scrub = *reply.mutable_scrub();
   scrub.set_enabled(scrubber_ != nullptr);
   if (scrubber_) {

@@ -59,7 +59,7 @@ double Number(std::uint64_t value) { return static_cast<double>(value); }
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::TierStatus& tier : status.tiers()) {
     const std::vector<Label> labels = {{"tier", tier.name()}};
-    out.Gauge("forebay_tier_capacity_bytes", "Room for extents, without what is leased.", labels,
+    out.Gauge("forebay_tier_capacity_bytes", "Room for extents.", labels,
               Number(tier.capacity_bytes()));
     out.Gauge("forebay_tier_used_bytes", "Taken by extents, padding included.", labels,
               Number(tier.used_bytes()));
@@ -83,15 +83,6 @@ void WriteScrub(const v1::ScrubStatus& scrub, FamilyWriter& out) {
   out.Counter("forebay_scrub_bytes_total", "Bytes of them.", {}, Number(scrub.bytes()));
   out.Counter("forebay_scrub_bad_extents_total", "Of them, found damaged.", {},
               Number(scrub.bad_extents()));
-}
-
-void WriteScratch(const v1::ScratchStatus& scratch, FamilyWriter& out) {
-  out.Gauge("forebay_scratch_leased_bytes",
-            "Memory that clients lease, which the RAM tier goes without.", {},
-            Number(scratch.leased_bytes()));
-  out.Gauge("forebay_scratch_leases", "Leases of it.", {}, Number(scratch.leases()));
-  out.Gauge("forebay_scratch_limit_bytes", "The most that may be leased.", {},
-            Number(scratch.limit_bytes()));
 }
 
 void WriteDecode(const v1::DecodeStatus& decode, FamilyWriter& out) {
@@ -177,7 +168,6 @@ class StatusCollector final : public prometheus::Collectable {
     out.Gauge("forebay_slot_used_bytes", "Slot memory in use.", {},
               Number(status.slot_bytes_used()));
     WriteTiers(status, out);
-    WriteScratch(status.scratch(), out);
     WriteScrub(status.scrub(), out);
     WriteDecode(status.decode(), out);
     WriteGfs(status.gfs(), out);

@@ -22,12 +22,6 @@ Home Placer::Place(std::uint64_t image_bytes) {
   return Home::kTransient;
 }
 
-bool Placer::TakeRam(std::uint64_t bytes) {
-  if (bytes > room_.ram_bytes || FootprintBytes(bytes) > room_.ram_bytes) return false;
-  room_.ram_bytes -= FootprintBytes(bytes);
-  return true;
-}
-
 // Null where there is none to speak of.
 std::uint64_t* Placer::RoomOf(Home home) {
   if (home == Home::kRam) return &room_.ram_bytes;

@@ -35,8 +35,6 @@ class Placer {
   Home Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes);
   // What was placed as an image of `planned_bytes` does not go there: its room is free again.
   void Release(Home home, std::uint64_t planned_bytes);
-  // Takes RAM for something else than extents, until it is released; false where there is less.
-  bool TakeRam(std::uint64_t bytes);
   const Room& left() const { return room_; }
 
  private:

@@ -47,17 +47,6 @@ TEST(Placement, SettlesWhatTurnsOutSmallerOrLarger) {
   EXPECT_EQ(placer.Settle(Home::kTransient, 4096, 1 << 20), Home::kTransient);
 }
 
-TEST(Placement, RamIsTakenForSomethingElseAndReleased) {
-  Placer placer({.ram_bytes = 100 * 4096, .ssd_bytes = 0});
-  EXPECT_EQ(placer.Place(60 * 4096), Home::kRam);
-  EXPECT_FALSE(placer.TakeRam(40 * 4096 + 1));
-  EXPECT_FALSE(placer.TakeRam(~std::uint64_t{0}));
-  EXPECT_TRUE(placer.TakeRam(39 * 4096 + 1));
-  EXPECT_EQ(placer.Place(4096), Home::kTransient);
-  placer.Release(Home::kRam, 39 * 4096 + 1);
-  EXPECT_EQ(placer.left().ram_bytes, 40 * 4096U);
-}
-
 TEST(Placement, WhatWasTransientIsPlacedWhereThereIsRoomByNow) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
   EXPECT_EQ(placer.Place(8192), Home::kRam);

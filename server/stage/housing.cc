@@ -69,16 +69,6 @@ bool Housing::HouseLocked(Dataset& dataset) {
   return is_any;
 }
 
-bool Housing::TakeRam(std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  return placer_.TakeRam(bytes);
-}
-
-void Housing::GiveRam(std::uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  placer_.Release(plan::Home::kRam, bytes);
-}
-
 plan::Room Housing::left() const {
   std::lock_guard lock(mutex_);
   return placer_.left();

@@ -42,10 +42,6 @@ class Housing {
   // and has `bytes`. What it does not take goes to extents that fitted nowhere.
   Settled Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
 
-  // Keeps extents from being planned into `bytes` of RAM, which are wanted for something else;
-  // false where what is planned already leaves less.
-  bool TakeRam(std::uint64_t bytes);
-  void GiveRam(std::uint64_t bytes);
   // For extents that have no home yet.
   plan::Room left() const;
 

@@ -7,7 +7,6 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/wire_layout.h"
-#include "server/stream/lease_reactor.h"
 #include "server/stream/stream_reactor.h"
 #include "server/stream/wire_batch.h"
 
@@ -149,40 +148,32 @@ grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::LeaseReply>* DataService::Lease(
-    grpc::CallbackServerContext* context, const v1::LeaseRequest* request) {
-  auto* reactor = std::make_unique<LeaseReactor>(*this).release();
-  Joined(*reactor);
-  reactor->Begin(*request, context->peer());
-  return reactor;
-}
-
-void DataService::Joined(ServedCall& call) {
+void DataService::Joined(StreamReactor& stream) {
   bool draining = false;
   {
     std::lock_guard lock(mutex_);
-    calls_.insert(&call);
+    streams_.insert(&stream);
     draining = draining_;
   }
-  if (draining) call.End(ShuttingDown());
+  if (draining) stream.End(ShuttingDown());
 }
 
-void DataService::Left(ServedCall& call) {
+void DataService::Left(StreamReactor& stream) {
   std::lock_guard lock(mutex_);
-  calls_.erase(&call);
-  if (calls_.empty()) all_left_.notify_all();
+  streams_.erase(&stream);
+  if (streams_.empty()) all_left_.notify_all();
 }
 
 void DataService::Drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
   // Under the lock: Left waits, so none of them can be deleted meanwhile.
-  for (ServedCall* call : calls_) call->End(ShuttingDown());
+  for (StreamReactor* stream : streams_) stream->End(ShuttingDown());
 }
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  return all_left_.wait_for(lock, wait, [this] { return calls_.empty(); });
+  return all_left_.wait_for(lock, wait, [this] { return streams_.empty(); });
 }
 
 }  // namespace forebay::stream

@@ -17,7 +17,6 @@
 #include "proto/contract/result.h"
 #include "server/stage/dataset.h"
 #include "server/stream/stream_registry.h"
-#include "server/tier/scratch_account.h"
 
 namespace forebay::stream {
 
@@ -31,7 +30,6 @@ struct DataServiceOptions {
 // What the daemon lends the service; must outlive it.
 struct DataServiceParts {
   StreamRegistry& registry;
-  tier::ScratchAccount& scratch;
   // The data set of that name, or null.
   std::function<stage::Dataset*(const std::string&)> find_dataset;
   std::function<std::vector<std::string>()> dataset_names;
@@ -43,18 +41,9 @@ struct DataServiceParts {
   std::function<void(stage::Dataset&)> ensure_staging;
 };
 
-// A Stream or Lease call, from its beginning until gRPC is done with it.
-class ServedCall {
- public:
-  // Ends the call with `error`, once. Thread-safe.
-  virtual void End(const Error& error) = 0;
+class StreamReactor;
 
- protected:
-  ~ServedCall() = default;
-};
-
-// Thread-safe. After Drain, new streams and leases are refused, and those there are end with
-// kUnavailable.
+// Thread-safe. After Drain, new streams are refused, and open ones end with kUnavailable.
 class DataService final : public forebay::v1::Data::CallbackService {
  public:
   DataService(DataServiceOptions options, DataServiceParts parts);
@@ -68,23 +57,20 @@ class DataService final : public forebay::v1::Data::CallbackService {
                                      v1::DescribeReply* reply) override;
   grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* Stream(
       grpc::CallbackServerContext* context) override;
-  grpc::ServerWriteReactor<v1::LeaseReply>* Lease(grpc::CallbackServerContext* context,
-                                                  const v1::LeaseRequest* request) override;
 
   // Before a connection's first call: who it is. `peer` is what gRPC calls the connection.
   void Connected(const std::string& peer, const ClientIdentity& client);
 
-  // Ends every stream and lease; returns at once.
+  // Ends every stream; returns at once.
   void Drain();
   // Waits until all have ended; false where `wait` was too short for a reader that does not take
   // its last messages.
   bool WaitDrained(std::chrono::milliseconds wait);
 
  private:
-  friend class LeaseReactor;
   friend class StreamReactor;
-  void Joined(ServedCall& call);  // before its first message
-  void Left(ServedCall& call);    // when gRPC is done with it, and it holds nothing any more
+  void Joined(StreamReactor& stream);  // before its first message
+  void Left(StreamReactor& stream);    // when gRPC is done with it, and it holds nothing any more
   ClientIdentity ClientOf(const std::string& peer) const;
 
   const DataServiceOptions options_;
@@ -95,7 +81,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // more than were open at once.
   std::unordered_map<std::string, ClientIdentity> clients_;
   bool draining_ = false;
-  std::unordered_set<ServedCall*> calls_;
+  std::unordered_set<StreamReactor*> streams_;
 };
 
 }  // namespace forebay::stream

@@ -15,8 +15,7 @@ namespace forebay::stream {
 // Owned by gRPC: deletes itself in OnDone. Callbacks come from gRPC's threads, Deliver and Fail
 // from workers; all state is under one lock.
 class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>,
-                            public BatchSink,
-                            public ServedCall {
+                            public BatchSink {
  public:
   StreamReactor(DataService& service, ClientIdentity client);
   // Begins reading; once after construction.
@@ -31,7 +30,8 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
                std::span<const std::byte> slot) override;
   void Fail(const BatchName& name, const Error& error) override;
 
-  void End(const Error& error) override;
+  // Ends the call with `error`, once. Thread-safe.
+  void End(const Error& error);
 
  private:
   // A batch whose payload goes inline, chunk by chunk, after its message.

@@ -152,11 +152,6 @@ Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_b
   return number * known->bytes;
 }
 
-Result<std::uint64_t> ParseCapacityOrNone(std::string_view text, std::uint64_t whole_bytes) {
-  if (Trim(text) == "0") return std::uint64_t{0};
-  return ParseCapacity(text, whole_bytes);
-}
-
 std::uint64_t MemoryLimitBytes(const std::string& root) {
   std::optional<std::uint64_t> smallest = MachineBytes(root);
   const auto take = [&smallest](std::optional<std::uint64_t> limit) {

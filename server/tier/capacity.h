@@ -16,9 +16,6 @@ namespace forebay::tier {
 // unknown whole. The result is at least 1.
 Result<std::uint64_t> ParseCapacity(std::string_view text, std::uint64_t whole_bytes);
 
-// The same, where a plain "0" means none.
-Result<std::uint64_t> ParseCapacityOrNone(std::string_view text, std::uint64_t whole_bytes);
-
 // The memory that this process may use: the smallest of the machine's and the limits of its
 // cgroup (v1 or v2) and of that cgroup's ancestors. 0 where nothing could be read. `root` is
 // put before /proc and /sys, for tests. A limit that cannot be read or parsed does not count.

@@ -68,13 +68,6 @@ TEST(ParseCapacity, RefusesWhatIsNoCapacity) {
   }
 }
 
-TEST(ParseCapacity, NoneIsAPlainZeroWhereItMayBe) {
-  EXPECT_EQ(Take(ParseCapacityOrNone(" 0 ", kGiB)), 0U);
-  EXPECT_EQ(Take(ParseCapacityOrNone("25%", 8 * kGiB)), 2 * kGiB);
-  EXPECT_EQ(ParseCapacityOrNone("0GiB", kGiB).error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(ParseCapacityOrNone("", kGiB).error().code(), ErrorCode::kInvalidArgument);
-}
-
 TEST(ParseCapacity, PercentageOfTheUnknownIsAnError) {
   const auto capacity = ParseCapacity("25%", 0);
   ASSERT_EQ(CodeOf(capacity), ErrorCode::kFailedPrecondition);

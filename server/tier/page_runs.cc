@@ -1,6 +1,5 @@
 #include "server/tier/page_runs.h"
 
-#include <algorithm>
 #include <iterator>
 
 #include "proto/contract/check.h"
@@ -8,8 +7,9 @@
 namespace forebay::tier {
 
 void PageRuns::AddRegion(std::uint64_t pages) {
+  FOREBAY_CHECK(pages > 0);
   regions_.push_back({pages, {}});
-  if (pages > 0) Insert({regions_.size() - 1, 0, pages});
+  Insert({regions_.size() - 1, 0, pages});
   free_pages_ += pages;
 }
 
@@ -43,48 +43,12 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
   return std::nullopt;
 }
 
-std::optional<PageRuns::Run> PageRuns::TakeHighestUpTo(std::uint64_t pages) {
-  FOREBAY_CHECK(pages > 0);
-  for (std::size_t region = regions_.size(); region-- > 0;) {
-    if (regions_[region].runs.empty()) continue;
-    const auto [first_page, length] = *regions_[region].runs.rbegin();
-    const std::uint64_t taken = std::min(pages, length);
-    return TakeFrom({region, first_page, length}, first_page + length - taken, taken);
-  }
-  return std::nullopt;
-}
-
-void PageRuns::TakeAt(const Run& run) {
-  FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
-  const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
-  const auto after = runs.upper_bound(run.first_page);
-  FOREBAY_CHECK(after != runs.begin());
-  const auto& [first_page, length] = *std::prev(after);
-  const std::uint64_t before = run.first_page - first_page;
-  FOREBAY_CHECK(before <= length && run.pages <= length - before);
-  TakeFrom({run.region, first_page, length}, run.first_page, run.pages);
-}
-
-void PageRuns::TakeWithin(std::size_t region, std::uint64_t first_page, std::uint64_t end_page) {
-  FOREBAY_CHECK(region < regions_.size());
-  const std::map<std::uint64_t, std::uint64_t>& runs = regions_[region].runs;
-  while (first_page < end_page) {
-    auto run = runs.upper_bound(first_page);
-    if (run != runs.begin() && std::prev(run)->first + std::prev(run)->second > first_page) --run;
-    if (run == runs.end() || run->first >= end_page) return;
-    const std::uint64_t begin = std::max(first_page, run->first);
-    const std::uint64_t end = std::min(end_page, run->first + run->second);
-    TakeFrom({region, run->first, run->second}, begin, end - begin);
-    first_page = end;
-  }
-}
-
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
-  const std::uint64_t below = first_page - run.first_page;
-  const std::uint64_t above = run.pages - below - pages;
+  const std::uint64_t left = run.pages - pages;
   Erase(run);
-  if (below > 0) Insert({run.region, run.first_page, below});
-  if (above > 0) Insert({run.region, first_page + pages, above});
+  if (left > 0) {
+    Insert({run.region, first_page == run.first_page ? first_page + pages : run.first_page, left});
+  }
   free_pages_ -= pages;
   return {run.region, first_page, pages};
 }

@@ -21,7 +21,7 @@ class PageRuns {
     std::uint64_t pages = 0;
   };
 
-  // Adds the next region (index 0, 1, ...), all of it free.
+  // Adds the next region (index 0, 1, ...), all of it free. `pages` is at least 1.
   void AddRegion(std::uint64_t pages);
   // Takes `pages` (at least 1) from the start of the best run; nullopt where none is long
   // enough.
@@ -30,23 +30,12 @@ class PageRuns {
   std::optional<Run> TakeLowest(std::uint64_t pages);
   // The same from the end of the highest run that is long enough. O(runs).
   std::optional<Run> TakeHighest(std::uint64_t pages);
-  // Takes the end of the highest run, `pages` (at least 1) or all of it; nullopt where nothing is
-  // free. O(regions).
-  std::optional<Run> TakeHighestUpTo(std::uint64_t pages);
-  // Takes these very pages, which are free: anything else is a bug and is found by a check.
-  void TakeAt(const Run& run);
-  // Takes those of [first_page, end_page) that are free. O(log runs) for each run among them.
-  void TakeWithin(std::size_t region, std::uint64_t first_page, std::uint64_t end_page);
-  // Gives back a run that was taken, whole. Giving back anything else is a bug and is found by a
-  // check.
+  // Gives back a run that Take returned, whole. Giving back anything else is a bug and is
+  // found by a check.
   void Give(const Run& run);
 
   std::uint64_t free_pages() const { return free_pages_; }
   std::uint64_t longest_run_pages() const;
-  // The free runs of a region: first page -> pages.
-  const std::map<std::uint64_t, std::uint64_t>& free_runs(std::size_t region) const {
-    return regions_[region].runs;
-  }
   std::size_t run_count() const { return by_length_.size(); }
 
  private:
@@ -57,7 +46,7 @@ class PageRuns {
       return a.first_page < b.first_page;
     }
   };
-  // Takes `pages` at `first_page`, within `run`, a free one.
+  // Takes `pages` at `first_page`, which lies at either end of `run`, a free one.
   Run TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages);
   void Insert(const Run& run);
   void Erase(const Run& run);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -103,76 +102,6 @@ TEST(PageRuns, AgreesWithAModelOfOneFlagPerPage) {
       ASSERT_EQ(runs.run_count(), count);  // equal only where neighbours are joined
     }
   }
-}
-
-TEST(PageRuns, TheseVeryPagesAreTakenOutOfTheirRun) {
-  PageRuns runs;
-  runs.AddRegion(5);
-  runs.AddRegion(10);
-  runs.TakeAt({1, 3, 4});
-  using Runs = std::map<std::uint64_t, std::uint64_t>;
-  EXPECT_EQ(runs.free_runs(0), (Runs{{0, 5}}));
-  EXPECT_EQ(runs.free_runs(1), (Runs{{0, 3}, {7, 3}}));
-  EXPECT_EQ(runs.free_pages(), 11U);
-  EXPECT_EQ(runs.longest_run_pages(), 5U);
-  runs.TakeAt({1, 0, 3});
-  runs.TakeAt({1, 9, 1});
-  EXPECT_EQ(runs.free_runs(1), (Runs{{7, 2}}));
-  runs.Give({1, 3, 4});
-  runs.Give({1, 9, 1});
-  runs.Give({1, 0, 3});
-  EXPECT_EQ(runs.run_count(), 2U) << "joined again";
-}
-
-TEST(PageRuns, WhatIsFreeOfARangeIsTaken) {
-  PageRuns runs;
-  runs.AddRegion(0);
-  runs.AddRegion(20);
-  runs.TakeAt({1, 4, 2});
-  runs.TakeAt({1, 10, 2});
-  using Runs = std::map<std::uint64_t, std::uint64_t>;
-  runs.TakeWithin(1, 4, 6);
-  EXPECT_EQ(runs.free_pages(), 16U) << "none of them is free";
-  runs.TakeWithin(1, 3, 11);
-  EXPECT_EQ(runs.free_runs(1), (Runs{{0, 3}, {12, 8}}));
-  runs.TakeWithin(1, 13, 14);
-  runs.TakeWithin(1, 18, 90);
-  EXPECT_EQ(runs.free_runs(1), (Runs{{0, 3}, {12, 1}, {14, 4}}));
-  EXPECT_EQ(runs.free_pages(), 8U);
-  runs.TakeWithin(1, 5, 5);
-  runs.TakeWithin(0, 0, 5);
-  EXPECT_EQ(runs.free_pages(), 8U);
-  runs.Give({1, 18, 2});
-  EXPECT_EQ(runs.free_runs(1), (Runs{{0, 3}, {12, 1}, {14, 6}}));
-}
-
-TEST(PageRuns, TheHighestPagesMayComeInPieces) {
-  PageRuns runs;
-  runs.AddRegion(6);
-  runs.AddRegion(4);
-  runs.TakeAt({0, 3, 1});
-  std::vector<std::pair<std::size_t, std::uint64_t>> taken;  // region, first page
-  for (std::uint64_t left = 8; left > 0;) {
-    const auto run = runs.TakeHighestUpTo(left);
-    ASSERT_TRUE(run.has_value());
-    taken.emplace_back(run->region, run->first_page);
-    left -= run->pages;
-  }
-  using Taken = std::vector<std::pair<std::size_t, std::uint64_t>>;
-  EXPECT_EQ(taken, (Taken{{1, 0}, {0, 4}, {0, 1}})) << "4, 2 and 2 pages";
-  EXPECT_EQ(runs.free_pages(), 1U);
-  EXPECT_EQ(runs.TakeHighestUpTo(2)->pages, 1U);
-  EXPECT_FALSE(runs.TakeHighestUpTo(1).has_value());
-}
-
-TEST(PageRunsDeathTest, TakingWhatIsTakenIsFound) {
-  PageRuns runs;
-  runs.AddRegion(10);
-  runs.TakeAt({0, 4, 2});
-  EXPECT_DEATH(runs.TakeAt({0, 5, 1}), "CHECK failed");
-  EXPECT_DEATH(runs.TakeAt({0, 3, 2}), "CHECK failed");
-  EXPECT_DEATH(runs.TakeAt({0, 9, 2}), "CHECK failed");
-  EXPECT_DEATH(runs.TakeAt({1, 0, 1}), "CHECK failed");
 }
 
 TEST(PageRunsDeathTest, GivingBackTwiceIsFound) {

@@ -43,27 +43,20 @@ PopulateAhead::~PopulateAhead() {
   thread_.join();
 }
 
-void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes,
-                          std::uint64_t limit_bytes) {
-  FOREBAY_CHECK(end_bytes <= limit_bytes && limit_bytes <= regions_[region].bytes().size());
+void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes) {
+  const std::uint64_t region_bytes = regions_[region].bytes().size();
+  FOREBAY_CHECK(end_bytes <= region_bytes);
   {
     std::lock_guard lock(mutex_);
     Progress& progress = progress_[region];
     // Refilled once half of it is gone, not at every block.
     const std::uint64_t left = progress.wanted - std::min(progress.wanted, end_bytes);
-    if (refused_ || left > ahead_bytes_ / 2) return;
-    const std::uint64_t wanted = end_bytes + std::min(ahead_bytes_, limit_bytes - end_bytes);
-    if (wanted <= progress.wanted) return;
+    if (refused_ || progress.wanted == region_bytes || left > ahead_bytes_ / 2) return;
     // The end may lie within a step; whole pages are what the kernel takes.
     progress.done = std::max(progress.done, end_bytes / kStepBytes * kStepBytes);
-    progress.wanted = wanted;
+    progress.wanted = end_bytes + std::min(ahead_bytes_, region_bytes - end_bytes);
   }
   changed_.notify_all();
-}
-
-std::uint64_t PopulateAhead::end_bytes(std::size_t region) const {
-  std::lock_guard lock(mutex_);
-  return (progress_[region].wanted + kStepBytes - 1) / kStepBytes * kStepBytes;
 }
 
 void PopulateAhead::Drain() {

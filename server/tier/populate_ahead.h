@@ -30,11 +30,9 @@ class PopulateAhead {
   PopulateAhead(const PopulateAhead&) = delete;
   PopulateAhead& operator=(const PopulateAhead&) = delete;
 
-  // What lies below `end_bytes` of `region`, an index, is in use or was; nothing is populated at or
-  // above `limit_bytes`, a multiple of kStepBytes or the region's size, for this. Returns at once.
-  void Reach(std::size_t region, std::uint64_t end_bytes, std::uint64_t limit_bytes);
-  // Below, memory exists or may soon, for what was reached so far. A multiple of kStepBytes.
-  std::uint64_t end_bytes(std::size_t region) const;
+  // What lies below `end_bytes` (at most the region's size) of `region`, an index, is in use or
+  // was. Returns at once.
+  void Reach(std::size_t region, std::uint64_t end_bytes);
   // Blocks until what the calls of Reach so far ask for is there, or cannot be.
   void Drain();
   // Of all regions, by this object.

@@ -42,7 +42,7 @@ std::uint64_t ResidentBytes(const SharedRegion& region) {
 bool KernelPopulates() {
   auto regions = Regions({kStep});
   PopulateAhead ahead(regions, kStep);
-  ahead.Reach(0, 0, kStep);
+  ahead.Reach(0, 0);
   ahead.Drain();
   return ahead.populated_bytes() > 0;
 }
@@ -65,7 +65,7 @@ TEST_F(PopulateAheadTest, NothingExistsBeforeSomethingIsReached) {
 TEST_F(PopulateAheadTest, WhatLiesAheadExistsAndNoMore) {
   auto regions = Regions({16 * kMiB, 16 * kMiB});
   PopulateAhead ahead(regions, 4 * kMiB);
-  ahead.Reach(1, 0, 16 * kMiB);
+  ahead.Reach(1, 0);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 0U);
   EXPECT_EQ(ResidentBytes(regions[1]), 4 * kMiB);
@@ -75,12 +75,12 @@ TEST_F(PopulateAheadTest, WhatLiesAheadExistsAndNoMore) {
 TEST_F(PopulateAheadTest, IsRefilledOnceHalfIsGone) {
   auto regions = Regions({32 * kMiB});
   PopulateAhead ahead(regions, 8 * kMiB);
-  ahead.Reach(0, 0, 32 * kMiB);
+  ahead.Reach(0, 0);
   ahead.Drain();
-  ahead.Reach(0, 4 * kMiB - 1, 32 * kMiB);
+  ahead.Reach(0, 4 * kMiB - 1);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 8 * kMiB);
-  ahead.Reach(0, 4 * kMiB, 32 * kMiB);
+  ahead.Reach(0, 4 * kMiB);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 12 * kMiB);
   EXPECT_EQ(ResidentBytes(regions[0]), 12 * kMiB);
@@ -89,7 +89,7 @@ TEST_F(PopulateAheadTest, IsRefilledOnceHalfIsGone) {
 TEST_F(PopulateAheadTest, WhatIsInUseIsLeftToItsUser) {
   auto regions = Regions({32 * kMiB});
   PopulateAhead ahead(regions, 4 * kMiB);
-  ahead.Reach(0, 10 * kMiB + 1, 32 * kMiB);
+  ahead.Reach(0, 10 * kMiB + 1);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 6 * kMiB) << "from 10 MiB on, in whole steps";
 }
@@ -97,33 +97,17 @@ TEST_F(PopulateAheadTest, WhatIsInUseIsLeftToItsUser) {
 TEST_F(PopulateAheadTest, StopsAtTheEndOfTheRegion) {
   auto regions = Regions({6 * kMiB});
   PopulateAhead ahead(regions, 64 * kMiB);
-  ahead.Reach(0, 0, 6 * kMiB);
-  ahead.Reach(0, 6 * kMiB, 6 * kMiB);
+  ahead.Reach(0, 0);
+  ahead.Reach(0, 6 * kMiB);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 6 * kMiB);
-}
-
-TEST_F(PopulateAheadTest, StopsAtTheLimitUntilItIsRaised) {
-  auto regions = Regions({32 * kMiB});
-  PopulateAhead ahead(regions, 8 * kMiB);
-  ahead.Reach(0, kMiB, 6 * kMiB);
-  EXPECT_EQ(ahead.end_bytes(0), 6 * kMiB);
-  ahead.Drain();
-  EXPECT_EQ(ResidentBytes(regions[0]), 6 * kMiB);
-  ahead.Reach(0, 5 * kMiB, 6 * kMiB);
-  ahead.Drain();
-  EXPECT_EQ(ResidentBytes(regions[0]), 6 * kMiB);
-  ahead.Reach(0, 5 * kMiB, 32 * kMiB);
-  EXPECT_EQ(ahead.end_bytes(0), 14 * kMiB) << "13 MiB, in whole steps";
-  ahead.Drain();
-  EXPECT_EQ(ResidentBytes(regions[0]), 14 * kMiB);
 }
 
 TEST_F(PopulateAheadTest, BytesInUseKeepTheirValue) {
   auto regions = Regions({8 * kMiB});
   std::memset(regions[0].bytes().data(), 0x5A, 3 * kMiB);
   PopulateAhead ahead(regions, 8 * kMiB);
-  ahead.Reach(0, 0, 8 * kMiB);
+  ahead.Reach(0, 0);
   ahead.Drain();
   EXPECT_EQ(ResidentBytes(regions[0]), 8 * kMiB);
   const auto bytes = regions[0].bytes().first(3 * kMiB);
@@ -135,11 +119,11 @@ TEST_F(PopulateAheadTest, ARefusalEndsTheWork) {
   // Memory that may not be written is what the kernel refuses to populate for writing.
   ASSERT_EQ(::mprotect(regions[0].bytes().data(), 8 * kMiB, PROT_READ), 0);
   PopulateAhead ahead(regions, 4 * kMiB);
-  ahead.Reach(0, 0, 8 * kMiB);
+  ahead.Reach(0, 0);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 0U);
   ASSERT_EQ(::mprotect(regions[0].bytes().data(), 8 * kMiB, PROT_READ | PROT_WRITE), 0);
-  ahead.Reach(0, 4 * kMiB, 8 * kMiB);
+  ahead.Reach(0, 4 * kMiB);
   ahead.Drain();
   EXPECT_EQ(ahead.populated_bytes(), 0U) << "it does not try again";
 }

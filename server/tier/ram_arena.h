@@ -10,7 +10,6 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
-#include "server/tier/page_runs.h"
 #include "server/tier/shared_region.h"
 
 namespace forebay::tier {
@@ -40,25 +39,6 @@ class ArenaBlock {
   std::span<std::byte> bytes_;
 };
 
-// Memory that its arena hands out to nobody, so that as much may be taken elsewhere. None of it
-// exists: no byte of it was ever touched. Given back on destruction, on any thread. Move-only; the
-// arena must outlive it.
-class WithheldMemory {
- public:
-  WithheldMemory() = default;
-  WithheldMemory(WithheldMemory&& other) noexcept;
-  WithheldMemory& operator=(WithheldMemory&& other) noexcept;
-  ~WithheldMemory();
-
-  std::uint64_t bytes() const { return bytes_; }  // in whole huge pages
-
- private:
-  friend class RamArena;
-  RamArena* arena_ = nullptr;
-  std::uint64_t bytes_ = 0;
-  std::vector<PageRuns::Run> runs_;
-};
-
 // How long a block stays. Brief ones come from the upper end, so that they leave no hole between
 // those that stay; no memory is made ahead for them.
 enum class Stay : std::uint8_t { kLong, kBrief };
@@ -86,17 +66,8 @@ class RamArena {
   Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong) {
     return DoAllocate(bytes, stay);
   }
-  // Withholds `bytes`, rounded up to whole huge pages, from allocation until they are given back:
-  // the highest ones that were never touched (part of no block, and not made by anybody), since a
-  // sealed region keeps what was. Nothing is evicted for it. kResourceExhausted where fewer are
-  // left, and then nothing is withheld. O(regions + runs that no block has had); besides, each huge
-  // page that another process made costs a call of the kernel once.
-  Result<WithheldMemory> Withhold(std::uint64_t bytes) { return DoWithhold(bytes); }
-  // What Withhold could take now.
-  virtual std::uint64_t untouched_bytes() const = 0;
-  virtual std::uint64_t withheld_bytes() const = 0;
-  virtual std::uint64_t capacity_bytes() const = 0;   // of blocks: without what is withheld
-  virtual std::uint64_t used_bytes() const = 0;       // by blocks, padding included
+  virtual std::uint64_t capacity_bytes() const = 0;
+  virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
   virtual std::span<const SharedRegion> regions() const = 0;
   // Blocks until the memory ahead is there (or refused): for tests. At once without any.
@@ -105,14 +76,10 @@ class RamArena {
 
  protected:
   friend class ArenaBlock;
-  friend class WithheldMemory;
   virtual Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) = 0;
   virtual void Free(const ArenaBlock& block) = 0;
-  virtual Result<WithheldMemory> DoWithhold(std::uint64_t bytes) = 0;
-  virtual void GiveBack(std::span<const PageRuns::Run> runs) = 0;
   // For implementations to fill a block (ArenaBlock's members are theirs alone).
   ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);
-  WithheldMemory MakeWithheld(std::uint64_t bytes, std::vector<PageRuns::Run> runs);
 };
 
 }  // namespace forebay::tier

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <string>
@@ -15,6 +14,7 @@
 namespace forebay::tier {
 namespace {
 
+constexpr std::uint64_t kHugePageBytes = 2 * limits::kMiB;
 constexpr auto kRegionBytesMax =
     static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / 2;
 
@@ -45,13 +45,6 @@ SharedRegion& SharedRegion::operator=(SharedRegion&& other) noexcept {
 
 SharedRegion::~SharedRegion() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
-}
-
-std::uint64_t SharedRegion::FirstMade(std::uint64_t begin, std::uint64_t end) const {
-  if (begin >= end) return end;
-  const off_t made = ::lseek(fd_.get(), static_cast<off_t>(begin), SEEK_DATA);
-  if (made < 0) return errno == ENXIO ? end : begin;  // ENXIO: nothing from there on
-  return std::min(end, static_cast<std::uint64_t>(made));
 }
 
 Result<SharedRegion> SharedRegion::Create(const char* debug_name, std::uint64_t bytes) {

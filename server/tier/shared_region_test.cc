@@ -128,18 +128,6 @@ TEST(SharedRegion, SizeAndContentsCannotBeTakenAway) {
   EXPECT_EQ(region.bytes()[0], std::byte{9});
 }
 
-TEST(SharedRegion, KnowsWhereMemoryHasBeenMade) {
-  const SharedRegion region = Make(16 * kMiB);
-  EXPECT_EQ(region.FirstMade(0, 16 * kMiB), 16 * kMiB);
-  EXPECT_EQ(region.FirstMade(4096, 8192), 8192U);
-  std::memset(region.bytes().data() + 4 * kMiB, 1, 2 * kMiB);
-  EXPECT_EQ(region.FirstMade(0, 16 * kMiB), 4 * kMiB);
-  EXPECT_EQ(region.FirstMade(kMiB, 3 * kMiB), 3 * kMiB);
-  EXPECT_EQ(region.FirstMade(5 * kMiB, 16 * kMiB), 5 * kMiB);
-  EXPECT_EQ(region.FirstMade(6 * kMiB, 16 * kMiB), 16 * kMiB);
-  EXPECT_EQ(region.FirstMade(5 * kMiB, 5 * kMiB), 5 * kMiB);
-}
-
 TEST(SharedRegion, ReaderCannotMakeItsMappingWritable) {
   const SharedRegion region = Make(2 * kMiB);
   EXPECT_EQ(InChild([&region] {

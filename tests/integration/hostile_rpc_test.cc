@@ -135,7 +135,8 @@ TEST_F(HostileRpcTest, LargeMetadataIsRefused) {
 }
 
 TEST_F(HostileRpcTest, UnknownMethodsAreUnimplemented) {
-  for (const char* method : {"/forebay.v1.Data/Format", "/forebay.v2.Data/Hello",
+  for (const char* method : {"/forebay.v1.Data/Format", "/forebay.v1.Data/Lease",
+                             "/forebay.v2.Data/Hello",
                              "/grpc.reflection.v1alpha.ServerReflection/Info", "/"}) {
     const grpc::Slice nothing;
     const grpc::ByteBuffer request(&nothing, 1);

@@ -35,8 +35,6 @@ class Engine {
 
   // How the model lies over the ranks.
   virtual Layout layout() const { return {}; }
-  // Of the host, that this rank takes at most for what is swapped out, under any layout.
-  virtual std::uint64_t host_bytes() const { return 0; }
   // What `correct` of evaluations, divided by the samples, is.
   virtual Metric metric() const { return {}; }
   // Changes the layout, between steps. kInvalidArgument for one that the run's plan does not have.

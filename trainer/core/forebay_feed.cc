@@ -274,26 +274,6 @@ Result<std::unique_ptr<ForebaySource>> ForebaySource::Connect(const TrainConfig&
   return source;
 }
 
-Status ForebaySource::LeaseHostMemory(std::uint64_t bytes) {
-  host_bytes_ = bytes;
-  lease_.reset();
-  Result<ScratchLease> lease = client_->LeaseScratch(bytes);
-  if (!lease.has_value()) {
-    return lease.error().WithContext(
-        fmt::format("rank {} may swap up to {} bytes out to the host, which the daemon has to "
-                    "spare (memory.host_bytes is the bound; memory.policy = \"recompute\" needs "
-                    "none)",
-                    rank_, bytes));
-  }
-  lease_ = *std::move(lease);
-  return {};
-}
-
-Status ForebaySource::RenewLease() {
-  if (host_bytes_ == 0 || (lease_ && lease_->held())) return {};
-  return LeaseHostMemory(host_bytes_);
-}
-
 Result<SampleFacts> ForebaySource::Describe() const {
   const std::string& name = config_.data.train_dataset;
   const Result<DatasetInfo> info =
@@ -335,7 +315,6 @@ Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) 
 
 Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, StreamOptions options,
                                                   Augmentation::Use use) {
-  FOREBAY_TRY(RenewLease());
   options.ranks = share.replicas;
   options.rank = share.replica;
   std::vector<FieldSpec> fields;

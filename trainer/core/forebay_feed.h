@@ -24,12 +24,6 @@ class ForebaySource final : public FeedSource {
   static Result<std::unique_ptr<ForebaySource>> Connect(const TrainConfig& config,
                                                         std::uint32_t rank);
 
-  // Leases `bytes` of this rank's own memory from the daemon until the source is gone: they come
-  // out of what the job gave the daemon. A lease that is lost with a daemon is taken anew when the
-  // next feed is opened, which fails where it cannot be. kResourceExhausted names what is left and
-  // the keys on both sides.
-  Status LeaseHostMemory(std::uint64_t bytes);
-
   // What the daemon knows of the training set. Blocks until it has the catalog. kInvalidArgument
   // for a field that is not there, naming those that are, and for inputs that differ in size.
   Result<SampleFacts> Describe() const;
@@ -44,7 +38,6 @@ class ForebaySource final : public FeedSource {
 
  private:
   ForebaySource(const TrainConfig& config, std::uint32_t rank) : config_(config), rank_(rank) {}
-  Status RenewLease();
   Result<std::vector<FieldSpec>> FieldsOf(const StreamOptions& of) const;
   Result<std::unique_ptr<Feed>> Open(const FeedShare& share, StreamOptions options,
                                      Augmentation::Use use);
@@ -52,8 +45,6 @@ class ForebaySource final : public FeedSource {
   TrainConfig config_;
   std::uint32_t rank_;
   std::shared_ptr<Client> client_;  // feeds keep it alive
-  std::uint64_t host_bytes_ = 0;  // that are to be leased
-  std::optional<ScratchLease> lease_;
 };
 
 // What the transform hook of a rank's stream does, and where its results lie: of each sample the

@@ -9,6 +9,7 @@
 
 #include "trainer/core/layout_plan.h"
 #include "trainer/schedule/memory_planner.h"
+#include "trainer/schedule/plan_checker.h"
 
 namespace forebay::train {
 namespace {
@@ -95,11 +96,7 @@ Result<StepKeeping> MemoryChoices::Decide(const StepPlan& plan) {
   return settings_.budget_bytes > 0 ? UnderBudget(plan) : Everything(plan);
 }
 
-void MemoryChoices::Note(const StepPlan& plan, const PlanFacts& facts, std::string_view reason) {
-  host_bytes_.resize(std::max(host_bytes_.size(), facts.peak_host_bytes.size()));
-  for (std::size_t rank = 0; rank < facts.peak_host_bytes.size(); ++rank) {
-    host_bytes_[rank] = std::max(host_bytes_[rank], facts.peak_host_bytes[rank]);
-  }
+void MemoryChoices::Note(const StepPlan& plan, std::string_view reason) {
   reasons_ += fmt::format("{}memory, layout {}: {}", reasons_.empty() ? "" : "\n",
                           ToString(plan.layout), reason);
 }
@@ -123,7 +120,7 @@ Result<StepKeeping> MemoryChoices::UnderBudget(const StepPlan& plan) {
     return roomy.error().WithContext(
         fmt::format("memory.budget, layout {}", ToString(plan.layout)));
   }
-  Note(plan, choice->facts, choice->reason);
+  Note(plan, choice->reason);
   return std::move(choice->keeping);
 }
 
@@ -139,7 +136,7 @@ Result<StepKeeping> MemoryChoices::Everything(const StepPlan& plan) {
   if (Peak(facts.peak_host_bytes) > settings_.host_bytes) {
     return HostTooSmall(plan, settings_.host_bytes, Peak(facts.peak_host_bytes));
   }
-  Note(plan, facts,
+  Note(plan,
        fmt::format("all that is saved is {}; peak {} instead of {}",
                    settings_.may_swap ? "swapped to the host" : "computed again",
                    Megabytes(Peak(facts.peak_bytes)), Megabytes(Peak(kept.peak_bytes))));

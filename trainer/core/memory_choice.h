@@ -10,7 +10,6 @@
 #include "proto/contract/result.h"
 #include "trainer/core/train_config.h"
 #include "trainer/schedule/memory_plan.h"
-#include "trainer/schedule/plan_checker.h"
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -44,10 +43,6 @@ class MemoryChoices {
   // memory.host_bytes is too small: the message names the least that would do.
   Result<StepKeeping> Choose(const StepPlan& plan);
 
-  // That a rank has swapped out at once at most, under any layout chosen for so far.
-  std::uint64_t HostBytes(std::uint32_t rank) const {
-    return rank < host_bytes_.size() ? host_bytes_[rank] : 0;
-  }
   // What was chosen since the last call, layout by layout, for people.
   std::string TakeReasons() { return std::exchange(reasons_, {}); }
 
@@ -61,13 +56,12 @@ class MemoryChoices {
   Result<StepKeeping> Decide(const StepPlan& plan);
   Result<StepKeeping> UnderBudget(const StepPlan& plan);
   Result<StepKeeping> Everything(const StepPlan& plan);
-  void Note(const StepPlan& plan, const PlanFacts& facts, std::string_view reason);
+  void Note(const StepPlan& plan, std::string_view reason);
 
   MemorySettings settings_;
   SimulationCosts costs_;
   bool can_swap_;
   std::vector<Chosen> chosen_;
-  std::vector<std::uint64_t> host_bytes_;  // by rank
   std::string reasons_;
 };
 

@@ -74,8 +74,6 @@ TEST(MemoryChoice, PolicyWithoutBudgetMovesEverything) {
   const StepPlan moved = MoveSaved(plan, swaps.Choose(plan).value()).value();
   const std::vector<std::uint64_t> host_bytes = CheckPlan(moved, {}).value().peak_host_bytes;
   EXPECT_GT(host_bytes[0], 500'000U);
-  EXPECT_EQ(swaps.HostBytes(0), host_bytes[0]);
-  EXPECT_EQ(swaps.HostBytes(1), host_bytes[1]);
   MemoryChoices recomputes(SettingsOf("recompute", 0), {}, true);
   EXPECT_EQ(recomputes.Choose(plan).value(), KeepAll(plan, {.graph = Keeping::kRecompute}));
 }

@@ -101,10 +101,6 @@ class TorchEngine final : public Engine {
 
   Layout layout() const override { return trainer_->layout().layout; }
   Metric metric() const override { return task_->metric; }
-  std::uint64_t host_bytes() const override {
-    // The pool's bound, not what the plan foresees: idle blocks and what it misses are in it, too.
-    return memory_ && memory_->HostBytes(communicator_.rank()) > 0 ? pool_bytes_ : 0;
-  }
   Status Switch(const Layout& layout) override;
 
   Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) override {
@@ -160,7 +156,6 @@ class TorchEngine final : public Engine {
   std::map<std::uint32_t, ModelMeasure> measures_;  // rank 0's, by samples of a micro-batch
   LinkProbe links_;
   std::optional<MemoryChoices> memory_;    // where anything may be moved away
-  std::uint64_t pool_bytes_ = 0;  // of the host, that may be swapped at once
   std::vector<HybridLayout> layouts_;  // of the plan
   std::unique_ptr<HybridTrainer> trainer_;
   // Of the last training step: what the next one needs again.
@@ -242,7 +237,7 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
   if (!memory.active()) return options;
   memory_.emplace(memory, options.costs, MeasureOf(plan_.first).saved_exactly);
-  options.stage.swap.pool_bytes = pool_bytes_ = memory.host_bytes;
+  options.stage.swap.pool_bytes = memory.host_bytes;
   options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
   return options;
 }

@@ -141,19 +141,6 @@ Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Prec
                                               .peak_gflops = gflops});
 }
 
-// What is swapped out comes out of the memory that the job gave the daemon.
-Status LeaseHostMemory(const Engine& engine, ForebaySource& source, bool prints) {
-  const std::uint64_t bytes = engine.host_bytes();
-  if (bytes == 0) return {};
-  FOREBAY_TRY(source.LeaseHostMemory(bytes));
-  if (prints) {
-    PrintLine(fmt::format("memory: {:.1f} MB of the host, for what is swapped out, are leased from "
-                          "the daemon",
-                          static_cast<double>(bytes) / 1e6));
-  }
-  return {};
-}
-
 Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
   FOREBAY_ASSIGN(const Precision precision, ParsePrecision(config.train.precision));
@@ -186,7 +173,6 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
   FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
                  MakeTorchEngine(config, std::move(task), communicator, PrintLine));
-  FOREBAY_TRY(LeaseHostMemory(*engine, *source, leads));
   FOREBAY_ASSIGN(TrainingReport report,
                  RunTraining(config, {.engine = *engine,
                                       .communicator = communicator,
