@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include <grpcpp/client_context.h>
 
@@ -18,7 +19,10 @@ struct AdminLink {
   std::shared_ptr<const internal::DaemonConnection> connection;
   std::unique_ptr<v1::Admin::Stub> stub;
 };
-// To context.address, within its connect_timeout_ms; errors as of DaemonConnection::Open.
+// The daemon that is meant, as "unix:/path": the one given, else $FOREBAY_ADDRESS, else this job's.
+// kInvalidArgument where several run for this job; they are named then.
+Result<std::string> DaemonAddress(const CommandContext& context);
+// To DaemonAddress, within context.connect_timeout_ms; errors as of DaemonConnection::Open.
 Result<AdminLink> ConnectAdmin(const CommandContext& context);
 
 // The call fails with kDeadlineExceeded where it takes longer than `timeout` from now on.

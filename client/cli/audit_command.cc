@@ -95,7 +95,8 @@ void AddAudit(CLI::App& app, CommandContext& context) {
       "audit", "Prove from delivery logs that every sample was consumed exactly once per epoch.");
   auto arguments = std::make_shared<AuditArguments>();
   command->add_option("LOGS", arguments->logs, "Delivery logs of all ranks and restarts")
-      ->required();
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--complete", arguments->complete, "The last epoch must be whole, too");
   command->footer("Needs no daemon. Where a restart repeats steps, the later one counts. Exit "
                   "code 3: a sample is missing, repeated, or not in the published order.");

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/admin_link.h"
 #include "client/cli/command_context.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
@@ -124,8 +125,9 @@ Status RunBench(CommandContext& context, const BenchArguments& arguments) {
   options.stream_name = "bench";
   options.epochs = 1'000'000;
   options.delivery = arguments.delivery == "views" ? Delivery::kViews : Delivery::kContiguous;
+  FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
   FOREBAY_ASSIGN(const auto client,
-                 Client::Connect({.address = context.address,
+                 Client::Connect({.address = address,
                                   .client_name = "forebay-bench",
                                   .shared_memory = !arguments.inline_payload,
                                   .connect_timeout_ms = context.connect_timeout_ms}));

@@ -1,4 +1,5 @@
 // The commands of `forebay` against a daemon from memory, run in the test's own process.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -207,6 +208,27 @@ TEST_F(CliTest, BenchReadsEveryByte) {
   EXPECT_GT(line["bytes"], line["samples"].get<std::uint64_t>() * 100);
   EXPECT_EQ(Forebay(With({"bench", "fake", "--seconds", "0.02", "--delivery", "views"})).code, 0);
   EXPECT_EQ(Forebay(With({"bench", "fake", "--seconds", "0.02", "--inline"})).code, 0);
+}
+
+// Which daemon is meant matters only to commands that ask one.
+TEST_F(CliTest, OfSeveralDaemonsOfAJobOneIsToBeNamed) {
+  const std::string base = daemon_.folder() + "/forebay-two";
+  std::filesystem::create_directories(base);
+  std::filesystem::create_directories(base + "-0123abcd");
+  const FakeDaemon first({.job_id = "two", .socket_path = base + "/forebayd.sock"});
+  const FakeDaemon second({.job_id = "two", .socket_path = base + "-0123abcd/forebayd.sock"});
+  setenv("XDG_RUNTIME_DIR", daemon_.folder().c_str(), 1);
+  setenv("FOREBAY_JOB_ID", "two", 1);
+  const Outcome status = Forebay({"status"});
+  const Outcome help = Forebay({"help", "status"});
+  const Outcome audit = Forebay({"audit", daemon_.folder() + "/none"});
+  unsetenv("XDG_RUNTIME_DIR");
+  unsetenv("FOREBAY_JOB_ID");
+  EXPECT_EQ(status.code, 2);
+  EXPECT_THAT(status.err, AllOf(HasSubstr(first.address()), HasSubstr(second.address()),
+                                HasSubstr("--address")));
+  EXPECT_EQ(help.code, 0) << help.err;
+  EXPECT_EQ(audit.code, 5) << audit.err;
 }
 
 TEST(Cli, NoDaemonHasACodeOfItsOwn) {
@@ -433,7 +455,9 @@ TEST(CommandLineTest, AWordThatIsNoCommandIsNamedWithTheNearestOne) {
   EXPECT_EQ(std::get<0>(run({"help"})), 0);
   EXPECT_THAT(std::get<1>(run({"help"})), HasSubstr("Exit codes"));
   EXPECT_THAT(std::get<1>(run({"-V"})), HasSubstr("forebay "));
+  EXPECT_THAT(std::get<1>(run({"help", "compress", "bench"})), HasSubstr("forebay compress bench"));
   EXPECT_EQ(std::get<0>(run({"help", "stauts"})), 2);
+  EXPECT_THAT(std::get<2>(run({"help", "stauts"})), HasSubstr("did you mean 'status'?"));
 }
 
 }  // namespace

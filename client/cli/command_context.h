@@ -20,7 +20,7 @@ struct CommandContext {
   std::ostream& out;
   std::ostream& err;
   bool terminal = false;  // `out` is a TTY: progress is drawn in place
-  std::string address;    // "unix:/path", after defaults
+  std::string address;    // as given; empty: see DaemonAddress
   bool json = false;
   std::int64_t connect_timeout_ms = 5'000;
   ExitCode exit_code = ExitCode::kOk;

@@ -1,5 +1,8 @@
-// The exit codes of `forebay`, documented in docs/cli.md and by `forebay --help`.
+// The exit codes of `forebay`, documented in docs/cli.md, by `forebay --help` and in its manual.
 #pragma once
+
+#include <array>
+#include <string_view>
 
 #include "proto/contract/result.h"
 
@@ -15,6 +18,23 @@ enum class ExitCode : int {
   kRefused = 6,    // another user's or job's daemon, another version or configuration
   kNoRoom = 7,     // the tiers, the slots or another limit are too small for what was asked
 };
+
+struct ExitCodeMeaning {
+  int code;
+  std::string_view meaning;
+};
+// For people. 130 is the shell's for a program that SIGINT ended.
+inline constexpr std::array<ExitCodeMeaning, 9> kExitCodeMeanings = {{
+    {0, "done"},
+    {1, "failed, for a reason without a code of its own"},
+    {2, "the command line is wrong"},
+    {3, "the answer is no: damage found, audit failed, not everything staged"},
+    {4, "no daemon answers at the address"},
+    {5, "no such data set, selection or file"},
+    {6, "refused: another user's or job's daemon, or another version or configuration"},
+    {7, "no room: the tiers, the slots or another limit are too small for what was asked"},
+    {130, "interrupted"},
+}};
 
 inline ExitCode ExitCodeOf(ErrorCode code) {
   switch (code) {

@@ -368,12 +368,15 @@ void AddInspect(CLI::App& app, CommandContext& context) {
       app.add_subcommand("inspect",
                          "Show what a pack file or a set of packs holds; no daemon is needed.");
   auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")->required();
+  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")
+      ->required()
+      ->type_name("FILE");
   command->add_flag("--chunks", arguments->chunks, "A line per chunk");
   command->add_flag("--streams", arguments->streams,
                     "A line per chunk and stream: coder, bits, ratio, share of predictors");
   command->add_option("--plot", arguments->plot,
-                      "Write an SVG: ratio, coders and predictors along the samples");
+                      "Write an SVG: ratio, coders and predictors along the samples")
+      ->type_name("FILE");
   command->add_option("--plot-field", arguments->plot_field,
                       "The field that is plotted (default: the one with most bytes)");
   command->add_flag("--verify", arguments->verify,

@@ -166,8 +166,9 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
 Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
   FOREBAY_TRY(ResolveStreamArguments(*arguments.stream));
   const StreamOptions& options = arguments.stream->options;
+  FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
   FOREBAY_ASSIGN(const auto client,
-                 Client::Connect({.address = context.address,
+                 Client::Connect({.address = address,
                                   .shared_memory = false,
                                   .connect_timeout_ms = context.connect_timeout_ms}));
   FOREBAY_ASSIGN(const DatasetInfo info, client->Describe(options.dataset, options.selection));

@@ -8,11 +8,13 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/admin_link.h"
 #include "client/cli/command_context.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
@@ -115,7 +117,11 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                                                const PackArguments& arguments) {
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
   if (!arguments.from.path.empty()) return OpenPathSource(arguments.from);
-  return OpenDatasetSource({.address = arguments.config.empty() ? context.address : "",
+  std::string address;
+  if (arguments.config.empty()) {
+    FOREBAY_ASSIGN(address, DaemonAddress(context));
+  }
+  return OpenDatasetSource({.address = std::move(address),
                             .embedded_config = arguments.config,
                             .connect_timeout_ms = context.connect_timeout_ms,
                             .dataset = arguments.names.front(),
@@ -341,7 +347,8 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
 
 void AddModelOptions(CLI::App& command, PackArguments& arguments) {
   command.add_option("--model", arguments.model,
-                     "Of profile learned: a predictor that forebay-compress-train wrote");
+                     "Of profile learned: a predictor that forebay-compress-train wrote")
+      ->type_name("FILE");
   command.add_flag("--train", arguments.train,
                    "Of profile learned: train a predictor on the first samples, into OUTPUT.net; "
                    "it is left out where it does not pay for its own bytes");
@@ -358,13 +365,16 @@ void AddPack(CLI::App& app, CommandContext& context) {
   command->add_option("NAMES", arguments->names,
                       "DATASET OUTPUT, or OUTPUT with --images or --from")
       ->required()
-      ->expected(1, 2);
+      ->expected(1, 2)
+      ->type_name("NAME|FILE");
   command->add_option("--images", arguments->images,
                       "A folder of PGM or PPM images of one size, in byte order of names; folders "
-                      "in it are classes, each folder is a sequence");
+                      "in it are classes, each folder is a sequence")
+      ->type_name("FOLDER");
   command->add_option("--from", arguments->from.path,
                       "Without a daemon: a folder of images, a pack or a set of packs to be packed "
-                      "anew, or a raw file");
+                      "anew, or a raw file")
+      ->type_name("PATH");
   AddPathOptions(*command, arguments->from);
   command->add_option("--config", arguments->config,
                       "Start a private daemon with this configuration file")

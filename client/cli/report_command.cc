@@ -106,9 +106,10 @@ Status Run(CommandContext& context, const std::string& trainer_path) {
 
 void AddReport(CLI::App& app, CommandContext& context) {
   CLI::App* command = app.add_subcommand(
-      "report", "The closing table of a run: GFS bytes against data sets, hits by tier");
+      "report", "The closing table of a run: GFS bytes against data sets, hits by tier.");
   auto trainer = std::make_shared<std::string>();
-  command->add_option("--trainer", *trainer, "summary file of forebay-train (--summary-json)");
+  command->add_option("--trainer", *trainer, "Summary file of forebay-train (--summary-json)")
+      ->type_name("FILE");
   command->callback([&context, trainer] {
     const Status status = Run(context, *trainer);
     if (!status.has_value()) context.Fail(status.error());

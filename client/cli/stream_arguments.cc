@@ -12,11 +12,15 @@ std::shared_ptr<StreamArguments> AddStreamArguments(CLI::App& command) {
   command.add_option("--selection", options.selection, "Which samples (default: all)");
   command.add_option("--global-batch", options.global_batch, "Samples per step (default: 64)");
   command.add_option("--seed", options.seed, "Of the order (default: 0)");
-  command.add_option("--mode", arguments->mode, "global, block or sequential");
-  command.add_option("--epoch0-mode", arguments->epoch0_mode, "Another mode for epoch 0");
+  command.add_option("--mode", arguments->mode, "The order (default: global)")
+      ->check(CLI::IsMember({"global", "block", "sequential"}));
+  command.add_option("--epoch0-mode", arguments->epoch0_mode, "Another mode for epoch 0")
+      ->check(CLI::IsMember({"global", "block", "sequential"}));
   command.add_option("--block-samples", options.block_samples, "Mode block: samples of a run");
   command.add_option("--window-runs", options.window_runs, "Mode block: runs of a window");
-  command.add_option("--tail", arguments->tail, "drop, pad or short");
+  command.add_option("--tail", arguments->tail,
+                     "What becomes of samples that fill no batch (default: drop)")
+      ->check(CLI::IsMember({"drop", "pad", "short"}));
   return arguments;
 }
 

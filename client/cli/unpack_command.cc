@@ -318,9 +318,12 @@ void AddUnpack(CLI::App& app, CommandContext& context) {
       "unpack", "Write the fields of a pack or a set of packs as .npy arrays, those of any length "
                 "as files by key.");
   auto arguments = std::make_shared<UnpackArguments>();
-  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")->required();
+  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")
+      ->required()
+      ->type_name("FILE");
   command->add_option("--to", arguments->folder, "The folder; nothing in it is overwritten")
-      ->required();
+      ->required()
+      ->type_name("FOLDER");
   command->add_option("--field", arguments->fields, "Fields (default: all)");
   command->add_flag("--images", arguments->images,
                     "Write u8 and u16 fields of rows and columns as PGM or PPM files by key");

@@ -110,7 +110,8 @@ void AddVerify(CLI::App& app, CommandContext& context) {
   auto names = std::make_shared<std::vector<std::string>>();
   command->add_option("NAMES", *names,
                       "Data sets (default: all), or pack files and manifests of sets: names with "
-                      "'/' in them or that end in .fbp or .fbset; these need no daemon");
+                      "'/' in them or that end in .fbp or .fbset; these need no daemon")
+      ->type_name("NAME|FILE");
   command->footer("Exit code 3: damage was found (of data sets it will be fetched anew).");
   command->callback([&context, names] {
     const auto packs =

@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "compress/train/chunk_planes.h"
 #include "compress/train/net_trainer.h"
+#include "compress/train/train_arguments.h"
 #include "compress/train/train_report.h"
 #include "compress/train/training_rows.h"
 #include "proto/contract/limits.h"
@@ -25,58 +24,12 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
-struct Arguments {
-  std::string pack, field, out;
-  RawFrames raw;
-  std::vector<std::uint32_t> raw_shape;
-  double held_out = 0.5;
-  std::size_t limit_mib = 2048;
-  std::size_t rows_max = 4'000'000;
-  std::uint32_t macs_max = 1700;
-  NetOptions net;
-  bool json = false, all_kernels = false;
-};
-
 void Print(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
 }
 
-void AddOptions(CLI::App& app, Arguments& arguments) {
-  app.add_option("PACK", arguments.pack, "A pack file whose first chunks are trained on");
-  app.add_option("--raw", arguments.raw.path, "Instead: a file of u8 frames without a header");
-  app.add_option("--shape", arguments.raw_shape, "Of --raw: frames, rows, columns")
-      ->expected(3)
-      ->delimiter(',');
-  app.add_option("--chunk-frames", arguments.raw.chunk_frames, "Of --raw (default: 8)")
-      ->check(CLI::Range(1U, 65536U));
-  app.add_option("--field", arguments.field, "Of PACK (default: all that have planes)");
-  app.add_option("--out", arguments.out, "Where the predictor goes")->required();
-  app.add_option("--held-out", arguments.held_out,
-                 "The share of chunks, the last ones, that are measured and not trained on "
-                 "(default: 0.5)")
-      ->check(CLI::Range(0.0, 0.9));
-  app.add_option("--epochs", arguments.net.epochs, "Passes over the examples (default: 8)")
-      ->check(CLI::Range(1U, 1000U));
-  app.add_option("--hidden", arguments.net.hidden, "Widths of the hidden layers (default: 32,12)")
-      ->delimiter(',');
-  app.add_option("--macs-max", arguments.macs_max,
-                 "Multiplications per pixel that are allowed (default: 1700)");
-  app.add_option("--rows-max", arguments.rows_max,
-                 "Pixels trained on, drawn from all (default: 4000000)")
-      ->check(CLI::Range(std::size_t{1024}, std::size_t{1} << 28));
-  app.add_option("--limit-mib", arguments.limit_mib, "Of planes in memory (default: 2048)")
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20));
-  app.add_option("--seed", arguments.net.seed, "Of everything that is drawn (default: 1)");
-  app.add_option("--threads", arguments.net.threads, "Of LibTorch (default: one per core)")
-      ->check(CLI::Range(1U, 1024U));
-  app.add_flag("--all-kernels", arguments.all_kernels,
-               "Decode what is held out on every kernel of this processor, not on the fastest");
-  app.add_flag("--json", arguments.json, "A line of JSON per event");
-  app.footer("The same input, seed, options, threads and LibTorch give the same predictor.");
-}
-
-Result<std::vector<PlaneStack>> ReadPlanes(Arguments& arguments) {
+Result<std::vector<PlaneStack>> ReadPlanes(TrainArguments& arguments) {
   const std::size_t bytes_max = arguments.limit_mib << 20;
   if (arguments.pack.empty() == arguments.raw.path.empty()) {
     return Error(ErrorCode::kInvalidArgument, "wanted is either PACK or --raw FILE");
@@ -94,7 +47,7 @@ Result<std::vector<PlaneStack>> ReadPlanes(Arguments& arguments) {
 }
 
 Result<std::shared_ptr<const Predictor>> TrainOn(std::span<const PlaneStack> stacks,
-                                                 const Arguments& arguments) {
+                                                 const TrainArguments& arguments) {
   const std::array<TrainingRows, 2> rows =
       GatherRows(stacks, arguments.rows_max, arguments.net.seed);
   std::array<std::vector<PredictorLayer>, 2> nets;
@@ -127,7 +80,8 @@ Status WriteFile(const std::string& path, std::span<const std::byte> bytes) {
   return {};
 }
 
-void PrintGain(const Arguments& arguments, const Predictor& predictor, const HeldOutGain& gain) {
+void PrintGain(const TrainArguments& arguments, const Predictor& predictor,
+               const HeldOutGain& gain) {
   if (arguments.json) {
     Print(nlohmann::json{{"event", "done"},
                          {"path", arguments.out},
@@ -153,7 +107,7 @@ void PrintGain(const Arguments& arguments, const Predictor& predictor, const Hel
                     100 * gain.without_model(), 100 * gain.with_model()));
 }
 
-Status Run(Arguments& arguments) {
+Status Run(TrainArguments& arguments) {
   FOREBAY_ASSIGN(const std::vector<PlaneStack> stacks, ReadPlanes(arguments));
   const auto kept = static_cast<std::size_t>(static_cast<double>(stacks.size()) *
                                              (1 - arguments.held_out));
@@ -181,12 +135,9 @@ Status Run(Arguments& arguments) {
 }  // namespace forebay::compress
 
 int main(int argc, char** argv) {
-  using forebay::compress::Arguments;
-  Arguments arguments;
-  arguments.net.threads = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
-  CLI::App app("Trains a learned predictor for packs of profile `learned` on earlier frames.",
-               "forebay-compress-train");
-  forebay::compress::AddOptions(app, arguments);
+  forebay::compress::TrainArguments arguments;
+  CLI::App app;
+  forebay::compress::DefineTrainArguments(app, arguments);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

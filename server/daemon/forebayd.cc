@@ -13,7 +13,6 @@
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -24,30 +23,18 @@
 #include "proto/contract/limits.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/daemon_arguments.h"
 #include "server/daemon/serve_loop.h"
-#include "server/daemon/version.h"
 
 namespace forebay::daemon {
 namespace {
 
-// Exit codes, as documented in --help.
-constexpr int kExitOk = 0;
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-
-struct Arguments {
-  std::string config_path;
-  std::vector<std::string> settings;  // KEY=VALUE
-  int ready_fd = -1;
-  bool check = false;
-};
-
-int Fail(int code, const Error& error) {
+int Fail(const DaemonExitCode& exit, const Error& error) {
   fmt::print(stderr, "forebayd: {}\n", error.message());
-  return code;
+  return exit.code;
 }
 
-Status Gather(const Arguments& arguments, Config& config) {
+Status Gather(const DaemonArguments& arguments, Config& config) {
   if (!arguments.config_path.empty()) {
     FOREBAY_TRY(LoadConfigFile(arguments.config_path, config));
   }
@@ -87,7 +74,7 @@ class EndInTime {
     spdlog::error("a call of a file system has not ended for {} ms: forebayd ends without it",
                   patience.count());
     spdlog::shutdown();
-    std::_Exit(kExitFailure);
+    std::_Exit(kExitFailure.code);
   }
 
   static constexpr std::int64_t kToEndMs = 1'000;
@@ -109,13 +96,13 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
   daemon.Stop();
 }
 
-int Run(const Arguments& arguments) {
+int Run(const DaemonArguments& arguments) {
   Config config = DefaultConfig();
   const Status gathered = Gather(arguments, config);
   if (!gathered.has_value()) return Fail(kExitUsage, gathered.error());
   if (arguments.check) {
     fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
-    return kExitOk;
+    return kExitOk.code;
   }
   auto logger = spdlog::stderr_color_mt("forebayd");
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
@@ -138,43 +125,41 @@ int Run(const Arguments& arguments) {
   if (!daemon.has_value()) return Fail(kExitFailure, daemon.error());
   Announce(**daemon, arguments.ready_fd);
   Serve(**daemon, signals);
-  return kExitOk;
+  return kExitOk.code;
+}
+
+std::string Footer() {
+  std::string text = "Exit codes:\n";
+  for (const DaemonExitCode& exit : kDaemonExitCodes) {
+    text += fmt::format("  {}  {}\n", exit.code, exit.meaning);
+  }
+  text += "\nKeys:\n";
+  for (const ConfigKey& key : ConfigKeys()) {
+    text += fmt::format("  {} (default '{}')\n      {}\n", key.name, key.default_text, key.help);
+  }
+  return text;
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app{"forebayd: stages data sets from the global file system to this node's memory and "
-               "SSD, and streams minibatches to clients.\nExit codes: 0 ended as asked, 1 could "
-               "not start or failed, 2 wrong usage or configuration."};
-  Arguments arguments;
-  bool reference = false;
-  std::string idle;
-  std::string socket;
-  app.set_version_flag("--version", std::string("forebayd ") + kVersion);
-  app.add_option("--config", arguments.config_path,
-                 "TOML file (docs/configuration.md)")->check(CLI::ExistingFile);
-  app.add_option("--set", arguments.settings, "KEY=VALUE: overrides a key of the file; repeatable");
-  app.add_option("--socket", socket, "same as --set daemon.socket=PATH");
-  app.add_option("--exit-when-idle-s", idle, "same as --set daemon.exit_when_idle_s=N");
-  app.add_option("--ready-fd", arguments.ready_fd,
-                 "file descriptor that gets the line 'READY unix:PATH' once clients may connect");
-  app.add_flag("--check", arguments.check, "check the configuration and exit");
-  app.add_flag("--config-reference", reference, "print the reference of all keys and exit");
-  std::string keys = "Keys:\n";
-  for (const ConfigKey& key : ConfigKeys()) {
-    keys += fmt::format("  {} (default '{}')\n      {}\n", key.name, key.default_text, key.help);
-  }
-  app.footer(keys);
+  CLI::App app;
+  DaemonArguments arguments;
+  DefineArguments(app, arguments);
+  app.footer(Footer());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return app.exit(error) == 0 ? kExitOk.code : kExitUsage.code;
   }
-  if (reference) {
+  if (arguments.config_reference) {
     fmt::print("{}", ConfigReference());
-    return kExitOk;
+    return kExitOk.code;
   }
-  if (!socket.empty()) arguments.settings.push_back("daemon.socket=" + socket);
-  if (!idle.empty()) arguments.settings.push_back("daemon.exit_when_idle_s=" + idle);
+  if (!arguments.socket.empty()) {
+    arguments.settings.push_back("daemon.socket=" + arguments.socket);
+  }
+  if (!arguments.exit_when_idle_s.empty()) {
+    arguments.settings.push_back("daemon.exit_when_idle_s=" + arguments.exit_when_idle_s);
+  }
   return Run(arguments);
 }
 

@@ -1,22 +1,12 @@
-// ParseCommandLine of train_config.h, apart from it because CLI11 is slow to compile.
+// Apart from train_config.cc because CLI11 is slow to compile.
 #include <CLI/CLI.hpp>
 
 #include <fmt/format.h>
 
-#include <optional>
-#include <utility>
-
-#include "trainer/core/train_config.h"
+#include "trainer/core/command_line.h"
 
 namespace forebay::train {
 namespace {
-
-struct RawArguments {
-  std::string config_path;
-  std::vector<std::string> assignments;                       // --set
-  std::vector<std::pair<std::string, std::string>> by_flag;   // key, text
-  bool print_config = false;
-};
 
 void AddKeyFlag(CLI::App& app, const ConfigKey& key, RawArguments& raw) {
   std::string help = key.help + " [" + key.name + "]";
@@ -53,27 +43,32 @@ Status Apply(TrainConfig& config, const RawArguments& raw) {
 
 }  // namespace
 
+void DefineCommandLine(CLI::App& app, RawArguments& raw) {
+  app.name("forebay-train");
+  app.description(
+      "Trains a network on minibatches streamed by forebayd, on one process or under mpirun, on "
+      "replicas x pipeline stages. `forebay-train report FOLDER` draws what a run left in its "
+      "--metrics-dir.\n"
+      "Exit codes: 0 trained, 1 failed, 2 wrong words, 3 slow BLAS, 85 stopped by a signal or the "
+      "wall-time limit after a checkpoint (requeue with --resume auto).");
+  app.add_option("--config", raw.config_path, "configuration file (TOML)")->type_name("FILE");
+  app.add_option("--set", raw.assignments, "section.key=value, may be repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_flag("--print-config", raw.print_config, "print the resulting TOML and exit");
+  app.add_flag("--list-models", raw.lists_models,
+               "print networks, their settings and losses and exit");
+  TrainConfig table;
+  for (const ConfigKey& key : ConfigKeys(table)) AddKeyFlag(app, key, raw);
+}
+
 Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   CommandLine line;
   RawArguments raw;
   try {
-    CLI::App app("Trains a network on minibatches streamed by forebayd, on one process or under "
-                 "mpirun, on replicas x pipeline stages. `forebay-train report FOLDER` draws "
-                 "what a run left in its --metrics-dir.\n"
-                 "Exit codes: 0 trained, 1 failed, 2 wrong words, 3 slow BLAS, "
-                 "85 stopped by a signal or the wall-time limit after a checkpoint (requeue with "
-                 "--resume auto).",
-                 "forebay-train");
-    app.add_option("--config", raw.config_path, "configuration file (TOML)");
-    app.add_option("--set", raw.assignments, "section.key=value, may be repeated")
-        ->expected(1)
-        ->allow_extra_args(false)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_flag("--print-config", raw.print_config, "print the resulting TOML and exit");
-    app.add_flag("--list-models", line.lists_models,
-                 "print networks, their settings and losses and exit");
-    TrainConfig table;
-    for (const ConfigKey& key : ConfigKeys(table)) AddKeyFlag(app, key, raw);
+    CLI::App app;
+    DefineCommandLine(app, raw);
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -84,6 +79,7 @@ Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
     return Error(ErrorCode::kInvalidArgument, error.what());
   }
   FOREBAY_TRY(Apply(line.config, raw));
+  line.lists_models = raw.lists_models;
   if (raw.print_config) line.text = ToToml(line.config);
   return line;
 }
