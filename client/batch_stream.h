@@ -29,6 +29,7 @@ struct StreamStats {
   std::uint64_t wait_ns = 0;         // time Next and Pull blocked
   std::uint64_t first_batch_ns = 0;  // Open to the first batch
   std::uint64_t reconnects = 0;
+  std::uint64_t retries = 0;         // batches asked for again after the daemon's error
 };
 
 // Not thread-safe, except where said. The daemon keeps no delivery state: a batch whose arrival
@@ -38,10 +39,12 @@ class BatchStream {
  public:
   virtual ~BatchStream() = default;
 
-  // The next batch in order, prefetching behind it; nullopt after the last epoch. Errors are
-  // final for the stream, except kUnavailable and kDeadlineExceeded, which may be tried again.
-  // Blocks until a batch is there, for limits::kPullDeadlineMs at most (then kDeadlineExceeded);
-  // kResourceExhausted instead of a deadlock where the caller holds every batch of the stream.
+  // The next batch in order, prefetching behind it; nullopt after the last epoch. Blocks until a
+  // batch is there: what the daemon cannot bring yet is asked for again, by its name, for
+  // StreamOptions::retry_for_ms. After that kUnavailable or kDeadlineExceeded, with the daemon's
+  // last words, which name the object that it waits for; the stream stays usable, and the next call
+  // asks for the same batch. Other errors are final for the stream. kResourceExhausted instead of a
+  // deadlock where the caller holds every batch of the stream.
   virtual Result<std::optional<Batch>> Next() = 0;
 
   // A batch by name, outside Next's order; waits for it as Next does, and has its errors. Uses a

@@ -97,6 +97,7 @@ TEST(HostileStream, APassingErrorMayBeTriedAgain) {
   auto client = Connect(daemon);
   StreamOptions options = FakeStream(2);
   options.prefetch_depth = 1;
+  options.retry_for_ms = 0;
   auto stream = client->Open(options);
   ASSERT_TRUE(stream.has_value());
   auto first = (*stream)->Next();

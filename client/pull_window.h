@@ -34,6 +34,7 @@ struct PulledBatch {
   bool sent = false;           // the daemon knows
   StatePtr state;              // from kTransforming on
   std::optional<Error> error;  // kFailed
+  bool is_hooks_error = false; // kFailed: the transform hook's, not the daemon's
   bool abandoned = false;      // a named batch whose caller gave up waiting
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "client/batch_retry.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 
@@ -54,6 +55,11 @@ Status CheckOptions(const StreamOptions& options) {
   }
   if (options.global_batch / options.ranks > limits::kLocalBatchMax) {
     return Error(ErrorCode::kOutOfRange, "a rank's batch exceeds kLocalBatchMax");
+  }
+  if (options.retry_for_ms < 0 || options.retry_for_ms > limits::kStreamRetryMsMax) {
+    return Error(ErrorCode::kOutOfRange, "retry_for_ms " + std::to_string(options.retry_for_ms) +
+                                             " is not between 0 and kStreamRetryMsMax = " +
+                                             std::to_string(limits::kStreamRetryMsMax));
   }
   if (options.epochs > std::numeric_limits<std::uint32_t>::max() - options.first_epoch) {
     return Error(ErrorCode::kOutOfRange, "the last epoch exceeds 2^32 - 2");
@@ -139,6 +145,7 @@ RemoteStream::RemoteStream(std::shared_ptr<ConnectionSource> source,
     : source_(std::move(source)),
       begin_(begin),
       plan_(plan),
+      retry_for_(options.retry_for_ms),
       opened_at_(steady_clock::now()),
       before_last_(begin),
       after_last_(begin) {
@@ -247,29 +254,51 @@ void RemoteStream::Count(const Batch& batch, std::uint64_t wait_ns,
   stats_.wait_ns += wait_ns;
 }
 
-Result<std::optional<Batch>> RemoteStream::Next() {
-  const Deadline deadline = PullDeadline();
+template <typename Wait>
+Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait) {
+  using Waited = StreamCore::Waited;
+  BatchRetry retry(steady_clock::now(), retry_for_);
   std::uint64_t wait_ns = 0;
   for (;;) {
-    FOREBAY_ASSIGN(StreamCore::Outcome outcome, core_->WaitNext(deadline));
-    wait_ns += outcome.wait_ns;
-    if (outcome.waited == StreamCore::Waited::kCallEnded) {
+    FOREBAY_ASSIGN(StreamCore::Outcome outcome, wait(retry.Deadline(steady_clock::now())));
+    outcome.wait_ns = wait_ns += outcome.wait_ns;
+    if (outcome.waited == Waited::kCallEnded) {
       FOREBAY_TRY(Reconnect());
-      continue;
+    } else if (outcome.waited == Waited::kLate) {
+      if (!retry.MayWaitOn(steady_clock::now())) {
+        return retry.LateError(*outcome.error, steady_clock::now());
+      }
+    } else if (outcome.waited == Waited::kRefused) {
+      const auto refused_at = steady_clock::now();
+      const auto resume_at = retry.ResumeAfter(*outcome.error, refused_at);
+      if (!resume_at) return retry.RefusedError(refused_at);
+      core_->Pause(*resume_at);
+      wait_ns += static_cast<std::uint64_t>(
+          std::chrono::nanoseconds(steady_clock::now() - refused_at).count());
+      std::lock_guard lock(stats_mutex_);
+      ++stats_.retries;
+    } else {
+      return outcome;
     }
-    before_last_ = after_last_;
-    if (outcome.waited == StreamCore::Waited::kEndOfOrder) {
-      last_.reset();
-      return std::optional<Batch>();
-    }
-    const std::uint64_t payload_bytes = outcome.state->payload_bytes;
-    Batch batch(std::move(outcome.state));
-    after_last_ = batch.token();
-    last_ = batch.hold();
-    Count(batch, wait_ns, payload_bytes);
-    FOREBAY_TRY(Log(batch, {}));
-    return std::optional<Batch>(std::move(batch));
   }
+}
+
+Result<std::optional<Batch>> RemoteStream::Next() {
+  FOREBAY_ASSIGN(StreamCore::Outcome outcome, WaitPatiently([this](Deadline deadline) {
+                   return core_->WaitNext(deadline);
+                 }));
+  before_last_ = after_last_;
+  if (outcome.waited == StreamCore::Waited::kEndOfOrder) {
+    last_.reset();
+    return std::optional<Batch>();
+  }
+  const std::uint64_t payload_bytes = outcome.state->payload_bytes;
+  Batch batch(std::move(outcome.state));
+  after_last_ = batch.token();
+  last_ = batch.hold();
+  Count(batch, outcome.wait_ns, payload_bytes);
+  FOREBAY_TRY(Log(batch, {}));
+  return std::optional<Batch>(std::move(batch));
 }
 
 Result<Batch> RemoteStream::Pull(const BatchName& name) {
@@ -283,21 +312,14 @@ Result<Batch> RemoteStream::Pull(const BatchName& name) {
       return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
     }
   }
-  const Deadline deadline = PullDeadline();
-  std::uint64_t wait_ns = 0;
-  for (;;) {
-    FOREBAY_ASSIGN(StreamCore::Outcome outcome, core_->WaitNamed(name, deadline));
-    wait_ns += outcome.wait_ns;
-    if (outcome.waited == StreamCore::Waited::kCallEnded) {
-      FOREBAY_TRY(Reconnect());
-      continue;
-    }
-    const std::uint64_t payload_bytes = outcome.state->payload_bytes;
-    Batch batch(std::move(outcome.state));
-    Count(batch, wait_ns, payload_bytes);
-    FOREBAY_TRY(Log(batch, {.size = name.micro_size, .index = name.micro_index}));
-    return batch;
-  }
+  FOREBAY_ASSIGN(StreamCore::Outcome outcome, WaitPatiently([&](Deadline deadline) {
+                   return core_->WaitNamed(name, deadline);
+                 }));
+  const std::uint64_t payload_bytes = outcome.state->payload_bytes;
+  Batch batch(std::move(outcome.state));
+  Count(batch, outcome.wait_ns, payload_bytes);
+  FOREBAY_TRY(Log(batch, {.size = name.micro_size, .index = name.micro_index}));
+  return batch;
 }
 
 PositionToken RemoteStream::token() const {

@@ -44,6 +44,10 @@ class RemoteStream final : public BatchStream {
   Status OpenLog(const StreamOptions& options);
   Status Log(const Batch& batch, const DeliveryLog::MicroName& micro);
   Status Reconnect();
+  // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
+  // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet.
+  template <typename Wait>
+  Result<StreamCore::Outcome> WaitPatiently(Wait wait);
   void Count(const Batch& batch, std::uint64_t wait_ns, std::uint64_t payload_bytes);
 
   std::shared_ptr<ConnectionSource> source_;
@@ -51,6 +55,7 @@ class RemoteStream final : public BatchStream {
   PositionToken begin_;
   StepPlan plan_;
   std::shared_ptr<const StreamSchema> schema_;
+  const std::chrono::milliseconds retry_for_;
   std::chrono::steady_clock::time_point opened_at_;
   std::shared_ptr<StreamCore> core_;
   std::unique_ptr<TransformPool> transforms_;  // before core_ in destruction

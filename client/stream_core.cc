@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "proto/contract/failure.h"
 
 namespace forebay::internal {
 namespace {
@@ -32,14 +33,18 @@ Error HoldsEverything(std::uint32_t credits) {
                    "prefetch_depth");
 }
 
-Error TookTooLong(const BatchName& name) {
-  return Error(ErrorCode::kDeadlineExceeded,
-               "the batch of " + NameOf(name) + " did not arrive within kPullDeadlineMs");
+Error Late(const BatchName& name) {
+  return Error(ErrorCode::kDeadlineExceeded, "the batch of " + NameOf(name) + " has not arrived");
 }
 
-// Whether asking once more, as the contract of Next allows, may help.
-bool MayBeAskedAgain(const Error& error) {
-  return error.retryable() || error.code() == ErrorCode::kDeadlineExceeded;
+bool IsUnderWay(const PulledBatch& batch) {
+  return batch.phase == Phase::kAsked || batch.phase == Phase::kTransforming;
+}
+
+// Whether asking for the batch once more may help.
+bool MayBeAskedAgain(const PulledBatch& failed) {
+  return !failed.is_hooks_error &&
+         RemedyOf(FailureSource::kDaemon, *failed.error) == Remedy::kRetry;
 }
 
 }  // namespace
@@ -117,7 +122,6 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
-  Discarded discarded;
   std::unique_lock lock(mutex_);
   Outcome outcome;
   for (;;) {
@@ -148,23 +152,25 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       return outcome;
     }
     if (front.phase == Phase::kFailed) {
-      Error error = *front.error;
-      if (!MayBeAskedAgain(error)) {
-        Fail(error);
-        return error;
+      if (!MayBeAskedAgain(front)) {
+        Fail(*front.error);
+        return *front.error;
       }
-      if (front.state) discarded.push_back(std::move(front.state));
+      outcome.waited = Waited::kRefused;
+      outcome.error = std::move(front.error);
       front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
-      return error;
+      return outcome;
     }
     if (Send(lock)) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
-        !queue.empty() && queue.front().phase != Phase::kReady && !failure_ && !ended_) {
-      return TookTooLong(queue.front().name);
+        !queue.empty() && IsUnderWay(queue.front()) && !failure_ && !ended_) {
+      outcome.waited = Waited::kLate;
+      outcome.error = Late(queue.front().name);
     }
     outcome.wait_ns += static_cast<std::uint64_t>(
         std::chrono::nanoseconds(steady_clock::now() - began).count());
+    if (outcome.waited == Waited::kLate) return outcome;
   }
 }
 
@@ -185,7 +191,7 @@ Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
       const_cast<PulledBatch&>(discarded).state.reset();
       lock.lock();
     } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
-      return TookTooLong(name);
+      return nullptr;
     }
   }
   return nullptr;
@@ -203,18 +209,26 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     if (!asked) return asked.error();
     batch = *asked;
   }
+  if (batch == nullptr && !failure_ && !ended_) {
+    outcome.waited = Waited::kLate;
+    outcome.error = Late(name);
+    return outcome;
+  }
   if (batch != nullptr) batch->abandoned = false;
   const auto settled = [&] {
     return failure_ || ended_ || batch->phase == Phase::kReady || batch->phase == Phase::kFailed;
   };
   const auto began = steady_clock::now();
   Send(lock);
-  if (batch != nullptr && !changed_.wait_until(lock, deadline, settled)) {
-    batch->abandoned = true;
-    return TookTooLong(name);
-  }
+  const bool is_late = batch != nullptr && !changed_.wait_until(lock, deadline, settled);
   outcome.wait_ns = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(steady_clock::now() - began).count());
+  if (is_late) {
+    batch->abandoned = true;
+    outcome.waited = Waited::kLate;
+    outcome.error = Late(name);
+    return outcome;
+  }
   if (failure_) return *failure_;
   if (ended_) {
     outcome.waited = Waited::kCallEnded;
@@ -222,9 +236,19 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
   }
   PulledBatch taken = window_.TakeNamed(batch);
   lock.unlock();
-  if (taken.phase == Phase::kFailed) return *taken.error;
+  if (taken.phase == Phase::kFailed) {
+    if (!MayBeAskedAgain(taken)) return *taken.error;
+    outcome.waited = Waited::kRefused;
+    outcome.error = std::move(taken.error);
+    return outcome;
+  }
   outcome.state = std::move(taken.state);
   return outcome;
+}
+
+void StreamCore::Pause(Deadline until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return failure_.has_value() || closed_; });
 }
 
 Status StreamCore::Finish(Deadline deadline) {
@@ -297,6 +321,7 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
     // Not found: the batch was given up meanwhile (reconnect, finish).
     if (batch == nullptr) return;
     batch->phase = status ? Phase::kReady : Phase::kFailed;
+    batch->is_hooks_error = !status;
     if (!status) batch->error = std::move(status.error());
   }
   changed_.notify_all();
@@ -348,6 +373,7 @@ void StreamCore::AskAgain(Discarded& discarded) {
     batch.phase = Phase::kAsked;
     batch.sent = false;
     batch.error.reset();
+    batch.is_hooks_error = false;
   };
   for (PulledBatch& batch : window_.queue()) again(batch);
   auto& named = window_.named();

@@ -61,16 +61,22 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
     kReady,      // `state` is set
     kEndOfOrder,
     kCallEnded,  // reconnect, then wait again
+    kRefused,    // the daemon cannot bring it now, says `error`; the next wait asks again
+    kLate,       // the deadline is over, says `error`; the next wait goes on with this one
   };
   struct Outcome {
     Waited waited = Waited::kReady;
     StatePtr state;
+    std::optional<Error> error;
     std::uint64_t wait_ns = 0;
   };
-  // The next batch of the order. Errors as BatchStream::Next.
+  // The next batch of the order. Errors are those of BatchStream::Next that are final, or the
+  // caller's to mend.
   Result<Outcome> WaitNext(Deadline deadline);
-  // A named batch. Errors as BatchStream::Pull. The name has been checked.
+  // A named batch, likewise. The name has been checked.
   Result<Outcome> WaitNamed(const BatchName& name, Deadline deadline);
+  // Between two tries: until then, or until the stream is cancelled.
+  void Pause(Deadline until);
 
   // Sends finish and waits for the trailer, and for the end of the call where the caller holds no
   // batch. See BatchStream::Finish; kUnavailable where the call broke before its trailer.
@@ -132,6 +138,7 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   void BuildRequest(v1::StreamRequest& request);
   void AddPulls(v1::StreamRequest& request);
   void AskAgain(Discarded& discarded);
+  // Null where the call ended or the deadline is over.
   Result<PulledBatch*> AskForNamed(std::unique_lock<std::mutex>& lock, const BatchName& name,
                                    Deadline deadline);
   void Fail(Error error);

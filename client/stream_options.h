@@ -50,6 +50,11 @@ struct StreamOptions {
   Delivery delivery = Delivery::kContiguous;
   std::uint32_t prefetch_depth = 4;   // batches pulled ahead; at most limits::kCreditsMax - 1
   bool wait_for_catalog = true;       // block in Open while the catalog is being built
+  // How long one Next or Pull goes on asking for its batch while the daemon cannot bring it: the
+  // GFS is away for longer than the daemon waits (stage.retry_for), or memory is short. Pauses grow
+  // to half a second. 0: the first such error is returned. A batch that is merely slow is waited
+  // for as long, and never less than limits::kPullDeadlineMs.
+  std::int64_t retry_for_ms = 600'000;  // at most limits::kStreamRetryMsMax
 
   // Resume: continue at this token, whatever the rank count it was made with. The options
   // above are those of the run that made it; Open names the first one that is not.

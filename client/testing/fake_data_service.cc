@@ -132,7 +132,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     if (state_.faults.reverse_batches) {
       std::reverse(reply.mutable_batches()->begin(), reply.mutable_batches()->end());
     }
-    if (reply.batches_size() != 0) Push(std::move(reply));
+    if (reply.batches_size() + reply.errors_size() != 0) Push(std::move(reply));
     for (v1::StreamReply& chunk : chunks) Push(std::move(chunk));
     if (request_.finish()) SendTrailer();
   }
@@ -161,15 +161,10 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
             : plan_->MicroBatchSlice({.step = StepId(step),
                                       .index = pull.micro_index(),
                                       .samples = pull.micro_size()});
-    if (!slice) {
-      v1::BatchError& error = *reply.add_errors();
-      error.set_epoch(pull.epoch());
-      error.set_step(step);
-      error.set_micro_size(pull.micro_size());
-      error.set_micro_index(pull.micro_index());
-      error.set_code(static_cast<std::uint32_t>(slice.error().code()));
-      error.set_message(slice.error().message());
-      return;
+    if (!slice) return Refuse(pull, step, slice.error(), reply);
+    if (state_.faults.refuse) {
+      const std::optional<Error> refusal = state_.faults.refuse(step);
+      if (refusal) return Refuse(pull, step, *refusal, reply);
     }
     v1::Batch& batch = *reply.add_batches();
     batch.set_id(++next_id_);
@@ -192,6 +187,17 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
                                        .micro_index = batch.micro_index(),
                                        .rank = open_.rank()},
                                       std::as_bytes(std::span(batch.sample_ids()))));
+  }
+
+  static void Refuse(const v1::Pull& pull, std::uint64_t step, const Error& why,
+                     v1::StreamReply& reply) {
+    v1::BatchError& error = *reply.add_errors();
+    error.set_epoch(pull.epoch());
+    error.set_step(step);
+    error.set_micro_size(pull.micro_size());
+    error.set_micro_index(pull.micro_index());
+    error.set_code(static_cast<std::uint32_t>(why.code()));
+    error.set_message(why.message());
   }
 
   void FillBatch(const StepSlice& slice, v1::Batch& batch, std::deque<v1::StreamReply>& chunks) {

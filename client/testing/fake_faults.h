@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "forebay/v1/data.pb.h"
+#include "proto/contract/result.h"
 #include "proto/contract/wire_layout.h"
 
 namespace forebay::testing {
@@ -23,6 +25,7 @@ struct FakeFaults {
   std::function<void(v1::DescribeReply&)> describe_reply;
   std::function<void(v1::Opened&)> opened;
   std::function<void(v1::StreamReply&)> reply;  // with batches, errors, chunks
+  std::function<std::optional<Error>(std::uint64_t step)> refuse;  // said instead of a batch
   std::function<void(v1::Trailer&)> trailer;
   bool no_trailer = false;           // end the call with OK instead
   bool reverse_batches = false;      // answer each request's pulls last first

@@ -24,10 +24,25 @@ Remedy LocalRemedy(const Error& error) {
   }
 }
 
+Remedy DaemonRemedy(const Error& error) {
+  switch (error.code()) {
+    // The GFS or memory was away for longer than the daemon waits; it may be back. A batch that
+    // was late is asked for again by its name.
+    case ErrorCode::kUnavailable: case ErrorCode::kAborted: case ErrorCode::kDeadlineExceeded:
+      return Remedy::kRetry;
+    default: return Remedy::kFail;
+  }
+}
+
 }  // namespace
 
 Remedy RemedyOf(FailureSource source, const Error& error) {
-  return source == FailureSource::kGfs ? GfsRemedy(error) : LocalRemedy(error);
+  switch (source) {
+    case FailureSource::kGfs: return GfsRemedy(error);
+    case FailureSource::kLocalSsd: return LocalRemedy(error);
+    case FailureSource::kDaemon: break;
+  }
+  return DaemonRemedy(error);
 }
 
 }  // namespace forebay

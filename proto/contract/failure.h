@@ -9,8 +9,9 @@
 namespace forebay {
 
 // Where the call was made. The same errno means different things on the two sides: EIO of a
-// parallel file system is often over in seconds, EIO of a local disk is a lost copy.
-enum class FailureSource : std::uint8_t { kGfs, kLocalSsd };
+// parallel file system is often over in seconds, EIO of a local disk is a lost copy. kDaemon is
+// what a daemon answers to a client that asks it for a batch: it has tried what is above before.
+enum class FailureSource : std::uint8_t { kGfs, kLocalSsd, kDaemon };
 
 enum class Remedy : std::uint8_t {
   kRetry,       // the same call may succeed soon: wait, and call again
@@ -19,7 +20,8 @@ enum class Remedy : std::uint8_t {
   kFail,        // calling again changes nothing
 };
 
-// The table. An error without an errno was found by our own checks: a checksum, a length.
+// The table. An error without an errno was found by our own checks: a checksum, a length. A
+// daemon's errors have none that counts: they are told apart by their code.
 Remedy RemedyOf(FailureSource source, const Error& error);
 
 }  // namespace forebay

@@ -44,5 +44,18 @@ TEST(FailureTest, BytesThatDoNotMatchAreALostCopyOnSsdAndFinalOnTheGfs) {
   EXPECT_EQ(RemedyOf(FailureSource::kLocalSsd, full), Remedy::kFail);
 }
 
+TEST(FailureTest, EveryCodeOfADaemonHasItsRemedyWhateverItsErrno) {
+  for (std::uint8_t number = 1; number <= 16; ++number) {
+    const auto code = static_cast<ErrorCode>(number);
+    const bool is_passing = code == ErrorCode::kUnavailable || code == ErrorCode::kAborted ||
+                            code == ErrorCode::kDeadlineExceeded;
+    for (const int system_errno : {0, EIO, ENOENT}) {
+      EXPECT_EQ(RemedyOf(FailureSource::kDaemon, Error(code, "batch", system_errno)),
+                is_passing ? Remedy::kRetry : Remedy::kFail)
+          << ErrorCodeName(code);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forebay

@@ -90,6 +90,7 @@ inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls, unl
 inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit, at most
 inline constexpr std::int64_t kLastMessagesMs = 5'000;       // of it: for readers to take theirs
 inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, cold GFS included
+inline constexpr std::int64_t kStreamRetryMsMax = 24L * 3'600'000;  // StreamOptions::retry_for_ms
 inline constexpr std::int64_t kCatalogWaitMs = 24L * 3'600'000;  // Open, while a catalog is built
 
 // --- input and output --------------------------------------------------------------------

@@ -143,7 +143,7 @@ Status Daemon::OpenDirectories() {
 }
 
 bool Daemon::Tick() {
-  registry_->ExpireParked();
+  registry_->ExpireWaiting();
   const std::int64_t now = clock_.NowNs();
   if (acceptor_->connection_count() > 0) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;

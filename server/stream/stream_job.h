@@ -52,6 +52,8 @@ struct StreamSession::Job {
   GatheredValues gathered;                 // decoded by an attempt that found no slot memory
   BudgetShare gathered_share;              // of what all jobs may keep so
   std::int64_t started_ns = 0;
+  std::vector<ExtentId> awaited;           // of the GFS, where the registry knows it as waiting
+  std::int64_t awaited_since_ns = 0;
   int refetches = 0;
   bool waited = false;                     // for the GFS
   bool wants_all_extents = false;          // what was decoded has gone while it waited

@@ -7,6 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/stage/first_reads.h"
 #include "server/stream/stream_job.h"
 
 namespace forebay::stream {
@@ -277,23 +278,55 @@ void StreamRegistry::SlotsFreed(StreamSession& session, std::span<const BatchRoo
   StartAll(ready);
 }
 
-void StreamRegistry::ExpireParked() {
+void StreamRegistry::Await(const std::shared_ptr<StreamSession::Job>& job) {
+  std::lock_guard lock(mutex_);
+  awaiting_.insert(job);
+}
+
+bool StreamRegistry::EndAwait(const std::shared_ptr<StreamSession::Job>& job) {
+  std::lock_guard lock(mutex_);
+  return awaiting_.erase(job) > 0;
+}
+
+void StreamRegistry::ExpireWaiting() {
   const std::int64_t oldest = parts_.clock.NowNs() - limits::kPullDeadlineMs * 1'000'000;
-  Jobs expired;
+  Jobs without_slots;
+  Jobs without_extents;
   {
     std::lock_guard lock(mutex_);
     std::erase_if(parked_, [&](const std::shared_ptr<StreamSession::Job>& job) {
       if (job->started_ns > oldest) return false;
-      expired.push_back(job);
+      without_slots.push_back(job);
+      return true;
+    });
+    std::erase_if(awaiting_, [&](const std::shared_ptr<StreamSession::Job>& job) {
+      if (job->awaited_since_ns > oldest) return false;
+      without_extents.push_back(job);
       return true;
     });
   }
-  for (const auto& job : expired) {
+  for (const auto& job : without_slots) {
     job->session->Finish(
-        job, Error(ErrorCode::kResourceExhausted,
+        job, Error(ErrorCode::kUnavailable,
                    fmt::format("no slot memory became free within {} ms; raise slots.capacity",
                                limits::kPullDeadlineMs)));
   }
+  for (const auto& job : without_extents) job->session->Finish(job, LateExtent(*job));
+}
+
+// Names the first extent that has not come.
+Error StreamRegistry::LateExtent(const StreamSession::Job& job) {
+  const StreamSpec& spec = job.session->spec();
+  std::vector<tier::ExtentRef> refs;
+  const auto is_missing = [&](ExtentId extent) {
+    return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1}, refs);
+  };
+  const auto missing = std::ranges::find_if(job.awaited, is_missing);
+  const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("extent {} of '{}' ({}) has not come from the GFS within {} ms",
+                           extent.value(), spec.dataset->name(),
+                           stage::NameObjects(*spec.catalog, extent), limits::kPullDeadlineMs));
 }
 
 void StreamRegistry::KeepGathered(StreamSession::Job& job, BatchAssembler& assembler) {

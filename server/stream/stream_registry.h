@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "proto/contract/limits.h"
@@ -66,10 +67,10 @@ class StreamRegistry {
   // Totals over all streams since the start, closed ones included.
   SessionStats totals() const;
   std::size_t open_count() const;
-  // Fails batches that have waited for slot memory longer than limits::kPullDeadlineMs; wakes
-  // nobody, because whoever frees memory does. To be
-  // called about once a second.
-  void ExpireParked();
+  // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory or for the
+  // GFS, with a kUnavailable that says for what: their readers may ask again. Wakes nobody, because
+  // whoever brings what they wait for does. To be called about once a second.
+  void ExpireWaiting();
 
  private:
   friend class StreamSession;
@@ -102,6 +103,11 @@ class StreamRegistry {
   // Memory that readers had, or nobody took, is free: parked batches are tried again.
   void SlotsFreed(StreamSession& session, std::span<const BatchRoom> rooms);
   void GiveRoomLocked(StreamSession& session, const BatchRoom& room);
+  // The job waits for extents, as long as EndAwait has not been called for it. That is false where
+  // the job was failed meanwhile and is not to go on.
+  void Await(const std::shared_ptr<StreamSession::Job>& job);
+  bool EndAwait(const std::shared_ptr<StreamSession::Job>& job);
+  Error LateExtent(const StreamSession::Job& job);
   // What is to be started afterwards, without the lock.
   Jobs EndScratchLocked(StreamSession::Job& job);
   Jobs ReleasedLocked();
@@ -122,6 +128,7 @@ class StreamRegistry {
   std::uint64_t releases_ = 0;  // times that slot memory became free
   SessionStats closed_totals_;
   Jobs parked_;
+  std::unordered_set<std::shared_ptr<StreamSession::Job>> awaiting_;
   // Bytes that jobs may still keep of what was decoded for them.
   const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
       std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);

@@ -231,9 +231,13 @@ void StreamSession::LackSlots(const std::shared_ptr<Job>& job, const Error& erro
 void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
                                  std::vector<ExtentId> extents) {
   job->waited = true;
+  job->awaited = extents;
+  job->awaited_since_ns = registry_.parts_.clock.NowNs();
+  registry_.Await(job);
   registry_.parts_.fetcher.Acquire(
       *spec_->dataset, std::move(extents),
       [this, job](Result<std::vector<tier::ExtentRef>> refs) {
+        if (!registry_.EndAwait(job)) return;
         if (!refs.has_value()) return Finish(job, refs.error());
         job->refs = std::move(*refs);
         Start(job);

@@ -52,6 +52,7 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
   std::string pattern = "/tmp/fbiXXXXXX";  // short: a socket's path has 107 bytes
   folder_ = mkdtemp(pattern.data());
   std::filesystem::create_directory(folder_ + "/gfs");
+  std::filesystem::create_directory(folder_ + "/" + options.served);
   std::ofstream data(folder_ + "/gfs/x.bin", std::ios::binary);
   std::vector<std::uint64_t> record(kRecordBytes / sizeof(std::uint64_t));
   for (std::uint64_t id = 0; id < options.records; ++id) {
@@ -66,8 +67,8 @@ DaemonRig::DaemonRig(const RigOptions& options) : options_(options) {
     config << "[tier.ssd]\ndirectory = \"" << ssd_path() << "\"\ncapacity = \"256MiB\"\n";
   }
   config << "[slots]\ncapacity = \"32MiB\"\n[[dataset]]\nname = \"" << kDataset
-         << "\"\npath = \"" << folder_
-         << "/gfs\"\nformat = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" << kRecordBytes
+         << "\"\npath = \"" << folder_ << "/" << options.served
+         << "\"\nformat = \"raw\"\nfiles = [\"x=x.bin\"]\nshape = [" << kRecordBytes
          << "]\nextent = \"" << options.extent << "\"\npersist = true\n";
   FOREBAY_CHECK(data.good() && config.good());
 }

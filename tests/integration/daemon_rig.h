@@ -19,6 +19,8 @@ struct RigOptions {
   std::string extent = "1MiB";
   std::string ram = "64MiB";
   bool ssd = true;                // with persist: every extent is written to SSD too
+  // The folder, beside the data's own "gfs", that the daemon is told of: where a test mounts that.
+  std::string served = "gfs";
 };
 
 // What an epoch brought.

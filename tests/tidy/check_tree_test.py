@@ -84,6 +84,7 @@ CASES = {
             {**code("client/client.h", '#include "client/batch.h"'), **code("client/batch.h", ""),
              **code("trainer/core/a.cc", '#include "client/batch.h"')},
             code("tests/e2e/a.cc", '#include "server/io/clock.h"\n#include "client/client.h"'),
+            code("tests/e2e/a.cc", '#include "bench/gfs_emu/testing/a.h"'),
         ],
     ),
     "wire-include": (

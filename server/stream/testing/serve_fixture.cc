@@ -170,7 +170,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                     .executor = *self.executor_,
                     .slots = *self.slots_,
                     .future = self.future_,
-                    .clock = self.clock_});
+                    .clock = options.clock != nullptr ? *options.clock : self.clock_});
   return made;
 }
 

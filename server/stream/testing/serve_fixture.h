@@ -79,6 +79,7 @@ struct ServeOptions {
   stage::Compression compression = stage::Compression::kOff;
   plan::OrderKind expected_order = plan::OrderKind::kGlobal;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
+  io::Clock* clock = nullptr;  // of the registry, borrowed; null: the real one
 };
 
 // One data set "data" of fixed records beneath /gfs on `gfs`; tiers beneath /ssd on the same
