@@ -4,6 +4,8 @@
 #   deploy/test.sh                        what CI runs: packages build test
 #   deploy/test.sh --stage NAME...        only these, in the order given; the longer check is
 #                                         packages build clang fuzz test
+#   deploy/test.sh --soak MINUTES         random faults for so long, on a release build; the seed is
+#                                         printed, and FOREBAY_FAULT_SEED repeats it
 #
 # stages  packages  Debian packages (deploy/packages.txt)
 #         build     g++, everything that is found, every header alone   (preset ci)
@@ -122,21 +124,33 @@ stage_test() {
 
 stage_workflow() { cmake --workflow --preset "$1" </dev/null; }
 
+# soak [ARGUMENTS OF CTEST...]
 stage_soak() {
   to_log soak-configure cmake --preset release || return
   to_log soak-build cmake --build --preset release -j "$jobs" || return
-  ctest --preset soak </dev/null
+  ctest --preset soak "$@" </dev/null
 }
 
 stages=(packages build test)
+soak_arguments=()
 case "${1:-}" in
   "") ;;
   --stage)
     shift
     stages=("$@")
     ;;
+  --soak)
+    if [[ ! "${2:-}" =~ ^[0-9]+$ ]]; then
+      printf 'deploy/test.sh: --soak MINUTES: for how long?\n' >&2
+      exit 2
+    fi
+    export FOREBAY_SOAK_MINUTES=$2
+    stages=(packages soak)
+    # Tests of that name last FOREBAY_SOAK_MINUTES; what they say is the point of running them.
+    soak_arguments=(-R '_soak$' -V)
+    ;;
   *)
-    sed -n '2,20s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     [[ "$1" == -h || "$1" == --help ]] && exit 0 || exit 2
     ;;
 esac
@@ -159,6 +173,7 @@ for stage in "${stages[@]}"; do
   case "$stage" in
     packages) stage_packages "${stages[@]}" || status=$? ;;
     tsan | tidy | coverage) stage_workflow "$stage" || status=$? ;;
+    soak) stage_soak "${soak_arguments[@]}" || status=$? ;;
     *) "stage_$stage" || status=$? ;;
   esac
   if [[ $status -ne 0 ]]; then

@@ -90,9 +90,11 @@ bool AtEnd(const UniqueFd& socket) {
   }
 }
 
-std::unique_ptr<grpc::ClientContext> NewContext() {
+std::unique_ptr<grpc::ClientContext> NewContext() { return NewContext(kPatience); }
+
+std::unique_ptr<grpc::ClientContext> NewContext(std::chrono::seconds deadline) {
   auto context = std::make_unique<grpc::ClientContext>();
-  context->set_deadline(std::chrono::system_clock::now() + kPatience);
+  context->set_deadline(std::chrono::system_clock::now() + deadline);
   return context;
 }
 
@@ -159,8 +161,10 @@ std::span<const std::byte> RawClient::Bytes(const WireSpan& span) const {
   return map.subspan(span.offset, span.length);
 }
 
-RawStream::RawStream(RawClient& client)
-    : context_(NewContext()), call_(client.data().Stream(context_.get())) {}
+RawStream::RawStream(RawClient& client) : RawStream(client, kPatience) {}
+
+RawStream::RawStream(RawClient& client, std::chrono::seconds deadline)
+    : context_(NewContext(deadline)), call_(client.data().Stream(context_.get())) {}
 
 RawStream::~RawStream() {
   if (ended_) return;

@@ -2,6 +2,7 @@
 // proper client never would.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,8 +35,9 @@ RawSocket Handshake(const std::string& path, const ClientHello& hello);
 // True once the daemon has closed its end.
 bool AtEnd(const UniqueFd& socket);
 
-// Has a deadline: no test hangs.
+// Has a deadline, kPatience unless told: no test hangs.
 std::unique_ptr<grpc::ClientContext> NewContext();
+std::unique_ptr<grpc::ClientContext> NewContext(std::chrono::seconds deadline);
 
 // A connection with its two services. Regions are mapped read-only.
 class RawClient {
@@ -69,6 +71,7 @@ class RawClient {
 class RawStream {
  public:
   explicit RawStream(RawClient& client);
+  RawStream(RawClient& client, std::chrono::seconds deadline);
   ~RawStream();
   bool Write(const v1::StreamRequest& request) { return call_->Write(request); }
   // Nothing more will be written.

@@ -1,6 +1,7 @@
 #include "bench/gfs_emu/testing/gfs_process.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ GfsProcess::GfsProcess(const std::vector<std::string>& arguments) : mount_(argum
   pid_ = fork();
   FOREBAY_CHECK(pid_ >= 0);
   if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a test that is killed leaves nothing mounted
     dup2(write_end.get(), STDOUT_FILENO);
     execv(argv[0], argv.data());
     _exit(127);

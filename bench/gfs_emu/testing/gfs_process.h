@@ -14,7 +14,7 @@
 
 namespace forebay::bench {
 
-// Unmounted and ended on destruction. For one thread.
+// Unmounted and ended on destruction, and where the thread that made it ends. For one thread.
 class GfsProcess {
  public:
   // False where this machine cannot mount it: no /dev/fuse, or no right to use it.

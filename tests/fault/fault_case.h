@@ -1,0 +1,93 @@
+// FaultCase: one cell of the fault matrix: what fails, when, and on which tiers and order.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/order_spec.h"
+
+namespace forebay::fault {
+
+enum class FaultKind : std::uint8_t {
+  // Of the GFS.
+  kOutage300Ms,   // every operation fails with EIO for so long
+  kOutage1S,
+  kOutage10S,
+  kOutage60S,
+  kLongOutage,    // longer than stage.retry_for
+  kIoErrors,      // a few operations fail with EIO
+  kRemount,       // whatever was opened is stale for ever
+  kHang,          // one request is not answered for as long as others go on
+  kHangAtEnd,     // likewise, and the daemon is told to end meanwhile
+  kShortReads,    // a few reads answer half of the bytes
+  kFlippedRead,   // one bit of one read
+  kFlippedReads,  // one bit of every read, as if the objects had been changed
+  // Of the SSD.
+  kSsdFlips,      // one bit of several segments
+  kSsdGone,       // the directory and all its files
+  kSsdFails,      // every call answers EIO
+  kSsdFull,       // the file system has no room left
+  kNone,          // the course of a case without a fault, to compare with; not in the matrix
+};
+
+enum class Phase : std::uint8_t {
+  kCataloguing,  // before the first operation of the pass over the data set
+  kStaging,      // a part of the data set was read
+  kStreaming,    // a reader has pulled, and what it waits for needs the failing part
+  kEviction,     // a reader has had a part of an epoch, and copies were evicted
+};
+
+enum class Tiers : std::uint8_t {
+  kRam,        // holds the data set
+  kSmallRam,   // smaller than the data set
+  kRamAndSsd,  // a small RAM tier, and an SSD that has room for the rest
+  kLostSsd,    // the same, and the SSD was lost before the fault
+};
+
+enum class Format : std::uint8_t { kRecords, kTar, kFolder };
+
+// How a reader gets its batches.
+enum class Arrival : std::uint8_t { kContiguous, kViews, kInline };
+
+struct FaultCase {
+  FaultKind fault = FaultKind::kOutage300Ms;
+  std::optional<FaultKind> second_fault;  // at the same moment
+  Phase phase = Phase::kCataloguing;
+  OrderMode order = OrderMode::kGlobal;
+  Tiers tiers = Tiers::kRam;
+  Format format = Format::kRecords;
+  Arrival arrival = Arrival::kContiguous;
+  std::uint64_t seed = 0;  // of bytes, orders, and where exactly the fault strikes
+
+  std::vector<FaultKind> faults() const;
+  bool Has(FaultKind kind) const { return fault == kind || second_fault == kind; }
+  // "outage-1s/staging/block/ram/tar/views/7"; two faults are joined by "+".
+  std::string Name() const;
+};
+
+std::optional<FaultCase> ParseCase(std::string_view name);
+// For messages of tests.
+void PrintTo(const FaultCase& fault_case, std::ostream* out);
+
+// True for faults that gfs_emu injects.
+bool IsOfGfs(FaultKind kind);
+// True for faults that a reader meets only where it reads what lies on the SSD already.
+bool HitsReadsOfSsd(FaultKind kind);
+
+// Why the case can show nothing; empty where it can. All exclusions are here.
+std::string_view WhyExcluded(const FaultCase& fault_case);
+
+// Every cell that is not excluded: formats other than records while cataloguing only, where they
+// differ; `seed` decides about arrivals and is every case's own seed.
+std::vector<FaultCase> WholeMatrix(std::uint64_t seed);
+// Few quick cells of it, in which every fault meets every phase, order and kind of tiers that it
+// can meet.
+std::vector<FaultCase> QuickSelection(std::uint64_t seed);
+// A case of any dimensions, with one or two faults. Excludes none but the excluded.
+FaultCase RandomCase(std::uint64_t& random_state);
+
+}  // namespace forebay::fault
