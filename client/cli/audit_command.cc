@@ -11,6 +11,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/delivery_history.h"
 #include "client/cli/human_text.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -43,9 +44,11 @@ Json VerdictJson(const StreamVerdict& verdict) {
 }
 
 void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
-  context.out << fmt::format("stream '{}' of '{}' (selection '{}'): {}\n", verdict.stream.stream,
-                             verdict.stream.dataset, verdict.stream.selection,
-                             verdict.ok ? "every sample exactly once" : "VIOLATION");
+  context.out << PrintableLine(fmt::format("stream '{}' of '{}' (selection '{}'): {}",
+                                           verdict.stream.stream, verdict.stream.dataset,
+                                           verdict.stream.selection,
+                                           verdict.ok ? "every sample exactly once" : "VIOLATION"))
+              << '\n';
   TextTable table({"EPOCH", "EXPECTED", "CONSUMED", "MISSING", "DUPLICATES", "UNFINISHED"});
   for (const EpochVerdict& epoch : verdict.epochs) {
     table.Add({std::to_string(epoch.epoch), HumanCount(epoch.expected),
@@ -57,10 +60,12 @@ void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
       "{} openings, {} batches taken back by restores, {} samples that the order does not have "
       "there\n",
       verdict.openings, HumanCount(verdict.superseded), HumanCount(verdict.wrong_ids));
-  for (const std::string& finding : verdict.findings) context.out << "  " << finding << '\n';
+  for (const std::string& finding : verdict.findings) {
+    context.out << "  " << PrintableLine(finding) << '\n';
+  }
   for (const EpochVerdict& epoch : verdict.epochs) {
     for (const std::string& finding : epoch.findings) {
-      context.out << fmt::format("  epoch {}: {}\n", epoch.epoch, finding);
+      context.out << fmt::format("  epoch {}: {}\n", epoch.epoch, PrintableLine(finding));
     }
   }
 }

@@ -425,18 +425,23 @@ TEST_F(AuditTest, RefusesWhatIsNoLog) {
   with({header.dump(), lines[1]});
 }
 
-TEST(PrintableTest, ControlsAreShownAndTextPasses) {
-  EXPECT_EQ(Printable("a\tb\nc \xC3\xA9 \xE2\x82\xAC"), "a\tb\nc \xC3\xA9 \xE2\x82\xAC");
-  EXPECT_EQ(Printable("\x1b[2J\r\x07\x7f"), "\\x1b[2J\\x0d\\x07\\x7f");
-  EXPECT_EQ(Printable("\xC2\x9B[2J"), "\\xc2\\x9b[2J") << "ESC [ as one character";
-}
-
-TEST(PrintableTest, AStreamShowsThemHoweverTheyArrive) {
+TEST(PrintableStreamTest, ShowsControlsHoweverTheyArrive) {
   std::ostringstream shown;
   PrintableStream out(shown);
   out << "x" << std::string("\xC2") << std::string("\x9B") << '\x1b' << 7 << "\xC2" << "\xA9\n";
   out << EraseLine << std::flush;
   EXPECT_EQ(shown.str(), "x\\xc2\\x9b\\x1b7\xC2\xA9\n\r\x1b[K");
+}
+
+TEST(PrintableStreamTest, WaitsForTheRestOfACharacterUntilItIsFlushedOrEnds) {
+  std::ostringstream shown;
+  {
+    PrintableStream out(shown);
+    out << "\xE2" << "\x82";
+    EXPECT_EQ(shown.str(), "");
+    out << "\xAC" << '\xE2' << std::flush << '\x80' << '\xE2' << '\x82';
+  }
+  EXPECT_EQ(shown.str(), "\xE2\x82\xAC\xE2\\x80\xE2\\x82");
 }
 
 TEST(CommandLineTest, AWordThatIsNoCommandIsNamedWithTheNearestOne) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "proto/contract/printable.h"
+
 namespace forebay::cli {
 
 void CommandContext::PrintJson(std::string_view name, Json object) {
@@ -16,7 +18,7 @@ void CommandContext::Fail(const Error& error) {
   if (json) {
     PrintJson("error", {{"code", ErrorCodeName(error.code())}, {"message", error.message()}});
   } else {
-    err << "forebay: " << error.message() << '\n';
+    err << "forebay: " << PrintableLine(error.message()) << '\n';
   }
 }
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 
@@ -38,6 +41,11 @@ std::string HumanSeconds(double seconds) {
 std::string HumanRate(double bytes_per_second) {
   if (bytes_per_second >= 1e9) return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
   return fmt::format("{:.1f} MB/s", bytes_per_second / 1e6);
+}
+
+void TextTable::Add(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = PrintableLine(cell);
+  rows_.push_back(std::move(cells));
 }
 
 std::string TextTable::ToString() const {

@@ -16,6 +16,7 @@
 #include "client/cli/pack_streams.h"
 #include "client/cli/pack_survey.h"
 #include "client/cli/pack_verify.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -206,7 +207,7 @@ Json StatisticsJson(const PackField& field, const compress::FieldStatistics& num
 void PrintFields(CommandContext& context, const compress::PackSchema& schema,
                  const PackSurvey& survey) {
   for (const auto& [name, value] : schema.provenance) {
-    context.out << fmt::format("  {}: {}\n", name, value);
+    context.out << fmt::format("  {}: {}\n", PrintableLine(name), PrintableLine(value));
   }
   TextTable table({"field", "kind", "dtype", "shape", "tile", "bound", "samples/chunk", "chunks",
                    "raw", "stored", "ratio", "codecs"});
@@ -250,7 +251,7 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
     }
     context.out << '\n' << table.ToString();
   }
-  for (const std::string& line : found.damage) context.err << line << '\n';
+  for (const std::string& line : found.damage) context.err << PrintableLine(line) << '\n';
   if (arguments.verify) {
     context.out << fmt::format("\nverified {} chunks: {} damaged\n", HumanCount(found.chunks),
                                HumanCount(found.damage.size()));

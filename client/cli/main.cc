@@ -8,6 +8,7 @@
 
 #include "client/cli/exit_code.h"
 #include "client/cli/program.h"
+#include "proto/contract/printable.h"
 
 int main(int argc, char** argv) {
   try {
@@ -15,7 +16,7 @@ int main(int argc, char** argv) {
         std::vector<std::string>(argv + 1, argv + argc),
         {.out = std::cout, .err = std::cerr, .terminal = ::isatty(STDOUT_FILENO) == 1});
   } catch (const std::exception& thrown) {
-    std::cerr << "forebay: " << thrown.what() << '\n';
+    std::cerr << "forebay: " << forebay::PrintableLine(thrown.what()) << '\n';
     return static_cast<int>(forebay::cli::ExitCode::kFailure);
   }
 }

@@ -26,6 +26,7 @@
 #include "client/cli/pack_survey.h"
 #include "client/cli/training_pack.h"
 #include "compress/decode/predictor_file.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -308,7 +309,9 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenSource(context, arguments));
   FOREBAY_ASSIGN(const PackSchema schema, PlanSchema(arguments, *source));
   if (!context.json) {
-    for (const std::string& note : source->notes()) context.err << "note: " << note << '\n';
+    for (const std::string& note : source->notes()) {
+      context.err << "note: " << PrintableLine(note) << '\n';
+    }
   }
   std::uint64_t samples = source->samples();
   if (arguments.limit > 0) samples = std::min(samples, arguments.limit);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "client/cli/human_text.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 
@@ -90,7 +91,9 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
     if (!chunk && chunk.error().system_errno() != 0) return chunk.error();
     if (!chunk) {
       context.exit_code = ExitCode::kViolation;
-      if (!context.json) context.err << path << ": " << chunk.error().message() << '\n';
+      if (!context.json) {
+        context.err << PrintableLine(path + ": " + chunk.error().message()) << '\n';
+      }
       continue;
     }
     const std::uint64_t begin = first_sample + entry.first_sample;

@@ -7,6 +7,7 @@
 #include "client/cli/human_text.h"
 #include "client/cli/printable_stream.h"
 #include "client/cli/progress_line.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 
@@ -149,7 +150,7 @@ Status VerifyPackFiles(CommandContext& context, const std::vector<std::string>& 
                                         {"damage", verdict->damage}});
       continue;
     }
-    for (const std::string& line : verdict->damage) context.err << line << '\n';
+    for (const std::string& line : verdict->damage) context.err << PrintableLine(line) << '\n';
     context.out << fmt::format("{}: verified {} samples, {} chunks, {}: {} damaged\n", path,
                                HumanCount(verdict->samples), HumanCount(verdict->chunks),
                                HumanBytes(verdict->file_bytes),

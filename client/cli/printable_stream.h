@@ -1,17 +1,12 @@
-// PrintableStream: what `forebay` prints passes through one. Names and messages that come from
-// data, or from another program, move no cursor and change no terminal.
+// PrintableStream: what `forebay` prints passes through one, as PrintableText. Names and messages
+// that come from data, or from another program, are made PrintableLine where they are put in.
 #pragma once
 
 #include <ostream>
 #include <streambuf>
 #include <string>
-#include <string_view>
 
 namespace forebay::cli {
-
-// `text` with each control character, but line ends and tabs, written as "\x1b" is here. UTF-8
-// passes, but its control characters (U+0080 to U+009F) do not.
-std::string Printable(std::string_view text);
 
 class PrintableStream final : public std::ostream {
  public:
@@ -25,6 +20,9 @@ class PrintableStream final : public std::ostream {
   class Buffer final : public std::streambuf {
    public:
     explicit Buffer(std::ostream& sink) : sink_(sink) {}
+    ~Buffer() override { ShowHead(); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
     std::ostream& sink() { return sink_; }
 
    protected:
@@ -33,8 +31,10 @@ class PrintableStream final : public std::ostream {
     int sync() override;
 
    private:
+    void ShowHead();
+
     std::ostream& sink_;
-    std::string head_;  // of a character whose second byte has not come
+    std::string head_;  // of a character whose other bytes have not come
   };
   Buffer buffer_;
 };

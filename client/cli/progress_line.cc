@@ -6,6 +6,7 @@
 
 #include "client/cli/human_text.h"
 #include "client/cli/printable_stream.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -37,7 +38,7 @@ std::string ProgressLine::Render(const State& state) const {
     text += fmt::format("  {} left", HumanSeconds(left / rate));
   }
   if (!state.note.empty()) text += "  " + state.note;
-  return text;
+  return PrintableLine(text);
 }
 
 void ProgressLine::Show(const State& state) {
@@ -47,19 +48,19 @@ void ProgressLine::Show(const State& state) {
     if (now - drawn_ < kRedraw) return;
     drawn_ = now;
     const auto cells = static_cast<std::size_t>(Fraction(state) * kBarCells);
-    out_ << EraseLine << state.name << " [" << std::string(cells, '#')
+    out_ << EraseLine << PrintableLine(state.name) << " [" << std::string(cells, '#')
          << std::string(kBarCells - cells, '.') << "] " << Render(state) << std::flush;
     return;
   }
   const auto tenth = static_cast<std::uint64_t>(Fraction(state) * 10);
   if (tenth <= printed_tenth_) return;
   printed_tenth_ = tenth;
-  out_ << state.name << ": " << Render(state) << '\n' << std::flush;
+  out_ << PrintableLine(state.name) << ": " << Render(state) << '\n' << std::flush;
 }
 
 void ProgressLine::Done(const State& state, const std::string& verdict) {
   if (terminal_) out_ << EraseLine;
-  out_ << state.name << ": " << verdict << '\n' << std::flush;
+  out_ << PrintableLine(state.name + ": " + verdict) << '\n' << std::flush;
 }
 
 }  // namespace forebay::cli

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "client/cli/printable_stream.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -22,13 +22,13 @@ Result<std::vector<std::string>> SafePathParts(std::string_view path) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view part = path.substr(begin, end - begin);
     if (part.empty() || part == "." || part == ".." || part.find('\0') != part.npos ||
-        Printable(part).size() > kPartBytesMax) {
+        PrintableLine(part).size() > kPartBytesMax) {
       return Error(ErrorCode::kInvalidArgument,
-                   "'" + Printable(path.substr(0, kPartBytesMax)) +
+                   "'" + PrintableLine(path.substr(0, kPartBytesMax)) +
                        "' is not a path beneath the folder and is not written; choose other "
                        "samples with --range or fields with --field");
     }
-    parts.push_back(Printable(part));  // files are listed on terminals too
+    parts.push_back(PrintableLine(part));  // files are listed on terminals too
     begin = end + 1;
   }
   return parts;

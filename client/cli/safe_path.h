@@ -12,8 +12,9 @@
 
 namespace forebay::cli {
 
-// The parts of a relative path between its '/'. kInvalidArgument for one that is empty or
-// absolute, has an empty part, ".", "..", a NUL byte, or a part of more than 255 bytes.
+// The parts of a relative path between its '/', each as PrintableLine. kInvalidArgument for one
+// that is empty or absolute, has an empty part, ".", "..", a NUL byte, or a part of more than 255
+// bytes.
 Result<std::vector<std::string>> SafePathParts(std::string_view path);
 
 // A new file beneath an open folder. Move-only.

@@ -12,6 +12,7 @@
 #include "client/cli/human_text.h"
 #include "client/rpc_status.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -132,14 +133,14 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     }
     if (dataset.unstaged_bytes() > 0) {
       context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
-                  << " on no tier: " << dataset.unstaged_reason() << '\n';
+                  << " on no tier: " << PrintableLine(dataset.unstaged_reason()) << '\n';
     }
     if (dataset.mismatches() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())
                   << " GFS reads were not as the first read\n";
     }
     if (!dataset.error().empty()) {
-      context.out << dataset.name() << ": " << dataset.error() << '\n';
+      context.out << dataset.name() << ": " << PrintableLine(dataset.error()) << '\n';
     }
   }
 }
@@ -188,7 +189,8 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
     context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls made again "
                 << HumanCount(reply.gfs().retries()) << ", given up "
                 << HumanCount(reply.gfs().given_up()) << ", failing now "
-                << HumanCount(reply.gfs().failing()) << ": " << reply.gfs().last_error() << '\n';
+                << HumanCount(reply.gfs().failing()) << ": "
+                << PrintableLine(reply.gfs().last_error()) << '\n';
   }
   PrintTiers(context, reply);
   PrintDatasets(context, reply);

@@ -16,6 +16,7 @@
 #include "client/cli/progress_line.h"
 #include "client/rpc_status.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
@@ -48,7 +49,9 @@ Status RunVerify(CommandContext& context, const std::vector<std::string>& names)
       PrintVerifyEvent(context, progress);
       continue;
     }
-    for (const std::string& error : progress.errors()) context.err << error << '\n';
+    for (const std::string& error : progress.errors()) {
+      context.err << PrintableLine(error) << '\n';
+    }
     if (context.terminal) {
       context.out << EraseLine
                   << fmt::format("verifying: {} of {} extents, {}",

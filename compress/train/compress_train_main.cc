@@ -17,6 +17,7 @@
 #include "compress/train/train_report.h"
 #include "compress/train/training_rows.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 
 namespace forebay::compress {
 namespace {
@@ -146,7 +147,9 @@ int main(int argc, char** argv) {
   }
   const forebay::Status status = forebay::compress::Run(arguments);
   if (status.has_value()) return 0;
-  std::fputs(("forebay-compress-train: " + status.error().ToString() + "\n").c_str(), stderr);
+  // Names of fields come from the pack.
+  const std::string message = forebay::PrintableLine(status.error().ToString());
+  std::fputs(("forebay-compress-train: " + message + "\n").c_str(), stderr);
   return status.error().code() == forebay::ErrorCode::kInvalidArgument
              ? forebay::compress::kExitUsage
              : forebay::compress::kExitFailed;

@@ -1,0 +1,80 @@
+#include "proto/contract/printable.h"
+
+#include <algorithm>
+
+namespace forebay {
+namespace {
+
+// Bytes of a UTF-8 character by its first one; 1 where that begins none.
+std::size_t LengthBy(unsigned char first) {
+  if (first >= 0xC2 && first <= 0xDF) return 2;
+  if (first >= 0xE0 && first <= 0xEF) return 3;
+  if (first >= 0xF0 && first <= 0xF4) return 4;
+  return 1;
+}
+
+bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// A character, or a byte that is part of none.
+struct Character {
+  std::size_t bytes = 1;
+  char32_t code = 0;
+};
+
+Character FirstOf(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  const Character alone = {.bytes = 1, .code = first};
+  const std::size_t bytes = LengthBy(first);
+  if (bytes == 1 || bytes > text.size()) return alone;
+  char32_t code = first & (0xFFU >> (bytes + 1));
+  for (const char c : text.substr(1, bytes - 1)) {
+    if (!Continues(c)) return alone;
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3FU);
+  }
+  const char32_t least = bytes == 2 ? 0x80 : bytes == 3 ? 0x800 : 0x10000;
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < least || code > 0x10FFFF || surrogate) return alone;
+  return {.bytes = bytes, .code = code};
+}
+
+bool Hidden(char32_t code) {
+  return code < 0x20 || (code >= 0x7F && code <= 0x9F) ||
+         (code >= 0x2028 && code <= 0x202E) ||  // line and paragraph ends; turns of direction
+         (code >= 0x2066 && code <= 0x2069);    // the same
+}
+
+std::string Shown(std::string_view text, bool one_line) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string shown;
+  while (!text.empty()) {
+    const Character next = FirstOf(text);
+    const bool kept = !one_line && (next.code == '\n' || next.code == '\t');
+    for (const char c : text.substr(0, next.bytes)) {
+      if (!Hidden(next.code) || kept) {
+        shown += c;
+        continue;
+      }
+      const auto byte = static_cast<unsigned char>(c);
+      shown += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 0xFU]};
+    }
+    text.remove_prefix(next.bytes);
+  }
+  return shown;
+}
+
+}  // namespace
+
+std::string PrintableText(std::string_view text) { return Shown(text, false); }
+
+std::string PrintableLine(std::string_view text) { return Shown(text, true); }
+
+std::size_t UnfinishedBytes(std::string_view text) {
+  for (std::size_t bytes = 1; bytes <= std::min<std::size_t>(3, text.size()); ++bytes) {
+    const char c = text[text.size() - bytes];
+    if (Continues(c)) continue;
+    return LengthBy(static_cast<unsigned char>(c)) > bytes ? bytes : 0;
+  }
+  return 0;
+}
+
+}  // namespace forebay
