@@ -203,7 +203,7 @@ TEST_F(PackInputTest, FilesThatAreNotFinishedGo) {
 
 TEST_F(PackInputTest, NamesStayBeneathTheirFolder) {
   EXPECT_THAT(*SafePathParts("a/b..c/...d"), ElementsAre("a", "b..c", "...d"));
-  EXPECT_THAT(*SafePathParts("a\x1b[2J\n/\x7f"), ElementsAre("a\\x1b[2J\n", "\\x7f"));
+  EXPECT_THAT(*SafePathParts("a\x1b[2J\n/\x7f"), ElementsAre("a\\x1b[2J\\x0a", "\\x7f"));
   for (const std::string& path :
        {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"),
         std::string("../a"), std::string("a/.."), std::string("./a"), std::string("a\0b", 3),
