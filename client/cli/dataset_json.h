@@ -24,8 +24,9 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
           {"unstaged_bytes", dataset.unstaged_bytes()},
           {"unstaged_reason", dataset.unstaged_reason()},
           {"mismatches", dataset.mismatches()},
+          {"gfs_pieces", dataset.gfs_pieces()},
+          {"gfs_piece_bytes", dataset.gfs_piece_bytes()},
                {"stored_form", dataset.stored_form()}};
-  if (!dataset.packing_advice().empty()) json["packing_advice"] = dataset.packing_advice();
   if (!dataset.error().empty()) json["error"] = dataset.error();
   return json;
 }

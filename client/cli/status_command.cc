@@ -128,12 +128,14 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     if (dataset.stored_form().find(" (compress") != std::string::npos) {
       context.out << dataset.name() << ": " << dataset.stored_form() << '\n';
     }
-    if (!dataset.packing_advice().empty()) {
-      context.out << dataset.name() << ": advised is " << dataset.packing_advice() << '\n';
-    }
     if (dataset.unstaged_bytes() > 0) {
       context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
                   << " on no tier: " << PrintableLine(dataset.unstaged_reason()) << '\n';
+    }
+    if (dataset.gfs_pieces() > 0) {
+      context.out << dataset.name() << ": " << HumanCount(dataset.gfs_pieces()) << " pieces ("
+                  << HumanBytes(dataset.gfs_piece_bytes())
+                  << ") of extents on no tier were read from the GFS one by one\n";
     }
     if (dataset.mismatches() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())

@@ -48,6 +48,10 @@ inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open bet
                                                     // the least recently used is closed
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
 inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
+inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // of what lies on no tier
+inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // kept of such extents
+inline constexpr std::uint32_t kExtentsDescribedMax = 4;  // at a time, in memory beside the tiers
+inline constexpr std::size_t kReplacedDatasetsMax = 16;  // by rebuilds, in a daemon's life
 inline constexpr std::uint64_t kPackingBytesMax = 256 * kMiB;  // of extents that are compressed
                                                     // at one time; a larger one alone
 inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;  // so that the

@@ -59,7 +59,11 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   std::vector<stage::Dataset*> datasets =
       target_.FindDatasets(ToVector(request->datasets()), unknown);
   if (!unknown.empty()) return Unknown(unknown);
-  for (stage::Dataset* dataset : datasets) target_.StageNow(*dataset, request->rebuild());
+  for (stage::Dataset*& dataset : datasets) {
+    const Result<stage::Dataset*> followed = target_.StageNow(*dataset, request->rebuild());
+    if (!followed.has_value()) return stream::ToGrpc(followed.error());
+    dataset = *followed;
+  }
   Pace pace;
   while (!datasets.empty()) {
     for (auto entry = datasets.begin(); entry != datasets.end();) {

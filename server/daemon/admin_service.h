@@ -23,7 +23,9 @@ class AdminTarget {
   virtual std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                                     std::string& unknown) = 0;
   virtual v1::DatasetStatus StatusOf(const stage::Dataset& dataset) = 0;
-  virtual void StageNow(stage::Dataset& dataset, bool rebuild) = 0;
+  // Starts staging, and returns the data set to follow: with `rebuild` it may be another one, which
+  // replaces `dataset`. kFailedPrecondition, kResourceExhausted: it is not rebuilt now.
+  virtual Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool rebuild) = 0;
   virtual tier::ExtentCache& cache() = 0;
   virtual io::IoBackend& backend() = 0;
   virtual io::Clock& clock() = 0;

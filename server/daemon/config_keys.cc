@@ -211,10 +211,8 @@ constexpr std::array<DatasetKey, 15> kDatasetKeys = {{
     {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
     {"persist", "false", "Write extents kept in RAM to SSD too, for the next daemon to find."},
     {"compress", "off",
-     "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced, "
-     "dense, or auto (balanced where it is measured and predicted to be faster, else raw)."},
-    {"expected_order", "global",
-     "What compress = \"auto\" reckons with: global, block or sequential."},
+     "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced or "
+     "dense."},
     {"comment", "", "Ignored."},
 }};
 

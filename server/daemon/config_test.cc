@@ -51,7 +51,6 @@ files = ["x=a.bin", "x=b.bin"]
 stage_at_start = false
 persist = true
 compress = "dense"
-expected_order = "block"
 [dataset.splits]
 train = "train.txt"
 
@@ -141,8 +140,6 @@ TEST(ConfigTest, AWholeFileIsTaken) {
   EXPECT_FALSE(faces.stage_at_start);
   EXPECT_TRUE(faces.persist);
   EXPECT_EQ(faces.compression, stage::Compression::kDense);
-  EXPECT_EQ(faces.expected_order, plan::OrderKind::kBlock);
-  EXPECT_EQ(config.datasets[1].expected_order, plan::OrderKind::kGlobal);
   EXPECT_EQ(config.datasets[1].compression, stage::Compression::kOff);
   EXPECT_TRUE(config.datasets[1].stage_at_start);
 }
@@ -264,7 +261,6 @@ constexpr std::array<Mutation, 42> kMutations = {{
     {"stage_at_start = false", "stage_at_start = \"no\"", "dataset key 'stage_at_start'"},
     {"train = \"train.txt\"", "train = 1", "dataset key 'splits'"},
     {"\"dense\"", "\"zip\"", "dataset key 'compress'"},
-    {"\"block\"", "\"random\"", "dataset key 'expected_order'"},
 }};
 
 TEST(ConfigTest, MutatedFilesAreRefusedAndNameWhatIsWrong) {

@@ -98,7 +98,7 @@ Status Daemon::Open() {
   FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenServer());
   FOREBAY_TRY(OpenMetrics());
-  for (const auto& dataset : datasets_) {
+  for (stage::Dataset* dataset : datasets_.Served()) {
     if (dataset->options().stage_at_start) stager_->Stage(*dataset);
   }
   spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, ssd {} MiB, "
@@ -166,7 +166,7 @@ void Daemon::Stop() {
   stopping_ = true;
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
-  for (const auto& dataset : datasets_) dataset->AbandonCatalogWaiters(leaving);
+  for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
   if (server_) {
     data_service_->Drain();
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
@@ -191,16 +191,9 @@ void Daemon::Stop() {
   spdlog::info("forebayd stopped");
 }
 
-stage::Dataset* Daemon::FindDataset(const std::string& name) {
-  for (const auto& dataset : datasets_) {
-    if (dataset->name() == name) return dataset.get();
-  }
-  return nullptr;
-}
-
 std::vector<std::string> Daemon::DatasetNames() const {
   std::vector<std::string> names;
-  for (const auto& dataset : datasets_) names.push_back(dataset->name());
+  for (const stage::Dataset* dataset : datasets_.Served()) names.push_back(dataset->name());
   return names;
 }
 
@@ -208,21 +201,36 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
                                                   std::string& unknown) {
   std::vector<stage::Dataset*> found;
   for (const std::string& name : names) {
-    stage::Dataset* dataset = FindDataset(name);
+    stage::Dataset* dataset = datasets_.Find(name);
     if (dataset == nullptr) {
       unknown = name.empty() ? "(no name)" : name;
       return {};
     }
     found.push_back(dataset);
   }
-  if (names.empty()) {
-    for (const auto& dataset : datasets_) found.push_back(dataset.get());
-  }
-  return found;
+  return names.empty() ? datasets_.Served() : found;
 }
 
-void Daemon::StageNow(stage::Dataset& dataset, bool rebuild) {
-  stager_->Stage(dataset, rebuild);
+// A rebuild makes another Dataset, for streams refer to the catalog of the one before.
+Result<stage::Dataset*> Daemon::StageNow(stage::Dataset& dataset, bool rebuild) {
+  if (!rebuild || dataset.catalog() == nullptr) {
+    stager_->Stage(dataset, rebuild);
+    return &dataset;
+  }
+  const stage::DatasetState state = dataset.progress().state;
+  if (state == stage::DatasetState::kCataloguing || state == stage::DatasetState::kStaging) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("data set '{}' is {}; wait for its end ('forebay stage {}'), then "
+                             "rebuild it",
+                             dataset.name(), stage::DatasetStateName(state), dataset.name()));
+  }
+  FOREBAY_ASSIGN(auto made, OpenDataset(dataset.options()));
+  stage::Dataset* const successor = made.get();
+  FOREBAY_TRY(datasets_.Replace(dataset, std::move(made)));
+  spdlog::info("data set '{}': rebuilding it from its objects as they are now", dataset.name());
+  stager_->Replace(dataset, *successor);
+  decoded_->Forget(dataset.hash());
+  return successor;
 }
 
 }  // namespace forebay::daemon

@@ -17,6 +17,7 @@
 #include "server/daemon/config.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
+#include "server/daemon/dataset_table.h"
 #include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/io/clock.h"
@@ -52,7 +53,7 @@ class Daemon final : public AdminTarget {
   std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                             std::string& unknown) override;
   v1::DatasetStatus StatusOf(const stage::Dataset& dataset) override;
-  void StageNow(stage::Dataset& dataset, bool rebuild) override;
+  Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool rebuild) override;
   tier::ExtentCache& cache() override { return *cache_; }
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
@@ -74,7 +75,8 @@ class Daemon final : public AdminTarget {
   Status OpenStreams();
   Status OpenServer();
   Status OpenMetrics();
-  stage::Dataset* FindDataset(const std::string& name);
+  Result<std::unique_ptr<stage::Dataset>> OpenDataset(const stage::DatasetOptions& options);
+  plan::RamPlan PlanRam() const;
   std::vector<std::string> DatasetNames() const;
 
   const Config config_;
@@ -101,7 +103,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<tier::SegmentStore> store_;
   stream::FutureUse future_;
   std::unique_ptr<tier::ExtentCache> cache_;
-  std::vector<std::unique_ptr<stage::Dataset>> datasets_;
+  DatasetTable datasets_;
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;

@@ -74,34 +74,21 @@ Status Daemon::OpenDatasets() {
       .retry_max_interval_ms =
           static_cast<std::int64_t>(config_.stage_retry_max_interval_s) * 1000});
   gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_);
-  for (const stage::DatasetOptions& options : config_.datasets) {
-    auto root = gfs_backend_->OpenGfsDirectory(options.root_path);
-    if (!root.has_value()) {
-      return root.error().WithContext(fmt::format("data set '{}': path {}", options.source.name,
-                                                  options.root_path));
-    }
-    datasets_.push_back(
-        std::make_unique<stage::Dataset>(options, *gfs_backend_, std::move(*root)));
+  const plan::RamPlan ram = PlanRam();
+  for (stage::DatasetOptions options : config_.datasets) {
+    options.ram = ram;
+    FOREBAY_ASSIGN(auto dataset, OpenDataset(options));
+    datasets_.Add(std::move(dataset));
   }
   const auto request = ParseByteCount(config_.stage_request, kRequestBounds);
   if (!request.has_value()) return request.error().WithContext("stage.request");
-  // What readers hold while they copy to SSD, or pack, must not be planned away; a quarter of a
-  // small arena is enough to make progress with.
-  const bool packs = std::ranges::any_of(config_.datasets, [](const auto& dataset) {
-    return dataset.compression != stage::Compression::kOff;
-  });
-  const std::uint64_t working =
-      store_ || packs ? (config_.stage_readers + 1) * limits::kExtentBytesMax : 0;
   stage::StagerOptions options;
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
   options.requests = static_cast<std::uint32_t>(config_.stage_requests);
   options.request_bytes = *request;
-  options.ram_reserve_bytes = std::min(working, arena_->capacity_bytes() / 4);
+  options.ram_home_bytes = ram.HomeBytes();
+  options.ram_working_bytes = ram.WorkingBytes();
   options.catalog_path = config_.state_dir;
-  const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());
-  if (!decoded.has_value()) return decoded.error().WithContext("decode.capacity");
-  options.decoded_cache_bytes = *decoded;
-  options.decode_cores = WorkerCount();
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
                               options, {.backend = *gfs_backend_,
                                         .catalogs = catalog_directory_.get(),
@@ -117,16 +104,42 @@ Status Daemon::OpenDatasets() {
   return {};
 }
 
+Result<std::unique_ptr<stage::Dataset>> Daemon::OpenDataset(
+    const stage::DatasetOptions& options) {
+  auto root = gfs_backend_->OpenGfsDirectory(options.root_path);
+  if (!root.has_value()) {
+    return root.error().WithContext(
+        fmt::format("data set '{}': path {}", options.source.name, options.root_path));
+  }
+  return std::make_unique<stage::Dataset>(options, *gfs_backend_, std::move(*root));
+}
+
+plan::RamPlan Daemon::PlanRam() const {
+  plan::RamPlan ram{.capacity_bytes = arena_->capacity_bytes()};
+  for (const stage::DatasetOptions& dataset : config_.datasets) {
+    ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
+    // A format that is still to be detected may be one that is scanned.
+    const std::optional<catalog::Format> format = dataset.source.format;
+    const bool is_scanned = !format || !catalog::BuildsFromMetadata(*format);
+    ram.has_passing_extents = ram.has_passing_extents || store_ || is_scanned ||
+                              dataset.compression != stage::Compression::kOff;
+  }
+  return ram;
+}
+
 Status Daemon::OpenScrubber() {
   if (!config_.scrub_enabled) return {};
   const auto rate = ParseByteCount(config_.scrub_bytes_per_second, kScrubBounds);
   if (!rate.has_value()) return rate.error().WithContext("tier.scrub.bytes_per_second");
-  std::string unknown;
   FOREBAY_ASSIGN(scrubber_, BackgroundScrubber::Start(
                                 {.cache = *cache_,
                                  .backend = *backend_,
                                  .clock = clock_,
-                                 .pieces_of = PiecesOfDatasets(FindDatasets({}, unknown)),
+                                 .pieces_of =
+                                     [this](const tier::ExtentKey& key,
+                                            std::vector<catalog::Range>& pieces) {
+                                       return PiecesOfDatasets(datasets_.All())(key, pieces);
+                                     },
                                  .decoded = decoded_.get()},
                                 *rate));
   return {};
@@ -140,8 +153,9 @@ std::uint32_t Daemon::WorkerCount() const {
 }
 
 Status Daemon::OpenStreams() {
+  // Through the back end for the GFS: samples of extents on no tier are read by these threads.
   FOREBAY_ASSIGN(executor_,
-                 fetch::ThreadExecutor::Create(*backend_, WorkerCount(), kWorkerDepth));
+                 fetch::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
   const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());

@@ -37,7 +37,7 @@ Status Daemon::OpenServer() {
       stream::DataServiceOptions{.job_id = job_id_, .generation = generation_},
       stream::DataServiceParts{
           .registry = *registry_,
-          .find_dataset = [this](const std::string& name) { return FindDataset(name); },
+          .find_dataset = [this](const std::string& name) { return datasets_.Find(name); },
           .dataset_names = [this] { return DatasetNames(); },
           .knows_session =
               [this](std::uint64_t session) {

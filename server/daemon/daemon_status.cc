@@ -68,8 +68,9 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
 }
 
 // The first pass is over; what lies on no tier now was never placed, or was evicted since.
-void FillUnstaged(const catalog::Catalog& catalog, const std::vector<bool>& is_resident,
-                  std::uint64_t transient_bytes, v1::DatasetStatus& message) {
+void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog,
+                  const std::vector<bool>& is_resident, v1::DatasetStatus& message) {
+  const std::uint64_t transient_bytes = dataset.transient_bytes();
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
@@ -79,9 +80,8 @@ void FillUnstaged(const catalog::Catalog& catalog, const std::vector<bool>& is_r
   message.set_unstaged_bytes(bytes);
   message.set_unstaged_reason(
       transient_bytes > 0
-          ? fmt::format("{} bytes fit on no tier: give tier.ram.capacity or tier.ssd.capacity so "
-                        "much more; order 'block' works without",
-                        transient_bytes)
+          ? fmt::format("{} bytes fit on no tier: {}; order 'block' works without",
+                        transient_bytes, dataset.CapacityAdvice())
           : "a tier refused or evicted them; the log says which, and 'forebay stage' tries again");
 }
 
@@ -99,8 +99,9 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
   message.set_gfs_opens(progress.gfs_opens);
   message.set_staging_ms(progress.staging_ms);
   message.set_stored_form(progress.stored_form);
-  message.set_packing_advice(progress.packing_advice);
   message.set_mismatches(dataset.first_reads().mismatches());
+  message.set_gfs_pieces(progress.gfs_pieces);
+  message.set_gfs_piece_bytes(progress.gfs_piece_bytes);
   if (const auto catalog = dataset.catalog()) {
     message.set_format(std::string(catalog::FormatName(catalog->format())));
     message.set_catalog_fingerprint(catalog->fingerprint());
@@ -121,7 +122,7 @@ v1::DatasetStatus Daemon::StatusOf(const stage::Dataset& dataset) {
       kind == tier::TierKind::kRam ? message.set_ram_bytes(bytes) : message.set_ssd_bytes(bytes);
     }
     if (progress.state == stage::DatasetState::kStaged) {
-      FillUnstaged(*catalog, is_resident, dataset.transient_bytes(), message);
+      FillUnstaged(dataset, *catalog, is_resident, message);
     }
   }
   return message;
@@ -162,7 +163,7 @@ v1::StatusReply Daemon::StatusNow() {
     scrub.set_bad_extents(counts.bad_extents);
   }
   FillGfs(patience_->figures(), *reply.mutable_gfs());
-  for (const auto& dataset : datasets_) {
+  for (const stage::Dataset* dataset : datasets_.Served()) {
     *reply.add_datasets() = StatusOf(*dataset);
     const stage::DatasetProgress progress = dataset->progress();
     v1::GfsCounters& gfs = *reply.mutable_gfs();

@@ -119,19 +119,6 @@ Status TakeCompression(const toml::table& table, stage::Compression& compression
   return {};
 }
 
-Status TakeExpectedOrder(const toml::table& table, plan::OrderKind& order) {
-  constexpr std::array<std::string_view, 3> kOrders = {"sequential", "block", "global"};
-  std::string name(kOrders[static_cast<std::size_t>(order)]);
-  FOREBAY_TRY(TakeString(table, "expected_order", name));
-  const auto found = std::ranges::find(kOrders, name);
-  if (found == kOrders.end()) {
-    return Wrong("expected_order",
-                 fmt::format("'{}' is none of {}", name, fmt::join(kOrders, ", ")));
-  }
-  order = static_cast<plan::OrderKind>(found - kOrders.begin());
-  return {};
-}
-
 Status CheckKeys(const toml::table& table) {
   for (const auto& entry : table) {
     const std::string_view name = entry.first.str();
@@ -221,7 +208,6 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
   FOREBAY_TRY(TakeBool(table, "stage_at_start", options.stage_at_start));
   FOREBAY_TRY(TakeBool(table, "persist", options.persist));
   FOREBAY_TRY(TakeCompression(table, options.compression));
-  FOREBAY_TRY(TakeExpectedOrder(table, options.expected_order));
   return options;
 }
 

@@ -112,6 +112,9 @@ void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
                 Number(dataset.gfs_opens()));
     out.Gauge("forebay_dataset_unstaged_bytes", "Bytes on no tier after staging.", labels,
               Number(dataset.unstaged_bytes()));
+    out.Counter("forebay_dataset_gfs_pieces_total",
+                "Pieces of extents on no tier that were read from the GFS for readers.", labels,
+                Number(dataset.gfs_pieces()));
     out.Counter("forebay_dataset_mismatches_total",
                 "GFS reads that were not as the first read of the extent.", labels,
                 Number(dataset.mismatches()));

@@ -37,7 +37,7 @@ class OneDataset final : public AdminTarget {
     return {};
   }
   v1::DatasetStatus StatusOf(const stage::Dataset&) override { return {}; }
-  void StageNow(stage::Dataset&, bool) override {}
+  Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool) override { return &dataset; }
   tier::ExtentCache& cache() override { return serve_->cache(); }
   io::IoBackend& backend() override { return backend_; }
   io::Clock& clock() override { return clock_; }

@@ -210,6 +210,17 @@ UnitRef DecodedCache::DropLocked(std::size_t index) {
   return unit;
 }
 
+void DecodedCache::Forget(std::uint64_t dataset) {
+  std::vector<UnitRef> dropped;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  for (std::size_t index = kept_.size(); index-- > 0;) {
+    if (kept_[index].key.extent.dataset != dataset) continue;
+    used_bytes_ -= kept_[index].unit->memory_bytes();
+    dropped.push_back(DropLocked(index));
+    --counts_.evictions;
+  }
+}
+
 DecodedCache::Stats DecodedCache::stats() const {
   std::lock_guard lock(mutex_);
   Stats stats = counts_;

@@ -126,6 +126,9 @@ class DecodedCache {
   };
   std::optional<Scrubbed> ScrubNext();
 
+  // Drops all units of the data set whose tier::DatasetHash this is: its bytes may be others now.
+  void Forget(std::uint64_t dataset);
+
   struct Stats {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, units = 0;
     std::uint64_t shared = 0;   // units that another thread was decoding

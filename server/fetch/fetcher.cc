@@ -7,38 +7,61 @@
 #include "proto/contract/limits.h"
 
 namespace forebay::fetch {
+namespace {
+
+Error TooShort(const Error& error) {
+  return Error(ErrorCode::kUnavailable,
+               error.message() +
+                   ": the RAM tier is too small for what is read at once; give tier.ram.capacity "
+                   "more, or lower batch, depth or window");
+}
+
+Error TooSmall() {
+  return Error(ErrorCode::kResourceExhausted,
+               "extents are evicted faster than they are read: the tiers are too small for this "
+               "order (use mode 'block', or give them more)");
+}
+
+}  // namespace
 
 struct Fetcher::Request {
   stage::Dataset* dataset = nullptr;
   std::vector<ExtentId> extents;
+  Need need = Need::kRuns;
   Done done;
   std::mutex mutex;
   std::vector<tier::ExtentRef> refs;
   std::vector<int> arrivals;
+  std::vector<char> is_short;  // not 0: the tiers had no memory for it
   std::size_t missing = 0;
   std::optional<Error> error;
 };
 
 bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents,
-                         std::vector<tier::ExtentRef>& refs) {
+                         Need need, std::vector<tier::ExtentRef>& refs) {
   std::vector<tier::ExtentKey> keys;
   keys.reserve(extents.size());
   for (const ExtentId extent : extents) keys.push_back(dataset.key(extent));
   refs.resize(extents.size());
   cache_.Find(keys, refs);
-  for (const tier::ExtentRef& ref : refs) {
-    if (!ref) return false;
+  bool are_all = true;
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    if (!refs[i] && need == Need::kSamples) refs[i] = stager_.pieces().Find(keys[i]);
+    are_all = are_all && refs[i];
   }
-  return true;
+  return are_all;
 }
 
-void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Done done) {
+void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need,
+                      Done done) {
   auto request = std::make_shared<Request>();
   request->dataset = &dataset;
   request->extents = std::move(extents);
+  request->need = need;
   request->done = std::move(done);
   request->arrivals.resize(request->extents.size());
-  if (TryAcquire(dataset, request->extents, request->refs)) {
+  request->is_short.resize(request->extents.size());
+  if (TryAcquire(dataset, request->extents, need, request->refs)) {
     request->done(std::move(request->refs));
     return;
   }
@@ -50,17 +73,29 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Do
   for (const std::size_t index : missing) Bring(request, index);
 }
 
+// What to ask of the stager, after so many arrivals of the extent that were in vain.
+stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t index) {
+  using Access = stage::Stager::Access;
+  const int arrivals = request.arrivals[index];
+  if (request.is_short[index] != 0 && stage::GfsPieces::CanRead(*request.dataset)) {
+    return Access::kPieces;
+  }
+  // What came and was gone again (an SSD that takes extents and cannot give them back) goes to
+  // RAM, where it is found; where that too keeps nothing, it is read in pieces.
+  if (arrivals > 1 && stage::GfsPieces::CanRead(*request.dataset)) return Access::kPieces;
+  if (arrivals > 0) return Access::kInRam;
+  return request.need == Need::kSamples ? Access::kPiecesIfHomeless : Access::kOnTier;
+}
+
 void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) {
   stage::Dataset& dataset = *request->dataset;
   const ExtentId extent = request->extents[index];
-  // What came and was gone again (an SSD that takes extents and cannot give them back) goes to
-  // RAM, where it is found.
-  const bool in_ram = request->arrivals[index] > 0;
-  auto stage_it = [this, request, index, &dataset, extent, in_ram] {
+  const stage::Stager::Access access = AccessFor(*request, index);
+  auto stage_it = [this, request, index, &dataset, extent, access] {
     const auto arrived = [this, request, index](const Status& status) {
       Arrived(request, index, status);
     };
-    stager_.Demand(dataset, extent, arrived, in_ram);
+    stager_.Demand(dataset, extent, arrived, access);
   };
   const std::vector<plan::Node> nodes = peers_.Nodes();
   const NodeRank owner = plan::OwnerOf(dataset.hash(), extent, nodes);
@@ -82,31 +117,28 @@ void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) 
 void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index,
                       const Status& status) {
   tier::ExtentRef ref;
-  if (status.has_value()) ref = cache_.Find(request->dataset->key(request->extents[index]));
+  if (status.has_value()) {
+    const tier::ExtentKey& key = request->dataset->key(request->extents[index]);
+    ref = cache_.Find(key);
+    if (!ref) ref = stager_.pieces().Find(key);
+  }
   bool again = false;
   bool last = false;
   {
     std::lock_guard lock(request->mutex);
-    if (status.has_value() && !ref) {
-      // Evicted between its arrival and its pin; again and again means that the tiers are
-      // thrashing, and the reader is told.
-      again = ++request->arrivals[index] < limits::kExtentArrivalsMax;
-      if (!again && !request->error) {
-        request->error = Error(ErrorCode::kResourceExhausted,
-                               "extents are evicted faster than they are read: the tiers are too "
-                               "small for this order (use mode 'block', or give them more)");
-      }
-    } else if (!status.has_value() && status.error().code() == ErrorCode::kResourceExhausted) {
-      // Memory was short for as long as the stager waits; others' pins end, so it asks again.
+    // The extent was evicted between its arrival and its pin, or memory was short for as long as
+    // the stager waits: others' pins end, so it is asked for again.
+    const bool is_short =
+        !status.has_value() && status.error().code() == ErrorCode::kResourceExhausted;
+    const bool is_gone = status.has_value() && !ref;
+    if (is_short) request->is_short[index] = 1;
+    if (is_short || is_gone) {
       again = !request->error && ++request->arrivals[index] < limits::kExtentArrivalsMax;
-      if (!again && !request->error) {
-        request->error = Error(ErrorCode::kUnavailable,
-                               status.error().message() +
-                                   ": the RAM tier is too small for what is read at once; give "
-                                   "tier.ram.capacity more, or lower batch, depth or window");
-      }
-    } else if (!status.has_value() && !request->error) {
-      request->error = status.error();
+    }
+    if (!again && !request->error) {
+      if (is_short) request->error = TooShort(status.error());
+      else if (is_gone) request->error = TooSmall();
+      else if (!status.has_value()) request->error = status.error();
     }
     if (!again) {
       request->refs[index] = std::move(ref);
@@ -125,6 +157,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 }
 
 void Fetcher::ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns) {
+  if (ref->tier == tier::TierKind::kGfs) return stager_.pieces().Forget(ref);
   if (ref->tier == tier::TierKind::kRam) {
     if (cache_.FindOn(ref->key, tier::TierKind::kRam) == ref) cache_.ReportBadRam(ref->key);
     return;

@@ -1,6 +1,6 @@
 #include "server/fetch/piece_reader.h"
 
-#include <algorithm>
+#include <map>
 
 #include "proto/contract/limits.h"
 
@@ -9,14 +9,45 @@ namespace {
 
 constexpr std::uint64_t kBlock = limits::kIoAlignmentBytes;
 
+std::span<std::byte> PieceBytes(const PieceRead& read) {
+  return read.memory.subspan(LeadBytes(read.piece), read.piece.length);
+}
+
 Status Examine(const PieceRead& read, const io::Completion& completion) {
   if (!completion.bytes.has_value()) return completion.bytes.error();
   const std::uint64_t lead = LeadBytes(read.piece);
   if (*completion.bytes < lead + read.piece.length) {
     return Error(ErrorCode::kDataLoss, "a segment on SSD is shorter than its extent");
   }
-  return tier::VerifyPiece(read.extent->key, read.piece, read.checksum,
-                           read.memory.subspan(lead, read.piece.length));
+  return tier::VerifyPiece(read.extent->key, read.piece, read.checksum, PieceBytes(read));
+}
+
+// Reads from the GFS: the pieces of one data set together.
+void ReadFromSources(io::IoQueue& queue, std::span<const PieceRead> reads,
+                     std::span<const std::size_t> indices, std::vector<PieceFailure>& failures) {
+  std::map<const tier::PieceSource*, std::vector<std::size_t>> by_source;
+  for (const std::size_t index : indices) {
+    by_source[reads[index].extent->source.get()].push_back(index);
+  }
+  std::vector<tier::SourceRead> wanted;
+  for (const auto& [source, group] : by_source) {
+    wanted.clear();
+    for (const std::size_t index : group) {
+      const PieceRead& read = reads[index];
+      wanted.push_back({.extent = read.extent->key.extent,
+                        .offset = read.piece.offset,
+                        .memory = PieceBytes(read)});
+    }
+    const Status status = source->Read(queue, wanted);
+    for (const std::size_t index : group) {
+      const PieceRead& read = reads[index];
+      const Status outcome =
+          status.has_value() ? tier::VerifyPiece(read.extent->key, read.piece, read.checksum,
+                                                 PieceBytes(read))
+                             : status;
+      if (!outcome.has_value()) failures.push_back({index, outcome.error()});
+    }
+  }
 }
 
 }  // namespace
@@ -31,6 +62,7 @@ Status ReadPieces(io::IoQueue& queue, std::span<const PieceRead> reads,
                   std::vector<PieceFailure>& failures) {
   std::vector<io::Operation> operations;
   std::vector<io::Completion> completions;
+  std::vector<std::size_t> of_sources;
   Status submitted;
   std::size_t next = 0;
   std::size_t in_flight = 0;
@@ -39,6 +71,10 @@ Status ReadPieces(io::IoQueue& queue, std::span<const PieceRead> reads,
     while (submitted.has_value() && next < reads.size() &&
            in_flight + operations.size() < queue.depth()) {
       const PieceRead& read = reads[next];
+      if (read.extent->source) {
+        of_sources.push_back(next++);
+        continue;
+      }
       io::Operation operation;
       operation.file = read.extent->segment->file.get();
       operation.offset = read.piece.offset - LeadBytes(read.piece);
@@ -58,6 +94,7 @@ Status ReadPieces(io::IoQueue& queue, std::span<const PieceRead> reads,
       if (!status.has_value()) failures.push_back({completion.tag, status.error()});
     }
   }
+  if (submitted.has_value()) ReadFromSources(queue, reads, of_sources, failures);
   return submitted;
 }
 

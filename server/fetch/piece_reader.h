@@ -1,5 +1,6 @@
-// PieceReader: reads pieces of extents from SSD, many at a time, and verifies each against the
-// checksum taken when its bytes first came off the GFS (promise P1).
+// PieceReader: reads pieces of extents from SSD, or from the GFS where an extent lies on no tier,
+// many at a time, and verifies each against the checksum taken when its bytes first came off the
+// GFS (promise P1).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace forebay::fetch {
 // One piece to read. `memory` is page-aligned and AlignedBytes(piece) long; the piece's bytes
 // then lie at memory[LeadBytes(piece)].
 struct PieceRead {
-  const tier::ResidentExtent* extent = nullptr;  // on SSD
+  const tier::ResidentExtent* extent = nullptr;  // on kSsd or kGfs
   catalog::Range piece;                          // one of Catalog::Pieces, whole
   std::uint64_t checksum = 0;
   std::span<std::byte> memory;

@@ -1,5 +1,7 @@
 #include "server/plan/placement.h"
 
+#include <algorithm>
+
 #include "proto/contract/limits.h"
 
 namespace forebay::plan {
@@ -9,42 +11,51 @@ std::uint64_t FootprintBytes(std::uint64_t image_bytes) {
   return (image_bytes + kPage - 1) / kPage * kPage;
 }
 
-Home Placer::Place(std::uint64_t image_bytes) {
-  const std::uint64_t footprint = FootprintBytes(image_bytes);
-  if (footprint <= room_.ram_bytes) {
-    room_.ram_bytes -= footprint;
-    return Home::kRam;
-  }
-  if (footprint <= room_.ssd_bytes) {
-    room_.ssd_bytes -= footprint;
-    return Home::kSsd;
-  }
-  return Home::kTransient;
+std::uint64_t RamPlan::WorkingBytes() const {
+  if (!has_passing_extents) return 0;
+  const std::uint64_t wanted = std::max(capacity_bytes / 16, 2 * largest_extent_bytes);
+  return std::min(wanted, capacity_bytes / 4);
 }
 
-// Null where there is none to speak of.
-std::uint64_t* Placer::RoomOf(Home home) {
-  if (home == Home::kRam) return &room_.ram_bytes;
-  return home == Home::kSsd ? &room_.ssd_bytes : nullptr;
+std::uint64_t RamPlan::HomeBytes() const {
+  return capacity_bytes - std::max(capacity_bytes / 32, WorkingBytes());
+}
+
+std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
+  RamPlan plan = *this;
+  // At least three quarters of a capacity are for homes, which bounds the search.
+  std::uint64_t too_small = 0, enough = bytes / limits::kMiB / 3 * 4 + 8;
+  while (enough - too_small > 1) {
+    const std::uint64_t middle = too_small + (enough - too_small) / 2;
+    plan.capacity_bytes = middle * limits::kMiB;
+    (plan.HomeBytes() >= bytes ? enough : too_small) = middle;
+  }
+  return enough * limits::kMiB;
+}
+
+Home Placer::Place(std::uint64_t image_bytes) {
+  if (PlaceInRam(image_bytes)) return Home::kRam;
+  const std::uint64_t footprint = FootprintBytes(image_bytes);
+  if (footprint > room_.ssd_bytes) return Home::kTransient;
+  room_.ssd_bytes -= footprint;
+  return Home::kSsd;
+}
+
+bool Placer::PlaceInRam(std::uint64_t image_bytes) {
+  const std::uint64_t footprint = FootprintBytes(image_bytes);
+  if (footprint > room_.ram_bytes) return false;
+  room_.ram_bytes -= footprint;
+  return true;
+}
+
+void Placer::CloseSsd() {
+  is_ssd_closed_ = true;
+  room_.ssd_bytes = 0;
 }
 
 void Placer::Release(Home home, std::uint64_t planned_bytes) {
-  if (std::uint64_t* const room = RoomOf(home)) *room += FootprintBytes(planned_bytes);
-}
-
-Home Placer::Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes) {
-  std::uint64_t* const room = RoomOf(home);
-  if (room == nullptr) return Place(image_bytes);
-  Release(home, planned_bytes);
-  const std::uint64_t footprint = FootprintBytes(image_bytes);
-  if (footprint <= *room) {
-    *room -= footprint;
-    return home;
-  }
-  // What lies in RAM for want of room elsewhere is the first to go.
-  if (home == Home::kSsd || footprint > room_.ssd_bytes) return Home::kTransient;
-  room_.ssd_bytes -= footprint;
-  return Home::kSsd;
+  if (home == Home::kRam) room_.ram_bytes += FootprintBytes(planned_bytes);
+  if (home == Home::kSsd && !is_ssd_closed_) room_.ssd_bytes += FootprintBytes(planned_bytes);
 }
 
 }  // namespace forebay::plan

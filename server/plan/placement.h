@@ -23,24 +23,40 @@ struct Room {
 // Page-rounded bytes that an image of `image_bytes` takes on a tier.
 std::uint64_t FootprintBytes(std::uint64_t image_bytes);
 
+// How the RAM tier of a node is divided: a part for extents whose home it is, the rest for staging
+// to work in and for what no block can use.
+struct RamPlan {
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t largest_extent_bytes = 0;  // that is expected
+  // Extents pass through RAM on their way: to SSD, to be compressed, or cut out of a scan.
+  bool has_passing_extents = false;
+
+  // Memory that extents pass through: a sixteenth of the tier, but room for two extents (one that
+  // is read while another is written), and never more than a quarter. 0 where none pass.
+  std::uint64_t WorkingBytes() const;
+  // Memory for homes. Beside the working memory, a thirty-second of the tier is not planned: blocks
+  // do not cross regions of 1 GiB, so half an extent of each is lost on average.
+  std::uint64_t HomeBytes() const;
+  // The smallest capacity, in whole MiB, whose HomeBytes are at least `bytes`.
+  std::uint64_t CapacityFor(std::uint64_t bytes) const;
+};
+
 // Decides one extent after another, as their sizes become known.
 class Placer {
  public:
   explicit Placer(const Room& room) : room_(room) {}
   Home Place(std::uint64_t image_bytes);
-  // An image that was placed as one of `planned_bytes` has `image_bytes`: where it goes after
-  // all, and for `image_bytes` from then on. What it does not take is free again; where it is too
-  // large for the room that is left, it goes to SSD, or is transient. One that was transient is
-  // placed where there is room by now.
-  Home Settle(Home home, std::uint64_t planned_bytes, std::uint64_t image_bytes);
+  // Takes the room in RAM for an image, or takes nothing and returns false.
+  bool PlaceInRam(std::uint64_t image_bytes);
   // What was placed as an image of `planned_bytes` does not go there: its room is free again.
   void Release(Home home, std::uint64_t planned_bytes);
+  // No room on SSD is given or taken back from now on.
+  void CloseSsd();
   const Room& left() const { return room_; }
 
  private:
-  std::uint64_t* RoomOf(Home home);
-
   Room room_;
+  bool is_ssd_closed_ = false;
 };
 
 }  // namespace forebay::plan

@@ -31,32 +31,63 @@ TEST(Placement, ALargeExtentMayPassASmallRemainder) {
   EXPECT_EQ(placer.left().ram_bytes, 0u);
 }
 
-TEST(Placement, SettlesWhatTurnsOutSmallerOrLarger) {
-  Placer placer({.ram_bytes = 16384, .ssd_bytes = 8192});
-  EXPECT_EQ(placer.Place(8192), Home::kRam);
-  EXPECT_EQ(placer.Place(8192), Home::kRam);
-  EXPECT_EQ(placer.Settle(Home::kRam, 8192, 4096), Home::kRam);
-  EXPECT_EQ(placer.left().ram_bytes, 4096u);
-  EXPECT_EQ(placer.Settle(Home::kRam, 8192, 12288), Home::kRam) << "what was left is enough";
-  EXPECT_EQ(placer.left().ram_bytes, 0u);
-  EXPECT_EQ(placer.Settle(Home::kRam, 4096, 8192), Home::kSsd);
-  EXPECT_EQ(placer.left().ram_bytes, 4096u) << "its room in RAM is free again";
-  EXPECT_EQ(placer.left().ssd_bytes, 0u);
-  EXPECT_EQ(placer.Settle(Home::kSsd, 8192, 12288), Home::kTransient);
-  EXPECT_EQ(placer.left().ssd_bytes, 8192u);
-  EXPECT_EQ(placer.Settle(Home::kTransient, 4096, 1 << 20), Home::kTransient);
+TEST(RamPlanTest, NineTenthsOfALargeTierAreForHomes) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  const RamPlan through{.capacity_bytes = 1228 * kMiB,
+                        .largest_extent_bytes = 32 * kMiB,
+                        .has_passing_extents = true};
+  EXPECT_GE(through.HomeBytes(), through.capacity_bytes / 100 * 93);
+  EXPECT_EQ(through.WorkingBytes(), through.capacity_bytes / 16);
+  const RamPlan alone{.capacity_bytes = 160 * kMiB, .largest_extent_bytes = 32 * kMiB};
+  EXPECT_EQ(alone.WorkingBytes(), 0U);
+  EXPECT_EQ(alone.HomeBytes(), 155 * kMiB);
 }
 
-TEST(Placement, WhatWasTransientIsPlacedWhereThereIsRoomByNow) {
+TEST(RamPlanTest, ASmallTierKeepsRoomForTwoExtentsButNeverMoreThanAQuarter) {
+  RamPlan plan{.capacity_bytes = 400 << 20, .largest_extent_bytes = 32 << 20,
+               .has_passing_extents = true};
+  EXPECT_EQ(plan.WorkingBytes(), 64U << 20);
+  plan.capacity_bytes = 100 << 20;
+  EXPECT_EQ(plan.WorkingBytes(), 25U << 20);
+}
+
+TEST(RamPlanTest, CapacityForIsTheSmallestThatHolds) {
+  for (const bool passing : {false, true}) {
+    for (const std::uint64_t bytes : {1ULL, 156ULL << 20, 777'777'777ULL, 300ULL << 30}) {
+      RamPlan plan{.largest_extent_bytes = 32 << 20, .has_passing_extents = passing};
+      plan.capacity_bytes = plan.CapacityFor(bytes);
+      EXPECT_GE(plan.HomeBytes(), bytes);
+      plan.capacity_bytes -= 1 << 20;
+      EXPECT_LT(plan.HomeBytes(), bytes);
+    }
+  }
+}
+
+TEST(Placement, WhatIsReleasedIsPlacedAnew) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
   EXPECT_EQ(placer.Place(8192), Home::kRam);
-  EXPECT_EQ(placer.Place(8192), Home::kTransient);
-  EXPECT_EQ(placer.Settle(Home::kRam, 8192, 4096), Home::kRam);
-  EXPECT_EQ(placer.Settle(Home::kTransient, 8192, 3000), Home::kRam);
-  EXPECT_EQ(placer.Settle(Home::kTransient, 8192, 3000), Home::kSsd);
-  EXPECT_EQ(placer.Settle(Home::kTransient, 8192, 3000), Home::kTransient);
-  EXPECT_EQ(placer.left().ram_bytes, 0U);
-  EXPECT_EQ(placer.left().ssd_bytes, 0U);
+  EXPECT_EQ(placer.Place(4096), Home::kSsd);
+  EXPECT_EQ(placer.Place(4096), Home::kTransient);
+  placer.Release(Home::kTransient, 4096);
+  EXPECT_EQ(placer.Place(4096), Home::kTransient) << "what had no room gives none back";
+  placer.Release(Home::kSsd, 4096);
+  EXPECT_FALSE(placer.PlaceInRam(4096));
+  EXPECT_EQ(placer.Place(4096), Home::kSsd);
+  placer.Release(Home::kRam, 8192);
+  EXPECT_TRUE(placer.PlaceInRam(4096));
+  EXPECT_EQ(placer.left().ram_bytes, 4096U);
+}
+
+TEST(Placement, AClosedSsdGivesNoRoomAndTakesNoneBack) {
+  Placer placer({.ram_bytes = 4096, .ssd_bytes = 8192});
+  EXPECT_EQ(placer.Place(4096), Home::kRam);
+  EXPECT_EQ(placer.Place(4096), Home::kSsd);
+  placer.CloseSsd();
+  EXPECT_EQ(placer.Place(4096), Home::kTransient);
+  placer.Release(Home::kSsd, 4096);
+  EXPECT_EQ(placer.Place(4096), Home::kTransient);
+  placer.Release(Home::kRam, 4096);
+  EXPECT_EQ(placer.Place(4096), Home::kRam);
 }
 
 // However often sizes turn out different, what is taken is the sum of what is stored.
@@ -80,7 +111,8 @@ TEST(Placement, TheAccountIsExact) {
   for (int round = 0; round < 2000; ++round) {
     Stored& extent = extents[draw() % extents.size()];
     const std::uint64_t bytes = round < 1900 ? draw() : 0;
-    extent = {placer.Settle(extent.home, extent.bytes, bytes), bytes};
+    placer.Release(extent.home, extent.bytes);
+    extent = {placer.Place(bytes), bytes};
     std::uint64_t ram = 0, ssd = 0;
     for (const Stored& each : extents) {
       if (each.home == Home::kRam) ram += FootprintBytes(each.bytes);

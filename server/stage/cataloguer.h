@@ -13,7 +13,7 @@
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
-#include "server/stage/form_chooser.h"
+#include "server/stage/extent_loader.h"
 #include "server/stage/housing.h"
 #include "server/stage/staging_tiers.h"
 
@@ -31,7 +31,7 @@ struct CataloguerParts {
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
   StagingTiers& tiers;
   Housing& housing;
-  FormChooser& chooser;
+  ExtentLoader& loader;
 };
 
 // Who wants to know of extents while a catalog is still being built from metadata.
@@ -47,8 +47,8 @@ class Cataloguer {
   Cataloguer(CataloguerOptions options, const CataloguerParts& parts)
       : options_(std::move(options)), parts_(parts) {}
 
-  // With `rebuild`, a saved catalog is ignored. kFailedPrecondition where the objects are others
-  // than those that were saved or served before.
+  // Gives `dataset`, which has none, its catalog. With `rebuild`, a saved one is ignored and first
+  // reads are forgotten. kFailedPrecondition where the objects are not those of the saved catalog.
   Status Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch, io::IoQueue& queue);
   // Run has failed: frees what was staged in RAM on the way.
   void Abandon(const Dataset& dataset);
@@ -57,8 +57,9 @@ class Cataloguer {
   void EndCataloguing(const Dataset& dataset, std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
-  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog,
-               io::IoQueue& queue);
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  static void ChooseForm(Dataset& dataset,
+                         const std::shared_ptr<const catalog::Catalog>& catalog);
   Status Scan(Dataset& dataset, io::IoQueue& queue);
 
   const CataloguerOptions options_;

@@ -9,12 +9,11 @@
 
 namespace forebay::stage {
 
-// Part of keys on the tiers by number; never renumber. kAuto lets the plan choose between raw
-// and kBalanced.
-enum class Compression : std::uint8_t { kOff, kFast, kBalanced, kDense, kAuto };
+// Part of keys on the tiers by number; never renumber.
+enum class Compression : std::uint8_t { kOff, kFast, kBalanced, kDense };
 
-inline constexpr std::array<std::string_view, 5> kCompressionNames = {"off", "fast", "balanced",
-                                                                      "dense", "auto"};
+inline constexpr std::array<std::string_view, 4> kCompressionNames = {"off", "fast", "balanced",
+                                                                      "dense"};
 
 constexpr std::string_view CompressionName(Compression compression) {
   return kCompressionNames[static_cast<std::size_t>(compression)];

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
+#include "proto/contract/limits.h"
 #include "server/stage/packed_form.h"
 
 namespace forebay::stage {
@@ -77,11 +78,6 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
                                                 : catalog_->extent(extent).bytes;
 }
 
-void Dataset::SetPackingAdvice(std::string advice) {
-  std::lock_guard lock(mutex_);
-  progress_.packing_advice = std::move(advice);
-}
-
 void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
   std::lock_guard lock(mutex_);
   planned_bytes_ = std::move(planned_bytes);
@@ -96,12 +92,22 @@ void Dataset::SetForm(std::shared_ptr<const PackedForm> form, std::string note) 
 
 std::uint64_t Dataset::transient_bytes() const {
   std::lock_guard lock(mutex_);
+  if (form_ && progress_.state == DatasetState::kStaging) return 0;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < homes_.size(); ++i) {
     if (homes_[i] != plan::Home::kTransient) continue;
     bytes += catalog_->extent(ExtentId(static_cast<std::uint32_t>(i))).bytes;
   }
   return bytes;
+}
+
+std::string Dataset::CapacityAdvice() const {
+  const plan::RamPlan& ram = options_.ram;
+  const std::uint64_t missing = transient_bytes();
+  return fmt::format("set tier.ram.capacity to {} MiB (now {} MiB), or give tier.ssd.capacity {} "
+                     "MiB more",
+                     ram.CapacityFor(ram.HomeBytes() + missing) / limits::kMiB,
+                     ram.capacity_bytes / limits::kMiB, missing / limits::kMiB + 1);
 }
 
 Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t bytes_max) {
@@ -120,7 +126,9 @@ Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t byte
 
 bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
-  if (progress_.state != DatasetState::kStaged) return false;
+  const bool may_begin = catalog_ && (progress_.state == DatasetState::kStaged ||
+                                      progress_.state == DatasetState::kFailed);
+  if (!may_begin) return false;
   bool is_any = false;
   for (std::size_t i = 0; i < extents_.size(); ++i) {
     if (extents_[i] == ExtentState::kLoading || resident[i]) continue;
@@ -128,7 +136,12 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
     extents_[i] = ExtentState::kAbsent;
     is_any = true;
   }
-  if (!is_any) return false;
+  if (!is_any) {
+    progress_.state = DatasetState::kStaged;
+    progress_.error.clear();
+    return false;
+  }
+  progress_.error.clear();
   started_ns_ = now_ns;
   started_gfs_bytes_ = progress_.gfs_bytes;
   first_error_.reset();
@@ -138,11 +151,10 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   return true;
 }
 
-bool Dataset::BeginCataloguing(std::int64_t now_ns, bool rebuild) {
+bool Dataset::BeginCataloguing(std::int64_t now_ns) {
   std::lock_guard lock(mutex_);
-  const bool may_begin = progress_.state == DatasetState::kIdle ||
-                         progress_.state == DatasetState::kFailed ||
-                         (rebuild && progress_.state == DatasetState::kStaged);
+  const bool may_begin = !catalog_ && (progress_.state == DatasetState::kIdle ||
+                                       progress_.state == DatasetState::kFailed);
   if (!may_begin) return false;
   started_ns_ = now_ns;
   started_gfs_bytes_ = progress_.gfs_bytes;
@@ -165,23 +177,15 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
   std::vector<Waiter> waiters;
   {
     std::lock_guard lock(mutex_);
-    // A second staging of a data set that failed keeps its catalog: readers hold references to
-    // the keys. Only an unchanged one is accepted.
-    if (catalog_) FOREBAY_CHECK(catalog_->fingerprint() == catalog->fingerprint());
-    if (!catalog_) {
-      keys_ = std::move(keys);
-      catalog_ = std::move(catalog);
-      progress_.total_bytes = catalog_->total_bytes();
-    }
+    // Readers hold references to the keys, so they never change.
+    FOREBAY_CHECK(!catalog_);
+    keys_ = std::move(keys);
+    catalog_ = std::move(catalog);
+    progress_.total_bytes = catalog_->total_bytes();
     homes_ = std::move(homes);
     extents_.resize(resident.size(), ExtentState::kAbsent);
-    next_ = 0;
-    next_homeless_ = 0;
-    late_.clear();
     for (std::size_t i = 0; i < resident.size(); ++i) {
-      // A load that a reader's demand started before this pass ends by itself.
-      if (extents_[i] == ExtentState::kLoading) continue;
-      extents_[i] = resident[i] ? ExtentState::kResident : ExtentState::kAbsent;
+      if (resident[i]) extents_[i] = ExtentState::kResident;
     }
     progress_.state = DatasetState::kStaging;
     waiters.swap(catalog_waiters_);
@@ -225,6 +229,17 @@ void Dataset::Settle(ExtentId extent, plan::Home home, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   homes_[extent.value()] = home;
   if (extent.value() < planned_bytes_.size()) planned_bytes_[extent.value()] = bytes;
+}
+
+std::vector<ExtentId> Dataset::Homeless() const {
+  std::vector<ExtentId> homeless;
+  std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    const bool is_one =
+        homes_[i] == plan::Home::kTransient && extents_[i] != ExtentState::kLoading;
+    if (is_one) homeless.push_back(ExtentId(i));
+  }
+  return homeless;
 }
 
 std::optional<ExtentId> Dataset::NextHomeless() {
@@ -289,7 +304,10 @@ bool Dataset::Report(ExtentId extent, const Status& status, std::int64_t now_ns)
     ExtentState& state = extents_[extent.value()];
     FOREBAY_CHECK(state == ExtentState::kLoading);
     state = status.has_value() ? ExtentState::kResident : ExtentState::kFailed;
-    if (!status.has_value() && !first_error_) first_error_ = status.error();
+    const bool is_short = !status.has_value() &&
+                          status.error().code() == ErrorCode::kResourceExhausted;
+    if (is_short) state = ExtentState::kAbsent;
+    if (!status.has_value() && !is_short && !first_error_) first_error_ = status.error();
     --loading_;
     if (auto found = waiters_.find(extent); found != waiters_.end()) {
       waiters = std::move(found->second);
@@ -337,6 +355,14 @@ void Dataset::CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t b
   progress_.gfs_reads += reads;
   progress_.gfs_bytes += bytes;
   progress_.gfs_stats += stats;
+}
+
+bool Dataset::CountPieces(std::uint64_t pieces, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const bool is_first = progress_.gfs_pieces == 0;
+  progress_.gfs_pieces += pieces;
+  progress_.gfs_piece_bytes += bytes;
+  return is_first && pieces > 0;
 }
 
 void Dataset::CountStaged(ExtentId extent, std::uint64_t bytes) {

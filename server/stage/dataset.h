@@ -3,6 +3,7 @@
 // fills it) and `fetch` (which waits on it) meet.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,7 +20,6 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
-#include "server/plan/packing.h"
 #include "server/plan/placement.h"
 #include "server/stage/compression.h"
 #include "server/stage/first_reads.h"
@@ -37,7 +37,7 @@ struct DatasetOptions {
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
   Compression compression = Compression::kOff;  // at staging; packs have theirs already
-  plan::OrderKind expected_order = plan::OrderKind::kGlobal;  // for Compression::kAuto
+  plan::RamPlan ram;  // of this node: what advice about capacities reckons with
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
@@ -55,12 +55,13 @@ struct DatasetProgress {
   std::uint64_t gfs_opens = 0;
   std::uint64_t gfs_reads = 0;
   std::uint64_t gfs_stats = 0;
+  std::uint64_t gfs_pieces = 0;  // read for readers, of extents that lie on no tier
+  std::uint64_t gfs_piece_bytes = 0;
   std::uint64_t staging_ms = 0;         // of the last pass
   std::uint64_t staging_gfs_bytes = 0;  // that it read from the GFS
   // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)",
   // "packs" where the data set is packs itself; empty while that is open.
   std::string stored_form;
-  std::string packing_advice;  // what the plan made of a trial; empty: there was none
 };
 
 // Thread-safe.
@@ -80,8 +81,11 @@ class Dataset {
   // Calls `waiter` as soon as the catalog is known or has failed; at once where it is.
   void WhenCatalogued(Waiter waiter);
   DatasetProgress progress() const;
-  // Bytes of extents that fit on no tier.
+  // Bytes of extents that fit on no tier. 0 while extents are still being compressed: how many fit
+  // is known once all have their size.
   std::uint64_t transient_bytes() const;
+  // What to configure so that these have room: "set tier.ram.capacity to 160 MiB (now 96 MiB) ...".
+  std::string CapacityAdvice() const;
   // A small file beneath the root (a split list), whole. Not counted as sample bytes.
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
   // The key of an extent; the catalog must be known.
@@ -95,29 +99,34 @@ class Dataset {
   // --- for the stager -----------------------------------------------------------------------
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
-  // Starts over from kIdle or kFailed, and with `rebuild` from kStaged; false where work is under
-  // way or done.
-  bool BeginCataloguing(std::int64_t now_ns, bool rebuild = false);
-  // Starts the pass over staged extents again: those that are not `resident` any more, and have a
-  // home, are claimed by it. False where nothing is missing, or the data set is not staged.
+  // From kIdle, or from kFailed without a catalog; false otherwise. A data set gets one catalog in
+  // its life: changed objects are served by another Dataset (Stager::Replace).
+  bool BeginCataloguing(std::int64_t now_ns);
+  // Starts the pass over the extents again, from kStaged or kFailed with a catalog: those that are
+  // not `resident` any more, and have a home, are claimed by it. False where nothing is missing.
   bool BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns);
   // Before SetCatalog, of which it decides the keys; no effect once there is one. `note`: why the
   // form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
-  void SetPackingAdvice(std::string advice);
   // What extents of a packed form are expected to take: for so much the placer gave them homes.
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
   // The same of one, which is what it really takes once it was settled.
   std::uint64_t PlannedBytes(ExtentId extent) const;
-  // Publishes the catalog, where each extent belongs, and which are here already.
+  // Publishes the catalog, where each extent belongs, and which are here already. Once in the life
+  // of a data set.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                   const std::vector<bool>& resident, std::vector<plan::Home> homes);
+  // Another Dataset of this name serves the objects as they are now: this one's readers go on.
+  void MarkReplaced() { is_replaced_ = true; }
+  bool is_replaced() const { return is_replaced_; }
   void Fail(const Error& error);
   // At shutdown: whoever still waits for the catalog is told `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
   // Where it is after all, once it is known that it takes `bytes`.
   void Settle(ExtentId extent, plan::Home home, std::uint64_t bytes);
+  // Extents without a home, in staging order, but for those being loaded.
+  std::vector<ExtentId> Homeless() const;
   // While the first pass is under way: the next extent, in staging order, that fits nowhere and
   // was not asked for. The same again, until it has a home.
   std::optional<ExtentId> NextHomeless();
@@ -130,7 +139,8 @@ class Dataset {
   bool Claim(ExtentId extent, bool again);
   // The next extent in staging order that nobody has claimed, claimed; nullopt where none is.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
-  // Outcome of a claimed load; wakes its waiters. True where it settled the first pass.
+  // Outcome of a claimed load; wakes its waiters. True where it settled the first pass. Want of
+  // memory (kResourceExhausted) does not fail the pass: the extent stays unstaged, for the next.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
   // True once after each pass that has settled: for who says so.
   bool TakeSettled();
@@ -144,6 +154,8 @@ class Dataset {
   void CountStaged(ExtentId extent, std::uint64_t bytes);
   // What an extent of a packed form takes.
   void CountStored(ExtentId extent, std::uint64_t bytes);
+  // Pieces of extents on no tier that were read from the GFS for a reader. True for the first call.
+  bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
   std::string StoredFormLocked() const;
@@ -156,6 +168,7 @@ class Dataset {
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;
 
+  std::atomic<bool> is_replaced_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const catalog::Catalog> catalog_;
   std::shared_ptr<const PackedForm> form_;

@@ -124,7 +124,7 @@ TEST_F(DatasetTest, BeginsOnlyOnce) {
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(2));
   EXPECT_EQ(dataset_->ClaimNext(0), std::nullopt);
   EXPECT_TRUE(dataset_->Report(ExtentId(2), {}, 0));
-  EXPECT_TRUE(dataset_->BeginCataloguing(0, /*rebuild=*/true));
+  EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "a data set has one catalog in its life";
 }
 
 TEST_F(DatasetTest, TheBackgroundLeavesHomelessExtentsToDemands) {
@@ -253,7 +253,8 @@ TEST_F(DatasetTest, AFailedPassStartsOverWithTheSameCatalog) {
   // A demand that is under way when the second pass begins ends by itself.
   ASSERT_TRUE(dataset_->Claim(ExtentId(1), true));
   const tier::ExtentKey* key = &dataset_->key(ExtentId(1));
-  Catalogued({true, false, true, false});
+  EXPECT_FALSE(dataset_->BeginCataloguing(0)) << "it has its catalog";
+  ASSERT_TRUE(dataset_->BeginStagingAgain({true, false, true, false}, 0));
   EXPECT_EQ(key, &dataset_->key(ExtentId(1))) << "readers hold references to the keys";
   EXPECT_EQ(dataset_->progress().error, "");
   EXPECT_EQ(dataset_->ClaimNext(0), ExtentId(3));

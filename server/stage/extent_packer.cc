@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
+#include "server/stage/packed_extent.h"
 
 namespace forebay::stage {
 
@@ -41,36 +41,16 @@ void ExtentPacker::Stop() {
 }
 
 Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,
-                                       ArenaBlock raw) {
+                                       ArenaBlock raw, io::IoQueue& queue) {
   const Turn turn(*this, raw.bytes().size());
-  FOREBAY_ASSIGN(const PackedExtent packed, EncodeInTurn(form, key, raw.bytes(), 1));
-  raw = ArenaBlock();  // makes room for the packed one
-  return Place(key, packed);
-}
-
-Result<PackedExtent> ExtentPacker::Encode(const PackedForm& form, const ExtentKey& key,
-                                          std::span<const std::byte> raw,
-                                          std::uint32_t decode_rounds) {
-  const Turn turn(*this, raw.size());
-  return EncodeInTurn(form, key, raw, decode_rounds);
-}
-
-Result<PackedExtent> ExtentPacker::EncodeInTurn(const PackedForm& form, const ExtentKey& key,
-                                                std::span<const std::byte> raw,
-                                                std::uint32_t decode_rounds) {
-  FOREBAY_ASSIGN(PackedExtent packed,
-                 PackExtent(form, key, raw,
-                            {.is_cancelled = [this] { return tiers_.is_stopping(); },
-                             .decode_rounds = decode_rounds}));
+  FOREBAY_ASSIGN(const PackedExtent packed,
+                 PackExtent(form, key, raw.bytes(), [this] { return tiers_.is_stopping(); }));
   if (packed.escaped_chunks > 0) {
-    spdlog::error("{} chunks of extent {} did not decode to what they were, and are stored as "
-                  "they are", packed.escaped_chunks, tier::KeyText(key));
+    spdlog::error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
+                  packed.escaped_chunks, tier::KeyText(key));
   }
-  return packed;
-}
-
-Result<ExtentImage> ExtentPacker::Place(const ExtentKey& key, const PackedExtent& packed) {
-  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(packed.bytes, tiers_.NextUseOf(key)));
+  raw = ArenaBlock();  // makes room for the packed image
+  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(packed.bytes, tiers_.NextUseOf(key), queue));
   packed.CopyTo(block.bytes());
   tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
   return ExtentImage{.block = std::move(block), .checksums = std::move(checksums)};

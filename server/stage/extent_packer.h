@@ -5,11 +5,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <span>
 
 #include "proto/contract/result.h"
-#include "server/catalog/catalog.h"
-#include "server/stage/packed_extent.h"
 #include "server/stage/packed_form.h"
 #include "server/stage/staging_tiers.h"
 #include "server/tier/extent_key.h"
@@ -25,14 +22,10 @@ class ExtentPacker {
   // Nobody waits for others to end any more; `tiers` have been stopped.
   void Stop();
 
-  // The extent of `key` in `form`. `raw` goes as soon as it is encoded.
+  // Compresses the raw image of the extent `key` in `form`. `raw` is freed as soon as it is
+  // encoded; the result lies in memory of the RAM tier. `queue`: StagingTiers::Allocate's.
   Result<ExtentImage> Make(const PackedForm& form, const tier::ExtentKey& key,
-                           tier::ArenaBlock raw);
-  // In memory of its own, which is the caller's to bound from then on. `decode_rounds`: PackWork's.
-  Result<PackedExtent> Encode(const PackedForm& form, const tier::ExtentKey& key,
-                              std::span<const std::byte> raw, std::uint32_t decode_rounds);
-  // What was encoded, in memory of the tier.
-  Result<ExtentImage> Place(const tier::ExtentKey& key, const PackedExtent& packed);
+                           tier::ArenaBlock raw, io::IoQueue& queue);
 
  private:
   // Waits until so many raw bytes may be encoded beside the others', and takes their place.
@@ -47,10 +40,6 @@ class ExtentPacker {
     ExtentPacker& packer_;
     const std::uint64_t raw_bytes_;
   };
-
-  Result<PackedExtent> EncodeInTurn(const PackedForm& form, const tier::ExtentKey& key,
-                                    std::span<const std::byte> raw,
-                                    std::uint32_t decode_rounds);
 
   StagingTiers& tiers_;
   std::mutex mutex_;

@@ -134,38 +134,4 @@ std::uint64_t FirstReads::mismatches() const {
   return mismatches_;
 }
 
-Result<tier::ExtentChecksums> ReadCompared(
-    FirstReads& first_reads, const ExtentToRead& extent, std::span<std::byte> image,
-    const std::function<Status(bool past_caches)>& read) {
-  for (const bool past_caches : {false, true}) {
-    FOREBAY_TRY(read(past_caches));
-    tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
-    if (first_reads.Compare(extent.key, checksums.image) != FirstReads::Outcome::kChanged) {
-      return checksums;
-    }
-    spdlog::warn("extent {} ({}) is not what was first read; {}", extent.key.extent.value(),
-                 extent.objects, past_caches ? "so it stays" : "reading it again past the caches");
-  }
-  return Error(ErrorCode::kDataLoss,
-               extent.objects + ", extent " + std::to_string(extent.key.extent.value()) +
-                   ": changed since first read, while size and modification time stayed; put "
-                   "the right bytes back, or accept these with 'forebay stage --rebuild'");
-}
-
-std::string NameObjects(std::span<const catalog::ObjectInfo> objects) {
-  if (objects.empty()) return "no object";
-  const std::string first = "'" + std::string(objects.front().path) + "'";
-  if (objects.size() == 1) return "object " + first;
-  return "objects " + first + " to '" + std::string(objects.back().path) + "'";
-}
-
-std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
-  const catalog::ExtentInfo info = catalog.extent(extent);
-  std::vector<catalog::ObjectInfo> ends = {catalog.object(info.first_object)};
-  if (info.object_count > 1) {
-    ends.push_back(catalog.object(ObjectId(info.first_object.value() + info.object_count - 1)));
-  }
-  return NameObjects(ends);
-}
-
 }  // namespace forebay::stage

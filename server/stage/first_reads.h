@@ -4,14 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <unordered_map>
 
 #include "proto/contract/result.h"
-#include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
 
@@ -48,23 +46,5 @@ class FirstReads {
   std::unique_ptr<io::File> file_;
   std::uint64_t file_bytes_ = 0;  // of whole records
 };
-
-// An extent as it is read from the GFS.
-struct ExtentToRead {
-  tier::ExtentKey key;  // as it lies on the GFS
-  std::span<const catalog::Range> pieces;
-  std::string objects;  // for messages: "object 'a'" or "objects 'a' to 'c'"
-};
-
-// Reads the extent's image into `image`, by `read`, and compares it with its first read. A mismatch
-// is read once more, `past_caches` of this node; the second is kDataLoss that names what changed.
-// Returns the checksums of what was read.
-Result<tier::ExtentChecksums> ReadCompared(
-    FirstReads& first_reads, const ExtentToRead& extent, std::span<std::byte> image,
-    const std::function<Status(bool past_caches)>& read);
-
-// "object 'a'" or "objects 'a' to 'c'" of an extent, for ExtentToRead.
-std::string NameObjects(std::span<const catalog::ObjectInfo> objects);
-std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent);
 
 }  // namespace forebay::stage

@@ -104,31 +104,5 @@ TEST_F(FirstReadsTest, EveryFlippedBitAndEveryCutCostsRecordsFromThereOnAndNothi
   }
 }
 
-TEST_F(FirstReadsTest, AMismatchIsReadOnceMorePastTheCaches) {
-  FirstReads reads;
-  const std::vector<std::byte> right = Pattern(100, 1), wrong = Pattern(100, 2);
-  std::vector<std::byte> image(100);
-  const ExtentToRead extent{.key = Key(5), .pieces = {}, .objects = "object 'a'"};
-  std::vector<bool> asked;
-  const auto reading = [&](const std::vector<std::byte>& cached,
-                           const std::vector<std::byte>& device) {
-    return [&](bool past_caches) -> Status {
-      asked.push_back(past_caches);
-      image = past_caches ? device : cached;
-      return {};
-    };
-  };
-  ASSERT_TRUE(ReadCompared(reads, extent, image, reading(right, wrong)).has_value());
-  EXPECT_EQ(asked, std::vector<bool>({false}));
-  ASSERT_TRUE(ReadCompared(reads, extent, image, reading(wrong, right)).has_value());
-  EXPECT_EQ(asked, std::vector<bool>({false, false, true}));
-  EXPECT_EQ(image, right);
-  const auto changed = ReadCompared(reads, extent, image, reading(wrong, wrong));
-  ASSERT_FALSE(changed.has_value());
-  EXPECT_EQ(changed.error().code(), ErrorCode::kDataLoss);
-  EXPECT_THAT(changed.error().message(),
-              HasSubstr("object 'a', extent 5: changed since first read"));
-}
-
 }  // namespace
 }  // namespace forebay::stage

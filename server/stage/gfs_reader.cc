@@ -265,4 +265,66 @@ Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
   return {};
 }
 
+// An extent is a range of one object, or a run of whole ones.
+Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
+                               std::vector<ObjectRange>& ranges) {
+  const catalog::ExtentInfo info = catalog.extent(read.extent);
+  FOREBAY_CHECK(read.offset <= info.bytes && read.memory.size() <= info.bytes - read.offset);
+  if (info.object_count == 1) {
+    ranges.push_back({.object = info.first_object,
+                      .offset = info.object_offset + read.offset,
+                      .memory = read.memory});
+    return {};
+  }
+  std::uint64_t begin = 0;  // of the object, in the extent
+  std::span<std::byte> left = read.memory;
+  for (std::uint32_t i = 0; i < info.object_count && !left.empty(); ++i) {
+    const ObjectId object(info.first_object.value() + i);
+    const std::uint64_t bytes = catalog.object(object).bytes;
+    const std::uint64_t at = read.offset + (read.memory.size() - left.size());
+    if (at < begin + bytes) {
+      const std::uint64_t length = std::min<std::uint64_t>(left.size(), begin + bytes - at);
+      ranges.push_back({.object = object, .offset = at - begin, .memory = left.first(length)});
+      left = left.subspan(length);
+    }
+    begin += bytes;
+  }
+  if (left.empty()) return {};
+  return Error(ErrorCode::kDataLoss, "objects of extent " + std::to_string(read.extent.value()) +
+                                         " fall short of it in its catalog");
+}
+
+Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
+                             const catalog::Catalog& catalog,
+                             std::span<const tier::SourceRead> reads, const Rank& rank) {
+  std::vector<ObjectRange> ranges;
+  for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
+  std::unordered_map<ObjectId, std::shared_ptr<OpenObject>, IdHash> objects;
+  for (const ObjectRange& range : ranges) {
+    std::shared_ptr<OpenObject>& object = objects[range.object];
+    if (object) continue;
+    FOREBAY_ASSIGN(object, OpenShared(dataset, catalog, range.object));
+  }
+  Status status;
+  {
+    ExtentReads under_way(queue, dataset, gate_, rank);
+    for (const ObjectRange& range : ranges) {
+      const std::shared_ptr<OpenObject>& object = objects[range.object];
+      status = under_way.Read(catalog.object(range.object), {object, object->file.get()},
+                              range.offset, range.memory, limits::kPieceRequestBytesMax);
+      if (!status.has_value()) break;
+    }
+    if (status.has_value()) status = under_way.Finish();
+  }
+  // Handles stay open: only a look afterwards says that the objects are those of the catalog.
+  for (const auto& [number, object] : objects) {
+    if (!status.has_value()) break;
+    dataset.CountGfs(0, 0, 0, 1);
+    status = CheckObjectUnchanged(dataset, catalog.object(number), *object->file);
+  }
+  if (status.has_value()) return status;
+  for (const auto& [number, object] : objects) Forget({&dataset, number}, object);
+  return status;
+}
+
 }  // namespace forebay::stage

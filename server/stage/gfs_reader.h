@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
@@ -16,6 +17,7 @@
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/stage/request_gate.h"
+#include "server/tier/piece_source.h"
 
 namespace forebay::stage {
 
@@ -37,6 +39,10 @@ class GfsReader {
   Status ReadRun(io::IoQueue& queue, Dataset& dataset,
                  std::span<const catalog::ObjectInfo> objects, const Rank& rank,
                  std::span<std::byte> image, bool past_caches = false);
+  // Fills the memory of all `reads`, ranges of extents of `catalog`, in requests of at most
+  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as above.
+  Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
+                    std::span<const tier::SourceRead> reads, const Rank& rank);
   // Closes what it holds open of `dataset`, once that is staged.
   void CloseObjects(const Dataset& dataset);
 
@@ -51,6 +57,12 @@ class GfsReader {
       return IdHash()(key.object) ^ reinterpret_cast<std::uintptr_t>(key.dataset);
     }
   };
+  // A range of an object, and the memory that it goes to.
+  struct ObjectRange {
+    ObjectId object;
+    std::uint64_t offset = 0;
+    std::span<std::byte> memory;
+  };
   // One object, opened by whoever needs it first while the others wait.
   struct OpenObject {
     std::mutex mutex;
@@ -62,6 +74,8 @@ class GfsReader {
                                                  ObjectId object);
   // Forgets a handle that failed, unless it has been replaced already.
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
+  static Status CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
+                             std::vector<ObjectRange>& ranges);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    const catalog::ExtentInfo& info, const Rank& rank,
                    std::span<std::byte> image, bool past_caches);

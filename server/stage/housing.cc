@@ -43,17 +43,55 @@ std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) 
   return left;
 }
 
-Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, plan::Home home,
-                                 std::uint64_t bytes) {
-  if (home != dataset.home(extent)) return {.home = home};  // a demand's own wish
+void Housing::HandOver(Dataset& dataset) {
+  const auto catalog = dataset.catalog();
+  if (!catalog) return;
   std::lock_guard lock(mutex_);
-  const plan::Home settled = placer_.Settle(home, dataset.PlannedBytes(extent), bytes);
+  dataset.MarkReplaced();
+  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+    const ExtentId extent(i);
+    const Early early{.home = dataset.home(extent), .bytes = dataset.PlannedBytes(extent)};
+    if (early.home != plan::Home::kTransient) early_[dataset.key(extent)] = early;
+  }
+}
+
+Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (dataset.is_replaced()) return {};
+  const plan::Home home = dataset.home(extent);
+  const std::uint64_t planned = dataset.PlannedBytes(extent);
+  if (home != plan::Home::kTransient && planned == bytes) return {.home = home};
+  placer_.Release(home, planned);
+  const plan::Home settled = placer_.Place(bytes);
   dataset.Settle(extent, settled, bytes);
   return {.home = settled, .has_housed_others = HouseLocked(dataset)};
 }
 
-// Extents that were planned beyond the tiers, for as long as others turn out smaller than they
-// were planned. True where one is to be staged.
+void Housing::Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  if (dataset.is_replaced() || dataset.home(extent) != plan::Home::kSsd) return;
+  placer_.Release(plan::Home::kSsd, bytes);
+  const bool fits_ram = placer_.PlaceInRam(bytes);
+  dataset.Settle(extent, fits_ram ? plan::Home::kRam : plan::Home::kTransient, bytes);
+}
+
+void Housing::HouseAgain(Dataset& dataset) {
+  std::lock_guard lock(mutex_);
+  if (dataset.is_replaced()) return;
+  for (const ExtentId extent : dataset.Homeless()) {
+    const std::uint64_t planned = dataset.PlannedBytes(extent);
+    const plan::Home home = placer_.Place(planned);
+    if (home != plan::Home::kTransient) dataset.Settle(extent, home, planned);
+  }
+}
+
+void Housing::CloseSsd() {
+  std::lock_guard lock(mutex_);
+  placer_.CloseSsd();
+}
+
+// Gives homes to extents that fitted nowhere, for as long as others turn out smaller than they were
+// planned. True where one is to be staged.
 bool Housing::HouseLocked(Dataset& dataset) {
   bool is_any = false;
   while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {

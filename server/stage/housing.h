@@ -1,4 +1,4 @@
-// Housing: which tier each extent gets, and what room is left.
+// Housing: which tier each extent belongs on (its home), and how much room is left.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +21,40 @@ class Housing {
  public:
   explicit Housing(const plan::Room& room) : placer_(room) {}
 
-  // Where an extent belongs whose image has `bytes`. What was `found` on a tier takes no room there
-  // a second time, nor does what was asked about before.
+  // --- before a data set has its catalog ------------------------------------------------------
+  // Where an extent belongs whose image has `bytes`. An extent that was `found` on a tier takes no
+  // room there a second time, nor does one that was asked about before.
   plan::Home HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                     std::uint64_t bytes);
-  // The catalog of a data set is there: what was asked about for it and is `in_catalog` keeps its
-  // room, which is its data set's from now on. The room of the rest is free again, and the keys are
-  // returned, to be evicted.
+  // The catalog is there: extents that were asked about and are `in_catalog` keep their room, which
+  // the data set accounts for from now on. The room of all others is free again; returns their
+  // keys, to be evicted.
   std::vector<tier::ExtentKey> EndCataloguing(
       std::uint64_t dataset, const std::function<bool(const tier::ExtentKey&)>& in_catalog);
-  // There will be none for now: the room in RAM is free again, and the keys are returned, to be
-  // evicted. What went to SSD stays there, for the next pass.
+  // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on
+  // SSD stay there for the next pass.
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
+  // `dataset` is about to be replaced by a data set of the same name that has no catalog yet: what
+  // its extents take counts as asked about, so that EndCataloguing sorts them out. From then on
+  // `dataset` gives no extent a home (Dataset::MarkReplaced).
+  void HandOver(Dataset& dataset);
 
+  // --- once it has one ------------------------------------------------------------------------
   struct Settled {
     plan::Home home = plan::Home::kTransient;
-    bool has_housed_others = false;  // they are claimed by the data set's first pass
+    bool has_housed_others = false;  // their data set's pass will claim them
   };
-  // Where an extent goes after all, whose size was only planned until now: it was to go to `home`,
-  // and has `bytes`. What it does not take goes to extents that fitted nowhere.
-  Settled Settle(Dataset& dataset, ExtentId extent, plan::Home home, std::uint64_t bytes);
+  // The home of an extent, now that its image is known to take `bytes`. Where that is not what was
+  // planned, or it had no home, it is placed anew; room that becomes free goes to extents of the
+  // data set that fitted nowhere.
+  Settled Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
+  // The SSD did not take an extent of `bytes` whose home it was: its home is RAM where there is
+  // room, else it has none.
+  void Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
+  // Before a pass begins again: extents without a home get one where there is room by now.
+  void HouseAgain(Dataset& dataset);
+  // The SSD tier is retired: nothing gets a home there any more.
+  void CloseSsd();
 
   // For extents that have no home yet.
   plan::Room left() const;

@@ -1,7 +1,5 @@
 #include "server/stage/packed_extent.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -23,14 +21,6 @@ namespace {
 
 constexpr std::uint64_t kRecordAlignment = 8;
 
-// Of this thread: what others do meanwhile says nothing about the coder.
-std::uint64_t ThreadNs() {
-  timespec now{};
-  FOREBAY_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 Error Damaged(const tier::ExtentKey& key, const std::string& what) {
   return Error(ErrorCode::kDataLoss, "packed extent " + tier::KeyText(key) + ": " + what);
 }
@@ -44,51 +34,36 @@ struct ChunkMemory {
   std::vector<std::byte> decoded, scratch;
 };
 
-// Whether the chunk decodes to `raw`. Adds what one decoding takes, the fastest of `rounds`, to
-// `decode_ns`: the first one finds everything cold.
+// Whether the chunk decodes to `raw`.
 bool DecodesTo(const ChunkShape& shape, const EncodedChunk& encoded,
-               std::span<const std::byte> raw, std::uint32_t rounds, ChunkMemory& memory,
-               std::uint64_t& decode_ns) {
+               std::span<const std::byte> raw, ChunkMemory& memory) {
   memory.decoded.resize(raw.size());
   memory.scratch.resize(compress::ChunkScratchBytes(shape));
   const ChunkRange whole = ChunkRange::Whole(shape);
-  std::uint64_t fastest_ns = ~std::uint64_t{0};
-  for (std::uint32_t round = 0; round < std::max(1U, rounds); ++round) {
-    const std::uint64_t begun_ns = ThreadNs();
-    const Status decoded =
-        compress::DecodeChunk(shape, encoded.codec, encoded.payload, whole,
-                              StridedOutput::Dense(shape, whole, memory.decoded),
-                              memory.scratch);
-    fastest_ns = std::min(fastest_ns, ThreadNs() - begun_ns);
-    if (!decoded.has_value()) return false;
-  }
-  decode_ns += fastest_ns;
-  return std::memcmp(memory.decoded.data(), raw.data(), raw.size()) == 0;
+  const Status decoded =
+      compress::DecodeChunk(shape, encoded.codec, encoded.payload, whole,
+                            StridedOutput::Dense(shape, whole, memory.decoded), memory.scratch);
+  return decoded.has_value() && std::memcmp(memory.decoded.data(), raw.data(), raw.size()) == 0;
 }
 
 // The record of one chunk; its place goes to `directory`.
 Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const PackedChunk& chunk,
-                     std::span<const std::byte> raw, std::uint32_t decode_rounds,
-                     ChunkMemory& memory, ByteWriter& directory, PackedExtent& packed) {
+                     std::span<const std::byte> raw, ChunkMemory& memory, ByteWriter& directory,
+                     PackedExtent& packed) {
   const compress::PackField& field = form.schema().fields[chunk.field];
   const ChunkShape shape = field.Shape(chunk.tile, chunk.sample_count);
-  const std::uint64_t begun_ns = ThreadNs();
   Result<EncodedChunk> coded =
       compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}});
-  const std::uint64_t encoded_ns = ThreadNs();
   const bool is_refused =
       !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
   if (is_refused) return coded.error();
   EncodedChunk encoded;
-  if (coded.has_value() &&
-      DecodesTo(shape, *coded, raw, decode_rounds, memory, packed.decode_ns)) {
+  if (coded.has_value() && DecodesTo(shape, *coded, raw, memory)) {
     encoded = std::move(*coded);
   } else {
     encoded = {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
     ++packed.escaped_chunks;
   }
-  packed.encode_ns += encoded_ns - begun_ns;
-  const std::uint64_t verified_ns = ThreadNs();
   ByteWriter checksums;
   const std::size_t sample_bytes = raw.size() / chunk.sample_count;
   for (std::uint32_t i = 0; i < chunk.sample_count; ++i) {
@@ -96,7 +71,6 @@ Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const Packe
                                           chunk.first_sample + i, 0,
                                           raw.subspan(i * sample_bytes, sample_bytes)));
   }
-  packed.decode_ns += ThreadNs() - verified_ns;  // whoever decodes samples verifies them too
   const ChunkHead head{.field = chunk.field,
                        .tile = chunk.tile,
                        .first_sample = chunk.first_sample,
@@ -140,7 +114,8 @@ void PackedExtent::CopyTo(std::span<std::byte> image) const {
 }
 
 Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
-                                std::span<const std::byte> image, const PackWork& work) {
+                                std::span<const std::byte> image,
+                                const std::function<bool()>& is_cancelled) {
   if (image.size() != form.catalog().extent(key.extent).bytes) {
     return Error(ErrorCode::kInvalidArgument,
                  "extent " + tier::KeyText(key) + " came as " + std::to_string(image.size()) +
@@ -155,13 +130,13 @@ Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& k
   ByteWriter rows;
   ChunkMemory memory;
   for (std::uint32_t number = 0; number < chunks; ++number) {
-    if (work.is_cancelled && work.is_cancelled()) {
+    if (is_cancelled && is_cancelled()) {
       return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     }
     const PackedChunk chunk = form.ChunkOf(key.extent, number);
     FOREBAY_TRY(PackChunkInto(form, identity, chunk,
-                              image.subspan(chunk.raw_offset, chunk.raw_bytes),
-                              work.decode_rounds, memory, rows, packed));
+                              image.subspan(chunk.raw_offset, chunk.raw_bytes), memory, rows,
+                              packed));
   }
   FOREBAY_CHECK(packed.bytes <= form.ImageBytesMax(key.extent));
   ByteWriter directory;

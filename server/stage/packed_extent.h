@@ -30,28 +30,19 @@ struct PackedExtent {
   std::vector<std::vector<std::byte>> records;  // each padded to 8 bytes
   std::vector<catalog::Range> pieces;           // the directory, then the records
   std::uint64_t bytes = 0;                      // of the image
-  // Of this thread's processor time. What a reader takes to decode: with verifying the samples.
-  std::uint64_t encode_ns = 0, decode_ns = 0;
-  std::uint32_t escaped_chunks = 0;  // stored as they are: they did not decode to what they were
+  std::uint32_t escaped_chunks = 0;  // failed the round-trip check; stored uncompressed
 
   // `image` has `bytes`.
   void CopyTo(std::span<std::byte> image) const;
 };
 
-struct PackWork {
-  std::function<bool()> is_cancelled = nullptr;  // where set: asked before each chunk
-  // Times that each chunk is decoded, of which the fastest counts as decode_ns: 1 says how fast
-  // it is at first, several how fast where it is decoded again and again. At least 1.
-  std::uint32_t decode_rounds = 1;
-};
-
 // Encodes an extent's raw image under its packed key, chunk by chunk; each is decoded again and
 // compared. The checksums of samples are those of the bytes in `image`. Takes memory for the
-// packed image and two chunks. Errors: kInvalidArgument where the image has another length,
-// kCancelled.
+// packed image and two chunks. `is_cancelled`, where set, is asked before each chunk. Errors:
+// kInvalidArgument where the image has another length, kCancelled.
 Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
                                 std::span<const std::byte> image,
-                                const PackWork& work = {});
+                                const std::function<bool()>& is_cancelled = nullptr);
 
 // Checks a directory, which is kDataLoss where it is not the one that belongs to the extent of
 // this packed key. Borrows everything; does not copy the rows.

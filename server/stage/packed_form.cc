@@ -94,7 +94,6 @@ PackedForm::PackedForm(std::shared_ptr<const catalog::Catalog> catalog, Compress
 Result<std::shared_ptr<const PackedForm>> PackedForm::Create(
     std::shared_ptr<const catalog::Catalog> catalog, Compression compression) {
   FOREBAY_CHECK(compression != Compression::kOff);
-  if (compression == Compression::kAuto) compression = Compression::kBalanced;
   const catalog::Format format = catalog->format();
   if (format == catalog::Format::kPack) return CannotPack("packs are compressed already");
   if (format != catalog::Format::kIdx && format != catalog::Format::kNpy &&

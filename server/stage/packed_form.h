@@ -39,7 +39,7 @@ class PackedForm {
  public:
   // kFailedPrecondition, with the reason in a few words, where the data set cannot have this
   // form: it takes parts that supply one field of fixed records each, no record in two extents.
-  // `compression` kAuto means kBalanced here; not kOff.
+  // `compression` is not kOff.
   static Result<std::shared_ptr<const PackedForm>> Create(
       std::shared_ptr<const catalog::Catalog> catalog, Compression compression);
 

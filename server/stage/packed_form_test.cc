@@ -201,12 +201,10 @@ TEST_F(PackedFormTest, NoOtherFormHasItsKeys) {
   UseRaw(Dtype::kU8, {64}, WaveText<std::uint8_t>(640));
   const auto fast = Form(Compression::kFast);
   const auto balanced = Form(Compression::kBalanced);
-  const auto automatic = Form(Compression::kAuto);
-  ASSERT_TRUE(fast.has_value() && balanced.has_value() && automatic.has_value());
+  ASSERT_TRUE(fast.has_value() && balanced.has_value());
   const tier::ExtentKey raw = tier::KeyOf(*catalog_, ExtentId(0));
   EXPECT_NE((*fast)->Key(raw), raw);
   EXPECT_NE((*fast)->Key(raw), (*balanced)->Key(raw));
-  EXPECT_EQ((*automatic)->Key(raw), (*balanced)->Key(raw));
   EXPECT_EQ((*fast)->Key(raw).dataset, raw.dataset);
   EXPECT_EQ((*fast)->Key(raw).extent, raw.extent);
 }
@@ -228,26 +226,6 @@ TEST_F(PackedFormTest, SaysWhatItCannotHold) {
   EXPECT_THAT(form.error().message(), HasSubstr("image-folder"));
 }
 
-// How often chunks are decoded says how fast that is, and changes nothing else.
-TEST_F(PackedFormTest, MeasuresDecodingInRounds) {
-  UseRaw(Dtype::kU8, {64, 64}, WaveText<std::uint8_t>(20 * 64 * 64));
-  const auto form = Form();
-  ASSERT_TRUE(form.has_value()) << form.error().ToString();
-  const std::string raw = ExtentText(*catalog_, ExtentId(0));
-  std::vector<std::vector<std::byte>> images;
-  for (const std::uint32_t rounds : {0U, 1U, 5U}) {
-    const auto packed = PackExtent(**form, KeyOf(**form, ExtentId(0)),
-                                   std::as_bytes(std::span(raw)), {.decode_rounds = rounds});
-    ASSERT_TRUE(packed.has_value()) << packed.error().ToString();
-    EXPECT_GT(packed->decode_ns, 0U);
-    EXPECT_GT(packed->encode_ns, 0U);
-    EXPECT_EQ(packed->escaped_chunks, 0U);
-    packed->CopyTo(images.emplace_back(packed->bytes));
-  }
-  EXPECT_EQ(images[0], images[1]);
-  EXPECT_EQ(images[1], images[2]);
-}
-
 TEST_F(PackedFormTest, StopsWhereItIsToldTo) {
   UseRaw(Dtype::kU8, {64, 64}, WaveText<std::uint8_t>(40 * 64 * 64));
   const auto form = Form();
@@ -256,7 +234,7 @@ TEST_F(PackedFormTest, StopsWhereItIsToldTo) {
   std::uint32_t asked = 0;
   const auto packed =
       PackExtent(**form, KeyOf(**form, ExtentId(0)), std::as_bytes(std::span(raw)),
-                 {.is_cancelled = [&] { return ++asked == 3; }});
+                 [&] { return ++asked == 3; });
   ASSERT_FALSE(packed.has_value());
   EXPECT_EQ(packed.error().code(), ErrorCode::kCancelled);
   EXPECT_EQ(asked, 3U);
@@ -334,7 +312,7 @@ TEST_F(PackedFormTest, FindsAnImageThatWasCutOff) {
 
 TEST(CompressionTest, HasNames) {
   for (const Compression each : {Compression::kOff, Compression::kFast, Compression::kBalanced,
-                                 Compression::kDense, Compression::kAuto}) {
+                                 Compression::kDense}) {
     EXPECT_EQ(ParseCompression(CompressionName(each)), each);
   }
   EXPECT_FALSE(ParseCompression("best").has_value());

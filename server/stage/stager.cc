@@ -23,12 +23,10 @@ constexpr std::int64_t kReaderGraceNs = 50'000'000;  // from catalog to first pu
 constexpr std::size_t kEarlyRunsMax = 64;   // waiting; more are staged once there is a catalog
 
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
-  // Planned below the watermark at which the cache begins to evict: what has a home stays there.
   plan::Room room;
-  const std::uint64_t capacity =
-      parts.arena.capacity_bytes() / 1000 * tier::ExtentCache::Options().watermark_low_permille;
-  room.ram_bytes = capacity - std::min(capacity, options.ram_reserve_bytes);
+  room.ram_bytes = options.ram_home_bytes;
   if (parts.store != nullptr) {
+    // Below the watermark at which the cache begins to evict: what has a home stays there.
     const std::uint64_t store_bytes = parts.store->capacity_bytes() / 1000 *
                                       tier::ExtentCache::Options().watermark_low_permille;
     room.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
@@ -90,26 +88,20 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       parts_(std::move(parts)),
       gate_(options.requests),
       gfs_(options.request_bytes, gate_),
-      tiers_(parts_.cache, parts_.store != nullptr, parts_.next_use),
-      packer_(tiers_),
+      tiers_(parts_.cache,
+             {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
+             parts_.next_use),
       housing_(RoomOf(options_, parts_)),
-      chooser_({.encode_cores = options.readers,
-                .decode_cores = options.decode_cores,
-                .decoded_cache_bytes = options.decoded_cache_bytes},
-               {.tiers = tiers_,
-                .packer = packer_,
-                .housing = housing_,
-                .gfs = gfs_,
-                .gate = gate_,
-                .clock = parts_.clock}),
-      cataloguer_({.request_bytes = options.request_bytes,
-                   .scan_depth = options.scan_depth,
-                   .catalog_path = options.catalog_path},
+      loader_(tiers_, housing_),
+      pieces_(gfs_, gate_),
+      cataloguer_({.request_bytes = options_.request_bytes,
+                   .scan_depth = options_.scan_depth,
+                   .catalog_path = options_.catalog_path},
                   {.backend = parts_.backend,
                    .catalogs = parts_.catalogs,
                    .tiers = tiers_,
                    .housing = housing_,
-                   .chooser = chooser_}) {}
+                   .loader = loader_}) {}
 
 Stager::~Stager() {
   std::deque<Job> cancelled;
@@ -123,7 +115,7 @@ Stager::~Stager() {
   }
   work_.notify_all();
   tiers_.Stop();
-  packer_.Stop();
+  loader_.Stop();
   if (parts_.patience != nullptr) parts_.patience->Stop();
   threads_.clear();
   const Error stopped(ErrorCode::kCancelled, "the daemon is shutting down");
@@ -134,17 +126,30 @@ Stager::~Stager() {
 }
 
 void Stager::Stage(Dataset& dataset, bool rebuild) {
-  if (!rebuild && StageAgain(dataset)) {
-    ResumeBackground(dataset);
+  if (dataset.catalog() != nullptr) {
+    if (StageAgain(dataset)) ResumeBackground(dataset);
   } else {
     Begin(dataset, rebuild, 0);
   }
 }
 
+void Stager::Replace(Dataset& old, Dataset& successor) {
+  housing_.HandOver(old);
+  // Bytes that changed under an unchanged time have the same keys as before: all copies go.
+  if (old.first_reads().mismatches() > 0) {
+    for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+      for (const ExtentKey& key : parts_.cache.Resident(kind)) {
+        if (key.dataset == old.hash()) tiers_.Evict(key, kind);
+      }
+    }
+  }
+  Begin(successor, /*rebuild=*/true, 0);
+}
+
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
-  if (!dataset.BeginCataloguing(parts_.clock.NowNs(), rebuild)) return;
+  if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   {
     std::lock_guard lock(mutex_);
     Job job;
@@ -159,7 +164,6 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
 // What was evicted since the data set was staged, or was refused by a tier, is brought again.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  if (!catalog) return false;
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
@@ -168,14 +172,17 @@ bool Stager::StageAgain(Dataset& dataset) {
       if (is_ours) resident[key.extent.value()] = true;
     }
   }
+  if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
+  housing_.HouseAgain(dataset);
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
-void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram) {
+void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {
   // Held resident by the table but gone from the cache: it was evicted, so it is read again.
   for (;;) {
-    const ExtentRef found = parts_.cache.Find(dataset.key(extent));
-    if (found) {
+    const ExtentKey& key = dataset.key(extent);
+    const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfHomeless;
+    if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.Find(key))) {
       waiter(Status());
       return;
     }
@@ -190,7 +197,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ra
           Job job;
           job.dataset = &dataset;
           job.extent = extent;
-          job.in_ram = in_ram;
+          job.access = access;
           job.rank = std::make_shared<Rank>(gate_.DrawRank());
           ranks_[{&dataset, extent}] = job.rank;
           demanded_.push_back(std::move(job));
@@ -387,27 +394,24 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
 Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank,
                          io::IoQueue& queue) {
   if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
-  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor));
+  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor, &queue));
   std::vector<catalog::Range> pieces;
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : run.objects) {
     pieces.push_back({run.key.extent, static_cast<std::uint32_t>(placed), object.bytes});
     placed += object.bytes;
   }
-  FOREBAY_ASSIGN(ExtentChecksums checksums,
-                 ReadCompared(dataset.first_reads(),
-                              {.key = run.key,
-                               .pieces = pieces,
-                               .objects = NameObjects(run.objects)},
-                              block.bytes(), [&](bool past_caches) {
-                                return gfs_.ReadRun(queue, dataset, run.objects, rank,
-                                                    block.bytes(), past_caches);
-                              }));
-  const plan::Home home = housing_.HomeOf(run.key, std::nullopt, run.bytes);
-  FOREBAY_TRY(tiers_.Publish(dataset, run.key, home,
-                             {.block = std::move(block), .checksums = std::move(checksums)},
-                             queue));
-  dataset.CountStaged(run.key.extent, run.bytes);
+  const auto read = [&](std::span<std::byte> image, bool past_caches) {
+    return gfs_.ReadRun(queue, dataset, run.objects, rank, image, past_caches);
+  };
+  FOREBAY_ASSIGN(
+      ExtentChecksums checksums,
+      ReadExtent(dataset,
+                 {.key = run.key, .pieces = pieces, .objects = NameObjects(run.objects)},
+                 block.bytes(), read));
+  FOREBAY_TRY(loader_.StoreExtent(
+      dataset, {.key = run.key, .image = std::move(block), .checksums = std::move(checksums)},
+      std::nullopt, queue));
   return {};
 }
 
@@ -420,8 +424,7 @@ void Stager::EndEarly(Dataset& dataset) {
 }
 
 Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
-  plan::Home home = job.in_ram ? plan::Home::kRam : dataset.home(extent);
-  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  const plan::Home home = job.access == Access::kInRam ? plan::Home::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
@@ -435,35 +438,39 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
                  promoted.error().ToString());
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
+  const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  const bool in_pieces =
+      job.access == Access::kPieces ||
+      (job.access == Access::kPiecesIfHomeless && home == plan::Home::kTransient);
+  if (in_pieces && GfsPieces::CanRead(dataset)) {
+    return pieces_.Describe(dataset, catalog, extent, *job.rank, queue);
+  }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
-  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(bytes, tiers_.NextUseOf(key)));
-  const std::shared_ptr<const PackedForm> form = dataset.form();
+  std::unique_ptr<StagingTiers::WorkingMemory> working;
+  if (home == plan::Home::kSsd) working = tiers_.AwaitWorkingMemory(bytes, job.background);
+  const std::uint64_t next_use =
+      home == plan::Home::kSsd ? kNeededNow : tiers_.NextUseOf(key);
+  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(bytes, next_use, queue));
   std::vector<catalog::Range> pieces;
-  if (!form) FOREBAY_TRY(catalog->Pieces(extent, pieces));
+  if (!dataset.form()) FOREBAY_TRY(catalog->Pieces(extent, pieces));
+  const auto read = [&](std::span<std::byte> image, bool past_caches) {
+    return gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, image, past_caches);
+  };
   FOREBAY_ASSIGN(ExtentChecksums checksums,
-                 ReadCompared(dataset.first_reads(),
-                              {.key = tier::KeyOf(*catalog, extent),
-                               .pieces = pieces,
-                               .objects = NameObjects(*catalog, extent)},
-                              block.bytes(), [&](bool past_caches) {
-                                return gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank,
-                                                      block.bytes(), past_caches);
-                              }));
-  ExtentImage image;
-  if (form) {
-    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(block)));
-  } else {
-    image = {.block = std::move(block), .checksums = std::move(checksums)};
-  }
-  const std::uint64_t image_bytes = image.block.bytes().size();
-  if (form) {
-    const Housing::Settled settled = housing_.Settle(dataset, extent, home, image_bytes);
-    home = settled.home;
-    if (settled.has_housed_others) ResumeBackground(dataset);
-  }
-  FOREBAY_TRY(tiers_.Publish(dataset, key, home, std::move(image), queue));
-  dataset.CountStaged(extent, bytes);
-  dataset.CountStored(extent, image_bytes);
+                 ReadExtent(dataset,
+                            {.key = tier::KeyOf(*catalog, extent),
+                             .pieces = pieces,
+                             .objects = NameObjects(*catalog, extent)},
+                            block.bytes(), read));
+  FOREBAY_ASSIGN(
+      const bool has_housed_others,
+      loader_.StoreExtent(dataset,
+                          {.key = tier::KeyOf(*catalog, extent),
+                           .image = std::move(block),
+                           .checksums = std::move(checksums)},
+                          job.access == Access::kInRam ? std::optional(home) : std::nullopt,
+                          queue));
+  if (has_housed_others) ResumeBackground(dataset);
   return {};
 }
 

@@ -20,8 +20,8 @@
 #include "server/io/io_backend.h"
 #include "server/stage/cataloguer.h"
 #include "server/stage/dataset.h"
-#include "server/stage/extent_packer.h"
-#include "server/stage/form_chooser.h"
+#include "server/stage/extent_loader.h"
+#include "server/stage/gfs_pieces.h"
 #include "server/stage/gfs_reader.h"
 #include "server/stage/housing.h"
 #include "server/stage/patient_backend.h"
@@ -36,10 +36,8 @@ struct StagerOptions {
   std::uint64_t request_bytes = 4 * limits::kMiB;    // of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
-  std::uint64_t ram_reserve_bytes = 0;               // of the arena, kept for staging buffers
-  // What the plan reckons with where a data set asks for compression.
-  std::uint32_t decode_cores = 1;                    // threads that put batches together
-  std::uint64_t decoded_cache_bytes = 0;
+  std::uint64_t ram_home_bytes = 0;                  // of the arena, for homes (plan::RamPlan)
+  std::uint64_t ram_working_bytes = 0;               // for extents on their way to SSD; 0: no bound
   std::string catalog_path;                          // absolute; where catalogs are saved, and
                                                      // what outgrows memory while one is built
 };
@@ -64,21 +62,34 @@ class Stager {
   // Stops them: what is being read is finished, what waits is cancelled.
   ~Stager();
 
-  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). Of one that is
-  // staged, what was evicted since is brought again. With `rebuild`, a saved catalog is ignored and
-  // the objects are looked at anew. No effect while work is under way.
+  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). Of one that has
+  // its catalog, what was evicted since, or failed, is brought again. With `rebuild`, a saved
+  // catalog is ignored. No effect while work is under way.
   void Stage(Dataset& dataset, bool rebuild = false);
+  // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
+  // they are now. It takes over what `old` has on the tiers as far as the objects are the same; the
+  // rest is evicted, and all of it where bytes of `old` changed under an unchanged time. Readers of
+  // `old`, which must stay, go on as long as its objects are unchanged; beyond that they get
+  // kFailedPrecondition.
+  void Replace(Dataset& old, Dataset& successor);
   // The same for a reader that is about to open a stream: once there is a catalog, its demands
   // get a moment to come before anything is read that they may not need.
   void StageForReader(Dataset& dataset);
 
-  // Makes `extent` resident and calls `waiter` once it is (or has failed); from this call where
-  // it already is. The catalog of `dataset` must be known. With `in_ram`, a load that begins
-  // here goes to RAM: for who has seen the extent vanish from SSD once.
-  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, bool in_ram = false);
+  // What a demand asks for, where its load begins with it.
+  enum class Access : std::uint8_t {
+    kOnTier,            // the whole extent, where it belongs
+    kInRam,             // the whole extent, in RAM: it has vanished from SSD once
+    kPiecesIfHomeless,  // as kOnTier, but where it belongs on no tier as kPieces
+    kPieces,            // as GfsPieces: its samples are read from the GFS one by one
+  };
+  // Makes `extent` resident, or readable in pieces, and calls `waiter` once it is (or has failed);
+  // from this call where it already is. The catalog of `dataset` must be known.
+  void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
 
-  // What is planned into the tiers, and what is left of them.
-  Housing& housing() { return housing_; }
+  GfsPieces& pieces() { return pieces_; }
+  // What is left of the tiers for extents that have no home yet.
+  plan::Room room_left() const { return housing_.left(); }
 
  private:
   // A run of whole objects that its catalog, still being built, will call an extent.
@@ -94,7 +105,7 @@ class Stager {
     std::unique_ptr<EarlyRun> early;  // set: read this instead
     bool rebuild = false;
     std::int64_t grace_ns = 0;   // of a catalogue job: for demands, before the background begins
-    bool in_ram = false;
+    Access access = Access::kOnTier;
     bool background = false;
     std::shared_ptr<Rank> rank;  // when its requests are due
   };
@@ -144,9 +155,9 @@ class Stager {
   RequestGate gate_;
   GfsReader gfs_;
   StagingTiers tiers_;
-  ExtentPacker packer_;
   Housing housing_;
-  FormChooser chooser_;
+  ExtentLoader loader_;
+  GfsPieces pieces_;
   Cataloguer cataloguer_;
 
   std::mutex mutex_;

@@ -1,6 +1,5 @@
 #include "server/stage/staging_tiers.h"
 
-#include <algorithm>
 #include <chrono>
 #include <span>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
@@ -23,6 +23,7 @@ void StagingTiers::Stop() {
     stopping_ = true;
   }
   stopped_.notify_all();
+  working_ended_.notify_all();
 }
 
 bool StagingTiers::is_stopping() const {
@@ -30,13 +31,36 @@ bool StagingTiers::is_stopping() const {
   return stopping_;
 }
 
-Result<ArenaBlock> StagingTiers::Allocate(std::uint64_t bytes, std::uint64_t next_use) {
+StagingTiers::WorkingMemory::~WorkingMemory() {
+  {
+    std::lock_guard lock(tiers_.mutex_);
+    tiers_.working_bytes_ -= bytes_;
+  }
+  tiers_.working_ended_.notify_all();
+}
+
+std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
+    std::uint64_t bytes, bool is_background) {
+  const std::uint64_t all = options_.working_bytes;
+  // Room for one more of this size stays free of background loads.
+  const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
+  std::unique_lock lock(mutex_);
+  working_ended_.wait(lock, [&] {
+    return stopping_ || all == 0 || working_bytes_ == 0 ||
+           (bytes <= bound && working_bytes_ <= bound - bytes);
+  });
+  working_bytes_ += bytes;
+  return std::make_unique<WorkingMemory>(*this, bytes);
+}
+
+Result<ArenaBlock> StagingTiers::Allocate(std::uint64_t bytes, std::uint64_t next_use,
+                                          io::IoQueue& queue) {
   constexpr std::int64_t kPauseMs = 20;
   constexpr int kAttemptsMax = limits::kMemoryWaitMs / kPauseMs;
   for (int attempt = 0;; ++attempt) {
     // A pass over a whole data set must not outlive its daemon either.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
-    auto block = cache_.AllocateRam(bytes, next_use);
+    auto block = cache_.AllocateRam(bytes, next_use, &queue);
     if (block.has_value() || attempt == kAttemptsMax ||
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
@@ -46,39 +70,43 @@ Result<ArenaBlock> StagingTiers::Allocate(std::uint64_t bytes, std::uint64_t nex
   }
 }
 
-Status StagingTiers::Publish(const Dataset& dataset, const ExtentKey& key, plan::Home home,
-                             ExtentImage image, io::IoQueue& queue) {
+Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const ExtentKey& key,
+                                             plan::Home home, ExtentImage image,
+                                             io::IoQueue& queue) {
   const bool to_ssd = home == plan::Home::kSsd;
-  if (has_ssd_ && (to_ssd || dataset.options().persist)) {
+  if (options_.has_ssd && (to_ssd || dataset.options().persist)) {
     const Status stored =
         cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums, next_use_(key));
-    if (stored.has_value() && to_ssd) return {};
-    if (!stored.has_value() && stored.error().code() != ErrorCode::kAlreadyExists) {
-      spdlog::warn("data set '{}': extent {} could not be stored on SSD: {}", dataset.name(),
-                   key.extent.value(), stored.error().ToString());
+    const bool is_there =
+        stored.has_value() || stored.error().code() == ErrorCode::kAlreadyExists;
+    const bool refused_before = ssd_refuses_.exchange(!is_there);
+    if (is_there && to_ssd) return tier::TierKind::kSsd;
+    // One line for all extents of an incident: status counts them.
+    if (!is_there && !refused_before) {
+      spdlog::warn("data set '{}': extent {} could not be stored on SSD, nor may the ones after "
+                   "it: {}", dataset.name(), key.extent.value(), stored.error().ToString());
     }
   }
-  return PublishRam(key, std::move(image.block), std::move(image.checksums));
+  FOREBAY_TRY(PublishRam(key, std::move(image.block), std::move(image.checksums),
+                         home != plan::Home::kRam));
+  return tier::TierKind::kRam;
 }
 
 Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
-                                ExtentChecksums checksums) {
-  auto published = cache_.PublishRam(key, std::move(block), std::move(checksums));
+                                ExtentChecksums checksums, bool is_guest) {
+  auto published = cache_.PublishRam(key, std::move(block), std::move(checksums), is_guest);
   if (!published.has_value() && published.error().code() != ErrorCode::kAlreadyExists) {
     return published.error();
   }
   return {};
 }
 
-Result<ArenaBlock> StagingTiers::Read(const tier::ResidentExtent& extent, io::IoQueue& queue) {
-  FOREBAY_ASSIGN(ArenaBlock block, Allocate(extent.image_bytes, next_use_(extent.key)));
-  if (extent.tier == tier::TierKind::kRam) {
-    std::ranges::copy(extent.block.bytes(), block.bytes().begin());
-    return block;
-  }
-  const std::uint64_t padded = plan::FootprintBytes(extent.image_bytes);
+Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& queue) {
+  FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
+  FOREBAY_ASSIGN(ArenaBlock block, Allocate(extent.image_bytes, next_use_(extent.key), queue));
   // The block is made of whole pages, so a direct read may fill its padding too.
-  const std::span<std::byte> whole(block.bytes().data(), padded);
+  const std::span<std::byte> whole(block.bytes().data(),
+                                   plan::FootprintBytes(extent.image_bytes));
   FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, whole));
   const std::uint64_t image =
       Checksum(tier::PieceIdentity(extent.key, 0, extent.image_bytes), block.bytes());
@@ -86,12 +114,7 @@ Result<ArenaBlock> StagingTiers::Read(const tier::ResidentExtent& extent, io::Io
     return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
                                            " on SSD does not match its checksum");
   }
-  return block;
-}
-
-Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& queue) {
-  FOREBAY_ASSIGN(ArenaBlock block, Read(extent, queue));
-  return PublishRam(extent.key, std::move(block), extent.sums());
+  return PublishRam(extent.key, std::move(block), extent.sums(), /*is_guest=*/false);
 }
 
 }  // namespace forebay::stage

@@ -2,8 +2,10 @@
 // put where it belongs; a copy of one that is there.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -18,6 +20,8 @@ namespace forebay::stage {
 
 // The next use of what nobody has asked for: after all that was, but not never.
 inline constexpr std::uint64_t kNotAskedFor = ~std::uint64_t{0} - 1;
+// The next use of memory that staging works in: whatever is needed farthest makes room for it.
+inline constexpr std::uint64_t kNeededNow = 0;
 
 // What is published of an extent.
 struct ExtentImage {
@@ -25,12 +29,20 @@ struct ExtentImage {
   tier::ExtentChecksums checksums;
 };
 
+struct StagingTiersOptions {
+  bool has_ssd = false;  // without an SSD tier all goes to RAM
+  // Of the RAM tier, for extents on their way to SSD (the placer keeps it free of homes). 0: no
+  // bound.
+  std::uint64_t working_bytes = 0;
+};
+
 // Thread-safe.
 class StagingTiers {
  public:
-  // `cache` is borrowed. Without an SSD tier all goes to RAM.
-  StagingTiers(tier::ExtentCache& cache, bool has_ssd, tier::NextUse next_use)
-      : cache_(cache), has_ssd_(has_ssd), next_use_(std::move(next_use)) {}
+  // `cache` is borrowed.
+  StagingTiers(tier::ExtentCache& cache, const StagingTiersOptions& options,
+               tier::NextUse next_use)
+      : cache_(cache), options_(options), next_use_(std::move(next_use)) {}
 
   // From now on nobody waits for memory.
   void Stop();
@@ -40,32 +52,53 @@ class StagingTiers {
   tier::ExtentRef Find(const tier::ExtentKey& key) const { return cache_.Find(key); }
   std::uint64_t NextUseOf(const tier::ExtentKey& key) const { return next_use_(key); }
 
-  // Memory for an image that is needed at `next_use`. It may be short for a moment while clients
-  // hold views, and is waited for: limits::kMemoryWaitMs. kResourceExhausted; kCancelled.
-  Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, std::uint64_t next_use);
-  // Stores an extent where it belongs. A tier that fails is a degraded tier, not a lost extent: the
-  // other one takes it. Who was faster has stored the same.
-  Status Publish(const Dataset& dataset, const tier::ExtentKey& key, plan::Home home,
-                 ExtentImage image, io::IoQueue& queue);
-  // A copy of what is on a tier. From SSD it is verified: kDataLoss.
-  Result<tier::ArenaBlock> Read(const tier::ResidentExtent& extent, io::IoQueue& queue);
+  // A part of working_bytes, given back on destruction.
+  class WorkingMemory {
+   public:
+    WorkingMemory(StagingTiers& tiers, std::uint64_t bytes) : tiers_(tiers), bytes_(bytes) {}
+    ~WorkingMemory();
+    WorkingMemory(const WorkingMemory&) = delete;
+    WorkingMemory& operator=(const WorkingMemory&) = delete;
+
+   private:
+    StagingTiers& tiers_;
+    const std::uint64_t bytes_;
+  };
+  // Waits until an extent of `bytes` may be in memory beside the others that are on their way to
+  // SSD; one always may. A load in the background leaves room for one that is demanded. Returns
+  // early once the tiers are stopped.
+  std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes, bool is_background);
+
+  // Memory for an image that is needed at `next_use`. Extents that make room for it and lie on no
+  // other tier are written to SSD first, through `queue`, where that has room; `queue` must be
+  // idle. Memory may be short for a moment while clients hold views, and is waited for:
+  // limits::kMemoryWaitMs. kResourceExhausted; kCancelled.
+  Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, std::uint64_t next_use,
+                                    io::IoQueue& queue);
+  // Stores an extent where it belongs, and returns where it went. A tier that fails is a degraded
+  // tier, not a lost extent: the other one takes it. Who was faster has stored the same.
+  Result<tier::TierKind> Publish(const Dataset& dataset, const tier::ExtentKey& key,
+                                 plan::Home home, ExtentImage image, io::IoQueue& queue);
   // Of a tier, or of both; no effect where it is not there.
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
   }
-  // Brings an extent from SSD up to RAM, verifying it on the way.
+  // Copies an extent from SSD up to RAM, verifying it on the way: kDataLoss.
   Status Promote(const tier::ResidentExtent& extent, io::IoQueue& queue);
 
  private:
   Status PublishRam(const tier::ExtentKey& key, tier::ArenaBlock block,
-                    tier::ExtentChecksums checksums);
+                    tier::ExtentChecksums checksums, bool is_guest);
 
   tier::ExtentCache& cache_;
-  const bool has_ssd_;
+  const StagingTiersOptions options_;
   const tier::NextUse next_use_;
   mutable std::mutex mutex_;
   std::condition_variable stopped_;
+  std::condition_variable working_ended_;
+  std::uint64_t working_bytes_ = 0;  // of loads under way to SSD
   bool stopping_ = false;
+  std::atomic<bool> ssd_refuses_ = false;  // the last extent for it
 };
 
 }  // namespace forebay::stage

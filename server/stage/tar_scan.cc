@@ -143,18 +143,17 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                             .extent = cut.extent,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
   // The scanner has cut the extent from these very bytes, so the first reading is done.
-  const auto read = [&](bool past_caches) -> Status {
+  const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};
     FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
     file->DropCached();
-    return io::ReadFully(idle_queue_, *file, begin, image.bytes());
+    return io::ReadFully(idle_queue_, *file, begin, bytes);
   };
   FOREBAY_ASSIGN(tier::ExtentChecksums checksums,
-                 ReadCompared(dataset_.first_reads(),
-                              {.key = key, .pieces = cut.pieces,
-                               .objects = NameObjects({&info, 1})},
-                              image.bytes(), read));
-  FOREBAY_TRY(publish_(key, std::move(image), std::move(checksums)));
+                 ReadExtent(dataset_,
+                            {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
+                            image.bytes(), read));
+  FOREBAY_TRY(publish_({.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
   DropChunksBefore(end);
   return {};
 }

@@ -14,6 +14,7 @@
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
+#include "server/stage/extent_loader.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/ram_arena.h"
 
@@ -27,8 +28,7 @@ class TarScan {
     std::uint32_t depth = 1;
     std::string scratch_path = {};  // catalog::BuildScratch::directory
   };
-  using Publish = std::function<Status(const tier::ExtentKey&, tier::ArenaBlock,
-                                       tier::ExtentChecksums)>;
+  using Publish = std::function<Status(VerifiedExtent)>;
   using Allocate = std::function<Result<tier::ArenaBlock>(std::uint64_t)>;
 
   // `idle_queue` has nothing under way whenever an extent is handed over.

@@ -33,7 +33,7 @@ std::uint64_t ChunkReader::SsdBytes(const PackedMeans& means,
                                     std::span<const PlacedChunk> chunks) {
   std::uint64_t bytes = 0;
   for (const PlacedChunk& chunk : chunks) {
-    if (means.refs[chunk.extent_index]->tier != tier::TierKind::kSsd) continue;
+    if (means.refs[chunk.extent_index]->tier == tier::TierKind::kRam) continue;
     bytes += fetch::AlignedBytes(PieceOf(chunk.at));
   }
   return bytes;

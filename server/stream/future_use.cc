@@ -119,8 +119,12 @@ std::uint64_t FutureUse::NextUse(const tier::ExtentKey& key) const {
   std::lock_guard lock(mutex_);
   std::uint64_t soonest = kNever;
   for (const auto& future : futures_) {
-    if (future->spec().dataset->hash() != key.dataset) continue;
-    soonest = std::min(soonest, future->StepsUntil(key.extent));
+    // A data set that was replaced by a rebuild has other extents under the same name.
+    const StreamSpec& spec = future->spec();
+    const bool is_its = spec.dataset->hash() == key.dataset &&
+                        key.extent.value() < spec.catalog->extent_count() &&
+                        spec.dataset->key(key.extent) == key;
+    if (is_its) soonest = std::min(soonest, future->StepsUntil(key.extent));
   }
   return soonest;
 }

@@ -163,7 +163,7 @@ Status PackedGather::FillClaimed(GatherUnit& unit, const Means& means, Assembled
     batch.ram_samples += unit.user_count;
   } else {
     const bool from_ssd =
-        means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier == tier::TierKind::kSsd;
+        means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier != tier::TierKind::kRam;
     (from_ssd ? batch.ssd_samples : batch.ram_samples) += unit.user_count;
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;

@@ -1,5 +1,6 @@
 // Streams over data sets that are compressed at staging: the bytes of the GFS from every tier in
 // every order, more of the data set on the tiers, and what damage and restarts do.
+#include <algorithm>
 #include <cstring>
 #include <future>
 #include <set>
@@ -69,7 +70,7 @@ class StagedStreamTest : public ::testing::Test {
     auto made = ServeFixture::Create(backend_, 0, options);
     ASSERT_TRUE(made.has_value()) << made.error().ToString();
     serve_ = std::move(*made);
-    room_ = serve_->stager().housing().left();
+    room_ = serve_->stager().room_left();
     sink_ = serve_->MakeSink();
   }
 
@@ -110,8 +111,8 @@ class StagedStreamTest : public ::testing::Test {
       if (home == plan::Home::kRam) taken.ram_bytes += bytes;
       if (home == plan::Home::kSsd) taken.ssd_bytes += bytes;
     }
-    EXPECT_EQ(serve_->stager().housing().left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
-    EXPECT_EQ(serve_->stager().housing().left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
+    EXPECT_EQ(serve_->stager().room_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
+    EXPECT_EQ(serve_->stager().room_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
   }
 
   std::string StoredForm() const { return serve_->dataset().progress().stored_form; }
@@ -231,20 +232,22 @@ TEST_F(StagedStreamTest, TheAccountStaysExact) {
     for (std::uint32_t i = 0; i < serve_->dataset().catalog()->extent_count(); ++i) {
       if (serve_->dataset().home(ExtentId(i)) != plan::Home::kSsd) continue;
       ++elsewhere;
-      serve_->stager().Demand(serve_->dataset(), ExtentId(i), [](const Status&) {}, true);
+      serve_->stager().Demand(serve_->dataset(), ExtentId(i), [](const Status&) {},
+                               stage::Stager::Access::kInRam);
     }
   });
   const Status staged = serve_->StageAll();
   ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
   EXPECT_GE(elsewhere, 3U);
   const std::uint32_t extents = serve_->dataset().catalog()->extent_count();
-  for (const bool in_ram : {false, true, false}) {
+  using Access = stage::Stager::Access;
+  for (const Access access : {Access::kOnTier, Access::kInRam, Access::kOnTier}) {
     for (std::uint32_t i = 0; i < extents; ++i) {
       const tier::ExtentKey& key = serve_->dataset().key(ExtentId(i));
       static_cast<void>(serve_->cache().Evict(key, std::nullopt));
       std::promise<Status> told;
       serve_->stager().Demand(serve_->dataset(), ExtentId(i),
-                              [&](const Status& status) { told.set_value(status); }, in_ram);
+                              [&](const Status& status) { told.set_value(status); }, access);
       const Status loaded = told.get_future().get();
       ASSERT_TRUE(loaded.has_value()) << loaded.error().ToString();
     }
@@ -281,12 +284,10 @@ TEST_F(StagedStreamTest, ARestartFindsWhatWasPackedAndReadsNoGfs) {
   EXPECT_EQ(StoredForm(), form);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
-  // A job that wants raw, or another profile, finds none of it; but what is tried, which the
-  // raw job has left.
+  // A job that wants raw, or another profile, finds none of it.
   for (const Compression other : {Compression::kOff, Compression::kFast}) {
     Serve(other, options);
-    EXPECT_GE(serve_->dataset().progress().gfs_bytes,
-              kSamples * kPixels - (other == Compression::kFast ? options.extent_bytes : 0));
+    EXPECT_GE(serve_->dataset().progress().gfs_bytes, kSamples * kPixels);
     ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
   }
 }
@@ -298,9 +299,12 @@ TEST_F(StagedStreamTest, AFlippedBitOnSsdIsFetchedAnew) {
     Serve(Compression::kBalanced,
           {.ram_bytes = 192 << 10, .ssd_bytes = 64 << 20, .decoded_bytes = 0});
     const auto on_ssd = serve_->cache().Resident(tier::TierKind::kSsd);
-    ASSERT_FALSE(on_ssd.empty());
-    const tier::ExtentKey key = on_ssd.front();
-    ASSERT_FALSE(serve_->cache().FindOn(key, tier::TierKind::kRam)) << "it would not be read";
+    // Of an extent that is in RAM too, the copy on SSD would not be read.
+    const auto found = std::ranges::find_if(on_ssd, [&](const tier::ExtentKey& each) {
+      return serve_->cache().FindOn(each, tier::TierKind::kRam) == nullptr;
+    });
+    ASSERT_NE(found, on_ssd.end());
+    const tier::ExtentKey key = *found;
     ASSERT_TRUE(backend_.FlipBit("/ssd/" + tier::KeyText(key) + ".seg", byte * 8).has_value());
     ExpectRightEpoch({.batch = 40, .mode = OrderMode::kSequential});
     EXPECT_EQ(serve_->cache().stats(tier::TierKind::kSsd).bad_extents, 1U) << "byte " << byte;
@@ -323,90 +327,22 @@ TEST_F(StagedStreamTest, ADamagedCopyInRamIsReplaced) {
   }
 }
 
-TEST_F(StagedStreamTest, AutoPacksWhatWouldNotFitRaw) {
+// Homes are planned for the largest that an image may get; what proves smaller makes room.
+TEST_F(StagedStreamTest, WhatWouldNotFitRawFitsCompressed) {
   AddPictures();
-  const ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 0, .extent_bytes = 32 << 10};
-  Serve(Compression::kAuto, options);
+  Serve(Compression::kBalanced,
+        {.ram_bytes = 512 << 10, .ssd_bytes = 0, .extent_bytes = 32 << 10});
   EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
-  const stage::DatasetProgress progress = serve_->dataset().progress();
-  EXPECT_THAT(progress.packing_advice, StartsWith("packed: "));
-  EXPECT_THAT(progress.packing_advice, HasSubstr("not at all raw"));
-  EXPECT_EQ(progress.gfs_bytes, kSamples * (kPixels + 1)) << "the trial read something twice";
+  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, kSamples * (kPixels + 1));
   EXPECT_EQ(serve_->dataset().transient_bytes(), 0U);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
 }
 
-TEST_F(StagedStreamTest, AutoKeepsRawWhatFitsInRam) {
+TEST_F(StagedStreamTest, TheNextDaemonFindsWhatAnEarlierOneCompressed) {
   AddPictures();
   const ServeOptions options{.ssd_bytes = 64 << 20, .persist = true};
-  Serve(Compression::kAuto, options);
-  EXPECT_THAT(StoredForm(), StartsWith("raw (compress: "));
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
-  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, kSamples * (kPixels + 1))
-      << "the trial read something twice";
-  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
-  EXPECT_EQ(decoded_.chunks, 0U);
-  // The next daemon finds it raw and weighs it anew without the GFS, to the same end.
-  Serve(Compression::kAuto, options);
-  EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
-  EXPECT_THAT(StoredForm(), HasSubstr("an earlier daemon stored it raw"));
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, HasSubstr("smaller"));
-}
-
-// Of what an earlier daemon left raw little is here, and the tiers are too small for the rest:
-// what is here speaks for packing, and the rest is packed.
-TEST_F(StagedStreamTest, AutoDecidesAfreshWhereLittleWasFoundRaw) {
-  AddPictures();
-  ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 256 << 10,
-                       .extent_bytes = 32 << 10, .persist = true};
-  Serve(Compression::kOff, options);
-  EXPECT_GT(serve_->cache().stats(tier::TierKind::kSsd).extents, 3U);
-  Serve(Compression::kAuto, options);
-  EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
-  const stage::DatasetProgress progress = serve_->dataset().progress();
-  EXPECT_THAT(progress.packing_advice, StartsWith("packed: "));
-  EXPECT_LT(progress.gfs_bytes, kSamples * (kPixels + 1)) << "what was tried is read once more";
-  ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
-}
-
-// Most of it is here raw: it stays so, and status says that it would be packed today.
-TEST_F(StagedStreamTest, AutoSaysWhereWhatWasFoundIsAgainstTodaysAdvice) {
-  AddPictures();
-  ServeOptions options{.ram_bytes = 512 << 10, .ssd_bytes = 1280 << 10,
-                       .extent_bytes = 32 << 10};
-  Serve(Compression::kOff, options);
-  options.ram_bytes = 256 << 10;
-  Serve(Compression::kAuto, options);
-  EXPECT_THAT(StoredForm(), HasSubstr("before the advice was to pack it"));
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("packed: "));
-  EXPECT_LT(serve_->dataset().progress().gfs_bytes, kSamples * kPixels / 2);
-}
-
-TEST_F(StagedStreamTest, AutoKeepsNoiseRaw) {
-  const std::string noise = [] {
-    const std::vector<std::byte> bytes = ServeFixture::RecordFile(300, kPixels);
-    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }();
-  Add("/gfs/images-idx3-ubyte", catalog::IdxText(0x08, {300, kRows, kColumns}, noise));
-  Serve(Compression::kAuto, {.ram_bytes = 256 << 10, .extent_bytes = 32 << 10});
-  EXPECT_THAT(StoredForm(), StartsWith("raw (compress: "));
-}
-
-TEST_F(StagedStreamTest, AForcedProfileIsPackedWhateverTheAdvice) {
-  AddPictures();
-  Serve(Compression::kFast);
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, StartsWith("raw: "));
-  EXPECT_THAT(StoredForm(), StartsWith("packed (fast, "));
-}
-
-TEST_F(StagedStreamTest, AutoFindsWhatAnEarlierDaemonPacked) {
-  AddPictures();
-  ServeOptions options{.ssd_bytes = 64 << 20, .persist = true};
   Serve(Compression::kBalanced, options);
-  Serve(Compression::kAuto, options);
-  EXPECT_THAT(StoredForm(), StartsWith("packed (balanced, "));
-  EXPECT_THAT(serve_->dataset().progress().packing_advice, HasSubstr("an earlier daemon"));
+  Serve(Compression::kBalanced, options);
   EXPECT_EQ(serve_->dataset().progress().gfs_bytes, 0U);
   ExpectRightEpoch({.batch = 50, .tail = TailPolicy::kShort});
 }

@@ -7,7 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
-#include "server/stage/first_reads.h"
+#include "server/stage/extent_loader.h"
 #include "server/stream/stream_job.h"
 
 namespace forebay::stream {
@@ -319,7 +319,8 @@ Error StreamRegistry::LateExtent(const StreamSession::Job& job) {
   const StreamSpec& spec = job.session->spec();
   std::vector<tier::ExtentRef> refs;
   const auto is_missing = [&](ExtentId extent) {
-    return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1}, refs);
+    return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1},
+                                      fetch::Fetcher::Need::kSamples, refs);
   };
   const auto missing = std::ranges::find_if(job.awaited, is_missing);
   const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;

@@ -13,6 +13,12 @@
 namespace forebay::stream {
 namespace {
 
+// A global order takes a sample here and a sample there; all others take runs of them.
+fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
+  return spec.order.shape.mode == OrderMode::kGlobal ? fetch::Fetcher::Need::kSamples
+                                                     : fetch::Fetcher::Need::kRuns;
+}
+
 bool IsExhausted(const Result<AssembledBatch>& batch) {
   return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
 }
@@ -147,7 +153,7 @@ bool StreamSession::PinExtents(const std::shared_ptr<Job>& job,
     Start(job);
     return false;
   }
-  if (registry_.parts_.fetcher.TryAcquire(*spec_->dataset, extents, refs)) {
+  if (registry_.parts_.fetcher.TryAcquire(*spec_->dataset, extents, NeedOf(*spec_), refs)) {
     job->refs.clear();
     return true;
   }
@@ -171,7 +177,7 @@ void StreamSession::Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue)
   std::vector<tier::ExtentRef> refs;
   if (!PinExtents(job, assembler, refs)) return;
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
-    return ref->tier == tier::TierKind::kSsd;
+    return ref->tier != tier::TierKind::kRam;
   });
   // Of a packed batch of unknown size the slot itself is taken unasked.
   const bool is_packed = spec_->is_packed();
@@ -235,7 +241,7 @@ void StreamSession::AwaitExtents(const std::shared_ptr<Job>& job,
   job->awaited_since_ns = registry_.parts_.clock.NowNs();
   registry_.Await(job);
   registry_.parts_.fetcher.Acquire(
-      *spec_->dataset, std::move(extents),
+      *spec_->dataset, std::move(extents), NeedOf(*spec_),
       [this, job](Result<std::vector<tier::ExtentRef>> refs) {
         if (!registry_.EndAwait(job)) return;
         if (!refs.has_value()) return Finish(job, refs.error());

@@ -59,8 +59,9 @@ Status CheckTiersHold(const StreamSpec& spec) {
   return Error(
       ErrorCode::kResourceExhausted,
       fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
-                  "none; raise tier.ram.capacity or tier.ssd.capacity, or use mode 'block'",
-                  spec.dataset->name(), homeless, spec.catalog->total_bytes()));
+                  "none: {}, or use mode 'block'",
+                  spec.dataset->name(), homeless, spec.catalog->total_bytes(),
+                  spec.dataset->CapacityAdvice()));
 }
 
 // The largest batch in bytes, or 0 where some field has no fixed size.

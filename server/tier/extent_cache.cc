@@ -11,6 +11,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/tier/compaction.h"
 #include "server/tier/segment_format.h"
 
 namespace forebay::tier {
@@ -21,6 +22,11 @@ constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
 
 std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
   return bytes / 1000 * permille + bytes % 1000 * permille / 1000;
+}
+
+// Of a block, among those of all regions: unique, in no order that means anything.
+std::uint64_t Address(RegionId region, std::uint64_t offset) {
+  return (std::uint64_t{region.value()} << 48) | offset;
 }
 
 bool Fits(std::uint64_t used, std::uint64_t wanted, std::uint64_t limit) {
@@ -34,9 +40,10 @@ class TwoTierCache final : public ExtentCache {
   ExtentRef Find(const ExtentKey& key) override;
   void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) override;
   ExtentRef FindOn(const ExtentKey& key, TierKind tier) override;
-  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use) override;
-  Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
-                               ExtentChecksums checksums) override;
+  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
+                                 io::IoQueue* queue) override;
+  Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums,
+                               bool is_guest) override;
   Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                     const ExtentChecksums& checksums, std::uint64_t next_use) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
@@ -47,7 +54,8 @@ class TwoTierCache final : public ExtentCache {
 
  private:
   struct Entry {
-    ExtentRef ram;
+    std::shared_ptr<ResidentExtent> ram;
+    bool is_guest = false;  // its home is not RAM
     bool is_on_ssd = false;
     std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
   };
@@ -59,6 +67,7 @@ class TwoTierCache final : public ExtentCache {
   };
   struct Candidate {
     std::uint64_t next_use = 0;
+    bool is_guest = false;
     ExtentKey key;
   };
   using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
@@ -68,6 +77,10 @@ class TwoTierCache final : public ExtentCache {
   ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits);  // takes the lock itself
   std::vector<Candidate> RamCandidates(std::uint64_t next_use) const;
   std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const;
+  bool HasRunLocked(std::uint64_t wanted);
+  bool CanSpillLocked(const ResidentExtent& extent) const;
+  void EvictFromRam(const Candidate& candidate, io::IoQueue* queue);  // takes the lock itself
+  void DropEvicted(Index::iterator found);
   static void SortFarthestFirst(std::vector<Candidate>& candidates);
   void DropRam(Index::iterator found);
   bool DropSsd(Index::iterator found);
@@ -94,6 +107,7 @@ class TwoTierCache final : public ExtentCache {
   std::deque<DeviceError> last_device_errors_;  // of an extent each, oldest first
   bool is_ssd_retired_ = false;
   std::uint64_t device_errors_ = 0;
+  std::uint64_t spilled_ = 0, moved_ = 0;  // ExtentCache::TierStats'
 };
 
 TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
@@ -200,7 +214,8 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
 
 void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
-    return a.next_use != b.next_use ? a.next_use > b.next_use : a.key < b.key;
+    if (a.next_use != b.next_use) return a.next_use > b.next_use;
+    return a.is_guest != b.is_guest ? a.is_guest : a.key < b.key;
   });
 }
 
@@ -210,7 +225,7 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(std::uint64_t n
   for (const auto& [key, entry] : index_) {
     if (!entry.ram || entry.ram.use_count() > 1) continue;
     const std::uint64_t use = next_use_(key);
-    if (use >= next_use) candidates.push_back({use, key});
+    if (use >= next_use) candidates.push_back({use, entry.is_guest, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -221,7 +236,7 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t n
   for (const auto& [key, entry] : index_) {
     if (!entry.is_on_ssd || !entry.ssd.expired()) continue;
     const std::uint64_t use = next_use_(key);
-    if (use >= next_use) candidates.push_back({use, key});
+    if (use >= next_use) candidates.push_back({use, false, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -246,35 +261,102 @@ void TwoTierCache::EraseIfEmpty(Index::iterator found) {
   if (!found->second.ram && !found->second.is_on_ssd) index_.erase(found);
 }
 
-Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use) {
+Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
+                                             io::IoQueue* queue) {
   const std::uint64_t capacity = arena_.capacity_bytes();
   if (bytes == 0 || bytes > capacity) return arena_.Allocate(bytes);
   const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
-  const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
+  const std::uint64_t low = Permille(capacity, options_.guests_low_permille);
+  std::vector<Candidate> candidates;
+  {
+    std::lock_guard lock(mutex_);
+    if (HasRunLocked(wanted)) {
+      Result<ArenaBlock> block = arena_.Allocate(bytes);
+      if (block.has_value()) return block;
+    }
+    candidates = RamCandidates(next_use);
+  }
+  for (const Candidate& candidate : candidates) {
+    {
+      std::lock_guard lock(mutex_);
+      // Guests that are needed farther go until there is room to spare, so that not every load
+      // looks for one. All others go only where nothing else helps: they would be read twice.
+      const bool goes_early = candidate.is_guest && candidate.next_use > next_use;
+      const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
+      if (is_enough && HasRunLocked(wanted)) break;
+    }
+    EvictFromRam(candidate, queue);
+  }
   std::lock_guard lock(mutex_);
-  if (Fits(arena_.used_bytes(), wanted, high)) {
-    Result<ArenaBlock> block = arena_.Allocate(bytes);
-    if (block.has_value()) return block;
-  }
-  for (const Candidate& candidate : RamCandidates(next_use)) {
-    const bool has_run = arena_.largest_free_bytes() >= wanted;
-    // What is needed farther goes until there is room to spare. What is needed just as soon
-    // goes only where nothing else helps: trading like for like would read the GFS twice.
-    const bool is_farther = candidate.next_use > next_use;
-    if (has_run && (!is_farther || Fits(arena_.used_bytes(), wanted, low))) break;
-    const auto found = index_.find(candidate.key);
-    DropRam(found);
-    EraseIfEmpty(found);
-    ++counters(TierKind::kRam).evictions;
-  }
+  static_cast<void>(HasRunLocked(wanted));
   Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value()) return block;
   return block.error().WithContext("every other extent is in use or needed sooner");
 }
 
+// Whether a block of `wanted` bytes can be had now, be it after moving extents that nobody uses.
+bool TwoTierCache::HasRunLocked(std::uint64_t wanted) {
+  if (arena_.largest_free_bytes() >= wanted) return true;
+  if (!Fits(arena_.used_bytes(), wanted, arena_.capacity_bytes())) return false;
+  std::vector<MovableBlock> movable;
+  std::unordered_map<std::uint64_t, ResidentExtent*> owners;  // by address
+  for (auto& [key, entry] : index_) {
+    if (!entry.ram || entry.ram.use_count() > 1) continue;
+    const ArenaBlock& block = entry.ram->block;
+    movable.push_back({.region = block.region(),
+                       .offset = block.region_offset(),
+                       .bytes = block.bytes().size()});
+    owners.emplace(Address(block.region(), block.region_offset()), entry.ram.get());
+  }
+  const std::vector<Move> moves = PlanMoves(arena_.FreeRuns(), std::move(movable), wanted);
+  for (const Move& move : moves) {
+    ResidentExtent& extent = *owners.at(Address(move.block.region, move.block.offset));
+    arena_.Slide(extent.block, move.to);
+    ++moved_;
+  }
+  return !moves.empty();
+}
+
+// Drops an extent from RAM, unless somebody uses it by now. Where no other tier has it, it goes to
+// SSD first, as long as that has room without evicting anything there.
+void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) {
+  ExtentRef spilling;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = index_.find(candidate.key);
+    if (found == index_.end() || !found->second.ram) return;
+    if (found->second.ram.use_count() > 1) return;
+    if (queue == nullptr || found->second.is_on_ssd || !CanSpillLocked(*found->second.ram)) {
+      return DropEvicted(found);
+    }
+    spilling = found->second.ram;
+  }
+  const Status stored = PublishSsd(*queue, candidate.key, spilling->block.bytes(),
+                                   spilling->checksums, candidate.next_use);
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(candidate.key);
+  spilling.reset();
+  if (stored.has_value()) ++spilled_;
+  if (found == index_.end() || !found->second.ram) return;
+  if (found->second.ram.use_count() == 1) DropEvicted(found);
+}
+
+bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
+  if (store_ == nullptr || is_ssd_retired_) return false;
+  const std::uint64_t file_bytes =
+      SegmentStore::FileBytes(extent.image_bytes, extent.checksums.pieces.size());
+  const std::uint64_t high = Permille(store_->capacity_bytes(), options_.watermark_high_permille);
+  return Fits(store_->used_bytes(), file_bytes, high);
+}
+
+void TwoTierCache::DropEvicted(Index::iterator found) {
+  DropRam(found);
+  EraseIfEmpty(found);
+  ++counters(TierKind::kRam).evictions;
+}
+
 Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock block,
-                                           ExtentChecksums checksums) {
+                                           ExtentChecksums checksums, bool is_guest) {
   FOREBAY_CHECK(block.valid());
   auto extent = std::make_shared<ResidentExtent>();
   extent->key = key;
@@ -288,6 +370,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is in RAM already");
   }
   entry.ram = extent;
+  entry.is_guest = is_guest;
   ++counters(TierKind::kRam).extents;
   return ExtentRef(std::move(extent));
 }
@@ -459,6 +542,8 @@ ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
   if (tier == TierKind::kRam) {
     stats.capacity_bytes = arena_.capacity_bytes();
     stats.used_bytes = arena_.used_bytes();
+    stats.spilled = spilled_;
+    stats.moved = moved_;
     for (const auto& [key, entry] : index_) {
       if (entry.ram && entry.ram.use_count() > 1) stats.pinned_bytes += entry.ram->image_bytes;
     }

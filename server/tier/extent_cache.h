@@ -13,22 +13,26 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
+#include "server/tier/piece_source.h"
 #include "server/tier/ram_arena.h"
 #include "server/tier/segment_store.h"
 
 namespace forebay::tier {
 
-enum class TierKind : std::uint8_t { kRam = 0, kSsd = 1 };
+// The cache holds extents on kRam and kSsd.
+enum class TierKind : std::uint8_t { kRam = 0, kSsd = 1, kGfs = 2 };
 
-// An extent held by this node. Immutable; a shared_ptr to it is a pin: memory and file stay
-// until the last reference is gone, whatever the cache decides meanwhile.
+// An extent that this node holds or, where `tier` is kGfs, knows how to read in pieces. Immutable;
+// a shared_ptr to it is a pin: memory and file stay until the last reference is gone, whatever the
+// cache decides meanwhile.
 struct ResidentExtent {
   ExtentKey key;
   TierKind tier = TierKind::kRam;
   std::uint64_t image_bytes = 0;
   ArenaBlock block;                        // kRam: the image
-  ExtentChecksums checksums;               // kRam; for kSsd see segment->checksums
+  ExtentChecksums checksums;               // kRam, kGfs; for kSsd see segment->checksums
   std::shared_ptr<const Segment> segment;  // kSsd
+  std::shared_ptr<const PieceSource> source;  // kGfs
 
   const ExtentChecksums& sums() const { return segment ? segment->checksums : checksums; }
 };
@@ -42,9 +46,12 @@ using NextUse = std::function<std::uint64_t(const ExtentKey&)>;
 class ExtentCache {
  public:
   struct Options {
-    // Eviction begins above `high` and ends below `low`, in permille of a tier's capacity.
+    // On SSD eviction begins above `high` and ends below `low`, in permille of the capacity.
     std::uint32_t watermark_high_permille = 980;
     std::uint32_t watermark_low_permille = 940;
+    // RAM is filled to the last page. Where that does not suffice, guests (PublishRam) that are
+    // needed farther than the newcomer are evicted until no more than this is in use.
+    std::uint32_t guests_low_permille = 940;
     const io::Clock* clock = nullptr;  // borrowed; null: the system's
   };
   // `arena` is borrowed; `store` may be null (no SSD tier).
@@ -61,10 +68,15 @@ class ExtentCache {
 
   // Memory to read an extent into, evicting RAM extents by farthest next use where needed.
   // kResourceExhausted where everything evictable is pinned or needed sooner than `next_use`.
-  virtual Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use) = 0;
-  // Publishes an extent in RAM. Replaces nothing: kAlreadyExists where it is resident in RAM.
+  // Extents that nobody uses are moved together where free memory lies in too many pieces. With
+  // `queue`, which must be idle, an evicted extent that lies on no other tier is written to SSD
+  // first, where that has room without evicting anything.
+  virtual Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
+                                         io::IoQueue* queue = nullptr) = 0;
+  // Publishes an extent in RAM. Replaces nothing: kAlreadyExists where it is resident in RAM. Of
+  // extents that are needed equally soon, a guest (whose home is not RAM) is evicted first.
   virtual Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
-                                       ExtentChecksums checksums) = 0;
+                                       ExtentChecksums checksums, bool is_guest = false) = 0;
   // Writes an extent to SSD (evicting there where needed) and publishes it; the RAM copy, if
   // any, stays. kFailedPrecondition where there is no SSD tier or it has been retired.
   virtual Status PublishSsd(io::IoQueue& queue, const ExtentKey& key,
@@ -88,6 +100,8 @@ class ExtentCache {
     std::uint64_t pinned_bytes = 0;  // RAM: held by references outside the cache
     std::uint64_t bad_extents = 0;   // copies found damaged and dropped, whoever found them
     std::uint64_t device_errors = 0;  // SSD: calls that the device failed
+    std::uint64_t spilled = 0;       // RAM: evicted extents that were written to SSD for it
+    std::uint64_t moved = 0;         // RAM: extents moved so that free memory is in one piece
     bool retired = false;            // SSD: nothing more is written to it
   };
   virtual TierStats stats(TierKind tier) const = 0;

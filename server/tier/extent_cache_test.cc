@@ -123,6 +123,72 @@ TEST_F(ExtentCacheTest, BatchFindMixesTiersAndMisses) {
   EXPECT_EQ(cache_->stats(TierKind::kSsd).hits, 1U);  // looking is not using
 }
 
+TEST_F(ExtentCacheTest, ExtentsAreMovedTogetherBeforeOneIsEvicted) {
+  Start(10, 0);
+  for (std::uint32_t i = 0; i < 5; ++i) Take(Bring(i, 100, 2));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(3), std::nullopt));
+  ASSERT_EQ(arena_->largest_free_bytes(), 2 * kPage);
+  Take(Bring(9, 100, 4));
+  for (const std::uint32_t i : {0U, 2U, 4U}) {
+    const ExtentRef found = cache_->FindOn(KeyOfNumber(i), TierKind::kRam);
+    ASSERT_TRUE(found) << i;
+    TestExtent extent = MakeExtent(i, 2 * kPage);
+    EXPECT_TRUE(std::ranges::equal(found->block.bytes(), extent.image())) << i;
+  }
+  EXPECT_GE(cache_->stats(TierKind::kRam).moved, 1U);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 2U) << "the two above";
+}
+
+TEST_F(ExtentCacheTest, WhatAReaderHoldsIsNotMoved) {
+  Start(6, 0);
+  for (std::uint32_t i = 0; i < 3; ++i) Take(Bring(i, 100, 2));
+  const ExtentRef held = cache_->Find(KeyOfNumber(1));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(0), std::nullopt));
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(2), std::nullopt));
+  const std::byte* const address = held->block.bytes().data();
+  EXPECT_EQ(CodeOf(cache_->AllocateRam(4 * kPage, 1)), ErrorCode::kResourceExhausted);
+  EXPECT_EQ(held->block.bytes().data(), address);
+  EXPECT_EQ(cache_->stats(TierKind::kRam).moved, 0U);
+}
+
+TEST_F(ExtentCacheTest, WhatLeavesRamAndLiesNowhereElseGoesToSsdWhileThatHasRoom) {
+  Start(4, 2);
+  for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + i));
+  for (std::uint32_t i = 10; i < 13; ++i) {
+    ArenaBlock block = Take(cache_->AllocateRam(kPage, 50, queue_.get()));
+    next_use_[i] = 50;
+    TestExtent extent = MakeExtent(i, kPage);
+    std::ranges::copy(extent.image(), block.bytes().begin());
+    Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums));
+  }
+  EXPECT_TRUE(IsIn(3, TierKind::kSsd));
+  EXPECT_TRUE(IsIn(2, TierKind::kSsd));
+  EXPECT_FALSE(IsIn(1, TierKind::kSsd)) << "there was no room for a third";
+  EXPECT_FALSE(IsIn(1, TierKind::kRam));
+  EXPECT_TRUE(IsIn(0, TierKind::kRam));
+  EXPECT_EQ(cache_->stats(TierKind::kRam).spilled, 2U);
+  const ExtentRef spilled = cache_->FindOn(KeyOfNumber(3), TierKind::kSsd);
+  const TestExtent extent = MakeExtent(3, kPage);
+  FOREBAY_EXPECT_OK(testing::VerifySegment(*queue_, *spilled->segment, extent.pieces));
+}
+
+TEST_F(ExtentCacheTest, AGuestGoesBeforeWhatIsAtHome) {
+  Start(3, 0);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ArenaBlock block = Take(cache_->AllocateRam(kPage, 100));
+    next_use_[i] = 100;
+    TestExtent extent = MakeExtent(i, kPage);
+    std::ranges::copy(extent.image(), block.bytes().begin());
+    Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums,
+                            /*is_guest=*/i == 1));
+  }
+  Take(Bring(9, 100));
+  EXPECT_FALSE(IsIn(1, TierKind::kRam));
+  EXPECT_TRUE(IsIn(0, TierKind::kRam));
+  EXPECT_TRUE(IsIn(2, TierKind::kRam));
+}
+
 TEST_F(ExtentCacheTest, EvictsWhatIsNeededFarthest) {
   Start(4, 0);
   for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + (i * 3) % 4));  // 100 103 102 101
@@ -145,15 +211,23 @@ TEST_F(ExtentCacheTest, RefusesRatherThanEvictWhatIsNeededSooner) {
   EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);
 }
 
-TEST_F(ExtentCacheTest, WatermarksLeaveRoomToSpare) {
-  Start(100, 0, true, {900, 700});
-  for (std::uint32_t i = 0; i < 90; ++i) Take(Bring(i, 1000 + i));
-  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);
-  Take(Bring(200, 1));  // 91 pages would be above the high mark
-  EXPECT_EQ(cache_->stats(TierKind::kRam).used_bytes, 70 * kPage);
-  EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 21U);
-  EXPECT_TRUE(IsIn(68, TierKind::kRam));
-  EXPECT_FALSE(IsIn(69, TierKind::kRam));
+// Whoever finds RAM full of guests makes room for the next ones too; of what is at home no more
+// goes than has to.
+TEST_F(ExtentCacheTest, GuestsLeaveRoomToSpareAndOthersDoNot) {
+  for (const bool are_guests : {true, false}) {
+    Start(100, 0, true, {.guests_low_permille = 700});
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      ArenaBlock block = Take(cache_->AllocateRam(kPage, 1000 + i));
+      next_use_[i] = 1000 + i;
+      const TestExtent extent = MakeExtent(i, kPage);
+      Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums, are_guests));
+    }
+    EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, 0U);
+    Take(Bring(200, 1));
+    EXPECT_EQ(cache_->stats(TierKind::kRam).evictions, are_guests ? 31U : 1U);
+    EXPECT_FALSE(IsIn(99, TierKind::kRam)) << "it was needed farthest";
+    EXPECT_TRUE(IsIn(68, TierKind::kRam));
+  }
 }
 
 TEST_F(ExtentCacheTest, WhatFitsIsNotTradedForItsEqual) {

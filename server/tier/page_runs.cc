@@ -43,6 +43,13 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
   return std::nullopt;
 }
 
+void PageRuns::TakeAt(const Run& run) {
+  FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
+  const auto found = regions_[run.region].runs.find(run.first_page);
+  FOREBAY_CHECK(found != regions_[run.region].runs.end() && found->second >= run.pages);
+  TakeFrom({run.region, run.first_page, found->second}, run.first_page, run.pages);
+}
+
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
   const std::uint64_t left = run.pages - pages;
   Erase(run);

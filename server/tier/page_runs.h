@@ -30,12 +30,19 @@ class PageRuns {
   std::optional<Run> TakeLowest(std::uint64_t pages);
   // The same from the end of the highest run that is long enough. O(runs).
   std::optional<Run> TakeHighest(std::uint64_t pages);
-  // Gives back a run that Take returned, whole. Giving back anything else is a bug and is
+  // Takes the first pages of the free run that begins at run.first_page. Where none begins there,
+  // or it is shorter, that is a bug and is found by a check.
+  void TakeAt(const Run& run);
+  // Gives back a run that was taken, whole. Giving back anything else is a bug and is
   // found by a check.
   void Give(const Run& run);
 
   std::uint64_t free_pages() const { return free_pages_; }
   std::uint64_t longest_run_pages() const;
+  // The free runs of a region: first page -> pages.
+  const std::map<std::uint64_t, std::uint64_t>& free_runs(std::size_t region) const {
+    return regions_[region].runs;
+  }
   std::size_t run_count() const { return by_length_.size(); }
 
  private:

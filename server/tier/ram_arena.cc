@@ -1,6 +1,7 @@
 #include "server/tier/ram_arena.h"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -79,6 +80,34 @@ class PageRunArena final : public RamArena {
                 block.region_offset() / kPageBytes, pages});
   }
 
+  void Slide(ArenaBlock& block, std::uint64_t offset) override {
+    FOREBAY_CHECK(offset % kPageBytes == 0);
+    const std::span<std::byte> from = block.bytes();
+    const std::uint64_t pages = (from.size() + kPageBytes - 1) / kPageBytes;
+    const std::size_t region = block.region().value() - first_region_.value();
+    std::lock_guard lock(mutex_);
+    runs_.Give({region, block.region_offset() / kPageBytes, pages});
+    runs_.TakeAt({region, offset / kPageBytes, pages});
+    const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
+    std::memmove(to.data(), from.data(), from.size());
+    // The pages that `block` had are not its any more, so it must not give them back.
+    Rebind(block, offset, to);
+  }
+
+  std::vector<FreeRun> FreeRuns() const override {
+    std::vector<FreeRun> free;
+    std::lock_guard lock(mutex_);
+    for (std::size_t region = 0; region < regions_.size(); ++region) {
+      for (const auto& [first_page, pages] : runs_.free_runs(region)) {
+        free.push_back({.region = RegionId(first_region_.value() +
+                                           static_cast<std::uint32_t>(region)),
+                        .offset = first_page * kPageBytes,
+                        .bytes = pages * kPageBytes});
+      }
+    }
+    return free;
+  }
+
  private:
   std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) {
     if (stay == Stay::kBrief) return runs_.TakeHighest(pages);
@@ -130,6 +159,11 @@ ArenaBlock RamArena::MakeBlock(RegionId region, std::uint64_t offset,
   block.region_offset_ = offset;
   block.bytes_ = bytes;
   return block;
+}
+
+void RamArena::Rebind(ArenaBlock& block, std::uint64_t offset, std::span<std::byte> bytes) {
+  block.region_offset_ = offset;
+  block.bytes_ = bytes;
 }
 
 Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {

@@ -10,6 +10,7 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
+#include "server/tier/compaction.h"
 #include "server/tier/shared_region.h"
 
 namespace forebay::tier {
@@ -66,6 +67,10 @@ class RamArena {
   Result<ArenaBlock> Allocate(std::uint64_t bytes, Stay stay = Stay::kLong) {
     return DoAllocate(bytes, stay);
   }
+  // Moves a block of this arena, with its bytes, to begin at `offset` of its region: all of that
+  // is free memory or its own, or it is a bug. Nobody else may use the block meanwhile.
+  virtual void Slide(ArenaBlock& block, std::uint64_t offset) = 0;
+  virtual std::vector<FreeRun> FreeRuns() const = 0;
   virtual std::uint64_t capacity_bytes() const = 0;
   virtual std::uint64_t used_bytes() const = 0;       // padding included
   virtual std::uint64_t largest_free_bytes() const = 0;
@@ -80,6 +85,7 @@ class RamArena {
   virtual void Free(const ArenaBlock& block) = 0;
   // For implementations to fill a block (ArenaBlock's members are theirs alone).
   ArenaBlock MakeBlock(RegionId region, std::uint64_t offset, std::span<std::byte> bytes);
+  static void Rebind(ArenaBlock& block, std::uint64_t offset, std::span<std::byte> bytes);
 };
 
 }  // namespace forebay::tier

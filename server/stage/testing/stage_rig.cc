@@ -28,7 +28,8 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
   staging.readers = options.readers;
   staging.request_bytes = options.request_bytes;
   staging.scan_depth = options.scan_depth;
-  staging.ram_reserve_bytes = options.reserve_bytes;
+  staging.ram_home_bytes = options.ram_bytes / 1000 * 940 - options.reserve_bytes;
+  staging.ram_working_bytes = options.reserve_bytes;
   if (options.saves_catalogs) {
     FOREBAY_ASSIGN(catalogs_, backend_.OpenDirectory(folder_ + "/state"));
     staging.catalog_path = folder_ + "/state";
@@ -45,6 +46,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
 
 void StageRig::Stop() {
   stager_.reset();
+  replaced_.clear();
   dataset_.reset();
   cache_.reset();
   store_.reset();
@@ -69,7 +71,14 @@ Status AwaitSettled(const Dataset& dataset) {
 }
 
 Status StageRig::StageAll(bool rebuild) {
-  stager_->Stage(*dataset_, rebuild);
+  if (rebuild && dataset_->catalog() != nullptr) {
+    FOREBAY_ASSIGN(auto root, backend_.OpenDirectory(folder_ + "/gfs"));
+    auto successor = std::make_unique<Dataset>(dataset_->options(), backend_, std::move(root));
+    stager_->Replace(*dataset_, *successor);
+    replaced_.push_back(std::exchange(dataset_, std::move(successor)));
+  } else {
+    stager_->Stage(*dataset_, rebuild);
+  }
   return AwaitSettled(*dataset_);
 }
 

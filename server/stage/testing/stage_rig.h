@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "server/io/clock.h"
 #include "server/io/fault_injector.h"
@@ -40,7 +41,8 @@ class StageRig {
   // Ends the stager and forgets the tiers' memory, as the end of a daemon does.
   void Stop();
 
-  // Stages, waits until that has settled, and returns the data set's error where it failed.
+  // Stages, waits until that has settled, and returns the data set's error where it failed. With
+  // `rebuild`, dataset() is another one afterwards where it had a catalog; the one before stays.
   Status StageAll(bool rebuild = false);
   // Makes an extent resident and waits for it.
   Status Demand(ExtentId extent);
@@ -73,6 +75,7 @@ class StageRig {
   std::unique_ptr<tier::SegmentStore> store_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<Dataset> dataset_;
+  std::vector<std::unique_ptr<Dataset>> replaced_;
   std::unique_ptr<Stager> stager_;
 };
 

@@ -141,14 +141,13 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.source.extent_bytes = options.extent_bytes;
   dataset.persist = options.persist;
   dataset.compression = options.compression;
-  dataset.expected_order = options.expected_order;
   self.dataset_ = std::make_unique<stage::Dataset>(dataset, backend, std::move(root));
   stage::StagerOptions staging;
   staging.readers = options.readers;
-  staging.decode_cores = options.workers;
-  staging.decoded_cache_bytes = options.decoded_bytes;
   staging.request_bytes = 16 << 10;
-  staging.ram_reserve_bytes = options.ssd_bytes > 0 ? 2 * options.extent_bytes : 0;
+  const std::uint64_t working_bytes = options.ssd_bytes > 0 ? 2 * options.extent_bytes : 0;
+  staging.ram_home_bytes = options.ram_bytes / 1000 * 940 - working_bytes;
+  staging.ram_working_bytes = working_bytes;
   FOREBAY_ASSIGN(self.stager_, stage::Stager::Create(staging, {.backend = backend,
                                                                .catalogs = nullptr,
                                                                .arena = *self.arena_,

@@ -77,7 +77,6 @@ struct ServeOptions {
   // Where set, the data set instead of records; its name is "data" in any case.
   std::optional<catalog::DatasetSource> source = std::nullopt;
   stage::Compression compression = stage::Compression::kOff;
-  plan::OrderKind expected_order = plan::OrderKind::kGlobal;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
   io::Clock* clock = nullptr;  // of the registry, borrowed; null: the real one
 };

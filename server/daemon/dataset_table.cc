@@ -1,0 +1,55 @@
+#include "server/daemon/dataset_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::daemon {
+
+void DatasetTable::Add(std::unique_ptr<stage::Dataset> dataset) {
+  std::lock_guard lock(mutex_);
+  served_.push_back(std::move(dataset));
+}
+
+Status DatasetTable::Replace(const stage::Dataset& old,
+                             std::unique_ptr<stage::Dataset> successor) {
+  std::lock_guard lock(mutex_);
+  if (replaced_.size() >= limits::kReplacedDatasetsMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("this daemon has rebuilt data sets {} times, and keeps what streams "
+                             "may still read; restart it to rebuild '{}'",
+                             replaced_.size(), old.name()));
+  }
+  const auto found =
+      std::ranges::find(served_, &old, [](const auto& entry) { return entry.get(); });
+  FOREBAY_CHECK(found != served_.end());
+  replaced_.push_back(std::exchange(*found, std::move(successor)));
+  return {};
+}
+
+stage::Dataset* DatasetTable::Find(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  const auto found =
+      std::ranges::find(served_, name, [](const auto& entry) { return entry->name(); });
+  return found == served_.end() ? nullptr : found->get();
+}
+
+std::vector<stage::Dataset*> DatasetTable::Served() const {
+  std::lock_guard lock(mutex_);
+  std::vector<stage::Dataset*> datasets;
+  for (const auto& dataset : served_) datasets.push_back(dataset.get());
+  return datasets;
+}
+
+std::vector<stage::Dataset*> DatasetTable::All() const {
+  std::vector<stage::Dataset*> datasets = Served();
+  std::lock_guard lock(mutex_);
+  for (const auto& dataset : replaced_) datasets.push_back(dataset.get());
+  return datasets;
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,82 @@
+#include "server/stage/extent_loader.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "server/stage/packed_form.h"
+
+namespace forebay::stage {
+
+Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& extent,
+                                         std::span<std::byte> image, const ReadImageBytes& read) {
+  const std::uint32_t number = extent.key.extent.value();
+  for (const bool past_caches : {false, true}) {
+    FOREBAY_TRY(read(image, past_caches));
+    tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
+    const FirstReads::Outcome outcome =
+        dataset.first_reads().Compare(extent.key, checksums.image);
+    if (outcome != FirstReads::Outcome::kChanged) return checksums;
+    spdlog::warn("data set '{}': extent {} ({}) is not what was first read; {}", dataset.name(),
+                 number, extent.objects,
+                 past_caches ? "the extent is refused"
+                             : "reading it again past the caches of this node");
+  }
+  return Error(ErrorCode::kDataLoss,
+               fmt::format("{}, extent {}: changed since first read, while size and modification "
+                           "time stayed; put the right bytes back, or accept these with 'forebay "
+                           "stage --rebuild'",
+                           extent.objects, number));
+}
+
+std::string NameObjects(std::span<const catalog::ObjectInfo> objects) {
+  if (objects.empty()) return "no object";
+  if (objects.size() == 1) return fmt::format("object '{}'", objects.front().path);
+  return fmt::format("objects '{}' to '{}'", objects.front().path, objects.back().path);
+}
+
+std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  std::vector<catalog::ObjectInfo> ends = {catalog.object(info.first_object)};
+  if (info.object_count > 1) {
+    ends.push_back(catalog.object(ObjectId(info.first_object.value() + info.object_count - 1)));
+  }
+  return NameObjects(ends);
+}
+
+Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
+                                       std::optional<plan::Home> wish, io::IoQueue& queue) {
+  const ExtentId number = extent.key.extent;
+  const std::uint64_t raw_bytes = extent.image.bytes().size();
+  tier::ExtentKey key = extent.key;
+  ExtentImage image{.block = std::move(extent.image), .checksums = std::move(extent.checksums)};
+  if (const std::shared_ptr<const PackedForm> form = dataset.form()) {
+    key = form->Key(extent.key);
+    FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
+  }
+  const std::uint64_t image_bytes = image.block.bytes().size();
+  bool has_housed_others = false;
+  plan::Home home = plan::Home::kTransient;
+  if (wish) {
+    home = *wish;
+  } else if (dataset.catalog() != nullptr) {
+    const Housing::Settled settled = housing_.Settle(dataset, number, image_bytes);
+    home = settled.home;
+    has_housed_others = settled.has_housed_others;
+  } else {
+    const tier::ExtentRef found = tiers_.Find(key);
+    home = housing_.HomeOf(key, found ? std::optional(found->tier) : std::nullopt, image_bytes);
+  }
+  FOREBAY_ASSIGN(const tier::TierKind stored, tiers_.Publish(dataset, key, home, std::move(image),
+                                                             queue));
+  const bool is_refused = home == plan::Home::kSsd && stored != tier::TierKind::kSsd;
+  if (is_refused && dataset.catalog() != nullptr) housing_.Refuse(dataset, number, image_bytes);
+  dataset.CountStaged(number, raw_bytes);
+  dataset.CountStored(number, image_bytes);
+  return has_housed_others;
+}
+
+}  // namespace forebay::stage

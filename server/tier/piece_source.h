@@ -1,0 +1,30 @@
+// PieceSource: where the pieces of an extent are read from that lies on no tier of this node.
+// Implemented by `stage`, which reads the GFS.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+
+namespace forebay::tier {
+
+// A range of an extent's image, and the memory that it goes to, of the same length.
+struct SourceRead {
+  ExtentId extent;
+  std::uint64_t offset = 0;
+  std::span<std::byte> memory;
+};
+
+// Thread-safe; each caller brings its own queue, which is idle before and after the call.
+class PieceSource {
+ public:
+  virtual ~PieceSource() = default;
+  // Fills the memory of all `reads`, many at a time. The bytes are not verified. On an error the
+  // memory's contents are undefined.
+  virtual Status Read(io::IoQueue& queue, std::span<const SourceRead> reads) const = 0;
+};
+
+}  // namespace forebay::tier
