@@ -21,6 +21,7 @@ struct Config {
   std::string state_dir;
   std::string job_id;
   std::string log_level;
+  std::string log_format;              // text, json
   std::uint64_t workers = 0;           // 0: half the processors, at least 1
   std::string io_backend;              // auto, io_uring, threads
   std::string metrics_listen;          // "host:port" on loopback; empty: off

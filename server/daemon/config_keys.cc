@@ -78,6 +78,7 @@ auto Number(std::uint64_t Config::*member, std::uint64_t max) {
 }
 
 constexpr std::array<std::string_view, 3> kBackends = {"auto", "io_uring", "threads"};
+constexpr std::array<std::string_view, 2> kLogFormats = {"text", "json"};
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
                                                      "warn",  "error", "off"};
 
@@ -127,6 +128,12 @@ std::vector<ConfigKey> DaemonKeys() {
       {"daemon.log_level", "info", "trace, debug, info, warn, error or off.",
        [](Config& config, const std::string& text) {
          return SetChoice(config.log_level, text, kLevels);
+       }},
+      {"daemon.log_format", "text",
+       "Of the log, which goes to stderr: text, or json: one object a line, with time (RFC 3339, "
+       "UTC), level and message. Control characters of names are escaped in both.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.log_format, text, kLogFormats);
        }},
       {"daemon.workers", "0",
        "Threads that put batches together. 0: half the processors, at least one, two with an SSD "
@@ -196,7 +203,7 @@ std::vector<ConfigKey> StreamKeys() {
   };
 }
 
-constexpr std::array<DatasetKey, 15> kDatasetKeys = {{
+constexpr auto kDatasetKeys = std::to_array<DatasetKey>({
     {"name", "(required)", "How clients and the CLI call it."},
     {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
     {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
@@ -214,7 +221,7 @@ constexpr std::array<DatasetKey, 15> kDatasetKeys = {{
      "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced or "
      "dense."},
     {"comment", "", "Ignored."},
-}};
+});
 
 }  // namespace
 

@@ -65,11 +65,12 @@ struct KeyCase {
   std::string_view bad;  // empty: any text is taken, and checked where it is used
 };
 
-constexpr std::array<KeyCase, 22> kKeyCases = {{
+constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"daemon.socket", "/run/f/forebayd.sock", ""},
     {"daemon.state_dir", "/var/lib/forebay", ""},
     {"daemon.job_id", "1234[5].pbs", ""},
     {"daemon.log_level", "warn", "loud"},
+    {"daemon.log_format", "json", "xml"},
     {"daemon.workers", "256", "257"},
     {"daemon.io_backend", "threads", "magic"},
     {"daemon.metrics_listen", "127.0.0.1:0", ""},
@@ -88,7 +89,7 @@ constexpr std::array<KeyCase, 22> kKeyCases = {{
     {"stage.request", "64MiB", "65MiB"},
     {"stage.retry_for", "0", "86401"},
     {"stage.retry_max_interval", "1", "0"},
-}};
+});
 
 Status Load(const std::string& text, Config& config) {
   return LoadConfigText(text, "site.toml", config);
@@ -219,7 +220,7 @@ struct Mutation {
   std::string_view named;
 };
 
-constexpr std::array<Mutation, 42> kMutations = {{
+constexpr auto kMutations = std::to_array<Mutation>({
     {"[daemon]", "[deamon]", "deamon"},
     {"socket =", "soket =", "nearest: 'daemon.socket'"},
     {"\"/run/user/1000/f/forebayd.sock\"", "[\"/run\"]", "daemon.socket"},
@@ -261,7 +262,7 @@ constexpr std::array<Mutation, 42> kMutations = {{
     {"stage_at_start = false", "stage_at_start = \"no\"", "dataset key 'stage_at_start'"},
     {"train = \"train.txt\"", "train = 1", "dataset key 'splits'"},
     {"\"dense\"", "\"zip\"", "dataset key 'compress'"},
-}};
+});
 
 TEST(ConfigTest, MutatedFilesAreRefusedAndNameWhatIsWrong) {
   for (const Mutation& mutation : kMutations) {

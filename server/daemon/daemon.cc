@@ -84,7 +84,13 @@ Daemon::Daemon(const Config& config)
       started_ns_(clock_.NowNs()),
       idle_since_ns_(started_ns_),
       job_id_(JobId(config)),
-      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      eviction_summary_(evictions_, clock_, [this](std::uint64_t hash) {
+        for (const stage::Dataset* dataset : datasets_.All()) {
+          if (dataset->hash() == hash) return dataset->name();
+        }
+        return std::string();
+      }) {}
 
 Daemon::~Daemon() { Stop(); }
 
@@ -144,17 +150,22 @@ Status Daemon::OpenDirectories() {
 
 bool Daemon::Tick() {
   registry_->ExpireWaiting();
+  eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
   if (acceptor_->connection_count() > 0) idle_since_ns_ = now;
   const std::int64_t idle_ns = now - idle_since_ns_;
   const bool idle = config_.exit_when_idle_s > 0 &&
                     idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * 1'000 *
                                    kNsPerMs;
+  if (idle) {
+    spdlog::info("no client for {} s (daemon.exit_when_idle_s): draining",
+                 config_.exit_when_idle_s);
+  }
   return drain_requested_ || idle;
 }
 
 void Daemon::RequestDrain() {
-  drain_requested_ = true;
+  if (!drain_requested_.exchange(true)) spdlog::info("'forebay drain' asks for the end: draining");
   const std::uint64_t one = 1;
   // Without a wake-up the next tick sees it.
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
@@ -164,6 +175,8 @@ void Daemon::Stop() {
   if (stopped_) return;
   stopped_ = true;
   stopping_ = true;
+  const std::int64_t began_ns = clock_.NowNs();
+  const bool has_served = acceptor_ != nullptr;
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
@@ -188,7 +201,21 @@ void Daemon::Stop() {
   stager_.reset();
   executor_.reset();
   scrubber_.reset();
-  spdlog::info("forebayd stopped");
+  if (has_served) LogServed(began_ns);
+}
+
+// The last lines: what a look at the log alone should tell of this daemon.
+void Daemon::LogServed(std::int64_t drain_began_ns) {
+  eviction_summary_.Log();
+  const std::int64_t now_ns = clock_.NowNs();
+  const stream::SessionStats served = registry_->totals();
+  std::uint64_t gfs_bytes = 0;
+  for (const stage::Dataset* dataset : datasets_.All()) gfs_bytes += dataset->progress().gfs_bytes;
+  spdlog::info("drained in {:.1f} s after {:.0f} s of service: {} batches, {} samples, {} bytes "
+               "delivered; {} bytes read from the GFS; forebayd stopped",
+               static_cast<double>(now_ns - drain_began_ns) / 1e9,
+               static_cast<double>(now_ns - started_ns_) / 1e9, served.batches, served.samples,
+               served.bytes, gfs_bytes);
 }
 
 std::vector<std::string> Daemon::DatasetNames() const {

@@ -15,6 +15,7 @@
 #include "server/daemon/admin_service.h"
 #include "server/daemon/background_scrubber.h"
 #include "server/daemon/config.h"
+#include "server/daemon/eviction_summary.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
 #include "server/daemon/dataset_table.h"
@@ -27,6 +28,7 @@
 #include "server/stage/stager.h"
 #include "server/stream/data_service.h"
 #include "server/stream/stream_registry.h"
+#include "server/tier/eviction_ledger.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/ram_arena.h"
 #include "server/tier/segment_store.h"
@@ -78,6 +80,7 @@ class Daemon final : public AdminTarget {
   Result<std::unique_ptr<stage::Dataset>> OpenDataset(const stage::DatasetOptions& options);
   plan::RamPlan PlanRam() const;
   std::vector<std::string> DatasetNames() const;
+  void LogServed(std::int64_t drain_began_ns);
 
   const Config config_;
   io::SteadyClock clock_;
@@ -102,6 +105,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<tier::RamArena> slots_;
   std::unique_ptr<tier::SegmentStore> store_;
   stream::FutureUse future_;
+  tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;
   std::unique_ptr<stage::Stager> stager_;
@@ -116,6 +120,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<MetricsEndpoint> metrics_;
+  EvictionSummary eviction_summary_;
 };
 
 }  // namespace forebay::daemon

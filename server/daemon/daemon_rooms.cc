@@ -67,7 +67,7 @@ Status Daemon::OpenSsd() {
 
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
-      *arena_, store_.get(), {.clock = &clock_},
+      *arena_, store_.get(), {.clock = &clock_, .evictions = &evictions_},
       [this](const tier::ExtentKey& key) { return future_.NextUse(key); });
   patience_ = std::make_unique<stage::GfsPatience>(stage::PatienceOptions{
       .retry_for_ms = static_cast<std::int64_t>(config_.stage_retry_for_s) * 1000,

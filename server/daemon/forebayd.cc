@@ -17,20 +17,20 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <grpc/grpc.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_arguments.h"
+#include "server/daemon/daemon_log.h"
 #include "server/daemon/serve_loop.h"
 
 namespace forebay::daemon {
 namespace {
 
-int Fail(const DaemonExitCode& exit, const Error& error) {
-  fmt::print(stderr, "forebayd: {}\n", error.message());
+int Fail(const DaemonExitCode& exit, const Config& config, const Error& error) {
+  SayFatal(config, error.message());
   return exit.code;
 }
 
@@ -99,15 +99,12 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
 int Run(const DaemonArguments& arguments) {
   Config config = DefaultConfig();
   const Status gathered = Gather(arguments, config);
-  if (!gathered.has_value()) return Fail(kExitUsage, gathered.error());
+  if (!gathered.has_value()) return Fail(kExitUsage, config, gathered.error());
   if (arguments.check) {
     fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
     return kExitOk.code;
   }
-  auto logger = spdlog::stderr_color_mt("forebayd");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_default_logger(logger);
-  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  StartLog(config);
 
   // Before any thread starts, so that all of them inherit it.
   sigset_t signals;
@@ -122,7 +119,7 @@ int Run(const DaemonArguments& arguments) {
   grpc_init();
 
   auto daemon = Daemon::Start(config);
-  if (!daemon.has_value()) return Fail(kExitFailure, daemon.error());
+  if (!daemon.has_value()) return Fail(kExitFailure, config, daemon.error());
   Announce(**daemon, arguments.ready_fd);
   Serve(**daemon, signals);
   return kExitOk.code;

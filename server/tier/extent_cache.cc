@@ -12,6 +12,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/tier/compaction.h"
+#include "server/tier/eviction_ledger.h"
 #include "server/tier/segment_format.h"
 
 namespace forebay::tier {
@@ -82,8 +83,9 @@ class TwoTierCache final : public ExtentCache {
   void EvictFromRam(const Candidate& candidate, io::IoQueue* queue);  // takes the lock itself
   void DropEvicted(Index::iterator found);
   static void SortFarthestFirst(std::vector<Candidate>& candidates);
-  void DropRam(Index::iterator found);
-  bool DropSsd(Index::iterator found);
+  void DropRam(Index::iterator found, EvictionCause cause);
+  bool DropSsd(Index::iterator found, EvictionCause cause);
+  void CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier, EvictionCause cause);
   void EraseIfEmpty(Index::iterator found);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
   void CountDeviceError(const ExtentKey& key, std::int64_t now_ns);
@@ -160,7 +162,7 @@ ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
     const bool is_gone = was_gone && !store_->Contains(key);
     const bool is_device = segment.error().system_errno() != 0;
     if (code == ErrorCode::kDataLoss && is_device) CountDeviceError(key, clock_.NowNs());
-    if (is_gone && found != index_.end() && DropSsd(found)) {
+    if (is_gone && found != index_.end() && DropSsd(found, EvictionCause::kDamaged)) {
       if (code == ErrorCode::kDataLoss) CountBadSegment(key, segment.error());
       EraseIfEmpty(found);
     }
@@ -243,18 +245,27 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t n
 }
 
 // Forgets the RAM copy; the memory is free once the last reference is gone.
-void TwoTierCache::DropRam(Index::iterator found) {
+void TwoTierCache::DropRam(Index::iterator found, EvictionCause cause) {
   found->second.ram.reset();
   --counters(TierKind::kRam).extents;
+  CountInLedger(found->first, found->second, TierKind::kRam, cause);
 }
 
 // False where there was no SSD copy. The file is the caller's to remove, without the lock.
-bool TwoTierCache::DropSsd(Index::iterator found) {
+bool TwoTierCache::DropSsd(Index::iterator found, EvictionCause cause) {
   if (!found->second.is_on_ssd) return false;
   found->second.is_on_ssd = false;
   found->second.ssd.reset();
   --counters(TierKind::kSsd).extents;
+  CountInLedger(found->first, found->second, TierKind::kSsd, cause);
   return true;
+}
+
+void TwoTierCache::CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier,
+                                 EvictionCause cause) {
+  if (options_.evictions == nullptr) return;
+  options_.evictions->Count({.dataset = key.dataset, .tier = tier, .cause = cause},
+                            !left.ram && !left.is_on_ssd);
 }
 
 void TwoTierCache::EraseIfEmpty(Index::iterator found) {
@@ -350,7 +361,7 @@ bool TwoTierCache::CanSpillLocked(const ResidentExtent& extent) const {
 }
 
 void TwoTierCache::DropEvicted(Index::iterator found) {
-  DropRam(found);
+  DropRam(found, EvictionCause::kRoom);
   EraseIfEmpty(found);
   ++counters(TierKind::kRam).evictions;
 }
@@ -411,7 +422,8 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
       std::lock_guard lock(mutex_);
       const auto found = index_.find(candidate.key);
       const bool is_pinned = found != index_.end() && !found->second.ssd.expired();
-      if (found == index_.end() || is_pinned || !DropSsd(found)) continue;
+      if (found == index_.end() || is_pinned) continue;
+      if (!DropSsd(found, EvictionCause::kRoom)) continue;
       EraseIfEmpty(found);
       ++counters(TierKind::kSsd).evictions;
     }
@@ -467,10 +479,11 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
     if (found != index_.end()) {
       if (tier.value_or(TierKind::kRam) == TierKind::kRam && found->second.ram) {
         dropped = found->second.ram;
-        DropRam(found);
+        DropRam(found, EvictionCause::kAsked);
         ++counters(TierKind::kRam).evictions;
       }
-      if (tier.value_or(TierKind::kSsd) == TierKind::kSsd && DropSsd(found)) {
+      if (tier.value_or(TierKind::kSsd) == TierKind::kSsd &&
+          DropSsd(found, EvictionCause::kAsked)) {
         is_ssd_dropped = true;
         ++counters(TierKind::kSsd).evictions;
       }
@@ -499,7 +512,7 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
     std::lock_guard lock(mutex_);
     const auto found = index_.find(key);
     // Readers of one bad segment may all report it; it counts once.
-    if (found == index_.end() || !DropSsd(found)) return;
+    if (found == index_.end() || !DropSsd(found, EvictionCause::kDamaged)) return;
     CountBadSegment(key, error);
     if (error.system_errno() != 0) CountDeviceError(key, now_ns);
     EraseIfEmpty(found);
@@ -514,7 +527,7 @@ void TwoTierCache::ReportBadRam(const ExtentKey& key) {
   const auto found = index_.find(key);
   if (found == index_.end() || !found->second.ram) return;
   dropped = found->second.ram;
-  DropRam(found);
+  DropRam(found, EvictionCause::kDamaged);
   ++counters(TierKind::kRam).bad;
   EraseIfEmpty(found);
 }

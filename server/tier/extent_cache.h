@@ -19,6 +19,8 @@
 
 namespace forebay::tier {
 
+class EvictionLedger;
+
 // The cache holds extents on kRam and kSsd.
 enum class TierKind : std::uint8_t { kRam = 0, kSsd = 1, kGfs = 2 };
 
@@ -53,6 +55,7 @@ class ExtentCache {
     // needed farther than the newcomer are evicted until no more than this is in use.
     std::uint32_t guests_low_permille = 940;
     const io::Clock* clock = nullptr;  // borrowed; null: the system's
+    EvictionLedger* evictions = nullptr;  // borrowed; counts what leaves a tier; null: nobody does
   };
   // `arena` is borrowed; `store` may be null (no SSD tier).
   static std::unique_ptr<ExtentCache> Create(RamArena& arena, SegmentStore* store,

@@ -12,6 +12,7 @@
 #include "server/io/faulty_backend.h"
 #include "server/io/manual_clock.h"
 #include "server/io/memory_backend.h"
+#include "server/tier/eviction_ledger.h"
 #include "server/tier/segment_format.h"
 #include "server/tier/tier_test_fixture.h"
 
@@ -424,6 +425,34 @@ TEST_F(ExtentCacheTest, EvictNamesTiers) {
   FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(1), std::nullopt));
   EXPECT_EQ(store_->Keys().size(), 0U);
   EXPECT_EQ(arena_->used_bytes(), 0U);
+}
+
+TEST_F(ExtentCacheTest, TheLedgerHasWhatLeftByItsCause) {
+  EvictionLedger ledger;
+  ExtentCache::Options options = {1000, 1000};
+  options.evictions = &ledger;
+  Start(2, 2, true, options);
+  const auto sum = [&ledger](TierKind tier, EvictionCause cause) {
+    const auto sums = ledger.Take();
+    EXPECT_EQ(sums.size(), 1U);
+    const auto found = sums.find({DatasetHash("made-up"), tier, cause});
+    return found == sums.end() ? EvictionLedger::Sum() : found->second;
+  };
+  FOREBAY_EXPECT_OK(Store(1, 50));
+  for (const std::uint32_t number : {1, 2, 3, 4}) Take(Bring(number, 100 - number));
+  const EvictionLedger::Sum ram = sum(TierKind::kRam, EvictionCause::kRoom);
+  EXPECT_EQ(ram.extents, 2U) << "extents 1 and 2 made room for 3 and 4";
+  EXPECT_EQ(ram.gone, 1U) << "extent 1 is still on SSD";
+  FOREBAY_EXPECT_OK(Store(5, 5));
+  FOREBAY_EXPECT_OK(Store(6, 6));
+  EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kRoom).gone, 1U);
+  FOREBAY_EXPECT_OK(cache_->Evict(KeyOfNumber(5), std::nullopt));
+  EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kAsked).extents, 1U);
+  cache_->ReportBadRam(KeyOfNumber(3));
+  EXPECT_EQ(sum(TierKind::kRam, EvictionCause::kDamaged).extents, 1U);
+  cache_->ReportBadSegment(KeyOfNumber(6), Error(ErrorCode::kDataLoss, "flipped"), 0);
+  EXPECT_EQ(sum(TierKind::kSsd, EvictionCause::kDamaged).extents, 1U);
+  EXPECT_TRUE(ledger.Take().empty());
 }
 
 TEST_F(ExtentCacheTest, PublishesNothingTwice) {

@@ -122,10 +122,10 @@ bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes) {
   return true;
 }
 
-EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name) {
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMode mode) {
   EpochCounts counts;
   RawStream stream(client);
-  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64);
+  v1::StreamRequest open = GoodOpen(client.Describe(kDataset), 64, mode);
   open.mutable_open()->set_stream_name(stream_name);
   stream.Write(open);
   std::set<std::uint64_t> seen;

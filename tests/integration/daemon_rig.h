@@ -64,7 +64,8 @@ class DaemonRig {
 // True where `bytes` are those of record `id`.
 bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
 // Reads epoch 0 in batches over a stream of its own and checks every byte.
-EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train");
+EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",
+                      OrderMode mode = OrderMode::kGlobal);
 // Waits until everything is staged; the data set's status then.
 v1::DatasetStatus AwaitStaged(RawClient& client);
 

@@ -185,11 +185,13 @@ grpc::Status RawStream::End() {
   return call_->Finish();
 }
 
-v1::StreamRequest GoodOpen(const v1::DescribeReply& dataset, std::uint32_t batch) {
+v1::StreamRequest GoodOpen(const v1::DescribeReply& dataset, std::uint32_t batch,
+                           OrderMode mode) {
   const auto spec = OrderSpec{.seed = 7,
                               .sample_count = dataset.selected_count(),
                               .selection_fingerprint = dataset.selection_fingerprint(),
-                              .tail = TailPolicy::kShort}
+                              .tail = TailPolicy::kShort,
+                              .shape = {.mode = mode}}
                         .Encode();
   v1::StreamRequest request;
   v1::OpenStream& open = *request.mutable_open();

@@ -1,0 +1,103 @@
+#include "server/daemon/daemon_log.h"
+
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+#include <grpc/support/log.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/printable.h"
+
+namespace forebay::daemon {
+namespace {
+
+using std::chrono::system_clock;
+
+// As in daemon.log_level: spdlog's name of one is longer.
+std::string_view LevelName(spdlog::level::level_enum level) {
+  if (level == spdlog::level::warn) return "warn";
+  const auto name = spdlog::level::to_string_view(level);
+  return {name.data(), name.size()};
+}
+
+// The message of a text line: names in it change no terminal and begin no line.
+class PrintableMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& line) override {
+    const std::string text = PrintableLine({message.payload.data(), message.payload.size()});
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<PrintableMessage>();
+  }
+};
+
+class JsonFormatter final : public spdlog::formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& line) override {
+    const std::string text = JsonLogLine(message.time, LevelName(message.level),
+                                         {message.payload.data(), message.payload.size()});
+    line.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
+};
+
+std::unique_ptr<spdlog::formatter> FormatterOf(const Config& config) {
+  if (config.log_format == "json") return std::make_unique<JsonFormatter>();
+  auto text = std::make_unique<spdlog::pattern_formatter>();
+  text->add_flag<PrintableMessage>('*').set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %*");
+  return text;
+}
+
+// gRPC writes to stderr, too: its lines would be none of the log's.
+void LogOfGrpc(gpr_log_func_args* said) {
+  const auto level = said->severity == GPR_LOG_SEVERITY_ERROR  ? spdlog::level::err
+                     : said->severity == GPR_LOG_SEVERITY_INFO ? spdlog::level::info
+                                                               : spdlog::level::debug;
+  const char* const slash = std::strrchr(said->file, '/');
+  spdlog::log(level, "gRPC: {} ({}:{})", said->message, slash != nullptr ? slash + 1 : said->file,
+              said->line);
+}
+
+}  // namespace
+
+void StartLog(const Config& config) {
+  auto logger = spdlog::stderr_color_mt("forebayd");
+  logger->set_formatter(FormatterOf(config));
+  spdlog::set_default_logger(std::move(logger));
+  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  gpr_set_log_function(LogOfGrpc);
+}
+
+void SayFatal(const Config& config, std::string_view message) {
+  const std::string line = config.log_format == "json"
+                               ? JsonLogLine(system_clock::now(), "critical", message)
+                               : fmt::format("forebayd: {}\n", PrintableLine(message));
+  fmt::print(stderr, "{}", line);
+}
+
+std::string JsonLogLine(system_clock::time_point time, std::string_view level,
+                        std::string_view message) {
+  const auto since = time.time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(since);
+  const std::time_t whole = seconds.count();
+  std::tm utc{};
+  gmtime_r(&whole, &utc);
+  const auto ms = std::chrono::floor<std::chrono::milliseconds>(since - seconds).count();
+  const nlohmann::ordered_json line = {
+      {"time", fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                           utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms)},
+      {"level", level},
+      {"message", message}};
+  constexpr bool kAscii = true;  // so that no control character is left either
+  return line.dump(-1, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,46 @@
+#include "server/daemon/daemon_log.h"
+
+#include <chrono>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace forebay::daemon {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
+
+TEST(JsonLogLineTest, IsOneObjectWithTimeLevelAndMessage) {
+  const system_clock::time_point time(milliseconds(1'714'564'800'042));
+  EXPECT_EQ(JsonLogLine(time, "info", "data set 'train': staged"),
+            "{\"time\":\"2024-05-01T12:00:00.042Z\",\"level\":\"info\","
+            "\"message\":\"data set 'train': staged\"}\n");
+}
+
+TEST(JsonLogLineTest, WhateverIsInANameIsEscapedAndComesBack) {
+  const std::string hostile =
+      "a\"b\\c\n{\"level\":\"error\"}\x1b[2J\x7f\xC2\x9B\t\xC3\xA9" + std::string(1, '\0');
+  const std::string line = JsonLogLine({}, "warn", hostile);
+  EXPECT_EQ(json::parse(line)["message"], hostile);
+  for (const char c : line.substr(0, line.size() - 1)) {
+    EXPECT_TRUE(c >= 0x20 && c < 0x7F) << line;
+  }
+  EXPECT_EQ(line.back(), '\n');
+}
+
+TEST(JsonLogLineTest, BytesThatAreNoUtf8AreReplaced) {
+  const std::string line = JsonLogLine({}, "warn", "caf\xE9 \x9B");
+  EXPECT_EQ(json::parse(line)["message"], "caf\xEF\xBF\xBD \xEF\xBF\xBD");
+}
+
+TEST(JsonLogLineTest, TimesBeforeTheEpochHaveMillisecondsToo) {
+  const system_clock::time_point time(milliseconds(-1));
+  EXPECT_EQ(json::parse(JsonLogLine(time, "info", ""))["time"], "1969-12-31T23:59:59.999Z");
+}
+
+}  // namespace
+}  // namespace forebay::daemon

@@ -1,0 +1,50 @@
+#include "server/daemon/eviction_summary.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace forebay::daemon {
+namespace {
+
+using tier::EvictionCause;
+using tier::EvictionLedger;
+
+constexpr std::int64_t kPeriodNs = 60'000'000'000;
+
+const char* CauseText(EvictionCause cause) {
+  switch (cause) {
+    case EvictionCause::kRoom: return "to make room for others";
+    case EvictionCause::kAsked: return "as 'forebay evict', a rebuild or a failed pass asked";
+    case EvictionCause::kDamaged: return "because they were damaged";
+  }
+  return "for an unknown cause";
+}
+
+}  // namespace
+
+EvictionSummary::EvictionSummary(EvictionLedger& ledger, const io::Clock& clock, NameOf name_of)
+    : ledger_(ledger), clock_(clock), name_of_(std::move(name_of)), since_ns_(clock.NowNs()) {}
+
+void EvictionSummary::Tick() {
+  if (clock_.NowNs() - since_ns_ >= kPeriodNs) Log();
+}
+
+void EvictionSummary::Log() {
+  const std::int64_t now_ns = clock_.NowNs();
+  const double seconds = static_cast<double>(now_ns - since_ns_) / 1e9;
+  since_ns_ = now_ns;
+  for (const auto& [key, sum] : ledger_.Take()) {
+    std::string name = name_of_(key.dataset);
+    if (name.empty()) name = fmt::format("(not configured: {:016x})", key.dataset);
+    const auto level = key.cause == EvictionCause::kDamaged ? spdlog::level::warn
+                                                            : spdlog::level::info;
+    spdlog::log(level, "data set '{}': {} extents left tier {} within {:.0f} s {}; {} of them are "
+                "on no tier any more",
+                name, sum.extents, key.tier == tier::TierKind::kRam ? "ram" : "ssd", seconds,
+                CauseText(key.cause), sum.gone);
+  }
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,43 @@
+// EvictionLedger: how many extents of which data set left which tier, and why, since somebody last
+// asked. The cache counts; who writes the log takes the counts now and then.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "server/tier/extent_cache.h"
+
+namespace forebay::tier {
+
+enum class EvictionCause : std::uint8_t {
+  kRoom = 0,     // others needed the room
+  kAsked = 1,    // an operator, a rebuild, or a pass that failed
+  kDamaged = 2,  // the copy did not match its checksum, or could not be read
+};
+
+// Thread-safe. Holds an entry per data set, tier and cause.
+class EvictionLedger {
+ public:
+  struct Key {
+    std::uint64_t dataset = 0;  // DatasetHash(name)
+    TierKind tier = TierKind::kRam;
+    EvictionCause cause = EvictionCause::kRoom;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Sum {
+    std::uint64_t extents = 0;
+    std::uint64_t gone = 0;  // of them: those that no tier had any more
+  };
+
+  void Count(const Key& key, bool is_gone);
+  // What was counted since the last call.
+  std::map<Key, Sum> Take();
+
+ private:
+  std::mutex mutex_;
+  std::map<Key, Sum> sums_;
+};
+
+}  // namespace forebay::tier
