@@ -85,7 +85,9 @@ constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
 std::vector<ConfigKey> TierKeys() {
   return {
       {"tier.ram.capacity", "25%",
-       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%).",
+       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). A "
+       "thirty-second of it is not planned for; with an SSD tier, tar or compression a sixteenth, "
+       "and room for two extents (but a quarter at most), which staging works in.",
        Capacity(&Config::ram_capacity)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
