@@ -309,6 +309,26 @@ TEST_F(FetcherTest, AnExtentForWhichMemoryStaysShortIsReadInPieces) {
   EXPECT_EQ(later->front()->tier, tier::TierKind::kRam) << "there is room again";
 }
 
+TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsMemory) {
+  Start();
+  EvictAll();
+  std::vector<tier::ArenaBlock> hoard;
+  while (rig_.arena().largest_free_bytes() > 0) {
+    auto block = rig_.arena().Allocate(rig_.arena().largest_free_bytes());
+    if (!block.has_value()) break;
+    hoard.push_back(std::move(*block));
+  }
+  const auto refs = Acquire(Extents(1), Fetcher::Need::kSamples);
+  ASSERT_TRUE(refs.has_value()) << refs.error().ToString();
+  ASSERT_EQ(refs->front()->tier, tier::TierKind::kGfs);
+  hoard.clear();
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!rig_.cache().Find(rig_.dataset().key(ExtentId(0)))) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
+    std::this_thread::yield();
+  }
+}
+
 TEST_F(FetcherTest, OneErrorIsReportedOnceAndNothingStaysPinned) {
   Start({.readers = 1});
   EvictAll();

@@ -1,8 +1,8 @@
 #include "server/stage/cataloguer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -23,9 +23,10 @@ constexpr std::uint32_t kQueueDepth = 32;  // of a scan's writes
 
 }  // namespace
 
-Status Cataloguer::Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch,
-                       io::IoQueue& queue) {
+Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
+                       const CatalogueWatch& watch, io::IoQueue& queue) {
   const catalog::DatasetSource& source = dataset.options().source;
+  if (replaced != nullptr) TakeOver(*replaced);
   OpenFirstReads(dataset, rebuild);
   if (!rebuild) {
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
@@ -62,6 +63,27 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const CatalogueWatch& wat
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
   Save(dataset, **built);
   return Adopt(dataset, std::move(*built));
+}
+
+// Extents of objects that are not as they were make room before their successors are placed. Bytes
+// that changed under an unchanged time have the same keys as before, so then all of them go.
+void Cataloguer::TakeOver(Dataset& replaced) {
+  const std::shared_ptr<const catalog::Catalog> catalog = replaced.catalog();
+  std::vector<bool> is_changed(catalog->object_count(), replaced.first_reads().mismatches() > 0);
+  for (std::uint32_t i = 0; i < is_changed.size(); ++i) {
+    if (is_changed[i]) continue;
+    const catalog::ObjectInfo object = catalog->object(ObjectId(i));
+    const auto now = replaced.root().Stat(object.path);
+    replaced.CountGfs(0, 0, 0, 1);
+    is_changed[i] = !now.has_value() || now->bytes != object.bytes ||
+                    now->mtime_ns != object.mtime_ns;
+  }
+  const auto is_kept = [&](ExtentId extent) {
+    const catalog::ExtentInfo info = catalog->extent(extent);
+    const auto begin = is_changed.begin() + info.first_object.value();
+    return std::count(begin, begin + info.object_count, true) == 0;
+  };
+  EvictAll(parts_.housing.HandOver(replaced, is_kept));
 }
 
 // Without the file, extents are compared within this daemon's life alone.
@@ -119,7 +141,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     resident[i] = tier && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
-  EndCataloguing(dataset, keys);
+  EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
@@ -150,7 +172,7 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
                                               *ssd_queue));
         return {};
       },
-      [&](std::uint64_t bytes) { return parts_.tiers.Allocate(bytes, kNeededNow, *ssd_queue); });
+      [&](std::uint64_t bytes) { return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue); });
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   Save(dataset, *catalog);
   ChooseForm(dataset, catalog);  // says why these stay as they are
@@ -165,17 +187,13 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
     homes[i] = parts_.housing.HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes);
     resident[i] = found != nullptr;
   }
-  EndCataloguing(dataset, keys);
+  EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
 
-// What was staged on the way, and is no part of the catalog, is of objects that have changed since.
-void Cataloguer::EndCataloguing(const Dataset& dataset, std::span<const ExtentKey> keys) {
-  const std::unordered_set<ExtentKey, tier::ExtentKeyHash> known(keys.begin(), keys.end());
-  const std::vector<ExtentKey> others = parts_.housing.EndCataloguing(
-      dataset.hash(), [&known](const ExtentKey& key) { return known.contains(key); });
-  for (const ExtentKey& key : others) parts_.tiers.Evict(key, std::nullopt);
+void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {
+  for (const ExtentKey& key : keys) parts_.tiers.Evict(key, std::nullopt);
 }
 
 // Readers will not come for it: what lies in RAM is room for others until the next pass.

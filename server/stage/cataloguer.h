@@ -49,12 +49,17 @@ class Cataloguer {
 
   // Gives `dataset`, which has none, its catalog. With `rebuild`, a saved one is ignored and first
   // reads are forgotten. kFailedPrecondition where the objects are not those of the saved catalog.
-  Status Run(Dataset& dataset, bool rebuild, const CatalogueWatch& watch, io::IoQueue& queue);
+  // Where `dataset` replaces another one, it takes over what that one has on the tiers as far as
+  // the objects are the same; the rest is evicted, and all of it where bytes changed under an
+  // unchanged time.
+  Status Run(Dataset& dataset, bool rebuild, Dataset* replaced, const CatalogueWatch& watch,
+             io::IoQueue& queue);
   // Run has failed: frees what was staged in RAM on the way.
   void Abandon(const Dataset& dataset);
 
  private:
-  void EndCataloguing(const Dataset& dataset, std::span<const tier::ExtentKey> keys);
+  void TakeOver(Dataset& replaced);
+  void EvictAll(std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);

@@ -50,7 +50,7 @@ Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& 
                   packed.escaped_chunks, tier::KeyText(key));
   }
   raw = ArenaBlock();  // makes room for the packed image
-  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(packed.bytes, tiers_.NextUseOf(key), queue));
+  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate({.bytes = packed.bytes, .key = &key}, queue));
   packed.CopyTo(block.bytes());
   tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
   return ExtentImage{.block = std::move(block), .checksums = std::move(checksums)};

@@ -1,5 +1,7 @@
 #include "server/stage/housing.h"
 
+#include <unordered_set>
+
 namespace forebay::stage {
 
 plan::Home Housing::HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
@@ -15,13 +17,15 @@ plan::Home Housing::HomeOf(const tier::ExtentKey& key, std::optional<tier::TierK
 }
 
 std::vector<tier::ExtentKey> Housing::EndCataloguing(
-    std::uint64_t dataset, const std::function<bool(const tier::ExtentKey&)>& in_catalog) {
+    std::uint64_t dataset, std::span<const tier::ExtentKey> in_catalog) {
+  const std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> known(in_catalog.begin(),
+                                                                       in_catalog.end());
   std::vector<tier::ExtentKey> left;
   std::lock_guard lock(mutex_);
   std::erase_if(early_, [&](const auto& entry) {
     const auto& [key, early] = entry;
     if (key.dataset != dataset) return false;
-    if (!in_catalog(key)) {
+    if (!known.contains(key)) {
       placer_.Release(early.home, early.bytes);
       left.push_back(key);
     }
@@ -43,16 +47,22 @@ std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) 
   return left;
 }
 
-void Housing::HandOver(Dataset& dataset) {
-  const auto catalog = dataset.catalog();
-  if (!catalog) return;
+std::vector<tier::ExtentKey> Housing::HandOver(Dataset& dataset,
+                                               const std::function<bool(ExtentId)>& is_kept) {
+  std::vector<tier::ExtentKey> left;
   std::lock_guard lock(mutex_);
   dataset.MarkReplaced();
-  for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+  for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
     const ExtentId extent(i);
     const Early early{.home = dataset.home(extent), .bytes = dataset.PlannedBytes(extent)};
-    if (early.home != plan::Home::kTransient) early_[dataset.key(extent)] = early;
+    if (!is_kept(extent)) {
+      placer_.Release(early.home, early.bytes);
+      left.push_back(dataset.key(extent));
+    } else if (early.home != plan::Home::kTransient) {
+      early_[dataset.key(extent)] = early;
+    }
   }
+  return left;
 }
 
 Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -26,18 +27,19 @@ class Housing {
   // room there a second time, nor does one that was asked about before.
   plan::Home HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                     std::uint64_t bytes);
-  // The catalog is there: extents that were asked about and are `in_catalog` keep their room, which
-  // the data set accounts for from now on. The room of all others is free again; returns their
-  // keys, to be evicted.
-  std::vector<tier::ExtentKey> EndCataloguing(
-      std::uint64_t dataset, const std::function<bool(const tier::ExtentKey&)>& in_catalog);
+  // The catalog is there, with extents of these keys: what they take is accounted for by the data
+  // set from now on. The room of all others that were asked about is free again: they are of objects
+  // that have changed since. Returns their keys, to be evicted.
+  std::vector<tier::ExtentKey> EndCataloguing(std::uint64_t dataset,
+                                              std::span<const tier::ExtentKey> in_catalog);
   // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on
   // SSD stay there for the next pass.
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
-  // `dataset` is about to be replaced by a data set of the same name that has no catalog yet: what
-  // its extents take counts as asked about, so that EndCataloguing sorts them out. From then on
-  // `dataset` gives no extent a home (Dataset::MarkReplaced).
-  void HandOver(Dataset& dataset);
+  // `dataset` is replaced by a data set of the same name that has no catalog yet: extents that are
+  // `kept` count as asked about, the room of all others is free; returns their keys, to be evicted.
+  // From then on `dataset` gives no extent a home (Dataset::MarkReplaced).
+  std::vector<tier::ExtentKey> HandOver(Dataset& dataset,
+                                        const std::function<bool(ExtentId)>& is_kept);
 
   // --- once it has one ------------------------------------------------------------------------
   struct Settled {

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kQueueDepth = 32;     // of a reader
 constexpr std::int64_t kReaderGraceNs = 50'000'000;  // from catalog to first pull, and to spare
+constexpr std::int64_t kStrayPauseNs = 1'000'000'000;  // before a stray is brought home, each time
 constexpr std::size_t kEarlyRunsMax = 64;   // waiting; more are staged once there is a catalog
 
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
@@ -134,21 +135,13 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
 }
 
 void Stager::Replace(Dataset& old, Dataset& successor) {
-  housing_.HandOver(old);
-  // Bytes that changed under an unchanged time have the same keys as before: all copies go.
-  if (old.first_reads().mismatches() > 0) {
-    for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
-      for (const ExtentKey& key : parts_.cache.Resident(kind)) {
-        if (key.dataset == old.hash()) tiers_.Evict(key, kind);
-      }
-    }
-  }
-  Begin(successor, /*rebuild=*/true, 0);
+  FOREBAY_CHECK(old.catalog() != nullptr);
+  Begin(successor, /*rebuild=*/true, 0, &old);
 }
 
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
-void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
+void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   {
     std::lock_guard lock(mutex_);
@@ -156,6 +149,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns) {
     job.dataset = &dataset;
     job.rebuild = rebuild;
     job.grace_ns = grace_ns;
+    job.replaced = replaced;
     catalogue_jobs_.push_back(std::move(job));
   }
   work_.notify_one();
@@ -273,8 +267,44 @@ std::optional<Stager::Job> Stager::NextJob() {
         continue;
       }
     }
-    work_.wait(lock);
+    if (std::optional<Job> job = NextStrayLocked()) return job;
+    if (strays_.empty()) {
+      work_.wait(lock);
+    } else {
+      work_.wait_for(lock, std::chrono::nanoseconds(kStrayPauseNs));
+    }
   }
+}
+
+// The first stray that is due, claimed. Such loads are the background's.
+std::optional<Stager::Job> Stager::NextStrayLocked() {
+  if (strays_.empty() || background_loads_ > 0) return std::nullopt;
+  const Stray stray = strays_.front();
+  if (stray.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
+  strays_.pop_front();
+  if (!stray.dataset->Claim(stray.extent, /*again=*/true)) return std::nullopt;
+  ++background_loads_;
+  Job job;
+  job.dataset = stray.dataset;
+  job.extent = stray.extent;
+  job.background = true;
+  job.rank = std::make_shared<Rank>(kBackgroundRank + gate_.DrawRank());
+  ranks_[{stray.dataset, stray.extent}] = job.rank;
+  return job;
+}
+
+// After a load that ended with an extent being read in pieces, or with no memory for a stray.
+void Stager::NoteStray(const Job& job) {
+  if (job.dataset->home(*job.extent) == plan::Home::kTransient) return;
+  if (parts_.cache.Find(job.dataset->key(*job.extent))) return;
+  std::lock_guard lock(mutex_);
+  const bool is_known = std::ranges::any_of(strays_, [&](const Stray& stray) {
+    return stray.dataset == job.dataset && stray.extent == *job.extent;
+  });
+  if (is_known) return;
+  strays_.push_back({.dataset = job.dataset,
+                     .extent = *job.extent,
+                     .not_before_ns = parts_.clock.NowNs() + kStrayPauseNs});
 }
 
 // The next extent of the first data set that has one left; unset, to look again, where it had
@@ -334,13 +364,16 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
     if (job.background) --background_loads_;
   }
   if (dataset.Report(*job.extent, loaded, parts_.clock.NowNs())) gfs_.CloseObjects(dataset);
+  const bool is_short = !loaded.has_value() &&
+                        loaded.error().code() == ErrorCode::kResourceExhausted && job.background;
+  if (loaded.has_value() || is_short) NoteStray(job);
   LogSettled(dataset);
 }
 
 void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   const Status status = cataloguer_.Run(
-      dataset, job.rebuild,
+      dataset, job.rebuild, job.replaced,
       {.described = [&](auto... of_extent) { StageEarly(dataset, of_extent...); },
        .ended = [&] { EndEarly(dataset); }},
       queue);
@@ -448,9 +481,14 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   std::unique_ptr<StagingTiers::WorkingMemory> working;
   if (home == plan::Home::kSsd) working = tiers_.AwaitWorkingMemory(bytes, job.background);
-  const std::uint64_t next_use =
-      home == plan::Home::kSsd ? kNeededNow : tiers_.NextUseOf(key);
-  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate(bytes, next_use, queue));
+  // A reader need not wait for long: where memory stays short, it reads in pieces.
+  const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
+  FOREBAY_ASSIGN(ArenaBlock block,
+                 tiers_.Allocate({.bytes = bytes,
+                                  .key = home == plan::Home::kSsd ? nullptr : &key,
+                                  .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
+                                                              : limits::kMemoryWaitMs},
+                                 queue));
   std::vector<catalog::Range> pieces;
   if (!dataset.form()) FOREBAY_TRY(catalog->Pieces(extent, pieces));
   const auto read = [&](std::span<std::byte> image, bool past_caches) {

@@ -67,10 +67,8 @@ class Stager {
   // catalog is ignored. No effect while work is under way.
   void Stage(Dataset& dataset, bool rebuild = false);
   // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
-  // they are now. It takes over what `old` has on the tiers as far as the objects are the same; the
-  // rest is evicted, and all of it where bytes of `old` changed under an unchanged time. Readers of
-  // `old`, which must stay, go on as long as its objects are unchanged; beyond that they get
-  // kFailedPrecondition.
+  // they are now (Cataloguer::Run). Readers of `old`, which has a catalog and must stay, go on as
+  // long as its objects are unchanged; beyond that they get kFailedPrecondition.
   void Replace(Dataset& old, Dataset& successor);
   // The same for a reader that is about to open a stream: once there is a catalog, its demands
   // get a moment to come before anything is read that they may not need.
@@ -104,6 +102,7 @@ class Stager {
     std::optional<ExtentId> extent;   // unset: catalogue the data set
     std::unique_ptr<EarlyRun> early;  // set: read this instead
     bool rebuild = false;
+    Dataset* replaced = nullptr;  // of a catalogue job: by its data set
     std::int64_t grace_ns = 0;   // of a catalogue job: for demands, before the background begins
     Access access = Access::kOnTier;
     bool background = false;
@@ -126,12 +125,22 @@ class Stager {
     std::int64_t not_before_ns = 0;
   };
 
+  // An extent with a home that is read in pieces, because memory was short or the tier would not
+  // keep it. It is brought home as soon as there is time and memory.
+  struct Stray {
+    Dataset* dataset = nullptr;
+    ExtentId extent;
+    std::int64_t not_before_ns = 0;
+  };
+
   Stager(const StagerOptions& options, StagerParts parts);
-  void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns);
+  void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced = nullptr);
   bool StageAgain(Dataset& dataset);
   void Run(io::IoQueue& queue);
   std::optional<Job> NextJob();
   std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
+  std::optional<Job> NextStrayLocked();
+  void NoteStray(const Job& job);
   void EndGraceLocked(const Dataset& dataset);
   void Perform(const Job& job, io::IoQueue& queue);
   void PerformLoad(const Job& job, io::IoQueue& queue);
@@ -172,6 +181,7 @@ class Stager {
   std::uint32_t background_loads_ = 0;  // under way
   std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way
   std::vector<Background> background_;
+  std::deque<Stray> strays_;  // each extent once; those that wait longest first
 
   std::vector<std::unique_ptr<io::IoQueue>> queues_;
   std::vector<std::jthread> threads_;  // last: joined before anything above goes

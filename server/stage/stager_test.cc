@@ -339,8 +339,9 @@ TEST_F(StagerTest, ARebuildOfUnchangedObjectsReadsNothingAndKeepsReaders) {
 }
 
 TEST_F(StagerTest, ManyRebuildsTakeNoRoomTwice) {
-  const RigOptions options = {.ram_bytes = 512 << 10, .reserve_bytes = 128 << 10,
-                              .ssd_bytes = 1 << 20};
+  // The data set fits once, and not twice.
+  const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 128 << 10,
+                              .ssd_bytes = 512 << 10};
   StartAndStage(options);
   ASSERT_EQ(rig_.dataset().transient_bytes(), 0U);
   for (std::uint64_t round = 0; round < 8; ++round) {
@@ -480,7 +481,7 @@ TEST_F(StagerTest, ShortMemoryIsWaitedForThenReported) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(CodeOf(rig_.Demand(ExtentId(0))), ErrorCode::kResourceExhausted);
     const auto waited = std::chrono::steady_clock::now() - begin;
-    EXPECT_GE(waited, std::chrono::seconds(4));
+    EXPECT_GE(waited, std::chrono::milliseconds(limits::kDemandMemoryWaitMs * 4 / 5));
     EXPECT_LT(waited, std::chrono::seconds(60));
   }
   FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(0)));

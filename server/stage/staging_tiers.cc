@@ -53,15 +53,15 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
   return std::make_unique<WorkingMemory>(*this, bytes);
 }
 
-Result<ArenaBlock> StagingTiers::Allocate(std::uint64_t bytes, std::uint64_t next_use,
-                                          io::IoQueue& queue) {
+Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& queue) {
   constexpr std::int64_t kPauseMs = 20;
-  constexpr int kAttemptsMax = limits::kMemoryWaitMs / kPauseMs;
-  for (int attempt = 0;; ++attempt) {
+  const std::int64_t attempts_max = wish.wait_ms / kPauseMs;
+  for (std::int64_t attempt = 0;; ++attempt) {
     // A pass over a whole data set must not outlive its daemon either.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
-    auto block = cache_.AllocateRam(bytes, next_use, &queue);
-    if (block.has_value() || attempt == kAttemptsMax ||
+    const std::uint64_t next_use = wish.key != nullptr ? next_use_(*wish.key) : kNeededNow;
+    auto block = cache_.AllocateRam(wish.bytes, next_use, &queue);
+    if (block.has_value() || attempt >= attempts_max ||
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
     }
@@ -103,7 +103,7 @@ Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
 
 Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
-  FOREBAY_ASSIGN(ArenaBlock block, Allocate(extent.image_bytes, next_use_(extent.key), queue));
+  FOREBAY_ASSIGN(ArenaBlock block, Allocate({.bytes = extent.image_bytes, .key = &extent.key}, queue));
   // The block is made of whole pages, so a direct read may fill its padding too.
   const std::span<std::byte> whole(block.bytes().data(),
                                    plan::FootprintBytes(extent.image_bytes));

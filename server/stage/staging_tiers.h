@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
@@ -69,12 +70,17 @@ class StagingTiers {
   // early once the tiers are stopped.
   std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes, bool is_background);
 
-  // Memory for an image that is needed at `next_use`. Extents that make room for it and lie on no
-  // other tier are written to SSD first, through `queue`, where that has room; `queue` must be
-  // idle. Memory may be short for a moment while clients hold views, and is waited for:
-  // limits::kMemoryWaitMs. kResourceExhausted; kCancelled.
-  Result<tier::ArenaBlock> Allocate(std::uint64_t bytes, std::uint64_t next_use,
-                                    io::IoQueue& queue);
+  // Memory for an image. Extents that make room for it and lie on no other tier are written to SSD
+  // first, through `queue`, where that has room; `queue` must be idle. Memory may be short for a
+  // moment while clients hold views, and is waited for. kResourceExhausted; kCancelled.
+  struct MemoryWish {
+    std::uint64_t bytes = 0;
+    // Whose image: it makes room that is needed later than it, which is asked again at each try, for
+    // a reader may come for it meanwhile. Unset: staging works in the memory (kNeededNow).
+    const tier::ExtentKey* key = nullptr;
+    std::int64_t wait_ms = limits::kMemoryWaitMs;
+  };
+  Result<tier::ArenaBlock> Allocate(const MemoryWish& wish, io::IoQueue& queue);
   // Stores an extent where it belongs, and returns where it went. A tier that fails is a degraded
   // tier, not a lost extent: the other one takes it. Who was faster has stored the same.
   Result<tier::TierKind> Publish(const Dataset& dataset, const tier::ExtentKey& key,
