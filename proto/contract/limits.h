@@ -47,7 +47,7 @@ inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
                                                     // the least recently used is closed
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
-inline constexpr std::int64_t kDemandMemoryWaitMs = 250;  // by a reader who can do without
+inline constexpr std::int64_t kDemandMemoryWaitMs = 1'000;  // by a reader who can do without
 inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
 inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // of what lies on no tier
 inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // kept of such extents

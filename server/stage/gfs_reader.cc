@@ -133,8 +133,10 @@ Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& o
                "object '" + std::string(object.path) + "' of '" + dataset.name() +
                    "' has changed since it was catalogued (" + what + "; now " +
                    std::to_string(now.bytes) + " bytes, catalogued " +
-                   std::to_string(object.bytes) +
-                   "); run 'forebay stage --rebuild' to catalogue it anew");
+                   std::to_string(object.bytes) + "); " +
+                   (dataset.is_replaced()
+                        ? "the data set was rebuilt from it: open the stream anew"
+                        : "run 'forebay stage --rebuild' to catalogue it anew"));
 }
 
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,

@@ -28,8 +28,8 @@ class Housing {
   plan::Home HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                     std::uint64_t bytes);
   // The catalog is there, with extents of these keys: what they take is accounted for by the data
-  // set from now on. The room of all others that were asked about is free again: they are of objects
-  // that have changed since. Returns their keys, to be evicted.
+  // set from now on. The room of all others that were asked about is free again: they are of
+  // objects that have changed since. Returns their keys, to be evicted.
   std::vector<tier::ExtentKey> EndCataloguing(std::uint64_t dataset,
                                               std::span<const tier::ExtentKey> in_catalog);
   // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on

@@ -77,12 +77,14 @@ Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const Exten
   if (options_.has_ssd && (to_ssd || dataset.options().persist)) {
     const Status stored =
         cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums, next_use_(key));
-    const bool is_there =
-        stored.has_value() || stored.error().code() == ErrorCode::kAlreadyExists;
+    // A damaged copy that is just being removed is still there, but will not be found.
+    const bool is_there = stored.has_value() ||
+                          (stored.error().code() == ErrorCode::kAlreadyExists &&
+                           cache_.FindOn(key, tier::TierKind::kSsd) != nullptr);
     const bool refused_before = ssd_refuses_.exchange(!is_there);
     if (is_there && to_ssd) return tier::TierKind::kSsd;
     // One line for all extents of an incident: status counts them.
-    if (!is_there && !refused_before) {
+    if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
       spdlog::warn("data set '{}': extent {} could not be stored on SSD, nor may the ones after "
                    "it: {}", dataset.name(), key.extent.value(), stored.error().ToString());
     }
@@ -103,7 +105,8 @@ Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
 
 Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
-  FOREBAY_ASSIGN(ArenaBlock block, Allocate({.bytes = extent.image_bytes, .key = &extent.key}, queue));
+  FOREBAY_ASSIGN(ArenaBlock block,
+                 Allocate({.bytes = extent.image_bytes, .key = &extent.key}, queue));
   // The block is made of whole pages, so a direct read may fill its padding too.
   const std::span<std::byte> whole(block.bytes().data(),
                                    plan::FootprintBytes(extent.image_bytes));

@@ -75,8 +75,8 @@ class StagingTiers {
   // moment while clients hold views, and is waited for. kResourceExhausted; kCancelled.
   struct MemoryWish {
     std::uint64_t bytes = 0;
-    // Whose image: it makes room that is needed later than it, which is asked again at each try, for
-    // a reader may come for it meanwhile. Unset: staging works in the memory (kNeededNow).
+    // Whose image it is: what is needed later makes room for it. That is asked again at each try,
+    // for a reader may come for it meanwhile. Null: staging works in the memory (kNeededNow).
     const tier::ExtentKey* key = nullptr;
     std::int64_t wait_ms = limits::kMemoryWaitMs;
   };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -88,6 +90,7 @@ class TwoTierCache final : public ExtentCache {
   void CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier, EvictionCause cause);
   void EraseIfEmpty(Index::iterator found);
   Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
+  Status RemoveFromStore(const ExtentKey& key);                            // takes it itself
   void CountDeviceError(const ExtentKey& key, std::int64_t now_ns);
   void CountBadSegment(const ExtentKey& key, const Error& found);
   Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
@@ -101,6 +104,8 @@ class TwoTierCache final : public ExtentCache {
 
   mutable std::mutex mutex_;  // guards what follows; never held during I/O
   Index index_;
+  std::unordered_set<ExtentKey, ExtentKeyHash> removing_;  // dropped, their files not yet removed
+  std::condition_variable removed_;                        // from removing_
   Counters counters_[2];
   struct DeviceError {
     std::int64_t at_ns = 0;
@@ -426,8 +431,9 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
       if (!DropSsd(found, EvictionCause::kRoom)) continue;
       EraseIfEmpty(found);
       ++counters(TierKind::kSsd).evictions;
+      removing_.insert(candidate.key);
     }
-    const Status removed = store_->Remove(candidate.key);
+    const Status removed = RemoveFromStore(candidate.key);
     if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
   }
   return {};
@@ -440,7 +446,9 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     return Error(ErrorCode::kFailedPrecondition, "this node has no SSD tier");
   }
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // The store would call a copy that is just being removed one that is there.
+    removed_.wait(lock, [&] { return !removing_.contains(key); });
     if (is_ssd_retired_) {
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
@@ -486,6 +494,7 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
           DropSsd(found, EvictionCause::kAsked)) {
         is_ssd_dropped = true;
         ++counters(TierKind::kSsd).evictions;
+        removing_.insert(key);
       }
       EraseIfEmpty(found);
     }
@@ -494,7 +503,7 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
     return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not resident there");
   }
   if (!is_ssd_dropped) return {};
-  const Status removed = store_->Remove(key);
+  const Status removed = RemoveFromStore(key);
   // A reader may have found it damaged, and the store removed it, in the meantime.
   if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
   return {};
@@ -516,9 +525,21 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
     CountBadSegment(key, error);
     if (error.system_errno() != 0) CountDeviceError(key, now_ns);
     EraseIfEmpty(found);
+    removing_.insert(key);
   }
   // The cache serves it no longer, so a failure here costs space only, which the store counts.
-  static_cast<void>(store_->Remove(key));
+  static_cast<void>(RemoveFromStore(key));
+}
+
+// Of a copy that is in removing_, and that the index has no more.
+Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
+  const Status removed = store_->Remove(key);
+  {
+    std::lock_guard lock(mutex_);
+    removing_.erase(key);
+  }
+  removed_.notify_all();
+  return removed;
 }
 
 void TwoTierCache::ReportBadRam(const ExtentKey& key) {
