@@ -59,7 +59,9 @@ Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
     return Error(ErrorCode::kInvalidArgument,
                  "root " + QuotePath(path) + " must be an absolute path");
   }
-  UniqueFd root(::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  UniqueFd root(Uninterrupted([&] {
+    return ::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  }));
   if (!root.valid()) return FileError(errno, "open root " + QuotePath(path));
   const ResolveMethod method =
       options.method.has_value() ? *options.method : DetectResolveMethod(root.get());
@@ -95,7 +97,10 @@ Result<FileInfo> PosixDirectory::Stat(std::string_view path) {
 Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
                                    DirectoryEntry& entry) const {
   struct stat attributes = {};
-  if (::fstatat(directory_fd, entry.name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW) != 0) {
+  const int rc = Uninterrupted([&] {
+    return ::fstatat(directory_fd, entry.name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW);
+  });
+  if (rc != 0) {
     if (errno == ENOENT) return {};
     return FileError(errno, "stat " + QuotePath(entry.name));
   }
@@ -105,7 +110,7 @@ Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
     path += entry.name;
     Result<UniqueFd> target = OpenBeneath(root_.get(), path, {O_PATH, 0}, method_);
     if (!target.has_value()) return {};
-    if (::fstat(target->get(), &attributes) != 0) {
+    if (Uninterrupted([&] { return ::fstat(target->get(), &attributes); }) != 0) {
       return FileError(errno, "stat " + QuotePath(path));
     }
   }
@@ -118,15 +123,21 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
   FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
   FOREBAY_ASSIGN(UniqueFd fd,
                  OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
-  UniqueDir directory(::fdopendir(fd.get()));
+  UniqueDir directory;
+  Uninterrupted([&] {
+    directory.reset(::fdopendir(fd.get()));
+    return directory == nullptr ? -1 : 0;
+  });
   if (directory == nullptr) return FileError(errno, "list " + QuotePath(path));
   const int directory_fd = fd.Release();  // fdopendir owns it now
 
   std::vector<DirectoryEntry> entries;
+  int interrupts = 0;
   while (true) {
     errno = 0;
     const dirent* found = ::readdir(directory.get());
     if (found == nullptr) {
+      if (errno == EINTR && interrupts++ < limits::kInterruptMax) continue;
       if (errno != 0) return FileError(errno, "list " + QuotePath(path));
       break;
     }

@@ -332,6 +332,38 @@ INSTANTIATE_TEST_SUITE_P(
       return method.param == ResolveMethod::kOpenat2 ? "Openat2" : "ComponentWise";
     });
 
+TEST(UninterruptedTest, ACallIsMadeAgainWhileItIsInterruptedAndNotForEver) {
+  int calls = 0;
+  const auto fails_until = [&](int last, int failure) {
+    calls = 0;
+    return Uninterrupted([&calls, last, failure] {
+      if (++calls == last) return 7;
+      errno = failure;
+      return -1;
+    });
+  };
+  EXPECT_EQ(fails_until(1, EINTR), 7);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(fails_until(5, EINTR), 7);
+  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(fails_until(5, EIO), -1);
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(errno, EIO);
+  EXPECT_EQ(fails_until(limits::kInterruptMax + 2, EINTR), -1);
+  EXPECT_EQ(calls, limits::kInterruptMax + 1);
+  EXPECT_EQ(errno, EINTR);
+}
+
+TEST(UninterruptedTest, AStatThatIsAlwaysInterruptedFailsAndSaysSo) {
+  const TempFolder folder;
+  WriteText(folder / "f", "inside");
+  const bool did_run = RunWithRefusedCall(SYS_statx, EINTR, [&] {
+    const auto directory = Take(PosixDirectory::Create(folder.path()));
+    EXPECT_EQ(ErrnoOf(directory->Stat("f")), EINTR);
+  });
+  if (!did_run) GTEST_SKIP() << "seccomp filters cannot be installed here";
+}
+
 TEST(ResolveMethodTest, FallsBackWhereOpenat2IsRefused) {
   const TempFolder folder;
   WriteText(folder / "f", "inside");

@@ -53,7 +53,9 @@ std::string QuotePath(std::string_view path) {
 Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
   struct statx attributes = {};
   constexpr unsigned kWanted = STATX_TYPE | STATX_SIZE | STATX_MTIME;
-  if (::statx(fd, "", AT_EMPTY_PATH, kWanted, &attributes) != 0) {
+  const int rc =
+      Uninterrupted([&] { return ::statx(fd, "", AT_EMPTY_PATH, kWanted, &attributes); });
+  if (rc != 0) {
     return FileError(errno, "stat " + QuotePath(path));
   }
   FileInfo info;
@@ -69,10 +71,8 @@ Result<FileInfo> PosixFile::Info() const { return InfoOfFd(fd_.get(), id_.path);
 Status PosixFile::Preallocate(std::uint64_t bytes) {
   if (bytes == 0) return {};
   if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + QuotePath(id_.path));
-  int rc = 0;
-  do {
-    rc = ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes));
-  } while (rc != 0 && errno == EINTR);
+  const int rc = Uninterrupted(
+      [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
   if (rc != 0) {
     return FileError(errno, "preallocate " + std::to_string(bytes) + " bytes of " +
                                 QuotePath(id_.path));
@@ -84,10 +84,8 @@ void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV
 
 Status PosixFile::Truncate(std::uint64_t bytes) {
   if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + QuotePath(id_.path));
-  int rc = 0;
-  do {
-    rc = ::ftruncate(fd_.get(), static_cast<off_t>(bytes));
-  } while (rc != 0 && errno == EINTR);
+  const int rc =
+      Uninterrupted([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(bytes)); });
   if (rc != 0) return FileError(errno, "truncate " + QuotePath(id_.path));
   return {};
 }

@@ -1,10 +1,12 @@
 // PosixFile: a kernel file behind the File interface, and how errno becomes an Error here.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"
 #include "server/io/io_backend.h"
@@ -19,6 +21,19 @@ Error FileError(int system_errno, std::string_view what);
 // `path` in single quotes for messages: control bytes as \xNN, cut after 200 bytes, so that a
 // hostile name can neither forge log lines nor flood them.
 std::string QuotePath(std::string_view path);
+
+// Makes a system call that answers -1 and errno again while it is interrupted, at most
+// limits::kInterruptMax times. A thread that waits for a network or FUSE file system is interrupted
+// by whatever io_uring completes for it.
+template <typename Call>
+int Uninterrupted(const Call& call) {
+  int answer = -1;
+  for (int tries = 0; tries <= limits::kInterruptMax; ++tries) {
+    answer = call();
+    if (answer >= 0 || errno != EINTR) break;
+  }
+  return answer;
+}
 
 // Shared by the io_uring and the thread back end. Tests may wrap any descriptor in one, such
 // as /dev/full; the directories of this room only ever wrap regular files.
