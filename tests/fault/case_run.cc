@@ -15,7 +15,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // For an epoch, or for a state: what goes wrong may take so long, and an outage's length.
-constexpr std::chrono::seconds kPatience(30);
+constexpr std::chrono::seconds kPatience(60);
 constexpr std::chrono::seconds kStatusPatience(2);   // a status may take so long on a busy machine
 constexpr std::chrono::seconds kEndPatience(12);     // kDrainDeadlineMs, and a busy machine
 constexpr int kLostSegments = 6;
@@ -207,7 +207,7 @@ void CaseRun::Inject() {
     if (!IsOfGfs(kind)) report_.faults += InjectIntoSsd(kind);
   }
   for (const FaultKind kind : case_.faults()) {
-    if (IsOfGfs(kind) && kind != FaultKind::kNone) lines += "\nfault " + GfsRule(kind);
+    if (IsOfGfs(kind) && kind != FaultKind::kNone) lines += "\nfault " + GfsRule(case_, kind);
   }
   Expect(rig_.gfs().Control(lines), "gfs_emu refuses " + lines);
 }
@@ -321,7 +321,7 @@ void CaseRun::CheckFaultyEpoch(const EpochResult& result) {
     return;
   }
   if (expected.may_be_refused && IsRefused(result)) {
-    Expect(StatusNow().datasets(0).unstaged_bytes() > 0,
+    Expect(AwaitSettled().datasets(0).unstaged_bytes() > 0,
            which + " is refused, but status says that all is staged");
     return;
   }

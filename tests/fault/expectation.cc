@@ -1,6 +1,10 @@
 #include "tests/fault/expectation.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "proto/contract/mix64.h"
 
 namespace forebay::fault {
 namespace {
@@ -20,6 +24,7 @@ RuleText RuleTextOf(FaultKind kind) {
     case FaultKind::kOutage60S: return {"outage", "ms=60000 after=1"};
     case FaultKind::kLongOutage: return {"outage", "ms=3000 after=1"};
     case FaultKind::kIoErrors: return {"eio", "ops=all after=1 count=6"};
+    case FaultKind::kInterrupts: return {"eintr", "ops=all after=1 count=40"};
     case FaultKind::kRemount: return {"remount", ""};
     case FaultKind::kHang:
     case FaultKind::kHangAtEnd: return {"hang", "ops=all after=1 count=1"};
@@ -30,9 +35,10 @@ RuleText RuleTextOf(FaultKind kind) {
   }
 }
 
+bool IsOutage(FaultKind kind) { return kind <= FaultKind::kLongOutage; }
+
 bool HasOutage(const FaultCase& fault_case) {
-  return std::ranges::any_of(fault_case.faults(),
-                             [](FaultKind kind) { return kind <= FaultKind::kLongOutage; });
+  return std::ranges::any_of(fault_case.faults(), IsOutage);
 }
 
 // True where what the SSD held, or was to hold, lies nowhere else.
@@ -84,9 +90,18 @@ void CheckState(const FaultCase& fault_case, const v1::DatasetStatus& dataset,
 
 }  // namespace
 
-std::string GfsRule(FaultKind kind) {
+std::string GfsRule(const FaultCase& fault_case, FaultKind kind) {
   const RuleText text = RuleTextOf(kind);
-  return std::string(text.kind) + " set* " + text.words;
+  const std::string rule = std::string(text.kind) + " set* " + text.words;
+  if (!IsOutage(kind)) return rule;
+  constexpr std::array kTransient = {"EIO",      "ESTALE",    "ETIMEDOUT", "EREMOTEIO",
+                                     "ENOTCONN", "EHOSTDOWN", "ENODEV"};
+  std::uint64_t draw = fault_case.seed;
+  for (const auto part : {static_cast<int>(fault_case.phase), static_cast<int>(fault_case.tiers),
+                          static_cast<int>(fault_case.order), static_cast<int>(kind)}) {
+    draw = Mix64(draw + kGolden64 * static_cast<std::uint64_t>(part + 1));
+  }
+  return rule + " errno=" + kTransient[draw % kTransient.size()];
 }
 
 bool MeetsFirstEpoch(const FaultCase& fault_case) {
@@ -106,16 +121,13 @@ Expectation ExpectationOf(const FaultCase& fault_case) {
 }
 
 std::string_view WhyAwaited(const FaultCase& fault_case) {
-  if (fault_case.order == OrderMode::kGlobal &&
-      (LosesSsd(fault_case) || fault_case.Has(FaultKind::kSsdFlips))) {
-    return "what lies on no tier is not read in pieces yet, so order 'global' waits for ever";
-  }
   if (fault_case.Has(FaultKind::kLongOutage) && fault_case.phase == Phase::kCataloguing) {
     return "a data set whose cataloguing failed is not tried again by the next reader";
   }
-  const bool is_small = fault_case.tiers == Tiers::kSmallRam || LosesSsd(fault_case);
-  if (is_small && fault_case.format == Format::kFolder) {
-    return "batches that wait for each other's extents in a small RAM tier wait for ever";
+  const bool flips = fault_case.Has(FaultKind::kFlippedRead) ||
+                     fault_case.Has(FaultKind::kFlippedReads);
+  if (flips && fault_case.order == OrderMode::kGlobal && LosesSsd(fault_case)) {
+    return "wrong bytes of pieces that are read from the GFS are not counted";
   }
   return {};
 }

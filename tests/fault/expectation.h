@@ -13,8 +13,10 @@
 
 namespace forebay::fault {
 
-// The rule for gfs_emu, without the word "fault". `kind` is of the GFS.
-std::string GfsRule(FaultKind kind);
+// The rule of a fault of the GFS for gfs_emu, without the word "fault". Outages answer an errno
+// that is transient (proto/contract/failure.h), which the case draws. Not EAGAIN: io_uring repeats
+// such a read in the kernel, without a pause, and nobody hears of it.
+std::string GfsRule(const FaultCase& fault_case, FaultKind kind);
 
 // Streaming where the tiers hold the data set and the GFS fails, or the SSD is full: only the
 // first epoch reads the GFS and writes the SSD. The others fail under a staged data set.

@@ -20,13 +20,14 @@ struct Named {
   std::string_view name;
 };
 
-constexpr std::array<Named<FaultKind>, 17> kFaults = {{
+constexpr std::array<Named<FaultKind>, 18> kFaults = {{
     {FaultKind::kOutage300Ms, "outage-300ms"},
     {FaultKind::kOutage1S, "outage-1s"},
     {FaultKind::kOutage10S, "outage-10s"},
     {FaultKind::kOutage60S, "outage-60s"},
     {FaultKind::kLongOutage, "long-outage"},
     {FaultKind::kIoErrors, "io-errors"},
+    {FaultKind::kInterrupts, "interrupts"},
     {FaultKind::kRemount, "remount"},
     {FaultKind::kHang, "hang"},
     {FaultKind::kHangAtEnd, "hang-at-end"},

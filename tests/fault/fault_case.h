@@ -20,6 +20,7 @@ enum class FaultKind : std::uint8_t {
   kOutage60S,
   kLongOutage,    // longer than stage.retry_for
   kIoErrors,      // a few operations fail with EIO
+  kInterrupts,    // a few operations fail with EINTR
   kRemount,       // whatever was opened is stale for ever
   kHang,          // one request is not answered for as long as others go on
   kHangAtEnd,     // likewise, and the daemon is told to end meanwhile

@@ -67,7 +67,7 @@ TEST(FaultCaseTest, EveryFaultMeetsEveryPhaseOrderAndTiersThatItCan) {
     tiers[fault_case.fault].insert(fault_case.tiers);
     orders[fault_case.fault].insert(fault_case.order);
   }
-  ASSERT_EQ(phases.size(), 16U) << "every fault";
+  ASSERT_EQ(phases.size(), 17U) << "every fault";
   for (const FaultKind outage : {FaultKind::kOutage300Ms, FaultKind::kOutage1S,
                                  FaultKind::kOutage10S, FaultKind::kOutage60S}) {
     EXPECT_EQ(phases[outage].size(), 4U);

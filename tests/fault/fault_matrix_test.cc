@@ -3,6 +3,7 @@
 #include <cctype>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/fault/case_run.h"
@@ -35,6 +36,18 @@ INSTANTIATE_TEST_SUITE_P(Quick, FaultMatrixTest, testing::ValuesIn(QuickSelectio
                                name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
                            return name;
                          });
+
+// A flip of the first read is excluded from the matrix, because the service cannot know of it. The
+// reader knows, which shows that no wrong sample escapes it.
+TEST(FaultMatrixControl, AWrongSampleIsSeen) {
+  const auto undetectable = ParseCase("flipped-read/staging/block/ram/records/views/27");
+  ASSERT_TRUE(undetectable);
+  const CaseReport report = CaseRun(*undetectable).Run();
+  if (!report.skipped.empty()) GTEST_SKIP() << report.skipped;
+  ASSERT_FALSE(report.problems.empty());
+  EXPECT_THAT(report.problems.front(), testing::HasSubstr("a wrong or repeated sample"));
+  EXPECT_EQ(report.faults, 1U);
+}
 
 }  // namespace
 }  // namespace forebay::fault

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -65,8 +66,20 @@ bool GfsProcess::Control(const std::string& lines) const {
 }
 
 nlohmann::json GfsProcess::Counters() const {
-  std::ifstream file(mount_ / ".gfs_emu" / "counters.json");
-  return nlohmann::json::parse(file);
+  const std::filesystem::path path = mount_ / ".gfs_emu" / "counters.json";
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  std::array<char, 4096> part{};
+  ssize_t got = 0;
+  while ((got = read(fd.get(), part.data(), part.size())) > 0) {
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  const nlohmann::json counters = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (counters.is_discarded()) {
+    std::perror(path.c_str());
+    FOREBAY_CHECK(false && "gfs_emu does not show its counters");
+  }
+  return counters;
 }
 
 std::uint64_t GfsProcess::InjectedCount() const {

@@ -35,6 +35,7 @@ class GfsProcess {
 
   // Writes lines to the control file. False where it refused one of them.
   bool Control(const std::string& lines) const;
+  // It must be mounted: a test cannot go on without.
   nlohmann::json Counters() const;
   // Faults of all rules since the last "reset".
   std::uint64_t InjectedCount() const;
