@@ -46,7 +46,10 @@ Status Daemon::OpenServer() {
           .check_serves =
               [this](const std::string& wanted) { return CheckServes(config_.datasets, wanted); },
           .ensure_staging = [this](stage::Dataset& dataset) {
-            if (dataset.progress().state == stage::DatasetState::kIdle) {
+            // A data set whose cataloguing failed is tried again: its GFS may be back.
+            const bool has_failed = dataset.catalog() == nullptr &&
+                                    dataset.progress().state == stage::DatasetState::kFailed;
+            if (has_failed || dataset.progress().state == stage::DatasetState::kIdle) {
               stager_->StageForReader(dataset);
             }
           }});
