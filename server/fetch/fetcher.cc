@@ -157,7 +157,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
 }
 
 void Fetcher::ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns) {
-  if (ref->tier == tier::TierKind::kGfs) return stager_.pieces().Forget(ref);
+  if (ref->tier == tier::TierKind::kGfs) return stager_.pieces().Forget(ref, found);
   if (ref->tier == tier::TierKind::kRam) {
     if (cache_.FindOn(ref->key, tier::TierKind::kRam) == ref) cache_.ReportBadRam(ref->key);
     return;

@@ -287,6 +287,7 @@ TEST_F(FetcherTest, APieceThatIsNotAsFirstReadIsRefusedAndAfterwardsTheExtentByN
   refs = Acquire({last}, Fetcher::Need::kSamples);
   ASSERT_FALSE(refs.has_value());
   EXPECT_THAT(refs.error().message(), HasSubstr("extent 7: changed since first read"));
+  EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 3U) << "the piece, and the extent twice";
 }
 
 // --- every error branch -------------------------------------------------------------------

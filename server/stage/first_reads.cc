@@ -129,6 +129,11 @@ FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
   return Outcome::kFirst;
 }
 
+void FirstReads::CountMismatch() {
+  std::lock_guard lock(mutex_);
+  ++mismatches_;
+}
+
 std::uint64_t FirstReads::mismatches() const {
   std::lock_guard lock(mutex_);
   return mismatches_;

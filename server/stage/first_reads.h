@@ -31,6 +31,8 @@ class FirstReads {
   // Compares, and records what was not known. `key` is of the extent as it lies on the GFS.
   Outcome Compare(const tier::ExtentKey& key, std::uint64_t image_checksum);
 
+  // A piece of an extent, read alone, was not as its extent's first read.
+  void CountMismatch();
   std::uint64_t mismatches() const;  // reads that were not as the first
 
  private:

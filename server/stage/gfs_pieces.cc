@@ -91,7 +91,7 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
   if (known_.contains(extent->key)) return;
   checksum_bytes_ += KeptBytes(*extent);
   uses_.push_front(extent->key);
-  known_[extent->key] = {.extent = extent, .use = uses_.begin()};
+  known_[extent->key] = {.extent = extent, .dataset = &dataset, .use = uses_.begin()};
   while (checksum_bytes_ > limits::kPieceChecksumBytesMax && uses_.size() > 1) {
     const auto oldest = known_.find(uses_.back());
     checksum_bytes_ -= KeptBytes(*oldest->second.extent);
@@ -100,13 +100,21 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
   }
 }
 
-void GfsPieces::Forget(const tier::ExtentRef& extent) {
+void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   std::lock_guard lock(mutex_);
-  const auto found = known_.find(extent->key);
-  if (found == known_.end() || found->second.extent != extent) return;
+  const auto known = known_.find(extent->key);
+  if (known == known_.end() || known->second.extent != extent) return;
+  // Wrong bytes have no errno, as an error of the GFS itself has.
+  if (found.code() == ErrorCode::kDataLoss && found.system_errno() == 0) {
+    Dataset& dataset = *known->second.dataset;
+    dataset.first_reads().CountMismatch();
+    spdlog::warn("data set '{}': a piece of extent {} is not what was first read; the extent is "
+                 "read again as a whole: {}",
+                 dataset.name(), extent->key.extent.value(), found.message());
+  }
   checksum_bytes_ -= KeptBytes(*extent);
-  uses_.erase(found->second.use);
-  known_.erase(found);
+  uses_.erase(known->second.use);
+  known_.erase(known);
 }
 
 }  // namespace forebay::stage

@@ -40,13 +40,15 @@ class GfsPieces {
   // belongs to no tier. Errors are those of ReadExtent.
   Status Describe(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
                   ExtentId extent, const Rank& rank, io::IoQueue& queue);
-  // A piece of `extent` did not match its checksum: forgets it, so that it is described again.
-  void Forget(const tier::ExtentRef& extent);
+  // A piece of `extent` could not be read or, as `found` says, did not match its checksum, which is
+  // counted and logged: forgets the extent, so that it is described again.
+  void Forget(const tier::ExtentRef& extent, const Error& found);
 
  private:
   class Source;
   struct Entry {
     tier::ExtentRef extent;
+    Dataset* dataset = nullptr;
     std::list<tier::ExtentKey>::iterator use;
   };
 
