@@ -13,6 +13,7 @@ namespace {
 int ErrnoOf(FaultKind kind) {
   switch (kind) {
     case FaultKind::kEnospc: return ENOSPC;
+    case FaultKind::kErofs: return EROFS;
     case FaultKind::kInterrupted: return EINTR;
     default: return EIO;
   }
@@ -27,6 +28,11 @@ bool Applies(FaultKind kind, IoCall call) {
       return call == IoCall::kWrite || call == IoCall::kDataSync || call == IoCall::kResize ||
              call == IoCall::kCreate || call == IoCall::kMakeDirectory ||
              call == IoCall::kRename || call == IoCall::kSyncDirectory;
+    case FaultKind::kErofs:
+      return call == IoCall::kWrite || call == IoCall::kDataSync || call == IoCall::kResize ||
+             call == IoCall::kCreate || call == IoCall::kMakeDirectory ||
+             call == IoCall::kRename || call == IoCall::kRemove ||
+             call == IoCall::kSyncDirectory;
     case FaultKind::kShort: case FaultKind::kBitFlip:
       return call == IoCall::kRead || call == IoCall::kWrite;
     case FaultKind::kTornWrite: return call == IoCall::kWrite;

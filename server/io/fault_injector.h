@@ -22,6 +22,7 @@ enum class IoCall : std::uint8_t {
 enum class FaultKind : std::uint8_t {
   kEio,          // fails, nothing done
   kEnospc,       // the same; only what needs space
+  kErofs,        // the same; only what changes something, as of a device that went read-only
   kInterrupted,  // EINTR that outlived every retry below the interface; nothing done
   kShort,        // reads and writes: half is moved, and only half reported
   kStall,        // done, but not answered before ReleaseStalls
@@ -34,7 +35,8 @@ bool Applies(FaultKind kind, IoCall call);
 
 struct Fault {
   FaultKind kind = FaultKind::kEio;
-  std::optional<IoCall> call;  // only this one; otherwise whatever the kind applies to
+  // Only this one; otherwise whatever the kind applies to.
+  std::optional<IoCall> call = std::nullopt;
   std::uint64_t nth = 1;       // 1-based among those; a sweep runs it to candidates_seen()
   bool is_persistent = false;  // the nth and all after it, otherwise the nth alone
   std::uint64_t seed = 1;      // which bit flips
@@ -77,7 +79,7 @@ class FaultInjector {
   std::uint64_t release_count_ = 0;
 };
 
-// The error of kEio, kEnospc and kInterrupted: as the kernel's, tagged "injected fault at
+// The error of kEio, kEnospc, kErofs and kInterrupted: as the kernel's, tagged "injected fault at
 // operation N", so that a test can tell it from a real one.
 Error InjectedError(const FaultInjector::Decision& decision);
 

@@ -198,7 +198,7 @@ class FaultyQueue final : public IoQueue {
     inner.tag = index;
     if (slot.decision.has_value()) {
       const FaultKind kind = slot.decision->kind;
-      if (kind == FaultKind::kEio || kind == FaultKind::kEnospc ||
+      if (kind == FaultKind::kEio || kind == FaultKind::kEnospc || kind == FaultKind::kErofs ||
           kind == FaultKind::kInterrupted) {
         return Finish(index, InjectedError(*slot.decision));
       }

@@ -94,6 +94,18 @@ TEST_F(FaultyBackendTest, FailsForGoodUntilDisarmed) {
   EXPECT_EQ(injector_.faults_injected(), 5U);
 }
 
+TEST_F(FaultyBackendTest, AReadOnlyDeviceIsStillRead) {
+  std::vector<std::byte> data(10);
+  Fault fault = Once(FaultKind::kErofs);
+  fault.is_persistent = true;
+  injector_.Arm(fault);
+  EXPECT_EQ(ErrnoOf(Write(data)), EROFS);
+  EXPECT_EQ(ErrnoOf(directory_->Unlink("a")), EROFS);
+  EXPECT_EQ(ErrnoOf(directory_->Open("x", OpenMode::kCreate)), EROFS);
+  EXPECT_EQ(Take(Read(data)), 10U);
+  EXPECT_EQ(injector_.faults_injected(), 3U);
+}
+
 TEST_F(FaultyBackendTest, InterruptionIsRetryable) {
   std::vector<std::byte> buffer(10);
   injector_.Arm(Once(FaultKind::kInterrupted));
@@ -214,7 +226,8 @@ Status Publish(IoBackend& backend, std::span<const std::byte> bytes) {
 TEST(FaultSweepTest, AReportedFaultNeverPublishesWrongBytes) {
   const std::vector<std::byte> bytes = Pattern(10'000);
   std::uint64_t runs = 0;
-  for (const FaultKind kind : {FaultKind::kEio, FaultKind::kEnospc, FaultKind::kInterrupted,
+  for (const FaultKind kind : {FaultKind::kEio, FaultKind::kEnospc, FaultKind::kErofs,
+                               FaultKind::kInterrupted,
                                FaultKind::kShort}) {
     for (const bool is_persistent : {false, true}) {
       for (std::uint64_t nth = 1;; ++nth) {

@@ -201,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
                       SweepCase{"FlippedWrite", FaultKind::kBitFlip, IoCall::kWrite, true},
                       SweepCase{"TornWrite", FaultKind::kTornWrite, IoCall::kWrite, true},
                       SweepCase{"SsdEio", FaultKind::kEio, std::nullopt, true},
-                      SweepCase{"SsdFull", FaultKind::kEnospc, std::nullopt, true}),
+                      SweepCase{"SsdFull", FaultKind::kEnospc, std::nullopt, true},
+                      SweepCase{"SsdReadOnly", FaultKind::kErofs, std::nullopt, true}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
 }  // namespace

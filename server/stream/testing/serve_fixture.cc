@@ -18,6 +18,7 @@ std::string CollectingSink::Bytes(const WireSpan& span) const {
 std::vector<std::string> CollectingSink::Values(const AssembledField& field,
                                                 std::size_t samples) const {
   std::vector<std::string> values;
+  for (const std::int64_t constant : field.constants) values.push_back(std::to_string(constant));
   if (field.is_tensor) {
     const std::string rows = Bytes(field.tensor);
     const std::size_t row = rows.size() / std::max<std::size_t>(1, samples);
@@ -53,9 +54,10 @@ void CollectingSink::Deliver(std::uint64_t id, const AssembledBatch& batch,
   came_.notify_all();
 }
 
-void CollectingSink::Fail(const BatchName&, const Error& error) {
+void CollectingSink::Fail(const BatchName& name, const Error& error) {
   std::lock_guard lock(mutex_);
   errors_.push_back(error);
+  failed_.push_back(name);
   came_.notify_all();
 }
 
@@ -78,6 +80,11 @@ std::vector<CollectingSink::Taken> CollectingSink::TakeBatches() {
 std::vector<Error> CollectingSink::errors() const {
   std::lock_guard lock(mutex_);
   return errors_;
+}
+
+std::vector<BatchName> CollectingSink::failed() const {
+  std::lock_guard lock(mutex_);
+  return failed_;
 }
 
 std::string ServeFixture::RecordOf(std::uint64_t sample, std::size_t record_bytes) {
@@ -104,11 +111,51 @@ std::vector<std::byte> ServeFixture::RecordFile(std::uint64_t count, std::size_t
   return bytes;
 }
 
+Result<std::unique_ptr<stage::Dataset>> ServeFixture::MakeDataset(
+    const stage::DatasetOptions& options) {
+  std::unique_ptr<io::Directory> root;
+  if (patient_) {
+    FOREBAY_ASSIGN(root, patient_->OpenGfsDirectory("/gfs"));
+  } else {
+    FOREBAY_ASSIGN(root, backend_->OpenDirectory("/gfs"));
+  }
+  return std::make_unique<stage::Dataset>(options, gfs_backend(), std::move(root));
+}
+
+Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next_use) {
+  stage::StagerOptions staging;
+  staging.readers = options.readers;
+  staging.request_bytes = options.request_bytes;
+  staging.scan_depth = options.scan_depth;
+  staging.catalog_path = options.catalog_path;
+  if (options.ram_plan) {
+    staging.ram_working_bytes = options.ram_plan->WorkingBytes();
+    staging.ram_home_bytes = options.ram_plan->HomeBytes();
+  } else {
+    staging.ram_working_bytes = options.ssd_bytes > 0 ? 2 * options.extent_bytes : 0;
+    staging.ram_home_bytes = options.ram_bytes / 1000 * 940 - staging.ram_working_bytes;
+  }
+  FOREBAY_ASSIGN(stager_, stage::Stager::Create(staging, {.backend = gfs_backend(),
+                                                          .catalogs = options.catalogs,
+                                                          .arena = *arena_,
+                                                          .store = store_.get(),
+                                                          .cache = *cache_,
+                                                          .clock = clock_,
+                                                          .patience = patience_.get(),
+                                                          .next_use = std::move(next_use)}));
+  return {};
+}
+
 Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backend,
                                                            std::size_t record_bytes,
                                                            const ServeOptions& options) {
   std::unique_ptr<ServeFixture> made(new ServeFixture());
   ServeFixture& self = *made;
+  self.backend_ = &backend;
+  if (options.patience) {
+    self.patience_ = std::make_unique<stage::GfsPatience>(*options.patience);
+    self.patient_ = std::make_unique<stage::PatientBackend>(backend, *self.patience_);
+  }
   FOREBAY_ASSIGN(self.arena_, tier::RamArena::Create({.capacity_bytes = options.ram_bytes,
                                                       .region_bytes = 1 << 30,
                                                       .first_region = RegionId(0)}));
@@ -128,7 +175,6 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
     return raw->future_.NextUse(key);
   };
   self.cache_ = tier::ExtentCache::Create(*self.arena_, self.store_.get(), {}, next_use);
-  FOREBAY_ASSIGN(auto root, backend.OpenDirectory("/gfs"));
   stage::DatasetOptions dataset;
   if (options.source) {
     dataset.source = *options.source;
@@ -141,26 +187,15 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.source.extent_bytes = options.extent_bytes;
   dataset.persist = options.persist;
   dataset.compression = options.compression;
-  self.dataset_ = std::make_unique<stage::Dataset>(dataset, backend, std::move(root));
-  stage::StagerOptions staging;
-  staging.readers = options.readers;
-  staging.request_bytes = 16 << 10;
-  const std::uint64_t working_bytes = options.ssd_bytes > 0 ? 2 * options.extent_bytes : 0;
-  staging.ram_home_bytes = options.ram_bytes / 1000 * 940 - working_bytes;
-  staging.ram_working_bytes = working_bytes;
-  FOREBAY_ASSIGN(self.stager_, stage::Stager::Create(staging, {.backend = backend,
-                                                               .catalogs = nullptr,
-                                                               .arena = *self.arena_,
-                                                               .store = self.store_.get(),
-                                                               .cache = *self.cache_,
-                                                               .clock = self.clock_,
-                                                               .next_use = next_use}));
+  FOREBAY_ASSIGN(self.dataset_, self.MakeDataset(dataset));
+  FOREBAY_TRY(self.StartStager(options, next_use));
   self.fetcher_ = std::make_unique<fetch::Fetcher>(*self.cache_, *self.stager_, self.peers_);
   self.decoded_ = std::make_unique<fetch::DecodedCache>(
       options.decoded_bytes, [raw = made.get()](const fetch::UnitSamples& samples) {
         return raw->future_.NextUse(samples);
       });
-  FOREBAY_ASSIGN(self.executor_, fetch::ThreadExecutor::Create(backend, options.workers, 16));
+  FOREBAY_ASSIGN(self.executor_,
+                 fetch::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
   self.registry_ = std::make_unique<StreamRegistry>(
       RegistryOptions{.has_ssd = options.ssd_bytes > 0,
                       .view_pin_bytes = options.view_pin_bytes},
@@ -192,6 +227,18 @@ Status ServeFixture::StageAll() {
     std::unique_lock lock(mutex);
     told.wait_for(lock, std::chrono::milliseconds(1));
   }
+}
+
+Status ServeFixture::Rebuild() {
+  if (dataset_->catalog() == nullptr) {
+    stager_->Stage(*dataset_, /*rebuild=*/true);
+    return {};
+  }
+  FOREBAY_ASSIGN(auto successor, MakeDataset(dataset_->options()));
+  stager_->Replace(*dataset_, *successor);
+  decoded_->Forget(dataset_->hash());
+  replaced_.push_back(std::exchange(dataset_, std::move(successor)));
+  return {};
 }
 
 Result<StreamRequestSpec> ServeFixture::Request(const Ask& ask) {

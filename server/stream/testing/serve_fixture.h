@@ -17,6 +17,8 @@
 #include "server/io/clock.h"
 #include "server/io/memory_backend.h"
 #include "server/peer/single_node.h"
+#include "server/plan/placement.h"
+#include "server/stage/patient_backend.h"
 #include "server/stage/stager.h"
 #include "server/stream/stream_registry.h"
 #include "server/tier/extent_cache.h"
@@ -34,7 +36,8 @@ class CollectingSink final : public BatchSink {
     std::vector<std::uint64_t> sample_ids;
     std::uint32_t padded = 0;
     std::vector<std::string> payload;  // per sample: field 0's bytes
-    std::vector<std::vector<std::string>> fields;  // [field][sample], field 0 included
+    // [field][sample], field 0 included; constants in decimal.
+    std::vector<std::vector<std::string>> fields;
     DecodeCounts decode;
     std::uint64_t payload_bytes = 0;
     bool views = false;
@@ -53,6 +56,8 @@ class CollectingSink final : public BatchSink {
   // The same, and forgets them.
   std::vector<Taken> TakeBatches();
   std::vector<Error> errors() const;
+  // The names of the batches that failed, in the order of errors().
+  std::vector<BatchName> failed() const;
 
  private:
   std::string Bytes(const WireSpan& span) const;
@@ -63,6 +68,7 @@ class CollectingSink final : public BatchSink {
   std::condition_variable came_;
   std::vector<Taken> batches_;
   std::vector<Error> errors_;
+  std::vector<BatchName> failed_;
 };
 
 struct ServeOptions {
@@ -79,6 +85,18 @@ struct ServeOptions {
   stage::Compression compression = stage::Compression::kOff;
   std::uint64_t view_pin_bytes = ~std::uint64_t{0};
   io::Clock* clock = nullptr;  // of the registry, borrowed; null: the real one
+  std::uint64_t request_bytes = 16 << 10;
+  std::uint32_t scan_depth = 8;
+  // How the RAM tier is divided; unset: all but a few percent is for homes, and, with an SSD tier,
+  // room for two extents to work in.
+  std::optional<plan::RamPlan> ram_plan = std::nullopt;
+  // Unset: an error of the GFS is final at once.
+  std::optional<stage::PatienceOptions> patience = std::nullopt;
+  // Where catalogs and first reads are saved, borrowed; null: nowhere. Saved catalogs are mapped
+  // from `catalog_path`, a directory of the machine: where `catalogs` is on another back end, the
+  // test brings the files there.
+  io::Directory* catalogs = nullptr;
+  std::string catalog_path = "";
 };
 
 // One data set "data" of fixed records beneath /gfs on `gfs`; tiers beneath /ssd on the same
@@ -98,6 +116,9 @@ class ServeFixture {
 
   // Stages and waits until that has settled; the data set's error where it failed.
   Status StageAll();
+  // Begins to catalogue the data set anew, as `forebay stage --rebuild` does. Where it had a
+  // catalog, dataset() is another one afterwards; the one before stays for its streams.
+  Status Rebuild();
   // A stream over all samples: global order, seed 7, one rank, drop tail, unless changed.
   struct Ask {
     std::uint32_t batch = 8;
@@ -122,13 +143,22 @@ class ServeFixture {
   tier::ExtentCache& cache() { return *cache_; }
   tier::RamArena& slots() { return *slots_; }
   tier::RamArena& arena() { return *arena_; }
+  tier::SegmentStore* store() { return store_.get(); }  // null: no SSD tier
   StreamRegistry& registry() { return *registry_; }
   stage::Stager& stager() { return *stager_; }
 
  private:
   ServeFixture() = default;
 
+  Result<std::unique_ptr<stage::Dataset>> MakeDataset(const stage::DatasetOptions& options);
+  Status StartStager(const ServeOptions& options, tier::NextUse next_use);
+  // Through which the GFS is used.
+  io::IoBackend& gfs_backend() { return patient_ ? *patient_ : *backend_; }
+
   io::SteadyClock clock_;
+  io::IoBackend* backend_ = nullptr;
+  std::unique_ptr<stage::GfsPatience> patience_;    // null: an error is final at once
+  std::unique_ptr<stage::PatientBackend> patient_;  // likewise
   std::unique_ptr<io::Directory> ssd_directory_;
   std::unique_ptr<tier::RamArena> arena_;
   std::unique_ptr<tier::RamArena> slots_;
@@ -136,6 +166,7 @@ class ServeFixture {
   FutureUse future_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<stage::Dataset> dataset_;
+  std::vector<std::unique_ptr<stage::Dataset>> replaced_;
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
