@@ -113,6 +113,8 @@ class Catalog {
   // sample first_sample + i. Appends sample_count ranges {offset, length within the extent}.
   // kPack: piece i is the extent's i-th chunk record, and there are as many as it has chunks.
   virtual Status Pieces(ExtentId extent, std::vector<Range>& pieces) const = 0;
+  // How many these are.
+  virtual std::uint32_t PieceCount(ExtentId number) const { return extent(number).sample_count; }
   // The sample's key (tar key, file path beneath the root, or its number).
   virtual Result<std::string> SampleKey(SampleId sample) const = 0;
   // The whole image, to be saved.

@@ -94,6 +94,12 @@ Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   return {};
 }
 
+std::uint32_t PackCatalog::PieceCount(ExtentId extent) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  bytes_.NoteWalk(kWalkStretches);
+  return tables_.Extent(extent.value()).piece_count;
+}
+
 Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
   if (sample.value() >= sample_count()) {
     return Error(ErrorCode::kOutOfRange, "data set " + Quoted(name()) + " has " +

@@ -70,6 +70,7 @@ class PackCatalog final : public Catalog, public PackTable {
   Status Locate(SampleId sample, std::span<FieldLocation> locations) const override;
   Result<Range> SampleRange(SampleId sample, std::uint32_t part) const override;
   Status Pieces(ExtentId extent, std::vector<Range>& pieces) const override;
+  std::uint32_t PieceCount(ExtentId extent) const override;
   Result<std::string> SampleKey(SampleId sample) const override;
   std::span<const std::byte> image() const override { return bytes_.bytes(); }
   void DropResidentPages() const override { bytes_.DropResidentPages(); }

@@ -33,18 +33,16 @@ std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
   return enough * limits::kMiB;
 }
 
-Home Placer::Place(std::uint64_t image_bytes) {
-  if (PlaceInRam(image_bytes)) return Home::kRam;
-  const std::uint64_t footprint = FootprintBytes(image_bytes);
-  if (footprint > room_.ssd_bytes) return Home::kTransient;
-  room_.ssd_bytes -= footprint;
+Home Placer::Place(const Footprint& footprint) {
+  if (PlaceInRam(footprint)) return Home::kRam;
+  if (footprint.ssd_bytes > room_.ssd_bytes) return Home::kTransient;
+  room_.ssd_bytes -= footprint.ssd_bytes;
   return Home::kSsd;
 }
 
-bool Placer::PlaceInRam(std::uint64_t image_bytes) {
-  const std::uint64_t footprint = FootprintBytes(image_bytes);
-  if (footprint > room_.ram_bytes) return false;
-  room_.ram_bytes -= footprint;
+bool Placer::PlaceInRam(const Footprint& footprint) {
+  if (footprint.ram_bytes > room_.ram_bytes) return false;
+  room_.ram_bytes -= footprint.ram_bytes;
   return true;
 }
 
@@ -53,9 +51,9 @@ void Placer::CloseSsd() {
   room_.ssd_bytes = 0;
 }
 
-void Placer::Release(Home home, std::uint64_t planned_bytes) {
-  if (home == Home::kRam) room_.ram_bytes += FootprintBytes(planned_bytes);
-  if (home == Home::kSsd && !is_ssd_closed_) room_.ssd_bytes += FootprintBytes(planned_bytes);
+void Placer::Release(Home home, const Footprint& planned) {
+  if (home == Home::kRam) room_.ram_bytes += planned.ram_bytes;
+  if (home == Home::kSsd && !is_ssd_closed_) room_.ssd_bytes += planned.ssd_bytes;
 }
 
 }  // namespace forebay::plan

@@ -20,8 +20,14 @@ struct Room {
   std::uint64_t ssd_bytes = 0;
 };
 
-// Page-rounded bytes that an image of `image_bytes` takes on a tier.
+// Page-rounded bytes that an image of `image_bytes` takes in RAM.
 std::uint64_t FootprintBytes(std::uint64_t image_bytes);
+
+// What an extent takes on each tier. On SSD its checksums lie beside its image.
+struct Footprint {
+  std::uint64_t ram_bytes = 0;
+  std::uint64_t ssd_bytes = 0;
+};
 
 // How the RAM tier of a node is divided: a part for extents whose home it is, the rest for staging
 // to work in and for what no block can use.
@@ -45,11 +51,11 @@ struct RamPlan {
 class Placer {
  public:
   explicit Placer(const Room& room) : room_(room) {}
-  Home Place(std::uint64_t image_bytes);
-  // Takes the room in RAM for an image, or takes nothing and returns false.
-  bool PlaceInRam(std::uint64_t image_bytes);
-  // What was placed as an image of `planned_bytes` does not go there: its room is free again.
-  void Release(Home home, std::uint64_t planned_bytes);
+  Home Place(const Footprint& footprint);
+  // Takes the room in RAM for an extent, or takes nothing and returns false.
+  bool PlaceInRam(const Footprint& footprint);
+  // What was placed as `planned` does not go there: its room is free again.
+  void Release(Home home, const Footprint& planned);
   // No room on SSD is given or taken back from now on.
   void CloseSsd();
   const Room& left() const { return room_; }

@@ -9,12 +9,16 @@
 namespace forebay::plan {
 namespace {
 
+Footprint Of(std::uint64_t image_bytes) {
+  return {.ram_bytes = FootprintBytes(image_bytes), .ssd_bytes = FootprintBytes(image_bytes)};
+}
+
 TEST(Placement, FillsRamThenSsdThenNothing) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
-  EXPECT_EQ(placer.Place(4096), Home::kRam);
-  EXPECT_EQ(placer.Place(1), Home::kRam);
-  EXPECT_EQ(placer.Place(4096), Home::kSsd);
-  EXPECT_EQ(placer.Place(1), Home::kTransient);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(1)), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
+  EXPECT_EQ(placer.Place(Of(1)), Home::kTransient);
 }
 
 TEST(Placement, CountsWholePages) {
@@ -26,8 +30,8 @@ TEST(Placement, CountsWholePages) {
 
 TEST(Placement, ALargeExtentMayPassASmallRemainder) {
   Placer placer({.ram_bytes = 4096, .ssd_bytes = 1 << 20});
-  EXPECT_EQ(placer.Place(8192), Home::kSsd);
-  EXPECT_EQ(placer.Place(4096), Home::kRam) << "the remainder still serves what fits";
+  EXPECT_EQ(placer.Place(Of(8192)), Home::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam) << "the remainder still serves what fits";
   EXPECT_EQ(placer.left().ram_bytes, 0u);
 }
 
@@ -63,31 +67,42 @@ TEST(RamPlanTest, CapacityForIsTheSmallestThatHolds) {
   }
 }
 
+TEST(Placement, ChecksumsTakeRoomOnSsdAlone) {
+  const Footprint footprint{.ram_bytes = 4096, .ssd_bytes = 12288};
+  Placer placer({.ram_bytes = 4096, .ssd_bytes = 16384});
+  EXPECT_EQ(placer.Place(footprint), Home::kRam);
+  EXPECT_EQ(placer.Place(footprint), Home::kSsd);
+  EXPECT_EQ(placer.left().ssd_bytes, 4096U);
+  EXPECT_EQ(placer.Place(footprint), Home::kTransient);
+  placer.Release(Home::kSsd, footprint);
+  EXPECT_EQ(placer.left().ssd_bytes, 16384U);
+}
+
 TEST(Placement, WhatIsReleasedIsPlacedAnew) {
   Placer placer({.ram_bytes = 8192, .ssd_bytes = 4096});
-  EXPECT_EQ(placer.Place(8192), Home::kRam);
-  EXPECT_EQ(placer.Place(4096), Home::kSsd);
-  EXPECT_EQ(placer.Place(4096), Home::kTransient);
-  placer.Release(Home::kTransient, 4096);
-  EXPECT_EQ(placer.Place(4096), Home::kTransient) << "what had no room gives none back";
-  placer.Release(Home::kSsd, 4096);
-  EXPECT_FALSE(placer.PlaceInRam(4096));
-  EXPECT_EQ(placer.Place(4096), Home::kSsd);
-  placer.Release(Home::kRam, 8192);
-  EXPECT_TRUE(placer.PlaceInRam(4096));
+  EXPECT_EQ(placer.Place(Of(8192)), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
+  placer.Release(Home::kTransient, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient) << "what had no room gives none back";
+  placer.Release(Home::kSsd, Of(4096));
+  EXPECT_FALSE(placer.PlaceInRam(Of(4096)));
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
+  placer.Release(Home::kRam, Of(8192));
+  EXPECT_TRUE(placer.PlaceInRam(Of(4096)));
   EXPECT_EQ(placer.left().ram_bytes, 4096U);
 }
 
 TEST(Placement, AClosedSsdGivesNoRoomAndTakesNoneBack) {
   Placer placer({.ram_bytes = 4096, .ssd_bytes = 8192});
-  EXPECT_EQ(placer.Place(4096), Home::kRam);
-  EXPECT_EQ(placer.Place(4096), Home::kSsd);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kSsd);
   placer.CloseSsd();
-  EXPECT_EQ(placer.Place(4096), Home::kTransient);
-  placer.Release(Home::kSsd, 4096);
-  EXPECT_EQ(placer.Place(4096), Home::kTransient);
-  placer.Release(Home::kRam, 4096);
-  EXPECT_EQ(placer.Place(4096), Home::kRam);
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
+  placer.Release(Home::kSsd, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kTransient);
+  placer.Release(Home::kRam, Of(4096));
+  EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
 }
 
 // However often sizes turn out different, what is taken is the sum of what is stored.
@@ -106,13 +121,13 @@ TEST(Placement, TheAccountIsExact) {
   };
   for (Stored& extent : extents) {
     extent.bytes = draw();
-    extent.home = placer.Place(extent.bytes);
+    extent.home = placer.Place(Of(extent.bytes));
   }
   for (int round = 0; round < 2000; ++round) {
     Stored& extent = extents[draw() % extents.size()];
     const std::uint64_t bytes = round < 1900 ? draw() : 0;
-    placer.Release(extent.home, extent.bytes);
-    extent = {placer.Place(bytes), bytes};
+    placer.Release(extent.home, Of(extent.bytes));
+    extent = {placer.Place(Of(bytes)), bytes};
     std::uint64_t ram = 0, ssd = 0;
     for (const Stored& each : extents) {
       if (each.home == Home::kRam) ram += FootprintBytes(each.bytes);
@@ -121,7 +136,7 @@ TEST(Placement, TheAccountIsExact) {
     ASSERT_EQ(placer.left().ram_bytes, kRoom.ram_bytes - ram) << "round " << round;
     ASSERT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes - ssd) << "round " << round;
   }
-  for (const Stored& extent : extents) placer.Release(extent.home, extent.bytes);
+  for (const Stored& extent : extents) placer.Release(extent.home, Of(extent.bytes));
   EXPECT_EQ(placer.left().ram_bytes, kRoom.ram_bytes);
   EXPECT_EQ(placer.left().ssd_bytes, kRoom.ssd_bytes);
 }

@@ -136,7 +136,11 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
       dataset.CountStored(extent, found->image_bytes);
     }
-    homes[i] = parts_.housing.HomeOf(keys[i], tier, planned[i]);
+    const Housing::Planned home = parts_.housing.HomeOf(
+        keys[i], tier, planned[i],
+        form ? form->PieceCount(extent) : catalog->PieceCount(extent));
+    homes[i] = home.home;
+    planned[i] = home.bytes;
     // An extent on SSD whose home is RAM is still to be brought up, from SSD.
     resident[i] = tier && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
   }
@@ -184,7 +188,10 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
     keys[i] = tier::KeyOf(*catalog, ExtentId(i));
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     const auto tier = found ? std::optional(found->tier) : std::nullopt;
-    homes[i] = parts_.housing.HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes);
+    homes[i] = parts_.housing
+                   .HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
+                           catalog->PieceCount(ExtentId(i)))
+                   .home;
     resident[i] = found != nullptr;
   }
   EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));

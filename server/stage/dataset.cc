@@ -7,6 +7,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/stage/packed_form.h"
+#include "server/tier/segment_store.h"
 
 namespace forebay::stage {
 
@@ -19,6 +20,11 @@ std::string_view DatasetStateName(DatasetState state) {
     case DatasetState::kFailed: return "failed";
   }
   return "unknown";
+}
+
+plan::Footprint FootprintOf(std::uint64_t image_bytes, std::uint64_t pieces) {
+  return {.ram_bytes = plan::FootprintBytes(image_bytes),
+          .ssd_bytes = tier::SegmentStore::FileBytes(image_bytes, pieces)};
 }
 
 Dataset::Dataset(DatasetOptions options, io::IoBackend& backend,
@@ -223,6 +229,13 @@ std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
                                                 : catalog_->extent(extent).bytes;
+}
+
+plan::Footprint Dataset::FootprintOf(ExtentId extent, std::uint64_t image_bytes) const {
+  std::lock_guard lock(mutex_);
+  const std::uint32_t pieces =
+      form_ ? form_->PieceCount(extent) : catalog_->PieceCount(extent);
+  return stage::FootprintOf(image_bytes, pieces);
 }
 
 void Dataset::Settle(ExtentId extent, plan::Home home, std::uint64_t bytes) {

@@ -43,6 +43,9 @@ struct DatasetOptions {
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
 std::string_view DatasetStateName(DatasetState state);
 
+// What an image of `image_bytes` with `pieces` checksums takes on each tier.
+plan::Footprint FootprintOf(std::uint64_t image_bytes, std::uint64_t pieces);
+
 // Called once, with the outcome, from a stager thread or from the caller's own.
 using Waiter = std::function<void(const Status&)>;
 
@@ -112,6 +115,8 @@ class Dataset {
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
   // The same of one, which is what it really takes once it was settled.
   std::uint64_t PlannedBytes(ExtentId extent) const;
+  // What an extent takes on each tier where its image has `image_bytes`.
+  plan::Footprint FootprintOf(ExtentId extent, std::uint64_t image_bytes) const;
   // Publishes the catalog, where each extent belongs, and which are here already. Once in the life
   // of a data set.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,

@@ -68,7 +68,10 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
     has_housed_others = settled.has_housed_others;
   } else {
     const tier::ExtentRef found = tiers_.Find(key);
-    home = housing_.HomeOf(key, found ? std::optional(found->tier) : std::nullopt, image_bytes);
+    home = housing_
+               .HomeOf(key, found ? std::optional(found->tier) : std::nullopt, image_bytes,
+                       image.checksums.pieces.size())
+               .home;
   }
   FOREBAY_ASSIGN(const tier::TierKind stored, tiers_.Publish(dataset, key, home, std::move(image),
                                                              queue));

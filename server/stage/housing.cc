@@ -4,16 +4,21 @@
 
 namespace forebay::stage {
 
-plan::Home Housing::HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
-                           std::uint64_t bytes) {
+Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
+                                 std::optional<tier::TierKind> found, std::uint64_t bytes,
+                                 std::uint64_t pieces) {
   std::lock_guard lock(mutex_);
-  if (const auto known = early_.find(key); known != early_.end()) return known->second.home;
-  if (found == tier::TierKind::kRam) return plan::Home::kRam;
-  const bool fits_ram = plan::FootprintBytes(bytes) <= placer_.left().ram_bytes;
-  if (found && !fits_ram) return plan::Home::kSsd;
-  const plan::Home home = placer_.Place(bytes);
-  early_[key] = {.home = home, .bytes = bytes};
-  return home;
+  if (const auto known = early_.find(key); known != early_.end()) return known->second;
+  Planned planned{.home = plan::Home::kRam,
+                  .bytes = bytes,
+                  .footprint = FootprintOf(bytes, pieces)};
+  if (found == tier::TierKind::kRam) return planned;
+  const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
+  planned.home = plan::Home::kSsd;
+  if (found && !fits_ram) return planned;
+  planned.home = placer_.Place(planned.footprint);
+  early_[key] = planned;
+  return planned;
 }
 
 std::vector<tier::ExtentKey> Housing::EndCataloguing(
@@ -26,7 +31,7 @@ std::vector<tier::ExtentKey> Housing::EndCataloguing(
     const auto& [key, early] = entry;
     if (key.dataset != dataset) return false;
     if (!known.contains(key)) {
-      placer_.Release(early.home, early.bytes);
+      placer_.Release(early.home, early.footprint);
       left.push_back(key);
     }
     return true;
@@ -40,7 +45,7 @@ std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) 
   std::erase_if(early_, [&](const auto& entry) {
     const auto& [key, early] = entry;
     if (key.dataset != dataset || early.home == plan::Home::kSsd) return false;
-    placer_.Release(early.home, early.bytes);
+    placer_.Release(early.home, early.footprint);
     left.push_back(key);
     return true;
   });
@@ -54,9 +59,12 @@ std::vector<tier::ExtentKey> Housing::HandOver(Dataset& dataset,
   dataset.MarkReplaced();
   for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
     const ExtentId extent(i);
-    const Early early{.home = dataset.home(extent), .bytes = dataset.PlannedBytes(extent)};
+    const std::uint64_t bytes = dataset.PlannedBytes(extent);
+    const Planned early{.home = dataset.home(extent),
+                        .bytes = bytes,
+                        .footprint = dataset.FootprintOf(extent, bytes)};
     if (!is_kept(extent)) {
-      placer_.Release(early.home, early.bytes);
+      placer_.Release(early.home, early.footprint);
       left.push_back(dataset.key(extent));
     } else if (early.home != plan::Home::kTransient) {
       early_[dataset.key(extent)] = early;
@@ -71,8 +79,8 @@ Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_
   const plan::Home home = dataset.home(extent);
   const std::uint64_t planned = dataset.PlannedBytes(extent);
   if (home != plan::Home::kTransient && planned == bytes) return {.home = home};
-  placer_.Release(home, planned);
-  const plan::Home settled = placer_.Place(bytes);
+  placer_.Release(home, dataset.FootprintOf(extent, planned));
+  const plan::Home settled = placer_.Place(dataset.FootprintOf(extent, bytes));
   dataset.Settle(extent, settled, bytes);
   return {.home = settled, .has_housed_others = HouseLocked(dataset)};
 }
@@ -80,8 +88,9 @@ Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_
 void Housing::Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (dataset.is_replaced() || dataset.home(extent) != plan::Home::kSsd) return;
-  placer_.Release(plan::Home::kSsd, bytes);
-  const bool fits_ram = placer_.PlaceInRam(bytes);
+  const plan::Footprint footprint = dataset.FootprintOf(extent, bytes);
+  placer_.Release(plan::Home::kSsd, footprint);
+  const bool fits_ram = placer_.PlaceInRam(footprint);
   dataset.Settle(extent, fits_ram ? plan::Home::kRam : plan::Home::kTransient, bytes);
 }
 
@@ -90,7 +99,7 @@ void Housing::HouseAgain(Dataset& dataset) {
   if (dataset.is_replaced()) return;
   for (const ExtentId extent : dataset.Homeless()) {
     const std::uint64_t planned = dataset.PlannedBytes(extent);
-    const plan::Home home = placer_.Place(planned);
+    const plan::Home home = placer_.Place(dataset.FootprintOf(extent, planned));
     if (home != plan::Home::kTransient) dataset.Settle(extent, home, planned);
   }
 }
@@ -105,7 +114,8 @@ void Housing::CloseSsd() {
 bool Housing::HouseLocked(Dataset& dataset) {
   bool is_any = false;
   while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {
-    const std::uint64_t planned = dataset.PlannedBytes(*extent);
+    const plan::Footprint planned =
+        dataset.FootprintOf(*extent, dataset.PlannedBytes(*extent));
     const plan::Home home = placer_.Place(planned);
     if (home == plan::Home::kTransient) break;
     if (dataset.GiveHome(*extent, home)) {

@@ -23,10 +23,16 @@ class Housing {
   explicit Housing(const plan::Room& room) : placer_(room) {}
 
   // --- before a data set has its catalog ------------------------------------------------------
-  // Where an extent belongs whose image has `bytes`. An extent that was `found` on a tier takes no
-  // room there a second time, nor does one that was asked about before.
-  plan::Home HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
-                    std::uint64_t bytes);
+  struct Planned {
+    plan::Home home = plan::Home::kTransient;
+    std::uint64_t bytes = 0;  // of the image that it has room for
+    plan::Footprint footprint;
+  };
+  // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
+  // checksums. An extent that was `found` on a tier takes no room there a second time, nor does one
+  // that was asked about before: that has room for as many bytes as it had then.
+  Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
+                 std::uint64_t bytes, std::uint64_t pieces);
   // The catalog is there, with extents of these keys: what they take is accounted for by the data
   // set from now on. The room of all others that were asked about is free again: they are of
   // objects that have changed since. Returns their keys, to be evicted.
@@ -62,16 +68,12 @@ class Housing {
   plan::Room left() const;
 
  private:
-  struct Early {
-    plan::Home home = plan::Home::kTransient;
-    std::uint64_t bytes = 0;
-  };
   bool HouseLocked(Dataset& dataset);
 
   mutable std::mutex mutex_;
   plan::Placer placer_;
   // Extents of data sets that have no catalog yet; none where there is one.
-  std::unordered_map<tier::ExtentKey, Early, tier::ExtentKeyHash> early_;
+  std::unordered_map<tier::ExtentKey, Planned, tier::ExtentKeyHash> early_;
 };
 
 }  // namespace forebay::stage

@@ -55,6 +55,8 @@ class PackedForm {
   static std::uint64_t IdentityOf(const tier::ExtentKey& key);
 
   std::uint32_t ChunkCount(ExtentId extent) const;
+  // Of the image: its directory, and its chunks.
+  std::uint32_t PieceCount(ExtentId extent) const { return ChunkCount(extent) + 1; }
   // `number` < ChunkCount(extent).
   PackedChunk ChunkOf(ExtentId extent, std::uint32_t number) const;
   // Where `sample` of `field` lies; both exist.

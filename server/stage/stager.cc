@@ -397,8 +397,8 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
   const plan::Room left = housing_.left();
-  const std::uint64_t footprint = plan::FootprintBytes(info.bytes);
-  if (footprint > left.ram_bytes && footprint > left.ssd_bytes) return;
+  const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
+  if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
   {
     std::lock_guard lock(mutex_);
     if (stopping_ || early_.size() >= kEarlyRunsMax) return;
