@@ -75,8 +75,9 @@ Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const Exten
                                              io::IoQueue& queue) {
   const bool to_ssd = home == plan::Home::kSsd;
   if (options_.has_ssd && (to_ssd || dataset.options().persist)) {
-    const Status stored =
-        cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums, next_use_(key));
+    // A copy for the next daemon takes nobody's place.
+    const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
+                                            to_ssd ? next_use_(key) : kEvictsNobody);
     // A damaged copy that is just being removed is still there, but will not be found.
     const bool is_there = stored.has_value() ||
                           (stored.error().code() == ErrorCode::kAlreadyExists &&

@@ -21,6 +21,8 @@ namespace forebay::stage {
 
 // The next use of what nobody has asked for: after all that was, but not never.
 inline constexpr std::uint64_t kNotAskedFor = ~std::uint64_t{0} - 1;
+// Farther than that of any extent, so that none makes room for it.
+inline constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};
 // The next use of memory that staging works in: whatever is needed farthest makes room for it.
 inline constexpr std::uint64_t kNeededNow = 0;
 

@@ -106,10 +106,12 @@ class StagedStreamTest : public ::testing::Test {
   void ExpectExactAccount() {
     plan::Room taken;
     for (std::uint32_t i = 0; i < serve_->dataset().catalog()->extent_count(); ++i) {
-      const std::uint64_t bytes = plan::FootprintBytes(serve_->dataset().StoredBytes(ExtentId(i)));
-      const plan::Home home = serve_->dataset().home(ExtentId(i));
-      if (home == plan::Home::kRam) taken.ram_bytes += bytes;
-      if (home == plan::Home::kSsd) taken.ssd_bytes += bytes;
+      const stage::Dataset& dataset = serve_->dataset();
+      const plan::Footprint footprint =
+          dataset.FootprintOf(ExtentId(i), dataset.StoredBytes(ExtentId(i)));
+      const plan::Home home = dataset.home(ExtentId(i));
+      if (home == plan::Home::kRam) taken.ram_bytes += footprint.ram_bytes;
+      if (home == plan::Home::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
     }
     EXPECT_EQ(serve_->stager().room_left().ram_bytes, room_.ram_bytes - taken.ram_bytes);
     EXPECT_EQ(serve_->stager().room_left().ssd_bytes, room_.ssd_bytes - taken.ssd_bytes);
@@ -224,7 +226,7 @@ TEST_F(StagedStreamTest, TheAccountStaysExact) {
   };
   AddPictures(500);
   Begin(Compression::kBalanced,
-        {.ram_bytes = 256 << 10, .ssd_bytes = 256 << 10, .extent_bytes = 32 << 10});
+        {.ram_bytes = 256 << 10, .ssd_bytes = 512 << 10, .extent_bytes = 32 << 10});
   // As soon as there are homes, and before any size is known, those on SSD are asked for in RAM.
   std::uint32_t elsewhere = 0;
   serve_->dataset().WhenCatalogued([&](const Status& status) {

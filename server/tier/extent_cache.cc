@@ -70,7 +70,7 @@ class TwoTierCache final : public ExtentCache {
   };
   struct Candidate {
     std::uint64_t next_use = 0;
-    bool is_guest = false;
+    bool is_spare = false;  // in RAM: a guest; on SSD: a copy of what RAM has
     ExtentKey key;
   };
   using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
@@ -222,7 +222,7 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
 void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.next_use != b.next_use) return a.next_use > b.next_use;
-    return a.is_guest != b.is_guest ? a.is_guest : a.key < b.key;
+    return a.is_spare != b.is_spare ? a.is_spare : a.key < b.key;
   });
 }
 
@@ -243,7 +243,7 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t n
   for (const auto& [key, entry] : index_) {
     if (!entry.is_on_ssd || !entry.ssd.expired()) continue;
     const std::uint64_t use = next_use_(key);
-    if (use >= next_use) candidates.push_back({use, false, key});
+    if (use >= next_use) candidates.push_back({use, entry.ram != nullptr, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -297,7 +297,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
       std::lock_guard lock(mutex_);
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
-      const bool goes_early = candidate.is_guest && candidate.next_use > next_use;
+      const bool goes_early = candidate.is_spare && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
       if (is_enough && HasRunLocked(wanted)) break;
     }

@@ -80,7 +80,8 @@ class ExtentCache {
   // extents that are needed equally soon, a guest (whose home is not RAM) is evicted first.
   virtual Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
                                        ExtentChecksums checksums, bool is_guest = false) = 0;
-  // Writes an extent to SSD (evicting there where needed) and publishes it; the RAM copy, if
+  // Writes an extent to SSD (evicting there what is needed no sooner, first what RAM has too) and
+  // publishes it; the RAM copy, if
   // any, stays. kFailedPrecondition where there is no SSD tier or it has been retired.
   virtual Status PublishSsd(io::IoQueue& queue, const ExtentKey& key,
                             std::span<std::byte> image, const ExtentChecksums& checksums,

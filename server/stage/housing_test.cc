@@ -1,0 +1,89 @@
+// What has a home on a tier has room there, to the byte, and is there once its data set is staged.
+#include "server/stage/housing.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/io/io_test_fixture.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::testing::Pattern;
+
+constexpr std::uint64_t kPage = 4096;
+constexpr tier::ExtentKey kKey{.dataset = 1, .extent = ExtentId(0), .identity = 7};
+
+TEST(HousingTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
+  Housing housing({.ram_bytes = 8 * kPage, .ssd_bytes = 0});
+  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kRam);
+  const Housing::Planned again = housing.HomeOf(kKey, std::nullopt, 4 * kPage, 1);
+  EXPECT_EQ(again.home, plan::Home::kRam);
+  EXPECT_EQ(again.bytes, kPage) << "or as much would be freed as was never taken";
+  EXPECT_EQ(housing.left().ram_bytes, 7 * kPage);
+}
+
+TEST(HousingTest, ChecksumsTakeRoomOnSsd) {
+  Housing housing({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
+  // The image, 600 checksums in two pages, and a footer.
+  const Housing::Planned planned = housing.HomeOf(kKey, std::nullopt, kPage, 600);
+  EXPECT_EQ(planned.home, plan::Home::kSsd);
+  EXPECT_EQ(planned.footprint.ssd_bytes, 4 * kPage);
+  EXPECT_EQ(housing.left().ssd_bytes, 4 * kPage);
+}
+
+class HomesTest : public ::testing::Test {
+ protected:
+  HomesTest() {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kRecords * kRecordBytes, 1)).has_value());
+  }
+  void ExpectAllThatHaveAHomeAreThere() {
+    std::uint64_t on_ssd = 0;
+    for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+      const plan::Home home = rig_.dataset().home(ExtentId(i));
+      on_ssd += home == plan::Home::kSsd ? 1 : 0;
+      if (home == plan::Home::kTransient) continue;
+      EXPECT_TRUE(rig_.cache().Find(rig_.dataset().key(ExtentId(i)))) << "extent " << i;
+    }
+    EXPECT_GT(on_ssd, 0U);
+  }
+
+  static constexpr std::uint64_t kRecordBytes = 100;
+  static constexpr std::uint64_t kRecords = 6550;  // in 10 extents, each with 3 pages of trailer
+  io::MemoryBackend memory_;
+  StageRig rig_{memory_, ""};
+};
+
+TEST_F(HomesTest, OnASmallSsdNoExtentTakesAnothersPlace) {
+  FOREBAY_EXPECT_OK(rig_.Start(RecordDataset(kRecordBytes), {.ram_bytes = 5 * (64 << 10),
+                                                             .reserve_bytes = 2 * (64 << 10),
+                                                             .ssd_bytes = 8 * (64 << 10)}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_GT(rig_.dataset().transient_bytes(), 0U);
+  ExpectAllThatHaveAHomeAreThere();
+}
+
+TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
+  DatasetOptions dataset = RecordDataset(kRecordBytes);
+  dataset.persist = true;
+  FOREBAY_EXPECT_OK(rig_.Start(dataset, {.ram_bytes = 9 * (64 << 10),
+                                         .reserve_bytes = 2 * (64 << 10),
+                                         .ssd_bytes = 7 * (64 << 10)}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ExpectAllThatHaveAHomeAreThere();
+  // What lies on the SSD alone, and belongs in RAM, is brought up before others come to the SSD.
+  for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(key, tier::TierKind::kRam));
+  }
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ExpectAllThatHaveAHomeAreThere();
+}
+
+}  // namespace
+}  // namespace forebay::stage
