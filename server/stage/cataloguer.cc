@@ -50,7 +50,7 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
   if (!resolved.format) {
     FOREBAY_ASSIGN(resolved.format, catalog::DetectFormat(dataset.root(), source));
   }
-  if (!catalog::BuildsFromMetadata(*resolved.format)) return Scan(dataset, queue);
+  if (!catalog::BuildsFromMetadata(*resolved.format)) return Scan(dataset, rebuild, queue);
   auto built = catalog::BuildFromMetadata(
       parts_.backend, dataset.root(), resolved, nullptr,
       [&](ExtentId extent, const catalog::ExtentInfo& info,
@@ -128,11 +128,11 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     keys[i] = form ? form->Key(raw) : raw;
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
     std::optional<tier::TierKind> tier;
-    if (const ExtentRef found = parts_.tiers.Find(keys[i])) {
+    ExtentRef found = parts_.tiers.Find(keys[i]);
+    if (found && !form && !IsFirstRead(dataset, raw, *found)) found = nullptr;
+    if (found) {
       tier = found->tier;
       planned[i] = found->image_bytes;
-      // What an earlier daemon read is the first read, where its file did not say so.
-      if (!form) (void)dataset.first_reads().Compare(raw, found->sums().image);
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
       dataset.CountStored(extent, found->image_bytes);
     }
@@ -150,6 +150,19 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   return {};
 }
 
+// What an earlier daemon read is the first read, where no file says otherwise. A copy that is known
+// to be of another one goes.
+bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
+                             const tier::ResidentExtent& found) {
+  const FirstReads::Outcome outcome =
+      dataset.first_reads().Compare(key, found.sums().image);
+  if (outcome != FirstReads::Outcome::kChanged) return true;
+  spdlog::warn("data set '{}': a copy of extent {} on the tiers is not what was first read; it is "
+               "dropped", dataset.name(), key.extent.value());
+  parts_.tiers.Evict(key, std::nullopt);
+  return false;
+}
+
 // How extents lie on the tiers. Extents that an earlier daemon compressed in the same way are
 // found by their keys.
 void Cataloguer::ChooseForm(Dataset& dataset,
@@ -163,7 +176,7 @@ void Cataloguer::ChooseForm(Dataset& dataset,
   dataset.SetForm(nullptr, form.error().message());
 }
 
-Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
+Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
   TarScan scan(
@@ -171,12 +184,26 @@ Status Cataloguer::Scan(Dataset& dataset, io::IoQueue& queue) {
       {.request_bytes = options_.request_bytes,
        .depth = options_.scan_depth,
        .scratch_path = options_.catalog_path},
-      [&](VerifiedExtent extent) -> Status {
-        FOREBAY_TRY(parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt,
-                                              *ssd_queue));
-        return {};
-      },
-      [&](std::uint64_t bytes) { return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue); });
+      {.cut =
+           [&](const ExtentKey& key) {
+             const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
+             if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
+           },
+       .publish = [&](VerifiedExtent extent) -> Status {
+         // Nothing but a rebuild comes here with a copy of other bytes: those that are there now
+         // have been accepted.
+         const ExtentRef found = parts_.tiers.Find(extent.key);
+         if (found && found->sums().image != extent.checksums.image) {
+           parts_.tiers.Evict(extent.key, std::nullopt);
+         }
+         FOREBAY_TRY(parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt,
+                                               *ssd_queue));
+         return {};
+       },
+       .allocate =
+           [&](std::uint64_t bytes) {
+             return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
+           }});
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   Save(dataset, *catalog);
   ChooseForm(dataset, catalog);  // says why these stay as they are

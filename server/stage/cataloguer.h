@@ -65,7 +65,9 @@ class Cataloguer {
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
-  Status Scan(Dataset& dataset, io::IoQueue& queue);
+  Status Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue);
+  bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
+                   const tier::ResidentExtent& found);
 
   const CataloguerOptions options_;
   const CataloguerParts parts_;

@@ -10,13 +10,12 @@
 namespace forebay::stage {
 
 TarScan::TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue,
-                 const Options& options, Publish publish, Allocate allocate)
+                 const Options& options, Hooks hooks)
     : dataset_(dataset),
       queue_(queue),
       idle_queue_(idle_queue),
       options_(options),
-      publish_(std::move(publish)),
-      allocate_(std::move(allocate)) {}
+      hooks_(std::move(hooks)) {}
 
 Result<std::shared_ptr<const catalog::Catalog>> TarScan::Run() {
   FOREBAY_ASSIGN(builder_, catalog::CreateScanBuilder(dataset_.root(), dataset_.options().source,
@@ -53,7 +52,7 @@ Status TarScan::IssueAhead() {
     chunk.done = chunk.length == 0;
     if (chunk.length > 0) {
       if (spare_.empty()) {
-        FOREBAY_ASSIGN(chunk.memory, allocate_(options_.request_bytes));
+        FOREBAY_ASSIGN(chunk.memory, hooks_.allocate(options_.request_bytes));
       } else {
         chunk.memory = std::move(spare_.back());
         spare_.pop_back();
@@ -125,7 +124,7 @@ Status TarScan::FeedFront() {
 Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const std::uint64_t begin = cut.info.object_offset;
   const std::uint64_t end = begin + cut.info.bytes;
-  FOREBAY_ASSIGN(tier::ArenaBlock image, allocate_(cut.info.bytes));
+  FOREBAY_ASSIGN(tier::ArenaBlock image, hooks_.allocate(cut.info.bytes));
   std::uint64_t copied = 0;
   for (const Chunk& chunk : fed_) {
     const std::uint64_t from = std::max(begin, chunk.offset);
@@ -142,6 +141,7 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const tier::ExtentKey key{.dataset = dataset_.hash(),
                             .extent = cut.extent,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
+  hooks_.cut(key);
   // The scanner has cut the extent from these very bytes, so the first reading is done.
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};
@@ -153,7 +153,7 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                  ReadExtent(dataset_,
                             {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
                             image.bytes(), read));
-  FOREBAY_TRY(publish_({.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
+  FOREBAY_TRY(hooks_.publish({.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
   DropChunksBefore(end);
   return {};
 }

@@ -28,12 +28,16 @@ class TarScan {
     std::uint32_t depth = 1;
     std::string scratch_path = {};  // catalog::BuildScratch::directory
   };
-  using Publish = std::function<Status(VerifiedExtent)>;
-  using Allocate = std::function<Result<tier::ArenaBlock>(std::uint64_t)>;
+  struct Hooks {
+    // An extent is known by its key, and is about to be compared with its first read.
+    std::function<void(const tier::ExtentKey&)> cut;
+    std::function<Status(VerifiedExtent)> publish;
+    std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)> allocate;
+  };
 
   // `idle_queue` has nothing under way whenever an extent is handed over.
   TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options,
-          Publish publish, Allocate allocate);
+          Hooks hooks);
 
   // Reads every object once. What was published stays published also where it fails.
   Result<std::shared_ptr<const catalog::Catalog>> Run();
@@ -60,8 +64,7 @@ class TarScan {
   io::IoQueue& queue_;
   io::IoQueue& idle_queue_;
   const Options options_;
-  const Publish publish_;
-  const Allocate allocate_;
+  const Hooks hooks_;
   std::unique_ptr<catalog::ScanBuilder> builder_;
 
   std::size_t next_object_ = 0;      // of the next request
