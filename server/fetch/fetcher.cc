@@ -22,6 +22,13 @@ Error TooSmall() {
                "order (use mode 'block', or give them more)");
 }
 
+// A rebuild has accepted other bytes than the stream was opened over, and they have the same keys.
+Error Outdated(const stage::Dataset& dataset) {
+  return Error(ErrorCode::kFailedPrecondition,
+               "data set '" + dataset.name() +
+                   "' was rebuilt from objects whose bytes had changed; open the stream again");
+}
+
 }  // namespace
 
 struct Fetcher::Request {
@@ -49,7 +56,8 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
     if (!refs[i] && need == Need::kSamples) refs[i] = stager_.pieces().Find(keys[i]);
     are_all = are_all && refs[i];
   }
-  return are_all;
+  // Asked after they were found: it is said before other bytes come to a tier.
+  return are_all && !dataset.is_outdated();
 }
 
 void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need,
@@ -65,6 +73,7 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
     request->done(std::move(request->refs));
     return;
   }
+  if (dataset.is_outdated()) return request->done(Outdated(dataset));
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < request->refs.size(); ++i) {
     if (!request->refs[i]) missing.push_back(i);
@@ -148,7 +157,9 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   if (again) {
     Bring(request, index);
   } else if (last) {
-    if (request->error) {
+    if (request->dataset->is_outdated()) {
+      request->done(Outdated(*request->dataset));
+    } else if (request->error) {
       request->done(*request->error);
     } else {
       request->done(std::move(request->refs));

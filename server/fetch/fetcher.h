@@ -28,7 +28,8 @@ class Fetcher {
     kRuns,     // most of their samples, soon: an extent is worth bringing as a whole
     kSamples,  // a sample here and there: an extent without a home is read in pieces
   };
-  // The extents, where every one of them is there now; the references pin them.
+  // The extents, where every one of them is there now; the references pin them. Of a data set that
+  // is outdated (Dataset::is_outdated) none is, and Acquire says kFailedPrecondition.
   bool TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents, Need need,
                   std::vector<tier::ExtentRef>& refs);
 

@@ -71,10 +71,14 @@ class FetcherTest : public ::testing::Test {
   using Refs = std::vector<tier::ExtentRef>;
   Result<Refs> Acquire(std::vector<ExtentId> extents,
                        Fetcher::Need need = Fetcher::Need::kRuns) {
+    return AcquireOf(rig_.dataset(), std::move(extents), need);
+  }
+  Result<Refs> AcquireOf(stage::Dataset& dataset, std::vector<ExtentId> extents,
+                         Fetcher::Need need = Fetcher::Need::kRuns) {
     std::mutex mutex;
     std::condition_variable told;
     std::optional<Result<Refs>> outcome;
-    fetcher_->Acquire(rig_.dataset(), std::move(extents), need, [&](Result<Refs> refs) {
+    fetcher_->Acquire(dataset, std::move(extents), need, [&](Result<Refs> refs) {
       std::lock_guard lock(mutex);
       EXPECT_FALSE(outcome.has_value()) << "called twice";
       outcome.emplace(std::move(refs));
@@ -327,6 +331,26 @@ TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsM
   while (!rig_.cache().Find(rig_.dataset().key(ExtentId(0)))) {
     ASSERT_LT(std::chrono::steady_clock::now(), give_up);
     std::this_thread::yield();
+  }
+}
+
+// Changed bytes have the keys of those before, so copies of both cannot be told apart.
+TEST_F(FetcherTest, AStreamOfBeforeARebuildGetsNoBytesThatTheRebuildAccepted) {
+  Start();
+  stage::Dataset& before = rig_.dataset();
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  ASSERT_NE(&rig_.dataset(), &before);
+  EXPECT_TRUE(AcquireOf(before, Extents(8)).has_value()) << "the objects are as they were";
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", 8 * 100));
+  EvictAll();
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  EXPECT_TRUE(Acquire(Extents(8)).has_value());
+  for (const Fetcher::Need need : {Fetcher::Need::kRuns, Fetcher::Need::kSamples}) {
+    const auto refs = AcquireOf(before, Extents(1), need);
+    EXPECT_EQ(CodeOf(refs), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(refs.error().message(), HasSubstr("open the stream again"));
+    EXPECT_EQ(CodeOf(AcquireOf(before, {}, need)), ErrorCode::kFailedPrecondition)
+        << "what was decoded is not its own either";
   }
 }
 

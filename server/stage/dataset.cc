@@ -199,6 +199,12 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
   for (const Waiter& waiter : waiters) waiter(Status());
 }
 
+void Dataset::OutdatePredecessors(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
+    if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
+  }
+}
+
 void Dataset::Fail(const Error& error) {
   std::vector<Waiter> waiters;
   {

@@ -124,6 +124,12 @@ class Dataset {
   // Another Dataset of this name serves the objects as they are now: this one's readers go on.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }
+  // This one replaces `replaced`, which outlives it.
+  void Succeed(Dataset& replaced) { predecessor_ = &replaced; }
+  // Before an extent that was read from the GFS goes to a tier: data sets before this one that know
+  // it with another checksum find bytes there from now on that are not theirs.
+  void OutdatePredecessors(const tier::ExtentKey& key, std::uint64_t image_checksum);
+  bool is_outdated() const { return is_outdated_; }
   void Fail(const Error& error);
   // At shutdown: whoever still waits for the catalog is told `error`.
   void AbandonCatalogWaiters(const Error& error);
@@ -173,7 +179,9 @@ class Dataset {
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;
 
+  Dataset* predecessor_ = nullptr;
   std::atomic<bool> is_replaced_ = false;
+  std::atomic<bool> is_outdated_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const catalog::Catalog> catalog_;
   std::shared_ptr<const PackedForm> form_;

@@ -19,7 +19,10 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
     tier::ExtentChecksums checksums = tier::ComputeChecksums(extent.key, image, extent.pieces);
     const FirstReads::Outcome outcome =
         dataset.first_reads().Compare(extent.key, checksums.image);
-    if (outcome != FirstReads::Outcome::kChanged) return checksums;
+    if (outcome != FirstReads::Outcome::kChanged) {
+      dataset.OutdatePredecessors(extent.key, checksums.image);
+      return checksums;
+    }
     spdlog::warn("data set '{}': extent {} ({}) is not what was first read; {}", dataset.name(),
                  number, extent.objects,
                  past_caches ? "the extent is refused"

@@ -134,6 +134,12 @@ void FirstReads::CountMismatch() {
   ++mismatches_;
 }
 
+bool FirstReads::Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const {
+  std::lock_guard lock(mutex_);
+  const auto known = known_.find(key);
+  return known != known_.end() && known->second != image_checksum;
+}
+
 std::uint64_t FirstReads::mismatches() const {
   std::lock_guard lock(mutex_);
   return mismatches_;

@@ -33,6 +33,9 @@ class FirstReads {
 
   // A piece of an extent, read alone, was not as its extent's first read.
   void CountMismatch();
+  // Whether the extent was first read with another checksum.
+  bool Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const;
+
   std::uint64_t mismatches() const;  // reads that were not as the first
 
  private:

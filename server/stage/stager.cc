@@ -136,6 +136,7 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
 
 void Stager::Replace(Dataset& old, Dataset& successor) {
   FOREBAY_CHECK(old.catalog() != nullptr);
+  successor.Succeed(old);
   Begin(successor, /*rebuild=*/true, 0, &old);
 }
 
