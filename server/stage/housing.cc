@@ -9,13 +9,12 @@ Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
                                  std::uint64_t pieces) {
   std::lock_guard lock(mutex_);
   if (const auto known = early_.find(key); known != early_.end()) return known->second;
-  Planned planned{.home = plan::Home::kRam,
+  Planned planned{.home = plan::Home::kSsd,
                   .bytes = bytes,
                   .footprint = FootprintOf(bytes, pieces)};
-  if (found == tier::TierKind::kRam) return planned;
   const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
-  planned.home = plan::Home::kSsd;
-  if (found && !fits_ram) return planned;
+  if (found == tier::TierKind::kSsd && !fits_ram) return planned;
+  // What is found in RAM, and was not asked about, is there as a guest.
   planned.home = placer_.Place(planned.footprint);
   early_[key] = planned;
   return planned;

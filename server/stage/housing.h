@@ -29,7 +29,7 @@ class Housing {
     plan::Footprint footprint;
   };
   // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
-  // checksums. An extent that was `found` on a tier takes no room there a second time, nor does one
+  // checksums. An extent that was `found` on SSD takes no room there a second time, nor does one
   // that was asked about before: that has room for as many bytes as it had then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);

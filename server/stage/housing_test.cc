@@ -28,6 +28,15 @@ TEST(HousingTest, AnExtentKeepsTheRoomItHasWhateverItIsExpectedToTakeNow) {
   EXPECT_EQ(housing.left().ram_bytes, 7 * kPage);
 }
 
+TEST(HousingTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
+  Housing housing({.ram_bytes = kPage, .ssd_bytes = 0});
+  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kRam, kPage, 1).home, plan::Home::kRam);
+  EXPECT_EQ(housing.left().ram_bytes, 0U);
+  tier::ExtentKey other = kKey;
+  other.extent = ExtentId(1);
+  EXPECT_EQ(housing.HomeOf(other, tier::TierKind::kRam, kPage, 1).home, plan::Home::kTransient);
+}
+
 TEST(HousingTest, ChecksumsTakeRoomOnSsd) {
   Housing housing({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
   // The image, 600 checksums in two pages, and a footer.
