@@ -141,8 +141,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
         form ? form->PieceCount(extent) : catalog->PieceCount(extent));
     homes[i] = home.home;
     planned[i] = home.bytes;
-    // An extent on SSD whose home is RAM is still to be brought up, from SSD.
-    resident[i] = tier && (tier == tier::TierKind::kRam || homes[i] != plan::Home::kRam);
+    resident[i] = tier && IsAtHome(*tier, homes[i]);
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
   EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
@@ -219,7 +218,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
                    .HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
                            catalog->PieceCount(ExtentId(i)))
                    .home;
-    resident[i] = found != nullptr;
+    resident[i] = tier && IsAtHome(*tier, homes[i]);
   }
   EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));

@@ -17,6 +17,12 @@
 
 namespace forebay::stage {
 
+// Whether staging has done with an extent of this home that lies on `tier`. What lies on SSD and
+// belongs in RAM is still to be brought up: where the SSD is full, it is the first that goes there.
+constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
+  return tier == tier::TierKind::kRam || home != plan::Home::kRam;
+}
+
 // Thread-safe.
 class Housing {
  public:

@@ -156,8 +156,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Datase
   work_.notify_one();
 }
 
-// What was evicted since the data set was staged, or was refused by a tier, is brought again. So is
-// what lies on SSD and belongs in RAM: where the SSD is full, it is the first that goes there.
+// What was evicted since the data set was staged, or was refused by a tier, is brought again.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   std::vector<bool> resident(catalog->extent_count(), false);
@@ -165,9 +164,7 @@ bool Stager::StageAgain(Dataset& dataset) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
       const bool is_ours = key.dataset == dataset.hash() &&
                            key.extent.value() < resident.size() && dataset.key(key.extent) == key;
-      const bool is_home = is_ours && (kind == tier::TierKind::kRam ||
-                                       dataset.home(key.extent) != plan::Home::kRam);
-      if (is_home) resident[key.extent.value()] = true;
+      if (is_ours && IsAtHome(kind, dataset.home(key.extent))) resident[key.extent.value()] = true;
     }
   }
   if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
