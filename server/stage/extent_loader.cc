@@ -79,7 +79,11 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   FOREBAY_ASSIGN(const tier::TierKind stored, tiers_.Publish(dataset, key, home, std::move(image),
                                                              queue));
   const bool is_refused = home == plan::Home::kSsd && stored != tier::TierKind::kSsd;
-  if (is_refused && dataset.catalog() != nullptr) housing_.Refuse(dataset, number, image_bytes);
+  if (is_refused && dataset.catalog() != nullptr) {
+    housing_.Refuse(dataset, number, image_bytes);
+  } else if (is_refused) {
+    housing_.Refuse(key);
+  }
   dataset.CountStaged(number, raw_bytes);
   dataset.CountStored(number, image_bytes);
   return has_housed_others;

@@ -20,6 +20,13 @@ Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
   return planned;
 }
 
+void Housing::Refuse(const tier::ExtentKey& key) {
+  std::lock_guard lock(mutex_);
+  const auto known = early_.find(key);
+  if (known == early_.end() || known->second.home != plan::Home::kSsd) return;
+  known->second.home = MoveOffSsdLocked(known->second.footprint);
+}
+
 std::vector<tier::ExtentKey> Housing::EndCataloguing(
     std::uint64_t dataset, std::span<const tier::ExtentKey> in_catalog) {
   const std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> known(in_catalog.begin(),
@@ -87,10 +94,12 @@ Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_
 void Housing::Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
   if (dataset.is_replaced() || dataset.home(extent) != plan::Home::kSsd) return;
-  const plan::Footprint footprint = dataset.FootprintOf(extent, bytes);
+  dataset.Settle(extent, MoveOffSsdLocked(dataset.FootprintOf(extent, bytes)), bytes);
+}
+
+plan::Home Housing::MoveOffSsdLocked(const plan::Footprint& footprint) {
   placer_.Release(plan::Home::kSsd, footprint);
-  const bool fits_ram = placer_.PlaceInRam(footprint);
-  dataset.Settle(extent, fits_ram ? plan::Home::kRam : plan::Home::kTransient, bytes);
+  return placer_.PlaceInRam(footprint) ? plan::Home::kRam : plan::Home::kTransient;
 }
 
 void Housing::HouseAgain(Dataset& dataset) {

@@ -39,6 +39,9 @@ class Housing {
   // that was asked about before: that has room for as many bytes as it had then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
+  // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it
+  // has none.
+  void Refuse(const tier::ExtentKey& key);
   // The catalog is there, with extents of these keys: what they take is accounted for by the data
   // set from now on. The room of all others that were asked about is free again: they are of
   // objects that have changed since. Returns their keys, to be evicted.
@@ -62,8 +65,7 @@ class Housing {
   // planned, or it had no home, it is placed anew; room that becomes free goes to extents of the
   // data set that fitted nowhere.
   Settled Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
-  // The SSD did not take an extent of `bytes` whose home it was: its home is RAM where there is
-  // room, else it has none.
+  // As above, of an extent of `bytes`.
   void Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // Before a pass begins again: extents without a home get one where there is room by now.
   void HouseAgain(Dataset& dataset);
@@ -75,6 +77,7 @@ class Housing {
 
  private:
   bool HouseLocked(Dataset& dataset);
+  plan::Home MoveOffSsdLocked(const plan::Footprint& footprint);
 
   mutable std::mutex mutex_;
   plan::Placer placer_;

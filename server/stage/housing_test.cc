@@ -37,6 +37,26 @@ TEST(HousingTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
   EXPECT_EQ(housing.HomeOf(other, tier::TierKind::kRam, kPage, 1).home, plan::Home::kTransient);
 }
 
+TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
+  Housing housing({.ram_bytes = kPage, .ssd_bytes = 6 * kPage});
+  std::vector<tier::ExtentKey> keys;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    keys.push_back(kKey);
+    keys.back().extent = ExtentId(i);
+    const std::uint64_t bytes = i == 0 ? 1 : kPage;  // the first is in RAM
+    EXPECT_EQ(housing.HomeOf(keys[i], std::nullopt, bytes, 1).home,
+              i == 0 ? plan::Home::kRam : plan::Home::kSsd);
+  }
+  housing.Refuse(keys[1]);
+  EXPECT_EQ(housing.HomeOf(keys[1], std::nullopt, kPage, 1).home, plan::Home::kTransient);
+  EXPECT_EQ(housing.left().ssd_bytes, 3 * kPage);
+  // The room of the first is free, once the catalog has no such extent.
+  static_cast<void>(housing.EndCataloguing(kKey.dataset, std::vector{keys[1], keys[2]}));
+  EXPECT_EQ(housing.HomeOf(keys[2], std::nullopt, kPage, 1).home, plan::Home::kRam);
+  housing.Refuse(keys[2]);
+  EXPECT_EQ(housing.left().ram_bytes, 0U) << "what is not on SSD is not moved";
+}
+
 TEST(HousingTest, ChecksumsTakeRoomOnSsd) {
   Housing housing({.ram_bytes = 0, .ssd_bytes = 8 * kPage});
   // The image, 600 checksums in two pages, and a footer.
