@@ -77,18 +77,24 @@ class CliTest : public ::testing::Test {
 TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   admin_.status.set_job_id("job-1");
   admin_.status.mutable_gfs()->set_opens(16);
+  admin_.status.mutable_gfs()->set_hung(2);
+  admin_.status.mutable_gfs()->set_hung_oldest("read of '/gfs/a.bin'");
+  admin_.status.mutable_gfs()->set_hung_oldest_ms(42'000);
   admin_.status.add_tiers()->set_name("ram");
   *admin_.status.add_datasets() = Progress("staged", 1000, true).dataset();
   admin_.status.add_streams()->set_name("train");
   const Outcome table = Forebay(With({"status"}));
   EXPECT_EQ(table.code, 0) << table.err;
-  for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train"}) {
+  for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train",
+                            "gfs calls not answered 2", "read of '/gfs/a.bin'"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
   const Outcome json = Forebay(With({"status", "--json"}));
   ASSERT_EQ(json.lines().size(), 1U);
   EXPECT_EQ(json.lines()[0]["schema"], "forebay.status.v1");
   EXPECT_EQ(json.lines()[0]["gfs"]["opens"], 16);
+  EXPECT_EQ(json.lines()[0]["gfs"]["hung"], 2);
+  EXPECT_EQ(json.lines()[0]["gfs"]["hung_oldest_ms"], 42'000);
   EXPECT_EQ(json.lines()[0]["datasets"][0]["samples"], 1'281'167);
 }
 

@@ -72,7 +72,11 @@ Json StatusJson(const v1::StatusReply& reply) {
                  {"retries", reply.gfs().retries()},
                  {"given_up", reply.gfs().given_up()},
                  {"failing", reply.gfs().failing()},
-                 {"last_error", reply.gfs().last_error()}}}};
+                 {"last_error", reply.gfs().last_error()},
+                 {"hung", reply.gfs().hung()},
+                 {"hung_total", reply.gfs().hung_total()},
+                 {"hung_oldest", reply.gfs().hung_oldest()},
+                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}}}};
   const v1::DecodeStatus& decode = reply.decode();
   json["decode"] = {{"capacity_bytes", decode.capacity_bytes()},
                     {"used_bytes", decode.used_bytes()},
@@ -193,6 +197,12 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
                 << HumanCount(reply.gfs().given_up()) << ", failing now "
                 << HumanCount(reply.gfs().failing()) << ": "
                 << PrintableLine(reply.gfs().last_error()) << '\n';
+  }
+  if (reply.gfs().hung() > 0) {
+    context.out << "gfs calls not answered " << HumanCount(reply.gfs().hung())
+                << ", the oldest for "
+                << HumanSeconds(static_cast<double>(reply.gfs().hung_oldest_ms()) / 1000) << ": "
+                << reply.gfs().hung_oldest() << '\n';
   }
   PrintTiers(context, reply);
   PrintDatasets(context, reply);

@@ -202,6 +202,17 @@ std::vector<ConfigKey> StreamKeys() {
          }
          return set;
        }},
+      {"stage.hung_after", "30",
+       "Seconds after which a GFS call that is not answered counts as hung: it is named by "
+       "'forebay status' and in the log, and other objects are read in its place. More where "
+       "files are brought from tape.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
+         if (set.has_value() && config.stage_hung_after_s == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "every call takes longer than no time");
+         }
+         return set;
+       }},
   };
 }
 

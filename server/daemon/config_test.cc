@@ -89,6 +89,7 @@ constexpr auto kKeyCases = std::to_array<KeyCase>({
     {"stage.request", "64MiB", "65MiB"},
     {"stage.retry_for", "0", "86401"},
     {"stage.retry_max_interval", "1", "0"},
+    {"stage.hung_after", "1", "0"},
 });
 
 Status Load(const std::string& text, Config& config) {

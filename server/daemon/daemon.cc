@@ -26,6 +26,8 @@ namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
 constexpr auto kLastAnswers = std::chrono::milliseconds(300);
+constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, beside those for the GFS
+constexpr auto kLastReads = std::chrono::milliseconds(1'500);
 
 std::string JobId(const Config& config) {
   if (!config.job_id.empty()) return config.job_id;
@@ -119,7 +121,11 @@ Status Daemon::OpenBackend() {
   io::BackendChoice choice = io::BackendChoice::kAutomatic;
   if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
   if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
-  auto selected = io::SelectBackend(choice);
+  // A GFS that does not answer holds as many threads as requests of it may be under way, which are
+  // twice as many as usual then; the SSD is read by others.
+  const std::uint64_t threads =
+      std::min<std::uint64_t>(limits::kIoThreadsMax, kIoThreads + 2 * config_.stage_requests);
+  auto selected = io::SelectBackend(choice, threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
   if (selected->fallback_reason) {
     spdlog::warn("io_uring is not available, a pool of threads is used: {}",
@@ -149,6 +155,14 @@ Status Daemon::OpenDirectories() {
 }
 
 bool Daemon::Tick() {
+  gfs_calls_->Look();
+  stager_->Look();
+  const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
+  if (!adjusted.has_value() && !lacks_worker_) {
+    spdlog::warn("no spare worker could be started for one that the GFS holds: {}",
+                 adjusted.error().ToString());
+  }
+  lacks_worker_ = !adjusted.has_value();
   registry_->ExpireWaiting();
   eviction_summary_.Tick();
   const std::int64_t now = clock_.NowNs();
@@ -171,8 +185,8 @@ void Daemon::RequestDrain() {
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
 }
 
-void Daemon::Stop() {
-  if (stopped_) return;
+bool Daemon::Stop() {
+  if (stopped_) return !leaves_threads_;
   stopped_ = true;
   stopping_ = true;
   const std::int64_t began_ns = clock_.NowNs();
@@ -180,8 +194,10 @@ void Daemon::Stop() {
   if (acceptor_) acceptor_->StopAccepting();
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
+  if (server_) data_service_->Drain();
+  // Not earlier: a reader is told that the daemon goes, not that its batch was cancelled.
+  if (stager_) stager_->BeginStop();
   if (server_) {
-    data_service_->Drain();
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
       spdlog::warn("readers did not take their last messages in {} ms: their connections are ended",
                    limits::kLastMessagesMs);
@@ -197,11 +213,24 @@ void Daemon::Stop() {
   server_.reset();
   metrics_.reset();  // a last scrape still looks at the acceptor and what follows
   acceptor_.reset();
+  if (executor_) executor_->BeginStop();
+  scrubber_.reset();
+  leaves_threads_ = (stager_ && !stager_->AwaitStopped(kLastReads)) ||
+                    (executor_ && !executor_->AwaitStopped(kLastReads));
+  if (leaves_threads_) {
+    // These hold on to all that the rooms share. The directories are given up last.
+    const std::string calls = gfs_calls_->UnderWay();
+    spdlog::warn("forebayd ends without {}", calls.empty() ? "threads that do not end"
+                                                           : "an answer of the GFS: " + calls);
+    leases_.clear();
+    if (has_served) LogServed(began_ns);
+    return false;
+  }
   // Readers first: what they bring wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
-  scrubber_.reset();
   if (has_served) LogServed(began_ns);
+  return true;
 }
 
 // The last lines: what a look at the log alone should tell of this daemon.
@@ -216,6 +245,12 @@ void Daemon::LogServed(std::int64_t drain_began_ns) {
                static_cast<double>(now_ns - drain_began_ns) / 1e9,
                static_cast<double>(now_ns - started_ns_) / 1e9, served.batches, served.samples,
                served.bytes, gfs_bytes);
+}
+
+std::vector<std::string> Daemon::TransientPaths() const {
+  std::vector<std::string> paths = {socket_path_};
+  for (const Lease& lease : leases_) paths.push_back(lease.path());
+  return paths;
 }
 
 std::vector<std::string> Daemon::DatasetNames() const {

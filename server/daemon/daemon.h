@@ -24,6 +24,7 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/peer/single_node.h"
+#include "server/stage/gfs_calls.h"
 #include "server/stage/patient_backend.h"
 #include "server/stage/stager.h"
 #include "server/stream/data_service.h"
@@ -47,8 +48,16 @@ class Daemon final : public AdminTarget {
   // Housekeeping, about once a second: parked batches, the idle clock. True where the daemon
   // should stop by itself (asked to by Drain, or idle for longer than configured).
   bool Tick();
-  // Stops admitting, ends streams, gives readers limits::kLastMessagesMs, and takes all down.
-  void Stop();
+  // Stops admitting, ends streams, gives readers limits::kLastMessagesMs, and takes all down. False
+  // where threads wait for a GFS that does not answer, or for anything else that this cannot end:
+  // nothing of the daemon's is left in the file system, but it must not be destroyed, and the
+  // process has to end without them (std::_Exit).
+  bool Stop();
+  // For who cannot wait for Stop, of which the daemon is in the middle: the calls to the GFS that
+  // are under way, or empty. Thread-safe.
+  std::string GfsCallsUnderWay() const { return gfs_calls_->UnderWay(); }
+  // Likewise: the socket and the locks, which are to be removed where Stop does not come to it.
+  std::vector<std::string> TransientPaths() const;
 
   // AdminTarget.
   v1::StatusReply StatusNow() override;
@@ -93,11 +102,14 @@ class Daemon final : public AdminTarget {
   std::atomic<bool> drain_requested_ = false;
   std::atomic<bool> stopping_ = false;
   bool stopped_ = false;
+  bool leaves_threads_ = false;  // what Stop has found
+  bool lacks_worker_ = false;    // and it was said
 
   // In the order of wiring; taken down in reverse.
   std::vector<Lease> leases_;
   std::unique_ptr<io::IoBackend> backend_;
   std::unique_ptr<stage::GfsPatience> patience_;
+  std::unique_ptr<stage::GfsCalls> gfs_calls_;
   std::unique_ptr<stage::PatientBackend> gfs_backend_;  // backend_, for what lies on the GFS
   std::unique_ptr<io::Directory> catalog_directory_;
   std::unique_ptr<io::Directory> ssd_directory_;

@@ -73,7 +73,9 @@ Status Daemon::OpenDatasets() {
       .retry_for_ms = static_cast<std::int64_t>(config_.stage_retry_for_s) * 1000,
       .retry_max_interval_ms =
           static_cast<std::int64_t>(config_.stage_retry_max_interval_s) * 1000});
-  gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_);
+  gfs_calls_ = std::make_unique<stage::GfsCalls>(
+      static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000, clock_);
+  gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_, *gfs_calls_);
   const plan::RamPlan ram = PlanRam();
   for (stage::DatasetOptions options : config_.datasets) {
     options.ram = ram;
@@ -86,6 +88,7 @@ Status Daemon::OpenDatasets() {
   options.readers = static_cast<std::uint32_t>(config_.stage_readers);
   options.requests = static_cast<std::uint32_t>(config_.stage_requests);
   options.request_bytes = *request;
+  options.hung_after_ms = static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000;
   options.ram_home_bytes = ram.HomeBytes();
   options.ram_working_bytes = ram.WorkingBytes();
   options.catalog_path = config_.state_dir;
@@ -97,6 +100,7 @@ Status Daemon::OpenDatasets() {
                                         .cache = *cache_,
                                         .clock = clock_,
                                         .patience = patience_.get(),
+                                        .calls = gfs_calls_.get(),
                                         .next_use = [this](const tier::ExtentKey& key) {
                                           return future_.NextUse(key);
                                         }}));

@@ -35,12 +35,17 @@ void FillDecode(const fetch::DecodedCache::Stats& stats, const stream::DecodeCou
   message.set_evictions(stats.evictions);
 }
 
-void FillGfs(const stage::GfsFigures& figures, v1::GfsCounters& message) {
+void FillGfs(const stage::GfsFigures& figures, const stage::GfsCalls::Figures& calls,
+             v1::GfsCounters& message) {
   message.set_incidents(figures.incidents);
   message.set_retries(figures.retries);
   message.set_given_up(figures.given_up);
   message.set_failing(figures.failing);
   message.set_last_error(figures.last_error);
+  message.set_hung(calls.hung);
+  message.set_hung_total(calls.hung_total);
+  message.set_hung_oldest(calls.oldest);
+  message.set_hung_oldest_ms(static_cast<std::uint64_t>(calls.oldest_ms));
 }
 
 void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) {
@@ -162,7 +167,7 @@ v1::StatusReply Daemon::StatusNow() {
     scrub.set_bytes(counts.bytes);
     scrub.set_bad_extents(counts.bad_extents);
   }
-  FillGfs(patience_->figures(), *reply.mutable_gfs());
+  FillGfs(patience_->figures(), gfs_calls_->figures(), *reply.mutable_gfs());
   for (const stage::Dataset* dataset : datasets_.Served()) {
     *reply.add_datasets() = StatusOf(*dataset);
     const stage::DatasetProgress progress = dataset->progress();

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -58,11 +59,14 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
-// Ends the process where the daemon is not gone in time: a call of a file system that never returns
-// would keep it for ever. What is on SSD is as after a kill, which it is made for.
+// Ends the process where Daemon::Stop does not return in time, which should not be: a call that
+// never ends would keep it for ever. What is on SSD is as after a kill, which it is made for.
 class EndInTime {
  public:
-  EndInTime() : thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
+  explicit EndInTime(const Daemon& daemon)
+      : daemon_(daemon),
+        paths_(daemon.TransientPaths()),
+        thread_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
  private:
   void Watch(const std::stop_token& stop) {
@@ -71,13 +75,20 @@ class EndInTime {
     std::unique_lock lock(mutex);
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
-    spdlog::error("a call of a file system has not ended for {} ms: forebayd ends without it",
-                  patience.count());
+    const std::string calls = daemon_.GfsCallsUnderWay();
+    spdlog::error("forebayd has not ended for {} ms, and ends without {}", patience.count(),
+                  calls.empty() ? "what it waits for" : "an answer of the GFS: " + calls);
+    for (const std::string& path : paths_) {
+      unlink(path.c_str());
+      rmdir(std::filesystem::path(path).parent_path().c_str());
+    }
     spdlog::shutdown();
-    std::_Exit(kExitFailure.code);
+    std::_Exit(calls.empty() ? kExitFailure.code : kExitOk.code);
   }
 
   static constexpr std::int64_t kToEndMs = 1'000;
+  const Daemon& daemon_;
+  const std::vector<std::string> paths_;
   std::jthread thread_;
 };
 
@@ -92,8 +103,10 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  const EndInTime watch;
-  daemon.Stop();
+  const EndInTime watch(daemon);
+  if (daemon.Stop()) return;
+  spdlog::shutdown();
+  std::_Exit(kExitOk.code);
 }
 
 int Run(const DaemonArguments& arguments) {

@@ -40,7 +40,7 @@ Status EnsurePrivateDirectory(const std::string& path) {
 Lease::~Lease() {
   if (!fd_.valid()) return;
   // Removed while the lock is still held: whoever opened the old file finds out (see Take).
-  unlink((directory_ + "/forebayd.lock").c_str());
+  unlink(path().c_str());
   rmdir(directory_.c_str());
 }
 

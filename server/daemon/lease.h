@@ -21,6 +21,9 @@ class Lease {
   Lease& operator=(Lease&&) = default;
   ~Lease();
 
+  // Of the lock file.
+  std::string path() const { return directory_ + "/forebayd.lock"; }
+
  private:
   Lease(UniqueFd fd, std::string directory)
       : fd_(std::move(fd)), directory_(std::move(directory)) {}

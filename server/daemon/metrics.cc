@@ -130,6 +130,12 @@ void WriteGfs(const v1::GfsCounters& gfs, FamilyWriter& out) {
               Number(gfs.given_up()));
   out.Gauge("forebay_gfs_failing", "GFS calls that are being repeated now.", {},
             Number(gfs.failing()));
+  out.Counter("forebay_gfs_hung_total", "GFS calls that were not answered for stage.hung_after.",
+              {}, Number(gfs.hung_total()));
+  out.Gauge("forebay_gfs_hung", "GFS calls that have not been answered for that long now.", {},
+            Number(gfs.hung()));
+  out.Gauge("forebay_gfs_hung_oldest_seconds", "Age of the oldest of these; status names it.", {},
+            static_cast<double>(gfs.hung_oldest_ms()) / 1000);
 }
 
 void WriteStreams(const v1::StatusReply& status, FamilyWriter& out) {

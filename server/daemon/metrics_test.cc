@@ -34,6 +34,9 @@ v1::StatusReply ExampleStatus() {
     tier.set_bad_extents(2);
     tier.set_hit_samples(9'007'199'254'740'991);  // 2^53 - 1: the last one that is exact
   }
+  status.mutable_gfs()->set_hung(3);
+  status.mutable_gfs()->set_hung_total(7);
+  status.mutable_gfs()->set_hung_oldest_ms(42'500);
   status.mutable_scrub()->set_extents(40);
   status.mutable_scrub()->set_bad_extents(4);
   v1::DatasetStatus& dataset = *status.add_datasets();
@@ -80,6 +83,9 @@ TEST(MetricsTest, AScrapeShowsTheStatus) {
   EXPECT_THAT(answer, HasSubstr("forebay_slot_used_bytes 4096\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_used_bytes{tier=\"ssd\"} 77\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_tier_bad_extents_total{tier=\"ram\"} 2\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung 3\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_total 7\n"));
+  EXPECT_THAT(answer, HasSubstr("forebay_gfs_hung_oldest_seconds 42.5\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_extents_total 40\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_scrub_bad_extents_total 4\n"));
   EXPECT_THAT(answer, HasSubstr("forebay_dataset_gfs_read_bytes_total{dataset=\"digits\"} "

@@ -11,17 +11,21 @@ Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(io::IoBackend& ba
     return Error(ErrorCode::kInvalidArgument, "an executor without threads runs nothing");
   }
   std::unique_ptr<ThreadExecutor> executor(new ThreadExecutor());
-  for (std::uint32_t i = 0; i < threads; ++i) {
-    FOREBAY_ASSIGN(auto queue, backend.CreateQueue({.depth = queue_depth}));
-    executor->queues_.push_back(std::move(queue));
-  }
-  for (auto& queue : executor->queues_) {
-    executor->threads_.emplace_back([raw = executor.get(), &queue] { raw->Run(*queue); });
-  }
+  FOREBAY_ASSIGN(executor->crew_,
+                 io::QueueCrew::Create(backend, {.threads = threads, .queue_depth = queue_depth},
+                                       [raw = executor.get()](io::QueueCrew& crew,
+                                                              io::IoQueue& queue) {
+                                         raw->Run(crew, queue);
+                                       }));
   return executor;
 }
 
 ThreadExecutor::~ThreadExecutor() {
+  BeginStop();
+  crew_.reset();
+}
+
+void ThreadExecutor::BeginStop() {
   std::deque<Task> dropped;  // destroyed after the lock: tasks own streams
   {
     std::lock_guard lock(mutex_);
@@ -29,7 +33,6 @@ ThreadExecutor::~ThreadExecutor() {
     dropped.swap(tasks_);
   }
   work_.notify_all();
-  threads_.clear();
 }
 
 void ThreadExecutor::Post(Task task) {
@@ -41,11 +44,12 @@ void ThreadExecutor::Post(Task task) {
   work_.notify_one();
 }
 
-void ThreadExecutor::Run(io::IoQueue& queue) {
+void ThreadExecutor::Run(io::QueueCrew& crew, io::IoQueue& queue) {
   for (;;) {
     Task task;
     {
       std::unique_lock lock(mutex_);
+      if (crew.Dismisses()) return;
       work_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
       if (stopping_) return;
       task = std::move(tasks_.front());

@@ -1,17 +1,19 @@
 // Executor: where batches are put together. Threads in the daemon, hand-cranked in tests.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
-#include <vector>
 
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
+#include "server/io/queue_crew.h"
 
 namespace forebay::fetch {
 
@@ -26,7 +28,7 @@ class Executor {
   virtual void Post(Task task) = 0;
 };
 
-// A fixed number of threads, first in first out.
+// A number of threads, first in first out.
 class ThreadExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<ThreadExecutor>> Create(io::IoBackend& backend,
@@ -36,16 +38,24 @@ class ThreadExecutor final : public Executor {
   ~ThreadExecutor() override;
   void Post(Task task) override;
 
+  // For each of these threads that is ours, and held by a call that does not return, a spare one
+  // does its work (io::QueueCrew::AdjustTo).
+  Status AdjustTo(std::span<const std::thread::id> held_up) {
+    return crew_->AdjustTo(crew_->CountOf(held_up));
+  }
+  // The destructor's work in two steps, as Stager's.
+  void BeginStop();
+  bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
+
  private:
   ThreadExecutor() = default;
-  void Run(io::IoQueue& queue);
+  void Run(io::QueueCrew& crew, io::IoQueue& queue);
 
   std::mutex mutex_;
   std::condition_variable work_;
   bool stopping_ = false;
   std::deque<Task> tasks_;
-  std::vector<std::unique_ptr<io::IoQueue>> queues_;
-  std::vector<std::jthread> threads_;
+  std::unique_ptr<io::QueueCrew> crew_;  // last: joined before anything above goes
 };
 
 }  // namespace forebay::fetch

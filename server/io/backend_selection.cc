@@ -7,7 +7,7 @@
 
 namespace forebay::io {
 
-Result<SelectedBackend> SelectBackend(BackendChoice choice) {
+Result<SelectedBackend> SelectBackend(BackendChoice choice, std::size_t threads) {
   SelectedBackend selected;
   if (choice != BackendChoice::kThreads) {
     Result<std::unique_ptr<UringBackend>> uring = UringBackend::Create();
@@ -18,7 +18,8 @@ Result<SelectedBackend> SelectBackend(BackendChoice choice) {
     if (choice == BackendChoice::kIoUring) return std::move(uring.error());
     selected.fallback_reason = std::move(uring.error());
   }
-  FOREBAY_ASSIGN(selected.backend, ThreadBackend::Create());
+  FOREBAY_ASSIGN(selected.backend,
+                 ThreadBackend::Create({.threads = threads, .resolve_method = {}}));
   return selected;
 }
 

@@ -1,6 +1,8 @@
 // Which real back end a daemon runs on.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -21,7 +23,8 @@ struct SelectedBackend {
   std::optional<Error> fallback_reason;
 };
 
-// Fails where the named back end cannot run, or none can.
-Result<SelectedBackend> SelectBackend(BackendChoice choice);
+// Fails where the named back end cannot run, or none can. `threads` are those of the thread back
+// end: each can be held by a call that does not return.
+Result<SelectedBackend> SelectBackend(BackendChoice choice, std::size_t threads = 8);
 
 }  // namespace forebay::io

@@ -51,11 +51,13 @@ void FaultInjector::Disarm() {
   fault_.reset();
 }
 
-std::optional<FaultInjector::Decision> FaultInjector::Decide(IoCall call) {
+std::optional<FaultInjector::Decision> FaultInjector::Decide(IoCall call,
+                                                               std::string_view path) {
   std::lock_guard lock(mutex_);
   ++operations_seen_;
   if (!fault_.has_value() || !Applies(fault_->kind, call)) return std::nullopt;
   if (fault_->call.has_value() && *fault_->call != call) return std::nullopt;
+  if (!path.ends_with(fault_->path)) return std::nullopt;
   ++candidates_seen_;
   const bool is_hit = candidates_seen_ == fault_->nth ||
                       (fault_->is_persistent && candidates_seen_ > fault_->nth);

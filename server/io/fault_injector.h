@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "proto/contract/result.h"
 
@@ -40,6 +42,7 @@ struct Fault {
   std::uint64_t nth = 1;       // 1-based among those; a sweep runs it to candidates_seen()
   bool is_persistent = false;  // the nth and all after it, otherwise the nth alone
   std::uint64_t seed = 1;      // which bit flips
+  std::string path = {};       // only where the object's path ends so; it counts no others
 };
 
 // Thread-safe. One injector may serve several back ends.
@@ -57,7 +60,7 @@ class FaultInjector {
   void Disarm();
 
   // Counts the operation and says what is to happen to it, if anything.
-  std::optional<Decision> Decide(IoCall call);
+  std::optional<Decision> Decide(IoCall call, std::string_view path = {});
 
   std::uint64_t operations_seen() const;  // since construction
   std::uint64_t candidates_seen() const;  // since Arm: operations that the fault applies to

@@ -18,8 +18,8 @@ namespace {
 using Decision = FaultInjector::Decision;
 
 // For calls that answer at once: the injected error, if any; a stall blocks first.
-Status Strike(FaultInjector& injector, IoCall call) {
-  const std::optional<Decision> decision = injector.Decide(call);
+Status Strike(FaultInjector& injector, IoCall call, std::string_view path = {}) {
+  const std::optional<Decision> decision = injector.Decide(call, path);
   if (!decision.has_value()) return {};
   if (decision->kind == FaultKind::kStall) {
     injector.AwaitRelease(decision->stall_ticket, std::nullopt);
@@ -30,11 +30,11 @@ Status Strike(FaultInjector& injector, IoCall call) {
 
 class FaultyFile final : public File {
  public:
-  FaultyFile(std::unique_ptr<File> inner, FaultInjector& injector)
-      : inner_(std::move(inner)), injector_(injector) {}
+  FaultyFile(std::unique_ptr<File> inner, FaultInjector& injector, std::string_view path)
+      : inner_(std::move(inner)), injector_(injector), path_(path) {}
 
   Result<FileInfo> Info() const override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kInfo));
+    FOREBAY_TRY(Strike(injector_, IoCall::kInfo, path_));
     return inner_->Info();
   }
   bool is_direct() const override { return inner_->is_direct(); }
@@ -48,10 +48,12 @@ class FaultyFile final : public File {
   }
   void DropCached() override { inner_->DropCached(); }
   File& inner() { return *inner_; }
+  const std::string& path() const { return path_; }
 
  private:
   const std::unique_ptr<File> inner_;
   FaultInjector& injector_;
+  const std::string path_;
 };
 
 class FaultyDirectory final : public Directory {
@@ -61,16 +63,16 @@ class FaultyDirectory final : public Directory {
 
   Result<std::unique_ptr<File>> Open(std::string_view path, OpenMode mode) override {
     const bool is_read = mode == OpenMode::kRead || mode == OpenMode::kReadDirect;
-    FOREBAY_TRY(Strike(injector_, is_read ? IoCall::kOpen : IoCall::kCreate));
+    FOREBAY_TRY(Strike(injector_, is_read ? IoCall::kOpen : IoCall::kCreate, path));
     FOREBAY_ASSIGN(std::unique_ptr<File> file, inner_->Open(path, mode));
-    return std::make_unique<FaultyFile>(std::move(file), injector_);
+    return std::make_unique<FaultyFile>(std::move(file), injector_, path);
   }
   Result<FileInfo> Stat(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kStat));
+    FOREBAY_TRY(Strike(injector_, IoCall::kStat, path));
     return inner_->Stat(path);
   }
   Result<std::vector<DirectoryEntry>> List(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kList));
+    FOREBAY_TRY(Strike(injector_, IoCall::kList, path));
     return inner_->List(path);
   }
   Status MakeDirectory(std::string_view path) override {
@@ -139,7 +141,9 @@ class FaultyQueue final : public IoQueue {
     for (const Operation& operation : operations) {
       const std::size_t index = free_.back();
       free_.pop_back();
-      slots_[index] = {operation, injector_.Decide(CallOf(operation.kind)), {}, false};
+      FOREBAY_CHECK(typeid(*operation.file) == typeid(FaultyFile));
+      const std::string& path = static_cast<const FaultyFile&>(*operation.file).path();
+      slots_[index] = {operation, injector_.Decide(CallOf(operation.kind), path), {}, false};
       Prepare(index, passed);
     }
     const Status status = inner_->Submit(passed);
@@ -193,7 +197,6 @@ class FaultyQueue final : public IoQueue {
   void Prepare(std::size_t index, std::vector<Operation>& passed) {
     Slot& slot = slots_[index];
     Operation inner = slot.operation;
-    FOREBAY_CHECK(typeid(*inner.file) == typeid(FaultyFile));
     inner.file = &static_cast<FaultyFile*>(inner.file)->inner();
     inner.tag = index;
     if (slot.decision.has_value()) {

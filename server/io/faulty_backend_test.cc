@@ -252,7 +252,7 @@ TEST(FaultSweepTest, AReportedFaultNeverPublishesWrongBytes) {
       }
     }
   }
-  EXPECT_EQ(runs, 2U * (5 + 5 + 5 + 1));
+  EXPECT_EQ(runs, 2U * (5 + 5 + 5 + 5 + 1));
 }
 
 }  // namespace

@@ -58,8 +58,9 @@ Status GfsPieces::Describe(Dataset& dataset,
                            const std::shared_ptr<const catalog::Catalog>& catalog,
                            ExtentId extent, const Rank& rank, io::IoQueue& queue) {
   const tier::ExtentKey key = tier::KeyOf(*catalog, extent);
-  describing_.acquire();
-  const auto leave = [this](void*) { describing_.release(); };
+  const RequestGate::Permit permit = describing_.Acquire(
+      rank, GroupOf(dataset, catalog->object(catalog->extent(extent).first_object).path));
+  const auto leave = [this, permit](void*) { describing_.Release(permit); };
   const std::unique_ptr<void, decltype(leave)> place(this, leave);
   std::vector<catalog::Range> pieces;
   FOREBAY_TRY(catalog->Pieces(extent, pieces));

@@ -6,8 +6,9 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <semaphore>
+#include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
@@ -26,8 +27,12 @@ namespace forebay::stage {
 // as a whole again when they are needed. Pieces themselves are not kept. Thread-safe.
 class GfsPieces {
  public:
-  // Both are borrowed.
-  GfsPieces(GfsReader& gfs, RequestGate& gate) : gfs_(gfs), gate_(gate) {}
+  // All are borrowed.
+  GfsPieces(GfsReader& gfs, RequestGate& gate, io::Clock& clock)
+      : gfs_(gfs),
+        gate_(gate),
+        describing_(limits::kExtentsDescribedMax, clock,
+                    /*lent_max=*/limits::kExtentsDescribedMax) {}
 
   // Whether the extents of a data set can be read in pieces: not where the tiers hold them
   // compressed at staging, for then their keys and checksums are of other bytes.
@@ -36,10 +41,13 @@ class GfsPieces {
   // The extent as it was described, or null.
   tier::ExtentRef Find(const tier::ExtentKey& key);
   // Reads the extent as a whole and keeps the checksums of its pieces; `dataset` must outlive this
-  // object then. At most limits::kExtentsDescribedMax extents are read at a time, in memory that
-  // belongs to no tier. Errors are those of ReadExtent.
+  // object then. At most limits::kExtentsDescribedMax extents are read at a time, and as many that
+  // the GFS does not answer, in memory that belongs to no tier. Errors are those of ReadExtent.
   Status Describe(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
                   ExtentId extent, const Rank& rank, io::IoQueue& queue);
+  // As RequestGate: whole extents that take longer keep no others waiting.
+  void LendPlacesOf(std::int64_t longer_than_ns) { describing_.LendPlacesOf(longer_than_ns); }
+  std::vector<std::thread::id> HeldUpThreads() const { return describing_.HeldUpThreads(); }
   // A piece of `extent` could not be read or, as `found` says, did not match its checksum, which is
   // counted and logged: forgets the extent, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);
@@ -57,7 +65,7 @@ class GfsPieces {
 
   GfsReader& gfs_;
   RequestGate& gate_;
-  std::counting_semaphore<> describing_{limits::kExtentsDescribedMax};  // places
+  RequestGate describing_;  // whole extents
   std::mutex mutex_;       // guards what follows
   std::unordered_map<tier::ExtentKey, Entry, tier::ExtentKeyHash> known_;
   std::list<tier::ExtentKey> uses_;   // of known_, the latest first

@@ -1,11 +1,13 @@
 #include "server/stage/gfs_reader.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::stage {
@@ -41,10 +43,11 @@ class ExtentReads {
     catalog::ObjectInfo object;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
+    RequestGate::Permit permit = 0;
   };
 
   std::size_t in_flight() const { return reads_.size() - free_.size(); }
-  Status AwaitPermit();
+  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group);
   Status Reap();
   Status Outcome(const OneRead& read, const io::Completion& completion) const;
 
@@ -57,21 +60,23 @@ class ExtentReads {
   std::vector<io::Completion> completions_;
 };
 
-Status ExtentReads::AwaitPermit() {
+Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
   while (in_flight() > 0) {
-    if (!free_.empty() && gate_.TryAcquire(rank_)) return {};
+    if (!free_.empty()) {
+      if (const auto permit = gate_.TryAcquire(rank_, group)) return *permit;
+    }
     FOREBAY_TRY(Reap());
   }
-  gate_.Acquire(rank_);
-  return {};
+  return gate_.Acquire(rank_, group);
 }
 
 Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
                          std::uint64_t offset, std::span<std::byte> image,
                          std::uint64_t request_bytes) {
+  const RequestGate::Group group = GroupOf(dataset_, object.path);
   for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
     const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
-    FOREBAY_TRY(AwaitPermit());
+    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group));
     const std::size_t tag = free_.back();
     io::Operation operation;
     operation.file = file.get();
@@ -80,11 +85,11 @@ Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_pt
     operation.tag = tag;
     const Status submitted = queue_.Submit({&operation, 1});
     if (!submitted.has_value()) {
-      gate_.Release();
+      gate_.Release(permit);
       return submitted;
     }
     free_.pop_back();
-    reads_[tag] = {file, object, offset + done, length};
+    reads_[tag] = {file, object, offset + done, length, permit};
   }
   return {};
 }
@@ -96,9 +101,9 @@ Status ExtentReads::Reap() {
   std::uint64_t moved = 0;
   Status first;
   for (const io::Completion& completion : completions_) {
-    gate_.Release();
     moved += completion.bytes.value_or(0);
     const OneRead read = std::exchange(reads_[completion.tag], {});
+    gate_.Release(read.permit);
     free_.push_back(completion.tag);
     Status outcome = Outcome(read, completion);
     if (first.has_value() && !outcome.has_value()) first = std::move(outcome);
@@ -122,7 +127,16 @@ Status ExtentReads::Outcome(const OneRead& read, const io::Completion& completio
                    " bytes: it was truncated after it was catalogued");
 }
 
+// As PatientBackend calls it.
+GfsCalls::Object CalledObject(const Dataset& dataset, const catalog::ObjectInfo& object) {
+  return {.root = dataset.options().root_path, .path = object.path};
+}
+
 }  // namespace
+
+RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path) {
+  return dataset.hash() ^ Checksum(std::as_bytes(std::span(path)));
+}
 
 Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
                             const io::File& file) {
@@ -173,9 +187,16 @@ Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
       oldest_.pop_front();
     }
   }
-  std::lock_guard lock(entry->mutex);
+  const catalog::ObjectInfo info = catalog.object(object);
+  std::optional<GfsCalls::Call> waits;
+  std::unique_lock lock(entry->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    // Somebody else opens it, or opened it just now: this thread depends on that answer, too.
+    if (calls_ != nullptr) waits.emplace(*calls_, "open", CalledObject(dataset, info));
+    lock.lock();
+  }
   if (!entry->file) {
-    FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, catalog.object(object)));
+    FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, info));
   }
   return entry;
 }
@@ -296,11 +317,25 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
                                          " fall short of it in its catalog");
 }
 
+// Others wait in calls about it, and this thread has readers of other objects to serve.
+Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
+                               ObjectId object) const {
+  if (calls_ == nullptr || !calls_->AnyLate()) return {};
+  const catalog::ObjectInfo info = catalog.object(object);
+  if (!calls_->IsLate(CalledObject(dataset, info))) return {};
+  return Error(ErrorCode::kUnavailable,
+               "object '" + std::string(info.path) + "' of '" + dataset.name() +
+                   "': the GFS has not answered for " +
+                   std::to_string(calls_->hung_after_ns() / 1'000'000'000) +
+                   " s (stage.hung_after), and is not asked again before it does");
+}
+
 Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
                              const catalog::Catalog& catalog,
                              std::span<const tier::SourceRead> reads, const Rank& rank) {
   std::vector<ObjectRange> ranges;
   for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
+  for (const ObjectRange& range : ranges) FOREBAY_TRY(CheckAnswers(dataset, catalog, range.object));
   std::unordered_map<ObjectId, std::shared_ptr<OpenObject>, IdHash> objects;
   for (const ObjectRange& range : ranges) {
     std::shared_ptr<OpenObject>& object = objects[range.object];

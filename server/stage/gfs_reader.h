@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
+#include "server/stage/gfs_calls.h"
 #include "server/stage/request_gate.h"
 #include "server/tier/piece_source.h"
 
@@ -24,9 +26,10 @@ namespace forebay::stage {
 // Thread-safe; each caller brings its own queue.
 class GfsReader {
  public:
-  // `gate` is borrowed: it decides which extent's requests come first.
-  GfsReader(std::uint64_t request_bytes, RequestGate& gate)
-      : request_bytes_(request_bytes), gate_(gate) {}
+  // Both are borrowed: `gate` decides which extent's requests come first; `calls` knows which
+  // objects do not answer, where somebody keeps that.
+  GfsReader(std::uint64_t request_bytes, RequestGate& gate, GfsCalls* calls = nullptr)
+      : request_bytes_(request_bytes), gate_(gate), calls_(calls) {}
 
   // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
   // has another size or mtime, also where it changed while it was read; kDataLoss: it ended
@@ -40,7 +43,8 @@ class GfsReader {
                  std::span<const catalog::ObjectInfo> objects, const Rank& rank,
                  std::span<std::byte> image, bool past_caches = false);
   // Fills the memory of all `reads`, ranges of extents of `catalog`, in requests of at most
-  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as above.
+  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as above,
+  // and kUnavailable, at once, where an object has not answered others for too long.
   Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<const tier::SourceRead> reads, const Rank& rank);
   // Closes what it holds open of `dataset`, once that is staged.
@@ -72,6 +76,9 @@ class GfsReader {
   Result<std::shared_ptr<OpenObject>> OpenShared(Dataset& dataset,
                                                  const catalog::Catalog& catalog,
                                                  ObjectId object);
+  // kUnavailable where others have waited for the object for too long.
+  Status CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
+                      ObjectId object) const;
   // Forgets a handle that failed, unless it has been replaced already.
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   static Status CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
@@ -82,10 +89,14 @@ class GfsReader {
 
   const std::uint64_t request_bytes_;
   RequestGate& gate_;
+  GfsCalls* const calls_;
   std::mutex mutex_;
   std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
   std::deque<ObjectKey> oldest_;  // of open_, in the order of opening
 };
+
+// Which requests are the object's, for the gate.
+RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path);
 
 // kFailedPrecondition, naming the object and the remedy, where it is not what was catalogued.
 Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,

@@ -12,6 +12,7 @@
 
 #include "server/io/aligned_buffer.h"
 #include "server/io/io_test_fixture.h"
+#include "server/io/manual_clock.h"
 #include "server/io/memory_backend.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/stage/testing/stage_rig.h"
@@ -76,7 +77,8 @@ class GfsReaderTest : public ::testing::Test {
   std::unique_ptr<io::IoQueue> queue_;
   std::optional<Dataset> dataset_;
   std::shared_ptr<const catalog::Catalog> catalog_;
-  RequestGate gate_{4};
+  io::ManualClock clock_;
+  RequestGate gate_{4, clock_};
   const Rank rank_ = 0;
   GfsReader reader_{kRequestBytes, gate_};
   io::AlignedBuffer image_;

@@ -113,10 +113,25 @@ GfsFigures GfsPatience::figures() const {
 
 namespace {
 
+// Who decides about a call, and who knows that it is under way.
+struct CallKeepers {
+  GfsPatience& patience;
+  GfsCalls& calls;
+};
+
+// What is called, for messages, and of which object.
+struct CallName {
+  std::string_view what;
+  GfsCalls::Object object;
+};
+
 // Calls `call` until it succeeds or its error is final; `reopen` before a repetition that needs
 // another handle.
 template <typename Call, typename Reopen>
-auto Persist(GfsPatience& patience, Call call, Reopen reopen) -> decltype(call()) {
+auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
+    -> decltype(call()) {
+  GfsPatience& patience = keepers.patience;
+  GfsCalls::Call under_way(keepers.calls, name.what, name.object);
   GfsPatience::Attempt attempt;
   for (;;) {
     auto result = call();
@@ -126,7 +141,9 @@ auto Persist(GfsPatience& patience, Call call, Reopen reopen) -> decltype(call()
     }
     const std::optional<std::int64_t> delay_ms = patience.DelayMs(attempt, result.error());
     if (!delay_ms) return patience.MakeFinal(attempt, std::move(result.error()));
+    under_way.Pause();
     patience.Sleep(*delay_ms);
+    under_way.TryAgain();
     if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
   }
 }
@@ -141,6 +158,10 @@ class GfsRoot {
   std::shared_ptr<io::Directory> directory() const {
     std::lock_guard lock(mutex_);
     return directory_;
+  }
+  // Of a call about `path`, which must outlive it.
+  CallName Named(std::string_view what, std::string_view path) const {
+    return {.what = what, .object = {.root = path_, .path = path}};
   }
   // Keeps the old handle where there is no new one yet: the next try comes here again.
   void Reopen() {
@@ -161,10 +182,10 @@ class GfsRoot {
 // A file of the GFS. Its handle may be replaced; operations under way keep the one they have.
 class PatientFile final : public io::File {
  public:
-  PatientFile(std::shared_ptr<GfsRoot> root, GfsPatience& patience, std::string path,
+  PatientFile(std::shared_ptr<GfsRoot> root, const CallKeepers& keepers, std::string path,
               io::OpenMode mode, std::shared_ptr<io::File> file, const io::FileInfo& info)
       : root_(std::move(root)),
-        patience_(patience),
+        keepers_(keepers),
         path_(std::move(path)),
         mode_(mode),
         is_direct_(file->is_direct()),
@@ -172,7 +193,8 @@ class PatientFile final : public io::File {
         file_(std::move(file)) {}
 
   Result<io::FileInfo> Info() const override {
-    return Persist(patience_, [&] { return handle()->Info(); }, [&] { (void)Reopen(); });
+    return Persist(
+        keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { (void)Reopen(); });
   }
   bool is_direct() const override { return is_direct_; }
   Status Preallocate(std::uint64_t bytes) override { return handle()->Preallocate(bytes); }
@@ -184,6 +206,7 @@ class PatientFile final : public io::File {
     std::lock_guard lock(mutex_);
     return file_;
   }
+  CallName Named(std::string_view what) const { return root_->Named(what, path_); }
 
   // A new handle on the same object. kFailedPrecondition where another object has its name now:
   // its bytes must not continue those that were read.
@@ -208,7 +231,7 @@ class PatientFile final : public io::File {
 
  private:
   const std::shared_ptr<GfsRoot> root_;
-  GfsPatience& patience_;
+  const CallKeepers keepers_;
   const std::string path_;
   const io::OpenMode mode_;
   const bool is_direct_;
@@ -220,28 +243,32 @@ class PatientFile final : public io::File {
 // Reading calls are repeated. The service writes nothing to the GFS, so the others pass through.
 class PatientDirectory final : public io::Directory {
   template <typename Call>
-  auto Retried(Call call) {
-    return Persist(patience_, [&] { return call(*root_->directory()); },
-                   [&] { root_->Reopen(); });
+  auto Retried(std::string_view what, std::string_view path, Call call) {
+    return Persist(
+        keepers_, root_->Named(what, path), [&] { return call(*root_->directory()); },
+        [&] { root_->Reopen(); });
   }
 
  public:
-  PatientDirectory(std::shared_ptr<GfsRoot> root, GfsPatience& patience)
-      : root_(std::move(root)), patience_(patience) {}
+  PatientDirectory(std::shared_ptr<GfsRoot> root, const CallKeepers& keepers)
+      : root_(std::move(root)), keepers_(keepers) {}
 
   Result<std::unique_ptr<io::File>> Open(std::string_view path, io::OpenMode mode) override {
-    return Retried([&](io::Directory& directory) -> Result<std::unique_ptr<io::File>> {
+    return Retried("open", path, [&](io::Directory& directory)
+                                     -> Result<std::unique_ptr<io::File>> {
       FOREBAY_ASSIGN(std::unique_ptr<io::File> file, directory.Open(path, mode));
       FOREBAY_ASSIGN(const io::FileInfo info, file->Info());
-      return std::make_unique<PatientFile>(root_, patience_, std::string(path), mode,
+      return std::make_unique<PatientFile>(root_, keepers_, std::string(path), mode,
                                            std::move(file), info);
     });
   }
   Result<io::FileInfo> Stat(std::string_view path) override {
-    return Retried([&](io::Directory& directory) { return directory.Stat(path); });
+    return Retried("stat", path,
+                   [&](io::Directory& directory) { return directory.Stat(path); });
   }
   Result<std::vector<io::DirectoryEntry>> List(std::string_view path) override {
-    return Retried([&](io::Directory& directory) { return directory.List(path); });
+    return Retried("list", path,
+                   [&](io::Directory& directory) { return directory.List(path); });
   }
   Status MakeDirectory(std::string_view path) override {
     return root_->directory()->MakeDirectory(path);
@@ -255,20 +282,24 @@ class PatientDirectory final : public io::Directory {
   }
   Status Sync(std::string_view path) override { return root_->directory()->Sync(path); }
   Result<Space> FreeSpace() override {
-    return Retried([](io::Directory& directory) { return directory.FreeSpace(); });
+    return Retried("statfs", {},
+                   [](io::Directory& directory) { return directory.FreeSpace(); });
   }
 
  private:
   const std::shared_ptr<GfsRoot> root_;
-  GfsPatience& patience_;
+  const CallKeepers keepers_;
 };
 
 // Reads of PatientFiles that fail transiently stay in the queue and are submitted again when
 // their pause is over; all else passes through.
 class PatientQueue final : public io::IoQueue {
  public:
-  PatientQueue(std::unique_ptr<io::IoQueue> inner, GfsPatience& patience)
-      : patience_(patience), slots_(inner->depth()), inner_(std::move(inner)) {
+  PatientQueue(std::unique_ptr<io::IoQueue> inner, const CallKeepers& keepers)
+      : patience_(keepers.patience),
+        calls_(keepers.calls),
+        slots_(inner->depth()),
+        inner_(std::move(inner)) {
     for (std::size_t i = slots_.size(); i > 0; --i) free_.push_back(i - 1);
   }
 
@@ -286,6 +317,10 @@ class PatientQueue final : public io::IoQueue {
       Slot& slot = slots_[index];
       slot.operation = operation;
       slot.file = dynamic_cast<PatientFile*>(operation.file);
+      if (slot.file != nullptr) {
+        const CallName name = slot.file->Named("read");
+        slot.call.emplace(calls_, name.what, name.object);
+      }
       passed_.push_back(InnerOf(index));
     }
     const Status submitted = inner_->Submit(passed_);
@@ -333,6 +368,7 @@ class PatientQueue final : public io::IoQueue {
     io::Operation operation;
     PatientFile* file = nullptr;       // null: of the local node
     std::shared_ptr<io::File> handle;  // what the operation uses of it
+    std::optional<GfsCalls::Call> call;  // likewise
     GfsPatience::Attempt attempt;
     std::int64_t due_ns = 0;
     bool needs_reopen = false;
@@ -351,7 +387,13 @@ class PatientQueue final : public io::IoQueue {
   }
 
   void Release(std::size_t index) {
-    slots_[index] = {};
+    Slot& slot = slots_[index];
+    slot.operation = {};
+    slot.file = nullptr;
+    slot.handle.reset();
+    slot.call.reset();
+    slot.attempt = {};
+    slot.error.reset();
     free_.push_back(index);
   }
 
@@ -365,6 +407,7 @@ class PatientQueue final : public io::IoQueue {
         slot.due_ns = NowNs() + *delay_ms * kNsPerMs;
         slot.needs_reopen = RemedyOf(FailureSource::kGfs, error) == Remedy::kReopen;
         slot.error = error;
+        slot.call->Pause();
         paused_.push_back(index);
         return 0;
       }
@@ -396,6 +439,7 @@ class PatientQueue final : public io::IoQueue {
     });
     for (const std::size_t index : due_) {
       Slot& slot = slots_[index];
+      slot.call->TryAgain();
       Status status;
       if (slot.needs_reopen) status = slot.file->Reopen();
       if (is_stopped) status = *slot.error;
@@ -411,6 +455,7 @@ class PatientQueue final : public io::IoQueue {
   }
 
   GfsPatience& patience_;
+  GfsCalls& calls_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> free_;
   std::vector<std::size_t> paused_;  // slots between two tries
@@ -423,15 +468,19 @@ class PatientQueue final : public io::IoQueue {
 }  // namespace
 
 Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::string_view path) {
-  FOREBAY_ASSIGN(std::unique_ptr<io::Directory> directory, inner_.OpenDirectory(path));
+  std::unique_ptr<io::Directory> directory;
+  {
+    const GfsCalls::Call under_way(calls_, "open", {.root = path, .path = {}});
+    FOREBAY_ASSIGN(directory, inner_.OpenDirectory(path));
+  }
   auto root = std::make_shared<GfsRoot>(inner_, std::string(path), std::move(directory));
-  return std::make_unique<PatientDirectory>(std::move(root), patience_);
+  return std::make_unique<PatientDirectory>(std::move(root), CallKeepers{patience_, calls_});
 }
 
 Result<std::unique_ptr<io::IoQueue>> PatientBackend::CreateQueue(
     const io::QueueOptions& options) {
   FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> inner, inner_.CreateQueue(options));
-  return std::make_unique<PatientQueue>(std::move(inner), patience_);
+  return std::make_unique<PatientQueue>(std::move(inner), CallKeepers{patience_, calls_});
 }
 
 }  // namespace forebay::stage

@@ -14,6 +14,7 @@
 
 #include "proto/contract/result.h"
 #include "server/io/io_backend.h"
+#include "server/stage/gfs_calls.h"
 
 namespace forebay::stage {
 
@@ -73,11 +74,14 @@ class GfsPatience {
   std::int64_t incident_begun_ns_ = 0;
 };
 
-// `inner` and `patience` are borrowed. Thread-safe as `inner` is.
+// Everything is borrowed. `calls` knows each call while it is under way. Thread-safe as `inner` is.
 class PatientBackend final : public io::IoBackend {
  public:
-  PatientBackend(io::IoBackend& inner, GfsPatience& patience)
-      : inner_(inner), patience_(patience), name_("patient(" + std::string(inner.name()) + ")") {}
+  PatientBackend(io::IoBackend& inner, GfsPatience& patience, GfsCalls& calls)
+      : inner_(inner),
+        patience_(patience),
+        calls_(calls),
+        name_("patient(" + std::string(inner.name()) + ")") {}
 
   std::string_view name() const override { return name_; }
   // Of the local node: not repeated.
@@ -93,6 +97,7 @@ class PatientBackend final : public io::IoBackend {
  private:
   io::IoBackend& inner_;
   GfsPatience& patience_;
+  GfsCalls& calls_;
   const std::string name_;
 };
 

@@ -2,7 +2,9 @@
 // typed, retryable error; and the local node's errors are nobody's to repeat.
 #include "server/stage/patient_backend.h"
 
+#include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "server/io/fault_injector.h"
 #include "server/io/faulty_backend.h"
 #include "server/io/io_test_fixture.h"
+#include "server/io/manual_clock.h"
 #include "server/io/memory_backend.h"
 
 namespace forebay::stage {
@@ -24,6 +27,8 @@ using io::testing::Pattern;
 using io::testing::Take;
 using ::testing::HasSubstr;
 
+constexpr std::int64_t kHungAfterMs = 30'000;
+
 class PatientBackendTest : public ::testing::Test {
  protected:
   PatientBackendTest() {
@@ -32,7 +37,7 @@ class PatientBackendTest : public ::testing::Test {
   }
   void Open(const PatienceOptions& options) {
     patience_.emplace(options);
-    backend_.emplace(faulty_, *patience_);
+    backend_.emplace(faulty_, *patience_, calls_);
     root_ = Take(backend_->OpenGfsDirectory("/gfs"));
   }
   // Every call of `call` fails from now on, until `count` have: the returned thread ends it.
@@ -48,6 +53,8 @@ class PatientBackendTest : public ::testing::Test {
   io::FaultInjector faults_;
   io::FaultyBackend faulty_{memory_, faults_};
   std::vector<std::byte> bytes_;
+  io::ManualClock clock_;
+  GfsCalls calls_{kHungAfterMs, clock_};
   std::optional<GfsPatience> patience_;
   std::optional<PatientBackend> backend_;
   std::unique_ptr<io::Directory> root_;
@@ -159,6 +166,79 @@ TEST_F(PatientBackendTest, StopEndsEveryWait) {
   std::vector<std::byte> read(1'000);
   EXPECT_EQ(CodeOf(io::ReadFully(*queue, *file, 0, read)), ErrorCode::kUnavailable);
   EXPECT_EQ(CodeOf(root_->Stat("a/data.bin")), ErrorCode::kUnavailable);
+}
+
+TEST_F(PatientBackendTest, AReadThatIsNotAnsweredIsNamedUntilItIs) {
+  Open({});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  faults_.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  std::vector<std::byte> read(10'000);
+  io::Operation operation;
+  operation.file = file.get();
+  operation.buffer = read;
+  ASSERT_TRUE(queue->Submit({&operation, 1}).has_value());
+  EXPECT_EQ(faults_.faults_injected(), 1U);
+  calls_.Look();
+  EXPECT_EQ(calls_.figures().hung, 0U) << "it may only be slow";
+  clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+  calls_.Look();
+  const GfsCalls::Figures hung = calls_.figures();
+  EXPECT_EQ(hung.hung, 1U);
+  EXPECT_EQ(hung.oldest, "read of '/gfs/a/data.bin'");
+  EXPECT_EQ(hung.oldest_ms, kHungAfterMs);
+  EXPECT_TRUE(calls_.IsLate({.root = "/gfs", .path = "a/data.bin"}));
+  EXPECT_EQ(calls_.LateThreads(), std::vector{std::this_thread::get_id()});
+  faults_.ReleaseStalls();
+  std::vector<io::Completion> completions;
+  EXPECT_EQ(queue->Wait(1, completions), 1U);
+  EXPECT_EQ(calls_.figures().hung, 0U);
+  EXPECT_EQ(calls_.figures().hung_total, 1U);
+  EXPECT_FALSE(calls_.IsLate({.root = "/gfs", .path = "a/data.bin"}));
+}
+
+TEST_F(PatientBackendTest, EveryCallThatIsNotAnsweredIsNamed) {
+  Open({});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  struct Case {
+    IoCall call;
+    std::string name;
+    std::function<void()> make;
+  };
+  const std::vector<Case> cases = {
+      {IoCall::kOpen, "open of '/gfs/a/data.bin'",
+       [&] { (void)root_->Open("a/data.bin", io::OpenMode::kRead).has_value(); }},
+      {IoCall::kStat, "stat of '/gfs/a'", [&] { (void)root_->Stat("a").has_value(); }},
+      {IoCall::kList, "list of '/gfs'", [&] { (void)root_->List("").has_value(); }},
+      {IoCall::kInfo, "stat of '/gfs/a/data.bin'", [&] { (void)file->Info().has_value(); }}};
+  for (const Case& one : cases) {
+    const std::uint64_t before = faults_.faults_injected();
+    faults_.Arm({.kind = FaultKind::kStall, .call = one.call});
+    std::jthread caller(one.make);
+    while (faults_.faults_injected() == before) std::this_thread::yield();
+    clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+    calls_.Look();
+    EXPECT_EQ(calls_.figures().oldest, one.name);
+    EXPECT_THAT(calls_.UnderWay(), HasSubstr(one.name + " for 30.0 s"));
+    faults_.ReleaseStalls();
+    caller.join();
+    EXPECT_EQ(calls_.figures().hung, 0U) << one.name;
+    EXPECT_EQ(calls_.UnderWay(), "");
+  }
+}
+
+TEST_F(PatientBackendTest, ACallThatIsRepeatedForLongIsLateButNotHung) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 5});
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kStat, .is_persistent = true});
+  std::jthread caller([&] { EXPECT_TRUE(root_->Stat("a").has_value()); });
+  while (faults_.candidates_seen() < 3) std::this_thread::yield();
+  clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+  const std::uint64_t seen = faults_.candidates_seen();
+  while (faults_.candidates_seen() < seen + 2) std::this_thread::yield();
+  calls_.Look();
+  EXPECT_TRUE(calls_.IsLate({.root = "/gfs", .path = "a"}));
+  EXPECT_EQ(calls_.figures().hung, 0U) << "the GFS does answer";
+  faults_.Disarm();
 }
 
 }  // namespace

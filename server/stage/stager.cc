@@ -1,6 +1,7 @@
 #include "server/stage/stager.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -74,27 +75,27 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
                                                   std::to_string(limits::kIoDepthMax));
   }
   std::unique_ptr<Stager> stager(new Stager(options, std::move(parts)));
-  for (std::uint32_t i = 0; i < options.readers; ++i) {
-    FOREBAY_ASSIGN(auto queue, stager->parts_.backend.CreateQueue({.depth = kQueueDepth}));
-    stager->queues_.push_back(std::move(queue));
-  }
-  for (auto& queue : stager->queues_) {
-    stager->threads_.emplace_back([raw = stager.get(), &queue] { raw->Run(*queue); });
-  }
+  FOREBAY_ASSIGN(stager->crew_,
+                 io::QueueCrew::Create(stager->parts_.backend,
+                                       {.threads = options.readers, .queue_depth = kQueueDepth},
+                                       [raw = stager.get()](io::QueueCrew& crew,
+                                                            io::IoQueue& queue) {
+                                         raw->Run(crew, queue);
+                                       }));
   return stager;
 }
 
 Stager::Stager(const StagerOptions& options, StagerParts parts)
     : options_(options),
       parts_(std::move(parts)),
-      gate_(options.requests),
-      gfs_(options.request_bytes, gate_),
+      gate_(options.requests, parts_.clock),
+      gfs_(options.request_bytes, gate_, parts_.calls),
       tiers_(parts_.cache,
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use),
       housing_(RoomOf(options_, parts_)),
       loader_(tiers_, housing_),
-      pieces_(gfs_, gate_),
+      pieces_(gfs_, gate_, parts_.clock),
       cataloguer_({.request_bytes = options_.request_bytes,
                    .scan_depth = options_.scan_depth,
                    .catalog_path = options_.catalog_path},
@@ -105,12 +106,21 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .loader = loader_}) {}
 
 Stager::~Stager() {
+  BeginStop();
+  crew_.reset();
+}
+
+void Stager::BeginStop() {
   std::deque<Job> cancelled;
   std::deque<Job> never_catalogued;
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
+    if (std::exchange(stopping_, true)) return;
     cancelled.swap(demanded_);
+    for (std::deque<Job>* const jobs : {&put_off_, &resumed_}) {
+      std::ranges::move(*jobs, std::back_inserter(cancelled));
+      jobs->clear();
+    }
     never_catalogued.swap(catalogue_jobs_);
     early_.clear();
   }
@@ -118,7 +128,6 @@ Stager::~Stager() {
   tiers_.Stop();
   loader_.Stop();
   if (parts_.patience != nullptr) parts_.patience->Stop();
-  threads_.clear();
   const Error stopped(ErrorCode::kCancelled, "the daemon is shutting down");
   for (const Job& job : cancelled) {
     job.dataset->Report(*job.extent, stopped, parts_.clock.NowNs());
@@ -225,23 +234,109 @@ void Stager::Hurry(const Dataset& dataset, ExtentId extent) {
   gate_.Promote(*rank, gate_.DrawRank());
 }
 
-void Stager::Run(io::IoQueue& queue) {
-  while (std::optional<Job> job = NextJob()) Perform(*job, queue);
+void Stager::Run(io::QueueCrew& crew, io::IoQueue& queue) {
+  while (std::optional<Job> job = NextJob(crew)) {
+    if (!PutOff(*job)) Perform(*job, queue);
+  }
 }
 
-std::optional<Stager::Job> Stager::NextJob() {
+bool Stager::IsHeldUp(const Job& job) const {
+  if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
+  const std::string& root = job.dataset->options().root_path;
+  const auto is_late = [&](const catalog::ObjectInfo& object) {
+    return parts_.calls->IsLate({.root = root, .path = object.path});
+  };
+  if (job.early) return std::ranges::any_of(job.early->objects, is_late);
+  if (!job.extent || parts_.cache.Find(job.dataset->key(*job.extent))) return false;
+  const std::shared_ptr<const catalog::Catalog> catalog = job.dataset->catalog();
+  const catalog::ExtentInfo info = catalog->extent(*job.extent);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    if (is_late(catalog->object(ObjectId(info.first_object.value() + i)))) return true;
+  }
+  return false;
+}
+
+bool Stager::PutOff(Job& job) {
+  if (!IsHeldUp(job)) return false;
+  std::unique_lock lock(mutex_);
+  if (job.early) {
+    // Whoever needs the extent asks for it once there is a catalog.
+    if (--early_loads_[job.dataset] == 0) early_over_.notify_all();
+    return true;
+  }
+  if (job.background) --background_loads_;
+  if (!stopping_) {
+    put_off_.push_back(std::move(job));
+    return true;
+  }
+  ranks_.erase({job.dataset, *job.extent});
+  lock.unlock();
+  job.dataset->Report(*job.extent, Error(ErrorCode::kCancelled, "the daemon is shutting down"),
+                      parts_.clock.NowNs());
+  return true;
+}
+
+void Stager::ResumePutOff() {
+  {
+    std::lock_guard lock(mutex_);
+    std::deque<Job> waiting = std::exchange(put_off_, {});
+    for (Job& job : waiting) {
+      std::deque<Job>& next = IsHeldUp(job)    ? put_off_
+                              : job.background ? resumed_
+                                               : demanded_;
+      next.push_back(std::move(job));
+    }
+  }
+  work_.notify_all();
+}
+
+std::vector<std::thread::id> Stager::HeldUpThreads() const {
+  std::vector<std::thread::id> threads;
+  if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return threads;
+  threads = parts_.calls->LateThreads();
+  for (const auto& waiting : {gate_.HeldUpThreads(), pieces_.HeldUpThreads()}) {
+    threads.insert(threads.end(), waiting.begin(), waiting.end());
+  }
+  std::ranges::sort(threads);
+  threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+  return threads;
+}
+
+void Stager::Look() {
+  gate_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
+  pieces_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
+  if (parts_.calls == nullptr) return;
+  const std::vector<std::thread::id> threads = HeldUpThreads();
+  std::uint32_t held_up = crew_->CountOf(threads);
+  {
+    // Other threads look at objects for a catalogue, while one of ours waits for them.
+    std::lock_guard lock(mutex_);
+    held_up += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - held_up);
+  }
+  const Status adjusted = crew_->AdjustTo(held_up);
+  if (!adjusted.has_value() && !lacks_spare_) {
+    spdlog::warn("no spare reader could be started for one that the GFS holds: {}",
+                 adjusted.error().ToString());
+  }
+  lacks_spare_ = !adjusted.has_value();
+  ResumePutOff();
+}
+
+std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
   const auto take = [](std::deque<Job>& jobs) {
     Job job = std::move(jobs.front());
     jobs.pop_front();
     return job;
   };
-  // One thread at least stays free for demands while others scan, and a quarter of them while
-  // others stage in the background: a demand does not wait for an extent nobody asked for.
-  const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1);
-  const std::uint32_t background_max = std::max(1U, options_.readers - options_.readers / 4);
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (stopping_) return std::nullopt;
+    if (stopping_ || crew.Dismisses()) return std::nullopt;
+    // One thread at least stays free for demands while others scan, and a quarter of them while
+    // others stage in the background: a demand does not wait for an extent nobody asked for.
+    const std::uint32_t spare = crew.spare();
+    const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1) + spare;
+    const std::uint32_t background_max =
+        std::max(1U, options_.readers - options_.readers / 4) + spare;
     if (!demanded_.empty()) return take(demanded_);
     if (!catalogue_jobs_.empty() && cataloguing_ < cataloguing_max) {
       ++cataloguing_;
@@ -250,6 +345,10 @@ std::optional<Stager::Job> Stager::NextJob() {
     if (!early_.empty()) {
       ++early_loads_[early_.front().dataset];
       return take(early_);
+    }
+    if (!resumed_.empty() && background_loads_ < background_max) {
+      ++background_loads_;
+      return take(resumed_);
     }
     if (background_loads_ < background_max) {
       const auto soonest = std::min_element(
@@ -268,7 +367,7 @@ std::optional<Stager::Job> Stager::NextJob() {
         continue;
       }
     }
-    if (std::optional<Job> job = NextStrayLocked()) return job;
+    if (std::optional<Job> job = NextStrayLocked(spare)) return job;
     if (strays_.empty()) {
       work_.wait(lock);
     } else {
@@ -278,8 +377,8 @@ std::optional<Stager::Job> Stager::NextJob() {
 }
 
 // The first stray that is due, claimed. Such loads are the background's.
-std::optional<Stager::Job> Stager::NextStrayLocked() {
-  if (strays_.empty() || background_loads_ > 0) return std::nullopt;
+std::optional<Stager::Job> Stager::NextStrayLocked(std::uint32_t held_up) {
+  if (strays_.empty() || background_loads_ > held_up) return std::nullopt;
   const Stray stray = strays_.front();
   if (stray.not_before_ns > parts_.clock.NowNs()) return std::nullopt;
   strays_.pop_front();

@@ -3,6 +3,7 @@
 // read of one that is under way.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -18,10 +19,12 @@
 #include "proto/contract/result.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
+#include "server/io/queue_crew.h"
 #include "server/stage/cataloguer.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/gfs_pieces.h"
+#include "server/stage/gfs_calls.h"
 #include "server/stage/gfs_reader.h"
 #include "server/stage/housing.h"
 #include "server/stage/patient_backend.h"
@@ -36,6 +39,7 @@ struct StagerOptions {
   std::uint64_t request_bytes = 4 * limits::kMiB;    // of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
+  std::int64_t hung_after_ms = 30'000;               // a request that is not answered for so long
   std::uint64_t ram_home_bytes = 0;                  // of the arena, for homes (plan::RamPlan)
   std::uint64_t ram_working_bytes = 0;               // for extents on their way to SSD; 0: no bound
   std::string catalog_path;                          // absolute; where catalogs are saved, and
@@ -51,6 +55,7 @@ struct StagerParts {
   tier::ExtentCache& cache;
   io::Clock& clock;
   GfsPatience* patience = nullptr;  // of `backend`, which waits no longer once the stager stops
+  GfsCalls* calls = nullptr;        // of `backend`, where it says what is under way
   tier::NextUse next_use;
 };
 
@@ -61,6 +66,11 @@ class Stager {
   static Result<std::unique_ptr<Stager>> Create(const StagerOptions& options, StagerParts parts);
   // Stops them: what is being read is finished, what waits is cancelled.
   ~Stager();
+  // The same in two steps, for who may have to go without threads that a silent GFS holds: begins
+  // to stop, and returns at once; then waits until all threads have ended. False where some have
+  // not: the stager cannot be destroyed before they do.
+  void BeginStop();
+  bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
 
   // Catalogues and stages `dataset` in the background; follow Dataset::progress(). Of one that has
   // its catalog, what was evicted since, or failed, is brought again. With `rebuild`, a saved
@@ -84,6 +94,13 @@ class Stager {
   // Makes `extent` resident, or readable in pieces, and calls `waiter` once it is (or has failed);
   // from this call where it already is. The catalog of `dataset` must be known.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
+
+  // To be called about once a second, after GfsCalls::Look: requests that take too long keep no
+  // others waiting, spare threads come for those that are held up, and extents that were put off go
+  // on where their objects answer again.
+  void Look();
+  // Threads, of the stager or not, that wait for an object which does not answer.
+  std::vector<std::thread::id> HeldUpThreads() const;
 
   GfsPieces& pieces() { return pieces_; }
   // What is left of the tiers for extents that have no home yet.
@@ -136,15 +153,21 @@ class Stager {
   Stager(const StagerOptions& options, StagerParts parts);
   void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced = nullptr);
   bool StageAgain(Dataset& dataset);
-  void Run(io::IoQueue& queue);
-  std::optional<Job> NextJob();
+  void Run(io::QueueCrew& crew, io::IoQueue& queue);
+  std::optional<Job> NextJob(io::QueueCrew& crew);
   std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
-  std::optional<Job> NextStrayLocked();
+  // `held_up` readers do nothing else, and need not be waited for.
+  std::optional<Job> NextStrayLocked(std::uint32_t held_up);
   void NoteStray(const Job& job);
   void EndGraceLocked(const Dataset& dataset);
   void Perform(const Job& job, io::IoQueue& queue);
   void PerformLoad(const Job& job, io::IoQueue& queue);
   void PerformCatalogue(const Job& job, io::IoQueue& queue);
+  // Whether the job needs an object that does not answer: it is put off until that does, so that
+  // one such object takes as many threads as it has taken by then, and no more.
+  bool PutOff(Job& job);
+  bool IsHeldUp(const Job& job) const;
+  void ResumePutOff();
   // A load that is under way or queued already becomes as urgent as a new demand.
   void Hurry(const Dataset& dataset, ExtentId extent);
 
@@ -176,6 +199,8 @@ class Stager {
   std::deque<Job> catalogue_jobs_;
   std::deque<Job> demanded_;
   std::deque<Job> early_;
+  std::deque<Job> put_off_;            // as many as their objects have extents, at most
+  std::deque<Job> resumed_;            // of them, the background's, to be done
   std::unordered_map<const Dataset*, std::uint32_t> early_loads_;  // under way
   std::condition_variable early_over_;
   std::uint32_t background_loads_ = 0;  // under way
@@ -183,8 +208,9 @@ class Stager {
   std::vector<Background> background_;
   std::deque<Stray> strays_;  // each extent once; those that wait longest first
 
-  std::vector<std::unique_ptr<io::IoQueue>> queues_;
-  std::vector<std::jthread> threads_;  // last: joined before anything above goes
+  bool lacks_spare_ = false;           // and it was said
+
+  std::unique_ptr<io::QueueCrew> crew_;  // last: joined before anything above goes
 };
 
 }  // namespace forebay::stage

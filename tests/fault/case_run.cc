@@ -248,8 +248,7 @@ void CaseRun::LookAtHang() {
 void CaseRun::EndDaemonWhileItHangs() {
   was_interrupted_ = true;
   const std::optional<int> exit_code = rig_.EndDaemon(kEndPatience);
-  // docs/failures.md: 1 where something did not let go of it.
-  Expect(exit_code == 0 || exit_code == 1,
+  Expect(exit_code == 0,
          "told to end while a request hangs: " +
              (exit_code ? "exit code " + std::to_string(*exit_code) : "it does not end"));
   EndFaults();

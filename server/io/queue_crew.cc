@@ -1,0 +1,98 @@
+#include "server/io/queue_crew.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+namespace forebay::io {
+
+Result<std::unique_ptr<QueueCrew>> QueueCrew::Create(IoBackend& backend, const Options& options,
+                                                     Body body) {
+  if (options.threads == 0) {
+    return Error(ErrorCode::kInvalidArgument, "a crew without threads does nothing");
+  }
+  std::unique_ptr<QueueCrew> crew(new QueueCrew(backend, options, std::move(body)));
+  Status added;
+  for (std::uint32_t i = 0; i < options.threads && added.has_value(); ++i) added = crew->Add();
+  {
+    std::lock_guard lock(crew->mutex_);
+    (added.has_value() ? crew->has_begun_ : crew->is_given_up_) = true;
+  }
+  crew->begins_.notify_all();
+  FOREBAY_TRY(added);
+  return crew;
+}
+
+QueueCrew::~QueueCrew() = default;
+
+Status QueueCrew::Add() {
+  FOREBAY_ASSIGN(auto queue, backend_.CreateQueue({.depth = options_.queue_depth}));
+  std::lock_guard lock(mutex_);
+  Member& member = members_.emplace_back();
+  member.queue = std::move(queue);
+  try {
+    member.thread = std::jthread([this, &member] { RunMember(member); });
+  } catch (const std::system_error& error) {
+    members_.pop_back();
+    return Error::FromErrno(error.code().value(), "starting a thread");
+  }
+  ++active_;
+  return {};
+}
+
+void QueueCrew::RunMember(Member& member) {
+  {
+    std::unique_lock lock(mutex_);
+    begins_.wait(lock, [this] { return has_begun_ || is_given_up_; });
+    if (is_given_up_) return;
+  }
+  body_(*this, *member.queue);
+  std::lock_guard lock(mutex_);
+  member.has_returned = true;
+  returned_.notify_all();
+}
+
+std::uint32_t QueueCrew::CountOf(std::span<const std::thread::id> threads) const {
+  std::lock_guard lock(mutex_);
+  return static_cast<std::uint32_t>(std::ranges::count_if(members_, [&](const Member& member) {
+    return std::ranges::find(threads, member.thread.get_id()) != threads.end();
+  }));
+}
+
+Status QueueCrew::AdjustTo(std::uint32_t held_up) {
+  std::uint32_t missing = 0;
+  std::list<Member> gone;  // joined after the lock
+  {
+    std::lock_guard lock(mutex_);
+    for (auto member = members_.begin(); member != members_.end();) {
+      const auto next = std::next(member);
+      if (member->has_returned) gone.splice(gone.end(), members_, member);
+      member = next;
+    }
+    wanted_ = options_.threads + std::min(options_.threads, held_up);
+    missing = wanted_ - std::min(wanted_, active_);
+  }
+  for (std::uint32_t i = 0; i < missing; ++i) FOREBAY_TRY(Add());
+  return {};
+}
+
+std::uint32_t QueueCrew::spare() const {
+  std::lock_guard lock(mutex_);
+  return wanted_ - options_.threads;
+}
+
+bool QueueCrew::Dismisses() {
+  std::lock_guard lock(mutex_);
+  if (active_ <= wanted_) return false;
+  --active_;
+  return true;
+}
+
+bool QueueCrew::AwaitEnd(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  return returned_.wait_for(lock, wait, [this] {
+    return std::ranges::all_of(members_, &Member::has_returned);
+  });
+}
+
+}  // namespace forebay::io

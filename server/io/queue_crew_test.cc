@@ -1,0 +1,140 @@
+#include "server/io/queue_crew.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/io/memory_backend.h"
+
+namespace forebay::io {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Threads that do nothing but wait until they are dismissed, or told to end.
+class QueueCrewTest : public ::testing::Test {
+ protected:
+  ~QueueCrewTest() override { End(); }
+
+  void Start(std::uint32_t threads) {
+    auto made = QueueCrew::Create(backend_, {.threads = threads, .queue_depth = 4},
+                                  [this](QueueCrew& crew, IoQueue& queue) { Body(crew, queue); });
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    crew_ = std::move(*made);
+    AwaitCount(threads);
+  }
+
+  void Body(QueueCrew& crew, IoQueue& queue) {
+    std::unique_lock lock(mutex_);
+    queues_.insert(&queue);
+    ids_.push_back(std::this_thread::get_id());
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return ends_ || (looks_ && crew.Dismisses()); });
+    queues_.erase(&queue);
+    changed_.notify_all();
+  }
+
+  void AwaitCount(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
+                                  [&] { return queues_.size() == count; }))
+        << queues_.size() << " threads instead of " << count;
+  }
+  // Whoever waits asks whether it is surplus.
+  void LetLook() {
+    {
+      std::lock_guard lock(mutex_);
+      looks_ = true;
+    }
+    changed_.notify_all();
+  }
+  void End() {
+    {
+      std::lock_guard lock(mutex_);
+      ends_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  MemoryBackend backend_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<IoQueue*> queues_;
+  std::vector<std::thread::id> ids_;
+  bool looks_ = false;
+  bool ends_ = false;
+  std::unique_ptr<QueueCrew> crew_;
+};
+
+TEST_F(QueueCrewTest, EveryThreadHasAQueueOfItsOwn) {
+  Start(3);
+  EXPECT_EQ(queues_.size(), 3U);
+  EXPECT_EQ(crew_->spare(), 0U);
+  EXPECT_EQ(crew_->CountOf(ids_), 3U);
+  EXPECT_EQ(crew_->CountOf(std::vector{std::this_thread::get_id()}), 0U);
+}
+
+TEST_F(QueueCrewTest, SpareThreadsComeForThoseThatAreHeldUpAndNoMoreThanThere) {
+  Start(2);
+  ASSERT_TRUE(crew_->AdjustTo(1).has_value());
+  AwaitCount(3);
+  ASSERT_TRUE(crew_->AdjustTo(1).has_value());
+  AwaitCount(3);
+  ASSERT_TRUE(crew_->AdjustTo(9).has_value());
+  AwaitCount(4);
+  EXPECT_EQ(crew_->spare(), 2U);
+}
+
+TEST_F(QueueCrewTest, SurplusThreadsLeaveAndOthersComeInTheirPlace) {
+  Start(2);
+  ASSERT_TRUE(crew_->AdjustTo(2).has_value());
+  AwaitCount(4);
+  ASSERT_TRUE(crew_->AdjustTo(0).has_value());
+  LetLook();
+  AwaitCount(2);
+  EXPECT_EQ(crew_->spare(), 0U);
+  ASSERT_TRUE(crew_->AdjustTo(1).has_value());
+  AwaitCount(3);
+}
+
+TEST_F(QueueCrewTest, SaysWhetherAllHaveEnded) {
+  Start(2);
+  EXPECT_FALSE(crew_->AwaitEnd(milliseconds(1)));
+  End();
+  EXPECT_TRUE(crew_->AwaitEnd(milliseconds(20'000)));
+}
+
+TEST_F(QueueCrewTest, WhereAQueueCannotBeMadeNobodyBegins) {
+  class FewQueues final : public IoBackend {
+   public:
+    std::string_view name() const override { return "few"; }
+    Result<std::unique_ptr<Directory>> OpenDirectory(std::string_view path) override {
+      return inner.OpenDirectory(path);
+    }
+    Result<std::unique_ptr<IoQueue>> CreateQueue(const QueueOptions& options) override {
+      if (left-- == 0) return Error(ErrorCode::kResourceExhausted, "no more rings");
+      return inner.CreateQueue(options);
+    }
+    MemoryBackend inner;
+    int left = 2;
+  };
+  FewQueues few;
+  std::atomic<int> begun = 0;
+  const auto made =
+      QueueCrew::Create(few, {.threads = 3}, [&](QueueCrew&, IoQueue&) { ++begun; });
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().message(), "no more rings");
+  EXPECT_EQ(begun, 0);
+}
+
+TEST_F(QueueCrewTest, RefusesToHaveNoThreads) {
+  EXPECT_FALSE(QueueCrew::Create(backend_, {.threads = 0}, [](QueueCrew&, IoQueue&) {}));
+}
+
+}  // namespace
+}  // namespace forebay::io
