@@ -153,7 +153,8 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                  ReadExtent(dataset_,
                             {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
                             image.bytes(), read));
-  FOREBAY_TRY(hooks_.publish({.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
+  FOREBAY_TRY(hooks_.publish(
+      {.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
   DropChunksBefore(end);
   return {};
 }

@@ -144,6 +144,27 @@ TEST_F(TarStagingTest, SpillsToSsdAndFindsItAgain) {
   ExpectAllThere();
 }
 
+// Without a state directory, what an earlier daemon left on SSD tells what was first read.
+TEST_F(TarStagingTest, ShardsAreHeldAgainstTheCopiesThatAnEarlierDaemonLeft) {
+  options_.persist = true;
+  const RigOptions options = {.ssd_bytes = 8 << 20};
+  FOREBAY_EXPECT_OK(Stage(options));
+  constexpr std::uint64_t kByte = 600;  // of the first member's data
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/shard0.tar", kByte * 8));
+  const Status staged = Stage(options);
+  ASSERT_FALSE(staged.has_value());
+  EXPECT_THAT(staged.error().message(), HasSubstr("'shard0.tar', extent 0: changed since first"));
+  // A rebuild accepts the bytes, and no copy of those before is left on any tier.
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  shards_["shard0.tar"][kByte] = static_cast<char>(shards_["shard0.tar"][kByte] ^ 1);
+  ExpectAllThere();
+  for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kRam)) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(key, tier::TierKind::kRam));
+  }
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ExpectAllThere();
+}
+
 TEST_F(TarStagingTest, TellsWhoWaitsForTheCatalog) {
   FOREBAY_EXPECT_OK(rig_.Start(options_));
   std::atomic<int> told = 0;
