@@ -2,6 +2,7 @@
 #include "server/fetch/executor.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -126,6 +127,41 @@ TEST_F(ExecutorTest, RefusesToHaveNoThreads) {
 
 TEST_F(ExecutorTest, AQueueThatCannotBeMadeIsAnError) {
   EXPECT_EQ(CodeOf(ThreadExecutor::Create(memory_, 1, 0)), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(ExecutorTest, ASpareThreadGoesOnWhereATaskIsHeld) {
+  auto executor = Make(1);
+  Gate held;
+  Gate done;
+  std::atomic<std::thread::id> holder;
+  Gate begun;
+  executor->Post([&](io::IoQueue&) {
+    holder = std::this_thread::get_id();
+    begun.Open();
+    held.Pass();
+  });
+  executor->Post([&](io::IoQueue&) { done.Open(); });
+  begun.Pass();
+  ASSERT_TRUE(executor->AdjustTo(std::vector{std::this_thread::get_id()}).has_value());
+  EXPECT_FALSE(executor->AwaitStopped(std::chrono::milliseconds(1)));
+  ASSERT_TRUE(executor->AdjustTo(std::vector{holder.load()}).has_value());
+  done.Pass();
+  held.Open();
+}
+
+TEST_F(ExecutorTest, StoppingSaysWhetherATaskIsHeld) {
+  auto executor = Make(2);
+  Gate held;
+  Gate begun;
+  executor->Post([&](io::IoQueue&) {
+    begun.Open();
+    held.Pass();
+  });
+  begun.Pass();
+  executor->BeginStop();
+  EXPECT_FALSE(executor->AwaitStopped(std::chrono::milliseconds(1)));
+  held.Open();
+  EXPECT_TRUE(executor->AwaitStopped(std::chrono::seconds(20)));
 }
 
 }  // namespace

@@ -237,5 +237,32 @@ TEST_F(GfsReaderTest, AFailedOpenOrStatNamesTheObject) {
   }
 }
 
+TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
+  Catalogue();
+  GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
+  GfsReader reader(kRequestBytes, gate_, &calls);
+  std::vector<std::byte> memory(100);
+  const tier::SourceRead piece = {.extent = ExtentId(1), .offset = 10, .memory = memory};
+  {
+    const GfsCalls::Call others(calls, "read",
+                                {.root = dataset_->options().root_path, .path = "data.bin"});
+    FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+    const std::uint64_t read = dataset_->progress().gfs_reads;
+    clock_.AdvanceNs(calls.hung_after_ns());
+    calls.Look();
+    const Status refused = reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(refused.error().message(), HasSubstr("object 'data.bin'"));
+    EXPECT_THAT(refused.error().message(), HasSubstr("has not answered for 30 s"));
+    EXPECT_EQ(dataset_->progress().gfs_reads, read);
+  }
+  FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+  EXPECT_EQ(std::memcmp(memory.data(),
+                        bytes_.data() + catalog_->extent(ExtentId(1)).object_offset + 10,
+                        memory.size()),
+            0);
+}
+
 }  // namespace
 }  // namespace forebay::stage

@@ -14,6 +14,7 @@
 #include "bench/gfs_emu/testing/gfs_process.h"
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/order_spec.h"
 #include "tests/integration/daemon_process.h"
 #include "tests/integration/raw_client.h"
 
@@ -32,9 +33,10 @@ void PrintTo(const HangCase& one, std::ostream* out) { *out << one.name; }
 
 // Two data sets of one object each: "held", whose object hangs, with more extents than there are
 // readers; and "sound".
-class GfsHangTest : public ::testing::TestWithParam<HangCase> {
+class HangRig : public ::testing::Test {
  protected:
-  void SetUp() override {
+  // Mounts, with `fault` in place, and starts the daemon.
+  void Mount(const std::string& io_backend, const std::string& ram, const std::string& fault) {
     if (!bench::GfsProcess::IsPossible()) GTEST_SKIP() << "no /dev/fuse on this machine";
     std::string pattern = "/tmp/fbhXXXXXX";
     folder_ = mkdtemp(pattern.data());
@@ -47,8 +49,8 @@ class GfsHangTest : public ::testing::TestWithParam<HangCase> {
     }
     std::ofstream config(folder_ + "/f.toml");
     config << "[daemon]\nsocket = \"" << folder_ << "/run/s\"\nstate_dir = \"" << folder_
-           << "/state\"\njob_id = \"job-1\"\nio_backend = \"" << GetParam().io_backend
-           << "\"\n[tier.ram]\ncapacity = \"64MiB\"\n[slots]\ncapacity = \"8MiB\"\n"
+           << "/state\"\njob_id = \"job-1\"\nio_backend = \"" << io_backend
+           << "\"\n[tier.ram]\ncapacity = \"" << ram << "\"\n[slots]\ncapacity = \"8MiB\"\n"
            << "[stage]\nreaders = 2\nrequests = 2\nhung_after = 1\n";
     for (const char* dataset : {"held", "sound"}) {
       config << "[[dataset]]\nname = \"" << dataset << "\"\npath = \"" << folder_
@@ -59,8 +61,7 @@ class GfsHangTest : public ::testing::TestWithParam<HangCase> {
     gfs_ = std::make_unique<bench::GfsProcess>(
         std::vector<std::string>{folder_ + "/gfs", folder_ + "/mount"});
     ASSERT_TRUE(gfs_->AwaitReady());
-    ASSERT_TRUE(gfs_->Control(std::string("fault hang *held.bin count=0 ops=") +
-                              GetParam().operations));
+    ASSERT_TRUE(fault.empty() || gfs_->Control(fault));
     Start();
   }
   void TearDown() override {
@@ -87,6 +88,17 @@ class GfsHangTest : public ::testing::TestWithParam<HangCase> {
   std::string folder_;
   std::unique_ptr<bench::GfsProcess> gfs_;
   std::unique_ptr<DaemonProcess> daemon_;
+};
+
+std::string HangOf(const std::string& operations) {
+  return "fault hang *held.bin count=0 ops=" + operations;
+}
+
+class GfsHangTest : public HangRig, public ::testing::WithParamInterface<HangCase> {
+ protected:
+  void SetUp() override {
+    Mount(GetParam().io_backend, "64MiB", HangOf(GetParam().operations));
+  }
 };
 
 TEST_P(GfsHangTest, OtherObjectsAreReadAndTheHungOneIsNamedUntilItAnswers) {
@@ -125,6 +137,84 @@ TEST_P(GfsHangTest, SigtermEndsTheDaemonInTimeAndNamesTheObject) {
   Start();
   RawClient next(socket_path());
   EXPECT_TRUE(Eventually([&] { return StateOf(next.Status(), "held") == "staged"; }));
+}
+
+// In blocks, which may be read where the data set does not fit.
+v1::StreamRequest OpenInBlocks(RawClient& client, const std::string& name) {
+  const v1::DescribeReply dataset = client.Describe(name);
+  v1::StreamRequest open = GoodOpen(dataset, 64);
+  OrderSpec order;
+  order.seed = 7;
+  order.sample_count = dataset.selected_count();
+  order.selection_fingerprint = dataset.selection_fingerprint();
+  order.tail = TailPolicy::kShort;
+  order.shape = {.mode = OrderMode::kBlock, .block_samples = 256, .window_runs = 2};
+  const auto spec = order.Encode();
+  open.mutable_open()->set_order_spec(spec.data(), spec.size());
+  return open;
+}
+
+// Pulls batches of epoch 0, `steps` of them, one at a time; what came instead of one, or empty.
+std::string ReadSteps(RawClient& client, const std::string& dataset, std::uint64_t steps) {
+  RawStream stream(client);
+  stream.Write(OpenInBlocks(client, dataset));
+  if (!stream.Read().has_value()) return stream.End().error_message();
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    v1::StreamRequest request = PullOf(step, 1);
+    stream.Write(request);
+    const auto reply = stream.Read();
+    if (!reply.has_value()) return stream.End().error_message();
+    if (reply->batches_size() != 1) return reply->ShortDebugString();
+    request.Clear();
+    request.add_release(reply->batches(0).id());
+    stream.Write(request);
+  }
+  return "";
+}
+
+class GfsHangStreamTest : public HangRig {};
+
+TEST_F(GfsHangStreamTest, AStreamThatWaitsForAHungObjectDoesNotKeepOthersThatAreReadFromTheGfs) {
+  // Neither data set fits the tier, so each epoch reads the GFS.
+  Mount("auto", "6MiB", "");
+  if (IsSkipped()) return;
+  RawClient client(socket_path());
+  ASSERT_TRUE(Eventually([&] {
+    const v1::StatusReply status = client.Status();
+    return StateOf(status, "held") == "partly staged" &&
+           StateOf(status, "sound") == "partly staged";
+  })) << client.Status().ShortDebugString();
+  constexpr std::uint64_t kSteps = (8 << 20) / 4096 / 64;
+  ASSERT_EQ(ReadSteps(client, "held", kSteps), "");
+  ASSERT_TRUE(gfs_->Control(HangOf("read")));
+  RawStream held(client);
+  held.Write(OpenInBlocks(client, "held"));
+  ASSERT_TRUE(held.Read().has_value());
+  std::uint64_t asked = 0;
+  std::uint64_t came = 0;
+  const auto read = [&] {
+    const auto reply = held.Read();
+    if (!reply.has_value()) return false;
+    came += static_cast<std::uint64_t>(reply->batches_size());
+    v1::StreamRequest request;
+    for (const v1::Batch& batch : reply->batches()) request.add_release(batch.id());
+    held.Write(request);
+    return true;
+  };
+  // Until it meets an extent that is not there.
+  while (client.Status().gfs().hung() == 0 && asked < kSteps) {
+    held.Write(PullOf(asked++, 1));
+    if (Eventually([&] {
+          const v1::StatusReply status = client.Status();
+          return status.gfs().hung() > 0 || status.streams(0).batches() == asked;
+        }) && client.Status().streams(0).batches() == asked) {
+      ASSERT_TRUE(read());
+    }
+  }
+  ASSERT_GT(client.Status().gfs().hung(), 0U) << log();
+  EXPECT_EQ(ReadSteps(client, "sound", kSteps), "") << log();
+  ASSERT_TRUE(gfs_->Control("clear"));
+  while (came < asked) ASSERT_TRUE(read());
 }
 
 INSTANTIATE_TEST_SUITE_P(
