@@ -58,6 +58,7 @@ void RequestGate::Release(Permit permit) {
 
 void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
   const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
+  bool has_lent = false;
   {
     std::lock_guard lock(mutex_);
     while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
@@ -67,9 +68,10 @@ void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
       ++lent_of_[request.group];
       held_.erase(held_.begin());
       ++free_;
+      has_lent = true;
     }
   }
-  changed_.notify_all();
+  if (has_lent) changed_.notify_all();
 }
 
 std::size_t RequestGate::lent() const {

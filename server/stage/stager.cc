@@ -277,17 +277,19 @@ bool Stager::PutOff(Job& job) {
 }
 
 void Stager::ResumePutOff() {
+  bool has_resumed = false;
   {
     std::lock_guard lock(mutex_);
     std::deque<Job> waiting = std::exchange(put_off_, {});
     for (Job& job : waiting) {
-      std::deque<Job>& next = IsHeldUp(job)    ? put_off_
-                              : job.background ? resumed_
-                                               : demanded_;
+      const bool is_held_up = IsHeldUp(job);
+      has_resumed = has_resumed || !is_held_up;
+      std::deque<Job>& next = is_held_up ? put_off_ : job.background ? resumed_ : demanded_;
       next.push_back(std::move(job));
     }
   }
-  work_.notify_all();
+  // Once a second, an idle daemon is not woken for nothing.
+  if (has_resumed) work_.notify_all();
 }
 
 std::vector<std::thread::id> Stager::HeldUpThreads() const {
