@@ -116,7 +116,7 @@ void AddStage(CLI::App& app, CommandContext& context) {
   command->add_flag("--no-wait", arguments->no_wait, "Start, print the state, and return");
   command->add_flag("--rebuild", arguments->rebuild,
                     "Take the objects as they are now: ignore saved catalogs and checksums of "
-                    "first reads; streams that are open keep what they have");
+                    "first reads, and read all again");
   command->footer("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
                   "could not be staged, or only in part.");
   command->callback([&context, arguments] {

@@ -59,10 +59,13 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   std::vector<stage::Dataset*> datasets =
       target_.FindDatasets(ToVector(request->datasets()), unknown);
   if (!unknown.empty()) return Unknown(unknown);
-  for (stage::Dataset*& dataset : datasets) {
-    const Result<stage::Dataset*> followed = target_.StageNow(*dataset, request->rebuild());
+  std::set<std::string> names;  // each once, however often it was named
+  for (const stage::Dataset* dataset : datasets) names.insert(dataset->name());
+  datasets.clear();
+  for (const std::string& name : names) {
+    const Result<stage::Dataset*> followed = target_.StageNow(name, request->rebuild());
     if (!followed.has_value()) return stream::ToGrpc(followed.error());
-    dataset = *followed;
+    datasets.push_back(*followed);
   }
   Pace pace;
   while (!datasets.empty()) {

@@ -24,8 +24,8 @@ class AdminTarget {
                                                     std::string& unknown) = 0;
   virtual v1::DatasetStatus StatusOf(const stage::Dataset& dataset) = 0;
   // Starts staging, and returns the data set to follow: with `rebuild` it may be another one, which
-  // replaces `dataset`. kFailedPrecondition, kResourceExhausted: it is not rebuilt now.
-  virtual Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool rebuild) = 0;
+  // replaces the one of this name. kFailedPrecondition, kResourceExhausted: it is not rebuilt now.
+  virtual Result<stage::Dataset*> StageNow(const std::string& name, bool rebuild) = 0;
   virtual tier::ExtentCache& cache() = 0;
   virtual io::IoBackend& backend() = 0;
   virtual io::Clock& clock() = 0;

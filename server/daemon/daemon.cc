@@ -274,24 +274,32 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
 }
 
 // A rebuild makes another Dataset, for streams refer to the catalog of the one before.
-Result<stage::Dataset*> Daemon::StageNow(stage::Dataset& dataset, bool rebuild) {
-  if (!rebuild || dataset.catalog() == nullptr) {
-    stager_->Stage(dataset, rebuild);
-    return &dataset;
-  }
-  const stage::DatasetState state = dataset.progress().state;
-  if (state == stage::DatasetState::kCataloguing || state == stage::DatasetState::kStaging) {
+Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) {
+  std::lock_guard lock(staging_mutex_);  // one rebuild of a data set at a time
+  stage::Dataset* const dataset = datasets_.Find(name);
+  if (dataset == nullptr) return Error(ErrorCode::kNotFound, "no data set '" + name + "'");
+  const stage::DatasetState state = dataset->progress().state;
+  const bool is_under_way =
+      state == stage::DatasetState::kCataloguing || state == stage::DatasetState::kStaging;
+  if (rebuild && is_under_way) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("data set '{}' is {}; wait for its end ('forebay stage {}'), then "
                              "rebuild it",
-                             dataset.name(), stage::DatasetStateName(state), dataset.name()));
+                             name, stage::DatasetStateName(state), name));
   }
-  FOREBAY_ASSIGN(auto made, OpenDataset(dataset.options()));
+  if (!rebuild || dataset->catalog() == nullptr) {
+    stager_->Stage(*dataset, rebuild);
+    return dataset;
+  }
+  FOREBAY_ASSIGN(auto made, OpenDataset(dataset->options()));
   stage::Dataset* const successor = made.get();
-  FOREBAY_TRY(datasets_.Replace(dataset, std::move(made)));
-  spdlog::info("data set '{}': rebuilding it from its objects as they are now", dataset.name());
-  stager_->Replace(dataset, *successor);
-  decoded_->Forget(dataset.hash());
+  FOREBAY_TRY(datasets_.Replace(*dataset, std::move(made)));
+  spdlog::info("data set '{}': rebuilding it from its objects as they are now", name);
+  stager_->Replace(*dataset, *successor);
+  decoded_->Forget(dataset->hash());
+  // A batch of the data set before may have been decoded while it was replaced.
+  successor->WhenCatalogued(
+      [this, successor](const Status&) { decoded_->Forget(successor->hash()); });
   return successor;
 }
 

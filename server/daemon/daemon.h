@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ class Daemon final : public AdminTarget {
   std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                             std::string& unknown) override;
   v1::DatasetStatus StatusOf(const stage::Dataset& dataset) override;
-  Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool rebuild) override;
+  Result<stage::Dataset*> StageNow(const std::string& name, bool rebuild) override;
   tier::ExtentCache& cache() override { return *cache_; }
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
@@ -120,6 +121,7 @@ class Daemon final : public AdminTarget {
   tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;
+  std::mutex staging_mutex_;  // of StageNow
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;

@@ -170,6 +170,9 @@ v1::StatusReply Daemon::StatusNow() {
   FillGfs(patience_->figures(), gfs_calls_->figures(), *reply.mutable_gfs());
   for (const stage::Dataset* dataset : datasets_.Served()) {
     *reply.add_datasets() = StatusOf(*dataset);
+  }
+  // Those that were replaced have read from the GFS, too.
+  for (const stage::Dataset* dataset : datasets_.All()) {
     const stage::DatasetProgress progress = dataset->progress();
     v1::GfsCounters& gfs = *reply.mutable_gfs();
     gfs.set_opens(gfs.opens() + progress.gfs_opens);

@@ -37,7 +37,9 @@ class OneDataset final : public AdminTarget {
     return {};
   }
   v1::DatasetStatus StatusOf(const stage::Dataset&) override { return {}; }
-  Result<stage::Dataset*> StageNow(stage::Dataset& dataset, bool) override { return &dataset; }
+  Result<stage::Dataset*> StageNow(const std::string&, bool) override {
+    return &serve_->dataset();
+  }
   tier::ExtentCache& cache() override { return serve_->cache(); }
   io::IoBackend& backend() override { return backend_; }
   io::Clock& clock() override { return clock_; }

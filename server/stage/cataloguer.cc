@@ -65,25 +65,10 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
   return Adopt(dataset, std::move(*built));
 }
 
-// Extents of objects that are not as they were make room before their successors are placed. Bytes
-// that changed under an unchanged time have the same keys as before, so then all of them go.
+// All extents go, also those of objects whose size and time are the same: the user asks for the
+// objects as they are now, and bytes may have changed under them.
 void Cataloguer::TakeOver(Dataset& replaced) {
-  const std::shared_ptr<const catalog::Catalog> catalog = replaced.catalog();
-  std::vector<bool> is_changed(catalog->object_count(), replaced.first_reads().mismatches() > 0);
-  for (std::uint32_t i = 0; i < is_changed.size(); ++i) {
-    if (is_changed[i]) continue;
-    const catalog::ObjectInfo object = catalog->object(ObjectId(i));
-    const auto now = replaced.root().Stat(object.path);
-    replaced.CountGfs(0, 0, 0, 1);
-    is_changed[i] = !now.has_value() || now->bytes != object.bytes ||
-                    now->mtime_ns != object.mtime_ns;
-  }
-  const auto is_kept = [&](ExtentId extent) {
-    const catalog::ExtentInfo info = catalog->extent(extent);
-    const auto begin = is_changed.begin() + info.first_object.value();
-    return std::count(begin, begin + info.object_count, true) == 0;
-  };
-  EvictAll(parts_.housing.HandOver(replaced, is_kept));
+  EvictAll(parts_.housing.HandOver(replaced, [](ExtentId) { return false; }));
 }
 
 // Without the file, extents are compared within this daemon's life alone.

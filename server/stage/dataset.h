@@ -37,7 +37,7 @@ struct DatasetOptions {
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
   Compression compression = Compression::kOff;  // at staging; packs have theirs already
-  plan::RamPlan ram;  // of this node: what advice about capacities reckons with
+  plan::RamPlan ram = {};  // of this node: what advice about capacities reckons with
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };

@@ -292,6 +292,8 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
     }
     candidates = RamCandidates(next_use);
   }
+  // Planning moves looks at every extent: again only where as much as is wanted was freed since.
+  std::uint64_t plan_again_below = ~std::uint64_t{0};
   for (const Candidate& candidate : candidates) {
     {
       std::lock_guard lock(mutex_);
@@ -299,7 +301,13 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
       // looks for one. All others go only where nothing else helps: they would be read twice.
       const bool goes_early = candidate.is_spare && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
-      if (is_enough && HasRunLocked(wanted)) break;
+      const std::uint64_t used = arena_.used_bytes();
+      const bool may_plan = used <= plan_again_below;
+      if (may_plan) plan_again_below = used - std::min(used, wanted);
+      if (is_enough && (may_plan ? HasRunLocked(wanted)
+                                 : arena_.largest_free_bytes() >= wanted)) {
+        break;
+      }
     }
     EvictFromRam(candidate, queue);
   }
@@ -315,19 +323,23 @@ bool TwoTierCache::HasRunLocked(std::uint64_t wanted) {
   if (arena_.largest_free_bytes() >= wanted) return true;
   if (!Fits(arena_.used_bytes(), wanted, arena_.capacity_bytes())) return false;
   std::vector<MovableBlock> movable;
-  std::unordered_map<std::uint64_t, ResidentExtent*> owners;  // by address
+  std::unordered_map<std::uint64_t, Entry*> owners;  // by address
   for (auto& [key, entry] : index_) {
     if (!entry.ram || entry.ram.use_count() > 1) continue;
     const ArenaBlock& block = entry.ram->block;
     movable.push_back({.region = block.region(),
                        .offset = block.region_offset(),
                        .bytes = block.bytes().size()});
-    owners.emplace(Address(block.region(), block.region_offset()), entry.ram.get());
+    owners.emplace(Address(block.region(), block.region_offset()), &entry);
   }
+  // Blocks are freed without this lock, so a run may be longer by now than it was planned with.
   const std::vector<Move> moves = PlanMoves(arena_.FreeRuns(), std::move(movable), wanted);
   for (const Move& move : moves) {
-    ResidentExtent& extent = *owners.at(Address(move.block.region, move.block.offset));
-    arena_.Slide(extent.block, move.to);
+    Entry& entry = *owners.at(Address(move.block.region, move.block.offset));
+    // A count of 1 is a relaxed read: taking and dropping a reference orders what the last reader
+    // did before the move.
+    std::shared_ptr<ResidentExtent>(entry.ram).reset();
+    arena_.Slide(entry.ram->block, move.to);
     ++moved_;
   }
   return !moves.empty();

@@ -34,7 +34,7 @@ struct ResidentExtent {
   ArenaBlock block;                        // kRam: the image
   ExtentChecksums checksums;               // kRam, kGfs; for kSsd see segment->checksums
   std::shared_ptr<const Segment> segment;  // kSsd
-  std::shared_ptr<const PieceSource> source;  // kGfs
+  std::shared_ptr<const PieceSource> source = nullptr;  // kGfs
 
   const ExtentChecksums& sums() const { return segment ? segment->checksums : checksums; }
 };

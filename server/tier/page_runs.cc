@@ -45,17 +45,21 @@ std::optional<PageRuns::Run> PageRuns::TakeHighest(std::uint64_t pages) {
 
 void PageRuns::TakeAt(const Run& run) {
   FOREBAY_CHECK(run.region < regions_.size() && run.pages > 0);
-  const auto found = regions_[run.region].runs.find(run.first_page);
-  FOREBAY_CHECK(found != regions_[run.region].runs.end() && found->second >= run.pages);
-  TakeFrom({run.region, run.first_page, found->second}, run.first_page, run.pages);
+  const std::map<std::uint64_t, std::uint64_t>& runs = regions_[run.region].runs;
+  const auto after = runs.upper_bound(run.first_page);
+  FOREBAY_CHECK(after != runs.begin());
+  const auto [first_page, pages] = *std::prev(after);
+  const std::uint64_t before = run.first_page - first_page;
+  FOREBAY_CHECK(before <= pages && run.pages <= pages - before);
+  TakeFrom({run.region, first_page, pages}, run.first_page, run.pages);
 }
 
 PageRuns::Run PageRuns::TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages) {
-  const std::uint64_t left = run.pages - pages;
+  const std::uint64_t before = first_page - run.first_page;
+  const std::uint64_t after = run.pages - pages - before;
   Erase(run);
-  if (left > 0) {
-    Insert({run.region, first_page == run.first_page ? first_page + pages : run.first_page, left});
-  }
+  if (before > 0) Insert({run.region, run.first_page, before});
+  if (after > 0) Insert({run.region, first_page + pages, after});
   free_pages_ -= pages;
   return {run.region, first_page, pages};
 }

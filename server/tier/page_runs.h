@@ -30,8 +30,7 @@ class PageRuns {
   std::optional<Run> TakeLowest(std::uint64_t pages);
   // The same from the end of the highest run that is long enough. O(runs).
   std::optional<Run> TakeHighest(std::uint64_t pages);
-  // Takes the first pages of the free run that begins at run.first_page. Where none begins there,
-  // or it is shorter, that is a bug and is found by a check.
+  // Takes these very pages, which are free: anything else is a bug and is found by a check.
   void TakeAt(const Run& run);
   // Gives back a run that was taken, whole. Giving back anything else is a bug and is
   // found by a check.
@@ -53,7 +52,7 @@ class PageRuns {
       return a.first_page < b.first_page;
     }
   };
-  // Takes `pages` at `first_page`, which lies at either end of `run`, a free one.
+  // Takes `pages` at `first_page`, within `run`, a free one.
   Run TakeFrom(const Run& run, std::uint64_t first_page, std::uint64_t pages);
   void Insert(const Run& run);
   void Erase(const Run& run);

@@ -115,5 +115,18 @@ TEST(PageRunsDeathTest, GivingBackTwiceIsFound) {
   EXPECT_DEATH(runs.Give({1, 0, 1}), "CHECK failed");
 }
 
+TEST(PageRunsTest, TakesTheseVeryPagesFromTheMiddleOfARun) {
+  PageRuns runs;
+  runs.AddRegion(10);
+  runs.TakeAt({.region = 0, .first_page = 3, .pages = 4});
+  EXPECT_EQ(runs.free_pages(), 6U);
+  EXPECT_EQ(runs.run_count(), 2U);
+  runs.TakeAt({.region = 0, .first_page = 0, .pages = 3});
+  runs.TakeAt({.region = 0, .first_page = 8, .pages = 2});
+  EXPECT_EQ(runs.longest_run_pages(), 1U);
+  runs.Give({.region = 0, .first_page = 3, .pages = 4});
+  EXPECT_EQ(runs.longest_run_pages(), 5U);
+}
+
 }  // namespace
 }  // namespace forebay::tier
