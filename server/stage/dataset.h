@@ -134,6 +134,10 @@ class Dataset {
   // At shutdown: whoever still waits for the catalog is told `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
+  // Whether a copy of it in RAM has no room of its own there.
+  bool IsGuestInRam(ExtentId extent) const {
+    return is_replaced_ || home(extent) != plan::Home::kRam;
+  }
   // Where it is after all, once it is known that it takes `bytes`.
   void Settle(ExtentId extent, plan::Home home, std::uint64_t bytes);
   // Extents without a home, in staging order, but for those being loaded.

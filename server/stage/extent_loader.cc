@@ -76,8 +76,10 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                        image.checksums.pieces.size())
                .home;
   }
-  FOREBAY_ASSIGN(const tier::TierKind stored, tiers_.Publish(dataset, key, home, std::move(image),
-                                                             queue));
+  const bool is_guest = wish ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
+  FOREBAY_ASSIGN(const tier::TierKind stored,
+                 tiers_.Publish(dataset, key, {.home = home, .is_guest = is_guest},
+                                std::move(image), queue));
   const bool is_refused = home == plan::Home::kSsd && stored != tier::TierKind::kSsd;
   if (is_refused && dataset.catalog() != nullptr) {
     housing_.Refuse(dataset, number, image_bytes);

@@ -2,6 +2,7 @@
 #include "server/stage/housing.h"
 
 #include <cstdint>
+#include <future>
 #include <optional>
 #include <vector>
 
@@ -83,6 +84,13 @@ class HomesTest : public ::testing::Test {
     EXPECT_GT(on_ssd, 0U);
   }
 
+  std::optional<ExtentId> WithHome(plan::Home home) {
+    for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+      if (rig_.dataset().home(ExtentId(i)) == home) return ExtentId(i);
+    }
+    return std::nullopt;
+  }
+
   static constexpr std::uint64_t kRecordBytes = 100;
   static constexpr std::uint64_t kRecords = 6550;  // in 10 extents, each with 3 pages of trailer
   io::MemoryBackend memory_;
@@ -96,6 +104,22 @@ TEST_F(HomesTest, OnASmallSsdNoExtentTakesAnothersPlace) {
   FOREBAY_EXPECT_OK(rig_.StageAll());
   EXPECT_GT(rig_.dataset().transient_bytes(), 0U);
   ExpectAllThatHaveAHomeAreThere();
+}
+
+TEST_F(HomesTest, WhatAReaderWishesForInRamIsAGuestThere) {
+  FOREBAY_EXPECT_OK(rig_.Start(RecordDataset(kRecordBytes), {.ram_bytes = 6 * (64 << 10)}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  const ExtentId guest = WithHome(plan::Home::kTransient).value();
+  std::promise<Status> told;
+  rig_.stager().Demand(rig_.dataset(), guest, [&](const Status& status) { told.set_value(status); },
+                       Stager::Access::kInRam);
+  FOREBAY_EXPECT_OK(told.get_future().get());
+  ASSERT_TRUE(rig_.cache().Find(rig_.dataset().key(guest)));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kRam) continue;
+    EXPECT_TRUE(rig_.cache().Find(rig_.dataset().key(ExtentId(i)))) << "extent " << i;
+  }
 }
 
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {

@@ -563,7 +563,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
-    const Status promoted = tiers_.Promote(*found, queue);
+    const Status promoted = tiers_.Promote(*found, dataset.IsGuestInRam(extent), queue);
     // Want of memory says nothing about the copy on SSD, which goes on being served.
     const bool is_sound = promoted.has_value() ||
                           promoted.error().code() == ErrorCode::kResourceExhausted ||

@@ -71,9 +71,9 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& q
 }
 
 Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const ExtentKey& key,
-                                             plan::Home home, ExtentImage image,
-                                             io::IoQueue& queue) {
-  const bool to_ssd = home == plan::Home::kSsd;
+                                             const Destination& destination,
+                                             ExtentImage image, io::IoQueue& queue) {
+  const bool to_ssd = destination.home == plan::Home::kSsd;
   if (options_.has_ssd && (to_ssd || dataset.options().persist)) {
     // A copy for the next daemon takes nobody's place.
     const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
@@ -91,7 +91,7 @@ Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const Exten
     }
   }
   FOREBAY_TRY(PublishRam(key, std::move(image.block), std::move(image.checksums),
-                         home != plan::Home::kRam));
+                         destination.is_guest));
   return tier::TierKind::kRam;
 }
 
@@ -104,7 +104,8 @@ Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
   return {};
 }
 
-Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& queue) {
+Status StagingTiers::Promote(const tier::ResidentExtent& extent, bool is_guest,
+                             io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
   FOREBAY_ASSIGN(ArenaBlock block,
                  Allocate({.bytes = extent.image_bytes, .key = &extent.key}, queue));
@@ -118,7 +119,7 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, io::IoQueue& qu
     return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
                                            " on SSD does not match its checksum");
   }
-  return PublishRam(extent.key, std::move(block), extent.sums(), /*is_guest=*/false);
+  return PublishRam(extent.key, std::move(block), extent.sums(), is_guest);
 }
 
 }  // namespace forebay::stage

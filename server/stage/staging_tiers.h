@@ -83,16 +83,22 @@ class StagingTiers {
     std::int64_t wait_ms = limits::kMemoryWaitMs;
   };
   Result<tier::ArenaBlock> Allocate(const MemoryWish& wish, io::IoQueue& queue);
-  // Stores an extent where it belongs, and returns where it went. A tier that fails is a degraded
+  // Where an extent is to go, and whether it is a guest in RAM, whose home is not there.
+  struct Destination {
+    plan::Home home = plan::Home::kTransient;
+    bool is_guest = false;
+  };
+  // Stores an extent where it is to go, and returns where it went. A tier that fails is a degraded
   // tier, not a lost extent: the other one takes it. Who was faster has stored the same.
   Result<tier::TierKind> Publish(const Dataset& dataset, const tier::ExtentKey& key,
-                                 plan::Home home, ExtentImage image, io::IoQueue& queue);
+                                 const Destination& destination, ExtentImage image,
+                                 io::IoQueue& queue);
   // Of a tier, or of both; no effect where it is not there.
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
   }
   // Copies an extent from SSD up to RAM, verifying it on the way: kDataLoss.
-  Status Promote(const tier::ResidentExtent& extent, io::IoQueue& queue);
+  Status Promote(const tier::ResidentExtent& extent, bool is_guest, io::IoQueue& queue);
 
  private:
   Status PublishRam(const tier::ExtentKey& key, tier::ArenaBlock block,
