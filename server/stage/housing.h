@@ -17,10 +17,15 @@
 
 namespace forebay::stage {
 
-// Whether staging has done with an extent of this home that lies on `tier`. What lies on SSD and
-// belongs in RAM is still to be brought up: where the SSD is full, it is the first that goes there.
+// Whether staging has done with an extent of this home that lies on `tier`. What lies on the other
+// tier is still to be brought home: it is the first that goes where that tier is full.
 constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
-  return tier == tier::TierKind::kRam || home != plan::Home::kRam;
+  switch (home) {
+    case plan::Home::kRam: return tier == tier::TierKind::kRam;
+    case plan::Home::kSsd: return tier == tier::TierKind::kSsd;
+    case plan::Home::kTransient: break;
+  }
+  return true;
 }
 
 // Thread-safe.

@@ -122,6 +122,25 @@ TEST_F(HomesTest, WhatAReaderWishesForInRamIsAGuestThere) {
   }
 }
 
+TEST_F(HomesTest, WhatLiesInRamAndBelongsOnTheSsdIsWrittenThere) {
+  FOREBAY_EXPECT_OK(rig_.Start(RecordDataset(kRecordBytes), {.ram_bytes = 6 * (64 << 10),
+                                                             .reserve_bytes = 2 * (64 << 10),
+                                                             .ssd_bytes = 20 * (64 << 10)}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  const ExtentId extent = WithHome(plan::Home::kSsd).value();
+  const tier::ExtentKey& key = rig_.dataset().key(extent);
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(key, std::nullopt));
+  std::promise<Status> told;
+  rig_.stager().Demand(rig_.dataset(), extent, [&](const Status& status) { told.set_value(status); },
+                       Stager::Access::kInRam);
+  FOREBAY_EXPECT_OK(told.get_future().get());
+  EXPECT_FALSE(rig_.cache().FindOn(key, tier::TierKind::kSsd));
+  const std::uint64_t gfs_bytes = rig_.dataset().progress().gfs_bytes;
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  EXPECT_TRUE(rig_.cache().FindOn(key, tier::TierKind::kSsd));
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, gfs_bytes) << "RAM has it";
+}
+
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
   DatasetOptions dataset = RecordDataset(kRecordBytes);
   dataset.persist = true;

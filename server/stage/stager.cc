@@ -562,6 +562,12 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   const plan::Home home = job.access == Access::kInRam ? plan::Home::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
+    // A reader has it; staging leaves it where it stays.
+    const bool is_to_leave_ram = found->tier == tier::TierKind::kRam &&
+                                 home == plan::Home::kSsd && job.background;
+    if (is_to_leave_ram && !tiers_.CopyToSsd(*found, queue).has_value()) {
+      housing_.Refuse(dataset, extent, found->image_bytes);
+    }
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
     const Status promoted = tiers_.Promote(*found, dataset.IsGuestInRam(extent), queue);
     // Want of memory says nothing about the copy on SSD, which goes on being served.

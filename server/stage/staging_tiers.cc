@@ -104,6 +104,15 @@ Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
   return {};
 }
 
+Status StagingTiers::CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue) {
+  FOREBAY_CHECK(extent.tier == tier::TierKind::kRam);
+  const Status stored = cache_.PublishSsd(queue, extent.key, extent.block.bytes(),
+                                          extent.checksums, next_use_(extent.key));
+  const bool is_there =
+      stored.has_value() || stored.error().code() == ErrorCode::kAlreadyExists;
+  return is_there ? Status() : stored;
+}
+
 Status StagingTiers::Promote(const tier::ResidentExtent& extent, bool is_guest,
                              io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);

@@ -97,6 +97,8 @@ class StagingTiers {
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
   }
+  // Copies an extent from RAM to SSD; no effect where it is there.
+  Status CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue);
   // Copies an extent from SSD up to RAM, verifying it on the way: kDataLoss.
   Status Promote(const tier::ResidentExtent& extent, bool is_guest, io::IoQueue& queue);
 
