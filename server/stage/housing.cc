@@ -13,8 +13,9 @@ Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
                   .bytes = bytes,
                   .footprint = FootprintOf(bytes, pieces)};
   const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
-  if (found == tier::TierKind::kSsd && !fits_ram) return planned;
-  // What is found in RAM, and was not asked about, is there as a guest.
+  const bool has_room = found == tier::TierKind::kSsd && on_ssd_.erase(key) > 0;
+  if (has_room && !fits_ram) return planned;
+  // What else is found, and was not asked about, is where it is for as long as there is room.
   planned.home = placer_.Place(planned.footprint);
   early_[key] = planned;
   return planned;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -31,7 +32,9 @@ constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
 // Thread-safe.
 class Housing {
  public:
-  explicit Housing(const plan::Room& room) : placer_(room) {}
+  // `room` is beside what lies on SSD already, of these keys.
+  explicit Housing(const plan::Room& room, std::span<const tier::ExtentKey> on_ssd = {})
+      : placer_(room), on_ssd_(on_ssd.begin(), on_ssd.end()) {}
 
   // --- before a data set has its catalog ------------------------------------------------------
   struct Planned {
@@ -40,8 +43,9 @@ class Housing {
     plan::Footprint footprint;
   };
   // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
-  // checksums. An extent that was `found` on SSD takes no room there a second time, nor does one
-  // that was asked about before: that has room for as many bytes as it had then.
+  // checksums. An extent that was `found` on SSD, where it lay from the start, takes no room there a
+  // second time, nor does one that was asked about before: that has room for as many bytes as it had
+  // then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
   // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it
@@ -86,6 +90,7 @@ class Housing {
 
   mutable std::mutex mutex_;
   plan::Placer placer_;
+  std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> on_ssd_;  // still to be asked about
   // Extents of data sets that have no catalog yet; none where there is one.
   std::unordered_map<tier::ExtentKey, Planned, tier::ExtentKeyHash> early_;
 };

@@ -38,6 +38,16 @@ TEST(HousingTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
   EXPECT_EQ(housing.HomeOf(other, tier::TierKind::kRam, kPage, 1).home, plan::Home::kTransient);
 }
 
+TEST(HousingTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
+  tier::ExtentKey spilled = kKey;
+  spilled.extent = ExtentId(1);
+  Housing housing({.ram_bytes = 0, .ssd_bytes = 4 * kPage}, std::vector{kKey});
+  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
+  EXPECT_EQ(housing.left().ssd_bytes, 4 * kPage);
+  EXPECT_EQ(housing.HomeOf(spilled, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
+  EXPECT_EQ(housing.left().ssd_bytes, kPage);
+}
+
 TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
   Housing housing({.ram_bytes = kPage, .ssd_bytes = 6 * kPage});
   std::vector<tier::ExtentKey> keys;

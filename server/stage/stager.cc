@@ -93,7 +93,8 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       tiers_(parts_.cache,
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use),
-      housing_(RoomOf(options_, parts_)),
+      housing_(RoomOf(options_, parts_),
+               parts_.store != nullptr ? parts_.store->Keys() : std::vector<ExtentKey>()),
       loader_(tiers_, housing_),
       pieces_(gfs_, gate_, parts_.clock),
       cataloguer_({.request_bytes = options_.request_bytes,
@@ -168,6 +169,8 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Datase
 // What was evicted since the data set was staged, or was refused by a tier, is brought again.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
+  if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
+  housing_.HouseAgain(dataset);
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
@@ -176,8 +179,6 @@ bool Stager::StageAgain(Dataset& dataset) {
       if (is_ours && IsAtHome(kind, dataset.home(key.extent))) resident[key.extent.value()] = true;
     }
   }
-  if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
-  housing_.HouseAgain(dataset);
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
 }
 
