@@ -251,6 +251,45 @@ TEST_F(GfsEmuFault, AKilledClientOfAHangingRequestDies) {
   EXPECT_EQ(ReadByte(OpenObject("a.bin")), 0);
 }
 
+TEST_F(GfsEmuFault, ASignalThatKillsNobodyEndsNoWait) {
+  MakeObject("a.bin", 100);
+  Mount({"--preset", "unlimited"});
+  struct sigaction ignored_before {};
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};  // without SA_RESTART: an interrupted call would say so
+  ASSERT_EQ(sigaction(SIGUSR1, &nothing, &ignored_before), 0);
+  ASSERT_TRUE(Control("fault hang a.bin count=1"));
+  std::atomic<bool> answered = false;
+  std::thread reader([&] {
+    EXPECT_EQ(ReadByte(OpenObject("a.bin")), 0);
+    answered = true;
+  });
+  AwaitFaults(1);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(pthread_kill(reader.native_handle(), SIGUSR1), 0);
+    // Several looks of gfs_emu after its clients: each takes a moment that nothing else marks.
+    for (int look = 0; look < 200; ++look) (void)Counters();
+  }
+  EXPECT_FALSE(answered);
+  EXPECT_TRUE(Control("clear"));
+  reader.join();
+  EXPECT_EQ(process_->InjectedCount(), 1U);
+  sigaction(SIGUSR1, &ignored_before, nullptr);
+}
+
+TEST_F(GfsEmuFault, AClientThatIsKilledAfterAnotherSignalDies) {
+  MakeObject("a.bin", 100);
+  Mount({"--preset", "unlimited"});
+  ASSERT_TRUE(Control("fault hang a.bin"));
+  const pid_t pid = StartHangingReader("a.bin");
+  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  ASSERT_EQ(kill(pid, SIGCONT), 0);
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
 TEST_F(GfsEmuFault, UnmountsOnSignalEvenWhileRequestsAreNotAnswered) {
   for (const char* fault :
        {"fault stall a.bin count=0 ms=3600000", "fault hang a.bin ops=open,read count=0"}) {

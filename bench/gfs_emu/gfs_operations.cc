@@ -56,14 +56,13 @@ bool IsControl(std::string_view path) {
 }
 
 // Sleeps to the deadline, in slices, so that a long stall does not outlive the session. With
-// `ends_on_interrupt` false is returned early where the kernel interrupts the request, as it does
-// where its client is killed.
-bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_on_interrupt = false) {
+// `ends_with_client` false is returned early where the client is being killed.
+bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_with_client = false) {
   constexpr std::int64_t kSliceNs = 50'000'000;
   fuse_session* const session = MountOf(request).session;
   for (std::int64_t now_ns = MonotonicNs(); now_ns < deadline_ns; now_ns = MonotonicNs()) {
     if (fuse_session_exited(session) != 0) return true;
-    if (ends_on_interrupt && fuse_req_interrupted(request) != 0) return false;
+    if (ends_with_client && IsBeingKilled(ThreadOf(request))) return false;
     const std::int64_t until_ns = std::min(deadline_ns, now_ns + kSliceNs);
     const timespec until{.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
@@ -84,7 +83,7 @@ void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_o
   }
   switch (fault->kind) {
     case FaultKind::kStall:
-      if (WaitUntil(request, MonotonicNs() + fault->ms * 1'000'000, /*ends_on_interrupt=*/true)) {
+      if (WaitUntil(request, MonotonicNs() + fault->ms * 1'000'000, /*ends_with_client=*/true)) {
         carry_out(std::nullopt);
       } else {
         fuse_reply_err(request, EINTR);

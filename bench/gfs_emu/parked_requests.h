@@ -1,8 +1,12 @@
 // ParkedRequests: requests of the kernel that a fault leaves without an answer.
 #pragma once
 
+#include <sys/types.h>
+
+#include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "bench/gfs_emu/gfs_operations.h"
@@ -10,10 +14,14 @@
 namespace forebay::bench {
 
 // A parked request holds no thread, so any number of them leaves the mount usable. Each is
-// answered once: by ResumeAll or FailAll, or with EINTR when the kernel interrupts it, as it does
-// where its client is killed. Thread-safe.
+// answered once: by ResumeAll or FailAll, or with EINTR once its client is being killed, so that
+// it can die. Other signals leave it waiting, as a hard mount does. Thread-safe.
 class ParkedRequests {
  public:
+  ParkedRequests();
+  // Nothing is parked any more: FailAll was called, and no request arrives.
+  ~ParkedRequests() = default;
+
   // `resume` carries the request out and answers it. It may be called on any thread.
   void Park(fuse_req_t request, std::function<void()> resume);
   // Carries out all that are parked now, one after another.
@@ -22,13 +30,23 @@ class ParkedRequests {
   void FailAll(int error_number);
 
  private:
-  using Parked = std::unordered_map<fuse_req_t, std::function<void()>>;
+  struct Parked {
+    pid_t thread_id = 0;
+    std::function<void()> resume;
+  };
+  using Requests = std::unordered_map<fuse_req_t, Parked>;
 
-  static void OnInterrupt(fuse_req_t request, void* parked_requests);
-  Parked TakeAll();
+  // Looks after clients that are being killed, for as long as something is parked.
+  void Watch(const std::stop_token& stop);
+  Requests TakeAll();
 
   std::mutex mutex_;
-  Parked parked_;
+  std::condition_variable_any parked_;
+  Requests requests_;
+  std::jthread watch_;  // last: it uses the others
 };
+
+// True where the thread is gone, or is to end before it returns from the kernel.
+bool IsBeingKilled(pid_t thread_id);
 
 }  // namespace forebay::bench
