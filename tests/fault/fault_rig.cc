@@ -62,7 +62,8 @@ void FaultRig::WriteConfig(const FaultCase& fault_case) {
     config << "[tier.ssd]\ndirectory = \"" << ssd_->path() << "\"\ncapacity = \"48MiB\"\n";
   }
   config << "[slots]\ncapacity = \"32MiB\"\n[stage]\nretry_for = " << retry_for_s
-         << "\nretry_max_interval = 1\nrequest = \"" << kRequestBytes / 1024 << "KiB\"\n"
+         << "\nretry_max_interval = 1\nhung_after = 1\nrequest = \"" << kRequestBytes / 1024
+         << "KiB\"\n"
          << "[[dataset]]\nname = \"" << kDataset << "\"\npath = \"" << folder_ << "/gfs/"
          << kDataset << "\"\nextent = \"1MiB\"\nstage_at_start = false\n"
          << samples_.config;

@@ -95,7 +95,10 @@ std::uint64_t SsdDisk::Remove() const {
     // Whoever has it open finds nothing in it either.
     removed += truncate(entry.path().c_str(), 0) == 0 ? 1 : 0;
   }
-  std::filesystem::remove_all(path_, gone);
+  // The daemon may be writing another file meanwhile, and the directory is then not empty.
+  for (int tries = 0; tries < 100 && std::filesystem::exists(path_); ++tries) {
+    std::filesystem::remove_all(path_, gone);
+  }
   // Before the daemon has written anything, it is the directory that is lost.
   return std::filesystem::exists(path_) ? 0 : std::max<std::uint64_t>(removed, 1);
 }
