@@ -43,9 +43,9 @@ class Housing {
     plan::Footprint footprint;
   };
   // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
-  // checksums. An extent that was `found` on SSD, where it lay from the start, takes no room there a
-  // second time, nor does one that was asked about before: that has room for as many bytes as it had
-  // then.
+  // checksums. An extent that was `found` on SSD, where it lay from the start, takes no room there
+  // a second time, nor does one that was asked about before: that has room for as many bytes as it
+  // had then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
   // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it

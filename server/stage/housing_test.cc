@@ -141,8 +141,9 @@ TEST_F(HomesTest, WhatLiesInRamAndBelongsOnTheSsdIsWrittenThere) {
   const tier::ExtentKey& key = rig_.dataset().key(extent);
   FOREBAY_EXPECT_OK(rig_.cache().Evict(key, std::nullopt));
   std::promise<Status> told;
-  rig_.stager().Demand(rig_.dataset(), extent, [&](const Status& status) { told.set_value(status); },
-                       Stager::Access::kInRam);
+  rig_.stager().Demand(
+      rig_.dataset(), extent, [&](const Status& status) { told.set_value(status); },
+      Stager::Access::kInRam);
   FOREBAY_EXPECT_OK(told.get_future().get());
   EXPECT_FALSE(rig_.cache().FindOn(key, tier::TierKind::kSsd));
   const std::uint64_t gfs_bytes = rig_.dataset().progress().gfs_bytes;
