@@ -215,4 +215,6 @@ void MemoryBackend::SetCapacity(std::uint64_t capacity_bytes) {
 
 std::size_t MemoryBackend::open_file_count() const { return files_->open_file_count(); }
 
+std::size_t MemoryBackend::open_file_peak() const { return files_->open_file_peak(); }
+
 }  // namespace forebay::io

@@ -65,6 +65,7 @@ class MemoryBackend final : public IoBackend {
 
   void SetCapacity(std::uint64_t capacity_bytes);
   std::size_t open_file_count() const;  // File objects alive, for leak checks
+  std::size_t open_file_peak() const;   // the most that ever were
 
  private:
   const MemoryOptions options_;

@@ -397,6 +397,12 @@ Status MemoryFileSystem::FlipBit(std::string_view relative_path, std::uint64_t b
 void MemoryFileSystem::CountOpenFile(int change) {
   std::lock_guard lock(mutex_);
   open_file_count_ += static_cast<std::size_t>(change);
+  open_file_peak_ = std::max(open_file_peak_, open_file_count_);
+}
+
+std::size_t MemoryFileSystem::open_file_peak() const {
+  std::lock_guard lock(mutex_);
+  return open_file_peak_;
 }
 
 std::size_t MemoryFileSystem::open_file_count() const {

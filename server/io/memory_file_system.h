@@ -80,6 +80,7 @@ class MemoryFileSystem {
 
   void CountOpenFile(int change);
   std::size_t open_file_count() const;
+  std::size_t open_file_peak() const;
 
  private:
   struct Parent {
@@ -103,6 +104,7 @@ class MemoryFileSystem {
   std::uint64_t generation_ = 0;
   std::int64_t time_ = 0;
   std::size_t open_file_count_ = 0;
+  std::size_t open_file_peak_ = 0;
 };
 
 }  // namespace forebay::io

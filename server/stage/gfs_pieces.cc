@@ -105,14 +105,11 @@ void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   std::lock_guard lock(mutex_);
   const auto known = known_.find(extent->key);
   if (known == known_.end() || known->second.extent != extent) return;
-  // Wrong bytes have no errno, as an error of the GFS itself has.
-  if (found.code() == ErrorCode::kDataLoss && found.system_errno() == 0) {
-    Dataset& dataset = *known->second.dataset;
-    dataset.first_reads().CountMismatch();
-    spdlog::warn("data set '{}': a piece of extent {} is not what was first read; the extent is "
-                 "read again as a whole: {}",
-                 dataset.name(), extent->key.extent.value(), found.message());
-  }
+  Dataset& dataset = *known->second.dataset;
+  dataset.first_reads().CountMismatch();
+  spdlog::warn("data set '{}': a piece of extent {} is not what was first read; the extent is read "
+               "again as a whole: {}",
+               dataset.name(), extent->key.extent.value(), found.message());
   checksum_bytes_ -= KeptBytes(*extent);
   uses_.erase(known->second.use);
   known_.erase(known);

@@ -48,8 +48,8 @@ class GfsPieces {
   // As RequestGate: whole extents that take longer keep no others waiting.
   void LendPlacesOf(std::int64_t longer_than_ns) { describing_.LendPlacesOf(longer_than_ns); }
   std::vector<std::thread::id> HeldUpThreads() const { return describing_.HeldUpThreads(); }
-  // A piece of `extent` could not be read or, as `found` says, did not match its checksum, which is
-  // counted and logged: forgets the extent, so that it is described again.
+  // A piece of `extent` did not match its checksum, as `found` says. That is counted and logged,
+  // and the extent is forgotten, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace forebay::stage {
 namespace {
+
+constexpr std::size_t kObjectsOfPiecesMax = limits::kOpenObjectsMax / 4;  // open for one caller
 
 // The reads of one extent, paced by the gate. Each read keeps its file open until it has ended,
 // so whole small files are open no longer than their bytes are under way.
@@ -336,6 +339,26 @@ Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
   std::vector<ObjectRange> ranges;
   for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
   for (const ObjectRange& range : ranges) FOREBAY_TRY(CheckAnswers(dataset, catalog, range.object));
+  // In waves, so that a batch of small files does not hold all of them open at once.
+  std::span<const ObjectRange> left = ranges;
+  std::unordered_set<ObjectId, IdHash> wave;
+  while (!left.empty()) {
+    wave.clear();
+    std::size_t count = 0;
+    for (; count < left.size(); ++count) {
+      const ObjectId object = left[count].object;
+      if (wave.size() == kObjectsOfPiecesMax && !wave.contains(object)) break;
+      wave.insert(object);
+    }
+    FOREBAY_TRY(ReadRanges(queue, dataset, catalog, left.first(count), rank));
+    left = left.subspan(count);
+  }
+  return {};
+}
+
+Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
+                             const catalog::Catalog& catalog,
+                             std::span<const ObjectRange> ranges, const Rank& rank) {
   std::unordered_map<ObjectId, std::shared_ptr<OpenObject>, IdHash> objects;
   for (const ObjectRange& range : ranges) {
     std::shared_ptr<OpenObject>& object = objects[range.object];

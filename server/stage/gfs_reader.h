@@ -83,6 +83,9 @@ class GfsReader {
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   static Status CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
                              std::vector<ObjectRange>& ranges);
+  // Opens all objects of `ranges`, then reads them.
+  Status ReadRanges(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
+                    std::span<const ObjectRange> ranges, const Rank& rank);
   Status ReadRange(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    const catalog::ExtentInfo& info, const Rank& rank,
                    std::span<std::byte> image, bool past_caches);

@@ -237,6 +237,22 @@ TEST_F(GfsReaderTest, AFailedOpenOrStatNamesTheObject) {
   }
 }
 
+TEST_F(GfsReaderTest, PiecesOfManySmallObjectsOpenFewOfThemAtOnce) {
+  constexpr int kFiles = 300;
+  CatalogueFolder(kFiles);
+  std::vector<std::vector<std::byte>> memory(kFiles);
+  std::vector<tier::SourceRead> pieces;
+  for (std::uint32_t i = 0; i < kFiles; ++i) {
+    const catalog::Range range = Take(catalog_->SampleRange(SampleId(i), 0));
+    memory[i].resize(range.length);
+    pieces.push_back({.extent = range.extent, .offset = range.offset, .memory = memory[i]});
+  }
+  FOREBAY_EXPECT_OK(reader_.ReadPieces(*queue_, *dataset_, *catalog_, pieces, rank_));
+  for (std::size_t i = 0; i < kFiles; ++i) EXPECT_EQ(memory[i], Pattern(100 + i, 5)) << i;
+  EXPECT_EQ(dataset_->progress().gfs_opens, static_cast<std::uint64_t>(kFiles));
+  EXPECT_LE(memory_.open_file_peak(), limits::kOpenObjectsMax * 5 / 4) << "kept, and in use";
+}
+
 TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
   Catalogue();
   GfsCalls calls(/*hung_after_ms=*/30'000, clock_);

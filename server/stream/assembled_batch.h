@@ -58,6 +58,13 @@ struct AssembledBatch {
   DecodeCounts decode;
   std::uint32_t copied_views = 0;    // views that had to be copied because the pin limit was met
 
+  // Samples, and bytes of them, come from `source`. Those from the GFS their data set counts.
+  void CountSource(tier::TierKind source, std::uint32_t samples, std::uint64_t bytes) {
+    if (source == tier::TierKind::kGfs) return;
+    const bool is_ram = source == tier::TierKind::kRam;
+    (is_ram ? ram_samples : ssd_samples) += samples;
+    (is_ram ? ram_bytes : ssd_bytes) += bytes;
+  }
   // Adds what another one counts of where its samples came from.
   void Count(const AssembledBatch& other) {
     ram_samples += other.ram_samples;

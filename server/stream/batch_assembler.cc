@@ -167,9 +167,7 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
       scratch_bytes += fetch::AlignedBytes({.extent = {}, .offset = piece.offset,
                                             .length = piece.length});
     }
-    const bool from_ram = extent.tier == tier::TierKind::kRam;
-    (from_ram ? batch.ram_samples : batch.ssd_samples) += 1;
-    (from_ram ? batch.ram_bytes : batch.ssd_bytes) += piece.length;
+    batch.CountSource(extent.tier, 1, piece.length);
     if (!in_place && extent.tier == tier::TierKind::kRam) ++batch.copied_views;
   }
   if (scratch_bytes > 0) {
@@ -208,18 +206,20 @@ Status BatchAssembler::Materialise(const StreamSpec& spec, const AssembleLimits&
     }
     used += cell;
   }
-  return reads_.empty() ? Status() : ReadFromSsd(refs, queue, bad);
+  return reads_.empty() ? Status() : ReadPieces(refs, queue, bad);
 }
 
-Status BatchAssembler::ReadFromSsd(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
+Status BatchAssembler::ReadPieces(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
                                    std::vector<BadExtent>& bad) {
   failures_.clear();
   FOREBAY_TRY(fetch::ReadPieces(queue, reads_, failures_));
   if (failures_.empty()) return {};
-  for (const fetch::PieceFailure& failure : failures_) {
-    bad.push_back({refs[pieces_[read_pieces_[failure.index]].extent_index], failure.error});
-  }
-  return Error(ErrorCode::kDataLoss, failures_.front().error.message());
+  return BlameCopies(
+      failures_,
+      [&](std::size_t index) -> const tier::ExtentRef& {
+        return refs[pieces_[read_pieces_[index]].extent_index];
+      },
+      bad);
 }
 
 // Calls visit(piece, offset in piece, length) for each run of bytes of one field of one sample.

@@ -76,7 +76,7 @@ class BatchAssembler {
                      std::span<const tier::ExtentRef> refs, tier::RamArena& slots,
                      io::IoQueue& queue, AssembledBatch& batch,
                      std::vector<BadExtent>& bad);
-  Status ReadFromSsd(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
+  Status ReadPieces(std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
                      std::vector<BadExtent>& bad);
   template <typename Visit>
   void ForEachRun(std::size_t sample, std::size_t field, Visit&& visit) const;

@@ -87,10 +87,14 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   }
   std::vector<fetch::PieceFailure> failures;
   FOREBAY_TRY(fetch::ReadPieces(queue, reads, failures));
-  for (const fetch::PieceFailure& failure : failures) {
-    bad.push_back({refs[runs[failure.index].extent_index], failure.error});
+  if (!failures.empty()) {
+    return BlameCopies(
+        failures,
+        [&](std::size_t index) -> const tier::ExtentRef& {
+          return refs[runs[index].extent_index];
+        },
+        bad);
   }
-  if (!failures.empty()) return Error(ErrorCode::kDataLoss, failures.front().error.message());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Run& run = runs[i];
     const tier::ExtentRef& ref = refs[run.extent_index];

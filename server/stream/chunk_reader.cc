@@ -51,10 +51,10 @@ Status ChunkReader::ReadWave(const PackedMeans& means, std::span<PlacedChunk* co
   }
   if (on_ssd.empty()) return {};
   FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(wave_, bytes));
-  return ReadFromSsd(means, on_ssd, memory, batch);
+  return ReadPieces(means, on_ssd, memory, batch);
 }
 
-Status ChunkReader::ReadFromSsd(const PackedMeans& means,
+Status ChunkReader::ReadPieces(const PackedMeans& means,
                                 std::span<PlacedChunk* const> chunks,
                                 std::span<std::byte> memory, AssembledBatch& batch) {
   std::vector<fetch::PieceRead> reads;
@@ -75,15 +75,17 @@ Status ChunkReader::ReadFromSsd(const PackedMeans& means,
                      .memory = memory.subspan(used, cell)});
     chunk->record = memory.subspan(used + fetch::LeadBytes(piece), piece.length);
     used += cell;
-    batch.ssd_bytes += piece.length;
+    batch.CountSource(extent.tier, 0, piece.length);
   }
   std::vector<fetch::PieceFailure> failures;
   FOREBAY_TRY(fetch::ReadPieces(means.queue, reads, failures));
   if (failures.empty()) return {};
-  for (const fetch::PieceFailure& failure : failures) {
-    means.bad.push_back({means.refs[chunks[failure.index]->extent_index], failure.error});
-  }
-  return Error(ErrorCode::kDataLoss, failures.front().error.message());
+  return BlameCopies(
+      failures,
+      [&](std::size_t index) -> const tier::ExtentRef& {
+        return means.refs[chunks[index]->extent_index];
+      },
+      means.bad);
 }
 
 Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
@@ -100,7 +102,7 @@ Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
     PlacedChunk* one[] = {&chunk};
     FOREBAY_ASSIGN(const std::span<std::byte> memory,
                    Grow(late_, fetch::AlignedBytes(PieceOf(chunk.at))));
-    FOREBAY_TRY(ReadFromSsd(means, one, memory, batch));
+    FOREBAY_TRY(ReadPieces(means, one, memory, batch));
     bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
   }
   const Result<ChunkRecord> record = compress::ReadChunkRecord(pack, chunk.at.entry, bytes);

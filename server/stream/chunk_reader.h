@@ -1,4 +1,4 @@
-// ChunkReader: brings the records of chunks from where their extents lie: RAM, or SSD in waves.
+// ChunkReader: brings the records of chunks from where their extents lie: RAM, or SSD or the GFS in waves.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class ChunkReader {
   void BlameTier(const PackedMeans& means, const PlacedChunk& chunk, const Error& found) const;
 
  private:
-  Status ReadFromSsd(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
+  Status ReadPieces(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
                      std::span<std::byte> memory, AssembledBatch& batch);
 
   bool is_made_here_ = false;

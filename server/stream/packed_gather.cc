@@ -162,9 +162,7 @@ Status PackedGather::FillClaimed(GatherUnit& unit, const Means& means, Assembled
     batch.decode.kept_samples += unit.user_count;
     batch.ram_samples += unit.user_count;
   } else {
-    const bool from_ssd =
-        means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier != tier::TierKind::kRam;
-    (from_ssd ? batch.ssd_samples : batch.ram_samples) += unit.user_count;
+    batch.CountSource(means.refs[plan_.ChunksOf(unit)[0].extent_index]->tier, unit.user_count, 0);
     if (!field.variable()) {
       const std::uint64_t bytes = field.sample_bytes() * unit.samples.count;
       if (bytes > limits::kDecodedUnitBytesMax) return DecodeRows(unit, means, batch);
