@@ -1,4 +1,5 @@
-// ChunkReader: brings the records of chunks from where their extents lie: RAM, or SSD or the GFS in waves.
+// ChunkReader: brings the records of chunks from where their extents lie: RAM, or SSD or the GFS,
+// in waves.
 #pragma once
 
 #include <cstdint>
