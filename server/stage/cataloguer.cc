@@ -68,7 +68,7 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
 // All extents go, also those of objects whose size and time are the same: the user asks for the
 // objects as they are now, and bytes may have changed under them.
 void Cataloguer::TakeOver(Dataset& replaced) {
-  EvictAll(parts_.housing.HandOver(replaced, [](ExtentId) { return false; }));
+  EvictAll(parts_.housing.Vacate(replaced));
 }
 
 // Without the file, extents are compared within this daemon's life alone.
@@ -127,6 +127,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     homes[i] = home.home;
     planned[i] = home.bytes;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
+    if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
   EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
@@ -204,6 +205,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
                            catalog->PieceCount(ExtentId(i)))
                    .home;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
+    if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
   }
   EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));

@@ -76,15 +76,16 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                        image.checksums.pieces.size())
                .home;
   }
-  const bool is_guest = wish ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
-  FOREBAY_ASSIGN(const tier::TierKind stored,
-                 tiers_.Publish(dataset, key, {.home = home, .is_guest = is_guest},
-                                std::move(image), queue));
-  const bool is_refused = home == plan::Home::kSsd && stored != tier::TierKind::kSsd;
-  if (is_refused && dataset.catalog() != nullptr) {
-    housing_.Refuse(dataset, number, image_bytes);
-  } else if (is_refused) {
-    housing_.Refuse(key);
+  const bool is_for_ssd = home == plan::Home::kSsd;
+  const bool is_on_ssd = (is_for_ssd || dataset.options().persist) &&
+                         tiers_.StoreOnSsd(dataset, key, image, is_for_ssd, queue);
+  if (is_for_ssd && !is_on_ssd) {
+    home = dataset.catalog() != nullptr ? housing_.Refuse(dataset, number, image_bytes)
+                                        : housing_.Refuse(key);
+  }
+  if (!is_for_ssd || !is_on_ssd) {
+    const bool is_guest = wish ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
+    FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
   dataset.CountStaged(number, raw_bytes);
   dataset.CountStored(number, image_bytes);

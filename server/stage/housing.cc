@@ -21,11 +21,13 @@ Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
   return planned;
 }
 
-void Housing::Refuse(const tier::ExtentKey& key) {
+plan::Home Housing::Refuse(const tier::ExtentKey& key) {
   std::lock_guard lock(mutex_);
   const auto known = early_.find(key);
-  if (known == early_.end() || known->second.home != plan::Home::kSsd) return;
-  known->second.home = MoveOffSsdLocked(known->second.footprint);
+  if (known == early_.end()) return plan::Home::kTransient;
+  plan::Home& home = known->second.home;
+  if (home == plan::Home::kSsd) home = MoveOffSsdLocked(known->second.footprint);
+  return home;
 }
 
 std::vector<tier::ExtentKey> Housing::EndCataloguing(
@@ -59,23 +61,15 @@ std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) 
   return left;
 }
 
-std::vector<tier::ExtentKey> Housing::HandOver(Dataset& dataset,
-                                               const std::function<bool(ExtentId)>& is_kept) {
+std::vector<tier::ExtentKey> Housing::Vacate(Dataset& dataset) {
   std::vector<tier::ExtentKey> left;
   std::lock_guard lock(mutex_);
   dataset.MarkReplaced();
   for (std::uint32_t i = 0; i < dataset.catalog()->extent_count(); ++i) {
     const ExtentId extent(i);
-    const std::uint64_t bytes = dataset.PlannedBytes(extent);
-    const Planned early{.home = dataset.home(extent),
-                        .bytes = bytes,
-                        .footprint = dataset.FootprintOf(extent, bytes)};
-    if (!is_kept(extent)) {
-      placer_.Release(early.home, early.footprint);
-      left.push_back(dataset.key(extent));
-    } else if (early.home != plan::Home::kTransient) {
-      early_[dataset.key(extent)] = early;
-    }
+    placer_.Release(dataset.home(extent),
+                    dataset.FootprintOf(extent, dataset.PlannedBytes(extent)));
+    left.push_back(dataset.key(extent));
   }
   return left;
 }
@@ -92,10 +86,13 @@ Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_
   return {.home = settled, .has_housed_others = HouseLocked(dataset)};
 }
 
-void Housing::Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
+plan::Home Housing::Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  if (dataset.is_replaced() || dataset.home(extent) != plan::Home::kSsd) return;
-  dataset.Settle(extent, MoveOffSsdLocked(dataset.FootprintOf(extent, bytes)), bytes);
+  if (dataset.is_replaced()) return plan::Home::kTransient;
+  if (dataset.home(extent) == plan::Home::kSsd) {
+    dataset.Settle(extent, MoveOffSsdLocked(dataset.FootprintOf(extent, bytes)), bytes);
+  }
+  return dataset.home(extent);
 }
 
 plan::Home Housing::MoveOffSsdLocked(const plan::Footprint& footprint) {

@@ -49,8 +49,8 @@ class Housing {
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
   // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it
-  // has none.
-  void Refuse(const tier::ExtentKey& key);
+  // has none. Returns which.
+  plan::Home Refuse(const tier::ExtentKey& key);
   // The catalog is there, with extents of these keys: what they take is accounted for by the data
   // set from now on. The room of all others that were asked about is free again: they are of
   // objects that have changed since. Returns their keys, to be evicted.
@@ -59,11 +59,10 @@ class Housing {
   // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on
   // SSD stay there for the next pass.
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
-  // `dataset` is replaced by a data set of the same name that has no catalog yet: extents that are
-  // `kept` count as asked about, the room of all others is free; returns their keys, to be evicted.
-  // From then on `dataset` gives no extent a home (Dataset::MarkReplaced).
-  std::vector<tier::ExtentKey> HandOver(Dataset& dataset,
-                                        const std::function<bool(ExtentId)>& is_kept);
+  // `dataset` is replaced by a data set of the same name that has no catalog yet: the room of its
+  // extents is free; returns their keys, to be evicted. From then on `dataset` gives no extent a
+  // home (Dataset::MarkReplaced).
+  std::vector<tier::ExtentKey> Vacate(Dataset& dataset);
 
   // --- once it has one ------------------------------------------------------------------------
   struct Settled {
@@ -75,7 +74,7 @@ class Housing {
   // data set that fitted nowhere.
   Settled Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // As above, of an extent of `bytes`.
-  void Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
+  plan::Home Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
   // Before a pass begins again: extents without a home get one where there is room by now.
   void HouseAgain(Dataset& dataset);
   // The SSD tier is retired: nothing gets a home there any more.

@@ -58,13 +58,13 @@ TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
     EXPECT_EQ(housing.HomeOf(keys[i], std::nullopt, bytes, 1).home,
               i == 0 ? plan::Home::kRam : plan::Home::kSsd);
   }
-  housing.Refuse(keys[1]);
+  EXPECT_EQ(housing.Refuse(keys[1]), plan::Home::kTransient);
   EXPECT_EQ(housing.HomeOf(keys[1], std::nullopt, kPage, 1).home, plan::Home::kTransient);
   EXPECT_EQ(housing.left().ssd_bytes, 3 * kPage);
   // The room of the first is free, once the catalog has no such extent.
   static_cast<void>(housing.EndCataloguing(kKey.dataset, std::vector{keys[1], keys[2]}));
   EXPECT_EQ(housing.HomeOf(keys[2], std::nullopt, kPage, 1).home, plan::Home::kRam);
-  housing.Refuse(keys[2]);
+  EXPECT_EQ(housing.Refuse(keys[2]), plan::Home::kRam);
   EXPECT_EQ(housing.left().ram_bytes, 0U) << "what is not on SSD is not moved";
 }
 

@@ -176,7 +176,12 @@ bool Stager::StageAgain(Dataset& dataset) {
     for (const ExtentKey& key : parts_.cache.Resident(kind)) {
       const bool is_ours = key.dataset == dataset.hash() &&
                            key.extent.value() < resident.size() && dataset.key(key.extent) == key;
-      if (is_ours && IsAtHome(kind, dataset.home(key.extent))) resident[key.extent.value()] = true;
+      if (!is_ours || !IsAtHome(kind, dataset.home(key.extent))) continue;
+      resident[key.extent.value()] = true;
+      // It may have been a guest until now.
+      const bool is_home = kind == tier::TierKind::kRam &&
+                           dataset.home(key.extent) == plan::Home::kRam;
+      if (is_home) tiers_.MakeAtHome(key);
     }
   }
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
@@ -559,16 +564,22 @@ void Stager::EndEarly(Dataset& dataset) {
   early_loads_.erase(&dataset);
 }
 
+// The extent is in RAM. A reader needs no more, staging leaves it where it stays.
+void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
+                       io::IoQueue& queue) {
+  if (!job.background || dataset.is_replaced()) return;
+  plan::Home home = dataset.home(found.key.extent);
+  if (home == plan::Home::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
+    home = housing_.Refuse(dataset, found.key.extent, found.image_bytes);
+  }
+  if (home == plan::Home::kRam) tiers_.MakeAtHome(found.key);
+}
+
 Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
   const plan::Home home = job.access == Access::kInRam ? plan::Home::kRam : dataset.home(extent);
   const ExtentKey& key = dataset.key(extent);
   if (const ExtentRef found = parts_.cache.Find(key)) {
-    // A reader has it; staging leaves it where it stays.
-    const bool is_to_leave_ram = found->tier == tier::TierKind::kRam &&
-                                 home == plan::Home::kSsd && job.background;
-    if (is_to_leave_ram && !tiers_.CopyToSsd(*found, queue).has_value()) {
-      housing_.Refuse(dataset, extent, found->image_bytes);
-    }
+    if (found->tier == tier::TierKind::kRam) BringHome(dataset, *found, job, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
     const Status promoted = tiers_.Promote(*found, dataset.IsGuestInRam(extent), queue);
     // Want of memory says nothing about the copy on SSD, which goes on being served.

@@ -179,6 +179,8 @@ class Stager {
   void EndEarly(Dataset& dataset);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
+  void BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
+                 io::IoQueue& queue);
   // Extents that the data set's first pass had done with have a home now.
   void ResumeBackground(Dataset& dataset);
 

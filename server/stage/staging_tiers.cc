@@ -70,34 +70,27 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& q
   }
 }
 
-Result<tier::TierKind> StagingTiers::Publish(const Dataset& dataset, const ExtentKey& key,
-                                             const Destination& destination,
-                                             ExtentImage image, io::IoQueue& queue) {
-  const bool to_ssd = destination.home == plan::Home::kSsd;
-  if (options_.has_ssd && (to_ssd || dataset.options().persist)) {
-    // A copy for the next daemon takes nobody's place.
-    const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
-                                            to_ssd ? next_use_(key) : kEvictsNobody);
-    // A damaged copy that is just being removed is still there, but will not be found.
-    const bool is_there = stored.has_value() ||
-                          (stored.error().code() == ErrorCode::kAlreadyExists &&
-                           cache_.FindOn(key, tier::TierKind::kSsd) != nullptr);
-    const bool refused_before = ssd_refuses_.exchange(!is_there);
-    if (is_there && to_ssd) return tier::TierKind::kSsd;
-    // One line for all extents of an incident: status counts them.
-    if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
-      spdlog::warn("data set '{}': extent {} could not be stored on SSD, nor may the ones after "
-                   "it: {}", dataset.name(), key.extent.value(), stored.error().ToString());
-    }
+bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
+                              const ExtentImage& image, bool is_home, io::IoQueue& queue) {
+  if (!options_.has_ssd) return false;
+  const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
+                                          is_home ? next_use_(key) : kEvictsNobody);
+  // A damaged copy that is just being removed is still there, but will not be found.
+  const bool is_there = stored.has_value() ||
+                        (stored.error().code() == ErrorCode::kAlreadyExists &&
+                         cache_.FindOn(key, tier::TierKind::kSsd) != nullptr);
+  const bool refused_before = ssd_refuses_.exchange(!is_there);
+  // One line for all extents of an incident: status counts them.
+  if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
+    spdlog::warn("data set '{}': extent {} could not be stored on SSD, nor may the ones after "
+                 "it: {}", dataset.name(), key.extent.value(), stored.error().ToString());
   }
-  FOREBAY_TRY(PublishRam(key, std::move(image.block), std::move(image.checksums),
-                         destination.is_guest));
-  return tier::TierKind::kRam;
+  return is_there;
 }
 
-Status StagingTiers::PublishRam(const ExtentKey& key, ArenaBlock block,
-                                ExtentChecksums checksums, bool is_guest) {
-  auto published = cache_.PublishRam(key, std::move(block), std::move(checksums), is_guest);
+Status StagingTiers::StoreInRam(const ExtentKey& key, ExtentImage image, bool is_guest) {
+  auto published =
+      cache_.PublishRam(key, std::move(image.block), std::move(image.checksums), is_guest);
   if (!published.has_value() && published.error().code() != ErrorCode::kAlreadyExists) {
     return published.error();
   }
@@ -128,7 +121,8 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, bool is_guest,
     return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
                                            " on SSD does not match its checksum");
   }
-  return PublishRam(extent.key, std::move(block), extent.sums(), is_guest);
+  return StoreInRam(extent.key, {.block = std::move(block), .checksums = extent.sums()},
+                    is_guest);
 }
 
 }  // namespace forebay::stage

@@ -83,16 +83,15 @@ class StagingTiers {
     std::int64_t wait_ms = limits::kMemoryWaitMs;
   };
   Result<tier::ArenaBlock> Allocate(const MemoryWish& wish, io::IoQueue& queue);
-  // Where an extent is to go, and whether it is a guest in RAM, whose home is not there.
-  struct Destination {
-    plan::Home home = plan::Home::kTransient;
-    bool is_guest = false;
-  };
-  // Stores an extent where it is to go, and returns where it went. A tier that fails is a degraded
-  // tier, not a lost extent: the other one takes it. Who was faster has stored the same.
-  Result<tier::TierKind> Publish(const Dataset& dataset, const tier::ExtentKey& key,
-                                 const Destination& destination, ExtentImage image,
-                                 io::IoQueue& queue);
+  // Stores an extent on SSD; without `is_home` only where nothing makes room for it. False where
+  // the tier refuses it, which is said once: a tier that fails is a degraded tier, not a lost
+  // extent. Who was faster has stored the same.
+  bool StoreOnSsd(const Dataset& dataset, const tier::ExtentKey& key, const ExtentImage& image,
+                  bool is_home, io::IoQueue& queue);
+  // Stores an extent in RAM, as a guest where its home is not there.
+  Status StoreInRam(const tier::ExtentKey& key, ExtentImage image, bool is_guest);
+  // The extent in RAM is no guest any more; no effect where it is not in RAM.
+  void MakeAtHome(const tier::ExtentKey& key) { cache_.MakeAtHome(key); }
   // Of a tier, or of both; no effect where it is not there.
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
@@ -103,9 +102,6 @@ class StagingTiers {
   Status Promote(const tier::ResidentExtent& extent, bool is_guest, io::IoQueue& queue);
 
  private:
-  Status PublishRam(const tier::ExtentKey& key, tier::ArenaBlock block,
-                    tier::ExtentChecksums checksums, bool is_guest);
-
   tier::ExtentCache& cache_;
   const StagingTiersOptions options_;
   const tier::NextUse next_use_;

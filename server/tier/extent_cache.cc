@@ -47,6 +47,7 @@ class TwoTierCache final : public ExtentCache {
                                  io::IoQueue* queue) override;
   Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums,
                                bool is_guest) override;
+  void MakeAtHome(const ExtentKey& key) override;
   Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
                     const ExtentChecksums& checksums, std::uint64_t next_use) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
@@ -395,12 +396,19 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   std::lock_guard lock(mutex_);
   Entry& entry = index_[key];
   if (entry.ram) {
+    entry.is_guest = entry.is_guest && is_guest;
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is in RAM already");
   }
   entry.ram = extent;
   entry.is_guest = is_guest;
   ++counters(TierKind::kRam).extents;
   return ExtentRef(std::move(extent));
+}
+
+void TwoTierCache::MakeAtHome(const ExtentKey& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = index_.find(key);
+  if (found != index_.end()) found->second.is_guest = false;
 }
 
 // A tier whose device fails again and again is retired: nothing new is trusted to it. What is

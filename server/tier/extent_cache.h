@@ -77,9 +77,12 @@ class ExtentCache {
   virtual Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
                                          io::IoQueue* queue = nullptr) = 0;
   // Publishes an extent in RAM. Replaces nothing: kAlreadyExists where it is resident in RAM. Of
-  // extents that are needed equally soon, a guest (whose home is not RAM) is evicted first.
+  // extents that are needed equally soon, a guest (whose home is not RAM) is evicted first; what
+  // is published as none is one no more.
   virtual Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
                                        ExtentChecksums checksums, bool is_guest = false) = 0;
+  // The extent in RAM is no guest any more; no effect where it is not in RAM.
+  virtual void MakeAtHome(const ExtentKey& key) = 0;
   // Writes an extent to SSD (evicting there what is needed no sooner, first what RAM has too) and
   // publishes it; the RAM copy, if
   // any, stays. kFailedPrecondition where there is no SSD tier or it has been retired.

@@ -190,6 +190,22 @@ TEST_F(ExtentCacheTest, AGuestGoesBeforeWhatIsAtHome) {
   EXPECT_TRUE(IsIn(2, TierKind::kRam));
 }
 
+TEST_F(ExtentCacheTest, WhatGotAHomeInRamIsNoGuestAnyMore) {
+  Start(3, 0);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ArenaBlock block = Take(cache_->AllocateRam(kPage, 100));
+    next_use_[i] = 100;
+    TestExtent extent = MakeExtent(i, kPage);
+    std::ranges::copy(extent.image(), block.bytes().begin());
+    Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums,
+                            /*is_guest=*/i > 0));
+  }
+  cache_->MakeAtHome(KeyOfNumber(1));
+  Take(Bring(9, 100));
+  EXPECT_TRUE(IsIn(1, TierKind::kRam));
+  EXPECT_FALSE(IsIn(2, TierKind::kRam));
+}
+
 TEST_F(ExtentCacheTest, EvictsWhatIsNeededFarthest) {
   Start(4, 0);
   for (std::uint32_t i = 0; i < 4; ++i) Take(Bring(i, 100 + (i * 3) % 4));  // 100 103 102 101
