@@ -26,7 +26,7 @@ constexpr std::uint32_t kQueueDepth = 32;  // of a scan's writes
 Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
                        const CatalogueWatch& watch, io::IoQueue& queue) {
   const catalog::DatasetSource& source = dataset.options().source;
-  if (replaced != nullptr) TakeOver(*replaced);
+  if (rebuild) DropCopies(dataset, replaced);
   OpenFirstReads(dataset, rebuild);
   if (!rebuild) {
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
@@ -67,8 +67,11 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
 
 // All extents go, also those of objects whose size and time are the same: the user asks for the
 // objects as they are now, and bytes may have changed under them.
-void Cataloguer::TakeOver(Dataset& replaced) {
-  EvictAll(parts_.housing.Vacate(replaced));
+void Cataloguer::DropCopies(const Dataset& dataset, Dataset* replaced) {
+  if (replaced != nullptr) EvictAll(parts_.housing.Vacate(*replaced));
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), {}));
+  // What readers of the one before have brought since a rebuild failed.
+  EvictAll(parts_.tiers.KeysOf(dataset.hash()));
 }
 
 // Without the file, extents are compared within this daemon's life alone.
@@ -108,13 +111,16 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<plan::Home> homes(count);
   std::vector<bool> resident(count, false);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const ExtentId extent(i);
-    const ExtentKey raw = tier::KeyOf(*catalog, extent);
+    const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys[i] = form ? form->Key(raw) : raw;
+  }
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ExtentId extent(i);
     planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
     std::optional<tier::TierKind> tier;
     ExtentRef found = parts_.tiers.Find(keys[i]);
-    if (found && !form && !IsFirstRead(dataset, raw, *found)) found = nullptr;
+    if (found && !form && !IsFirstRead(dataset, keys[i], *found)) found = nullptr;
     if (found) {
       tier = found->tier;
       planned[i] = found->image_bytes;
@@ -130,7 +136,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
-  EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
+  parts_.housing.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }
@@ -175,8 +181,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
              if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
            },
        .publish = [&](VerifiedExtent extent) -> Status {
-         // Nothing but a rebuild comes here with a copy of other bytes: those that are there now
-         // have been accepted.
+         // A reader of before a rebuild may just have brought what lay there then.
          const ExtentRef found = parts_.tiers.Find(extent.key);
          if (found && found->sums().image != extent.checksums.image) {
            parts_.tiers.Evict(extent.key, std::nullopt);
@@ -196,8 +201,9 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
   std::vector<bool> resident(count, false);
   std::vector<plan::Home> homes(count, plan::Home::kTransient);
   std::vector<ExtentKey> keys(count);
+  for (std::uint32_t i = 0; i < count; ++i) keys[i] = tier::KeyOf(*catalog, ExtentId(i));
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
   for (std::uint32_t i = 0; i < count; ++i) {
-    keys[i] = tier::KeyOf(*catalog, ExtentId(i));
     const ExtentRef found = parts_.tiers.Find(keys[i]);
     const auto tier = found ? std::optional(found->tier) : std::nullopt;
     homes[i] = parts_.housing
@@ -207,7 +213,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
     resident[i] = tier && IsAtHome(*tier, homes[i]);
     if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
   }
-  EvictAll(parts_.housing.EndCataloguing(dataset.hash(), keys));
+  parts_.housing.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};
 }

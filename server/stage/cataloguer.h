@@ -58,7 +58,7 @@ class Cataloguer {
   void Abandon(const Dataset& dataset);
 
  private:
-  void TakeOver(Dataset& replaced);
+  void DropCopies(const Dataset& dataset, Dataset* replaced);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);

@@ -4,19 +4,25 @@
 
 namespace forebay::stage {
 
+Housing::Housing(const plan::Room& room, std::span<const tier::SegmentStore::Stored> on_ssd)
+    : placer_(room) {
+  for (const auto& [key, file_bytes] : on_ssd) on_ssd_.emplace(key, file_bytes);
+}
+
 Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
                                  std::optional<tier::TierKind> found, std::uint64_t bytes,
                                  std::uint64_t pieces) {
   std::lock_guard lock(mutex_);
-  if (const auto known = early_.find(key); known != early_.end()) return known->second;
+  const auto known = early_.find(key);
+  if (known != early_.end() && known->second.home != plan::Home::kTransient) return known->second;
   Planned planned{.home = plan::Home::kSsd,
                   .bytes = bytes,
                   .footprint = FootprintOf(bytes, pieces)};
   const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
-  const bool has_room = found == tier::TierKind::kSsd && on_ssd_.erase(key) > 0;
-  if (has_room && !fits_ram) return planned;
+  const bool has_room =
+      found == tier::TierKind::kSsd && !fits_ram && on_ssd_.erase(key) > 0;
   // What else is found, and was not asked about, is where it is for as long as there is room.
-  planned.home = placer_.Place(planned.footprint);
+  if (!has_room) planned.home = placer_.Place(planned.footprint);
   early_[key] = planned;
   return planned;
 }
@@ -30,22 +36,35 @@ plan::Home Housing::Refuse(const tier::ExtentKey& key) {
   return home;
 }
 
-std::vector<tier::ExtentKey> Housing::EndCataloguing(
+std::vector<tier::ExtentKey> Housing::ForgetOthers(
     std::uint64_t dataset, std::span<const tier::ExtentKey> in_catalog) {
   const std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> known(in_catalog.begin(),
                                                                        in_catalog.end());
   std::vector<tier::ExtentKey> left;
+  const auto is_other = [&](const tier::ExtentKey& key) {
+    return key.dataset == dataset && !known.contains(key);
+  };
   std::lock_guard lock(mutex_);
   std::erase_if(early_, [&](const auto& entry) {
     const auto& [key, early] = entry;
-    if (key.dataset != dataset) return false;
-    if (!known.contains(key)) {
-      placer_.Release(early.home, early.footprint);
-      left.push_back(key);
-    }
+    if (!is_other(key)) return false;
+    placer_.Release(early.home, early.footprint);
+    left.push_back(key);
+    return true;
+  });
+  std::erase_if(on_ssd_, [&](const auto& entry) {
+    const auto& [key, file_bytes] = entry;
+    if (!is_other(key)) return false;
+    placer_.Release(plan::Home::kSsd, {.ram_bytes = 0, .ssd_bytes = file_bytes});
+    left.push_back(key);
     return true;
   });
   return left;
+}
+
+void Housing::EndCataloguing(std::uint64_t dataset) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(early_, [&](const auto& entry) { return entry.first.dataset == dataset; });
 }
 
 std::vector<tier::ExtentKey> Housing::AbandonCataloguing(std::uint64_t dataset) {

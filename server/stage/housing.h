@@ -2,12 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "proto/contract/ids.h"
@@ -15,6 +13,7 @@
 #include "server/stage/dataset.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/extent_key.h"
+#include "server/tier/segment_store.h"
 
 namespace forebay::stage {
 
@@ -32,9 +31,9 @@ constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
 // Thread-safe.
 class Housing {
  public:
-  // `room` is beside what lies on SSD already, of these keys.
-  explicit Housing(const plan::Room& room, std::span<const tier::ExtentKey> on_ssd = {})
-      : placer_(room), on_ssd_(on_ssd.begin(), on_ssd.end()) {}
+  // `room` is beside what lies `on_ssd` already.
+  explicit Housing(const plan::Room& room,
+                   std::span<const tier::SegmentStore::Stored> on_ssd = {});
 
   // --- before a data set has its catalog ------------------------------------------------------
   struct Planned {
@@ -44,18 +43,20 @@ class Housing {
   };
   // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
   // checksums. An extent that was `found` on SSD, where it lay from the start, takes no room there
-  // a second time, nor does one that was asked about before: that has room for as many bytes as it
-  // had then.
+  // a second time, nor does one that got a home before: that has room for as many bytes as it had
+  // then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
   // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it
   // has none. Returns which.
   plan::Home Refuse(const tier::ExtentKey& key);
-  // The catalog is there, with extents of these keys: what they take is accounted for by the data
-  // set from now on. The room of all others that were asked about is free again: they are of
-  // objects that have changed since. Returns their keys, to be evicted.
-  std::vector<tier::ExtentKey> EndCataloguing(std::uint64_t dataset,
-                                              std::span<const tier::ExtentKey> in_catalog);
+  // The catalog is there, with extents of these keys. The room of all others, that were asked about
+  // or lay on SSD from the start, is free again: they are of objects that have changed since.
+  // Returns their keys, to be evicted. Whoever had no home until now may get one.
+  std::vector<tier::ExtentKey> ForgetOthers(std::uint64_t dataset,
+                                            std::span<const tier::ExtentKey> in_catalog);
+  // The data set has the homes of its extents, and accounts for what they take from now on.
+  void EndCataloguing(std::uint64_t dataset);
   // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on
   // SSD stay there for the next pass.
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
@@ -89,7 +90,8 @@ class Housing {
 
   mutable std::mutex mutex_;
   plan::Placer placer_;
-  std::unordered_set<tier::ExtentKey, tier::ExtentKeyHash> on_ssd_;  // still to be asked about
+  // Bytes of the files that lay on SSD from the start, as far as they were not asked about.
+  std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_;
   // Extents of data sets that have no catalog yet; none where there is one.
   std::unordered_map<tier::ExtentKey, Planned, tier::ExtentKeyHash> early_;
 };

@@ -41,11 +41,34 @@ TEST(HousingTest, AGuestInRamTakesRoomLikeOthersOrHasNoHome) {
 TEST(HousingTest, OnlyWhatLayOnTheSsdFromTheStartHasRoomThere) {
   tier::ExtentKey spilled = kKey;
   spilled.extent = ExtentId(1);
-  Housing housing({.ram_bytes = 0, .ssd_bytes = 4 * kPage}, std::vector{kKey});
+  Housing housing({.ram_bytes = 0, .ssd_bytes = 4 * kPage},
+                  std::vector<tier::SegmentStore::Stored>{{kKey, 3 * kPage}});
   EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
   EXPECT_EQ(housing.left().ssd_bytes, 4 * kPage);
   EXPECT_EQ(housing.HomeOf(spilled, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
   EXPECT_EQ(housing.left().ssd_bytes, kPage);
+}
+
+TEST(HousingTest, WhatNoCatalogHasAnyMoreGivesItsRoomBack) {
+  tier::ExtentKey stale = kKey, other = kKey;
+  stale.identity = 8;
+  other.dataset = 2;
+  Housing housing({.ram_bytes = 0, .ssd_bytes = 0},
+                  std::vector<tier::SegmentStore::Stored>{
+                      {kKey, 3 * kPage}, {stale, 5 * kPage}, {other, 7 * kPage}});
+  EXPECT_EQ(housing.HomeOf(kKey, tier::TierKind::kSsd, kPage, 1).home, plan::Home::kSsd);
+  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
+  EXPECT_EQ(housing.left().ssd_bytes, 5 * kPage);
+}
+
+TEST(HousingTest, WhatHadNoHomeGetsOneWhenRoomComesFree) {
+  tier::ExtentKey stale = kKey;
+  stale.identity = 8;
+  Housing housing({.ram_bytes = kPage, .ssd_bytes = 0});
+  EXPECT_EQ(housing.HomeOf(stale, std::nullopt, kPage, 1).home, plan::Home::kRam);
+  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kTransient);
+  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{kKey}), std::vector{stale});
+  EXPECT_EQ(housing.HomeOf(kKey, std::nullopt, kPage, 1).home, plan::Home::kRam);
 }
 
 TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
@@ -59,10 +82,11 @@ TEST(HousingTest, WhatTheSsdRefusesBeforeThereIsACatalogGoesToRamOrHasNoHome) {
               i == 0 ? plan::Home::kRam : plan::Home::kSsd);
   }
   EXPECT_EQ(housing.Refuse(keys[1]), plan::Home::kTransient);
-  EXPECT_EQ(housing.HomeOf(keys[1], std::nullopt, kPage, 1).home, plan::Home::kTransient);
   EXPECT_EQ(housing.left().ssd_bytes, 3 * kPage);
   // The room of the first is free, once the catalog has no such extent.
-  static_cast<void>(housing.EndCataloguing(kKey.dataset, std::vector{keys[1], keys[2]}));
+  EXPECT_EQ(housing.ForgetOthers(kKey.dataset, std::vector{keys[1], keys[2]}),
+            std::vector{keys[0]});
+  housing.EndCataloguing(kKey.dataset);
   EXPECT_EQ(housing.HomeOf(keys[2], std::nullopt, kPage, 1).home, plan::Home::kRam);
   EXPECT_EQ(housing.Refuse(keys[2]), plan::Home::kRam);
   EXPECT_EQ(housing.left().ram_bytes, 0U) << "what is not on SSD is not moved";

@@ -94,7 +94,8 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use),
       housing_(RoomOf(options_, parts_),
-               parts_.store != nullptr ? parts_.store->Keys() : std::vector<ExtentKey>()),
+               parts_.store != nullptr ? parts_.store->Contents()
+                                       : std::vector<tier::SegmentStore::Stored>()),
       loader_(tiers_, housing_),
       pieces_(gfs_, gate_, parts_.clock),
       cataloguer_({.request_bytes = options_.request_bytes,

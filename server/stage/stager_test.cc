@@ -367,6 +367,22 @@ TEST_F(StagerTest, ARebuildAfterBytesChangedUnderAnUnchangedTimeReadsAllOfThemAg
   ExpectTheFilesBytes();
 }
 
+TEST_F(StagerTest, ARebuildTrustsNoCopyThatReadersBroughtAfterOneThatFailed) {
+  StartAndStage();
+  Dataset& before = rig_.dataset();
+  rig_.gfs_faults.Arm({.kind = FaultKind::kEio, .call = std::nullopt, .is_persistent = true});
+  ASSERT_FALSE(rig_.StageAll(/*rebuild=*/true).has_value());
+  rig_.gfs_faults.Disarm();
+  std::promise<Status> told;
+  rig_.stager().Demand(before, ExtentId(3), [&](const Status& status) { told.set_value(status); });
+  FOREBAY_EXPECT_OK(told.get_future().get());
+  constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", kBit));
+  bytes_[kBit / 8] ^= std::byte{1} << (kBit % 8);
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  ExpectTheFilesBytes();
+}
+
 TEST_F(StagerTest, BytesThatChangedUnderAnUnchangedTimeAreRefusedByName) {
   StartAndStage();
   constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;
@@ -446,6 +462,22 @@ TEST_F(StagerTest, AChangedObjectIsNotServedFromTheOldCopyOnSsd) {
   StartAndStage(options, /*persist=*/true);
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
   ExpectTheFilesBytes();
+}
+
+TEST_F(StagerTest, StaleExtentsOnSsdGiveTheirRoomBack) {
+  // The SSD holds the data set once, not twice.
+  const RigOptions options = {.ram_bytes = 384 << 10, .reserve_bytes = 256 << 10,
+                              .ssd_bytes = 704 << 10};
+  StartAndStage(options);
+  for (const bool is_rebuild : {false, true}) {
+    rig_.Stop();
+    bytes_ = Pattern(kFileBytes, is_rebuild ? 98 : 99);
+    ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+    Start(options);
+    FOREBAY_EXPECT_OK(rig_.StageAll(is_rebuild));
+    EXPECT_EQ(rig_.dataset().transient_bytes(), 0U) << (is_rebuild ? "rebuilt" : "staged");
+    ExpectTheFilesBytes();
+  }
 }
 
 // --- the SSD fails ------------------------------------------------------------------------

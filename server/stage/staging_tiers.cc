@@ -31,6 +31,16 @@ bool StagingTiers::is_stopping() const {
   return stopping_;
 }
 
+std::vector<ExtentKey> StagingTiers::KeysOf(std::uint64_t dataset) const {
+  std::vector<ExtentKey> keys;
+  for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+    for (const ExtentKey& key : cache_.Resident(kind)) {
+      if (key.dataset == dataset) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 StagingTiers::WorkingMemory::~WorkingMemory() {
   {
     std::lock_guard lock(tiers_.mutex_);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
@@ -53,6 +54,8 @@ class StagingTiers {
 
   // Null where it is on no tier.
   tier::ExtentRef Find(const tier::ExtentKey& key) const { return cache_.Find(key); }
+  // What is resident of a data set, on either tier.
+  std::vector<tier::ExtentKey> KeysOf(std::uint64_t dataset) const;
   std::uint64_t NextUseOf(const tier::ExtentKey& key) const { return next_use_(key); }
 
   // A part of working_bytes, given back on destruction.

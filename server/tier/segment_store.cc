@@ -74,6 +74,7 @@ class FileSegmentStore final : public SegmentStore {
     return found != index_.end() && found->second.state == State::kPublished;
   }
   std::vector<ExtentKey> Keys() const override;
+  std::vector<Stored> Contents() const override;
   std::uint64_t capacity_bytes() const override { return options_.capacity_bytes; }
   std::uint64_t used_bytes() const override {
     std::lock_guard lock(index_mutex_);
@@ -462,6 +463,14 @@ Status FileSegmentStore::Remove(const ExtentKey& key) {
     return recorded.error().WithContext("removing extent " + KeyText(key) + " from SSD");
   }
   return {};
+}
+
+std::vector<SegmentStore::Stored> FileSegmentStore::Contents() const {
+  std::vector<Stored> contents;
+  for (const ManifestRecord& record : LiveRecords()) {
+    contents.push_back({.key = record.key, .file_bytes = record.shape.file_bytes()});
+  }
+  return contents;
 }
 
 std::vector<ExtentKey> FileSegmentStore::Keys() const {

@@ -57,6 +57,12 @@ class SegmentStore {
   virtual Status Remove(const ExtentKey& key) = 0;
   virtual bool Contains(const ExtentKey& key) const = 0;  // published
   virtual std::vector<ExtentKey> Keys() const = 0;  // published, by manifest order
+  // The same, with the bytes of their files.
+  struct Stored {
+    ExtentKey key;
+    std::uint64_t file_bytes = 0;
+  };
+  virtual std::vector<Stored> Contents() const = 0;
   virtual std::uint64_t capacity_bytes() const = 0;
   virtual std::uint64_t used_bytes() const = 0;  // of files: padding, tables, footers included
   // What a Put of such an extent adds to used_bytes().

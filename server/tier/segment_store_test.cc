@@ -165,6 +165,9 @@ TEST_P(SegmentStoreTest, PutExtentsComeBackAlsoAfterARestart) {
   const std::vector<ExtentKey> keys = store->Keys();
   ASSERT_EQ(keys.size(), extents.size());
   for (std::size_t i = 0; i < keys.size(); ++i) EXPECT_EQ(keys[i], extents[i].key);
+  std::uint64_t file_bytes = 0;
+  for (const SegmentStore::Stored& stored : store->Contents()) file_bytes += stored.file_bytes;
+  EXPECT_EQ(file_bytes, used);
   for (const TestExtent& extent : extents) FOREBAY_EXPECT_OK(Verify(*store, extent));
   EXPECT_TRUE(testing::StrayNames(*directory_).empty());
 }
