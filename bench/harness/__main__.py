@@ -6,11 +6,12 @@ import pathlib
 import sys
 import tempfile
 
-from harness import codec, figures, gpu, machine, processes, report, rows, spine, trainer
+from harness import codec, figures, gpu, machine, processes, report, rows, spine, trainer, \
+    versus
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 SUITES = {"spine": spine.Spine, "codec": codec.Codec, "trainer": trainer.Trainer,
-          "gpu": gpu.Gpu}
+          "gpu": gpu.Gpu, "versus": versus.Versus}
 
 
 def default_build():
@@ -28,6 +29,8 @@ def parse(arguments):
                         help="also FILE with .md and -*.svg beside it")
     parser.add_argument("--build", type=pathlib.Path, default=default_build(), metavar="DIR",
                         help="build tree to take programs from; else they are found on PATH")
+    parser.add_argument("--base", type=pathlib.Path, metavar="DIR",
+                        help="suite versus: build tree of what is compared with")
     parser.add_argument("--data", type=pathlib.Path, metavar="DIR",
                         default=pathlib.Path(os.environ.get(
                             "FOREBAY_BENCH_DATA",
@@ -36,15 +39,23 @@ def parse(arguments):
                         "$FOREBAY_BENCH_DATA)")
     parser.add_argument("--only", default="", metavar="ROW,...",
                         help="rows whose name holds one of these")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if (options.base is None) == (options.suite == "versus"):
+        parser.error("--base goes with suite versus, and that with it")
+    return options
+
+
+def make_suite(options, sheet):
+    more = [processes.Binaries(options.base)] if options.base else []
+    return SUITES[options.suite](sheet, processes.Binaries(options.build), options.data,
+                                 options.quick, *more)
 
 
 def main(arguments=None):
     options = parse(arguments)
     description = machine.describe()
     sheet = figures.Sheet(echo=lambda line: print(line, flush=True))
-    suite = SUITES[options.suite](sheet, processes.Binaries(options.build), options.data,
-                                  options.quick)
+    suite = make_suite(options, sheet)
     if not rows.chosen(suite.rows(), options.only):
         print(f"no row holds \"{options.only}\"; rows: {', '.join(suite.rows())}",
               file=sys.stderr)

@@ -10,7 +10,7 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, peers, processes, programs,
-                     report, spine)
+                     report, spine, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -18,6 +18,38 @@ def run_report(sums="aa", content=None, seconds=2.0, size=100):
     return {"contender": "test", "check": check, "daemon_cpu_seconds": 1.0,
             "epochs": [{"seconds": seconds, "cpu_seconds": 3.0, "bytes": size,
                         "sums_digest": sums}] * 2}
+
+
+class VersusTest(unittest.TestCase):
+    def compare(self, rates):
+        """Rates of the new build; the base has 100, and both need the same CPU time."""
+        sheet = figures.Sheet(echo=lambda line: None)
+        with tempfile.TemporaryDirectory() as folder:
+            suite = versus.Versus(sheet, unittest.mock.Mock(), folder, quick=True,
+                                  base=unittest.mock.Mock())
+            of_new = iter(rates)
+            suite._compare("row", lambda side: versus.Run(
+                next(of_new) if side == "new" else 100, 1e-9), rounds=len(rates))
+        return {figure.id: figure for figure in sheet.figures}
+
+    def test_where_pairs_agree_the_rate_has_the_goal(self):
+        found = self.compare([96, 95, 97, 96, 200])
+        self.assertAlmostEqual(found["versus.row.rate"].value, 0.96)
+        self.assertIs(found["versus.row.rate"].met, False)
+        self.assertIsNone(found["versus.row.cpu"].met)
+
+    def test_where_pairs_differ_the_cpu_time_has_it(self):
+        found = self.compare([70, 80, 90, 120, 130])
+        self.assertIsNone(found["versus.row.rate"].met)
+        self.assertIs(found["versus.row.cpu"].met, True)
+
+    def test_every_row_exists_and_fails_its_figures_where_it_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            suite = versus.Versus(None, unittest.mock.Mock(), folder, quick=True,
+                                  base=unittest.mock.Mock())
+            rows = suite.rows()
+        self.assertEqual(list(rows), ["stream", "small", "ssd", "cold_tar", "first_batch"])
+        self.assertIn("versus.stream.views.cpu", rows["stream"][1])
 
 
 class FiguresTest(unittest.TestCase):

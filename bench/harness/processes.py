@@ -59,7 +59,7 @@ def run_text(command, timeout_s=RUN_TIMEOUT_S):
         raise RunFailed(f"{command[0]}: no end after {timeout_s} s") from error
     if done.returncode != 0:
         raise RunFailed(f"{pathlib.Path(command[0]).name}: exit {done.returncode}: "
-                        f"{done.stderr.strip()[-400:]}")
+                        f"{(done.stderr.strip() or done.stdout.strip())[-400:]}")
     return done.stdout
 
 

@@ -46,6 +46,26 @@ QUICK = Scale(pairs=3, samples=2_048, small_samples=65_536, small_files=2_048, e
               accelerator=("V100", 64, 195.0, 4_096))
 
 
+def ram_keys(dataset):
+    """Of a daemon whose RAM tier holds all of it."""
+    return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}",
+            "slots.capacity": str(SLOT_BYTES)}
+
+
+def raw_keys(dataset):
+    """How a daemon reads record files."""
+    return {"format": "raw", "dtype": "u8", "shape": [dataset.spec.sample_bytes],
+            # One file is one field: the catalog wants each named.
+            "files": [f"x={path.name}" for path in sorted(dataset.data.iterdir())]}
+
+
+def cold_for_clients(dataset):
+    """What the emulated GFS costs is its model's to say, not the disk's that it lies on, which may
+    be slower. No kernel cache is between the GFS and its clients."""
+    machine.drop_caches()
+    machine.fill_cache(dataset.object_paths)
+
+
 class Spine:
     def __init__(self, sheet, binaries, data_folder, quick):
         self.sheet = sheet
@@ -107,7 +127,7 @@ class Spine:
         best_webdataset = self._best("spine.stream.webdataset", (0, 1, 2), lambda workers, check: (
             self.peers.webdataset_loader(tar.data, workers, scale.peer_epochs, check, BATCH)),
             ledger)
-        with processes.daemon(self.binaries, self._ram_keys(files),
+        with processes.daemon(self.binaries, ram_keys(files),
                               [{"name": "bench", "path": files.data,
                                 "format": "image-folder"}]) as service:
             service.stage("bench")
@@ -128,7 +148,7 @@ class Spine:
             for report in reports:
                 ledger.check(report)
         self._stream_figures(results)
-        limit_bytes = int(self._ram_keys(files)["tier.ram.capacity"]) + SLOT_BYTES
+        limit_bytes = int(ram_keys(files)["tier.ram.capacity"]) + SLOT_BYTES
         self.add_goal(STREAM_GOALS, "spine.memory.over_limits",
                       [max(0, peak_bytes - limit_bytes) / 1e6],
                       settings=f"limits={limit_bytes / 1e6:.0f} MB; peak resident size, shared "
@@ -159,10 +179,6 @@ class Spine:
             return None
         best = max(rates, key=rates.get)
         return lambda _round: run(best, False)
-
-    def _ram_keys(self, dataset):
-        return {"tier.ram.capacity": f"{int(dataset.stored_bytes() * 1.25) + (256 << 20)}",
-                "slots.capacity": str(SLOT_BYTES)}
 
     def _stream_figures(self, results):
         # The tier is warm, and so are the mappings of every contender: the first pass of each
@@ -201,7 +217,7 @@ class Spine:
         scale = self.scale
         records = self.store.dataset(datasets.Spec("records", scale.small_samples, 4096, objects=1))
         ledger = peers.Ledger()
-        with processes.daemon(self.binaries, self._ram_keys(records),
+        with processes.daemon(self.binaries, ram_keys(records),
                               [self._raw_table("bench", records)]) as service:
             service.stage("bench")
             def forebay(delivery, batch):
@@ -225,10 +241,7 @@ class Spine:
                                          settings=reports[0]["settings"]))
 
     def _raw_table(self, name, dataset, **more):
-        return {"name": name, "path": dataset.data, "format": "raw", "dtype": "u8",
-                "shape": [dataset.spec.sample_bytes],
-                # One file is one field: the catalog wants each named.
-                "files": [f"x={path.name}" for path in sorted(dataset.data.iterdir())], **more}
+        return {"name": name, "path": dataset.data, **raw_keys(dataset), **more}
 
     # Warm SSD, page cache dropped before every run.
 
@@ -268,20 +281,13 @@ class Spine:
 
     # Cold starts from the emulated GFS.
 
-    @staticmethod
-    def _cold_for_clients(dataset):
-        # What the emulated GFS costs is its model's to say, not the disk's that it lies on, which
-        # may be slower. No kernel cache is between the GFS and its clients.
-        machine.drop_caches()
-        machine.fill_cache(dataset.object_paths)
-
     def _cold_start(self, dataset, table):
         """One daemon, from nothing: epoch 1 and its GFS work, then two epochs and theirs."""
         with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
-            self._cold_for_clients(dataset)
+            cold_for_clients(dataset)
             gfs.control("reset")
             table = {**table, "name": "bench", "path": gfs.mount, "stage_at_start": False}
-            with processes.daemon(self.binaries, self._ram_keys(dataset), [table]) as service:
+            with processes.daemon(self.binaries, ram_keys(dataset), [table]) as service:
                 first = service.consume("bench", batch=BATCH, seed=SEED, epochs=1)
                 after_first = gfs.counters()
                 later = service.consume("bench", batch=BATCH, seed=SEED, epochs=2)
@@ -305,7 +311,7 @@ class Spine:
         for workers in (0, 1, 2, 8):
             try:
                 with processes.emulated_gfs(self.binaries, dataset.data, GFS_PRESET) as gfs:
-                    self._cold_for_clients(dataset)
+                    cold_for_clients(dataset)
                     report = self.peers.torch_loader(gfs.mount, dataset, order, workers)
             except (processes.Missing, processes.RunFailed) as error:
                 self.sheet.add(missing(f"{prefix}.torch.workers_{workers}", "MB/s", str(error)))
@@ -378,12 +384,12 @@ class Spine:
                       "stream": "validation", "batch": batch,
                       "step_ms": step_ms, "epochs": 3, "seed": SEED, "epoch0_mode": "block"}
         with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
-            self._cold_for_clients(records)
+            cold_for_clients(records)
             table = self._raw_table("bench", records, stage_at_start=False)
             table["path"] = gfs.mount
             # Every rank, and validation, holds its prefetched batches and the one it works on.
             slot_bytes = (ranks + 1) * 6 * batch * spec.sample_bytes
-            keys = {**self._ram_keys(records), "slots.capacity": str(slot_bytes)}
+            keys = {**ram_keys(records), "slots.capacity": str(slot_bytes)}
             with processes.daemon(self.binaries, keys, [table]) as service, \
                     concurrent.futures.ThreadPoolExecutor(ranks + 1) as pool:
                 jobs = [pool.submit(service.consume, "bench", rank=rank, **train)
@@ -402,7 +408,7 @@ class Spine:
 
     def first_batch(self):
         files = self.store.dataset(datasets.Spec("files", self.scale.samples))
-        with processes.daemon(self.binaries, self._ram_keys(files),
+        with processes.daemon(self.binaries, ram_keys(files),
                               [{"name": "bench", "path": files.data,
                                 "format": "image-folder"}]) as service:
             service.stage("bench")
@@ -432,7 +438,7 @@ class Spine:
             with processes.emulated_gfs(self.binaries, records.data, GFS_PRESET) as gfs:
                 table = self._raw_table("bench", records, stage_at_start=False)
                 table["path"] = gfs.mount
-                with processes.daemon(self.binaries, self._ram_keys(records),
+                with processes.daemon(self.binaries, ram_keys(records),
                                       [table]) as service:
                     colds += service.consume("bench", batch=BATCH, mode="block", connects=1,
                                              block_samples=64,
