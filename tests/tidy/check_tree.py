@@ -17,12 +17,13 @@ import dataclasses
 import pathlib
 import sys
 
+from document_rules import DOCUMENT_RULES
 from include_rules import include_rules
 from layout_rules import LAYOUT_RULES
 from source_tree import Finding, Tree
 from text_rules import TEXT_RULES
 
-RULES = [include_rules, *TEXT_RULES, *LAYOUT_RULES]
+RULES = [include_rules, *TEXT_RULES, *LAYOUT_RULES, *DOCUMENT_RULES]
 ALLOWLIST = "tests/tidy/allowlist.txt"
 
 

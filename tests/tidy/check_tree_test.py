@@ -17,6 +17,7 @@ import kernel_symbols
 import text_rules
 
 HEADER = "#pragma once\n"
+A_TEST = "TEST(IoTest, Reads) {}"
 LISTS = {"CMakeLists.txt": "# a.cc in a comment does not count\n"}
 
 
@@ -339,6 +340,40 @@ CASES = {
         [{"server/README.md": "x\n" * 81}],
         [{"server/README.md": "x\n" * 80, "README.md": "x\n" * 81}],
     ),
+    "unknown-test": (
+        [
+            {"docs/page.md": "`IoTest.Gone`\n", **code("server/io/a_test.cc", A_TEST)},
+            {"docs/page.md": "`GoneTest`, `IoTest.Reads`\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "`GoneTest.Reads`\n", **code("server/io/a_test.cc", A_TEST)},
+            {"docs/page.md": "`IoTest.Reads`\n",
+             **code("server/io/a_test.cc", "// TEST(IoTest, Reads)")},
+            {"docs/page.md": "`IoTest`, the cases `gone/*`\n",
+             **code("server/io/a_test.cc", A_TEST), **code("server/tier/a.cc", 'F("gone");')},
+        ],
+        [
+            {"docs/page.md": "`IoTest.Reads`, `IoTest`, `TEST.net`, `ByteTest::Any`, `Reads`\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"docs/page.md": "`IoTest.Reads`\n",
+             **code("server/io/a_test.cc", "TEST_P(IoTest,\n       Reads) {}")},
+            {"docs/page.md": "`IoTest`, the cases `hang/*`; `IoTest`, cases `full`\n",
+             **code("server/io/a_test.cc", A_TEST),
+             **code("server/io/a_case.cc", 'F("hang"), F("full");')},
+        ],
+    ),
+    "row-without-test": (
+        [
+            {"docs/page.md": "| what | test |\n|---|---|\n| reads | by hand |\n"},
+            {"docs/page.md": "| what | test |\n|---|---|\n| `IoTest.Reads` | |\n",
+             **code("server/io/a_test.cc", A_TEST)},
+        ],
+        [
+            {"docs/page.md": "| what | test |\n|---|:--|\n| reads | `IoTest.Reads` |\n\n"
+                             "| what | why |\n|---|---|\n| reads | speed |\n",
+             **code("server/io/a_test.cc", A_TEST)},
+            {"server/README.md": "| what | test |\n|---|---|\n| reads | by hand |\n"},
+        ],
+    ),
     "allowlist": (
         [
             {"tests/tidy/allowlist.txt": "long-line server/io/a.cc -- it is a long table\n"},
@@ -395,7 +430,8 @@ class CheckTree(unittest.TestCase):
     def test_every_rule_has_a_case(self):
         names = {entry[0] for entry in text_rules.BANNED_CODE}
         here = pathlib.Path(__file__).resolve().parent
-        for module in ("include_rules.py", "text_rules.py", "layout_rules.py"):
+        for module in ("include_rules.py", "text_rules.py", "layout_rules.py",
+                       "document_rules.py"):
             names |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', (here / module).read_text()))
         names |= {"fixme", "todo", "allowlist"}
         self.assertEqual(set(), names ^ set(CASES))

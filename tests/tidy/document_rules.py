@@ -1,0 +1,83 @@
+"""Rules about what documents say of the tree: tests that they name exist."""
+
+import collections
+import re
+
+from source_tree import Finding
+
+_TEST_MACRO = re.compile(r"\b(?:TYPED_)?TEST(?:_F|_P)?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)")
+# `Suite.Test`, or `Suite` where the suite's name says that it is one.
+_NAMED_TEST = re.compile(r"`([A-Z]\w*?)(?:\.([A-Z]\w+))?`")
+# "`FaultMatrixTest`, the cases `remount/*`"
+_NAMED_CASES = re.compile(r"`([A-Z]\w*Test)`, (?:the )?cases? `([\w-]+)(?:/\*)?`")
+
+
+def _suites(tree):
+    """Suite -> ({its tests}, {folders of its files})."""
+    suites = collections.defaultdict(lambda: (set(), set()))
+    for file in tree.files:
+        if not file.is_cpp:
+            continue
+        for suite, test in _TEST_MACRO.findall(file.code):
+            suites[suite][0].add(test)
+            suites[suite][1].add(file.folder)
+    return suites
+
+
+def _tests_named(line):
+    """Yields (suite, test or "") for each test that a line of a document names."""
+    for suite, test in _NAMED_TEST.findall(line):
+        if suite.endswith("Test"):
+            yield suite, test
+
+
+def _has_literal(tree, folders, word):
+    return any(file.is_cpp and file.folder in folders and f'"{word}"' in file.uncommented
+               for file in tree.files)
+
+
+def _what_is_missing(tree, suites, line):
+    """Yields a message for each test or case that `line` names and the tree does not have."""
+    for suite, test in _tests_named(line):
+        if suite not in suites:
+            yield f"no TEST, TEST_F or TEST_P is of the suite {suite}"
+        elif test and test not in suites[suite][0]:
+            yield f"the suite {suite} has no test {test}"
+    for suite, case in _NAMED_CASES.findall(line):
+        if suite in suites and not _has_literal(tree, suites[suite][1], case):
+            yield f'no source beside the suite {suite} has a case "{case}"'
+
+
+def tests_that_documents_name(tree):
+    suites = _suites(tree)
+    for file in tree.files:
+        if file.suffix != ".md":
+            continue
+        for number, line in enumerate(file.lines, start=1):
+            for message in _what_is_missing(tree, suites, line):
+                yield Finding(file.path, number, "unknown-test",
+                              message + "; name the test as it is called now")
+
+
+def _cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def rows_without_test(tree):
+    """A table of docs/ whose last column is "test" names one or more in every row."""
+    for file in tree.files:
+        if file.suffix != ".md" or file.folder != "docs":
+            continue
+        in_table = False
+        for number, line in enumerate(file.lines, start=1):
+            if not line.startswith("|"):
+                in_table = False
+            elif not in_table and _cells(line)[-1] == "test":
+                in_table = True
+            elif in_table and not set(line) <= set("|-: "):
+                if not any(_tests_named(_cells(line)[-1])):
+                    yield Finding(file.path, number, "row-without-test",
+                                  "the last cell names no `Suite.Test`, nor a `SuiteTest`")
+
+
+DOCUMENT_RULES = [tests_that_documents_name, rows_without_test]
