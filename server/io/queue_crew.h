@@ -42,7 +42,8 @@ class QueueCrew {
   // An error: a thread or its queue could not be made.
   Status AdjustTo(std::uint32_t held_up);
   std::uint32_t spare() const;
-  // Asked by a body that has nothing under way: true where it is surplus, and has to return.
+  // Asked by a body that has nothing under way: true where it is surplus, and has to return. Where
+  // it was woken, it wakes another one first: that may have been for work.
   bool Dismisses();
 
   // After the threads were told to return: waits until they have; false where some have not by

@@ -35,13 +35,25 @@ constexpr std::uint64_t kObjectBytes = 1'000'000;  // 16 extents, of four reques
 
 class HeldObjectTest : public ::testing::Test {
  protected:
-  HeldObjectTest() {
+  struct Tiers {
+    std::uint64_t ram_bytes = kRamBytes;
+    std::uint64_t home_bytes = kRamBytes;
+    std::uint64_t working_bytes = 0;
+    std::uint64_t ssd_bytes = 0;  // 0: no SSD tier
+  };
+  HeldObjectTest() : HeldObjectTest(Tiers()) {}
+  explicit HeldObjectTest(const Tiers& tiers) {
     for (const char* path : {"/gfs/held.bin", "/gfs/sound.bin", "/gfs/other.bin"}) {
       EXPECT_TRUE(memory_.AddFile(path, Pattern(kObjectBytes, 1)).has_value());
     }
     arena_ = Take(tier::RamArena::Create(
-        {.capacity_bytes = kRamBytes, .region_bytes = 1 << 30, .first_region = RegionId(0)}));
-    cache_ = tier::ExtentCache::Create(*arena_, nullptr, {}, Never);
+        {.capacity_bytes = tiers.ram_bytes, .region_bytes = 1 << 30, .first_region = RegionId(0)}));
+    if (tiers.ssd_bytes > 0) {
+      EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+      ssd_ = Take(backend_.OpenDirectory("/ssd"));
+      store_ = Take(tier::SegmentStore::Open(backend_, *ssd_, {.capacity_bytes = tiers.ssd_bytes}));
+    }
+    cache_ = tier::ExtentCache::Create(*arena_, store_.get(), {}, Never);
     held_ = Make("held");
     sound_ = Make("sound");
     other_ = Make("other");
@@ -50,10 +62,12 @@ class HeldObjectTest : public ::testing::Test {
     options.request_bytes = 16 << 10;
     options.requests = kRequests;
     options.hung_after_ms = kHungAfterMs;
-    options.ram_home_bytes = kRamBytes;
+    options.ram_home_bytes = tiers.home_bytes;
+    options.ram_working_bytes = tiers.working_bytes;
     stager_ = Take(Stager::Create(options,
                                   {.backend = backend_,
                                    .arena = *arena_,
+                                   .store = store_.get(),
                                    .cache = *cache_,
                                    .clock = clock_,
                                    .patience = &patience_,
@@ -103,6 +117,8 @@ class HeldObjectTest : public ::testing::Test {
   GfsPatience patience_{PatienceOptions{}};
   PatientBackend backend_{faulty_, patience_, calls_};
   std::unique_ptr<tier::RamArena> arena_;
+  std::unique_ptr<io::Directory> ssd_;
+  std::unique_ptr<tier::SegmentStore> store_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<Dataset> held_;
   std::unique_ptr<Dataset> sound_;
@@ -185,6 +201,26 @@ TEST_F(HeldObjectTest, ADemandForAHeldObjectIsAnsweredWhenItIs) {
   EXPECT_EQ(read(held_came), 0U);
   Answer();
   EXPECT_TRUE(PassUntil([&] { return read(held_came) == 6; }));
+}
+
+// Half of the RAM tier is home to none of the extents, which lie on the SSD.
+class HeldOnTheWayToSsdTest : public HeldObjectTest {
+ protected:
+  HeldOnTheWayToSsdTest()
+      : HeldObjectTest({.ram_bytes = 256 << 10, .home_bytes = 0, .working_bytes = 128 << 10,
+                        .ssd_bytes = 16 << 20}) {}
+};
+
+TEST_F(HeldOnTheWayToSsdTest, MemoryThatHeldReadsWorkInKeepsNoOthersWaiting) {
+  Hold(IoCall::kRead);
+  stager_->Stage(*held_);
+  ASSERT_TRUE(PassUntil([&] { return faults_.faults_injected() == kRequests; }));
+  stager_->Stage(*sound_);
+  EXPECT_TRUE(PassUntil([&] { return IsStaged(*sound_); }));
+  EXPECT_FALSE(IsStaged(*held_));
+  EXPECT_EQ(sound_->progress().staged_bytes, kObjectBytes);
+  Answer();
+  EXPECT_TRUE(PassUntil([&] { return IsStaged(*held_); }));
 }
 
 TEST_F(HeldObjectTest, StoppingDoesNotWaitForAnAnswerAndTellsWhoWaits) {

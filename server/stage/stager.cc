@@ -92,7 +92,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       gfs_(options.request_bytes, gate_, parts_.calls),
       tiers_(parts_.cache,
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
-             parts_.next_use),
+             parts_.next_use, parts_.clock),
       housing_(RoomOf(options_, parts_),
                parts_.store != nullptr ? parts_.store->Contents()
                                        : std::vector<tier::SegmentStore::Stored>()),
@@ -314,6 +314,7 @@ std::vector<std::thread::id> Stager::HeldUpThreads() const {
 void Stager::Look() {
   gate_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
   pieces_.LendPlacesOf(options_.hung_after_ms * 1'000'000);
+  tiers_.LendMemoryOf(options_.hung_after_ms * 1'000'000);
   if (parts_.calls == nullptr) return;
   const std::vector<std::thread::id> threads = HeldUpThreads();
   std::uint32_t held_up = crew_->CountOf(threads);
@@ -339,7 +340,11 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
   };
   std::unique_lock lock(mutex_);
   for (;;) {
-    if (stopping_ || crew.Dismisses()) return std::nullopt;
+    if (stopping_) return std::nullopt;
+    if (crew.Dismisses()) {
+      work_.notify_one();  // this thread may have been woken for a job
+      return std::nullopt;
+    }
     // One thread at least stays free for demands while others scan, and a quarter of them while
     // others stage in the background: a demand does not wait for an extent nobody asked for.
     const std::uint32_t spare = crew.spare();

@@ -1,6 +1,7 @@
 #include "server/stage/staging_tiers.h"
 
 #include <chrono>
+#include <iterator>
 #include <span>
 #include <string>
 #include <utility>
@@ -44,7 +45,8 @@ std::vector<ExtentKey> StagingTiers::KeysOf(std::uint64_t dataset) const {
 StagingTiers::WorkingMemory::~WorkingMemory() {
   {
     std::lock_guard lock(tiers_.mutex_);
-    tiers_.working_bytes_ -= bytes_;
+    (share_->is_lent ? tiers_.lent_bytes_ : tiers_.working_bytes_) -= share_->bytes;
+    tiers_.shares_.erase(share_);
   }
   tiers_.working_ended_.notify_all();
 }
@@ -60,7 +62,25 @@ std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
            (bytes <= bound && working_bytes_ <= bound - bytes);
   });
   working_bytes_ += bytes;
-  return std::make_unique<WorkingMemory>(*this, bytes);
+  shares_.push_back({.bytes = bytes, .since_ns = clock_.NowNs()});
+  return std::make_unique<WorkingMemory>(*this, std::prev(shares_.end()));
+}
+
+void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
+  const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
+  bool has_lent = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (Share& share : shares_) {
+      if (share.since_ns > before_ns) break;
+      if (share.is_lent || share.bytes > options_.working_bytes - lent_bytes_) continue;
+      share.is_lent = true;
+      working_bytes_ -= share.bytes;
+      lent_bytes_ += share.bytes;
+      has_lent = true;
+    }
+  }
+  if (has_lent) working_ended_.notify_all();
 }
 
 Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& queue) {

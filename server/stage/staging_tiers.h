@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
+#include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
@@ -42,11 +44,18 @@ struct StagingTiersOptions {
 
 // Thread-safe.
 class StagingTiers {
+  // Of working_bytes, that a load holds.
+  struct Share {
+    std::uint64_t bytes = 0;
+    std::int64_t since_ns = 0;
+    bool is_lent = false;  // and so does not count any more
+  };
+
  public:
-  // `cache` is borrowed.
+  // `cache` and `clock` are borrowed.
   StagingTiers(tier::ExtentCache& cache, const StagingTiersOptions& options,
-               tier::NextUse next_use)
-      : cache_(cache), options_(options), next_use_(std::move(next_use)) {}
+               tier::NextUse next_use, io::Clock& clock)
+      : cache_(cache), options_(options), next_use_(std::move(next_use)), clock_(clock) {}
 
   // From now on nobody waits for memory.
   void Stop();
@@ -61,19 +70,24 @@ class StagingTiers {
   // A part of working_bytes, given back on destruction.
   class WorkingMemory {
    public:
-    WorkingMemory(StagingTiers& tiers, std::uint64_t bytes) : tiers_(tiers), bytes_(bytes) {}
+    WorkingMemory(StagingTiers& tiers, std::list<Share>::iterator share)
+        : tiers_(tiers), share_(share) {}
     ~WorkingMemory();
     WorkingMemory(const WorkingMemory&) = delete;
     WorkingMemory& operator=(const WorkingMemory&) = delete;
 
    private:
     StagingTiers& tiers_;
-    const std::uint64_t bytes_;
+    const std::list<Share>::iterator share_;
   };
   // Waits until an extent of `bytes` may be in memory beside the others that are on their way to
   // SSD; one always may. A load in the background leaves room for one that is demanded. Returns
   // early once the tiers are stopped.
   std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes, bool is_background);
+  // As RequestGate::LendPlacesOf: what loads hold for longer, because the GFS does not answer them,
+  // is taken from the RAM tier's other extents, so that it keeps no others waiting. At most
+  // working_bytes.
+  void LendMemoryOf(std::int64_t longer_than_ns);
 
   // Memory for an image. Extents that make room for it and lie on no other tier are written to SSD
   // first, through `queue`, where that has room; `queue` must be idle. Memory may be short for a
@@ -108,10 +122,13 @@ class StagingTiers {
   tier::ExtentCache& cache_;
   const StagingTiersOptions options_;
   const tier::NextUse next_use_;
+  io::Clock& clock_;
   mutable std::mutex mutex_;
   std::condition_variable stopped_;
   std::condition_variable working_ended_;
-  std::uint64_t working_bytes_ = 0;  // of loads under way to SSD
+  std::list<Share> shares_;          // of loads under way to SSD, the oldest first
+  std::uint64_t working_bytes_ = 0;  // of them, without those that are lent
+  std::uint64_t lent_bytes_ = 0;
   bool stopping_ = false;
   std::atomic<bool> ssd_refuses_ = false;  // the last extent for it
 };
