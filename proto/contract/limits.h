@@ -45,7 +45,7 @@ inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 
 // --- staging, tiers and ownership --------------------------------------------------------
 inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
-                                                    // the least recently used is closed
+                                                    // the one that was opened first is closed
 inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
 inline constexpr std::int64_t kDemandMemoryWaitMs = 1'000;  // by a reader who can do without
 inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
@@ -103,7 +103,7 @@ inline constexpr std::uint32_t kIoDepthMax = 1024;
 inline constexpr std::uint64_t kIoRequestBytesMax = 64 * kMiB;
 inline constexpr std::uint32_t kIoAlignmentBytes = 4096;     // O_DIRECT buffers and offsets
 inline constexpr int kIoRetryMax = 3;                        // per request, EINTR excepted
-inline constexpr int kTierErrorsBeforeRetire = 3;            // EIO on reads within a minute
+inline constexpr int kTierErrorsBeforeRetire = 3;            // extents with SSD errors, in a minute
 inline constexpr int kInterruptMax = 1000;                   // EINTR per request: then an error
 inline constexpr std::size_t kIoThreadsMax = 256;            // of the thread back end
 inline constexpr int kLinkCountMax = 40;                     // symlinks of a path, as the kernel's

@@ -85,15 +85,15 @@ constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
 std::vector<ConfigKey> TierKeys() {
   return {
       {"tier.ram.capacity", "25%",
-       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). A "
-       "thirty-second of it is not planned for; with an SSD tier, tar or compression a sixteenth, "
-       "and room for two extents (but a quarter at most), which staging works in.",
+       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). "
+       "One thirty-second of it is a reserve. With an SSD tier, tar or compression the reserve is "
+       "one sixteenth, at least two extents and at most a quarter, because staging works in it.",
        Capacity(&Config::ram_capacity)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
        Text(&Config::ssd_directory)},
       {"tier.ssd.capacity", "50%",
-       "Room for extents on SSD: bytes or a share of the file system.",
+       "Space for extents on SSD: bytes or a share of the file system.",
        Capacity(&Config::ssd_capacity)},
       {"tier.ssd.direct", "true",
        "Bypass the page cache (O_DIRECT) where the file system allows it.",
@@ -101,13 +101,13 @@ std::vector<ConfigKey> TierKeys() {
          return SetBool(config.ssd_direct, text);
        }},
       {"tier.scrub.enabled", "true",
-       "Read what is resident again in the background, and drop what no longer matches its "
-       "checksum; the next reader has it brought anew.",
+       "Read staged extents again in the background and drop those that do not match their "
+       "checksum; they are fetched again when they are needed.",
        [](Config& config, const std::string& text) {
          return SetBool(config.scrub_enabled, text);
        }},
       {"tier.scrub.bytes_per_second", "8MiB",
-       "How much of both tiers together that reads in a second, on average; at least 64KiB.",
+       "Bytes that the scrubber reads per second, on average over both tiers; at least 64KiB.",
        ByteCount(&Config::scrub_bytes_per_second, kScrubBounds)},
   };
 }
@@ -119,9 +119,9 @@ std::vector<ConfigKey> DaemonKeys() {
        "this user and job under $XDG_RUNTIME_DIR or the system's temporary directory.",
        Text(&Config::socket)},
       {"daemon.state_dir", "",
-       "Directory for saved catalogs, kept between daemons, and for the scratch files of large "
-       "ones while they are built. Empty: catalogs are not saved, and are built in memory; one "
-       "that has a table of more than 1 GiB then fails.",
+       "Directory for saved catalogs and checksums of first reads, kept between daemons, and for "
+       "the scratch files of large catalogs while they are built. Empty: nothing is saved, "
+       "catalogs are built in memory, and one that has a table of more than 1 GiB fails.",
        Text(&Config::state_dir)},
       {"daemon.job_id", "",
        "The job this daemon serves; clients of another job are refused. Empty: $FOREBAY_JOB_ID, "
@@ -132,8 +132,8 @@ std::vector<ConfigKey> DaemonKeys() {
          return SetChoice(config.log_level, text, kLevels);
        }},
       {"daemon.log_format", "text",
-       "Of the log, which goes to stderr: text, or json: one object a line, with time (RFC 3339, "
-       "UTC), level and message. Control characters of names are escaped in both.",
+       "Format of the log, which goes to stderr: text, or json (one object per line with time "
+       "(RFC 3339, UTC), level and message). Control characters in names are escaped in both.",
        [](Config& config, const std::string& text) {
          return SetChoice(config.log_format, text, kLogFormats);
        }},
@@ -177,8 +177,8 @@ std::vector<ConfigKey> StreamKeys() {
          return set;
        }},
       {"stage.requests", "8",
-       "GFS reads in flight, over all readers. More where one request is slow to answer; fewer "
-       "bring what is demanded first sooner.",
+       "GFS reads in flight, over all readers. Raise it where the GFS takes long to answer one "
+       "request; lower it so that extents that are demanded first arrive sooner.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
          if (set.has_value() && config.stage_requests == 0) {
@@ -189,27 +189,28 @@ std::vector<ConfigKey> StreamKeys() {
       {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
        ByteCount(&Config::stage_request, kRequestBounds)},
       {"stage.retry_for", "300",
-       "Seconds for which a GFS call that fails transiently (EIO, ESTALE, ETIMEDOUT, ...) is made "
-       "again; readers wait meanwhile. 0: a failure is final at once.",
+       "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "
+       "...) is repeated; readers wait meanwhile. 0: the first error is final.",
        [](Config& config, const std::string& text) {
          return SetNumber(config.stage_retry_for_s, text, kRetrySecondsMax);
        }},
-      {"stage.retry_max_interval", "3", "Longest pause between two such tries, in seconds.",
+      {"stage.retry_max_interval", "3",
+       "Longest pause between two tries of such a call, in seconds.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
          if (set.has_value() && config.stage_retry_max_interval_s == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "a pause of at least one second is needed");
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
          }
          return set;
        }},
       {"stage.hung_after", "30",
-       "Seconds after which a GFS call that is not answered counts as hung: it is named by "
-       "'forebay status' and in the log, and other objects are read in its place. More where "
-       "files are brought from tape.",
+       "Seconds after which a GFS call without an answer counts as hung: 'forebay status' and "
+       "the log name it, and other objects are read meanwhile. Raise it where files are brought "
+       "from tape.",
        [](Config& config, const std::string& text) {
          Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
          if (set.has_value() && config.stage_hung_after_s == 0) {
-           set = Error(ErrorCode::kInvalidArgument, "every call takes longer than no time");
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
          }
          return set;
        }},
@@ -217,7 +218,7 @@ std::vector<ConfigKey> StreamKeys() {
 }
 
 constexpr auto kDatasetKeys = std::to_array<DatasetKey>({
-    {"name", "(required)", "How clients and the CLI call it."},
+    {"name", "(required)", "Name of the data set for clients and the CLI."},
     {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
     {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
     {"files", "(found)", "idx, npy, raw: list of \"field=path\"; pack, whose format must be "
@@ -229,7 +230,8 @@ constexpr auto kDatasetKeys = std::to_array<DatasetKey>({
     {"extent", "32MiB", "Target size of an extent, at most 64MiB."},
     {"splits", "{}", "Table of split name = file of sample ids, for selection list:NAME."},
     {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
-    {"persist", "false", "Write extents kept in RAM to SSD too, for the next daemon to find."},
+    {"persist", "false",
+     "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
     {"compress", "off",
      "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced or "
      "dense."},
