@@ -133,7 +133,9 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     homes[i] = home.home;
     planned[i] = home.bytes;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
-    if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
+    if (resident[i] && homes[i] != plan::Home::kTransient) {
+      parts_.tiers.MakeAtHome(keys[i], *tier);
+    }
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
   parts_.housing.EndCataloguing(dataset.hash());
@@ -211,7 +213,9 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
                            catalog->PieceCount(ExtentId(i)))
                    .home;
     resident[i] = tier && IsAtHome(*tier, homes[i]);
-    if (resident[i] && homes[i] == plan::Home::kRam) parts_.tiers.MakeAtHome(keys[i]);
+    if (resident[i] && homes[i] != plan::Home::kTransient) {
+      parts_.tiers.MakeAtHome(keys[i], *tier);
+    }
   }
   parts_.housing.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));

@@ -176,6 +176,28 @@ TEST_F(HomesTest, WhatLiesInRamAndBelongsOnTheSsdIsWrittenThere) {
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes, gfs_bytes) << "RAM has it";
 }
 
+TEST_F(HomesTest, GuestsOnTheSsdTakeNoPlaceOfWhatIsAtHomeThere) {
+  FOREBAY_EXPECT_OK(rig_.Start(RecordDataset(kRecordBytes), {.ram_bytes = 5 * (64 << 10),
+                                                             .reserve_bytes = 2 * (64 << 10),
+                                                             .ssd_bytes = 5 * (64 << 10)}));
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  for (const tier::ExtentKey& key : rig_.cache().Resident(tier::TierKind::kSsd)) {
+    FOREBAY_EXPECT_OK(rig_.cache().Evict(key, tier::TierKind::kSsd));
+  }
+  // They leave RAM for one another, and go to the SSD while that has room.
+  for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kTransient) continue;
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
+  }
+  for (std::uint32_t i = 0; i < rig_.extent_count(); ++i) {
+    if (rig_.dataset().home(ExtentId(i)) != plan::Home::kTransient) continue;
+    FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(i)));
+  }
+  EXPECT_GT(rig_.cache().stats(tier::TierKind::kRam).spilled, 0U);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  ExpectAllThatHaveAHomeAreThere();
+}
+
 TEST_F(HomesTest, CopiesForTheNextDaemonTakeNoExtentsPlace) {
   DatasetOptions dataset = RecordDataset(kRecordBytes);
   dataset.persist = true;

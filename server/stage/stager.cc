@@ -180,9 +180,7 @@ bool Stager::StageAgain(Dataset& dataset) {
       if (!is_ours || !IsAtHome(kind, dataset.home(key.extent))) continue;
       resident[key.extent.value()] = true;
       // It may have been a guest until now.
-      const bool is_home = kind == tier::TierKind::kRam &&
-                           dataset.home(key.extent) == plan::Home::kRam;
-      if (is_home) tiers_.MakeAtHome(key);
+      if (dataset.home(key.extent) != plan::Home::kTransient) tiers_.MakeAtHome(key, kind);
     }
   }
   return dataset.BeginStagingAgain(resident, parts_.clock.NowNs());
@@ -541,7 +539,8 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
 Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank,
                          io::IoQueue& queue) {
   if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
-  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor, &queue));
+  FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor, &queue,
+                                                            /*spares_homes=*/true));
   std::vector<catalog::Range> pieces;
   std::uint64_t placed = 0;
   for (const catalog::ObjectInfo& object : run.objects) {
@@ -578,7 +577,7 @@ void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, cons
   if (home == plan::Home::kSsd && !tiers_.CopyToSsd(found, queue).has_value()) {
     home = housing_.Refuse(dataset, found.key.extent, found.image_bytes);
   }
-  if (home == plan::Home::kRam) tiers_.MakeAtHome(found.key);
+  if (home == plan::Home::kRam) tiers_.MakeAtHome(found.key, tier::TierKind::kRam);
 }
 
 Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue) {
@@ -587,7 +586,9 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   if (const ExtentRef found = parts_.cache.Find(key)) {
     if (found->tier == tier::TierKind::kRam) BringHome(dataset, *found, job, queue);
     if (found->tier == tier::TierKind::kRam || home != plan::Home::kRam) return {};
-    const Status promoted = tiers_.Promote(*found, dataset.IsGuestInRam(extent), queue);
+    const Status promoted = tiers_.Promote(
+        *found,
+        {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = job.background}, queue);
     // Want of memory says nothing about the copy on SSD, which goes on being served.
     const bool is_sound = promoted.has_value() ||
                           promoted.error().code() == ErrorCode::kResourceExhausted ||
@@ -606,14 +607,17 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   std::unique_ptr<StagingTiers::WorkingMemory> working;
-  if (home == plan::Home::kSsd) working = tiers_.AwaitWorkingMemory(bytes, job.background);
+  // Room in RAM is planned for images, not for what they are made of.
+  const bool is_passing = home == plan::Home::kSsd || dataset.form();
+  if (is_passing) working = tiers_.AwaitWorkingMemory(bytes, job.background);
   // A reader need not wait for long: where memory stays short, it reads in pieces.
   const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
   FOREBAY_ASSIGN(ArenaBlock block,
                  tiers_.Allocate({.bytes = bytes,
                                   .key = home == plan::Home::kSsd ? nullptr : &key,
                                   .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
-                                                              : limits::kMemoryWaitMs},
+                                                              : limits::kMemoryWaitMs,
+                                  .spares_homes = job.background},
                                  queue));
   std::vector<catalog::Range> pieces;
   if (!dataset.form()) FOREBAY_TRY(catalog->Pieces(extent, pieces));

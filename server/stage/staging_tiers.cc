@@ -90,7 +90,7 @@ Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& q
     // A pass over a whole data set must not outlive its daemon either.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
     const std::uint64_t next_use = wish.key != nullptr ? next_use_(*wish.key) : kNeededNow;
-    auto block = cache_.AllocateRam(wish.bytes, next_use, &queue);
+    auto block = cache_.AllocateRam(wish.bytes, next_use, &queue, wish.spares_homes);
     if (block.has_value() || attempt >= attempts_max ||
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
@@ -104,7 +104,8 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
                               const ExtentImage& image, bool is_home, io::IoQueue& queue) {
   if (!options_.has_ssd) return false;
   const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
-                                          is_home ? next_use_(key) : kEvictsNobody);
+                                          is_home ? next_use_(key) : kEvictsNobody,
+                                          /*is_guest=*/!is_home);
   // A damaged copy that is just being removed is still there, but will not be found.
   const bool is_there = stored.has_value() ||
                         (stored.error().code() == ErrorCode::kAlreadyExists &&
@@ -136,11 +137,14 @@ Status StagingTiers::CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& 
   return is_there ? Status() : stored;
 }
 
-Status StagingTiers::Promote(const tier::ResidentExtent& extent, bool is_guest,
+Status StagingTiers::Promote(const tier::ResidentExtent& extent, const Promotion& promotion,
                              io::IoQueue& queue) {
   FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
   FOREBAY_ASSIGN(ArenaBlock block,
-                 Allocate({.bytes = extent.image_bytes, .key = &extent.key}, queue));
+                 Allocate({.bytes = extent.image_bytes,
+                           .key = &extent.key,
+                           .spares_homes = promotion.spares_homes},
+                          queue));
   // The block is made of whole pages, so a direct read may fill its padding too.
   const std::span<std::byte> whole(block.bytes().data(),
                                    plan::FootprintBytes(extent.image_bytes));
@@ -152,7 +156,7 @@ Status StagingTiers::Promote(const tier::ResidentExtent& extent, bool is_guest,
                                            " on SSD does not match its checksum");
   }
   return StoreInRam(extent.key, {.block = std::move(block), .checksums = extent.sums()},
-                    is_guest);
+                    promotion.is_guest);
 }
 
 }  // namespace forebay::stage

@@ -98,6 +98,9 @@ class StagingTiers {
     // for a reader may come for it meanwhile. Null: staging works in the memory (kNeededNow).
     const tier::ExtentKey* key = nullptr;
     std::int64_t wait_ms = limits::kMemoryWaitMs;
+    // For staging: what has its home in RAM does not go for another that has, nor for one that only
+    // passes through.
+    bool spares_homes = false;
   };
   Result<tier::ArenaBlock> Allocate(const MemoryWish& wish, io::IoQueue& queue);
   // Stores an extent on SSD; without `is_home` only where nothing makes room for it. False where
@@ -107,16 +110,23 @@ class StagingTiers {
                   bool is_home, io::IoQueue& queue);
   // Stores an extent in RAM, as a guest where its home is not there.
   Status StoreInRam(const tier::ExtentKey& key, ExtentImage image, bool is_guest);
-  // The extent in RAM is no guest any more; no effect where it is not in RAM.
-  void MakeAtHome(const tier::ExtentKey& key) { cache_.MakeAtHome(key); }
+  // The extent is no guest on that tier any more; no effect where it is not there.
+  void MakeAtHome(const tier::ExtentKey& key, tier::TierKind tier) {
+    cache_.MakeAtHome(key, tier);
+  }
   // Of a tier, or of both; no effect where it is not there.
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
   }
   // Copies an extent from RAM to SSD; no effect where it is there.
   Status CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue);
+  struct Promotion {
+    bool is_guest = false;
+    bool spares_homes = false;  // MemoryWish's
+  };
   // Copies an extent from SSD up to RAM, verifying it on the way: kDataLoss.
-  Status Promote(const tier::ResidentExtent& extent, bool is_guest, io::IoQueue& queue);
+  Status Promote(const tier::ResidentExtent& extent, const Promotion& promotion,
+                 io::IoQueue& queue);
 
  private:
   tier::ExtentCache& cache_;

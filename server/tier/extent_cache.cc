@@ -21,6 +21,7 @@ namespace forebay::tier {
 namespace {
 
 constexpr std::int64_t kErrorWindowNs = 60'000'000'000;
+constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};  // as a next use
 constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
 
 std::uint64_t Permille(std::uint64_t bytes, std::uint32_t permille) {
@@ -43,13 +44,14 @@ class TwoTierCache final : public ExtentCache {
   ExtentRef Find(const ExtentKey& key) override;
   void Find(std::span<const ExtentKey> keys, std::span<ExtentRef> results) override;
   ExtentRef FindOn(const ExtentKey& key, TierKind tier) override;
-  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
-                                 io::IoQueue* queue) override;
+  Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use, io::IoQueue* queue,
+                                 bool spares_homes) override;
   Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block, ExtentChecksums checksums,
                                bool is_guest) override;
-  void MakeAtHome(const ExtentKey& key) override;
+  void MakeAtHome(const ExtentKey& key, TierKind tier) override;
   Status PublishSsd(io::IoQueue& queue, const ExtentKey& key, std::span<std::byte> image,
-                    const ExtentChecksums& checksums, std::uint64_t next_use) override;
+                    const ExtentChecksums& checksums, std::uint64_t next_use,
+                    bool is_guest) override;
   Status Evict(const ExtentKey& key, std::optional<TierKind> tier) override;
   void ReportBadSegment(const ExtentKey& key, const Error& found, std::int64_t now_ns) override;
   void ReportBadRam(const ExtentKey& key) override;
@@ -59,8 +61,9 @@ class TwoTierCache final : public ExtentCache {
  private:
   struct Entry {
     std::shared_ptr<ResidentExtent> ram;
-    bool is_guest = false;  // its home is not RAM
+    bool is_guest_in_ram = false;  // its home is not there
     bool is_on_ssd = false;
+    bool is_guest_on_ssd = false;
     std::weak_ptr<const ResidentExtent> ssd;  // what readers hold of it; made on demand
   };
   struct Counters {
@@ -69,9 +72,11 @@ class TwoTierCache final : public ExtentCache {
     std::uint64_t extents = 0;
     std::uint64_t bad = 0;
   };
+  // How little is lost with a copy that is needed as late as another.
+  enum class Worth : std::uint8_t { kCopyOfHome, kGuest, kAtHome };
   struct Candidate {
     std::uint64_t next_use = 0;
-    bool is_spare = false;  // in RAM: a guest; on SSD: a copy of what RAM has
+    Worth worth = Worth::kAtHome;
     ExtentKey key;
   };
   using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
@@ -79,7 +84,7 @@ class TwoTierCache final : public ExtentCache {
   // What follows needs the lock, except where said.
   ExtentRef FindResident(const ExtentKey& key, bool& must_open);
   ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits);  // takes the lock itself
-  std::vector<Candidate> RamCandidates(std::uint64_t next_use) const;
+  std::vector<Candidate> RamCandidates(std::uint64_t next_use, bool spares_homes) const;
   std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const;
   bool HasRunLocked(std::uint64_t wanted);
   bool CanSpillLocked(const ResidentExtent& extent) const;
@@ -131,6 +136,7 @@ TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& 
   for (const ExtentKey& key : store_->Keys()) {
     Entry& entry = index_[key];
     entry.is_on_ssd = true;
+    entry.is_guest_on_ssd = true;  // until somebody says that it is at home there
     ++counters(TierKind::kSsd).extents;
   }
 }
@@ -223,17 +229,20 @@ ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
 void TwoTierCache::SortFarthestFirst(std::vector<Candidate>& candidates) {
   std::ranges::sort(candidates, [](const Candidate& a, const Candidate& b) {
     if (a.next_use != b.next_use) return a.next_use > b.next_use;
-    return a.is_spare != b.is_spare ? a.is_spare : a.key < b.key;
+    return a.worth != b.worth ? a.worth < b.worth : a.key < b.key;
   });
 }
 
 // RAM extents that nobody else holds and that are not needed sooner than `next_use`.
-std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(std::uint64_t next_use) const {
+std::vector<TwoTierCache::Candidate> TwoTierCache::RamCandidates(std::uint64_t next_use,
+                                                                 bool spares_homes) const {
   std::vector<Candidate> candidates;
   for (const auto& [key, entry] : index_) {
     if (!entry.ram || entry.ram.use_count() > 1) continue;
+    if (spares_homes && !entry.is_guest_in_ram) continue;
     const std::uint64_t use = next_use_(key);
-    if (use >= next_use) candidates.push_back({use, entry.is_guest, key});
+    const Worth worth = entry.is_guest_in_ram ? Worth::kGuest : Worth::kAtHome;
+    if (use >= next_use) candidates.push_back({use, worth, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -244,7 +253,10 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t n
   for (const auto& [key, entry] : index_) {
     if (!entry.is_on_ssd || !entry.ssd.expired()) continue;
     const std::uint64_t use = next_use_(key);
-    if (use >= next_use) candidates.push_back({use, entry.ram != nullptr, key});
+    const Worth worth = entry.ram && !entry.is_guest_in_ram ? Worth::kCopyOfHome
+                        : entry.is_guest_on_ssd             ? Worth::kGuest
+                                                            : Worth::kAtHome;
+    if (use >= next_use) candidates.push_back({use, worth, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -279,7 +291,7 @@ void TwoTierCache::EraseIfEmpty(Index::iterator found) {
 }
 
 Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
-                                             io::IoQueue* queue) {
+                                             io::IoQueue* queue, bool spares_homes) {
   const std::uint64_t capacity = arena_.capacity_bytes();
   if (bytes == 0 || bytes > capacity) return arena_.Allocate(bytes);
   const std::uint64_t wanted = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -291,7 +303,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
       Result<ArenaBlock> block = arena_.Allocate(bytes);
       if (block.has_value()) return block;
     }
-    candidates = RamCandidates(next_use);
+    candidates = RamCandidates(next_use, spares_homes);
   }
   // Planning moves looks at every extent: again only where as much as is wanted was freed since.
   std::uint64_t plan_again_below = ~std::uint64_t{0};
@@ -300,7 +312,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
       std::lock_guard lock(mutex_);
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
-      const bool goes_early = candidate.is_spare && candidate.next_use > next_use;
+      const bool goes_early = candidate.worth == Worth::kGuest && candidate.next_use > next_use;
       const bool is_enough = !goes_early || Fits(arena_.used_bytes(), wanted, low);
       const std::uint64_t used = arena_.used_bytes();
       const bool may_plan = used <= plan_again_below;
@@ -361,7 +373,7 @@ void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) 
     spilling = found->second.ram;
   }
   const Status stored = PublishSsd(*queue, candidate.key, spilling->block.bytes(),
-                                   spilling->checksums, candidate.next_use);
+                                   spilling->checksums, kEvictsNobody, /*is_guest=*/true);
   std::lock_guard lock(mutex_);
   const auto found = index_.find(candidate.key);
   spilling.reset();
@@ -396,19 +408,21 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   std::lock_guard lock(mutex_);
   Entry& entry = index_[key];
   if (entry.ram) {
-    entry.is_guest = entry.is_guest && is_guest;
+    entry.is_guest_in_ram = entry.is_guest_in_ram && is_guest;
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is in RAM already");
   }
   entry.ram = extent;
-  entry.is_guest = is_guest;
+  entry.is_guest_in_ram = is_guest;
   ++counters(TierKind::kRam).extents;
   return ExtentRef(std::move(extent));
 }
 
-void TwoTierCache::MakeAtHome(const ExtentKey& key) {
+void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
   std::lock_guard lock(mutex_);
   const auto found = index_.find(key);
-  if (found != index_.end()) found->second.is_guest = false;
+  if (found == index_.end()) return;
+  Entry& entry = found->second;
+  (tier == TierKind::kRam ? entry.is_guest_in_ram : entry.is_guest_on_ssd) = false;
 }
 
 // A tier whose device fails again and again is retired: nothing new is trusted to it. What is
@@ -461,7 +475,7 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
 
 Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
                                 std::span<std::byte> image, const ExtentChecksums& checksums,
-                                std::uint64_t next_use) {
+                                std::uint64_t next_use, bool is_guest) {
   if (store_ == nullptr) {
     return Error(ErrorCode::kFailedPrecondition, "this node has no SSD tier");
   }
@@ -475,6 +489,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     }
     const auto found = index_.find(key);
     if (found != index_.end() && found->second.is_on_ssd) {
+      found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
       return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
     }
   }
@@ -494,6 +509,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   }
   Entry& entry = index_[key];
   entry.is_on_ssd = true;
+  entry.is_guest_on_ssd = is_guest;
   ++counters(TierKind::kSsd).extents;
   return {};
 }

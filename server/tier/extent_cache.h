@@ -73,22 +73,25 @@ class ExtentCache {
   // kResourceExhausted where everything evictable is pinned or needed sooner than `next_use`.
   // Extents that nobody uses are moved together where free memory lies in too many pieces. With
   // `queue`, which must be idle, an evicted extent that lies on no other tier is written to SSD
-  // first, where that has room without evicting anything.
+  // first, where that has room without evicting anything. With `spares_homes` nothing is evicted
+  // but guests, as there is room for all that is at home.
   virtual Result<ArenaBlock> AllocateRam(std::uint64_t bytes, std::uint64_t next_use,
-                                         io::IoQueue* queue = nullptr) = 0;
+                                         io::IoQueue* queue = nullptr,
+                                         bool spares_homes = false) = 0;
   // Publishes an extent in RAM. Replaces nothing: kAlreadyExists where it is resident in RAM. Of
   // extents that are needed equally soon, a guest (whose home is not RAM) is evicted first; what
   // is published as none is one no more.
   virtual Result<ExtentRef> PublishRam(const ExtentKey& key, ArenaBlock block,
                                        ExtentChecksums checksums, bool is_guest = false) = 0;
-  // The extent in RAM is no guest any more; no effect where it is not in RAM.
-  virtual void MakeAtHome(const ExtentKey& key) = 0;
-  // Writes an extent to SSD (evicting there what is needed no sooner, first what RAM has too) and
-  // publishes it; the RAM copy, if
-  // any, stays. kFailedPrecondition where there is no SSD tier or it has been retired.
+  // The extent on that tier is no guest there any more; no effect where it is not there. What lies
+  // on SSD from the start is a guest until then.
+  virtual void MakeAtHome(const ExtentKey& key, TierKind tier) = 0;
+  // Writes an extent to SSD and publishes it; the RAM copy, if any, stays. Evicts there what is
+  // needed no sooner; of what is needed equally soon, first copies of what is at home in RAM, then
+  // guests. kFailedPrecondition where there is no SSD tier or it has been retired.
   virtual Status PublishSsd(io::IoQueue& queue, const ExtentKey& key,
                             std::span<std::byte> image, const ExtentChecksums& checksums,
-                            std::uint64_t next_use) = 0;
+                            std::uint64_t next_use, bool is_guest = false) = 0;
   // Drops the extent from a tier (both where unset). kNotFound. Pinned memory is freed later.
   virtual Status Evict(const ExtentKey& key, std::optional<TierKind> tier) = 0;
   // After a bad read, which ended with `found`: drops the SSD copy, counts it and logs it. Bytes

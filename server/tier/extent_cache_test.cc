@@ -59,12 +59,13 @@ class ExtentCacheTest : public ::testing::Test {
     return cache_->PublishRam(extent.key, std::move(block), extent.checksums);
   }
   // A one-page, one-piece extent on SSD.
-  Status Store(std::uint32_t number, std::uint64_t next_use) {
+  Status Store(std::uint32_t number, std::uint64_t next_use, bool is_guest = false) {
     next_use_[number] = next_use;
     TestExtent extent = MakeExtent(number, kPage);
     extent.pieces = {{extent.key.extent, 0, kPage}};
     extent.checksums = ComputeChecksums(extent.key, extent.image(), extent.pieces);
-    return cache_->PublishSsd(*queue_, extent.key, extent.image(), extent.checksums, next_use);
+    return cache_->PublishSsd(*queue_, extent.key, extent.image(), extent.checksums, next_use,
+                              is_guest);
   }
   bool IsIn(std::uint32_t number, TierKind tier) {
     return cache_->FindOn(KeyOfNumber(number), tier) != nullptr;
@@ -200,10 +201,27 @@ TEST_F(ExtentCacheTest, WhatGotAHomeInRamIsNoGuestAnyMore) {
     Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums,
                             /*is_guest=*/i > 0));
   }
-  cache_->MakeAtHome(KeyOfNumber(1));
+  cache_->MakeAtHome(KeyOfNumber(1), TierKind::kRam);
   Take(Bring(9, 100));
   EXPECT_TRUE(IsIn(1, TierKind::kRam));
   EXPECT_FALSE(IsIn(2, TierKind::kRam));
+}
+
+TEST_F(ExtentCacheTest, WhereHomesAreSparedOnlyGuestsGo) {
+  Start(3, 0);
+  Take(Bring(0, 100));
+  Take(Bring(1, 900));
+  ArenaBlock block = Take(cache_->AllocateRam(kPage, 100));
+  next_use_[2] = 100;
+  TestExtent guest = MakeExtent(2, kPage);
+  std::ranges::copy(guest.image(), block.bytes().begin());
+  Take(cache_->PublishRam(guest.key, std::move(block), guest.checksums, /*is_guest=*/true));
+  block = Take(cache_->AllocateRam(kPage, 100, nullptr, /*spares_homes=*/true));
+  EXPECT_FALSE(IsIn(2, TierKind::kRam));
+  EXPECT_EQ(CodeOf(cache_->AllocateRam(kPage, 100, nullptr, /*spares_homes=*/true)),
+            ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(IsIn(0, TierKind::kRam));
+  EXPECT_TRUE(IsIn(1, TierKind::kRam)) << "although it is needed later";
 }
 
 TEST_F(ExtentCacheTest, EvictsWhatIsNeededFarthest) {
@@ -307,6 +325,44 @@ TEST_F(ExtentCacheTest, SsdEvictsFarthestAndSparesPins) {
   EXPECT_EQ(cache_->stats(TierKind::kSsd).extents, 3U);
   EXPECT_EQ(cache_->stats(TierKind::kSsd).evictions, 1U);
   EXPECT_EQ(store_->Keys().size(), 3U);
+}
+
+TEST_F(ExtentCacheTest, OnSsdCopiesGoFirstThenGuestsThenWhatIsAtHome) {
+  Start(4, 4);
+  FOREBAY_EXPECT_OK(Store(0, 100));
+  FOREBAY_EXPECT_OK(Store(1, 100, /*is_guest=*/true));
+  FOREBAY_EXPECT_OK(Store(2, 100));
+  FOREBAY_EXPECT_OK(Store(3, 100));
+  Take(Bring(3, 100));  // at home in RAM
+  FOREBAY_EXPECT_OK(Store(7, 100));
+  EXPECT_FALSE(IsIn(3, TierKind::kSsd));
+  FOREBAY_EXPECT_OK(Store(8, 100));
+  EXPECT_FALSE(IsIn(1, TierKind::kSsd));
+  EXPECT_TRUE(IsIn(0, TierKind::kSsd));
+  EXPECT_TRUE(IsIn(2, TierKind::kSsd));
+}
+
+TEST_F(ExtentCacheTest, WhatIsAtHomeOnSsdDoesNotGoForAGuestInRamOfItsOwn) {
+  Start(4, 2);
+  FOREBAY_EXPECT_OK(Store(0, 100, /*is_guest=*/true));
+  FOREBAY_EXPECT_OK(Store(1, 100));
+  ArenaBlock block = Take(cache_->AllocateRam(kPage, 100));
+  TestExtent extent = MakeExtent(1, kPage);
+  std::ranges::copy(extent.image(), block.bytes().begin());
+  Take(cache_->PublishRam(extent.key, std::move(block), extent.checksums, /*is_guest=*/true));
+  FOREBAY_EXPECT_OK(Store(7, 100));
+  EXPECT_FALSE(IsIn(0, TierKind::kSsd));
+  EXPECT_TRUE(IsIn(1, TierKind::kSsd));
+}
+
+TEST_F(ExtentCacheTest, WhatLayOnSsdFromTheStartIsAGuestUntilSomebodySaysElse) {
+  FOREBAY_EXPECT_OK(Store(0, 100));
+  FOREBAY_EXPECT_OK(Store(1, 100));
+  Start(4, 2);
+  cache_->MakeAtHome(KeyOfNumber(0), TierKind::kSsd);
+  FOREBAY_EXPECT_OK(Store(7, 100));
+  EXPECT_TRUE(IsIn(0, TierKind::kSsd));
+  EXPECT_FALSE(IsIn(1, TierKind::kSsd));
 }
 
 TEST_F(ExtentCacheTest, RestartFindsWhatIsOnSsd) {
