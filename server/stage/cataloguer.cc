@@ -19,7 +19,7 @@ using tier::ExtentRef;
 
 namespace {
 
-constexpr std::uint32_t kQueueDepth = 32;  // of a scan's writes
+constexpr std::uint32_t kQueueDepth = 32;  // queue of a scan's writes
 
 }  // namespace
 
@@ -35,14 +35,14 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
       const Status unchanged = catalog::VerifyObjects(**saved, dataset.root());
       if (!unchanged.has_value()) {
         return unchanged.error().WithContext(
-            "the saved catalog no longer fits (remedy: forebay stage --rebuild " +
-            dataset.name() + ")");
+            "the saved catalog does not match the objects on the GFS (remedy: forebay stage "
+            "--rebuild " + dataset.name() + ")");
       }
       spdlog::info("data set '{}': loaded its saved catalog", dataset.name());
       return Adopt(dataset, std::move(*saved));
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
-      spdlog::warn("data set '{}': its saved catalog is not usable and is built anew: {}",
+      spdlog::warn("data set '{}': its saved catalog is not usable; cataloguing it again: {}",
                    dataset.name(), saved.error().ToString());
     }
   }
@@ -65,16 +65,16 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
   return Adopt(dataset, std::move(*built));
 }
 
-// All extents go, also those of objects whose size and time are the same: the user asks for the
-// objects as they are now, and bytes may have changed under them.
+// Evicts all extents, also those of objects whose size and time are the same: the user asks for the
+// objects as they are now, and their bytes may have changed.
 void Cataloguer::DropCopies(const Dataset& dataset, Dataset* replaced) {
   if (replaced != nullptr) EvictAll(parts_.housing.Vacate(*replaced));
   EvictAll(parts_.housing.ForgetOthers(dataset.hash(), {}));
-  // What readers of the one before have brought since a rebuild failed.
+  // Extents that readers of `replaced` have fetched since an earlier rebuild failed.
   EvictAll(parts_.tiers.KeysOf(dataset.hash()));
 }
 
-// Without the file, extents are compared within this daemon's life alone.
+// Without the file, reads are only compared with earlier reads of this daemon.
 void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
   if (parts_.catalogs == nullptr) {
     if (forget) dataset.first_reads().Forget();
@@ -84,8 +84,9 @@ void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
       dataset.first_reads().Open(parts_.backend, *parts_.catalogs,
                                  SavedCatalogName(dataset.options().source) + ".reads", forget);
   if (!opened.has_value()) {
-    spdlog::warn("data set '{}': checksums of first reads are not saved: {}", dataset.name(),
-                 opened.error().ToString());
+    spdlog::warn("data set '{}': checksums of first reads cannot be saved in daemon.state_dir; the "
+                 "next daemon will not notice objects that changed: {}",
+                 dataset.name(), opened.error().ToString());
   }
 }
 
@@ -95,13 +96,14 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
       catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs,
                            SavedCatalogName(dataset.options().source));
   if (!saved.has_value()) {
-    spdlog::warn("data set '{}': its catalog could not be saved: {}", dataset.name(),
-                 saved.error().ToString());
+    spdlog::warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
+                 "daemon will catalogue it again: {}",
+                 dataset.name(), saved.error().ToString());
   }
 }
 
-// Takes over a complete catalog: extents that lie on a tier already are found, all others get
-// their home.
+// Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
+// its home.
 Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
   ChooseForm(dataset, catalog);
   const std::shared_ptr<const PackedForm> form = dataset.form();
@@ -143,21 +145,21 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   return {};
 }
 
-// What an earlier daemon read is the first read, where no file says otherwise. A copy that is known
-// to be of another one goes.
+// Compares a copy that an earlier daemon left with the extent's first read; if no first read is
+// known, the copy counts as it. Evicts a copy that differs.
 bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
                              const tier::ResidentExtent& found) {
   const FirstReads::Outcome outcome =
       dataset.first_reads().Compare(key, found.sums().image);
   if (outcome != FirstReads::Outcome::kChanged) return true;
-  spdlog::warn("data set '{}': a copy of extent {} on the tiers is not what was first read; it is "
-               "dropped", dataset.name(), key.extent.value());
+  spdlog::warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
+               "is dropped and read from the GFS again", dataset.name(), key.extent.value());
   parts_.tiers.Evict(key, std::nullopt);
   return false;
 }
 
-// How extents lie on the tiers. Extents that an earlier daemon compressed in the same way are
-// found by their keys.
+// Decides how extents are stored on the tiers. Extents that an earlier daemon compressed in the
+// same way are found by their keys.
 void Cataloguer::ChooseForm(Dataset& dataset,
                             const std::shared_ptr<const catalog::Catalog>& catalog) {
   const Compression wanted = dataset.options().compression;
@@ -183,7 +185,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
              if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
            },
        .publish = [&](VerifiedExtent extent) -> Status {
-         // A reader of before a rebuild may just have brought what lay there then.
+         // A reader from before a rebuild may have fetched the old bytes meanwhile.
          const ExtentRef found = parts_.tiers.Find(extent.key);
          if (found && found->sums().image != extent.checksums.image) {
            parts_.tiers.Evict(extent.key, std::nullopt);
@@ -198,7 +200,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
            }});
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   Save(dataset, *catalog);
-  ChooseForm(dataset, catalog);  // says why these stay as they are
+  ChooseForm(dataset, catalog);  // logs why tar data sets are not compressed
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
   std::vector<plan::Home> homes(count, plan::Home::kTransient);
@@ -226,7 +228,7 @@ void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {
   for (const ExtentKey& key : keys) parts_.tiers.Evict(key, std::nullopt);
 }
 
-// Readers will not come for it: what lies in RAM is room for others until the next pass.
+// Without a catalog nobody reads these extents, so their RAM is free for others.
 void Cataloguer::Abandon(const Dataset& dataset) {
   for (const ExtentKey& key : parts_.housing.AbandonCataloguing(dataset.hash())) {
     parts_.tiers.Evict(key, tier::TierKind::kRam);

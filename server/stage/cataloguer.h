@@ -1,5 +1,6 @@
-// Cataloguer: gives a data set its catalog, and its extents their homes: of what an earlier daemon
-// saved, from metadata, or by one pass over its tar shards that stages as it goes.
+// Cataloguer: gives a data set its catalog, and its extents their homes. The catalog is loaded from
+// a file that an earlier daemon saved, built from metadata, or built by one pass over tar shards
+// that also stages them.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@
 namespace forebay::stage {
 
 struct CataloguerOptions {
-  std::uint64_t request_bytes = 0;  // of one GFS read of a scan
-  std::uint32_t scan_depth = 1;     // of them in flight
-  std::string catalog_path;         // StagerOptions'
+  std::uint64_t request_bytes = 0;  // size of one GFS read of a scan
+  std::uint32_t scan_depth = 1;     // reads in flight
+  std::string catalog_path;         // StagerOptions::catalog_path
 };
 
 // Borrowed; all outlive the cataloguer.
@@ -34,27 +35,28 @@ struct CataloguerParts {
   ExtentLoader& loader;
 };
 
-// Who wants to know of extents while a catalog is still being built from metadata.
+// Callbacks while a catalog is being built from metadata.
 struct CatalogueWatch {
+  // An extent is complete, although the catalog is not.
   std::function<void(ExtentId, const catalog::ExtentInfo&, std::span<const catalog::ObjectInfo>)>
       described;
-  std::function<void()> ended;  // before the extents have their homes
+  std::function<void()> ended;  // the build has ended; the extents have no homes yet
 };
 
-// Thread-safe; one call at a time for a data set.
+// Thread-safe; at most one call at a time per data set.
 class Cataloguer {
  public:
   Cataloguer(CataloguerOptions options, const CataloguerParts& parts)
       : options_(std::move(options)), parts_(parts) {}
 
-  // Gives `dataset`, which has none, its catalog. With `rebuild`, a saved one is ignored and first
-  // reads are forgotten. kFailedPrecondition where the objects are not those of the saved catalog.
-  // Where `dataset` replaces another one, it takes over what that one has on the tiers as far as
-  // the objects are the same; the rest is evicted, and all of it where bytes changed under an
-  // unchanged time.
+  // Gives `dataset`, which has no catalog, its catalog. kFailedPrecondition: the objects are not
+  // those of the saved catalog. With `rebuild`, the saved catalog is ignored, the checksums of
+  // first reads are forgotten, and all extents of the data set on the tiers are evicted, because
+  // bytes may have changed under an unchanged modification time. `replaced`: the data set of the
+  // same name that `dataset` replaces, or null; the space of its extents is given back.
   Status Run(Dataset& dataset, bool rebuild, Dataset* replaced, const CatalogueWatch& watch,
              io::IoQueue& queue);
-  // Run has failed: frees what was staged in RAM on the way.
+  // Call after Run has failed: frees what it has staged in RAM.
   void Abandon(const Dataset& dataset);
 
  private:

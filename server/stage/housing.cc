@@ -21,7 +21,7 @@ Housing::Planned Housing::HomeOf(const tier::ExtentKey& key,
   const bool fits_ram = planned.footprint.ram_bytes <= placer_.left().ram_bytes;
   const bool has_room =
       found == tier::TierKind::kSsd && !fits_ram && on_ssd_.erase(key) > 0;
-  // What else is found, and was not asked about, is where it is for as long as there is room.
+  // An extent that is found elsewhere has no space reserved there, so it is placed like any other.
   if (!has_room) planned.home = placer_.Place(planned.footprint);
   early_[key] = planned;
   return planned;
@@ -134,8 +134,8 @@ void Housing::CloseSsd() {
   placer_.CloseSsd();
 }
 
-// Gives homes to extents that fitted nowhere, for as long as others turn out smaller than they were
-// planned. True where one is to be staged.
+// Gives homes to extents without one, in staging order, until one does not fit. True if any got
+// one.
 bool Housing::HouseLocked(Dataset& dataset) {
   bool is_any = false;
   while (const std::optional<ExtentId> extent = dataset.NextHomeless()) {

@@ -1,4 +1,5 @@
-// Housing: which tier each extent belongs on (its home), and how much room is left.
+// Housing: which tier is each extent's home, and how much space is left on the tiers. An extent's
+// home is the tier on which it has space reserved; kTransient: it fits on none.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace forebay::stage {
 
-// Whether staging has done with an extent of this home that lies on `tier`. What lies on the other
-// tier is still to be brought home: it is the first that goes where that tier is full.
+// Whether an extent on `tier` with this home needs no more staging. An extent on another tier than
+// its home must still be brought home, because it is evicted first where it is.
 constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
   switch (home) {
     case plan::Home::kRam: return tier == tier::TierKind::kRam;
@@ -31,57 +32,57 @@ constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
 // Thread-safe.
 class Housing {
  public:
-  // `room` is beside what lies `on_ssd` already.
+  // `room` does not include the space of the files that are `on_ssd` already.
   explicit Housing(const plan::Room& room,
                    std::span<const tier::SegmentStore::Stored> on_ssd = {});
 
   // --- before a data set has its catalog ------------------------------------------------------
   struct Planned {
     plan::Home home = plan::Home::kTransient;
-    std::uint64_t bytes = 0;  // of the image that it has room for
+    std::uint64_t bytes = 0;  // size of the image for which space is reserved
     plan::Footprint footprint;
   };
-  // Where an extent belongs whose image is expected to have `bytes`, and which has `pieces`
-  // checksums. An extent that was `found` on SSD, where it lay from the start, takes no room there
-  // a second time, nor does one that got a home before: that has room for as many bytes as it had
-  // then.
+  // Gives an extent its home. `bytes`: expected size of its image; `pieces`: number of its
+  // checksums. `found`: the tier on which it is already, if any. An extent that was on SSD when the
+  // daemon started and does not fit in RAM keeps its space on SSD. An extent that has a home from
+  // an earlier call keeps it, with the size that was planned then.
   Planned HomeOf(const tier::ExtentKey& key, std::optional<tier::TierKind> found,
                  std::uint64_t bytes, std::uint64_t pieces);
-  // The SSD did not take an extent whose home it was: its home is RAM where there is room, else it
-  // has none. Returns which.
+  // The SSD did not take an extent whose home it was: moves its home to RAM if that has space, else
+  // the extent loses its home. Returns the new home.
   plan::Home Refuse(const tier::ExtentKey& key);
-  // The catalog is there, with extents of these keys. The room of all others, that were asked about
-  // or lay on SSD from the start, is free again: they are of objects that have changed since.
-  // Returns their keys, to be evicted. Whoever had no home until now may get one.
+  // The catalog of `dataset` is known and has extents with the keys `in_catalog`. Frees the space
+  // of all other extents of the data set that got a home or were on SSD from the start: their
+  // objects have changed. Returns their keys; the caller evicts them.
   std::vector<tier::ExtentKey> ForgetOthers(std::uint64_t dataset,
                                             std::span<const tier::ExtentKey> in_catalog);
-  // The data set has the homes of its extents, and accounts for what they take from now on.
+  // From now on `dataset` keeps the homes of its extents itself.
   void EndCataloguing(std::uint64_t dataset);
-  // Cataloguing failed: the room in RAM is free again; returns the keys, to be evicted. Extents on
-  // SSD stay there for the next pass.
+  // Cataloguing failed: frees the space in RAM and returns the keys of these extents; the caller
+  // evicts them. Extents on SSD stay there for the next pass.
   std::vector<tier::ExtentKey> AbandonCataloguing(std::uint64_t dataset);
-  // `dataset` is replaced by a data set of the same name that has no catalog yet: the room of its
-  // extents is free; returns their keys, to be evicted. From then on `dataset` gives no extent a
-  // home (Dataset::MarkReplaced).
+  // `dataset` is replaced by a data set of the same name that has no catalog yet: frees the space
+  // of its extents and returns their keys; the caller evicts them. After that no extent of
+  // `dataset` gets a home (Dataset::MarkReplaced).
   std::vector<tier::ExtentKey> Vacate(Dataset& dataset);
 
   // --- once it has one ------------------------------------------------------------------------
   struct Settled {
     plan::Home home = plan::Home::kTransient;
-    bool has_housed_others = false;  // their data set's pass will claim them
+    bool has_housed_others = false;  // others got a home; the pass of their data set claims them
   };
-  // The home of an extent, now that its image is known to take `bytes`. Where that is not what was
-  // planned, or it had no home, it is placed anew; room that becomes free goes to extents of the
-  // data set that fitted nowhere.
+  // Decides the home of an extent whose image is now known to have `bytes`. If that is not the size
+  // that was planned, or if it had no home, it is placed again, and space that becomes free goes to
+  // extents of the data set without a home.
   Settled Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
-  // As above, of an extent of `bytes`.
+  // As above, for an extent whose image has `bytes`.
   plan::Home Refuse(Dataset& dataset, ExtentId extent, std::uint64_t bytes);
-  // Before a pass begins again: extents without a home get one where there is room by now.
+  // Before a pass begins again: gives extents without a home one, where there is space now.
   void HouseAgain(Dataset& dataset);
   // The SSD tier is retired: nothing gets a home there any more.
   void CloseSsd();
 
-  // For extents that have no home yet.
+  // Space for extents that have no home yet.
   plan::Room left() const;
 
  private:
@@ -90,9 +91,9 @@ class Housing {
 
   mutable std::mutex mutex_;
   plan::Placer placer_;
-  // Bytes of the files that lay on SSD from the start, as far as they were not asked about.
+  // File sizes of extents that were on SSD from the start and that HomeOf was not asked about.
   std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> on_ssd_;
-  // Extents of data sets that have no catalog yet; none where there is one.
+  // Homes of extents of data sets that have no catalog yet.
   std::unordered_map<tier::ExtentKey, Planned, tier::ExtentKeyHash> early_;
 };
 

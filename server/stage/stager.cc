@@ -19,16 +19,16 @@ using tier::ExtentRef;
 
 namespace {
 
-constexpr std::size_t kQueueDepth = 32;     // of a reader
-constexpr std::int64_t kReaderGraceNs = 50'000'000;  // from catalog to first pull, and to spare
-constexpr std::int64_t kStrayPauseNs = 1'000'000'000;  // before a stray is brought home, each time
-constexpr std::size_t kEarlyRunsMax = 64;   // waiting; more are staged once there is a catalog
+constexpr std::size_t kQueueDepth = 32;     // I/O queue of a reader
+constexpr std::int64_t kReaderGraceNs = 50'000'000;  // longer than from catalog to first pull
+constexpr std::int64_t kStrayPauseNs = 1'000'000'000;  // before each try to load a stray
+constexpr std::size_t kEarlyRunsMax = 64;   // waiting; others are staged after cataloguing
 
 plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
   plan::Room room;
   room.ram_bytes = options.ram_home_bytes;
   if (parts.store != nullptr) {
-    // Below the watermark at which the cache begins to evict: what has a home stays there.
+    // Below the watermark at which the cache begins to evict, so that extents stay at home.
     const std::uint64_t store_bytes = parts.store->capacity_bytes() / 1000 *
                                       tier::ExtentCache::Options().watermark_low_permille;
     room.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Stager>> Stager::Create(const StagerOptions& options, Sta
   if (options.request_bytes < limits::kIoAlignmentBytes ||
       options.request_bytes > limits::kIoRequestBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
-                 "stage.request_bytes must be between 4 KiB and 64 MiB");
+                 "stage.request must be between 4 KiB and 64 MiB");
   }
   if (options.requests == 0 || options.requests > limits::kIoDepthMax) {
     return Error(ErrorCode::kInvalidArgument, "stage.requests must be between 1 and " +
@@ -167,7 +167,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Datase
   work_.notify_one();
 }
 
-// What was evicted since the data set was staged, or was refused by a tier, is brought again.
+// Stages the extents again that were evicted since, or refused by a tier.
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
@@ -187,7 +187,7 @@ bool Stager::StageAgain(Dataset& dataset) {
 }
 
 void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access) {
-  // Held resident by the table but gone from the cache: it was evicted, so it is read again.
+  // An extent that the table calls resident but the cache does not have was evicted.
   for (;;) {
     const ExtentKey& key = dataset.key(extent);
     const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfHomeless;
@@ -265,7 +265,7 @@ bool Stager::PutOff(Job& job) {
   if (!IsHeldUp(job)) return false;
   std::unique_lock lock(mutex_);
   if (job.early) {
-    // Whoever needs the extent asks for it once there is a catalog.
+    // The extent is staged like any other once there is a catalog.
     if (--early_loads_[job.dataset] == 0) early_over_.notify_all();
     return true;
   }
@@ -293,7 +293,7 @@ void Stager::ResumePutOff() {
       next.push_back(std::move(job));
     }
   }
-  // Once a second, an idle daemon is not woken for nothing.
+  // This runs once a second, so an idle daemon must not be woken without need.
   if (has_resumed) work_.notify_all();
 }
 
@@ -317,13 +317,15 @@ void Stager::Look() {
   const std::vector<std::thread::id> threads = HeldUpThreads();
   std::uint32_t held_up = crew_->CountOf(threads);
   {
-    // Other threads look at objects for a catalogue, while one of ours waits for them.
+    // A catalogue job reads metadata with threads of its own, which may be held up; one of our
+    // readers waits for them.
     std::lock_guard lock(mutex_);
     held_up += std::min(cataloguing_, static_cast<std::uint32_t>(threads.size()) - held_up);
   }
   const Status adjusted = crew_->AdjustTo(held_up);
   if (!adjusted.has_value() && !lacks_spare_) {
-    spdlog::warn("no spare reader could be started for one that the GFS holds: {}",
+    spdlog::warn("no additional reader could be started in place of one that is blocked by the "
+                 "GFS; other objects are read more slowly until the GFS answers: {}",
                  adjusted.error().ToString());
   }
   lacks_spare_ = !adjusted.has_value();
@@ -343,8 +345,8 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
       work_.notify_one();  // this thread may have been woken for a job
       return std::nullopt;
     }
-    // One thread at least stays free for demands while others scan, and a quarter of them while
-    // others stage in the background: a demand does not wait for an extent nobody asked for.
+    // At least one thread stays free for demands while others catalogue, and a quarter of them
+    // while others stage in the background: a demand does not wait for an extent nobody needs.
     const std::uint32_t spare = crew.spare();
     const std::uint32_t cataloguing_max = std::max(1U, options_.readers - 1) + spare;
     const std::uint32_t background_max =
@@ -388,7 +390,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
   }
 }
 
-// The first stray that is due, claimed. Such loads are the background's.
+// Claims the first stray that is due, for a background load.
 std::optional<Stager::Job> Stager::NextStrayLocked(std::uint32_t held_up) {
   if (strays_.empty() || background_loads_ > held_up) return std::nullopt;
   const Stray stray = strays_.front();
@@ -405,7 +407,7 @@ std::optional<Stager::Job> Stager::NextStrayLocked(std::uint32_t held_up) {
   return job;
 }
 
-// After a load that ended with an extent being read in pieces, or with no memory for a stray.
+// Notes the extent of a load as a stray if it has a home but is on no tier.
 void Stager::NoteStray(const Job& job) {
   if (job.dataset->home(*job.extent) == plan::Home::kTransient) return;
   if (parts_.cache.Find(job.dataset->key(*job.extent))) return;
@@ -419,8 +421,8 @@ void Stager::NoteStray(const Job& job) {
                      .not_before_ns = parts_.clock.NowNs() + kStrayPauseNs});
 }
 
-// The next extent of the first data set that has one left; unset, to look again, where it had
-// none and was taken off the list.
+// The next extent of the first data set in background_. If that has none left, removes it from the
+// list and returns nullopt; the caller looks again.
 std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>& lock) {
   Dataset* const dataset = background_.front().dataset;
   if (std::optional<ExtentId> extent = dataset->ClaimNext(parts_.clock.NowNs())) {
@@ -434,7 +436,7 @@ std::optional<Stager::Job> Stager::NextInBackground(std::unique_lock<std::mutex>
     return job;
   }
   background_.erase(background_.begin());
-  // Otherwise the last load to end closes them: it may not have opened its object yet.
+  // While loads are under way, the last of them closes the objects: it may still open one.
   if (dataset->progress().state != DatasetState::kStaging) {
     lock.unlock();
     gfs_.CloseObjects(*dataset);
@@ -456,7 +458,7 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
   } else if (job.early) {
     const Status loaded = LoadEarly(*job.dataset, *job.early, *job.rank, queue);
     if (!loaded.has_value()) {
-      // Whoever needs the extent tries again, and then it is an error.
+      // The extent is staged again once there is a catalog; only that failure is an error.
       spdlog::debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
     }
     std::lock_guard lock(mutex_);
@@ -470,7 +472,7 @@ void Stager::PerformLoad(const Job& job, io::IoQueue& queue) {
   Dataset& dataset = *job.dataset;
   const Status loaded = Load(dataset, *job.extent, job, queue);
   {
-    // Before it is reported: from then on the extent may be claimed anew.
+    // Before it is reported: from then on the extent may be claimed again.
     std::lock_guard lock(mutex_);
     ranks_.erase({&dataset, *job.extent});
     if (job.background) --background_loads_;
@@ -561,7 +563,8 @@ Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank
   return {};
 }
 
-// What has begun is finished, so that nobody reads it a second time.
+// Drops the runs of `dataset` that wait, and waits for those that have begun, so that nothing is
+// read a second time.
 void Stager::EndEarly(Dataset& dataset) {
   std::unique_lock lock(mutex_);
   std::erase_if(early_, [&](const Job& job) { return job.dataset == &dataset; });
@@ -569,7 +572,7 @@ void Stager::EndEarly(Dataset& dataset) {
   early_loads_.erase(&dataset);
 }
 
-// The extent is in RAM. A reader needs no more, staging leaves it where it stays.
+// The extent is in RAM, which is enough for a reader. A background load puts it on its home.
 void Stager::BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                        io::IoQueue& queue) {
   if (!job.background || dataset.is_replaced()) return;
@@ -589,7 +592,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     const Status promoted = tiers_.Promote(
         *found,
         {.is_guest = dataset.IsGuestInRam(extent), .spares_homes = job.background}, queue);
-    // Want of memory says nothing about the copy on SSD, which goes on being served.
+    // A lack of memory says nothing about the copy on SSD, which is still served.
     const bool is_sound = promoted.has_value() ||
                           promoted.error().code() == ErrorCode::kResourceExhausted ||
                           promoted.error().code() == ErrorCode::kCancelled;
@@ -607,10 +610,10 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;
   std::unique_ptr<StagingTiers::WorkingMemory> working;
-  // Room in RAM is planned for images, not for what they are made of.
+  // Homes in RAM are planned for compressed images, not for the raw bytes that they are made of.
   const bool is_passing = home == plan::Home::kSsd || dataset.form();
   if (is_passing) working = tiers_.AwaitWorkingMemory(bytes, job.background);
-  // A reader need not wait for long: where memory stays short, it reads in pieces.
+  // A reader waits only briefly: if memory stays short, it reads in pieces.
   const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
   FOREBAY_ASSIGN(ArenaBlock block,
                  tiers_.Allocate({.bytes = bytes,

@@ -1,6 +1,6 @@
-// Stager: moves extents from the GFS to the tiers, each byte once, while readers already use
-// what has arrived. A reader's demand pulls a whole extent forward; it never starts a second
-// read of one that is under way.
+// Stager: copies extents from the GFS to the tiers, each byte once, while readers already use
+// what has arrived. A reader's demand moves a whole extent to the front of the queue; it never
+// starts a second read of an extent that is being read. README.md defines the words used here.
 #pragma once
 
 #include <chrono>
@@ -36,14 +36,14 @@ namespace forebay::stage {
 
 struct StagerOptions {
   std::uint32_t readers = 4;                         // threads; each reads one extent at a time
-  std::uint64_t request_bytes = 4 * limits::kMiB;    // of one GFS read
+  std::uint64_t request_bytes = 4 * limits::kMiB;    // size of one GFS read
   std::uint32_t requests = 8;                        // GFS reads in flight, over all extents
   std::uint32_t scan_depth = 8;                      // requests in flight while cataloguing
-  std::int64_t hung_after_ms = 30'000;               // a request that is not answered for so long
-  std::uint64_t ram_home_bytes = 0;                  // of the arena, for homes (plan::RamPlan)
+  std::int64_t hung_after_ms = 30'000;               // then an unanswered request is hung
+  std::uint64_t ram_home_bytes = 0;                  // arena bytes for homes (plan::RamPlan)
   std::uint64_t ram_working_bytes = 0;               // for extents on their way to SSD; 0: no bound
-  std::string catalog_path;                          // absolute; where catalogs are saved, and
-                                                     // what outgrows memory while one is built
+  std::string catalog_path;                          // absolute; saved catalogs, and scratch files
+                                                     // of catalogs that outgrow memory
 };
 
 // What the stager works with; everything is borrowed and must outlive it.
@@ -54,8 +54,8 @@ struct StagerParts {
   tier::SegmentStore* store = nullptr;  // null: no SSD tier
   tier::ExtentCache& cache;
   io::Clock& clock;
-  GfsPatience* patience = nullptr;  // of `backend`, which waits no longer once the stager stops
-  GfsCalls* calls = nullptr;        // of `backend`, where it says what is under way
+  GfsPatience* patience = nullptr;  // of `backend`; stopped together with the stager
+  GfsCalls* calls = nullptr;        // of `backend`; null: hung calls are not detected
   tier::NextUse next_use;
 };
 
@@ -64,54 +64,54 @@ class Stager {
  public:
   // Starts the reader threads.
   static Result<std::unique_ptr<Stager>> Create(const StagerOptions& options, StagerParts parts);
-  // Stops them: what is being read is finished, what waits is cancelled.
+  // Stops the threads: extents that are being read are finished, waiting jobs are cancelled.
   ~Stager();
-  // The same in two steps, for who may have to go without threads that a silent GFS holds: begins
-  // to stop, and returns at once; then waits until all threads have ended. False where some have
-  // not: the stager cannot be destroyed before they do.
+  // Stopping in two steps, for a caller that must end even if the GFS never answers. BeginStop
+  // returns at once. AwaitStopped waits until all threads have ended; false if some have not after
+  // `wait`, and then the stager must not be destroyed.
   void BeginStop();
   bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
 
-  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). Of one that has
-  // its catalog, what was evicted since, or failed, is brought again. With `rebuild`, a saved
-  // catalog is ignored. No effect while work is under way.
+  // Catalogues and stages `dataset` in the background; follow Dataset::progress(). If it has its
+  // catalog already, stages the extents that failed or were evicted since. With `rebuild`, a saved
+  // catalog is ignored. No effect while the data set is being catalogued or staged.
   void Stage(Dataset& dataset, bool rebuild = false);
   // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
-  // they are now (Cataloguer::Run). Readers of `old`, which has a catalog and must stay, go on as
-  // long as its objects are unchanged; beyond that they get kFailedPrecondition.
+  // they are now (Cataloguer::Run). `old` must have a catalog and outlive the stager. Its readers
+  // continue while its objects are unchanged, and get kFailedPrecondition after that.
   void Replace(Dataset& old, Dataset& successor);
-  // The same for a reader that is about to open a stream: once there is a catalog, its demands
-  // get a moment to come before anything is read that they may not need.
+  // As Stage, for a reader that is about to open a stream: after cataloguing, background staging
+  // waits a moment, so that the reader's demands come first.
   void StageForReader(Dataset& dataset);
 
-  // What a demand asks for, where its load begins with it.
+  // What a demand asks for. It has no effect on a load of the extent that is under way already.
   enum class Access : std::uint8_t {
-    kOnTier,            // the whole extent, where it belongs
+    kOnTier,            // the whole extent, on its home
     kInRam,             // the whole extent, in RAM: it has vanished from SSD once
-    kPiecesIfHomeless,  // as kOnTier, but where it belongs on no tier as kPieces
-    kPieces,            // as GfsPieces: its samples are read from the GFS one by one
+    kPiecesIfHomeless,  // kOnTier for an extent with a home, else kPieces
+    kPieces,            // samples are read from the GFS one by one (GfsPieces)
   };
-  // Makes `extent` resident, or readable in pieces, and calls `waiter` once it is (or has failed);
-  // from this call where it already is. The catalog of `dataset` must be known.
+  // Makes `extent` resident, or readable in pieces, and calls `waiter` when this is done or has
+  // failed; within this call if the extent is there already. `dataset` must have its catalog.
   void Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access access = Access::kOnTier);
 
-  // To be called about once a second, after GfsCalls::Look: requests that take too long keep no
-  // others waiting, spare threads come for those that are held up, and extents that were put off go
-  // on where their objects answer again.
+  // Call about once a second, after GfsCalls::Look. Lends the places of requests that take too
+  // long, adjusts the number of spare threads to the number of held-up ones, and resumes jobs that
+  // were put off where their objects answer again.
   void Look();
-  // Threads, of the stager or not, that wait for an object which does not answer.
+  // Threads, of the stager or not, that wait for an object that does not answer.
   std::vector<std::thread::id> HeldUpThreads() const;
 
   GfsPieces& pieces() { return pieces_; }
-  // What is left of the tiers for extents that have no home yet.
+  // Space on the tiers that no extent has as its home yet.
   plan::Room room_left() const { return housing_.left(); }
 
  private:
-  // A run of whole objects that its catalog, still being built, will call an extent.
+  // A run of whole objects that will be an extent of the catalog, which is still being built.
   struct EarlyRun {
     tier::ExtentKey key;
     std::uint64_t bytes = 0;
-    std::string paths;  // all of them; the objects' paths lie in it
+    std::string paths;  // memory of the objects' paths
     std::vector<catalog::ObjectInfo> objects;
   };
   struct Job {
@@ -119,11 +119,11 @@ class Stager {
     std::optional<ExtentId> extent;   // unset: catalogue the data set
     std::unique_ptr<EarlyRun> early;  // set: read this instead
     bool rebuild = false;
-    Dataset* replaced = nullptr;  // of a catalogue job: by its data set
-    std::int64_t grace_ns = 0;   // of a catalogue job: for demands, before the background begins
+    Dataset* replaced = nullptr;  // catalogue job: the data set that `dataset` replaces, or null
+    std::int64_t grace_ns = 0;   // catalogue job: how long the background waits for demands
     Access access = Access::kOnTier;
     bool background = false;
-    std::shared_ptr<Rank> rank;  // when its requests are due
+    std::shared_ptr<Rank> rank;  // priority of its GFS requests
   };
   struct LoadKey {
     const Dataset* dataset;
@@ -142,8 +142,8 @@ class Stager {
     std::int64_t not_before_ns = 0;
   };
 
-  // An extent with a home that is read in pieces, because memory was short or the tier would not
-  // keep it. It is brought home as soon as there is time and memory.
+  // An extent with a home that is read in pieces for now, because memory was short or the tier did
+  // not keep it. It is loaded to its home when a reader thread and memory are free.
   struct Stray {
     Dataset* dataset = nullptr;
     ExtentId extent;
@@ -156,23 +156,24 @@ class Stager {
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   std::optional<Job> NextJob(io::QueueCrew& crew);
   std::optional<Job> NextInBackground(std::unique_lock<std::mutex>& lock);
-  // `held_up` readers do nothing else, and need not be waited for.
+  // Strays are loaded only when no other background load runs; loads of `held_up` readers do not
+  // count.
   std::optional<Job> NextStrayLocked(std::uint32_t held_up);
   void NoteStray(const Job& job);
   void EndGraceLocked(const Dataset& dataset);
   void Perform(const Job& job, io::IoQueue& queue);
   void PerformLoad(const Job& job, io::IoQueue& queue);
   void PerformCatalogue(const Job& job, io::IoQueue& queue);
-  // Whether the job needs an object that does not answer: it is put off until that does, so that
-  // one such object takes as many threads as it has taken by then, and no more.
+  // Puts the job off and returns true if it needs an object that does not answer, so that such an
+  // object blocks no more threads than it does already.
   bool PutOff(Job& job);
   bool IsHeldUp(const Job& job) const;
   void ResumePutOff();
-  // A load that is under way or queued already becomes as urgent as a new demand.
+  // Gives a load that is queued or under way the priority of a new demand.
   void Hurry(const Dataset& dataset, ExtentId extent);
 
-  // While a catalog is being built from metadata, what it already describes is read: the end of
-  // a pass over millions of files is not waited for.
+  // While a catalog is being built from metadata, extents that are complete are read already, so
+  // that reading does not wait for a pass over millions of files.
   void StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                   std::span<const catalog::ObjectInfo> objects);
   Status LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank, io::IoQueue& queue);
@@ -181,7 +182,7 @@ class Stager {
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
   void BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                  io::IoQueue& queue);
-  // Extents that the data set's first pass had done with have a home now.
+  // Continues background staging after extents that the pass had skipped got a home.
   void ResumeBackground(Dataset& dataset);
 
   const StagerOptions options_;
@@ -201,16 +202,16 @@ class Stager {
   std::deque<Job> catalogue_jobs_;
   std::deque<Job> demanded_;
   std::deque<Job> early_;
-  std::deque<Job> put_off_;            // as many as their objects have extents, at most
-  std::deque<Job> resumed_;            // of them, the background's, to be done
+  std::deque<Job> put_off_;            // at most one for each extent of their objects
+  std::deque<Job> resumed_;            // background jobs that were put off and can run now
   std::unordered_map<const Dataset*, std::uint32_t> early_loads_;  // under way
   std::condition_variable early_over_;
   std::uint32_t background_loads_ = 0;  // under way
   std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way
   std::vector<Background> background_;
-  std::deque<Stray> strays_;  // each extent once; those that wait longest first
+  std::deque<Stray> strays_;  // each extent once; the one that waits longest first
 
-  bool lacks_spare_ = false;           // and it was said
+  bool lacks_spare_ = false;           // no spare reader could be started, and this was logged
 
   std::unique_ptr<io::QueueCrew> crew_;  // last: joined before anything above goes
 };

@@ -675,9 +675,9 @@ TEST_F(StagerTest, RefusesOptionsOutOfRangeByName) {
   };
   EXPECT_THAT(start({.readers = 0}), HasSubstr("stage.readers"));
   EXPECT_THAT(start({.readers = 65}), HasSubstr("stage.readers"));
-  EXPECT_THAT(start({.request_bytes = 4095}), HasSubstr("stage.request_bytes"));
+  EXPECT_THAT(start({.request_bytes = 4095}), HasSubstr("stage.request must"));
   EXPECT_THAT(start({.request_bytes = limits::kIoRequestBytesMax + 1}),
-              HasSubstr("stage.request_bytes"));
+              HasSubstr("stage.request must"));
 }
 
 // --- saved catalogs, on a real file system -------------------------------------------------
