@@ -12,7 +12,7 @@ namespace forebay::plan {
 enum class Home : std::uint8_t {
   kRam = 0,
   kSsd = 1,
-  kTransient = 2,  // fits nowhere: read from the GFS when needed, kept while there is room
+  kTransient = 2,  // fits on no tier: read from the GFS when needed, kept while there is space
 };
 
 struct Room {
@@ -29,19 +29,20 @@ struct Footprint {
   std::uint64_t ssd_bytes = 0;
 };
 
-// How the RAM tier of a node is divided: a part for extents whose home it is, the rest for staging
-// to work in and for what no block can use.
+// How the RAM tier of a node is divided: a part for extents whose home it is, the rest as memory
+// for staging to work in and for what no block can use.
 struct RamPlan {
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t largest_extent_bytes = 0;  // that is expected
-  // Extents pass through RAM on their way: to SSD, to be compressed, or cut out of a scan.
+  std::uint64_t largest_extent_bytes = 0;  // expected
+  // Extents pass through RAM on their way to SSD, to be compressed, or when cut out of a scan.
   bool has_passing_extents = false;
 
-  // Memory that extents pass through: a sixteenth of the tier, but room for two extents (one that
-  // is read while another is written), and never more than a quarter. 0 where none pass.
+  // Memory that extents pass through: a sixteenth of the tier, at least two extents (one is read
+  // while another is written), and never more than a quarter. 0 if none pass.
   std::uint64_t WorkingBytes() const;
-  // Memory for homes. Beside the working memory, a thirty-second of the tier is not planned: blocks
-  // do not cross regions of 1 GiB, so half an extent of each is lost on average.
+  // Memory for homes: the tier without the working memory, or without a thirty-second of the tier
+  // if that is more. Blocks do not cross regions of 1 GiB, so on average half an extent of each
+  // region is lost.
   std::uint64_t HomeBytes() const;
   // The smallest capacity, in whole MiB, whose HomeBytes are at least `bytes`.
   std::uint64_t CapacityFor(std::uint64_t bytes) const;
@@ -54,9 +55,9 @@ class Placer {
   Home Place(const Footprint& footprint);
   // Takes the room in RAM for an extent, or takes nothing and returns false.
   bool PlaceInRam(const Footprint& footprint);
-  // What was placed as `planned` does not go there: its room is free again.
+  // Frees the space of an extent that was placed as `planned`.
   void Release(Home home, const Footprint& planned);
-  // No room on SSD is given or taken back from now on.
+  // From now on no space on SSD is given out, and none is taken back.
   void CloseSsd();
   const Room& left() const { return room_; }
 

@@ -23,15 +23,15 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
       dataset.OutdatePredecessors(extent.key, checksums.image);
       return checksums;
     }
-    spdlog::warn("data set '{}': extent {} ({}) is not what was first read; {}", dataset.name(),
+    spdlog::warn("data set '{}': extent {} ({}) does not match its first read; {}", dataset.name(),
                  number, extent.objects,
                  past_caches ? "the extent is refused"
-                             : "reading it again past the caches of this node");
+                             : "it is read again past the caches of this node");
   }
   return Error(ErrorCode::kDataLoss,
-               fmt::format("{}, extent {}: changed since first read, while size and modification "
-                           "time stayed; put the right bytes back, or accept these with 'forebay "
-                           "stage --rebuild'",
+               fmt::format("{}, extent {}: changed since first read, although size and "
+                           "modification time are the same; restore the objects, or accept the "
+                           "new bytes with 'forebay stage --rebuild'",
                            extent.objects, number));
 }
 
@@ -51,7 +51,7 @@ std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
 }
 
 Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
-                                       std::optional<plan::Home> wish, io::IoQueue& queue) {
+                                       std::optional<plan::Home> destination, io::IoQueue& queue) {
   const ExtentId number = extent.key.extent;
   const std::uint64_t raw_bytes = extent.image.bytes().size();
   tier::ExtentKey key = extent.key;
@@ -63,8 +63,8 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   const std::uint64_t image_bytes = image.block.bytes().size();
   bool has_housed_others = false;
   plan::Home home = plan::Home::kTransient;
-  if (wish) {
-    home = *wish;
+  if (destination) {
+    home = *destination;
   } else if (dataset.catalog() != nullptr) {
     const Housing::Settled settled = housing_.Settle(dataset, number, image_bytes);
     home = settled.home;
@@ -84,7 +84,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                                         : housing_.Refuse(key);
   }
   if (!is_for_ssd || !is_on_ssd) {
-    const bool is_guest = wish ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
+    const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
   dataset.CountStaged(number, raw_bytes);

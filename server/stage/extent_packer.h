@@ -1,5 +1,5 @@
-// ExtentPacker: the image of an extent as it will be stored, from what came off the GFS. What is
-// being encoded at once is bounded, for it lies in memory beside the arena.
+// ExtentPacker: compresses the raw image of an extent to the image that is stored. Limits how much
+// is encoded at once, because the encoded bytes are in memory outside the arena.
 #pragma once
 
 #include <condition_variable>
@@ -19,16 +19,16 @@ class ExtentPacker {
   // `tiers` is borrowed.
   explicit ExtentPacker(StagingTiers& tiers) : tiers_(tiers) {}
 
-  // Nobody waits for others to end any more; `tiers` have been stopped.
+  // From now on nobody waits for a turn. Call after `tiers` have been stopped.
   void Stop();
 
-  // Compresses the raw image of the extent `key` in `form`. `raw` is freed as soon as it is
-  // encoded; the result lies in memory of the RAM tier. `queue`: StagingTiers::Allocate's.
+  // Compresses the raw image of the extent `key` in `form`. Frees `raw` as soon as it is encoded;
+  // the result is in memory of the RAM tier. `queue`: for StagingTiers::Allocate.
   Result<ExtentImage> Make(const PackedForm& form, const tier::ExtentKey& key,
                            tier::ArenaBlock raw, io::IoQueue& queue);
 
  private:
-  // Waits until so many raw bytes may be encoded beside the others', and takes their place.
+  // Permission to encode `raw_bytes`: waits until the limit allows them, counts them until its end.
   class Turn {
    public:
     Turn(ExtentPacker& packer, std::uint64_t raw_bytes);
@@ -44,7 +44,7 @@ class ExtentPacker {
   StagingTiers& tiers_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t raw_bytes_ = 0;  // of extents that are being encoded
+  std::uint64_t raw_bytes_ = 0;  // being encoded now
   bool stopping_ = false;
 };
 

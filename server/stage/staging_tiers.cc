@@ -54,7 +54,7 @@ StagingTiers::WorkingMemory::~WorkingMemory() {
 std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
     std::uint64_t bytes, bool is_background) {
   const std::uint64_t all = options_.working_bytes;
-  // Room for one more of this size stays free of background loads.
+  // Background loads leave space for one more extent of this size.
   const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
   std::unique_lock lock(mutex_);
   working_ended_.wait(lock, [&] {
@@ -83,14 +83,14 @@ void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
   if (has_lent) working_ended_.notify_all();
 }
 
-Result<ArenaBlock> StagingTiers::Allocate(const MemoryWish& wish, io::IoQueue& queue) {
+Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQueue& queue) {
   constexpr std::int64_t kPauseMs = 20;
-  const std::int64_t attempts_max = wish.wait_ms / kPauseMs;
+  const std::int64_t attempts_max = request.wait_ms / kPauseMs;
   for (std::int64_t attempt = 0;; ++attempt) {
-    // A pass over a whole data set must not outlive its daemon either.
+    // Without this, a pass over a whole data set would outlive its daemon.
     if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
-    const std::uint64_t next_use = wish.key != nullptr ? next_use_(*wish.key) : kNeededNow;
-    auto block = cache_.AllocateRam(wish.bytes, next_use, &queue, wish.spares_homes);
+    const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key) : kNeededNow;
+    auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
     if (block.has_value() || attempt >= attempts_max ||
         block.error().code() != ErrorCode::kResourceExhausted) {
       return block;
@@ -106,15 +106,17 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
   const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
                                           is_home ? next_use_(key) : kEvictsNobody,
                                           /*is_guest=*/!is_home);
-  // A damaged copy that is just being removed is still there, but will not be found.
+  // A damaged copy that is being removed still has its file, but FindOn does not return it.
   const bool is_there = stored.has_value() ||
                         (stored.error().code() == ErrorCode::kAlreadyExists &&
                          cache_.FindOn(key, tier::TierKind::kSsd) != nullptr);
   const bool refused_before = ssd_refuses_.exchange(!is_there);
-  // One line for all extents of an incident: status counts them.
+  // One line for all extents of an incident; `forebay status` has the unstaged bytes.
   if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
-    spdlog::warn("data set '{}': extent {} could not be stored on SSD, nor may the ones after "
-                 "it: {}", dataset.name(), key.extent.value(), stored.error().ToString());
+    spdlog::warn("data set '{}': extent {} could not be stored on SSD, and others after it may not "
+                 "be either; check space and health of tier.ssd.directory, then run 'forebay "
+                 "stage': {}",
+                 dataset.name(), key.extent.value(), stored.error().ToString());
   }
   return is_there;
 }

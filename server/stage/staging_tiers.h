@@ -1,5 +1,5 @@
-// StagingTiers: the tiers as staging uses them: memory for an image, which is waited for; an image
-// put where it belongs; a copy of one that is there.
+// StagingTiers: the tiers as staging uses them. Allocates memory for an image and waits for it,
+// publishes images on a tier, and copies them between tiers.
 #pragma once
 
 #include <atomic>
@@ -22,33 +22,33 @@
 
 namespace forebay::stage {
 
-// The next use of what nobody has asked for: after all that was, but not never.
+// Values of tier::NextUse. kNotAskedFor: later than every extent that somebody asked for.
 inline constexpr std::uint64_t kNotAskedFor = ~std::uint64_t{0} - 1;
-// Farther than that of any extent, so that none makes room for it.
+// Later than every extent, so that nothing is evicted for it.
 inline constexpr std::uint64_t kEvictsNobody = ~std::uint64_t{0};
-// The next use of memory that staging works in: whatever is needed farthest makes room for it.
+// For memory that staging works in: may evict any extent.
 inline constexpr std::uint64_t kNeededNow = 0;
 
-// What is published of an extent.
+// An extent's bytes and checksums, ready to be published on a tier.
 struct ExtentImage {
   tier::ArenaBlock block;
   tier::ExtentChecksums checksums;
 };
 
 struct StagingTiersOptions {
-  bool has_ssd = false;  // without an SSD tier all goes to RAM
-  // Of the RAM tier, for extents on their way to SSD (the placer keeps it free of homes). 0: no
+  bool has_ssd = false;  // false: all extents go to RAM
+  // Part of the RAM tier for extents on their way to SSD; no extent has its home there. 0: no
   // bound.
   std::uint64_t working_bytes = 0;
 };
 
 // Thread-safe.
 class StagingTiers {
-  // Of working_bytes, that a load holds.
+  // The part of working_bytes that one load holds.
   struct Share {
     std::uint64_t bytes = 0;
     std::int64_t since_ns = 0;
-    bool is_lent = false;  // and so does not count any more
+    bool is_lent = false;  // no longer counts against working_bytes
   };
 
  public:
@@ -57,13 +57,13 @@ class StagingTiers {
                tier::NextUse next_use, io::Clock& clock)
       : cache_(cache), options_(options), next_use_(std::move(next_use)), clock_(clock) {}
 
-  // From now on nobody waits for memory.
+  // From now on nobody waits for memory; waiting calls end.
   void Stop();
   bool is_stopping() const;
 
-  // Null where it is on no tier.
+  // Null if it is on no tier.
   tier::ExtentRef Find(const tier::ExtentKey& key) const { return cache_.Find(key); }
-  // What is resident of a data set, on either tier.
+  // Keys of a data set's extents on the tiers; a key on both tiers occurs twice.
   std::vector<tier::ExtentKey> KeysOf(std::uint64_t dataset) const;
   std::uint64_t NextUseOf(const tier::ExtentKey& key) const { return next_use_(key); }
 
@@ -80,51 +80,50 @@ class StagingTiers {
     StagingTiers& tiers_;
     const std::list<Share>::iterator share_;
   };
-  // Waits until an extent of `bytes` may be in memory beside the others that are on their way to
-  // SSD; one always may. A load in the background leaves room for one that is demanded. Returns
-  // early once the tiers are stopped.
+  // Waits until `bytes` of working_bytes are free; a load that is alone never waits. Background
+  // loads leave space for one demanded load. Returns early once the tiers are stopped.
   std::unique_ptr<WorkingMemory> AwaitWorkingMemory(std::uint64_t bytes, bool is_background);
-  // As RequestGate::LendPlacesOf: what loads hold for longer, because the GFS does not answer them,
-  // is taken from the RAM tier's other extents, so that it keeps no others waiting. At most
-  // working_bytes.
+  // Lets other loads use as much memory as loads hold for longer than this, because the GFS does
+  // not answer them (compare RequestGate::LendPlacesOf). So up to 2 x working_bytes are in use; the
+  // second half comes from other extents of the RAM tier.
   void LendMemoryOf(std::int64_t longer_than_ns);
 
-  // Memory for an image. Extents that make room for it and lie on no other tier are written to SSD
-  // first, through `queue`, where that has room; `queue` must be idle. Memory may be short for a
-  // moment while clients hold views, and is waited for. kResourceExhausted; kCancelled.
-  struct MemoryWish {
+  // Allocates memory for an image. Extents that are evicted for it and are on no other tier are
+  // written to SSD first, through `queue`, where SSD has space; `queue` must be idle. Waits up to
+  // `wait_ms` while clients pin memory. Errors: kResourceExhausted; kCancelled.
+  struct MemoryRequest {
     std::uint64_t bytes = 0;
-    // Whose image it is: what is needed later makes room for it. That is asked again at each try,
-    // for a reader may come for it meanwhile. Null: staging works in the memory (kNeededNow).
+    // The extent whose image it is: extents that are needed later may be evicted for it. Its next
+    // use is looked up at each try, because a reader may ask for it meanwhile. Null: the memory is
+    // for staging to work in (kNeededNow).
     const tier::ExtentKey* key = nullptr;
     std::int64_t wait_ms = limits::kMemoryWaitMs;
-    // For staging: what has its home in RAM does not go for another that has, nor for one that only
-    // passes through.
+    // Evict guests only, because every extent at home in RAM has its own space (for staging).
     bool spares_homes = false;
   };
-  Result<tier::ArenaBlock> Allocate(const MemoryWish& wish, io::IoQueue& queue);
-  // Stores an extent on SSD; without `is_home` only where nothing makes room for it. False where
-  // the tier refuses it, which is said once: a tier that fails is a degraded tier, not a lost
-  // extent. Who was faster has stored the same.
+  Result<tier::ArenaBlock> Allocate(const MemoryRequest& request, io::IoQueue& queue);
+  // Stores an extent on SSD; if SSD is not its home, only where nothing must be evicted for it.
+  // True also if it was there already. False if the tier refuses it, which is logged once per
+  // incident: the extent then goes elsewhere.
   bool StoreOnSsd(const Dataset& dataset, const tier::ExtentKey& key, const ExtentImage& image,
                   bool is_home, io::IoQueue& queue);
-  // Stores an extent in RAM, as a guest where its home is not there.
+  // Stores an extent in RAM; `is_guest`: its home is not RAM. Succeeds if it is there already.
   Status StoreInRam(const tier::ExtentKey& key, ExtentImage image, bool is_guest);
-  // The extent is no guest on that tier any more; no effect where it is not there.
+  // `tier` is the extent's home now. No effect if it is not there.
   void MakeAtHome(const tier::ExtentKey& key, tier::TierKind tier) {
     cache_.MakeAtHome(key, tier);
   }
-  // Of a tier, or of both; no effect where it is not there.
+  // Evicts from one tier, or from both if unset. No effect if it is not there.
   void Evict(const tier::ExtentKey& key, std::optional<tier::TierKind> tier) {
     static_cast<void>(cache_.Evict(key, tier));
   }
-  // Copies an extent from RAM to SSD; no effect where it is there.
+  // Copies an extent from RAM to SSD; no effect if it is there already.
   Status CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue);
   struct Promotion {
     bool is_guest = false;
-    bool spares_homes = false;  // MemoryWish's
+    bool spares_homes = false;  // MemoryRequest's
   };
-  // Copies an extent from SSD up to RAM, verifying it on the way: kDataLoss.
+  // Copies an extent from SSD to RAM and verifies it. kDataLoss: the copy on SSD is damaged.
   Status Promote(const tier::ResidentExtent& extent, const Promotion& promotion,
                  io::IoQueue& queue);
 
@@ -136,11 +135,11 @@ class StagingTiers {
   mutable std::mutex mutex_;
   std::condition_variable stopped_;
   std::condition_variable working_ended_;
-  std::list<Share> shares_;          // of loads under way to SSD, the oldest first
-  std::uint64_t working_bytes_ = 0;  // of them, without those that are lent
+  std::list<Share> shares_;          // held by loads, the oldest first
+  std::uint64_t working_bytes_ = 0;  // sum of the shares that are not lent
   std::uint64_t lent_bytes_ = 0;
   bool stopping_ = false;
-  std::atomic<bool> ssd_refuses_ = false;  // the last extent for it
+  std::atomic<bool> ssd_refuses_ = false;  // SSD refused the last extent
 };
 
 }  // namespace forebay::stage
