@@ -15,7 +15,7 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 
 double Seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// False where that was the last one.
+// False if that was the last one.
 bool TakeOne(std::unordered_map<std::string, std::uint64_t>& counts, const std::string& name) {
   const auto found = counts.find(name);
   FOREBAY_CHECK(found != counts.end());
@@ -30,7 +30,7 @@ std::string GfsCalls::Object::Name() const {
   return path.empty() ? std::string(root) : fmt::format("{}/{}", root, path);
 }
 
-// By its address: calls of different threads lie on their stacks, or in their queues.
+// Chosen by address: calls of different threads are on their stacks, or in their queues.
 GfsCalls::Shard& GfsCalls::ShardOf(const Call& call) {
   return shards_[Mix64(reinterpret_cast<std::uintptr_t>(&call)) % kShards];
 }
@@ -93,8 +93,8 @@ void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
   call.is_hung_ = true;
   ++hung_total_;
   if (++hung_[call.object_.Name()] > 1) return;
-  spdlog::warn("the GFS has not answered for {:.0f} s (stage.hung_after): {} of '{}'; others are "
-               "read meanwhile",
+  spdlog::warn("the GFS has not answered for {:.0f} s (stage.hung_after): {} of '{}'; other "
+               "objects are read meanwhile",
                Seconds(now_ns - call.tried_ns_), call.what_, call.object_.Name());
 }
 

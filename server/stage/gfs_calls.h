@@ -1,6 +1,6 @@
-// GfsCalls: which calls to the GFS are under way, and which of them are not answered. A file
-// system whose server is silent blocks its callers for as long as it likes; nobody can end such a
-// call, but others can be told of it, and can keep away from its object.
+// GfsCalls: which calls to the GFS are under way, and which of them are not answered. While a file
+// server does not answer, its callers are blocked, and such a call cannot be cancelled. But other
+// threads can find out about it and avoid its object.
 #pragma once
 
 #include <array>
@@ -18,29 +18,30 @@
 
 namespace forebay::stage {
 
-// Thread-safe; `clock` is borrowed. Costs each call two short locks that few threads share.
+// Thread-safe; `clock` is borrowed. Each call takes two short locks, with little contention.
 class GfsCalls {
  public:
   GfsCalls(std::int64_t hung_after_ms, io::Clock& clock)
       : hung_after_ns_(hung_after_ms * 1'000'000), clock_(clock) {}
 
-  // The object that a call is about. What it names must outlive the call.
+  // The object that a call is about. Its strings must outlive the call.
   struct Object {
     std::string_view root;  // absolute
     std::string_view path;  // beneath it; empty: the root itself
     std::string Name() const;
   };
 
-  // One call and its repetitions, on the thread that waits for them, from construction to
-  // destruction.
+  // One call including its retries, on the thread that waits for it. It is under way from
+  // construction to destruction.
   class Call {
    public:
     Call(GfsCalls& calls, std::string_view what, const Object& object);
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
     ~Call();
-    // Between a failure, which is an answer, and the next try.
+    // After a failure, which is an answer: the call waits for its next try.
     void Pause();
+    // The next try begins.
     void TryAgain();
 
    private:
@@ -50,33 +51,33 @@ class GfsCalls {
     const Object object_;
     const std::thread::id thread_;
     const std::int64_t begun_ns_;
-    std::int64_t tried_ns_;   // when the last try began
+    std::int64_t tried_ns_;   // begin of the last try
     bool is_paused_ = false;
-    bool is_late_ = false;    // begun long ago
-    bool is_hung_ = false;    // tried long ago, and not answered
+    bool is_late_ = false;    // begun longer ago than the limit
+    bool is_hung_ = false;    // last try begun longer ago than the limit, and not answered
     Call* previous_ = nullptr;
     Call* next_ = nullptr;
   };
 
-  // To be called about once a second: finds the calls that have become late, or hung, and writes
-  // one line for each object of the latter. What is asked below is as of the last look.
+  // Call about once a second: finds calls that have become late or hung, and logs one line for each
+  // object with a hung call. No call becomes late or hung for the functions below before that.
   void Look();
 
   struct Figures {
-    std::uint64_t hung = 0;        // calls that have not been answered for too long
-    std::uint64_t hung_total = 0;  // since the start
-    std::string oldest;            // what and of which object the oldest of them is; or empty
-    std::int64_t oldest_ms = 0;    // how long it has not been answered
+    std::uint64_t hung = 0;        // calls that are hung now
+    std::uint64_t hung_total = 0;  // calls that were or are hung, since the start
+    std::string oldest;            // the oldest hung call, as "read of '/gfs/a'"; empty: none
+    std::int64_t oldest_ms = 0;    // how long that one has not been answered
   };
   Figures figures() const;
-  // Whether a call about the object, repeated or not, goes on for longer than the limit: whoever
-  // can read another one should.
+  // Whether a call about the object, retries included, takes longer than the limit. If so, work on
+  // another object first.
   bool IsLate(const Object& object) const;
   bool AnyLate() const { return late_count_.load(std::memory_order_relaxed) > 0; }
-  // The threads that wait in such calls.
+  // The threads that wait in late calls.
   std::vector<std::thread::id> LateThreads() const;
-  // The calls under way, late or not, for who ends without them: "read of '/gfs/a' for 3.2 s, and 2
-  // other calls"; empty where there are none.
+  // All calls under way, for the log of a daemon that exits without waiting for them: "read of
+  // '/gfs/a' for 3.2 s, and 2 other calls"; empty if there are none.
   std::string UnderWay() const;
   std::int64_t hung_after_ns() const { return hung_after_ns_; }
 
@@ -92,17 +93,17 @@ class GfsCalls {
   static constexpr std::size_t kShards = 16;
 
   Shard& ShardOf(const Call& call);
-  // All with the lock of the call's shard.
+  // These are called with the lock of the call's shard.
   void LookAt(Call& call, std::int64_t now_ns);
-  void Answered(Call& call);  // one that is hung
-  void End(Call& call);       // one that is late
+  void Answered(Call& call);  // a hung call
+  void End(Call& call);       // a late call
 
   const std::int64_t hung_after_ns_;
   io::Clock& clock_;
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> late_count_ = 0;
-  mutable std::mutex mutex_;  // taken after a shard's
-  std::unordered_map<std::string, std::uint64_t> late_;  // calls, by object
+  mutable std::mutex mutex_;  // locked after a shard's mutex
+  std::unordered_map<std::string, std::uint64_t> late_;  // object -> number of calls
   std::unordered_map<std::string, std::uint64_t> hung_;
   std::uint64_t hung_total_ = 0;
 };

@@ -11,7 +11,7 @@
 namespace forebay::stage {
 namespace {
 
-// What an extent without pieces costs, too.
+// Memory that a described extent takes; the constant is for an extent without pieces.
 std::uint64_t KeptBytes(const tier::ResidentExtent& extent) {
   return 256 + extent.checksums.pieces.size() * sizeof(std::uint64_t);
 }
@@ -29,12 +29,12 @@ class GfsPieces::Source final : public tier::PieceSource {
     std::uint64_t bytes = 0;
     for (const tier::SourceRead& read : reads) bytes += read.memory.size();
     if (dataset_.CountPieces(reads.size(), bytes)) {
-      spdlog::warn("data set '{}': some of its extents lie on no tier; their samples are read from "
-                   "the GFS one by one, which is slow. Give tier.ram.capacity or "
-                   "tier.ssd.capacity more, or replace an SSD that has failed",
+      spdlog::warn("data set '{}': some of its extents are on no tier; their samples are read from "
+                   "the GFS one by one, which is slow; raise tier.ram.capacity or "
+                   "tier.ssd.capacity, or replace an SSD that has failed",
                    dataset_.name());
     }
-    // A reader waits for these: they go before everything in the background.
+    // A reader waits for these pieces, so they go before all background reads.
     const Rank rank(gate_.DrawRank());
     return gfs_.ReadPieces(queue, dataset_, *catalog_, reads, rank);
   }
@@ -107,8 +107,8 @@ void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   if (known == known_.end() || known->second.extent != extent) return;
   Dataset& dataset = *known->second.dataset;
   dataset.first_reads().CountMismatch();
-  spdlog::warn("data set '{}': a piece of extent {} is not what was first read; the extent is read "
-               "again as a whole: {}",
+  spdlog::warn("data set '{}': a piece of extent {} does not match its first read; the extent is "
+               "read again as a whole: {}",
                dataset.name(), extent->key.extent.value(), found.message());
   checksum_bytes_ -= KeptBytes(*extent);
   uses_.erase(known->second.use);

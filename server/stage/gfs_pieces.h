@@ -1,5 +1,5 @@
-// GfsPieces: extents that lie on no tier and whose samples are read from the GFS one by one. This
-// is the slow way, for what has lost its tier or fits on none: it costs speed, not samples.
+// GfsPieces: reads samples of extents that are on no tier from the GFS, one by one. This is slow.
+// It is for extents that fit on no tier or have lost theirs, so that no sample is missing.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@
 
 namespace forebay::stage {
 
-// A piece read alone is verified by its own checksum. So an extent is read once as a whole, beside
-// the tiers, compared with its first read, and the checksums of its pieces are kept, up to
-// limits::kPieceChecksumBytesMax; extents that were used longest ago are forgotten first, and read
-// as a whole again when they are needed. Pieces themselves are not kept. Thread-safe.
+// A piece that is read alone is verified by its own checksum. To learn these checksums, an extent
+// is first *described*: read once as a whole, in memory outside the tiers, and compared with its
+// first read. Only the checksums are kept, up to limits::kPieceChecksumBytesMax. Beyond that, the
+// extent that was used longest ago is forgotten, and described again when it is needed.
+// Thread-safe.
 class GfsPieces {
  public:
   // All are borrowed.
@@ -34,22 +35,22 @@ class GfsPieces {
         describing_(limits::kExtentsDescribedMax, clock,
                     /*lent_max=*/limits::kExtentsDescribedMax) {}
 
-  // Whether the extents of a data set can be read in pieces: not where the tiers hold them
-  // compressed at staging, for then their keys and checksums are of other bytes.
+  // Whether the extents of a data set can be read in pieces. Not if it is compressed at staging,
+  // because its keys and checksums belong to the compressed bytes.
   static bool CanRead(const Dataset& dataset) { return dataset.form() == nullptr; }
 
-  // The extent as it was described, or null.
+  // The extent, if it is described, or null.
   tier::ExtentRef Find(const tier::ExtentKey& key);
-  // Reads the extent as a whole and keeps the checksums of its pieces; `dataset` must outlive this
-  // object then. At most limits::kExtentsDescribedMax extents are read at a time, and as many that
-  // the GFS does not answer, in memory that belongs to no tier. Errors are those of ReadExtent.
+  // Describes the extent; `dataset` must then outlive this object. At most
+  // limits::kExtentsDescribedMax extents are described at a time, and as many more while the GFS
+  // does not answer. Errors are those of ReadExtent.
   Status Describe(Dataset& dataset, const std::shared_ptr<const catalog::Catalog>& catalog,
                   ExtentId extent, const Rank& rank, io::IoQueue& queue);
-  // As RequestGate: whole extents that take longer keep no others waiting.
+  // As RequestGate::LendPlacesOf, for extents that are being described.
   void LendPlacesOf(std::int64_t longer_than_ns) { describing_.LendPlacesOf(longer_than_ns); }
   std::vector<std::thread::id> HeldUpThreads() const { return describing_.HeldUpThreads(); }
-  // A piece of `extent` did not match its checksum, as `found` says. That is counted and logged,
-  // and the extent is forgotten, so that it is described again.
+  // Call when a piece of `extent` did not match its checksum; `found` is that error. Counts and
+  // logs it, and forgets the extent, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);
 
  private:
@@ -65,12 +66,12 @@ class GfsPieces {
 
   GfsReader& gfs_;
   RequestGate& gate_;
-  RequestGate describing_;  // whole extents
+  RequestGate describing_;  // limits how many extents are described at once
   std::mutex mutex_;       // guards what follows
   std::unordered_map<tier::ExtentKey, Entry, tier::ExtentKeyHash> known_;
-  std::list<tier::ExtentKey> uses_;   // of known_, the latest first
-  std::uint64_t checksum_bytes_ = 0;  // of known_
-  // One for each data set, so that its pieces are read together.
+  std::list<tier::ExtentKey> uses_;   // keys of known_, the last used first
+  std::uint64_t checksum_bytes_ = 0;  // kept in known_
+  // One for each data set, so that pieces of several extents are read in one call.
   std::unordered_map<const Dataset*, std::shared_ptr<const Source>> sources_;
 };
 

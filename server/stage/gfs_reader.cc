@@ -152,8 +152,8 @@ Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& o
                    std::to_string(now.bytes) + " bytes, catalogued " +
                    std::to_string(object.bytes) + "); " +
                    (dataset.is_replaced()
-                        ? "the data set was rebuilt from it: open the stream anew"
-                        : "run 'forebay stage --rebuild' to catalogue it anew"));
+                        ? "the data set was rebuilt from it: open the stream again"
+                        : "run 'forebay stage --rebuild' to catalogue it again"));
 }
 
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
@@ -320,7 +320,7 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
                                          " fall short of it in its catalog");
 }
 
-// Others wait in calls about it, and this thread has readers of other objects to serve.
+// Other threads wait for the object already, and this thread can serve readers of other objects.
 Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
                                ObjectId object) const {
   if (calls_ == nullptr || !calls_->AnyLate()) return {};
@@ -330,7 +330,7 @@ Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& c
                "object '" + std::string(info.path) + "' of '" + dataset.name() +
                    "': the GFS has not answered for " +
                    std::to_string(calls_->hung_after_ns() / 1'000'000'000) +
-                   " s (stage.hung_after), and is not asked again before it does");
+                   " s (stage.hung_after); no new reads of the object are sent until it does");
 }
 
 Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,

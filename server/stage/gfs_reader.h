@@ -1,6 +1,6 @@
-// GfsReader: reads a data set's objects as the catalog describes them, in large requests, each
-// object opened once while it is being read. An object that is not what the catalog says is an
-// error that names it.
+// GfsReader: reads extents, or pieces of them, from a data set's objects, in large requests. A
+// large object is opened once and stays open between extents. An object that is not what the
+// catalog says is an error that names it.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +26,29 @@ namespace forebay::stage {
 // Thread-safe; each caller brings its own queue.
 class GfsReader {
  public:
-  // Both are borrowed: `gate` decides which extent's requests come first; `calls` knows which
-  // objects do not answer, where somebody keeps that.
+  // Both are borrowed. `gate` decides which extent's requests come first. `calls` knows which
+  // objects do not answer; null: this is not checked.
   GfsReader(std::uint64_t request_bytes, RequestGate& gate, GfsCalls* calls = nullptr)
       : request_bytes_(request_bytes), gate_(gate), calls_(calls) {}
 
-  // Fills `image` (info.bytes long) with the image of `extent`. kFailedPrecondition: an object
-  // has another size or mtime, also where it changed while it was read; kDataLoss: it ended
-  // early, or the device failed. After a failure the next read opens the object anew. With
-  // `past_caches`, what this node may have cached of the objects is not used.
+  // Fills `image`, as long as the extent, with the extent's bytes. kFailedPrecondition: an object
+  // has another size or modification time than in the catalog, before or after the read; kDataLoss:
+  // an object ended early, or reading failed. After a failure the next read opens the object again.
+  // With `past_caches`, bytes that this node has cached are not used.
   Status ReadImage(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                    ExtentId extent, const Rank& rank, std::span<std::byte> image,
                    bool past_caches = false);
-  // The same for a run of whole objects that no catalog has yet.
+  // As ReadImage, for a run of whole objects whose catalog is still being built.
   Status ReadRun(io::IoQueue& queue, Dataset& dataset,
                  std::span<const catalog::ObjectInfo> objects, const Rank& rank,
                  std::span<std::byte> image, bool past_caches = false);
   // Fills the memory of all `reads`, ranges of extents of `catalog`, in requests of at most
-  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as above,
-  // and kUnavailable, at once, where an object has not answered others for too long.
+  // limits::kPieceRequestBytesMax, as many at a time as `queue` and gate allow. Errors as for
+  // ReadImage; also kUnavailable, without waiting, if an object has not answered other readers for
+  // stage.hung_after.
   Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<const tier::SourceRead> reads, const Rank& rank);
-  // Closes what it holds open of `dataset`, once that is staged.
+  // Closes the objects of `dataset` that are open. Call once the data set is staged.
   void CloseObjects(const Dataset& dataset);
 
  private:
@@ -61,13 +62,13 @@ class GfsReader {
       return IdHash()(key.object) ^ reinterpret_cast<std::uintptr_t>(key.dataset);
     }
   };
-  // A range of an object, and the memory that it goes to.
+  // A range of an object, and the memory to fill with it.
   struct ObjectRange {
     ObjectId object;
     std::uint64_t offset = 0;
     std::span<std::byte> memory;
   };
-  // One object, opened by whoever needs it first while the others wait.
+  // One object. The first thread that needs it opens it, while others wait.
   struct OpenObject {
     std::mutex mutex;
     std::unique_ptr<io::File> file;
@@ -76,10 +77,10 @@ class GfsReader {
   Result<std::shared_ptr<OpenObject>> OpenShared(Dataset& dataset,
                                                  const catalog::Catalog& catalog,
                                                  ObjectId object);
-  // kUnavailable where others have waited for the object for too long.
+  // kUnavailable if other threads have waited for the object for too long.
   Status CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
                       ObjectId object) const;
-  // Forgets a handle that failed, unless it has been replaced already.
+  // Forgets the handle `failed`, unless it has been replaced already.
   void Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed);
   static Status CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
                              std::vector<ObjectRange>& ranges);
@@ -95,17 +96,18 @@ class GfsReader {
   GfsCalls* const calls_;
   std::mutex mutex_;
   std::unordered_map<ObjectKey, std::shared_ptr<OpenObject>, ObjectKeyHash> open_;
-  std::deque<ObjectKey> oldest_;  // of open_, in the order of opening
+  std::deque<ObjectKey> oldest_;  // keys of open_, in the order of opening
 };
 
-// Which requests are the object's, for the gate.
+// The group of all requests for the object, for the gate.
 RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path);
 
-// kFailedPrecondition, naming the object and the remedy, where it is not what was catalogued.
+// kFailedPrecondition, with the object and the remedy, if the object changed since it was
+// catalogued.
 Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
                             const io::File& file);
 
-// Opens an object and checks that it still is what was catalogued.
+// Opens an object and checks that it is unchanged.
 Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
                                                     const catalog::ObjectInfo& object);
 

@@ -62,11 +62,11 @@ Error GfsPatience::MakeFinal(Attempt& attempt, Error error) {
   const std::int64_t failed_ms = (NowNs() - attempt.begun_ns) / kNsPerMs;
   End(attempt, /*has_succeeded=*/false);
   const Remedy remedy = RemedyOf(FailureSource::kGfs, error);
-  // It answers again, and says something else: that is the outcome.
+  // The GFS works again and returned another error, which is the outcome.
   if (remedy == Remedy::kFail) return error;
   return Error(ErrorCode::kUnavailable,
                error.message() + "; the GFS has failed for " + std::to_string(failed_ms) +
-                   " ms (stage.retry_for bounds how long it is waited for)",
+                   " ms (stage.retry_for limits how long calls are repeated)",
                error.system_errno());
 }
 
@@ -113,20 +113,20 @@ GfsFigures GfsPatience::figures() const {
 
 namespace {
 
-// Who decides about a call, and who knows that it is under way.
+// The parts that decide about a call's retries, and that know that it is under way.
 struct CallKeepers {
   GfsPatience& patience;
   GfsCalls& calls;
 };
 
-// What is called, for messages, and of which object.
+// A call, for messages: its name and its object.
 struct CallName {
   std::string_view what;
   GfsCalls::Object object;
 };
 
-// Calls `call` until it succeeds or its error is final; `reopen` before a repetition that needs
-// another handle.
+// Calls `call` until it succeeds or its error is final. Calls `reopen` before a retry that needs a
+// new handle.
 template <typename Call, typename Reopen>
 auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
     -> decltype(call()) {
@@ -148,8 +148,8 @@ auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen
   }
 }
 
-// The directory behind all files of one root. A mount that went away and came back makes its
-// handle stale for ever, so it is opened again by its path.
+// The directory behind all files of one root. A remount makes its handle stale for ever, so it is
+// opened again by its path.
 class GfsRoot {
  public:
   GfsRoot(io::IoBackend& backend, std::string path, std::unique_ptr<io::Directory> directory)
@@ -163,7 +163,7 @@ class GfsRoot {
   CallName Named(std::string_view what, std::string_view path) const {
     return {.what = what, .object = {.root = path_, .path = path}};
   }
-  // Keeps the old handle where there is no new one yet: the next try comes here again.
+  // Keeps the old handle if opening fails; the next try calls this again.
   void Reopen() {
     auto opened = backend_.OpenDirectory(path_);
     if (!opened.has_value()) return;
@@ -208,8 +208,8 @@ class PatientFile final : public io::File {
   }
   CallName Named(std::string_view what) const { return root_->Named(what, path_); }
 
-  // A new handle on the same object. kFailedPrecondition where another object has its name now:
-  // its bytes must not continue those that were read.
+  // Opens the same object again. kFailedPrecondition if another object has its name now, because
+  // bytes of the two must not be mixed.
   Status Reopen() const {
     auto opened = root_->directory()->Open(path_, mode_);
     if (!opened.has_value()) {
@@ -221,7 +221,8 @@ class PatientFile final : public io::File {
     if (now.bytes != opened_as_.bytes || now.mtime_ns != opened_as_.mtime_ns ||
         (*opened)->is_direct() != is_direct_) {
       return Error(ErrorCode::kFailedPrecondition,
-                   "'" + path_ + "' is another object since the GFS came back");
+                   "'" + path_ + "' has another size or modification time since the GFS was "
+                   "remounted; run 'forebay stage --rebuild'");
     }
     std::shared_ptr<io::File> fresh = std::move(*opened);
     std::lock_guard lock(mutex_);

@@ -1,7 +1,7 @@
-// PatientBackend: a back end through which the GFS is used with patience. A call that fails as a
-// file system does while its servers are restarted (proto/contract/failure.h) is made again, with
-// growing pauses, until it succeeds or `retry_for_ms` is over. Everything above sees a slow GFS
-// instead of a failed one: cataloguing, staging and streams need no retry of their own.
+// PatientBackend: a back end that repeats failed calls to the GFS. A call that fails with a
+// transient error (proto/contract/failure.h) is repeated, with growing pauses, until it succeeds or
+// `retry_for_ms` is over. Its users see a slow GFS instead of a failed one, so cataloguing, staging
+// and streams need no retries of their own.
 #pragma once
 
 #include <condition_variable>
@@ -19,45 +19,46 @@
 namespace forebay::stage {
 
 struct PatienceOptions {
-  std::int64_t retry_for_ms = 300'000;         // of one call; 0: a failure is final at once
+  std::int64_t retry_for_ms = 300'000;         // for one call; 0: the first error is final
   std::int64_t retry_max_interval_ms = 3'000;  // the longest pause between two tries
 };
 
-// What the GFS did to this daemon, since its start.
+// Failures of the GFS since the daemon's start. An incident begins when a call fails while no
+// other call is failing, and ends when no call is failing any more.
 struct GfsFigures {
-  std::uint64_t incidents = 0;  // times at which it began to fail, having worked
-  std::uint64_t retries = 0;    // calls that were made again
-  std::uint64_t given_up = 0;   // calls that never succeeded
+  std::uint64_t incidents = 0;
+  std::uint64_t retries = 0;    // repetitions of calls
+  std::uint64_t given_up = 0;   // calls that failed and never succeeded
   std::uint64_t failing = 0;    // calls that are being repeated now
-  std::string last_error;       // of the latest incident; empty: there was none
+  std::string last_error;       // the first error of the last incident; empty: no incident
 };
 
-// Decides about repetition, counts, and writes one line when an incident begins and one when it
-// ends, never one per try. Thread-safe.
+// Decides whether a call is repeated, counts, and logs one line when an incident begins and one
+// when it ends, never one per try. Thread-safe.
 class GfsPatience {
  public:
   explicit GfsPatience(const PatienceOptions& options) : options_(options) {}
 
-  // One call and its repetitions.
+  // One call including its retries.
   struct Attempt {
     std::int64_t begun_ns = 0;
     std::uint32_t failures = 0;
   };
 
-  // After a failure: milliseconds to wait before the next try, or nullopt where the error is
-  // final: not transient, time used up, or the daemon stops. Then MakeFinal words it.
+  // After a failure: milliseconds to wait before the next try, or nullopt if the error is final,
+  // because it is not transient, the time is used up, or the daemon stops. Call MakeFinal then.
   std::optional<std::int64_t> DelayMs(Attempt& attempt, const Error& error);
-  // The error of a call that is not repeated. Where it was repeated before: kUnavailable, so
-  // that who asks later tries anew, with how long the GFS failed.
+  // The error to return for a call that is not repeated any more. A transient error becomes
+  // kUnavailable, with how long the GFS failed, so that a later call may try again.
   Error MakeFinal(Attempt& attempt, Error error);
-  // The call succeeded after all. Cheap where it never failed.
+  // The call succeeded. Cheap if it never failed.
   void Succeeded(Attempt& attempt) {
     if (attempt.failures > 0) End(attempt, /*has_succeeded=*/true);
   }
 
   // Sleeps, at most until Stop.
   void Sleep(std::int64_t ms);
-  // From now on nothing is repeated, and whoever sleeps wakes.
+  // From now on nothing is repeated, and sleeping threads wake.
   void Stop();
   bool is_stopping() const;
   GfsFigures figures() const;
@@ -74,7 +75,8 @@ class GfsPatience {
   std::int64_t incident_begun_ns_ = 0;
 };
 
-// Everything is borrowed. `calls` knows each call while it is under way. Thread-safe as `inner` is.
+// Everything is borrowed. `calls` is told of each call while it is under way. As thread-safe as
+// `inner`.
 class PatientBackend final : public io::IoBackend {
  public:
   PatientBackend(io::IoBackend& inner, GfsPatience& patience, GfsCalls& calls)
@@ -84,14 +86,15 @@ class PatientBackend final : public io::IoBackend {
         name_("patient(" + std::string(inner.name()) + ")") {}
 
   std::string_view name() const override { return name_; }
-  // Of the local node: not repeated.
+  // A directory of the local node: calls are not repeated.
   Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
     return inner_.OpenDirectory(path);
   }
-  // Of the GFS: this call is made once, so that a wrong path is said at once; the directory's own
-  // calls and reads of its files are repeated. A root whose mount went stale is opened again.
+  // A directory of the GFS. This call is made once, so that a wrong path is an error at once; the
+  // directory's own calls and reads of its files are repeated. If its mount has become stale, the
+  // directory is opened again.
   Result<std::unique_ptr<io::Directory>> OpenGfsDirectory(std::string_view path);
-  // Takes operations on files of both kinds.
+  // The queue takes operations on files of the local node and of the GFS.
   Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override;
 
  private:
