@@ -95,7 +95,8 @@ class TwoTierCache final : public ExtentCache {
   bool DropSsd(Index::iterator found, EvictionCause cause);
   void CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier, EvictionCause cause);
   void EraseIfEmpty(Index::iterator found);
-  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use);  // takes it itself
+  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
+                     bool for_guest);                                      // takes it itself
   Status RemoveFromStore(const ExtentKey& key);                            // takes it itself
   void CountDeviceError(const ExtentKey& key, std::int64_t now_ns);
   void CountBadSegment(const ExtentKey& key, const Error& found);
@@ -111,7 +112,8 @@ class TwoTierCache final : public ExtentCache {
   mutable std::mutex mutex_;  // guards what follows; never held during I/O
   Index index_;
   std::unordered_set<ExtentKey, ExtentKeyHash> removing_;  // dropped, their files not yet removed
-  std::condition_variable removed_;                        // from removing_
+  std::uint64_t guests_begun_ = 0, guests_ended_ = 0;      // writes of them to SSD
+  std::condition_variable ssd_changed_;                    // one of these two
   Counters counters_[2];
   struct DeviceError {
     std::int64_t at_ns = 0;
@@ -256,7 +258,9 @@ std::vector<TwoTierCache::Candidate> TwoTierCache::SsdCandidates(std::uint64_t n
     const Worth worth = entry.ram && !entry.is_guest_in_ram ? Worth::kCopyOfHome
                         : entry.is_guest_on_ssd             ? Worth::kGuest
                                                             : Worth::kAtHome;
-    if (use >= next_use) candidates.push_back({use, worth, key});
+    // There is room for all that is at home, so it does not go for its equal.
+    const bool may_go = worth == Worth::kAtHome ? use > next_use : use >= next_use;
+    if (may_go) candidates.push_back({use, worth, key});
   }
   SortFarthestFirst(candidates);
   return candidates;
@@ -443,14 +447,18 @@ void TwoTierCache::CountDeviceError(const ExtentKey& key, std::int64_t now_ns) {
   last_device_errors_.pop_front();  // beyond retirement nobody counts
 }
 
-Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use) {
+Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
+                                 bool for_guest) {
   const std::uint64_t capacity = store_->capacity_bytes();
   const std::uint64_t high = Permille(capacity, options_.watermark_high_permille);
   const std::uint64_t low = Permille(capacity, options_.watermark_low_permille);
   if (file_bytes > capacity || Fits(store_->used_bytes(), file_bytes, high)) return {};
   std::vector<Candidate> candidates;
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // A guest that is still being written takes room and cannot be evicted.
+    const std::uint64_t begun = for_guest ? 0 : guests_begun_;
+    ssd_changed_.wait(lock, [&] { return guests_ended_ >= begun; });
     candidates = SsdCandidates(next_use);
   }
   for (const Candidate& candidate : candidates) {
@@ -482,7 +490,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   {
     std::unique_lock lock(mutex_);
     // The store would call a copy that is just being removed one that is there.
-    removed_.wait(lock, [&] { return !removing_.contains(key); });
+    ssd_changed_.wait(lock, [&] { return !removing_.contains(key); });
     if (is_ssd_retired_) {
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
@@ -492,12 +500,15 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
       found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
       return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
     }
+    guests_begun_ += is_guest ? 1 : 0;
   }
   const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
                                                            checksums.pieces.size());
-  Status status = MakeSsdRoom(file_bytes, next_use);
+  Status status = MakeSsdRoom(file_bytes, next_use, is_guest);
   if (status.has_value()) status = store_->Put(queue, key, image, checksums);
   std::lock_guard lock(mutex_);
+  guests_ended_ += is_guest ? 1 : 0;
+  ssd_changed_.notify_all();
   if (!status.has_value()) {
     // A full tier, or a caller's mistake, says nothing about the device.
     const ErrorCode code = status.error().code();
@@ -574,7 +585,7 @@ Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
     std::lock_guard lock(mutex_);
     removing_.erase(key);
   }
-  removed_.notify_all();
+  ssd_changed_.notify_all();
   return removed;
 }
 

@@ -87,8 +87,8 @@ class ExtentCache {
   // on SSD from the start is a guest until then.
   virtual void MakeAtHome(const ExtentKey& key, TierKind tier) = 0;
   // Writes an extent to SSD and publishes it; the RAM copy, if any, stays. Evicts there what is
-  // needed no sooner; of what is needed equally soon, first copies of what is at home in RAM, then
-  // guests. kFailedPrecondition where there is no SSD tier or it has been retired.
+  // needed later; of what is needed equally soon, first copies of what is at home in RAM, then
+  // guests, and nothing else. kFailedPrecondition where there is no SSD tier or it is retired.
   virtual Status PublishSsd(io::IoQueue& queue, const ExtentKey& key,
                             std::span<std::byte> image, const ExtentChecksums& checksums,
                             std::uint64_t next_use, bool is_guest = false) = 0;
