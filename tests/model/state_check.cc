@@ -1,0 +1,176 @@
+#include "tests/model/state_check.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "server/stage/dataset.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::model {
+namespace {
+
+using stage::DatasetState;
+using tier::TierKind;
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Looks until `is_so`, as an admin client does; nothing is decided by the pause.
+bool LookUntil(const std::function<bool()>& is_so) {
+  std::mutex mutex;
+  std::condition_variable pause;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::unique_lock lock(mutex);
+    pause.wait_for(lock, std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+Status Difference(std::string what) { return Error(ErrorCode::kInternal, std::move(what)); }
+
+Status AwaitState(stream::ServeFixture& rooms, bool may_be_staging) {
+  DatasetState state{};
+  const bool is_there = LookUntil([&] {
+    state = rooms.dataset().progress().state;
+    return state != DatasetState::kCataloguing &&
+           (may_be_staging || state != DatasetState::kStaging);
+  });
+  if (is_there) return {};
+  return Error(ErrorCode::kDeadlineExceeded,
+               fmt::format("the data set is {} for a minute", stage::DatasetStateName(state)));
+}
+
+std::uint64_t ResidentRamBytes(tier::ExtentCache& cache) {
+  std::uint64_t bytes = 0;
+  for (const tier::ExtentKey& key : cache.Resident(TierKind::kRam)) {
+    const tier::ExtentRef extent = cache.FindOn(key, TierKind::kRam);
+    if (extent) bytes += plan::FootprintBytes(extent->image_bytes);
+  }
+  return bytes;
+}
+
+std::string_view HomeName(plan::Home home) {
+  switch (home) {
+    case plan::Home::kRam: return "ram";
+    case plan::Home::kSsd: return "ssd";
+    case plan::Home::kTransient: break;
+  }
+  return "nowhere";
+}
+
+}  // namespace
+
+// Each extent with its home and the tiers that have it: "0 ram (ram ssd), ...".
+std::string DescribeTiers(stream::ServeFixture& rooms) {
+  std::vector<std::string> tiers(rooms.dataset().catalog()->extent_count());
+  for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
+    for (const tier::ExtentKey& key : rooms.cache().Resident(kind)) {
+      const bool is_ours = key.extent.value() < tiers.size() &&
+                           key == rooms.dataset().key(key.extent);
+      if (is_ours) tiers[key.extent.value()] += kind == TierKind::kRam ? " ram" : " ssd";
+    }
+  }
+  std::string text;
+  for (std::uint32_t i = 0; i < tiers.size(); ++i) {
+    text += fmt::format("{}{} {} ({})", i == 0 ? "" : ", ", i,
+                        HomeName(rooms.dataset().home(ExtentId(i))),
+                        tiers[i].empty() ? "-" : tiers[i].substr(1));
+  }
+  return text;
+}
+
+std::vector<bool> ResidentExtents(stream::ServeFixture& rooms) {
+  const auto catalog = rooms.dataset().catalog();
+  std::vector<bool> resident(catalog->extent_count(), false);
+  for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
+    for (const tier::ExtentKey& key : rooms.cache().Resident(kind)) {
+      const bool is_ours = key.extent.value() < resident.size() &&
+                           rooms.dataset().key(key.extent) == key;
+      if (is_ours) resident[key.extent.value()] = true;
+    }
+  }
+  return resident;
+}
+
+Status AwaitSettled(stream::ServeFixture& rooms) { return AwaitState(rooms, false); }
+
+Status AwaitCatalogued(stream::ServeFixture& rooms) { return AwaitState(rooms, true); }
+
+Status CheckMemory(stream::ServeFixture& rooms) {
+  std::uint64_t used = 0, resident = 0;
+  const bool is_exact = LookUntil([&] {
+    used = rooms.arena().used_bytes();
+    resident = ResidentRamBytes(rooms.cache());
+    return used == resident;
+  });
+  if (is_exact) return {};
+  return Difference(fmt::format("{} bytes of the RAM tier are in use, of extents {}", used,
+                                resident));
+}
+
+Status CheckRoom(stream::ServeFixture& rooms, const plan::Room& room_at_start) {
+  const stage::Dataset& dataset = rooms.dataset();
+  plan::Room taken;
+  if (const auto catalog = dataset.catalog()) {
+    for (std::uint32_t i = 0; i < catalog->extent_count(); ++i) {
+      const plan::Footprint footprint =
+          dataset.FootprintOf(ExtentId(i), dataset.PlannedBytes(ExtentId(i)));
+      const plan::Home home = dataset.home(ExtentId(i));
+      if (home == plan::Home::kRam) taken.ram_bytes += footprint.ram_bytes;
+      if (home == plan::Home::kSsd) taken.ssd_bytes += footprint.ssd_bytes;
+    }
+  }
+  const plan::Room left = rooms.stager().room_left();
+  if (left.ram_bytes + taken.ram_bytes != room_at_start.ram_bytes) {
+    return Difference(fmt::format("RAM: {} bytes are left for extents, {} are taken by homes, of "
+                                  "{}", left.ram_bytes, taken.ram_bytes,
+                                  room_at_start.ram_bytes));
+  }
+  // A tier that was retired offers nothing. Extents that were found at the start have their homes
+  // beside room_at_start, and give their room to it when they leave.
+  const std::uint64_t capacity = rooms.store() ? rooms.store()->capacity_bytes() : 0;
+  if (left.ssd_bytes + taken.ssd_bytes > capacity) {
+    return Difference(fmt::format("SSD: {} bytes are left for extents, {} are taken by homes, of "
+                                  "{}", left.ssd_bytes, taken.ssd_bytes, capacity));
+  }
+  return {};
+}
+
+Status CheckStaged(stream::ServeFixture& rooms) {
+  const std::vector<bool> resident = ResidentExtents(rooms);
+  for (std::uint32_t i = 0; i < resident.size(); ++i) {
+    const plan::Home home = rooms.dataset().home(ExtentId(i));
+    if (resident[i] || home == plan::Home::kTransient) continue;
+    return Difference(fmt::format("the data set is staged, and extent {}, whose home is {}, is on "
+                                  "no tier; {}", i, HomeName(home), DescribeTiers(rooms)));
+  }
+  return {};
+}
+
+Status CheckEmptied(stream::ServeFixture& rooms, bool is_ssd_sound) {
+  tier::ExtentCache& cache = rooms.cache();
+  for (const TierKind kind : {TierKind::kRam, TierKind::kSsd}) {
+    for (const tier::ExtentKey& key : cache.Resident(kind)) FOREBAY_TRY(cache.Evict(key, kind));
+  }
+  if (!LookUntil([&] { return rooms.arena().used_bytes() == 0; })) {
+    return Difference(fmt::format("{} bytes of the RAM tier are in use after everything was "
+                                  "evicted", rooms.arena().used_bytes()));
+  }
+  if (!LookUntil([&] { return rooms.slots().used_bytes() == 0; })) {
+    return Difference(fmt::format("{} bytes of slots are in use without a stream",
+                                  rooms.slots().used_bytes()));
+  }
+  if (rooms.store() != nullptr && is_ssd_sound && rooms.store()->used_bytes() != 0) {
+    return Difference(fmt::format("{} bytes of the SSD are in use after everything was evicted",
+                                  rooms.store()->used_bytes()));
+  }
+  return {};
+}
+
+}  // namespace forebay::model
