@@ -59,13 +59,13 @@ double Number(std::uint64_t value) { return static_cast<double>(value); }
 void WriteTiers(const v1::StatusReply& status, FamilyWriter& out) {
   for (const v1::TierStatus& tier : status.tiers()) {
     const std::vector<Label> labels = {{"tier", tier.name()}};
-    out.Gauge("forebay_tier_capacity_bytes", "Room for extents.", labels,
+    out.Gauge("forebay_tier_capacity_bytes", "Space for extents.", labels,
               Number(tier.capacity_bytes()));
     out.Gauge("forebay_tier_used_bytes", "Taken by extents, padding included.", labels,
               Number(tier.used_bytes()));
     out.Gauge("forebay_tier_extents", "Extents held.", labels, Number(tier.extents()));
-    out.Gauge("forebay_tier_retired", "1 where the tier was given up after errors.", labels,
-              tier.retired() ? 1 : 0);
+    out.Gauge("forebay_tier_retired", "1 if nothing more is written to it, after device errors.",
+              labels, tier.retired() ? 1 : 0);
     out.Counter("forebay_tier_evictions_total", "Extents evicted.", labels,
                 Number(tier.evictions()));
     out.Counter("forebay_tier_bad_extents_total", "Copies found damaged and dropped.", labels,
@@ -104,8 +104,8 @@ void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
     const std::vector<Label> labels = {{"dataset", dataset.name()}};
     out.Gauge("forebay_dataset_bytes", "Size of the data set, 0 while unknown.", labels,
               Number(dataset.total_bytes()));
-    out.Gauge("forebay_dataset_staged_bytes", "Bytes of it that are on the tiers.", labels,
-              Number(dataset.staged_bytes()));
+    out.Gauge("forebay_dataset_staged_bytes", "Bytes of it that have been on a tier so far.",
+              labels, Number(dataset.staged_bytes()));
     out.Counter("forebay_dataset_gfs_read_bytes_total", "Bytes read from the GFS.", labels,
                 Number(dataset.gfs_bytes()));
     out.Counter("forebay_dataset_gfs_opens_total", "Objects opened on the GFS.", labels,
@@ -116,7 +116,7 @@ void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
                 "Pieces of extents on no tier that were read from the GFS for readers.", labels,
                 Number(dataset.gfs_pieces()));
     out.Counter("forebay_dataset_mismatches_total",
-                "GFS reads that were not as the first read of the extent.", labels,
+                "Reads that did not match the first read of their extent.", labels,
                 Number(dataset.mismatches()));
   }
 }

@@ -1,6 +1,5 @@
-// Dataset: one configured data set as this daemon knows it: its catalog once there is one, what
-// has become of each extent, and who waits for it. The table through which `stage` (which
-// fills it) and `fetch` (which waits on it) meet.
+// Dataset: one configured data set as this daemon knows it: its catalog, the state of each extent,
+// and who waits for it. `stage` fills this table, and `fetch` waits for entries of it.
 #pragma once
 
 #include <atomic>
@@ -29,21 +28,21 @@ namespace forebay::stage {
 
 class PackedForm;
 
-// What configuration says about one data set.
+// The configuration of one data set.
 struct DatasetOptions {
   catalog::DatasetSource source;
   std::string root_path;                      // absolute; everything is opened beneath it
   std::map<std::string, std::string> splits;  // "list:NAME" -> file beneath the root
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
-  Compression compression = Compression::kOff;  // at staging; packs have theirs already
-  plan::RamPlan ram = {};  // of this node: what advice about capacities reckons with
+  Compression compression = Compression::kOff;  // at staging; packs are compressed already
+  plan::RamPlan ram = {};  // of this node; CapacityAdvice computes with it
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
 std::string_view DatasetStateName(DatasetState state);
 
-// What an image of `image_bytes` with `pieces` checksums takes on each tier.
+// Space that an image of `image_bytes` with `pieces` checksums takes on each tier.
 plan::Footprint FootprintOf(std::uint64_t image_bytes, std::uint64_t pieces);
 
 // Called once, with the outcome, from a stager thread or from the caller's own.
@@ -53,17 +52,17 @@ struct DatasetProgress {
   DatasetState state = DatasetState::kIdle;
   std::string error;
   std::uint64_t total_bytes = 0;   // of all extents; 0 while unknown
-  std::uint64_t staged_bytes = 0;  // resident, or found resident
+  std::uint64_t staged_bytes = 0;  // of extents that were ever on a tier
   std::uint64_t gfs_bytes = 0;     // read from the GFS
   std::uint64_t gfs_opens = 0;
   std::uint64_t gfs_reads = 0;
   std::uint64_t gfs_stats = 0;
-  std::uint64_t gfs_pieces = 0;  // read for readers, of extents that lie on no tier
+  std::uint64_t gfs_pieces = 0;  // pieces of extents on no tier, read for readers
   std::uint64_t gfs_piece_bytes = 0;
   std::uint64_t staging_ms = 0;         // of the last pass
-  std::uint64_t staging_gfs_bytes = 0;  // that it read from the GFS
-  // How extents lie on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why not)",
-  // "packs" where the data set is packs itself; empty while that is open.
+  std::uint64_t staging_gfs_bytes = 0;  // read from the GFS by the last pass
+  // How extents are stored on the tiers: "raw", "packed (balanced, 2.7x)", "raw (compress: why
+  // not)", or "packs" if the data set consists of packs; empty while it has no catalog.
   std::string stored_form;
 };
 
@@ -79,102 +78,103 @@ class Dataset {
   FirstReads& first_reads() { return first_reads_; }
   const FirstReads& first_reads() const { return first_reads_; }
 
-  // Null until the catalog is known.
+  // Null until the data set is catalogued.
   std::shared_ptr<const catalog::Catalog> catalog() const;
-  // Calls `waiter` as soon as the catalog is known or has failed; at once where it is.
+  // Calls `waiter` when cataloguing has ended or failed; within this call if it has already.
   void WhenCatalogued(Waiter waiter);
   DatasetProgress progress() const;
-  // Bytes of extents that fit on no tier. 0 while extents are still being compressed: how many fit
-  // is known once all have their size.
+  // Bytes of extents that fit on no tier. 0 while extents are still being compressed, because their
+  // sizes are not known before that.
   std::uint64_t transient_bytes() const;
-  // What to configure so that these have room: "set tier.ram.capacity to 160 MiB (now 96 MiB) ...".
+  // What to configure so that these fit: "set tier.ram.capacity to 160 MiB (now 96 MiB) ...".
   std::string CapacityAdvice() const;
-  // A small file beneath the root (a split list), whole. Not counted as sample bytes.
+  // Reads a small file beneath the root (a split list). Its bytes are not counted in progress().
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
   // The key of an extent; the catalog must be known.
   const tier::ExtentKey& key(ExtentId extent) const { return keys_[extent.value()]; }
-  // How extents lie on the tiers; null: as they came off the GFS. Does not change once the
-  // catalog is known.
+  // How extents are stored on the tiers; null: uncompressed. Does not change once the catalog is
+  // known.
   std::shared_ptr<const PackedForm> form() const;
-  // Bytes of an extent's image on a tier; of what was on none yet, what is planned for it.
+  // Bytes of an extent's image on a tier; before it was on one, its planned bytes.
   std::uint64_t StoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
-  // From kIdle, or from kFailed without a catalog; false otherwise. A data set gets one catalog in
-  // its life: changed objects are served by another Dataset (Stager::Replace).
+  // Enters kCataloguing from kIdle, or from kFailed without a catalog; false otherwise. A Dataset
+  // gets one catalog in its life: changed objects are served by another Dataset (Stager::Replace).
   bool BeginCataloguing(std::int64_t now_ns);
-  // Starts the pass over the extents again, from kStaged or kFailed with a catalog: those that are
-  // not `resident` any more, and have a home, are claimed by it. False where nothing is missing.
+  // Starts another pass, from kStaged or kFailed with a catalog. It claims the extents that have a
+  // home and are not `resident`. False if there are none.
   bool BeginStagingAgain(const std::vector<bool>& resident, std::int64_t now_ns);
-  // Before SetCatalog, of which it decides the keys; no effect once there is one. `note`: why the
-  // form is not what the configuration asks for.
+  // Call before SetCatalog, because the form decides the extents' keys; no effect afterwards.
+  // `note`: why the form is not what the configuration asks for.
   void SetForm(std::shared_ptr<const PackedForm> form, std::string note);
-  // What extents of a packed form are expected to take: for so much the placer gave them homes.
+  // Expected image sizes of extents in a packed form; their homes have space for so many bytes.
   void SetPlannedBytes(std::vector<std::uint64_t> planned_bytes);
-  // The same of one, which is what it really takes once it was settled.
+  // The planned bytes of one extent; its real size after Settle.
   std::uint64_t PlannedBytes(ExtentId extent) const;
-  // What an extent takes on each tier where its image has `image_bytes`.
+  // Space that an extent takes on each tier if its image has `image_bytes`.
   plan::Footprint FootprintOf(ExtentId extent, std::uint64_t image_bytes) const;
-  // Publishes the catalog, where each extent belongs, and which are here already. Once in the life
-  // of a data set.
+  // Publishes the catalog, the home of each extent, and which extents are on a tier already. Once
+  // in the life of a Dataset.
   void SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
                   const std::vector<bool>& resident, std::vector<plan::Home> homes);
-  // Another Dataset of this name serves the objects as they are now: this one's readers go on.
+  // Another Dataset of this name now serves the objects as they are; readers of this one continue.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }
   // This one replaces `replaced`, which outlives it.
   void Succeed(Dataset& replaced) { predecessor_ = &replaced; }
-  // Before an extent that was read from the GFS goes to a tier: data sets before this one that know
-  // it with another checksum find bytes there from now on that are not theirs.
+  // Call before an extent that was read from the GFS is published on a tier. Marks the data sets
+  // that this one replaced as outdated, if they know the extent with another checksum: the tier
+  // will hold bytes under their keys that are not theirs.
   void OutdatePredecessors(const tier::ExtentKey& key, std::uint64_t image_checksum);
   bool is_outdated() const { return is_outdated_; }
   void Fail(const Error& error);
-  // At shutdown: whoever still waits for the catalog is told `error`.
+  // At shutdown: calls everybody who waits for the catalog with `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
-  // Whether a copy of it in RAM has no room of its own there.
+  // Whether a copy of the extent in RAM has no space reserved there.
   bool IsGuestInRam(ExtentId extent) const {
     return is_replaced_ || home(extent) != plan::Home::kRam;
   }
-  // Where it is after all, once it is known that it takes `bytes`.
+  // Sets the final home of an extent whose image is now known to have `bytes`.
   void Settle(ExtentId extent, plan::Home home, std::uint64_t bytes);
-  // Extents without a home, in staging order, but for those being loaded.
+  // Extents without a home, in staging order, except those that are being loaded.
   std::vector<ExtentId> Homeless() const;
-  // While the first pass is under way: the next extent, in staging order, that fits nowhere and
-  // was not asked for. The same again, until it has a home.
+  // While a pass is under way: the next extent, in staging order, that has no home and was not
+  // demanded. Returns the same extent again until it has a home.
   std::optional<ExtentId> NextHomeless();
-  // It fits after all, and is claimed by the pass. False where a demand was faster, which finds
-  // a home for it itself.
+  // Gives the extent a home, so that the pass claims it. False if a demand has claimed it first;
+  // that load finds a home for it.
   bool GiveHome(ExtentId extent, plan::Home home);
 
-  // Claims an extent for loading: true where it was absent (or failed), and the caller must
-  // load it and report. `again` also claims one that is believed resident but was evicted.
+  // Claims an extent for loading: true if it was absent (or failed); the caller must then load it
+  // and Report. `again`: claims it also if the table says resident, because it was evicted since.
   bool Claim(ExtentId extent, bool again);
-  // The next extent in staging order that nobody has claimed, claimed; nullopt where none is.
+  // Claims the next extent in staging order that nobody has claimed; nullopt if there is none.
   std::optional<ExtentId> ClaimNext(std::int64_t now_ns);
-  // Outcome of a claimed load; wakes its waiters. True where it settled the first pass. Want of
-  // memory (kResourceExhausted) does not fail the pass: the extent stays unstaged, for the next.
+  // Reports the outcome of a claimed load; calls its waiters. True if the pass has ended with it.
+  // A lack of memory (kResourceExhausted) does not fail the pass: the extent stays unstaged.
   bool Report(ExtentId extent, const Status& status, std::int64_t now_ns);
-  // True once after each pass that has settled: for who says so.
+  // True once after each pass that has ended; the caller logs it.
   bool TakeSettled();
-  // Calls `waiter` once the extent has been loaded or failed. False, without keeping it, where
-  // no load is under way.
+  // Calls `waiter` when the load of the extent has ended or failed. False, without keeping
+  // `waiter`, if no load is under way.
   bool AddWaiter(ExtentId extent, Waiter waiter);
 
   void CountGfs(std::uint64_t opens, std::uint64_t reads, std::uint64_t bytes,
                 std::uint64_t stats);
-  // Each extent counts once, however often it is found or read again.
+  // Counts each extent once, however often it is found or read again.
   void CountStaged(ExtentId extent, std::uint64_t bytes);
-  // What an extent of a packed form takes.
+  // The image size of an extent in a packed form.
   void CountStored(ExtentId extent, std::uint64_t bytes);
-  // Pieces of extents on no tier that were read from the GFS for a reader. True for the first call.
+  // Counts pieces of extents on no tier that were read from the GFS. True for the first call.
   bool CountPieces(std::uint64_t pieces, std::uint64_t bytes);
 
  private:
   std::string StoredFormLocked() const;
-  // Settles the first pass once every extent has been claimed and no load is under way.
+  // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns);
 
   const DatasetOptions options_;
@@ -200,14 +200,14 @@ class Dataset {
   std::vector<Waiter> catalog_waiters_;
   DatasetProgress progress_;
   std::vector<bool> counted_;  // extents that are part of progress_.staged_bytes
-  std::uint32_t next_ = 0;      // staging order: everything before it has been claimed once
-  std::uint32_t next_homeless_ = 0;  // likewise: those before it have a home, or were loaded
-  std::deque<ExtentId> late_;    // that got a home while the pass was under way
+  std::uint32_t next_ = 0;      // the pass has dealt with all extents before this one
+  std::uint32_t next_homeless_ = 0;  // all extents before this one have a home, or were loaded
+  std::deque<ExtentId> late_;    // extents before next_ that got a home during the pass
   std::uint64_t loading_ = 0;    // extents in state kLoading
   std::int64_t started_ns_ = 0;
   std::uint64_t started_gfs_bytes_ = 0;
   std::optional<Error> first_error_;
-  bool has_settled_ = false;  // TakeSettled has not been asked since
+  bool has_settled_ = false;  // a pass has ended since the last TakeSettled
 };
 
 }  // namespace forebay::stage

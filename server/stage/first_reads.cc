@@ -83,8 +83,8 @@ Status FirstReads::Load(io::IoQueue& queue) {
     good += kRecordBytes;
   }
   if (good < bytes.size()) {
-    spdlog::warn("'{}': {} bytes at its end are damaged; extents that they were about are "
-                 "compared with their next read instead",
+    spdlog::warn("'{}' in daemon.state_dir: the last {} bytes are damaged and dropped; the extents "
+                 "that they describe are not compared until they are read again",
                  name_, bytes.size() - good);
   }
   FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
@@ -122,8 +122,9 @@ FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
   const Status appended = Append(key, image_checksum);
   if (!appended.has_value()) {
     // A record cut short would end the file for its reader, so nothing follows it.
-    spdlog::warn("'{}': checksums of first reads are no longer saved: {}", name_,
-                 appended.error().ToString());
+    spdlog::warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
+                 "daemon is restarted; free space there: {}",
+                 name_, appended.error().ToString());
     file_.reset();
   }
   return Outcome::kFirst;

@@ -1,6 +1,6 @@
-// FirstReads: the checksum of every extent of a data set as it was first read from the GFS, and
-// the comparison of later reads with it. An object that changes while its size and modification
-// time stay would otherwise be delivered as if nothing had happened.
+// FirstReads: keeps the checksum that every extent of a data set had when it was first read from
+// the GFS, and compares later reads with it. Otherwise an object that changes while its size and
+// modification time stay the same would be delivered unnoticed.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@
 
 namespace forebay::stage {
 
-// Kept in memory, and in an append-only file beside the saved catalog (docs/first_reads.md) so
-// that the next daemon compares with the same. A record that is lost to a crash or to damage
-// costs the comparison of its extent, never an extent. Thread-safe.
+// Kept in memory, and in an append-only file beside the saved catalog (docs/first_reads.md), so
+// that the next daemon compares with the same checksums. If a record is lost, in a crash or by
+// damage, the next read of its extent counts as the first. Thread-safe.
 class FirstReads {
  public:
-  // Keeps what `name` in `directory` holds, and appends to it from now on. With `forget` the file
-  // is removed first: the objects are accepted as they are. Both are borrowed. On an error the
-  // checksums are kept in memory alone.
+  // Loads the file `name` in `directory`, and appends to it from now on. With `forget`, removes the
+  // file first: the objects are accepted as they are. `backend` and `directory` are borrowed. After
+  // an error the checksums are kept in memory only.
   Status Open(io::IoBackend& backend, io::Directory& directory, std::string name, bool forget);
-  // Accepts the objects as they are from now on.
+  // Forgets all checksums in memory: the objects are accepted as they are.
   void Forget();
 
   enum class Outcome : std::uint8_t { kFirst, kSame, kChanged };
-  // Compares, and records what was not known. `key` is of the extent as it lies on the GFS.
+  // Compares with the first read, or records this one as the first. `key`: of the raw extent.
   Outcome Compare(const tier::ExtentKey& key, std::uint64_t image_checksum);
 
-  // A piece of an extent, read alone, was not as its extent's first read.
+  // Counts a piece of an extent that was read alone and did not match its checksum.
   void CountMismatch();
   // Whether the extent was first read with another checksum.
   bool Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const;
 
-  std::uint64_t mismatches() const;  // reads that were not as the first
+  std::uint64_t mismatches() const;  // reads that differed from the first read
 
  private:
   Status Load(io::IoQueue& queue);
@@ -45,11 +45,11 @@ class FirstReads {
   mutable std::mutex mutex_;
   std::unordered_map<tier::ExtentKey, std::uint64_t, tier::ExtentKeyHash> known_;
   std::uint64_t mismatches_ = 0;
-  io::IoBackend* backend_ = nullptr;     // null: in memory alone
+  io::IoBackend* backend_ = nullptr;     // null: in memory only
   io::Directory* directory_ = nullptr;
   std::string name_;
   std::unique_ptr<io::File> file_;
-  std::uint64_t file_bytes_ = 0;  // of whole records
+  std::uint64_t file_bytes_ = 0;  // up to the end of the last whole record
 };
 
 }  // namespace forebay::stage

@@ -28,7 +28,7 @@ RequestGate::Permit RequestGate::Acquire(const Rank& rank, Group group) {
     std::erase_if(waiting_, [&](const Waiter& waiter) {
       return waiter.rank == &rank && waiter.thread == std::this_thread::get_id();
     });
-    // Another permit may be free for who comes next.
+    // Another permit may be free for the next waiter.
     changed_.notify_all();
   }
   return TakeLocked(group);
@@ -44,7 +44,7 @@ void RequestGate::Release(Permit permit) {
   {
     std::lock_guard lock(mutex_);
     if (const auto lent = lent_.find(permit); lent != lent_.end()) {
-      // Another request has its place, but its group may go on.
+      // Its place was lent to another request, so no permit becomes free; its group may continue.
       const auto of_group = lent_of_.find(lent->second);
       if (--of_group->second == 0) lent_of_.erase(of_group);
       lent_.erase(lent);

@@ -1,5 +1,6 @@
-// RequestGate: how many requests to the GFS are under way at once, and whose turn it is. Readers
-// that share a bandwidth finish in the order of their ranks instead of all at the end.
+// RequestGate: limits how many requests to the GFS are under way at once, and decides which is
+// next. So readers that share the GFS's bandwidth finish in the order of their ranks, one after
+// another, instead of all at the end.
 #pragma once
 
 #include <atomic>
@@ -17,9 +18,10 @@
 
 namespace forebay::stage {
 
-// Who goes first: the smaller value. It may be lowered while its owner waits, by RequestGate.
+// Priority of requests: the smaller value goes first. RequestGate::Promote may lower it while its
+// owner waits.
 using Rank = std::atomic<std::uint64_t>;
-// Of who has all the time in the world: it comes after all that was demanded.
+// Lowest priority (background work): added to a rank, it puts it behind all demands.
 inline constexpr std::uint64_t kBackgroundRank = std::uint64_t{1} << 63;
 
 // Thread-safe.
@@ -27,36 +29,36 @@ class RequestGate {
  public:
   // The right to one request, from Acquire to Release.
   using Permit = std::uint64_t;
-  // Which requests are about the same object: any number that is the object's.
+  // Requests for the same object have the same group; any number will do.
   using Group = std::uint64_t;
-  // Requests that may be under way beyond the permits, for each of these, unless told.
+  // Default of lent_max / permits: how many additional requests may be under way per permit.
   static constexpr std::size_t kLentPerPermit = 4;
 
-  // `clock` is borrowed. At most `lent_max` places are lent at a time.
+  // `clock` is borrowed. At most `lent_max` places are lent at a time (LendPlacesOf).
   RequestGate(std::uint32_t permits, io::Clock& clock, std::size_t lent_max)
       : clock_(clock), free_(permits), lent_max_(lent_max) {}
   RequestGate(std::uint32_t permits, io::Clock& clock)
       : RequestGate(permits, clock, permits * kLentPerPermit) {}
 
-  // One that comes after all that were drawn before; plus kBackgroundRank, among the background's.
+  // A rank after all ranks that were drawn before. Add kBackgroundRank for background work.
   std::uint64_t DrawRank() { return next_rank_.fetch_add(1); }
 
-  // Waits for a permit. Only for who holds none, or the gate would wait for itself.
+  // Waits for a permit. The calling thread must hold none, or it could wait for itself.
   Permit Acquire(const Rank& rank, Group group);
-  // A permit, where one is free that nobody of a smaller rank waits for.
+  // A permit, if one is free and nobody with a smaller rank waits for it.
   std::optional<Permit> TryAcquire(const Rank& rank, Group group);
   void Release(Permit permit);
-  // Lowers `rank` to `value`; no effect where it is smaller already.
+  // Lowers `rank` to `value`; no effect if it is smaller already.
   void Promote(Rank& rank, std::uint64_t value);
-  // How many wait in Acquire.
+  // Number of threads that wait in Acquire.
   std::size_t waiting() const;
 
-  // Requests that go on for longer than this do not keep those of other groups out: these get their
-  // places. Those of the same group are not let in before they end.
+  // Lends the places of requests that have taken longer than this to requests of other groups.
+  // Requests of the same group wait until these have ended.
   void LendPlacesOf(std::int64_t longer_than_ns);
-  // How many places are lent now.
+  // Number of places that are lent now.
   std::size_t lent() const;
-  // Threads that wait in Acquire for requests of their group that take so long.
+  // Threads that wait in Acquire because the place of a request of their group is lent.
   std::vector<std::thread::id> HeldUpThreads() const;
 
  private:
@@ -81,9 +83,9 @@ class RequestGate {
   const std::size_t lent_max_;
   Permit next_permit_ = 0;
   std::map<Permit, Request> held_;  // the oldest first
-  std::unordered_map<Permit, Group> lent_;  // requests under way whose place another has
-  std::unordered_map<Group, std::size_t> lent_of_;
-  std::vector<Waiter> waiting_;     // as many as there are threads, at most
+  std::unordered_map<Permit, Group> lent_;  // requests under way whose place is lent
+  std::unordered_map<Group, std::size_t> lent_of_;  // group -> how many of them
+  std::vector<Waiter> waiting_;     // at most one for each thread
 };
 
 }  // namespace forebay::stage
