@@ -88,7 +88,6 @@ class Daemon final : public AdminTarget {
   Status OpenServer();
   Status OpenMetrics();
   Result<std::unique_ptr<stage::Dataset>> OpenDataset(const stage::DatasetOptions& options);
-  plan::RamPlan PlanRam() const;
   std::vector<std::string> DatasetNames() const;
   void LogServed(std::int64_t drain_began_ns);
 

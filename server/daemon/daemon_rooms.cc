@@ -11,6 +11,7 @@
 #include "proto/contract/limits.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/dataset_config.h"
+#include "server/daemon/tier_config.h"
 #include "server/tier/capacity.h"
 
 namespace forebay::daemon {
@@ -26,13 +27,12 @@ constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 }  // namespace
 
 Status Daemon::OpenMemory() {
-  const auto ram = tier::ParseCapacity(config_.ram_capacity, tier::MemoryLimitBytes());
-  if (!ram.has_value()) return ram.error().WithContext("tier.ram.capacity");
+  FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
   const auto slot_bytes = ParseByteCount(config_.slots_capacity, kSlotsBounds);
   if (!slot_bytes.has_value()) return slot_bytes.error().WithContext("slots.capacity");
   const std::uint64_t region_bytes =
-      std::max(kRegionBytesMin, *ram / kArenaRegionsMax + limits::kMiB);
-  FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = *ram,
+      std::max(kRegionBytesMin, ram_bytes / kArenaRegionsMax + limits::kMiB);
+  FOREBAY_ASSIGN(arena_, tier::RamArena::Create({.capacity_bytes = ram_bytes,
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
                                                  .populate_ahead_bytes = kAheadBytes}));
@@ -51,12 +51,10 @@ Status Daemon::OpenMemory() {
 Status Daemon::OpenSsd() {
   if (config_.ssd_directory.empty()) return {};
   FOREBAY_ASSIGN(ssd_directory_, backend_->OpenDirectory(config_.ssd_directory));
-  FOREBAY_ASSIGN(const io::Directory::Space space, ssd_directory_->FreeSpace());
-  const auto capacity = tier::ParseCapacity(config_.ssd_capacity, space.total_bytes);
-  if (!capacity.has_value()) return capacity.error().WithContext("tier.ssd.capacity");
+  FOREBAY_ASSIGN(const std::uint64_t capacity_bytes, SsdCapacity(config_, *ssd_directory_));
   FOREBAY_ASSIGN(store_, tier::SegmentStore::Open(
                              *backend_, *ssd_directory_,
-                             {.capacity_bytes = *capacity, .direct = config_.ssd_direct}));
+                             {.capacity_bytes = capacity_bytes, .direct = config_.ssd_direct}));
   const tier::SegmentStore::Recovery found = store_->recovery();
   if (found.segments + found.dropped_records + found.removed_files > 0) {
     spdlog::info("ssd tier: found {} segments, dropped {} records, removed {} files",
@@ -76,9 +74,11 @@ Status Daemon::OpenDatasets() {
   gfs_calls_ = std::make_unique<stage::GfsCalls>(
       static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000, clock_);
   gfs_backend_ = std::make_unique<stage::PatientBackend>(*backend_, *patience_, *gfs_calls_);
-  const plan::RamPlan ram = PlanRam();
+  const plan::TierPlan tiers = PlanTiers(
+      config_, {.ram_bytes = arena_->capacity_bytes(),
+                .ssd_bytes = store_ ? store_->capacity_bytes() : std::uint64_t{0}});
   for (stage::DatasetOptions options : config_.datasets) {
-    options.ram = ram;
+    options.tiers = tiers;
     FOREBAY_ASSIGN(auto dataset, OpenDataset(options));
     datasets_.Add(std::move(dataset));
   }
@@ -89,8 +89,8 @@ Status Daemon::OpenDatasets() {
   options.requests = static_cast<std::uint32_t>(config_.stage_requests);
   options.request_bytes = *request;
   options.hung_after_ms = static_cast<std::int64_t>(config_.stage_hung_after_s) * 1000;
-  options.ram_home_bytes = ram.HomeBytes();
-  options.ram_working_bytes = ram.WorkingBytes();
+  options.ram_home_bytes = tiers.ram.HomeBytes();
+  options.ram_working_bytes = tiers.ram.WorkingBytes();
   options.catalog_path = config_.state_dir;
   FOREBAY_ASSIGN(stager_, stage::Stager::Create(
                               options, {.backend = *gfs_backend_,
@@ -116,19 +116,6 @@ Result<std::unique_ptr<stage::Dataset>> Daemon::OpenDataset(
         fmt::format("data set '{}': path {}", options.source.name, options.root_path));
   }
   return std::make_unique<stage::Dataset>(options, *gfs_backend_, std::move(*root));
-}
-
-plan::RamPlan Daemon::PlanRam() const {
-  plan::RamPlan ram{.capacity_bytes = arena_->capacity_bytes()};
-  for (const stage::DatasetOptions& dataset : config_.datasets) {
-    ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
-    // A format that is still to be detected may be one that is scanned.
-    const std::optional<catalog::Format> format = dataset.source.format;
-    const bool is_scanned = !format || !catalog::BuildsFromMetadata(*format);
-    ram.has_passing_extents = ram.has_passing_extents || store_ || is_scanned ||
-                              dataset.compression != stage::Compression::kOff;
-  }
-  return ram;
 }
 
 Status Daemon::OpenScrubber() {

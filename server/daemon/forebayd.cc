@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -21,11 +22,15 @@
 #include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_arguments.h"
 #include "server/daemon/daemon_log.h"
+#include "server/daemon/room_survey.h"
 #include "server/daemon/serve_loop.h"
+#include "server/io/backend_selection.h"
+#include "server/io/clock.h"
 
 namespace forebay::daemon {
 namespace {
@@ -109,14 +114,33 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
   std::_Exit(kExitOk.code);
 }
 
+// Says whether the tiers hold the data sets. A configuration whose tiers do not is valid, for order
+// `block` works without, so it changes no exit code.
+int Check(const Config& config) {
+  fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
+  std::fflush(stdout);
+  auto selected = io::SelectBackend(io::BackendChoice::kThreads);
+  if (!selected.has_value()) return Fail(kExitFailure, config, selected.error());
+  const io::SteadyClock clock;
+  auto survey = std::make_unique<RoomSurvey>(config, *selected->backend, clock,
+                                             kCheckPatienceMs);
+  const bool is_over = survey->Await();
+  const RoomText text = Describe(survey->Report());
+  for (const std::string& fact : text.facts) fmt::print("{}\n", PrintableLine(fact));
+  std::fflush(stdout);
+  for (const std::string& warning : text.warnings) {
+    fmt::print(stderr, "WARNING: {}\n", PrintableLine(warning));
+  }
+  // A thread waits for a file system that does not answer, and cannot be ended.
+  if (!is_over) std::_Exit(kExitOk.code);
+  return kExitOk.code;
+}
+
 int Run(const DaemonArguments& arguments) {
   Config config = DefaultConfig();
   const Status gathered = Gather(arguments, config);
   if (!gathered.has_value()) return Fail(kExitUsage, config, gathered.error());
-  if (arguments.check) {
-    fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
-    return kExitOk.code;
-  }
+  if (arguments.check) return Check(config);
   StartLog(config);
 
   // Before any thread starts, so that all of them inherit it.

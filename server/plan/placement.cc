@@ -33,6 +33,14 @@ std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
   return enough * limits::kMiB;
 }
 
+std::uint64_t SsdPlan::CapacityFor(std::uint64_t bytes) const {
+  SsdPlan plan = *this;
+  // The division by 1000 loses less than a MiB.
+  plan.capacity_bytes = bytes / home_permille * 1000 / limits::kMiB * limits::kMiB;
+  while (plan.HomeBytes() < bytes) plan.capacity_bytes += limits::kMiB;
+  return plan.capacity_bytes;
+}
+
 Home Placer::Place(const Footprint& footprint) {
   if (PlaceInRam(footprint)) return Home::kRam;
   if (footprint.ssd_bytes > room_.ssd_bytes) return Home::kTransient;

@@ -48,6 +48,24 @@ struct RamPlan {
   std::uint64_t CapacityFor(std::uint64_t bytes) const;
 };
 
+// How much of the SSD tier extents may call their home: the cache begins to evict beyond.
+struct SsdPlan {
+  std::uint64_t capacity_bytes = 0;  // 0: there is no such tier
+  std::uint64_t home_permille = 1000;
+
+  std::uint64_t HomeBytes() const { return capacity_bytes / 1000 * home_permille; }
+  // The smallest capacity, in whole MiB, whose HomeBytes are at least `bytes`.
+  std::uint64_t CapacityFor(std::uint64_t bytes) const;
+};
+
+// The tiers of a node, as configured.
+struct TierPlan {
+  RamPlan ram;
+  SsdPlan ssd;
+
+  Room HomeRoom() const { return {.ram_bytes = ram.HomeBytes(), .ssd_bytes = ssd.HomeBytes()}; }
+};
+
 // Decides one extent after another, as their sizes become known.
 class Placer {
  public:

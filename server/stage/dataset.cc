@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
-#include "proto/contract/limits.h"
 #include "server/stage/packed_form.h"
 #include "server/tier/segment_store.h"
 
@@ -79,9 +78,7 @@ std::uint64_t Dataset::StoredBytes(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   const bool is_known =
       extent.value() < stored_bytes_.size() && stored_bytes_[extent.value()] > 0;
-  if (is_known) return stored_bytes_[extent.value()];
-  return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
-                                                : catalog_->extent(extent).bytes;
+  return is_known ? stored_bytes_[extent.value()] : PlannedBytesLocked(extent);
 }
 
 void Dataset::SetPlannedBytes(std::vector<std::uint64_t> planned_bytes) {
@@ -108,12 +105,24 @@ std::uint64_t Dataset::transient_bytes() const {
 }
 
 std::string Dataset::CapacityAdvice() const {
-  const plan::RamPlan& ram = options_.ram;
-  const std::uint64_t missing = transient_bytes();
-  return fmt::format("set tier.ram.capacity to {} MiB (now {} MiB), or give tier.ssd.capacity {} "
-                     "MiB more",
-                     ram.CapacityFor(ram.HomeBytes() + missing) / limits::kMiB,
-                     ram.capacity_bytes / limits::kMiB, missing / limits::kMiB + 1);
+  std::function<plan::Room()> room_left;
+  {
+    std::lock_guard lock(mutex_);
+    room_left = room_left_;
+  }
+  // What extents of this data set have, and may have: others have the rest.
+  plan::Room room = room_left ? room_left() : plan::Room();
+  std::vector<plan::Footprint> extents;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+      const ExtentId extent(i);
+      extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
+      if (homes_[i] == plan::Home::kRam) room.ram_bytes += extents.back().ram_bytes;
+      if (homes_[i] == plan::Home::kSsd) room.ssd_bytes += extents.back().ssd_bytes;
+    }
+  }
+  return plan::CapacityAdvice(options_.tiers, plan::NeedOf(options_.tiers, room, extents));
 }
 
 Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t bytes_max) {
@@ -155,6 +164,11 @@ bool Dataset::BeginStagingAgain(const std::vector<bool>& resident, std::int64_t 
   next_homeless_ = 0;
   progress_.state = DatasetState::kStaging;
   return true;
+}
+
+void Dataset::SetRoomLeft(std::function<plan::Room()> room_left) {
+  std::lock_guard lock(mutex_);
+  room_left_ = std::move(room_left);
 }
 
 bool Dataset::BeginCataloguing(std::int64_t now_ns) {
@@ -233,12 +247,20 @@ plan::Home Dataset::home(ExtentId extent) const {
 
 std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
   std::lock_guard lock(mutex_);
+  return PlannedBytesLocked(extent);
+}
+
+std::uint64_t Dataset::PlannedBytesLocked(ExtentId extent) const {
   return extent.value() < planned_bytes_.size() ? planned_bytes_[extent.value()]
                                                 : catalog_->extent(extent).bytes;
 }
 
 plan::Footprint Dataset::FootprintOf(ExtentId extent, std::uint64_t image_bytes) const {
   std::lock_guard lock(mutex_);
+  return FootprintLocked(extent, image_bytes);
+}
+
+plan::Footprint Dataset::FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const {
   const std::uint32_t pieces =
       form_ ? form_->PieceCount(extent) : catalog_->PieceCount(extent);
   return stage::FootprintOf(image_bytes, pieces);

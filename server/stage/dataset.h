@@ -19,6 +19,7 @@
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
 #include "server/io/io_backend.h"
+#include "server/plan/capacity_need.h"
 #include "server/plan/placement.h"
 #include "server/stage/compression.h"
 #include "server/stage/first_reads.h"
@@ -36,7 +37,7 @@ struct DatasetOptions {
   bool stage_at_start = true;
   bool persist = false;  // extents kept in RAM are written to SSD too, for the next daemon
   Compression compression = Compression::kOff;  // at staging; packs are compressed already
-  plan::RamPlan ram = {};  // of this node; CapacityAdvice computes with it
+  plan::TierPlan tiers = {};  // of this node; CapacityAdvice computes with it
 };
 
 enum class DatasetState : std::uint8_t { kIdle, kCataloguing, kStaging, kStaged, kFailed };
@@ -86,7 +87,7 @@ class Dataset {
   // Bytes of extents that fit on no tier. 0 while extents are still being compressed, because their
   // sizes are not known before that.
   std::uint64_t transient_bytes() const;
-  // What to configure so that these fit: "set tier.ram.capacity to 160 MiB (now 96 MiB) ...".
+  // What to configure so that these fit (plan::CapacityAdvice).
   std::string CapacityAdvice() const;
   // Reads a small file beneath the root (a split list). Its bytes are not counted in progress().
   Result<std::string> ReadSmall(std::string_view path, std::uint64_t bytes_max);
@@ -99,6 +100,9 @@ class Dataset {
   std::uint64_t StoredBytes(ExtentId extent) const;
 
   // --- for the stager -----------------------------------------------------------------------
+  // `room_left` returns the space that no data set has reserved; CapacityAdvice calls it, without
+  // any lock of this data set. It must not call this data set.
+  void SetRoomLeft(std::function<plan::Room()> room_left);
   enum class ExtentState : std::uint8_t { kAbsent, kLoading, kResident, kFailed };
 
   // Enters kCataloguing from kIdle, or from kFailed without a catalog; false otherwise. A Dataset
@@ -174,6 +178,8 @@ class Dataset {
 
  private:
   std::string StoredFormLocked() const;
+  std::uint64_t PlannedBytesLocked(ExtentId extent) const;
+  plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const;
   // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns);
 
@@ -187,6 +193,7 @@ class Dataset {
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
   mutable std::mutex mutex_;
+  std::function<plan::Room()> room_left_;
   std::shared_ptr<const catalog::Catalog> catalog_;
   std::shared_ptr<const PackedForm> form_;
   std::string form_note_;

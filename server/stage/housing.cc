@@ -4,6 +4,11 @@
 
 namespace forebay::stage {
 
+plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes) {
+  return {.capacity_bytes = capacity_bytes,
+          .home_permille = tier::ExtentCache::Options().watermark_low_permille};
+}
+
 Housing::Housing(const plan::Room& room, std::span<const tier::SegmentStore::Stored> on_ssd)
     : placer_(room) {
   for (const auto& [key, file_bytes] : on_ssd) on_ssd_.emplace(key, file_bytes);

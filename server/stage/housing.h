@@ -29,6 +29,9 @@ constexpr bool IsAtHome(tier::TierKind tier, plan::Home home) {
   return true;
 }
 
+// Extents have a home on SSD below the watermark at which the cache begins to evict: they stay.
+plan::SsdPlan SsdPlanOf(std::uint64_t capacity_bytes);
+
 // Thread-safe.
 class Housing {
  public:

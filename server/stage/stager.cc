@@ -28,9 +28,7 @@ plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
   plan::Room room;
   room.ram_bytes = options.ram_home_bytes;
   if (parts.store != nullptr) {
-    // Below the watermark at which the cache begins to evict, so that extents stay at home.
-    const std::uint64_t store_bytes = parts.store->capacity_bytes() / 1000 *
-                                      tier::ExtentCache::Options().watermark_low_permille;
+    const std::uint64_t store_bytes = SsdPlanOf(parts.store->capacity_bytes()).HomeBytes();
     room.ssd_bytes = store_bytes - std::min(store_bytes, parts.store->used_bytes());
   }
   return room;
@@ -155,6 +153,7 @@ void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGra
 
 void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
+  dataset.SetRoomLeft([this] { return housing_.left(); });
   {
     std::lock_guard lock(mutex_);
     Job job;

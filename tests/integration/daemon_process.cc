@@ -109,6 +109,29 @@ std::uint64_t DaemonProcess::OpenFdCount() const {
   return static_cast<std::uint64_t>(std::distance(begin(fds), end(fds)));
 }
 
+CommandEnd RunForebayd(const std::vector<std::string>& arguments, const std::string& folder) {
+  std::vector<std::string> words = {FOREBAYD};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> raw;
+  for (std::string& word : words) raw.push_back(word.data());
+  raw.push_back(nullptr);
+  const std::string output = folder + "/output", errors = folder + "/errors";
+  const pid_t pid = fork();
+  FOREBAY_CHECK(pid >= 0);
+  if (pid == 0) {
+    constexpr int kNewFile = O_WRONLY | O_CREAT | O_TRUNC;
+    dup2(open(output.c_str(), kNewFile, 0600), STDOUT_FILENO);
+    dup2(open(errors.c_str(), kNewFile, 0600), STDERR_FILENO);
+    execv(raw[0], raw.data());
+    _exit(127);
+  }
+  int status = 0;
+  FOREBAY_CHECK(waitpid(pid, &status, 0) == pid);
+  return {.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status),
+          .output = ReadText(output),
+          .errors = ReadText(errors)};
+}
+
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
   std::stringstream text;

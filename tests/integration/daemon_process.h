@@ -63,6 +63,15 @@ class DaemonProcess {
   std::optional<int> outcome_;
 };
 
+// forebayd as a command that ends by itself, with what it wrote to stdout and to stderr. Its files
+// lie in `folder` meanwhile. The exit code is minus the signal that ended it.
+struct CommandEnd {
+  int exit_code = 0;
+  std::string output;
+  std::string errors;
+};
+CommandEnd RunForebayd(const std::vector<std::string>& arguments, const std::string& folder);
+
 // A file's text; empty where there is none.
 std::string ReadText(const std::string& path);
 

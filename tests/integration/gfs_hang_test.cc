@@ -217,6 +217,22 @@ TEST_F(GfsHangStreamTest, AStreamThatWaitsForAHungObjectDoesNotKeepOthersThatAre
   while (came < asked) ASSERT_TRUE(read());
 }
 
+class GfsHangCheckTest : public HangRig {};
+
+TEST_F(GfsHangCheckTest, CheckEndsInTimeAndSaysWhatItDoesNotKnow) {
+  Mount("auto", "64MiB", HangOf("lookup,getattr"));
+  if (IsSkipped()) return;
+  // Where a daemon looks up the same name, the kernel lets nobody end that waits for it.
+  daemon_->Kill();
+  const CommandEnd end = RunForebayd({"--config", folder_ + "/f.toml", "--check"}, folder_);
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_GT(gfs_->InjectedCount(), 0U);
+  EXPECT_THAT(end.output, AllOf(HasSubstr("data set 'held': size not known: the file system of "),
+                                HasSubstr("has not answered within 10 s")));
+  EXPECT_THAT(end.errors, HasSubstr("WARNING: whether the tiers hold these data sets is not known: "
+                                    "held"));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Operations, GfsHangTest,
     ::testing::Values(HangCase{"Reads", "read", "auto"},

@@ -1,0 +1,81 @@
+#include "server/plan/capacity_need.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::plan {
+namespace {
+
+constexpr std::uint64_t kWithoutEnd = std::uint64_t{1} << 62;
+
+std::uint64_t RamBytes(std::span<const Footprint> extents) {
+  std::uint64_t bytes = 0;
+  for (const Footprint& extent : extents) bytes += extent.ram_bytes;
+  return bytes;
+}
+
+std::uint64_t RamNeed(const TierPlan& tiers, const Room& room,
+                      std::span<const Footprint> extents) {
+  const Fill fill = FillRoom(room, extents);
+  const std::uint64_t now_bytes = tiers.ram.HomeBytes();
+  const std::uint64_t homeless = fill.homeless.ram_bytes;
+  // The second one is for what fits worse on SSD where RAM has another mixture of sizes.
+  for (const std::uint64_t more : {homeless - std::min(homeless, fill.left.ram_bytes), homeless}) {
+    RamPlan ram = tiers.ram;
+    ram.capacity_bytes = ram.CapacityFor(now_bytes + more);
+    const Room grown = {.ram_bytes = room.ram_bytes + ram.HomeBytes() - now_bytes,
+                        .ssd_bytes = room.ssd_bytes};
+    if (FillRoom(grown, extents).homeless_extents.empty()) return ram.capacity_bytes;
+  }
+  // All of them in RAM always fit.
+  return tiers.ram.CapacityFor(now_bytes + std::max(room.ram_bytes, RamBytes(extents)) -
+                               room.ram_bytes);
+}
+
+std::uint64_t SsdNeed(const TierPlan& tiers, const Room& room,
+                      std::span<const Footprint> extents) {
+  // What goes to RAM does not depend on the SSD, but for this: beside a first one, RAM has less
+  // room for homes, because extents pass through it.
+  RamPlan ram = tiers.ram;
+  ram.has_passing_extents = true;
+  const std::uint64_t lost = tiers.ram.HomeBytes() - ram.HomeBytes();
+  const Room with_ssd = {.ram_bytes = room.ram_bytes - std::min(lost, room.ram_bytes),
+                         .ssd_bytes = kWithoutEnd};
+  const std::uint64_t taken = kWithoutEnd - FillRoom(with_ssd, extents).left.ssd_bytes;
+  const std::uint64_t grown = std::max(taken, room.ssd_bytes) - room.ssd_bytes;
+  return tiers.ssd.CapacityFor(tiers.ssd.HomeBytes() + grown);
+}
+
+}  // namespace
+
+Fill FillRoom(const Room& room, std::span<const Footprint> extents) {
+  Placer placer(room);
+  Fill fill;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (placer.Place(extents[i]) != Home::kTransient) continue;
+    fill.homeless_extents.push_back(i);
+    fill.homeless.ram_bytes += extents[i].ram_bytes;
+    fill.homeless.ssd_bytes += extents[i].ssd_bytes;
+  }
+  fill.left = placer.left();
+  return fill;
+}
+
+CapacityNeed NeedOf(const TierPlan& tiers, const Room& room, std::span<const Footprint> extents) {
+  return {.ram_bytes = RamNeed(tiers, room, extents), .ssd_bytes = SsdNeed(tiers, room, extents)};
+}
+
+std::string CapacityAdvice(const TierPlan& tiers, const CapacityNeed& need) {
+  const bool has_ssd = tiers.ssd.capacity_bytes > 0;
+  return fmt::format(
+      "set tier.ram.capacity to {} MiB (now {} MiB), or tier.ssd.capacity to {} MiB ({})",
+      need.ram_bytes / limits::kMiB, tiers.ram.capacity_bytes / limits::kMiB,
+      need.ssd_bytes / limits::kMiB,
+      has_ssd ? fmt::format("now {} MiB", tiers.ssd.capacity_bytes / limits::kMiB)
+              : "there is none now: set tier.ssd.directory too");
+}
+
+}  // namespace forebay::plan
