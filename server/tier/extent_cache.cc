@@ -112,8 +112,9 @@ class TwoTierCache final : public ExtentCache {
   mutable std::mutex mutex_;  // guards what follows; never held during I/O
   Index index_;
   std::unordered_set<ExtentKey, ExtentKeyHash> removing_;  // dropped, their files not yet removed
+  std::unordered_set<ExtentKey, ExtentKeyHash> writing_;   // to SSD
   std::uint64_t guests_begun_ = 0, guests_ended_ = 0;      // writes of them to SSD
-  std::condition_variable ssd_changed_;                    // one of these two
+  std::condition_variable ssd_changed_;                    // one of these
   Counters counters_[2];
   struct DeviceError {
     std::int64_t at_ns = 0;
@@ -489,8 +490,9 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   }
   {
     std::unique_lock lock(mutex_);
-    // The store would call a copy that is just being removed one that is there.
-    ssd_changed_.wait(lock, [&] { return !removing_.contains(key); });
+    // The store would call a copy that is just being removed, or is just being written and may
+    // fail, one that is there.
+    ssd_changed_.wait(lock, [&] { return !removing_.contains(key) && !writing_.contains(key); });
     if (is_ssd_retired_) {
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
@@ -500,6 +502,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
       found->second.is_guest_on_ssd = found->second.is_guest_on_ssd && is_guest;
       return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
     }
+    writing_.insert(key);
     guests_begun_ += is_guest ? 1 : 0;
   }
   const std::uint64_t file_bytes = SegmentStore::FileBytes(image.size(),
@@ -507,6 +510,7 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
   Status status = MakeSsdRoom(file_bytes, next_use, is_guest);
   if (status.has_value()) status = store_->Put(queue, key, image, checksums);
   std::lock_guard lock(mutex_);
+  writing_.erase(key);
   guests_ended_ += is_guest ? 1 : 0;
   ssd_changed_.notify_all();
   if (!status.has_value()) {

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <map>
 #include <random>
 #include <set>
@@ -452,6 +454,34 @@ TEST_F(ExtentCacheTest, DeviceThatKeepsFailingRetiresTheTierButAFullOneDoesNot) 
   EXPECT_NE(cache_->Find(KeyOfNumber(20)), nullptr) << "what is there is still read";
   cache_.reset();
   queue_.reset();
+}
+
+TEST_F(ExtentCacheTest, AnExtentThatAnotherIsWritingIsThereOnlyOnceItIsPublished) {
+  io::FaultInjector injector;
+  io::FaultyBackend faulty(backend_, injector);
+  const auto directory = Take(faulty.OpenDirectory("/"));
+  const auto queue = Take(faulty.CreateQueue({})), other = Take(faulty.CreateQueue({}));
+  const auto store = Take(SegmentStore::Open(faulty, *directory, {limits::kGiB, true}));
+  const auto cache = ExtentCache::Create(*arena_, store.get(), {},
+                                         [](const ExtentKey&) { return kNever; });
+  const auto publish = [&](io::IoQueue& own) {
+    TestExtent extent = MakeExtent(1, kPage);
+    return cache->PublishSsd(own, extent.key, extent.image(), extent.checksums, 1);
+  };
+  injector.Arm({.kind = io::FaultKind::kStall, .call = io::IoCall::kWrite});
+  std::thread first([&] { FOREBAY_EXPECT_OK(publish(*queue)); });
+  while (injector.faults_injected() == 0) std::this_thread::yield();
+  std::promise<void> answered;
+  std::thread second([&] {
+    EXPECT_EQ(CodeOf(publish(*other)), ErrorCode::kAlreadyExists);
+    EXPECT_NE(cache->FindOn(KeyOfNumber(1), TierKind::kSsd), nullptr);
+    answered.set_value();
+  });
+  // Whoever does not wait for the first has answered by now; whoever does loses nothing.
+  static_cast<void>(answered.get_future().wait_for(std::chrono::milliseconds(50)));
+  injector.ReleaseStalls();
+  first.join();
+  second.join();
 }
 
 TEST_F(ExtentCacheTest, BytesThatDoNotMatchAreLostCopiesAndNeverRetireTheTier) {
