@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/exit_code.h"
 #include "client/cli/printable_stream.h"
 #include "client/cli/program.h"
 #include "client/client.h"
@@ -21,6 +22,7 @@ namespace forebay::cli {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using forebay::testing::FakeAdminService;
@@ -139,6 +141,39 @@ TEST_F(CliTest, StageReportsWhatCouldNotBeStaged) {
   EXPECT_EQ(Forebay(With({"stage"})).code, 3) << "the stream ended before everything was staged";
   EXPECT_EQ(Forebay(With({"stage", "--no-wait"})).code, 0);
   EXPECT_FALSE(admin_.stage_request.wait());
+}
+
+TEST_F(CliTest, StageTellsPartlyStagedFromStaged) {
+  admin_.stage = {Progress("partly staged", 1000, true)};
+  v1::DatasetStatus& dataset = *admin_.stage[0].mutable_dataset();
+  dataset.set_unstaged_bytes(400);
+  dataset.set_unstaged_reason("400 bytes fit on no tier: set tier.ram.capacity to 160 MiB");
+  const Outcome run = Forebay(With({"stage"}));
+  EXPECT_EQ(run.code, 3);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("partly staged"), HasSubstr("400 B"),
+                             HasSubstr("set tier.ram.capacity to 160 MiB")));
+  const Outcome json = Forebay(With({"stage", "--json"}));
+  EXPECT_EQ(json.code, 3);
+  EXPECT_THAT(json.out, AllOf(HasSubstr("\"state\":\"partly staged\""),
+                              HasSubstr("\"unstaged_bytes\":400"),
+                              HasSubstr("\"unstaged_reason\":\"400 bytes fit on no tier")));
+}
+
+TEST_F(CliTest, DamagedExtentsAreCountedByStatusAndReport) {
+  v1::TierStatus& tier = *admin_.status.add_tiers();
+  tier.set_name("ssd");
+  EXPECT_THAT(Forebay(With({"status"})).out, Not(HasSubstr("damaged")));
+  EXPECT_THAT(Forebay(With({"report"})).out, Not(HasSubstr("damaged")));
+  tier.set_bad_extents(3);
+  EXPECT_THAT(Forebay(With({"status"})).out, HasSubstr("ssd: 3 damaged extents"));
+  EXPECT_EQ(Forebay(With({"status", "--json"})).lines()[0]["tiers"][0]["bad_extents"], 3);
+  EXPECT_THAT(Forebay(With({"report"})).out, ContainsRegex("damaged extents in ssd +3 "));
+  EXPECT_EQ(Forebay(With({"report", "--json"})).lines()[0]["bad_extents"]["ssd"], 3);
+}
+
+TEST(Cli, WantOfRoomIsNoRefusalOfAnotherUsersDaemon) {
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(ErrorCode::kResourceExhausted)), 7);
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(ErrorCode::kPermissionDenied)), 6);
 }
 
 TEST_F(CliTest, UnknownDataSetsHaveACodeOfTheirOwn) {

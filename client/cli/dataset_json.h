@@ -21,11 +21,11 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
                {"gfs_bytes", dataset.gfs_bytes()},
                {"gfs_opens", dataset.gfs_opens()},
                {"staging_ms", dataset.staging_ms()},
-          {"unstaged_bytes", dataset.unstaged_bytes()},
-          {"unstaged_reason", dataset.unstaged_reason()},
-          {"mismatches", dataset.mismatches()},
-          {"gfs_pieces", dataset.gfs_pieces()},
-          {"gfs_piece_bytes", dataset.gfs_piece_bytes()},
+               {"unstaged_bytes", dataset.unstaged_bytes()},
+               {"unstaged_reason", dataset.unstaged_reason()},
+               {"mismatches", dataset.mismatches()},
+               {"gfs_pieces", dataset.gfs_pieces()},
+               {"gfs_piece_bytes", dataset.gfs_piece_bytes()},
                {"stored_form", dataset.stored_form()}};
   if (!dataset.error().empty()) json["error"] = dataset.error();
   return json;

@@ -58,6 +58,11 @@ void PrintTable(const RunReport& run, std::ostream& out) {
     table.Add({fmt::format("samples from {}", tier.name()), HumanCount(tier.hit_samples()),
                fmt::format("{:.1f} % of hits", Percent(tier.hit_samples(), run.hit_samples))});
   }
+  for (const v1::TierStatus& tier : run.status.tiers()) {
+    if (tier.bad_extents() == 0) continue;
+    table.Add({fmt::format("damaged extents in {}", tier.name()), HumanCount(tier.bad_extents()),
+               "dropped and fetched again"});
+  }
   if (!run.trainer.empty()) {
     table.Add({"training rate",
                fmt::format("{:.0f} samples/s", Number(run.trainer, "samples_per_s")), ""});
@@ -78,6 +83,7 @@ Json ReportJson(const RunReport& run) {
                {"trainer", run.trainer}};
   for (const v1::TierStatus& tier : run.status.tiers()) {
     json["hits"][tier.name()] = {{"samples", tier.hit_samples()}, {"bytes", tier.hit_bytes()}};
+    json["bad_extents"][tier.name()] = tier.bad_extents();
   }
   return json;
 }

@@ -163,9 +163,10 @@ EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name, OrderMo
   return counts;
 }
 
-v1::DatasetStatus AwaitStaged(RawClient& client) {
+v1::DatasetStatus AwaitStaged(RawClient& client, bool rebuild) {
   v1::StageRequest request;
   request.set_wait(true);
+  request.set_rebuild(rebuild);
   const auto context = NewContext();
   const auto reader = client.admin().Stage(context.get(), request);
   v1::StageProgress progress;

@@ -66,7 +66,7 @@ bool IsRecord(std::uint64_t id, std::span<const std::byte> bytes);
 // Reads epoch 0 in batches over a stream of its own and checks every byte.
 EpochCounts ReadEpoch(RawClient& client, const std::string& stream_name = "train",
                       OrderMode mode = OrderMode::kGlobal);
-// Waits until everything is staged; the data set's status then.
-v1::DatasetStatus AwaitStaged(RawClient& client);
+// Stages, or rebuilds, and waits until that has ended; the data set's status then.
+v1::DatasetStatus AwaitStaged(RawClient& client, bool rebuild = false);
 
 }  // namespace forebay::integration

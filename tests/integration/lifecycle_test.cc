@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -183,6 +184,47 @@ TEST(LifecycleTest, ARestartedDaemonServesFromSsdAndHeldMemoryStaysReadable) {
   std::uint64_t id = 0;
   held->sample_ids().copy(reinterpret_cast<char*>(&id), sizeof(id));
   EXPECT_TRUE(IsRecord(id, before.Bytes(tensor).first(kRecordBytes)));
+}
+
+// Its bytes are the same, so that every record still proves its id.
+TEST(LifecycleTest, ARebuildServesAReplacedObjectAndSoDoesTheNextDaemon) {
+  const DaemonRig rig({.ssd = false});
+  auto daemon = rig.Start();
+  std::uint64_t rebuilt = 0;
+  {
+    RawClient client(rig.socket_path());
+    const std::uint64_t before = AwaitStaged(client).catalog_fingerprint();
+    const std::string object = rig.folder() + "/gfs/x.bin";
+    std::filesystem::copy_file(object, object + ".new");
+    std::filesystem::last_write_time(object + ".new",
+                                     std::filesystem::last_write_time(object) +
+                                         std::chrono::seconds(10));
+    std::filesystem::rename(object + ".new", object);
+    rebuilt = AwaitStaged(client, /*rebuild=*/true).catalog_fingerprint();
+    EXPECT_NE(rebuilt, before);
+    const EpochCounts counts = ReadEpoch(client);
+    EXPECT_EQ(counts.error, "");
+    EXPECT_EQ(counts.distinct, 4096U);
+    EXPECT_EQ(counts.wrong, 0U);
+  }
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 0);
+  daemon = rig.Start();
+  RawClient client(rig.socket_path());
+  const v1::DatasetStatus status = AwaitStaged(client);
+  EXPECT_EQ(status.state(), "staged") << status.error();
+  EXPECT_EQ(status.catalog_fingerprint(), rebuilt);
+  EXPECT_EQ(ReadEpoch(client).distinct, 4096U);
+}
+
+TEST(LifecycleTest, ARamTierBesideAnSsdIsFilledToNineTenths) {
+  constexpr std::uint64_t kRamBytes = 32 << 20;
+  const DaemonRig rig({.records = 16'384, .ram = "32MiB"});
+  const auto daemon = rig.Start();
+  RawClient client(rig.socket_path());
+  const v1::DatasetStatus status = AwaitStaged(client);
+  EXPECT_EQ(status.state(), "staged") << status.unstaged_reason();
+  EXPECT_GE(status.ram_bytes(), kRamBytes / 10 * 9);
 }
 
 TEST(LifecycleTest, UsageAndConfigurationErrorsHaveTheirExitCode) {
