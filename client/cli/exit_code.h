@@ -28,11 +28,11 @@ inline constexpr std::array<ExitCodeMeaning, 9> kExitCodeMeanings = {{
     {0, "done"},
     {1, "failed, for a reason without a code of its own"},
     {2, "the command line is wrong"},
-    {3, "the answer is no: damage found, audit failed, not everything staged"},
+    {3, "the check failed: damage found, audit failed, not everything staged"},
     {4, "no daemon answers at the address"},
     {5, "no such data set, selection or file"},
     {6, "refused: another user's or job's daemon, or another version or configuration"},
-    {7, "no room: the tiers, the slots or another limit are too small for what was asked"},
+    {7, "no space: the tiers, the slots or another limit are too small for the request"},
     {130, "interrupted"},
 }};
 

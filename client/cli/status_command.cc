@@ -112,7 +112,7 @@ void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
   for (const v1::TierStatus& tier : reply.tiers()) {
     if (tier.bad_extents() + tier.device_errors() == 0) continue;
     context.out << tier.name() << ": " << HumanCount(tier.bad_extents())
-                << " damaged extents were dropped and fetched again, "
+                << " damaged extents were dropped (they are fetched again when needed), "
                 << HumanCount(tier.device_errors()) << " device errors\n";
   }
 }
@@ -143,7 +143,7 @@ void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
     }
     if (dataset.mismatches() > 0) {
       context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())
-                  << " GFS reads were not as the first read\n";
+                  << " reads did not match the first read of their extent (the log names them)\n";
     }
     if (!dataset.error().empty()) {
       context.out << dataset.name() << ": " << PrintableLine(dataset.error()) << '\n';
@@ -192,10 +192,10 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
       HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
       HumanCount(reply.gfs().stats()));
   if (reply.gfs().incidents() > 0) {
-    context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls made again "
+    context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls repeated "
                 << HumanCount(reply.gfs().retries()) << ", given up "
                 << HumanCount(reply.gfs().given_up()) << ", failing now "
-                << HumanCount(reply.gfs().failing()) << ": "
+                << HumanCount(reply.gfs().failing()) << ", last error: "
                 << PrintableLine(reply.gfs().last_error()) << '\n';
   }
   if (reply.gfs().hung() > 0) {

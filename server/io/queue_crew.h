@@ -1,5 +1,5 @@
-// QueueCrew: threads that each bring an I/O queue of their own, and more of them while some are
-// held up in calls that do not return.
+// QueueCrew: a group of threads, each with its own I/O queue. While some of them are blocked in
+// calls that do not return, spare threads take their place.
 #pragma once
 
 #include <chrono>
@@ -19,35 +19,37 @@
 
 namespace forebay::io {
 
-// Thread-safe, but for AdjustTo, which is one thread's at a time.
+// Thread-safe, except that only one thread at a time may call AdjustTo.
 class QueueCrew {
  public:
   struct Options {
     std::uint32_t threads = 1;
     std::size_t queue_depth = 32;
   };
-  // What each thread does, until the crew's owner tells it to return, or Dismisses does.
+  // The function that each thread runs. It returns when its owner tells it to, or when Dismisses
+  // returned true.
   using Body = std::function<void(QueueCrew&, IoQueue&)>;
 
-  // Starts the threads, all or none. `backend` is borrowed.
+  // Starts all threads, or none on an error. `backend` is borrowed.
   static Result<std::unique_ptr<QueueCrew>> Create(IoBackend& backend, const Options& options,
                                                    Body body);
-  // Waits for the threads, which must have been told to return.
+  // Waits for the threads. The owner must have told them to return.
   ~QueueCrew();
 
-  // How many of `threads` are this crew's.
+  // How many of `threads` belong to this crew.
   std::uint32_t CountOf(std::span<const std::thread::id> threads) const;
-  // For each of `held_up` threads of the crew, which can do nothing else for now, a spare one is to
-  // be there, but never more spare ones than usual ones. Starts them; what is surplus is dismissed.
-  // An error: a thread or its queue could not be made.
+  // Sets the number of spare threads to `held_up`, the number of blocked threads of the crew, but
+  // at most to Options::threads. Starts missing threads; surplus ones end at their next Dismisses.
+  // An error: a thread or its queue could not be created.
   Status AdjustTo(std::uint32_t held_up);
-  std::uint32_t spare() const;
-  // Asked by a body that has nothing under way: true where it is surplus, and has to return. Where
-  // it was woken, it wakes another one first: that may have been for work.
+  std::uint32_t spare() const;  // wanted number of spare threads
+  // To be called by the body between two jobs. True: this thread is surplus, and the body must
+  // return. A body that was woken for work must wake another thread before it returns.
   bool Dismisses();
 
-  // After the threads were told to return: waits until they have; false where some have not by
-  // then. These hold on to what they use, so the process can only end without them.
+  // Call after the threads were told to return: waits until all have. False if some have not after
+  // `wait`. Objects that these threads use must then not be destroyed, so the process has to exit
+  // without destructors.
   bool AwaitEnd(std::chrono::milliseconds wait);
 
  private:
@@ -67,11 +69,11 @@ class QueueCrew {
   const Body body_;
   mutable std::mutex mutex_;
   std::condition_variable begins_;
-  bool has_begun_ = false;  // until then nobody's body is called
+  bool has_begun_ = false;  // all threads exist: they may call the body
   bool is_given_up_ = false;
   std::condition_variable returned_;
   std::uint32_t wanted_;
-  std::uint32_t active_ = 0;  // threads that have not been dismissed, or have not returned
+  std::uint32_t active_ = 0;  // threads that have not been dismissed
   std::list<Member> members_;
 };
 

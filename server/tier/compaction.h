@@ -1,4 +1,5 @@
-// Compaction: which blocks of the RAM arena to move so that free memory is in one piece.
+// Compaction: plans which blocks of the RAM arena to move, so that fragmented free memory becomes
+// one run that is large enough.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,23 @@ struct FreeRun {
   std::uint64_t bytes = 0;
 };
 
-// A block that nobody uses now; it takes whole pages.
+// A block that nobody uses now and that may be moved; it takes whole pages.
 struct MovableBlock {
   RegionId region;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
-// The block is to begin at `to` of its region. That is below where it is, and may overlap it.
+// Move `block` to the offset `to` of its region, which is below its present offset. The two ranges
+// may overlap.
 struct Move {
   MovableBlock block;
   std::uint64_t to = 0;
 };
 
-// The moves, to be made in this order, after which a free run of at least `wanted_bytes` exists;
-// empty where none are enough. Of all runs of neighbouring blocks and free memory in one region,
-// chooses the one with the fewest bytes to move. O(n log n) in runs and blocks.
+// Returns moves after which a free run of at least `wanted_bytes` exists; they must be made in this
+// order. Empty if no moves achieve that. Of all sequences of adjacent blocks and free runs in one
+// region, chooses the one with the fewest bytes to move. O(n log n) in runs and blocks.
 std::vector<Move> PlanMoves(const std::vector<FreeRun>& free, std::vector<MovableBlock> movable,
                             std::uint64_t wanted_bytes);
 

@@ -1,5 +1,5 @@
-// EvictionLedger: how many extents of which data set left which tier, and why, since somebody last
-// asked. The cache counts; who writes the log takes the counts now and then.
+// EvictionLedger: counts how many extents of which data set left which tier, and why. The cache
+// counts; the daemon takes the counts from time to time and logs them.
 #pragma once
 
 #include <compare>
@@ -12,8 +12,8 @@
 namespace forebay::tier {
 
 enum class EvictionCause : std::uint8_t {
-  kRoom = 0,     // others needed the room
-  kAsked = 1,    // an operator, a rebuild, or a pass that failed
+  kRoom = 0,     // other extents needed the space
+  kAsked = 1,    // 'forebay evict', a rebuild, or a pass that failed
   kDamaged = 2,  // the copy did not match its checksum, or could not be read
 };
 
@@ -28,11 +28,12 @@ class EvictionLedger {
   };
   struct Sum {
     std::uint64_t extents = 0;
-    std::uint64_t gone = 0;  // of them: those that no tier had any more
+    std::uint64_t gone = 0;  // how many of them were then on no tier
   };
 
+  // `is_gone`: the extent is on no tier any more.
   void Count(const Key& key, bool is_gone);
-  // What was counted since the last call.
+  // Returns the counts since the last call.
   std::map<Key, Sum> Take();
 
  private:

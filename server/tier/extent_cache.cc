@@ -441,8 +441,9 @@ void TwoTierCache::CountDeviceError(const ExtentKey& key, std::int64_t now_ns) {
   last_device_errors_.push_back({.at_ns = now_ns, .key = key});
   if (last_device_errors_.size() < limits::kTierErrorsBeforeRetire) return;
   if (!is_ssd_retired_) {
-    spdlog::error("ssd tier: retired after device errors at {} extents within a minute; what is on "
-                  "it is still read, nothing more is written", last_device_errors_.size());
+    spdlog::error("ssd tier: retired after device errors for {} extents within a minute: nothing "
+                  "more is written to it until a restart, its extents are still read; replace the "
+                  "SSD (tier.ssd.directory)", last_device_errors_.size());
   }
   is_ssd_retired_ = true;
   last_device_errors_.pop_front();  // beyond retirement nobody counts
@@ -562,7 +563,8 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
 
 void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
   ++counters(TierKind::kSsd).bad;
-  spdlog::warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again: {}",
+  spdlog::warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again when "
+               "needed: {}",
                SegmentName(key), found.message());
 }
 

@@ -1,5 +1,5 @@
-// PieceSource: where the pieces of an extent are read from that lies on no tier of this node.
-// Implemented by `stage`, which reads the GFS.
+// PieceSource: interface that reads pieces of extents that are on no tier of this node. Implemented
+// by `stage`, which reads the GFS.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace forebay::tier {
 
-// A range of an extent's image, and the memory that it goes to, of the same length.
+// A range of an extent's image, and the memory to read it into, which gives its length.
 struct SourceRead {
   ExtentId extent;
   std::uint64_t offset = 0;

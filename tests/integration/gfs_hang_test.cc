@@ -130,7 +130,7 @@ TEST_P(GfsHangTest, SigtermEndsTheDaemonInTimeAndNamesTheObject) {
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - asked);
   EXPECT_LT(took.count(), limits::kDrainDeadlineMs);
-  EXPECT_THAT(log(), AllOf(HasSubstr("ends without"), HasSubstr("held.bin")));
+  EXPECT_THAT(log(), AllOf(HasSubstr("exits without waiting for"), HasSubstr("held.bin")));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/run"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/state/forebayd.lock"));
   ASSERT_TRUE(gfs_->Control("clear"));

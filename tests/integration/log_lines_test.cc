@@ -125,8 +125,8 @@ TEST(LogLinesTest, WhatIsEvictedOnRequestIsCountedInOneLineATier) {
   }
   daemon->Signal(SIGTERM);
   EXPECT_EQ(daemon->Wait(), 0);
-  EXPECT_EQ(Counted(rig.log(), "ram", "as 'forebay evict'"), 16U) << rig.log();
-  EXPECT_EQ(Counted(rig.log(), "ssd", "as 'forebay evict'"), 16U) << rig.log();
+  EXPECT_EQ(Counted(rig.log(), "ram", "because of 'forebay evict'"), 16U) << rig.log();
+  EXPECT_EQ(Counted(rig.log(), "ssd", "because of 'forebay evict'"), 16U) << rig.log();
 }
 
 TEST(LogLinesTest, ATierThatIsTooSmallSaysInOneLineWhatLeftIt) {
@@ -147,7 +147,7 @@ TEST(LogLinesTest, ATierThatIsTooSmallSaysInOneLineWhatLeftIt) {
   std::size_t lines = 0;
   for (const std::string& line : Lines(rig.log())) lines += line.find("extents left") != line.npos;
   EXPECT_EQ(lines, 1U) << rig.log();
-  EXPECT_EQ(Counted(rig.log(), "ram", "to make room"), evictions) << rig.log();
+  EXPECT_EQ(Counted(rig.log(), "ram", "to make space"), evictions) << rig.log();
 }
 
 TEST(LogLinesTest, TheReasonForTheEndIsSaid) {
@@ -162,7 +162,7 @@ TEST(LogLinesTest, TheReasonForTheEndIsSaid) {
     ASSERT_TRUE(client.admin().Drain(NewContext().get(), {}, &reply).ok());
   }
   EXPECT_EQ(other->Wait(), 0);
-  EXPECT_THAT(rig.log(), HasSubstr("'forebay drain' asks for the end: draining"));
+  EXPECT_THAT(rig.log(), HasSubstr("draining, as 'forebay drain' asks"));
 }
 
 }  // namespace
