@@ -1,6 +1,8 @@
 // Faults of a mounted gfs_emu, as a client meets them through the kernel.
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +11,9 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -288,6 +292,37 @@ TEST_F(GfsEmuFault, AClientThatIsKilledAfterAnotherSignalDies) {
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+// As io_uring's workers do: they ask, and end after some seconds without work.
+TEST_F(GfsEmuFault, AThreadThatEndsWithoutWaitingLeavesItsRequestHanging) {
+  MakeObject("a.bin", 4096);
+  Mount({"--preset", "unlimited"});
+  aio_context_t context = 0;
+  ASSERT_EQ(syscall(SYS_io_setup, 1, &context), 0) << std::strerror(errno);
+  const UniqueFd fd(open((mount() / "a.bin").c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  ASSERT_TRUE(fd.valid());
+  alignas(4096) char buffer[4096] = {};
+  iocb read = {};
+  read.aio_lio_opcode = IOCB_CMD_PREAD;
+  read.aio_fildes = static_cast<std::uint32_t>(fd.get());
+  read.aio_buf = reinterpret_cast<std::uintptr_t>(buffer);
+  read.aio_nbytes = sizeof(buffer);
+  ASSERT_TRUE(Control("fault hang a.bin ops=read"));
+  std::thread([&] {
+    iocb* reads[] = {&read};
+    EXPECT_EQ(syscall(SYS_io_submit, context, 1, reads), 1);
+    AwaitFaults(1);
+  }).join();
+  for (int look = 0; look < 200; ++look) (void)Counters();
+  io_event event = {};
+  timespec patience = {};
+  EXPECT_EQ(syscall(SYS_io_getevents, context, 0, 1, &event, &patience), 0) << "it was answered";
+  ASSERT_TRUE(Control("clear"));
+  patience.tv_sec = 20;
+  EXPECT_EQ(syscall(SYS_io_getevents, context, 1, 1, &event, &patience), 1);
+  EXPECT_EQ(event.res, 4096);
+  EXPECT_EQ(syscall(SYS_io_destroy, context), 0);
 }
 
 TEST_F(GfsEmuFault, UnmountsOnSignalEvenWhileRequestsAreNotAnswered) {

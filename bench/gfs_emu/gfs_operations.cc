@@ -60,9 +60,11 @@ bool IsControl(std::string_view path) {
 bool WaitUntil(fuse_req_t request, std::int64_t deadline_ns, bool ends_with_client = false) {
   constexpr std::int64_t kSliceNs = 50'000'000;
   fuse_session* const session = MountOf(request).session;
+  const std::optional<Requester> client =
+      ends_with_client ? std::optional(Requester(ThreadOf(request))) : std::nullopt;
   for (std::int64_t now_ns = MonotonicNs(); now_ns < deadline_ns; now_ns = MonotonicNs()) {
     if (fuse_session_exited(session) != 0) return true;
-    if (ends_with_client && IsBeingKilled(ThreadOf(request))) return false;
+    if (client && client->IsBeingKilled()) return false;
     const std::int64_t until_ns = std::min(deadline_ns, now_ns + kSliceNs);
     const timespec until{.tv_sec = until_ns / 1'000'000'000, .tv_nsec = until_ns % 1'000'000'000};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);

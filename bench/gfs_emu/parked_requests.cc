@@ -14,28 +14,49 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks(50);
 
+// What the kernel says of a thread, or of a process by its number.
+struct TaskStatus {
+  char state = 'X';  // dead, as of one that is not there
+  pid_t process_id = 0;
+  std::uint64_t pending = 0;  // its signals, by bit
+
+  bool is_gone() const { return state == 'X' || state == 'Z'; }
+  // The kernel gives SIGKILL to every thread of a process that it ends, for whatever reason.
+  bool is_being_killed() const { return (pending >> (SIGKILL - 1) & 1U) != 0; }
+};
+
+TaskStatus StatusOf(pid_t id) {
+  TaskStatus task;
+  std::ifstream status("/proc/" + std::to_string(id) + "/status");
+  for (std::string word; status >> word;) {
+    if (word == "State:") status >> task.state;
+    if (word == "Tgid:") status >> task.process_id;
+    if (word == "SigPnd:") status >> std::hex >> task.pending >> std::dec;
+  }
+  return task;
+}
+
 }  // namespace
 
-bool IsBeingKilled(pid_t thread_id) {
-  std::ifstream status("/proc/" + std::to_string(thread_id) + "/status");
-  // The kernel gives SIGKILL to every thread of a process that it ends, for whatever reason.
-  for (std::string word; status >> word;) {
-    if (word != "SigPnd:") continue;
-    std::uint64_t pending = 0;
-    status >> std::hex >> pending;
-    return (pending >> (SIGKILL - 1) & 1U) != 0;
-  }
-  return true;
+Requester::Requester(pid_t thread_id)
+    : thread_id_(thread_id), process_id_(StatusOf(thread_id).process_id) {}
+
+bool Requester::IsBeingKilled() const {
+  const TaskStatus thread = StatusOf(thread_id_);
+  if (!thread.is_gone()) return thread.is_being_killed();
+  // A thread that asks without waiting, such as io_uring's workers do, may be gone long before.
+  const TaskStatus process = StatusOf(process_id_);
+  return process.is_gone() || process.is_being_killed();
 }
 
 ParkedRequests::ParkedRequests()
     : watch_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
 void ParkedRequests::Park(fuse_req_t request, std::function<void()> resume) {
-  const pid_t thread_id = fuse_req_ctx(request)->pid;
+  const Requester requester(fuse_req_ctx(request)->pid);
   {
     const std::lock_guard lock(mutex_);
-    requests_.emplace(request, Parked{.thread_id = thread_id, .resume = std::move(resume)});
+    requests_.emplace(request, Parked{.requester = requester, .resume = std::move(resume)});
   }
   parked_.notify_all();
 }
@@ -51,7 +72,7 @@ void ParkedRequests::Watch(const std::stop_token& stop) {
     parked_.wait(lock, stop, [this] { return !requests_.empty(); });
     std::vector<fuse_req_t> ended;
     for (const auto& [request, parked] : requests_) {
-      if (IsBeingKilled(parked.thread_id)) ended.push_back(request);
+      if (parked.requester.IsBeingKilled()) ended.push_back(request);
     }
     for (const fuse_req_t request : ended) {
       requests_.erase(request);

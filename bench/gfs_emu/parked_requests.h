@@ -13,6 +13,18 @@
 
 namespace forebay::bench {
 
+// The thread that made a request, and its process.
+class Requester {
+ public:
+  explicit Requester(pid_t thread_id);
+  // True where it is gone, or is to end before it returns from the kernel.
+  bool IsBeingKilled() const;
+
+ private:
+  pid_t thread_id_;
+  pid_t process_id_;
+};
+
 // A parked request holds no thread, so any number of them leaves the mount usable. Each is
 // answered once: by ResumeAll or FailAll, or with EINTR once its client is being killed, so that
 // it can die. Other signals leave it waiting, as a hard mount does. Thread-safe.
@@ -31,7 +43,7 @@ class ParkedRequests {
 
  private:
   struct Parked {
-    pid_t thread_id = 0;
+    Requester requester;
     std::function<void()> resume;
   };
   using Requests = std::unordered_map<fuse_req_t, Parked>;
@@ -45,8 +57,5 @@ class ParkedRequests {
   Requests requests_;
   std::jthread watch_;  // last: it uses the others
 };
-
-// True where the thread is gone, or is to end before it returns from the kernel.
-bool IsBeingKilled(pid_t thread_id);
 
 }  // namespace forebay::bench
