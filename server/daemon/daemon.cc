@@ -121,8 +121,8 @@ Status Daemon::OpenBackend() {
   io::BackendChoice choice = io::BackendChoice::kAutomatic;
   if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
   if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
-  // While the GFS does not answer, each request that is under way blocks a thread. Threads for
-  // twice the usual number of requests are added, so that others are left to read the SSD.
+  // A GFS that does not answer holds as many threads as requests of it may be under way, which are
+  // twice as many as usual then; the SSD is read by others.
   const std::uint64_t threads =
       std::min<std::uint64_t>(limits::kIoThreadsMax, kIoThreads + 2 * config_.stage_requests);
   auto selected = io::SelectBackend(choice, threads);
@@ -159,8 +159,7 @@ bool Daemon::Tick() {
   stager_->Look();
   const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
   if (!adjusted.has_value() && !lacks_worker_) {
-    spdlog::warn("no additional worker (daemon.workers) could be started in place of one that is "
-                 "blocked by the GFS; batches are assembled more slowly until it answers: {}",
+    spdlog::warn("no spare worker could be started for one that the GFS holds: {}",
                  adjusted.error().ToString());
   }
   lacks_worker_ = !adjusted.has_value();
@@ -180,7 +179,7 @@ bool Daemon::Tick() {
 }
 
 void Daemon::RequestDrain() {
-  if (!drain_requested_.exchange(true)) spdlog::info("draining, as 'forebay drain' asks");
+  if (!drain_requested_.exchange(true)) spdlog::info("'forebay drain' asks for the end: draining");
   const std::uint64_t one = 1;
   // Without a wake-up the next tick sees it.
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
@@ -200,8 +199,7 @@ bool Daemon::Stop() {
   if (stager_) stager_->BeginStop();
   if (server_) {
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
-      spdlog::warn("some clients did not read their last messages within {} ms; their connections "
-                   "are closed",
+      spdlog::warn("readers did not take their last messages in {} ms: their connections are ended",
                    limits::kLastMessagesMs);
       acceptor_->EndConnections();
       data_service_->WaitDrained(kLastAnswers);
@@ -222,8 +220,8 @@ bool Daemon::Stop() {
   if (leaves_threads_) {
     // These hold on to all that the rooms share. The directories are given up last.
     const std::string calls = gfs_calls_->UnderWay();
-    spdlog::warn("forebayd exits without waiting for {}",
-                 calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
+    spdlog::warn("forebayd ends without {}", calls.empty() ? "threads that do not end"
+                                                           : "an answer of the GFS: " + calls);
     leases_.clear();
     if (has_served) LogServed(began_ns);
     return false;
@@ -275,7 +273,8 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
   return names.empty() ? datasets_.Served() : found;
 }
 
-// A rebuild makes another Dataset, for streams refer to the catalog of the one before.
+// A rebuild makes another Dataset, for streams refer to the catalog of the one before, which is
+// served until its objects have been looked at.
 Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) {
   std::lock_guard lock(staging_mutex_);  // one rebuild of a data set at a time
   stage::Dataset* const dataset = datasets_.Find(name);
@@ -283,11 +282,14 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   const stage::DatasetState state = dataset->progress().state;
   const bool is_under_way =
       state == stage::DatasetState::kCataloguing || state == stage::DatasetState::kStaging;
-  if (rebuild && is_under_way) {
+  const bool is_being_rebuilt = datasets_.IsBeingReplaced(name);
+  if (rebuild && (is_under_way || is_being_rebuilt)) {
     return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("data set '{}' is {}; wait until it is done ('forebay stage {}' "
-                             "waits), then rebuild it",
-                             name, stage::DatasetStateName(state), name));
+                 fmt::format("data set '{}' is {}; wait for its end ('forebay stage {}'), then "
+                             "rebuild it",
+                             name,
+                             is_being_rebuilt ? "being rebuilt" : stage::DatasetStateName(state),
+                             name));
   }
   if (!rebuild || dataset->catalog() == nullptr) {
     stager_->Stage(*dataset, rebuild);
@@ -295,10 +297,12 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   }
   FOREBAY_ASSIGN(auto made, OpenDataset(dataset->options()));
   stage::Dataset* const successor = made.get();
-  FOREBAY_TRY(datasets_.Replace(*dataset, std::move(made)));
+  FOREBAY_TRY(datasets_.Keep(std::move(made)));
   spdlog::info("data set '{}': rebuilding it from its objects as they are now", name);
-  stager_->Replace(*dataset, *successor);
-  decoded_->Forget(dataset->hash());
+  stager_->Replace(*dataset, *successor, [this, dataset, successor] {
+    datasets_.Swap(*dataset, *successor);
+    decoded_->Forget(dataset->hash());
+  });
   // A batch of the data set before may have been decoded while it was replaced.
   successor->WhenCatalogued(
       [this, successor](const Status&) { decoded_->Forget(successor->hash()); });

@@ -15,20 +15,33 @@ void DatasetTable::Add(std::unique_ptr<stage::Dataset> dataset) {
   served_.push_back(std::move(dataset));
 }
 
-Status DatasetTable::Replace(const stage::Dataset& old,
-                             std::unique_ptr<stage::Dataset> successor) {
+Status DatasetTable::Keep(std::unique_ptr<stage::Dataset> successor) {
   std::lock_guard lock(mutex_);
-  if (replaced_.size() >= limits::kReplacedDatasetsMax) {
+  if (kept_.size() >= limits::kReplacedDatasetsMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("this daemon has rebuilt data sets {} times, and keeps what streams "
                              "may still read; restart it to rebuild '{}'",
-                             replaced_.size(), old.name()));
+                             kept_.size(), successor->name()));
   }
-  const auto found =
-      std::ranges::find(served_, &old, [](const auto& entry) { return entry.get(); });
-  FOREBAY_CHECK(found != served_.end());
-  replaced_.push_back(std::exchange(*found, std::move(successor)));
+  kept_.push_back(std::move(successor));
   return {};
+}
+
+void DatasetTable::Swap(const stage::Dataset& old, const stage::Dataset& successor) {
+  std::lock_guard lock(mutex_);
+  const auto pointer = [](const auto& entry) { return entry.get(); };
+  const auto served = std::ranges::find(served_, &old, pointer);
+  const auto kept = std::ranges::find(kept_, &successor, pointer);
+  FOREBAY_CHECK(served != served_.end() && kept != kept_.end());
+  std::swap(*served, *kept);
+}
+
+bool DatasetTable::IsBeingReplaced(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  return std::ranges::any_of(kept_, [&](const auto& entry) {
+    return entry->name() == name &&
+           entry->progress().state == stage::DatasetState::kCataloguing;
+  });
 }
 
 stage::Dataset* DatasetTable::Find(std::string_view name) const {
@@ -48,7 +61,7 @@ std::vector<stage::Dataset*> DatasetTable::Served() const {
 std::vector<stage::Dataset*> DatasetTable::All() const {
   std::vector<stage::Dataset*> datasets = Served();
   std::lock_guard lock(mutex_);
-  for (const auto& dataset : replaced_) datasets.push_back(dataset.get());
+  for (const auto& dataset : kept_) datasets.push_back(dataset.get());
   return datasets;
 }
 

@@ -1,5 +1,5 @@
-// DatasetTable: the data sets that a daemon serves, by name. A rebuild replaces a Dataset, which
-// streams may still be reading, by another one.
+// DatasetTable: the data sets that a daemon serves, by name. A rebuild puts another Dataset in the
+// place of one that streams may still be reading.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,30 @@
 
 namespace forebay::daemon {
 
-// Thread-safe. Every Dataset lives as long as the table, also after it was replaced, because
-// streams, waiters and the stager refer to it.
+// Thread-safe. Every Dataset stays until the table goes, also once it was replaced, or failed to
+// replace another: streams, waiters and the stager refer to it.
 class DatasetTable {
  public:
   void Add(std::unique_ptr<stage::Dataset> dataset);
-  // Serves `successor` under the name of `old`, which is in the table. kResourceExhausted once
-  // limits::kReplacedDatasetsMax have been replaced.
-  Status Replace(const stage::Dataset& old, std::unique_ptr<stage::Dataset> successor);
+  // Keeps a data set that is to replace the one of its name. kResourceExhausted where
+  // limits::kReplacedDatasetsMax are kept beside those that are served.
+  Status Keep(std::unique_ptr<stage::Dataset> successor);
+  // Serves `successor`, which is kept, in the place of `old`, which is kept from now on.
+  void Swap(const stage::Dataset& old, const stage::Dataset& successor);
+  // Whether one is kept that is being catalogued to replace the data set of this name.
+  bool IsBeingReplaced(std::string_view name) const;
 
-  // Null if there is none of this name.
+  // Null where there is none of this name.
   stage::Dataset* Find(std::string_view name) const;
-  // The data sets that are served, in the order of the configuration.
+  // Those that are served, in the order of configuration.
   std::vector<stage::Dataset*> Served() const;
-  // All data sets, including those that were replaced.
+  // With those that are kept.
   std::vector<stage::Dataset*> All() const;
 
  private:
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<stage::Dataset>> served_;
-  std::vector<std::unique_ptr<stage::Dataset>> replaced_;
+  std::vector<std::unique_ptr<stage::Dataset>> kept_;  // that are served no more, or not yet
 };
 
 }  // namespace forebay::daemon

@@ -23,11 +23,14 @@ constexpr std::uint32_t kQueueDepth = 32;  // queue of a scan's writes
 
 }  // namespace
 
-Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
+Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
                        const CatalogueWatch& watch, io::IoQueue& queue) {
   const catalog::DatasetSource& source = dataset.options().source;
-  if (rebuild) DropCopies(dataset, replaced);
-  OpenFirstReads(dataset, rebuild);
+  const bool replaces = replaced.dataset != nullptr;
+  if (!replaces) {
+    if (rebuild) DropCopies(dataset);
+    OpenFirstReads(dataset, rebuild);
+  }
   if (!rebuild) {
     auto saved = LoadSavedCatalog(options_.catalog_path, source);
     if (saved.has_value()) {
@@ -50,27 +53,38 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, Dataset* replaced,
   if (!resolved.format) {
     FOREBAY_ASSIGN(resolved.format, catalog::DetectFormat(dataset.root(), source));
   }
-  if (!catalog::BuildsFromMetadata(*resolved.format)) return Scan(dataset, rebuild, queue);
+  if (!catalog::BuildsFromMetadata(*resolved.format)) {
+    if (replaces) TakeOver(dataset, replaced);
+    return Scan(dataset, rebuild, queue);
+  }
   auto built = catalog::BuildFromMetadata(
       parts_.backend, dataset.root(), resolved, nullptr,
       [&](ExtentId extent, const catalog::ExtentInfo& info,
           std::span<const catalog::ObjectInfo> objects) {
-        watch.described(extent, info, objects);
+        // While another one is served, its copies have the room, and perhaps the same keys.
+        if (!replaces) watch.described(extent, info, objects);
       },
       {.directory = options_.catalog_path});
   watch.ended();
   FOREBAY_TRY(built);
   dataset.CountGfs(0, 0, 0, (*built)->object_count());
+  if (replaces) TakeOver(dataset, replaced);
   Save(dataset, **built);
   return Adopt(dataset, std::move(*built));
 }
 
+void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
+  EvictAll(parts_.housing.Vacate(*replaced.dataset));
+  DropCopies(dataset);
+  OpenFirstReads(dataset, /*forget=*/true);
+  replaced.take_over();
+}
+
 // Evicts all extents, also those of objects whose size and time are the same: the user asks for the
 // objects as they are now, and their bytes may have changed.
-void Cataloguer::DropCopies(const Dataset& dataset, Dataset* replaced) {
-  if (replaced != nullptr) EvictAll(parts_.housing.Vacate(*replaced));
+void Cataloguer::DropCopies(const Dataset& dataset) {
   EvictAll(parts_.housing.ForgetOthers(dataset.hash(), {}));
-  // Extents that readers of `replaced` have fetched since an earlier rebuild failed.
+  // Extents without a home, and those that readers have fetched since an earlier rebuild failed.
   EvictAll(parts_.tiers.KeysOf(dataset.hash()));
 }
 

@@ -43,6 +43,14 @@ struct CatalogueWatch {
   std::function<void()> ended;  // the build has ended; the extents have no homes yet
 };
 
+// What a rebuild puts another data set in the place of. No rebuild: `dataset` is null.
+struct Replacement {
+  Dataset* dataset = nullptr;
+  // Called once, after the data set has lost its extents and homes: from now on its successor is
+  // served.
+  std::function<void()> take_over;
+};
+
 // Thread-safe; at most one call at a time per data set.
 class Cataloguer {
  public:
@@ -53,14 +61,17 @@ class Cataloguer {
   // those of the saved catalog. With `rebuild`, the saved catalog is ignored, the checksums of
   // first reads are forgotten, and all extents of the data set on the tiers are evicted, because
   // bytes may have changed under an unchanged modification time. `replaced`: the data set of the
-  // same name that `dataset` replaces, or null; the space of its extents is given back.
-  Status Run(Dataset& dataset, bool rebuild, Dataset* replaced, const CatalogueWatch& watch,
-             io::IoQueue& queue);
+  // same name that `dataset` replaces. It loses its extents and homes when `dataset` takes over:
+  // once the catalog is built from metadata, or before a pass over archives, which stores what it
+  // reads. Where Run fails before that, nothing changes for it.
+  Status Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
+             const CatalogueWatch& watch, io::IoQueue& queue);
   // Call after Run has failed: frees what it has staged in RAM.
   void Abandon(const Dataset& dataset);
 
  private:
-  void DropCopies(const Dataset& dataset, Dataset* replaced);
+  void TakeOver(Dataset& dataset, const Replacement& replaced);
+  void DropCopies(const Dataset& dataset);
   void EvictAll(std::span<const tier::ExtentKey> keys);
   void OpenFirstReads(Dataset& dataset, bool forget);
   void Save(Dataset& dataset, const catalog::Catalog& catalog);

@@ -54,6 +54,18 @@ tier::ExtentRef GfsPieces::Find(const tier::ExtentKey& key) {
   return found->second.extent;
 }
 
+tier::ExtentRef GfsPieces::FindReadable(const tier::ExtentKey& key) {
+  const Dataset* dataset = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = known_.find(key);
+    if (found == known_.end()) return nullptr;
+    dataset = found->second.dataset;
+  }
+  if (gfs_.IsHeldUp(*dataset, *dataset->catalog(), key.extent)) return nullptr;
+  return Find(key);
+}
+
 Status GfsPieces::Describe(Dataset& dataset,
                            const std::shared_ptr<const catalog::Catalog>& catalog,
                            ExtentId extent, const Rank& rank, io::IoQueue& queue) {
@@ -102,6 +114,7 @@ void GfsPieces::Keep(Dataset& dataset, const std::shared_ptr<const catalog::Cata
 }
 
 void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
+  if (found.code() != ErrorCode::kDataLoss) return;
   std::lock_guard lock(mutex_);
   const auto known = known_.find(extent->key);
   if (known == known_.end() || known->second.extent != extent) return;

@@ -41,6 +41,9 @@ class GfsPieces {
 
   // The extent, if it is described, or null.
   tier::ExtentRef Find(const tier::ExtentKey& key);
+  // The same, but null also if one of its objects has not answered other readers for
+  // stage.hung_after.
+  tier::ExtentRef FindReadable(const tier::ExtentKey& key);
   // Describes the extent; `dataset` must then outlive this object. At most
   // limits::kExtentsDescribedMax extents are described at a time, and as many more while the GFS
   // does not answer. Errors are those of ReadExtent.
@@ -49,8 +52,8 @@ class GfsPieces {
   // As RequestGate::LendPlacesOf, for extents that are being described.
   void LendPlacesOf(std::int64_t longer_than_ns) { describing_.LendPlacesOf(longer_than_ns); }
   std::vector<std::thread::id> HeldUpThreads() const { return describing_.HeldUpThreads(); }
-  // Call when a piece of `extent` did not match its checksum; `found` is that error. Counts and
-  // logs it, and forgets the extent, so that it is described again.
+  // Call when a piece of `extent` could not be used; `found` is that error. If its bytes were wrong
+  // (kDataLoss), counts and logs it, and forgets the extent, so that it is described again.
   void Forget(const tier::ExtentRef& extent, const Error& found);
 
  private:

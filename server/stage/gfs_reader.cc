@@ -320,6 +320,17 @@ Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::Sour
                                          " fall short of it in its catalog");
 }
 
+bool GfsReader::IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog,
+                         ExtentId extent) const {
+  if (calls_ == nullptr || !calls_->AnyLate()) return false;
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    const ObjectId object(info.first_object.value() + i);
+    if (calls_->IsLate(CalledObject(dataset, catalog.object(object)))) return true;
+  }
+  return false;
+}
+
 // Other threads wait for the object already, and this thread can serve readers of other objects.
 Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
                                ObjectId object) const {

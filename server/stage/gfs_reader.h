@@ -48,6 +48,8 @@ class GfsReader {
   // stage.hung_after.
   Status ReadPieces(io::IoQueue& queue, Dataset& dataset, const catalog::Catalog& catalog,
                     std::span<const tier::SourceRead> reads, const Rank& rank);
+  // Whether one of the extent's objects has not answered other readers for stage.hung_after.
+  bool IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent) const;
   // Closes the objects of `dataset` that are open. Call once the data set is staged.
   void CloseObjects(const Dataset& dataset);
 

@@ -203,6 +203,74 @@ TEST_F(HeldObjectTest, ADemandForAHeldObjectIsAnsweredWhenItIs) {
   EXPECT_TRUE(PassUntil([&] { return read(held_came) == 6; }));
 }
 
+// Extents of small files are read while the catalog is still being built.
+TEST_F(HeldObjectTest, ACatalogDoesNotWaitForAnObjectWhoseExtentIsReadEarly) {
+  constexpr std::uint64_t kFileBytes = 2'000;
+  for (int i = 0; i < 400; ++i) {
+    const std::string path = "/gfs/class" + std::to_string(i % 2) + "/" + std::to_string(1000 + i);
+    ASSERT_TRUE(memory_.AddFile(path + ".jpg", Pattern(kFileBytes, 3)).has_value());
+  }
+  DatasetOptions options;
+  options.root_path = "/gfs";
+  options.source.name = "folder";
+  options.source.format = catalog::Format::kImageFolder;
+  options.source.suffixes = {".jpg"};
+  options.source.extent_bytes = 64 << 10;
+  Dataset folder(options, backend_, Take(backend_.OpenGfsDirectory("/gfs")));
+  Hold(IoCall::kRead, "class0/1000.jpg");
+  stager_->Stage(folder);
+  ASSERT_TRUE(PassUntil([&] { return folder.catalog() != nullptr; }));
+  const std::uint64_t held = folder.catalog()->extent(ExtentId(0)).bytes;
+  EXPECT_TRUE(PassUntil([&] {
+    const DatasetProgress progress = folder.progress();
+    return progress.staged_bytes == progress.total_bytes - held;
+  }));
+  EXPECT_EQ(folder.progress().state, DatasetState::kStaging);
+  Answer();
+  EXPECT_TRUE(PassUntil([&] { return IsStaged(folder); }));
+  stager_.reset();
+}
+
+// No extent has a home.
+class HeldWithoutHomesTest : public HeldObjectTest {
+ protected:
+  HeldWithoutHomesTest() : HeldObjectTest({.ram_bytes = 256 << 10, .home_bytes = 0}) {}
+};
+
+TEST_F(HeldWithoutHomesTest, WhoReadsInPiecesWaitsForAHeldObjectWithoutAThread) {
+  constexpr auto kPieces = Stager::Access::kPieces;
+  stager_->Stage(*held_);
+  stager_->Stage(*sound_);
+  ASSERT_TRUE(PassUntil([&] { return IsStaged(*held_) && IsStaged(*sound_); }));
+  std::atomic<int> came = 0;
+  const auto count = [&](const Status& status) {
+    EXPECT_TRUE(status.has_value()) << status.error().ToString();
+    ++came;
+  };
+  const auto demand = [&](Dataset& dataset, std::uint32_t extent) {
+    stager_->Demand(dataset, ExtentId(extent), count, kPieces);
+  };
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    demand(*held_, i);
+    demand(*sound_, i);
+  }
+  ASSERT_TRUE(PassUntil([&] { return came == 4; }));
+  const std::uint64_t read = held_->progress().gfs_bytes;
+  Hold(IoCall::kRead);
+  demand(*held_, 5);
+  ASSERT_TRUE(PassUntil([&] { return calls_.figures().hung > 0; }));
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    demand(*held_, i);
+    demand(*sound_, i);
+  }
+  EXPECT_EQ(came, 6) << "those of the sound object, at once";
+  EXPECT_FALSE(stager_->pieces().FindReadable(held_->key(ExtentId(0))));
+  Answer();
+  EXPECT_TRUE(PassUntil([&] { return came == 9; }));
+  EXPECT_EQ(held_->progress().gfs_bytes - read, held_->catalog()->extent(ExtentId(5)).bytes)
+      << "extents that are described were read again";
+}
+
 // Half of the RAM tier is home to none of the extents, which lie on the SSD.
 class HeldOnTheWayToSsdTest : public HeldObjectTest {
  protected:
@@ -214,7 +282,7 @@ class HeldOnTheWayToSsdTest : public HeldObjectTest {
 TEST_F(HeldOnTheWayToSsdTest, MemoryThatHeldReadsWorkInKeepsNoOthersWaiting) {
   Hold(IoCall::kRead);
   stager_->Stage(*held_);
-  ASSERT_TRUE(PassUntil([&] { return faults_.faults_injected() == kRequests; }));
+  ASSERT_TRUE(PassUntil([&] { return calls_.figures().hung > 0; }));
   stager_->Stage(*sound_);
   EXPECT_TRUE(PassUntil([&] { return IsStaged(*sound_); }));
   EXPECT_FALSE(IsStaged(*held_));

@@ -143,15 +143,16 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
   }
 }
 
-void Stager::Replace(Dataset& old, Dataset& successor) {
+void Stager::Replace(Dataset& old, Dataset& successor, std::function<void()> take_over) {
   FOREBAY_CHECK(old.catalog() != nullptr);
   successor.Succeed(old);
-  Begin(successor, /*rebuild=*/true, 0, &old);
+  Begin(successor, /*rebuild=*/true, 0, {.dataset = &old, .take_over = std::move(take_over)});
 }
 
 void Stager::StageForReader(Dataset& dataset) { Begin(dataset, false, kReaderGraceNs); }
 
-void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced) {
+void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
+                   Replacement replaced) {
   if (!dataset.BeginCataloguing(parts_.clock.NowNs())) return;
   dataset.SetRoomLeft([this] { return housing_.left(); });
   {
@@ -160,7 +161,7 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Datase
     job.dataset = &dataset;
     job.rebuild = rebuild;
     job.grace_ns = grace_ns;
-    job.replaced = replaced;
+    job.replaced = std::move(replaced);
     catalogue_jobs_.push_back(std::move(job));
   }
   work_.notify_one();
@@ -190,7 +191,7 @@ void Stager::Demand(Dataset& dataset, ExtentId extent, Waiter waiter, Access acc
   for (;;) {
     const ExtentKey& key = dataset.key(extent);
     const bool may_be_in_pieces = access == Access::kPieces || access == Access::kPiecesIfHomeless;
-    if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.Find(key))) {
+    if (parts_.cache.Find(key) || (may_be_in_pieces && pieces_.FindReadable(key))) {
       waiter(Status());
       return;
     }
@@ -244,20 +245,18 @@ void Stager::Run(io::QueueCrew& crew, io::IoQueue& queue) {
   }
 }
 
+bool Stager::IsHeldUp(const Dataset& dataset, const EarlyRun& run) const {
+  if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
+  return std::ranges::any_of(run.objects, [&](const catalog::ObjectInfo& object) {
+    return parts_.calls->IsLate({.root = dataset.options().root_path, .path = object.path});
+  });
+}
+
 bool Stager::IsHeldUp(const Job& job) const {
   if (parts_.calls == nullptr || !parts_.calls->AnyLate()) return false;
-  const std::string& root = job.dataset->options().root_path;
-  const auto is_late = [&](const catalog::ObjectInfo& object) {
-    return parts_.calls->IsLate({.root = root, .path = object.path});
-  };
-  if (job.early) return std::ranges::any_of(job.early->objects, is_late);
+  if (job.early) return IsHeldUp(*job.dataset, *job.early);
   if (!job.extent || parts_.cache.Find(job.dataset->key(*job.extent))) return false;
-  const std::shared_ptr<const catalog::Catalog> catalog = job.dataset->catalog();
-  const catalog::ExtentInfo info = catalog->extent(*job.extent);
-  for (std::uint32_t i = 0; i < info.object_count; ++i) {
-    if (is_late(catalog->object(ObjectId(info.first_object.value() + i)))) return true;
-  }
-  return false;
+  return gfs_.IsHeldUp(*job.dataset, *job.dataset->catalog(), *job.extent);
 }
 
 bool Stager::PutOff(Job& job) {
@@ -265,7 +264,8 @@ bool Stager::PutOff(Job& job) {
   std::unique_lock lock(mutex_);
   if (job.early) {
     // The extent is staged like any other once there is a catalog.
-    if (--early_loads_[job.dataset] == 0) early_over_.notify_all();
+    lock.unlock();
+    EndEarlyLoad(*job.dataset, *job.early);
     return true;
   }
   if (job.background) --background_loads_;
@@ -329,6 +329,7 @@ void Stager::Look() {
   }
   lacks_spare_ = !adjusted.has_value();
   ResumePutOff();
+  early_over_.notify_all();  // objects may have stopped answering
 }
 
 std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
@@ -356,7 +357,7 @@ std::optional<Stager::Job> Stager::NextJob(io::QueueCrew& crew) {
       return take(catalogue_jobs_);
     }
     if (!early_.empty()) {
-      ++early_loads_[early_.front().dataset];
+      early_loads_[early_.front().dataset].push_back(early_.front().early.get());
       return take(early_);
     }
     if (!resumed_.empty() && background_loads_ < background_max) {
@@ -460,8 +461,7 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
       // The extent is staged again once there is a catalog; only that failure is an error.
       spdlog::debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
     }
-    std::lock_guard lock(mutex_);
-    if (--early_loads_[job.dataset] == 0) early_over_.notify_all();
+    EndEarlyLoad(*job.dataset, *job.early);
   } else {
     PerformCatalogue(job, queue);
   }
@@ -491,9 +491,14 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
        .ended = [&] { EndEarly(dataset); }},
       queue);
   if (!status.has_value()) {
-    spdlog::error("data set '{}': {}", dataset.name(), status.error().ToString());
+    const bool is_old_served =
+        job.replaced.dataset != nullptr && !job.replaced.dataset->is_replaced();
+    const Error error = is_old_served
+                            ? status.error().WithContext("not rebuilt, and served as it was")
+                            : status.error();
+    spdlog::error("data set '{}': {}", dataset.name(), error.ToString());
     cataloguer_.Abandon(dataset);
-    dataset.Fail(status.error());
+    dataset.Fail(error);
   } else {
     LogCatalogued(dataset);
   }
@@ -537,7 +542,7 @@ void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::Extent
   work_.notify_one();
 }
 
-Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank,
+Status Stager::LoadEarly(Dataset& dataset, EarlyRun& run, const Rank& rank,
                          io::IoQueue& queue) {
   if (parts_.cache.Find(run.key)) return {};  // an earlier daemon stored it
   FOREBAY_ASSIGN(ArenaBlock block, parts_.cache.AllocateRam(run.bytes, kNotAskedFor, &queue,
@@ -556,18 +561,36 @@ Status Stager::LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank
       ReadExtent(dataset,
                  {.key = run.key, .pieces = pieces, .objects = NameObjects(run.objects)},
                  block.bytes(), read));
+  {
+    std::lock_guard lock(mutex_);
+    if (run.is_abandoned) return {};
+    run.is_storing = true;
+  }
   FOREBAY_TRY(loader_.StoreExtent(
       dataset, {.key = run.key, .image = std::move(block), .checksums = std::move(checksums)},
       std::nullopt, queue));
   return {};
 }
 
-// Drops the runs of `dataset` that wait, and waits for those that have begun, so that nothing is
-// read a second time.
+void Stager::EndEarlyLoad(const Dataset& dataset, EarlyRun& run) {
+  std::lock_guard lock(mutex_);
+  if (run.is_abandoned) return;
+  std::erase(early_loads_[&dataset], &run);
+  early_over_.notify_all();
+}
+
+// Loads that have begun are finished, so that nobody reads their extents a second time. But the
+// catalog does not wait for an object that does not answer.
 void Stager::EndEarly(Dataset& dataset) {
   std::unique_lock lock(mutex_);
   std::erase_if(early_, [&](const Job& job) { return job.dataset == &dataset; });
-  early_over_.wait(lock, [&] { return early_loads_[&dataset] == 0; });
+  std::vector<EarlyRun*>& loads = early_loads_[&dataset];
+  early_over_.wait(lock, [&] {
+    return std::ranges::all_of(loads, [&](const EarlyRun* run) {
+      return !run->is_storing && IsHeldUp(dataset, *run);
+    });
+  });
+  for (EarlyRun* run : loads) run->is_abandoned = true;
   early_loads_.erase(&dataset);
 }
 
@@ -605,6 +628,7 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
       job.access == Access::kPieces ||
       (job.access == Access::kPiecesIfHomeless && home == plan::Home::kTransient);
   if (in_pieces && GfsPieces::CanRead(dataset)) {
+    if (pieces_.Find(key)) return {};  // and its objects answer again
     return pieces_.Describe(dataset, catalog, extent, *job.rank, queue);
   }
   const std::uint64_t bytes = catalog->extent(extent).bytes;

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -77,9 +78,10 @@ class Stager {
   // catalog is ignored. No effect while the data set is being catalogued or staged.
   void Stage(Dataset& dataset, bool rebuild = false);
   // Catalogues and stages `successor`, a data set of the same name as `old`, from the objects as
-  // they are now (Cataloguer::Run). `old` must have a catalog and outlive the stager. Its readers
+  // they are now (Cataloguer::Run), and calls `take_over`, from another thread, when `successor`
+  // takes the place of `old`. `old` must have a catalog and outlive the stager. Its readers
   // continue while its objects are unchanged, and get kFailedPrecondition after that.
-  void Replace(Dataset& old, Dataset& successor);
+  void Replace(Dataset& old, Dataset& successor, std::function<void()> take_over);
   // As Stage, for a reader that is about to open a stream: after cataloguing, background staging
   // waits a moment, so that the reader's demands come first.
   void StageForReader(Dataset& dataset);
@@ -113,13 +115,16 @@ class Stager {
     std::uint64_t bytes = 0;
     std::string paths;  // memory of the objects' paths
     std::vector<catalog::ObjectInfo> objects;
+    // Guarded by mutex_.
+    bool is_storing = false;    // it was read, and is being published
+    bool is_abandoned = false;  // the catalog did not wait for it: it is not published
   };
   struct Job {
     Dataset* dataset = nullptr;
     std::optional<ExtentId> extent;   // unset: catalogue the data set
     std::unique_ptr<EarlyRun> early;  // set: read this instead
     bool rebuild = false;
-    Dataset* replaced = nullptr;  // catalogue job: the data set that `dataset` replaces, or null
+    Replacement replaced;        // catalogue job: of the data set that `dataset` replaces
     std::int64_t grace_ns = 0;   // catalogue job: how long the background waits for demands
     Access access = Access::kOnTier;
     bool background = false;
@@ -151,7 +156,7 @@ class Stager {
   };
 
   Stager(const StagerOptions& options, StagerParts parts);
-  void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Dataset* replaced = nullptr);
+  void Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns, Replacement replaced = {});
   bool StageAgain(Dataset& dataset);
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
   std::optional<Job> NextJob(io::QueueCrew& crew);
@@ -168,6 +173,7 @@ class Stager {
   // object blocks no more threads than it does already.
   bool PutOff(Job& job);
   bool IsHeldUp(const Job& job) const;
+  bool IsHeldUp(const Dataset& dataset, const EarlyRun& run) const;
   void ResumePutOff();
   // Gives a load that is queued or under way the priority of a new demand.
   void Hurry(const Dataset& dataset, ExtentId extent);
@@ -176,7 +182,8 @@ class Stager {
   // that reading does not wait for a pass over millions of files.
   void StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                   std::span<const catalog::ObjectInfo> objects);
-  Status LoadEarly(Dataset& dataset, const EarlyRun& run, const Rank& rank, io::IoQueue& queue);
+  Status LoadEarly(Dataset& dataset, EarlyRun& run, const Rank& rank, io::IoQueue& queue);
+  void EndEarlyLoad(const Dataset& dataset, EarlyRun& run);
   void EndEarly(Dataset& dataset);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
@@ -204,7 +211,7 @@ class Stager {
   std::deque<Job> early_;
   std::deque<Job> put_off_;            // at most one for each extent of their objects
   std::deque<Job> resumed_;            // background jobs that were put off and can run now
-  std::unordered_map<const Dataset*, std::uint32_t> early_loads_;  // under way
+  std::unordered_map<const Dataset*, std::vector<EarlyRun*>> early_loads_;  // under way
   std::condition_variable early_over_;
   std::uint32_t background_loads_ = 0;  // under way
   std::unordered_map<LoadKey, std::shared_ptr<Rank>, LoadKeyHash> ranks_;  // queued or under way

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -367,6 +368,25 @@ TEST_F(StagerTest, ARebuildAfterBytesChangedUnderAnUnchangedTimeReadsAllOfThemAg
   ExpectTheFilesBytes();
 }
 
+TEST_F(StagerTest, ARebuildThatCannotCatalogueTheObjectsLeavesTheDataSetAsItWas) {
+  StartAndStage();
+  Dataset& before = rig_.dataset();
+  const plan::Room left = rig_.stager().room_left();
+  rig_.gfs_faults.Arm({.kind = FaultKind::kEio, .call = std::nullopt, .is_persistent = true});
+  const Status refused = rig_.StageAll(/*rebuild=*/true);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("not rebuilt, and served as it was"));
+  EXPECT_EQ(&rig_.dataset(), &before);
+  EXPECT_FALSE(before.is_replaced());
+  ExpectTheFilesBytes();  // all of it is still there, and the GFS still fails
+  EXPECT_EQ(rig_.stager().room_left().ram_bytes, left.ram_bytes);
+  rig_.gfs_faults.Disarm();
+  FOREBAY_EXPECT_OK(rig_.StageAll(/*rebuild=*/true));
+  EXPECT_NE(&rig_.dataset(), &before);
+  EXPECT_EQ(rig_.stager().room_left().ram_bytes, left.ram_bytes);
+  ExpectTheFilesBytes();
+}
+
 TEST_F(StagerTest, ARebuildTrustsNoCopyThatReadersBroughtAfterOneThatFailed) {
   StartAndStage();
   Dataset& before = rig_.dataset();
@@ -523,7 +543,7 @@ TEST_F(StagerTest, ShortMemoryIsWaitedForThenReported) {
 TEST_F(StagerTest, MemoryThatComesFreeInTimeIsUsed) {
   StartAndStage();
   FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(0)), std::nullopt));
-  std::optional<Hoard> hoard = TakeAllMemory();
+  auto hoard = std::make_unique<Hoard>(TakeAllMemory());
   std::atomic<int> outcome = 0;
   rig_.stager().Demand(rig_.dataset(), ExtentId(0), [&](const Status& status) {
     outcome = status.has_value() ? 1 : 2;

@@ -1,7 +1,7 @@
-// What a fault case makes gfs_emu do, and its expected outcome (docs/failures.md).
+// What a fault case asks of gfs_emu, and what must come of it (docs/failures.md).
 #pragma once
 
-#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,9 +23,9 @@ std::string GfsRule(const FaultCase& fault_case, FaultKind kind);
 bool MeetsFirstEpoch(const FaultCase& fault_case);
 
 struct Expectation {
-  // Code of the errors that batches may end with. UNAVAILABLE: all comes when it is asked for
-  // again. Unset: there are none, and the epoch is whole at once.
-  std::optional<ErrorCode> error;
+  // Codes of the errors that batches may end with. Only UNAVAILABLE: all comes when it is asked for
+  // again. Empty: there are none, and the epoch is whole at once.
+  std::set<ErrorCode> errors;
   // Of order 'global', where the tiers that are left do not hold the data set.
   bool may_be_refused = false;
   // Once the faults are over and it was staged again, all of the data set lies on the tiers; or

@@ -397,11 +397,32 @@ Status SequenceRun::Stage() {
 
 Status SequenceRun::Rebuild() {
   FOREBAY_TRY(Settle());
+  const Served before = {.served = served_, .ledger = ledger_, .prior = prior_,
+                         .ledgers = ledgers_, .found = found_,
+                         .may_copies_return = may_copies_return_};
   BeginPass(true);
-  FOREBAY_TRY(rooms().Rebuild());
+  const Status begun = rooms().Rebuild();
+  if (!begun.has_value()) return JudgeRefusedRebuild(begun.error(), before);
   occurrences_.Count("rebuild");
   FOREBAY_TRY(Settle());
   return JudgeStaged();
+}
+
+// The objects could not be catalogued: what was served before still is.
+Status SequenceRun::JudgeRefusedRebuild(const Error& error, const Served& before) {
+  NoteFaults();
+  NoteReasons();
+  FOREBAY_TRY(JudgeFailedPass(error.message()));
+  occurrences_.Count("rebuild refused");
+  is_pass_under_way_ = false;
+  is_rebuild_ = false;
+  served_ = before.served;
+  ledger_ = before.ledger;
+  prior_ = before.prior;
+  ledgers_ = before.ledgers;
+  found_ = before.found;
+  may_copies_return_ = before.may_copies_return;
+  return Settle();
 }
 
 // What has a home is there. But a stream that is open may need guests sooner than an extent that is
@@ -548,12 +569,17 @@ Status SequenceRun::JudgePass() {
   if (served_) Log(DescribeTiers(rooms()));
   if (progress.state == DatasetState::kStaged) return {};
   had_failed_pass_ = had_failed_pass_ || !served_;
-  const std::optional<ErrorCode> code = CodeOf(progress.error);
-  const bool is_expected = progress.state == DatasetState::kFailed && code &&
-                           reasons_.contains(*code);
-  if (!is_expected) {
-    return Difference(fmt::format("a pass ended as {}, for no reason: {}",
+  if (progress.state != DatasetState::kFailed) {
+    return Difference(fmt::format("a pass ended as {}: {}",
                                   stage::DatasetStateName(progress.state), progress.error));
+  }
+  return JudgeFailedPass(progress.error);
+}
+
+Status SequenceRun::JudgeFailedPass(const std::string& error) {
+  const std::optional<ErrorCode> code = CodeOf(error);
+  if (!code || !reasons_.contains(*code)) {
+    return Difference("a pass failed for no reason: " + error);
   }
   occurrences_.Count(fmt::format("failed pass: {}", ErrorCodeName(*code)));
   return {};

@@ -55,9 +55,20 @@ class SequenceRun {
   void BeginPass(bool is_rebuild);
   Status Stage();
   Status Rebuild();
+  // What is served, as far as a rebuild changes it.
+  struct Served {
+    std::shared_ptr<ServedModel> served;
+    std::shared_ptr<ReadLedger> ledger;
+    std::shared_ptr<ReadLedger> prior;
+    std::vector<std::shared_ptr<ReadLedger>> ledgers;
+    std::set<tier::ExtentKey> found;
+    bool may_copies_return = false;
+  };
+  Status JudgeRefusedRebuild(const Error& error, const Served& before);
   Status Catalogued();  // waits for it
   Status Settle();
   Status JudgePass();
+  Status JudgeFailedPass(const std::string& error);
   Status JudgeStaged();
   void CountHomes();
   Status LearnCatalog();

@@ -44,7 +44,8 @@ std::vector<std::string> Required() {
         "read on after a rebuild", "bad copy on ssd found by a scrub", "refused: DATA_LOSS",
         "refused: FAILED_PRECONDITION", "refused: NOT_FOUND", "refused: UNAVAILABLE",
         "failed pass: DATA_LOSS", "failed pass: FAILED_PRECONDITION", "failed pass: NOT_FOUND",
-        "failed pass: UNAVAILABLE"}) {
+        "failed pass: UNAVAILABLE",
+        "rebuild refused"}) {
     required.emplace_back(what);
   }
   return required;

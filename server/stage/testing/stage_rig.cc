@@ -1,5 +1,6 @@
 #include "server/stage/testing/stage_rig.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -46,7 +47,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
 
 void StageRig::Stop() {
   stager_.reset();
-  replaced_.clear();
+  kept_.clear();
   dataset_.reset();
   cache_.reset();
   store_.reset();
@@ -73,12 +74,15 @@ Status AwaitSettled(const Dataset& dataset) {
 Status StageRig::StageAll(bool rebuild) {
   if (rebuild && dataset_->catalog() != nullptr) {
     FOREBAY_ASSIGN(auto root, backend_.OpenDirectory(folder_ + "/gfs"));
-    auto successor = std::make_unique<Dataset>(dataset_->options(), backend_, std::move(root));
-    stager_->Replace(*dataset_, *successor);
-    replaced_.push_back(std::exchange(dataset_, std::move(successor)));
-  } else {
-    stager_->Stage(*dataset_, rebuild);
+    kept_.push_back(std::make_unique<Dataset>(dataset_->options(), backend_, std::move(root)));
+    Dataset& successor = *kept_.back();
+    std::atomic<bool> has_taken_over = false;
+    stager_->Replace(*dataset_, successor, [&] { has_taken_over = true; });
+    const Status settled = AwaitSettled(successor);
+    if (has_taken_over) std::swap(dataset_, kept_.back());
+    return settled;
   }
+  stager_->Stage(*dataset_, rebuild);
   return AwaitSettled(*dataset_);
 }
 

@@ -42,7 +42,8 @@ class StageRig {
   void Stop();
 
   // Stages, waits until that has settled, and returns the data set's error where it failed. With
-  // `rebuild`, dataset() is another one afterwards where it had a catalog; the one before stays.
+  // `rebuild`, dataset() is another one afterwards where it had a catalog and the objects could be
+  // looked at; the one before stays.
   Status StageAll(bool rebuild = false);
   // Makes an extent resident and waits for it.
   Status Demand(ExtentId extent);
@@ -75,7 +76,7 @@ class StageRig {
   std::unique_ptr<tier::SegmentStore> store_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<Dataset> dataset_;
-  std::vector<std::unique_ptr<Dataset>> replaced_;
+  std::vector<std::unique_ptr<Dataset>> kept_;  // that were replaced, or failed to replace one
   std::unique_ptr<Stager> stager_;
 };
 

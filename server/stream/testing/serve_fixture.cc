@@ -1,7 +1,10 @@
 #include "server/stream/testing/serve_fixture.h"
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "proto/contract/check.h"
@@ -235,10 +238,25 @@ Status ServeFixture::Rebuild() {
     stager_->Stage(*dataset_, /*rebuild=*/true);
     return {};
   }
-  FOREBAY_ASSIGN(auto successor, MakeDataset(dataset_->options()));
-  stager_->Replace(*dataset_, *successor);
-  decoded_->Forget(dataset_->hash());
-  replaced_.push_back(std::exchange(dataset_, std::move(successor)));
+  FOREBAY_ASSIGN(auto made, MakeDataset(dataset_->options()));
+  kept_.push_back(std::move(made));
+  const stage::Dataset& successor = *kept_.back();
+  std::atomic<bool> has_taken_over = false;
+  stager_->Replace(*dataset_, *kept_.back(), [&] {
+    decoded_->Forget(dataset_->hash());
+    has_taken_over = true;
+  });
+  std::mutex mutex;
+  std::condition_variable pause;
+  while (!has_taken_over) {
+    const stage::DatasetProgress progress = successor.progress();
+    if (progress.state == stage::DatasetState::kFailed && !has_taken_over) {
+      return Error(ErrorCode::kDataLoss, progress.error);
+    }
+    std::unique_lock lock(mutex);
+    pause.wait_for(lock, std::chrono::microseconds(100));
+  }
+  std::swap(dataset_, kept_.back());
   return {};
 }
 

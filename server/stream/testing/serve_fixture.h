@@ -116,8 +116,10 @@ class ServeFixture {
 
   // Stages and waits until that has settled; the data set's error where it failed.
   Status StageAll();
-  // Begins to catalogue the data set anew, as `forebay stage --rebuild` does. Where it had a
-  // catalog, dataset() is another one afterwards; the one before stays for its streams.
+  // Catalogues the data set anew, as `forebay stage --rebuild` does, up to the moment at which it
+  // takes the place of the one before: dataset() is another one afterwards, where there was a
+  // catalog, and the one before stays for its streams. An error where the objects cannot be
+  // catalogued: dataset() is the one before. Where there was no catalog, it only begins.
   Status Rebuild();
   // A stream over all samples: global order, seed 7, one rank, drop tail, unless changed.
   struct Ask {
@@ -167,7 +169,7 @@ class ServeFixture {
   FutureUse future_;
   std::unique_ptr<tier::ExtentCache> cache_;
   std::unique_ptr<stage::Dataset> dataset_;
-  std::vector<std::unique_ptr<stage::Dataset>> replaced_;
+  std::vector<std::unique_ptr<stage::Dataset>> kept_;  // that were replaced, or failed to replace
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
