@@ -121,8 +121,8 @@ Status Daemon::OpenBackend() {
   io::BackendChoice choice = io::BackendChoice::kAutomatic;
   if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
   if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
-  // A GFS that does not answer holds as many threads as requests of it may be under way, which are
-  // twice as many as usual then; the SSD is read by others.
+  // While the GFS does not answer, each request that is under way blocks a thread. Threads for
+  // twice the usual number of requests are added, so that others are left to read the SSD.
   const std::uint64_t threads =
       std::min<std::uint64_t>(limits::kIoThreadsMax, kIoThreads + 2 * config_.stage_requests);
   auto selected = io::SelectBackend(choice, threads);
@@ -159,7 +159,8 @@ bool Daemon::Tick() {
   stager_->Look();
   const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
   if (!adjusted.has_value() && !lacks_worker_) {
-    spdlog::warn("no spare worker could be started for one that the GFS holds: {}",
+    spdlog::warn("no additional worker (daemon.workers) could be started in place of one that is "
+                 "blocked by the GFS; batches are assembled more slowly until it answers: {}",
                  adjusted.error().ToString());
   }
   lacks_worker_ = !adjusted.has_value();
@@ -179,7 +180,7 @@ bool Daemon::Tick() {
 }
 
 void Daemon::RequestDrain() {
-  if (!drain_requested_.exchange(true)) spdlog::info("'forebay drain' asks for the end: draining");
+  if (!drain_requested_.exchange(true)) spdlog::info("draining, as 'forebay drain' asks");
   const std::uint64_t one = 1;
   // Without a wake-up the next tick sees it.
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
@@ -199,7 +200,8 @@ bool Daemon::Stop() {
   if (stager_) stager_->BeginStop();
   if (server_) {
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
-      spdlog::warn("readers did not take their last messages in {} ms: their connections are ended",
+      spdlog::warn("some clients did not read their last messages within {} ms; their connections "
+                   "are closed",
                    limits::kLastMessagesMs);
       acceptor_->EndConnections();
       data_service_->WaitDrained(kLastAnswers);
@@ -220,8 +222,8 @@ bool Daemon::Stop() {
   if (leaves_threads_) {
     // These hold on to all that the rooms share. The directories are given up last.
     const std::string calls = gfs_calls_->UnderWay();
-    spdlog::warn("forebayd ends without {}", calls.empty() ? "threads that do not end"
-                                                           : "an answer of the GFS: " + calls);
+    spdlog::warn("forebayd exits without waiting for {}",
+                 calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
     leases_.clear();
     if (has_served) LogServed(began_ns);
     return false;
@@ -285,8 +287,8 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   const bool is_being_rebuilt = datasets_.IsBeingReplaced(name);
   if (rebuild && (is_under_way || is_being_rebuilt)) {
     return Error(ErrorCode::kFailedPrecondition,
-                 fmt::format("data set '{}' is {}; wait for its end ('forebay stage {}'), then "
-                             "rebuild it",
+                 fmt::format("data set '{}' is {}; wait until it is done ('forebay stage {}' "
+                             "waits), then rebuild it",
                              name,
                              is_being_rebuilt ? "being rebuilt" : stage::DatasetStateName(state),
                              name));

@@ -1,4 +1,4 @@
-// Daemon: the one place where rooms are wired together.
+// Daemon: the one place where the folders of server/ ("rooms") are wired together.
 #pragma once
 
 #include <atomic>
@@ -41,23 +41,24 @@ namespace forebay::daemon {
 class Daemon final : public AdminTarget {
  public:
   // Takes the leases, opens tiers and data sets, starts staging and listening. Errors name the
-  // key or path. Nothing is left behind where it fails.
+  // configuration key or path. If it fails, nothing is left behind.
   static Result<std::unique_ptr<Daemon>> Start(const Config& config);
   ~Daemon() override;
 
   const std::string& socket_path() const { return socket_path_; }
-  // Housekeeping, about once a second: parked batches, the idle clock. True where the daemon
-  // should stop by itself (asked to by Drain, or idle for longer than configured).
+  // Housekeeping, to be called about once a second: hung GFS calls, batches that have waited too
+  // long, the eviction log, idle time. True if the daemon should stop: Drain was called, or it has
+  // been idle for longer than configured.
   bool Tick();
-  // Stops admitting, ends streams, gives readers limits::kLastMessagesMs, and takes all down. False
-  // where threads wait for a GFS that does not answer, or for anything else that this cannot end:
-  // nothing of the daemon's is left in the file system, but it must not be destroyed, and the
-  // process has to end without them (std::_Exit).
+  // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs, and takes all
+  // down. False if threads are blocked, in a call that the GFS does not answer or for another
+  // reason. Then the daemon's files are removed, but it must not be destroyed: exit with
+  // std::_Exit.
   bool Stop();
-  // For who cannot wait for Stop, of which the daemon is in the middle: the calls to the GFS that
-  // are under way, or empty. Thread-safe.
+  // For a thread that ends the process because Stop does not return in time: the calls to the GFS
+  // that are under way, or empty. Thread-safe.
   std::string GfsCallsUnderWay() const { return gfs_calls_->UnderWay(); }
-  // Likewise: the socket and the locks, which are to be removed where Stop does not come to it.
+  // For the same thread: the socket and the lock files, to be removed in place of Stop.
   std::vector<std::string> TransientPaths() const;
 
   // AdminTarget.
@@ -70,7 +71,7 @@ class Daemon final : public AdminTarget {
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
   void RequestDrain() override;
-  // Readable once Tick has something to say before its second is over.
+  // Readable when Tick must be called at once, because Drain was called.
   int wake_fd() const { return wake_fd_.get(); }
   bool stopping() const override { return stopping_; }
 
@@ -102,8 +103,8 @@ class Daemon final : public AdminTarget {
   std::atomic<bool> drain_requested_ = false;
   std::atomic<bool> stopping_ = false;
   bool stopped_ = false;
-  bool leaves_threads_ = false;  // what Stop has found
-  bool lacks_worker_ = false;    // and it was said
+  bool leaves_threads_ = false;  // Stop found blocked threads
+  bool lacks_worker_ = false;    // no spare worker could be started, and this was logged
 
   // In the order of wiring; taken down in reverse.
   std::vector<Lease> leases_;
@@ -120,7 +121,7 @@ class Daemon final : public AdminTarget {
   tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;
-  std::mutex staging_mutex_;  // of StageNow
+  std::mutex staging_mutex_;  // held during StageNow
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;

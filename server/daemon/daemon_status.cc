@@ -72,7 +72,7 @@ void FillStream(const stream::StreamSummary& summary, v1::StreamStatus& stream) 
   stream.set_kept_samples(summary.stats.decode.kept_samples);
 }
 
-// The first pass is over; what lies on no tier now was never placed, or was evicted since.
+// Staging has ended: extents that are on no tier had no home, were refused, or were evicted since.
 void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog,
                   const std::vector<bool>& is_resident, v1::DatasetStatus& message) {
   const std::uint64_t transient_bytes = dataset.transient_bytes();
@@ -85,9 +85,9 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
   message.set_unstaged_bytes(bytes);
   message.set_unstaged_reason(
       transient_bytes > 0
-          ? fmt::format("{} bytes fit on no tier: {}; order 'block' works without",
+          ? fmt::format("{} bytes fit on no tier: {}; order 'block' works without that",
                         transient_bytes, dataset.CapacityAdvice())
-          : "a tier refused or evicted them; the log says which, and 'forebay stage' tries again");
+          : "a tier refused or evicted them (the log says which); run 'forebay stage' again");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// DatasetTable: the data sets that a daemon serves, by name. A rebuild puts another Dataset in the
-// place of one that streams may still be reading.
+// DatasetTable: the data sets that a daemon serves, by name. A rebuild replaces a Dataset, which
+// streams may still be reading, by another one.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace forebay::daemon {
 
-// Thread-safe. Every Dataset stays until the table goes, also once it was replaced, or failed to
-// replace another: streams, waiters and the stager refer to it.
+// Thread-safe. Every Dataset lives as long as the table, also after it was replaced or failed to
+// replace another one, because streams, waiters and the stager refer to it.
 class DatasetTable {
  public:
   void Add(std::unique_ptr<stage::Dataset> dataset);
@@ -26,11 +26,11 @@ class DatasetTable {
   // Whether one is kept that is being catalogued to replace the data set of this name.
   bool IsBeingReplaced(std::string_view name) const;
 
-  // Null where there is none of this name.
+  // Null if there is none of this name.
   stage::Dataset* Find(std::string_view name) const;
-  // Those that are served, in the order of configuration.
+  // The data sets that are served, in the order of the configuration.
   std::vector<stage::Dataset*> Served() const;
-  // With those that are kept.
+  // All data sets, including those that are kept.
   std::vector<stage::Dataset*> All() const;
 
  private:

@@ -15,8 +15,8 @@ constexpr std::int64_t kPeriodNs = 60'000'000'000;
 
 const char* CauseText(EvictionCause cause) {
   switch (cause) {
-    case EvictionCause::kRoom: return "to make room for others";
-    case EvictionCause::kAsked: return "as 'forebay evict', a rebuild or a failed pass asked";
+    case EvictionCause::kRoom: return "to make space for others";
+    case EvictionCause::kAsked: return "because of 'forebay evict', a rebuild or a failed pass";
     case EvictionCause::kDamaged: return "because they were damaged";
   }
   return "for an unknown cause";

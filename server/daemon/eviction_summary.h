@@ -1,5 +1,5 @@
-// EvictionSummary: what left the tiers, as lines of the log: one per data set, tier and cause, for
-// all that happened in a minute. A tier that thrashes writes no more of them than a quiet one.
+// EvictionSummary: logs evictions once a minute, one line per data set, tier and cause. So a tier
+// that thrashes writes no more lines than a quiet one.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace forebay::daemon {
 // One thread drives it.
 class EvictionSummary {
  public:
-  // By tier::DatasetHash; empty for a data set that this daemon was not told of.
+  // The name for a tier::DatasetHash; empty if this daemon has no such data set.
   using NameOf = std::function<std::string(std::uint64_t)>;
   // `ledger` and `clock` are borrowed.
   EvictionSummary(tier::EvictionLedger& ledger, const io::Clock& clock, NameOf name_of);
 
-  // To be called about once a second: logs once a minute, where there is something to say.
+  // Call about once a second: logs once a minute, if there were evictions.
   void Tick();
-  // Logs what has come since, at the end.
+  // Logs the evictions since the last line; for shutdown.
   void Log();
 
  private:

@@ -60,14 +60,14 @@ TEST_F(EvictionSummaryTest, AMinuteOfThrashingIsOneLinePerDataSetTierAndCause) {
   clock_.AdvanceNs(kSecondNs);
   summary_.Tick();
   EXPECT_EQ(Logged(),
-            "info data set 'train': 59000 extents left tier ram within 60 s to make room for "
+            "info data set 'train': 59000 extents left tier ram within 60 s to make space for "
             "others; 590 of them are on no tier any more\n"
-            "info data set 'train': 1 extents left tier ssd within 60 s as 'forebay evict', a "
-            "rebuild or a failed pass asked; 1 of them are on no tier any more\n"
+            "info data set 'train': 1 extents left tier ssd within 60 s because of 'forebay "
+            "evict', a rebuild or a failed pass; 1 of them are on no tier any more\n"
             "warning data set 'train': 1 extents left tier ssd within 60 s because they were "
             "damaged; 0 of them are on no tier any more\n"
             "info data set '(not configured: 00000000000000ab)': 1 extents left tier ssd within "
-            "60 s to make room for others; 1 of them are on no tier any more\n");
+            "60 s to make space for others; 1 of them are on no tier any more\n");
 }
 
 TEST_F(EvictionSummaryTest, QuietMinutesSayNothingAndDoNotCount) {

@@ -64,8 +64,8 @@ void Announce(const Daemon& daemon, int ready_fd) {
   close(ready_fd);
 }
 
-// Ends the process where Daemon::Stop does not return in time, which should not be: a call that
-// never ends would keep it for ever. What is on SSD is as after a kill, which it is made for.
+// Ends the process if Daemon::Stop does not return in time, which should not happen. The SSD tier
+// is then as after a SIGKILL, which it survives.
 class EndInTime {
  public:
   explicit EndInTime(const Daemon& daemon)
@@ -81,8 +81,9 @@ class EndInTime {
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
-    spdlog::error("forebayd has not ended for {} ms, and ends without {}", patience.count(),
-                  calls.empty() ? "what it waits for" : "an answer of the GFS: " + calls);
+    spdlog::error("forebayd could not stop within {} ms, and exits without waiting for {}",
+                  patience.count(),
+                  calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
     for (const std::string& path : paths_) {
       unlink(path.c_str());
       rmdir(std::filesystem::path(path).parent_path().c_str());

@@ -1,4 +1,4 @@
-// Executor: where batches are put together. Threads in the daemon, hand-cranked in tests.
+// Executor: runs the tasks that assemble batches. Threads in the daemon, hand-cranked in tests.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace forebay::fetch {
 
-// Work to be done on some worker thread; the queue is that thread's own.
+// Work for a worker thread, which passes its own I/O queue.
 using Task = std::function<void(io::IoQueue&)>;
 
 class Executor {
@@ -28,22 +28,22 @@ class Executor {
   virtual void Post(Task task) = 0;
 };
 
-// A number of threads, first in first out.
+// A number of threads that run tasks in the order of Post.
 class ThreadExecutor final : public Executor {
  public:
   static Result<std::unique_ptr<ThreadExecutor>> Create(io::IoBackend& backend,
                                                         std::uint32_t threads,
                                                         std::size_t queue_depth);
-  // Finishes what runs; drops what waits.
+  // Finishes running tasks; drops waiting ones.
   ~ThreadExecutor() override;
   void Post(Task task) override;
 
-  // For each of these threads that is ours, and held by a call that does not return, a spare one
-  // does its work (io::QueueCrew::AdjustTo).
+  // `held_up`: threads that are blocked in calls that do not return. Each that belongs to this
+  // executor is replaced by a spare one (io::QueueCrew::AdjustTo).
   Status AdjustTo(std::span<const std::thread::id> held_up) {
     return crew_->AdjustTo(crew_->CountOf(held_up));
   }
-  // The destructor's work in two steps, as Stager's.
+  // The destructor's work in two steps, as Stager::BeginStop and AwaitStopped.
   void BeginStop();
   bool AwaitStopped(std::chrono::milliseconds wait) { return crew_->AwaitEnd(wait); }
 

@@ -12,17 +12,17 @@ namespace {
 Error TooShort(const Error& error) {
   return Error(ErrorCode::kUnavailable,
                error.message() +
-                   ": the RAM tier is too small for what is read at once; give tier.ram.capacity "
-                   "more, or lower batch, depth or window");
+                   ": the RAM tier is too small for the extents in use at once; raise "
+                   "tier.ram.capacity, or lower batch, prefetch depth or order window");
 }
 
 Error TooSmall() {
   return Error(ErrorCode::kResourceExhausted,
                "extents are evicted faster than they are read: the tiers are too small for this "
-               "order (use mode 'block', or give them more)");
+               "order; raise tier.ram.capacity or tier.ssd.capacity, or use order mode 'block'");
 }
 
-// A rebuild has accepted other bytes than the stream was opened over, and they have the same keys.
+// A rebuild has accepted other bytes than those the stream was opened for, under the same keys.
 Error Outdated(const stage::Dataset& dataset) {
   return Error(ErrorCode::kFailedPrecondition,
                "data set '" + dataset.name() +
@@ -39,7 +39,7 @@ struct Fetcher::Request {
   std::mutex mutex;
   std::vector<tier::ExtentRef> refs;
   std::vector<int> arrivals;
-  std::vector<char> is_short;  // not 0: the tiers had no memory for it
+  std::vector<char> is_short;  // not 0: the tiers had no memory for the extent
   std::size_t missing = 0;
   std::optional<Error> error;
 };
@@ -56,7 +56,8 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
     if (!refs[i] && need == Need::kSamples) refs[i] = stager_.pieces().FindReadable(keys[i]);
     are_all = are_all && refs[i];
   }
-  // Asked after they were found: it is said before other bytes come to a tier.
+  // Checked after the lookup, because a data set is marked outdated before other bytes are
+  // published on a tier.
   return are_all && !dataset.is_outdated();
 }
 
@@ -82,15 +83,15 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
   for (const std::size_t index : missing) Bring(request, index);
 }
 
-// What to ask of the stager, after so many arrivals of the extent that were in vain.
+// What to ask of the stager, depending on how often the extent arrived and could not be pinned.
 stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t index) {
   using Access = stage::Stager::Access;
   const int arrivals = request.arrivals[index];
   if (request.is_short[index] != 0 && stage::GfsPieces::CanRead(*request.dataset)) {
     return Access::kPieces;
   }
-  // What came and was gone again (an SSD that takes extents and cannot give them back) goes to
-  // RAM, where it is found; where that too keeps nothing, it is read in pieces.
+  // An extent that vanished after it arrived (an SSD that accepts extents and cannot read them) is
+  // fetched to RAM; if it vanishes from there too, it is read in pieces.
   if (arrivals > 1 && stage::GfsPieces::CanRead(*request.dataset)) return Access::kPieces;
   if (arrivals > 0) return Access::kInRam;
   return request.need == Need::kSamples ? Access::kPiecesIfHomeless : Access::kOnTier;
@@ -136,7 +137,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   {
     std::lock_guard lock(request->mutex);
     // The extent was evicted between its arrival and its pin, or memory was short for as long as
-    // the stager waits: others' pins end, so it is asked for again.
+    // the stager waits. Other readers will unpin extents, so it is demanded again.
     const bool is_short =
         !status.has_value() && status.error().code() == ErrorCode::kResourceExhausted;
     const bool is_gone = status.has_value() && !ref;

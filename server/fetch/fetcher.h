@@ -1,6 +1,7 @@
-// Fetcher: "bring me these extents". RAM and SSD answer at once; what is missing is asked of its
-// owner, or staged. One read per extent is under way at a time, whoever asks (single flight). An
-// extent that no tier can hold is read from the GFS in pieces.
+// Fetcher: "bring me these extents". Extents in RAM or on SSD are there at once; missing ones are
+// requested from the node that owns them, or staged. At most one read per extent is under way at a
+// time, whoever asks (single flight). Extents that no tier can hold are read from the GFS in
+// pieces.
 #pragma once
 
 #include <atomic>
@@ -23,28 +24,28 @@ class Fetcher {
   Fetcher(tier::ExtentCache& cache, stage::Stager& stager, PeerSource& peers)
       : cache_(cache), stager_(stager), peers_(peers) {}
 
-  // What a reader needs of its extents.
+  // How a reader uses its extents.
   enum class Need : std::uint8_t {
-    kRuns,     // most of their samples, soon: an extent is worth bringing as a whole
-    kSamples,  // a sample here and there: an extent without a home is read in pieces
+    kRuns,     // most of their samples, soon: extents are fetched as a whole
+    kSamples,  // single samples: an extent without a home is read in pieces
   };
-  // The extents, where every one of them is there now; the references pin them. Of a data set that
-  // is outdated (Dataset::is_outdated) none is, and Acquire says kFailedPrecondition.
+  // If every extent is there now, returns true and fills `refs`, which pin them. Always false for
+  // an outdated data set (Dataset::is_outdated); Acquire then returns kFailedPrecondition.
   bool TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents, Need need,
                   std::vector<tier::ExtentRef>& refs);
 
-  // Makes every extent resident, or readable in pieces (its reference is on kGfs then), and calls
-  // `done` once (from this call where they are), with the references, in order, or the first
-  // error. Extents pinned by the partial result stay pinned until `done`, so that a set that fits
-  // is always obtained. An extent for which the tiers have no room, or which is evicted again
-  // before it can be pinned, is read in pieces; where its data set is compressed at staging it
-  // cannot be, and that is kUnavailable (memory was short) or kResourceExhausted (too small).
+  // Makes every extent resident, or readable in pieces (its reference is then on tier kGfs), and
+  // calls `done` once, with the references in order, or the first error; within this call if all
+  // are there. Extents that have arrived stay pinned until `done`, so that a set that fits in the
+  // tiers is always obtained. An extent for which there is no memory, or which is evicted again
+  // before it can be pinned, is read in pieces. If its data set is compressed at staging, this is
+  // impossible: kUnavailable (memory was short) or kResourceExhausted (the tiers are too small).
   using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
   void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need, Done done);
 
-  // After a read of `ref` returned wrong bytes: drops that copy, or forgets its checksums where it
-  // was read in pieces, so that the next Acquire fetches the extent anew. Readers of one bad copy
-  // may all report it; what replaced it stays.
+  // Call after a read of `ref` returned wrong bytes: drops that copy, or its checksums if it was
+  // read in pieces, so that the next Acquire fetches the extent again. If several readers report
+  // one bad copy, the copy that replaced it stays.
   void ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns);
 
  private:

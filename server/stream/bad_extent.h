@@ -1,4 +1,4 @@
-// BadExtent: a copy on a tier that a batch could not use, and what was wrong with it.
+// BadExtent: a copy of an extent that a batch could not use, and its error.
 #pragma once
 
 #include <span>
@@ -12,21 +12,21 @@ namespace forebay::stream {
 
 struct BadExtent {
   tier::ExtentRef extent;
-  Error error;  // with an errno where the device failed; else the bytes were wrong
+  Error error;  // with an errno if the device failed; without if the bytes were wrong
 };
 
-// Pieces could not be read; `extent_of(index)` is the tier::ExtentRef of a failed one. Copies that
-// are to be fetched anew are appended to `bad`. Returns what the batch's reader is told, should
-// that not help.
+// Call when pieces could not be read; `extent_of(index)` returns the tier::ExtentRef of a failed
+// read. Appends the copies that must be fetched again to `bad`. Returns the error for the batch's
+// reader, in case fetching again does not help.
 template <typename ExtentOf>
 Error BlameCopies(std::span<const fetch::PieceFailure> failures, ExtentOf&& extent_of,
                   std::vector<BadExtent>& bad) {
   const Error* of_gfs = nullptr;
   for (const fetch::PieceFailure& failure : failures) {
     const tier::ExtentRef& extent = extent_of(failure.index);
-    // What a call to the GFS failed with has an errno, and was tried again for long enough already.
-    // Without one, bytes were wrong, or an object that does not answer others was not asked: then
-    // the batch waits for it without a thread.
+    // A GFS call that failed has an errno and has been repeated for long enough already. Without an
+    // errno, the bytes were wrong, or the object was not asked because it does not answer other
+    // readers: then the batch waits for it without a thread.
     const bool is_final = extent->tier == tier::TierKind::kGfs &&
                           (failure.error.system_errno() != 0 ||
                            failure.error.code() == ErrorCode::kFailedPrecondition);
@@ -36,7 +36,7 @@ Error BlameCopies(std::span<const fetch::PieceFailure> failures, ExtentOf&& exte
       of_gfs = &failure.error;
     }
   }
-  // The GFS's code says whether asking again may help; a copy on a tier is lost in any case.
+  // The GFS's error code says whether asking again may help; a copy on a tier is lost in any case.
   if (of_gfs != nullptr) return *of_gfs;
   return Error(ErrorCode::kDataLoss, failures.front().error.message());
 }

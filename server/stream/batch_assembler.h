@@ -1,6 +1,6 @@
-// BatchAssembler: from a batch's name to bytes in place (design 5). Two steps, because between
-// them extents may have to come from the GFS: Plan says which extents, Assemble puts the batch
-// together once they are pinned.
+// BatchAssembler: turns a batch's name into bytes in memory, in two steps, because extents may have
+// to be fetched from the GFS between them. Plan returns the extents that the batch needs; Assemble
+// makes the batch when they are pinned.
 #pragma once
 
 #include <cstdint>
@@ -22,43 +22,43 @@ struct AssembleLimits {
   // Views may pin this many bytes of extents in this call; samples of further extents are
   // copied to the slot.
   std::uint64_t pin_bytes = ~std::uint64_t{0};
-  // Of the planned extents, by index: pinned by other batches, so another pin costs nothing.
-  // Empty: none is.
+  // By index of the planned extents: true if other batches pin it, so another pin costs nothing.
+  // Empty: all false.
   std::vector<bool> pinned_already;
 };
 
-// Reusable scratch of one assembly at a time; keeps its buffers between batches. Not
-// thread-safe.
+// State and buffers of one assembly at a time; reusable for the next batch. Not thread-safe.
 class BatchAssembler {
  public:
-  // `decoded` is borrowed: what packed data sets decode to.
+  // `decoded` is borrowed: the decoded chunks of packed data sets.
   explicit BatchAssembler(fetch::DecodedCache& decoded) : packed_(decoded) {}
 
-  // Resolves the batch's samples; extents() then lists what is needed, each once. Of a packed
-  // data set that may be less the next time, or more: it depends on what is decoded already.
-  // With `all_extents` it does not. `open` is for packed data sets, and good until Forget.
+  // Resolves the batch's samples; extents() then lists the extents that are needed, each once. For
+  // a packed data set they depend on which chunks are decoded now, so the next Plan may list
+  // others; with `all_extents` it lists the extents of all chunks. `open` is for packed data sets,
+  // and must stay valid until Forget.
   Status Plan(const StreamSpec& spec, const Order& order, const BatchName& name,
               bool all_extents = false, OpenSlots open = {});
-  // What was decoded for a batch that then found no slot memory, for its next attempt; empty
-  // where nothing was. PackedGather says more.
+  // The values that were decoded for a batch that then found no slot memory, for its next attempt;
+  // may be empty. See PackedGather.
   GatheredValues TakeGathered() { return packed_.TakeGathered(); }
   void GiveGathered(GatheredValues gathered) { packed_.GiveGathered(std::move(gathered)); }
-  // Lets go of what a plan holds of the decoded cache, and of slots.
+  // Releases the decoded chunks and slots that a plan holds.
   void Forget() { packed_.Forget(); }
   std::span<const ExtentId> extents() const {
     return is_packed_ ? packed_.extents() : std::span<const ExtentId>(extents_);
   }
 
-  // Puts the batch together. `refs` are the planned extents, in order. `slots` gives memory for
-  // what must be copied or read: kResourceExhausted where it has none now, and the call may be
-  // repeated later. `bad` receives extents whose SSD bytes did not match: kDataLoss then, and
-  // the call is worth repeating after they were fetched anew.
+  // Assembles the batch. `refs` are the planned extents, in order. `slots` provides memory for
+  // samples that must be copied or read; kResourceExhausted: it has none now, repeat the call
+  // later. kDataLoss with copies in `bad`: they could not be read or did not match their checksums;
+  // report them (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
   Result<AssembledBatch> Assemble(const StreamSpec& spec, const AssembleLimits& limits,
                                   std::vector<tier::ExtentRef> refs, tier::RamArena& slots,
                                   io::IoQueue& queue, std::vector<BadExtent>& bad);
 
  private:
-  // A piece of one sample: where it is on the tier, and where its bytes are in memory.
+  // A piece of one sample: its place in the extent, and its bytes in memory.
   struct Piece {
     std::uint32_t extent_index = 0;  // in extents_
     std::uint32_t offset = 0;        // within the extent's image

@@ -325,7 +325,8 @@ Error StreamRegistry::LateExtent(const StreamSession::Job& job) {
   const auto missing = std::ranges::find_if(job.awaited, is_missing);
   const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;
   return Error(ErrorCode::kUnavailable,
-               fmt::format("extent {} of '{}' ({}) has not come from the GFS within {} ms",
+               fmt::format("extent {} of '{}' ({}) has not arrived from the GFS within {} ms; ask "
+                           "for the batch again, and see 'forebay status' for GFS failures",
                            extent.value(), spec.dataset->name(),
                            stage::NameObjects(*spec.catalog, extent), limits::kPullDeadlineMs));
 }

@@ -68,8 +68,9 @@ class StreamRegistry {
   SessionStats totals() const;
   std::size_t open_count() const;
   // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory or for the
-  // GFS, with a kUnavailable that says for what: their readers may ask again. Wakes nobody, because
-  // whoever brings what they wait for does. To be called about once a second.
+  // GFS, with a kUnavailable that says for what; their readers may ask again. Does not wake batches
+  // that can go on: that is done by whoever frees memory or brings extents. Call about once a
+  // second.
   void ExpireWaiting();
 
  private:

@@ -59,7 +59,7 @@ Status CheckTiersHold(const StreamSpec& spec) {
   return Error(
       ErrorCode::kResourceExhausted,
       fmt::format("order mode 'global' needs all of '{}' on the tiers, but {} of {} bytes fit on "
-                  "none: {}, or use mode 'block'",
+                  "no tier: {}, or use mode 'block'",
                   spec.dataset->name(), homeless, spec.catalog->total_bytes(),
                   spec.dataset->CapacityAdvice()));
 }

@@ -18,7 +18,7 @@ namespace forebay::fault {
 struct CaseReport {
   std::string skipped;                // why it cannot be run on this machine
   std::vector<std::string> problems;  // none: it passed
-  std::uint64_t faults = 0;           // injected by gfs_emu, or done to the SSD
+  std::uint64_t faults = 0;           // injected by gfs_emu, or damage done to the SSD
   double seconds = 0;
   std::string log;                    // the daemon's, where there are problems
 

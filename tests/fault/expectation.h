@@ -1,4 +1,4 @@
-// What a fault case asks of gfs_emu, and what must come of it (docs/failures.md).
+// What a fault case makes gfs_emu do, and its expected outcome (docs/failures.md).
 #pragma once
 
 #include <set>

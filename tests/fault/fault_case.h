@@ -13,40 +13,40 @@
 namespace forebay::fault {
 
 enum class FaultKind : std::uint8_t {
-  // Of the GFS.
-  kOutage300Ms,   // every operation fails with EIO for so long
+  // Faults of the GFS.
+  kOutage300Ms,   // every operation fails with a transient errno for this time
   kOutage1S,
   kOutage10S,
   kOutage60S,
   kLongOutage,    // longer than stage.retry_for
   kIoErrors,      // a few operations fail with EIO
   kInterrupts,    // a few operations fail with EINTR
-  kRemount,       // whatever was opened is stale for ever
-  kHang,          // one request is not answered for as long as others go on
-  kHangAtEnd,     // likewise, and the daemon is told to end meanwhile
-  kShortReads,    // a few reads answer half of the bytes
+  kRemount,       // files and directories that are open become stale for ever
+  kHang,          // one request is not answered while others are
+  kHangAtEnd,     // as kHang, and the daemon is told to stop meanwhile
+  kShortReads,    // a few reads return half of the bytes
   kFlippedRead,   // one bit of one read
   kFlippedReads,  // one bit of every read, as if the objects had been changed
-  // Of the SSD.
+  // Faults of the SSD.
   kSsdFlips,      // one bit of several segments
   kSsdGone,       // the directory and all its files
-  kSsdFails,      // every call answers EIO
-  kSsdFull,       // the file system has no room left
-  kNone,          // the course of a case without a fault, to compare with; not in the matrix
+  kSsdFails,      // every call fails with EIO
+  kSsdFull,       // the file system is full
+  kNone,          // no fault, to compare with; not in the matrix
 };
 
 enum class Phase : std::uint8_t {
   kCataloguing,  // before the first operation of the pass over the data set
   kStaging,      // a part of the data set was read
-  kStreaming,    // a reader has pulled, and what it waits for needs the failing part
-  kEviction,     // a reader has had a part of an epoch, and copies were evicted
+  kStreaming,    // a reader waits for a batch that needs the failing part
+  kEviction,     // a reader has had a part of an epoch, and extents were evicted
 };
 
 enum class Tiers : std::uint8_t {
   kRam,        // holds the data set
   kSmallRam,   // smaller than the data set
   kRamAndSsd,  // a small RAM tier, and an SSD that has room for the rest
-  kLostSsd,    // the same, and the SSD was lost before the fault
+  kLostSsd,    // as kRamAndSsd, and the SSD was lost before the fault
 };
 
 enum class Format : std::uint8_t { kRecords, kTar, kFolder };
@@ -62,7 +62,7 @@ struct FaultCase {
   Tiers tiers = Tiers::kRam;
   Format format = Format::kRecords;
   Arrival arrival = Arrival::kContiguous;
-  std::uint64_t seed = 0;  // of bytes, orders, and where exactly the fault strikes
+  std::uint64_t seed = 0;  // for bytes, orders, and the place of the fault
 
   std::vector<FaultKind> faults() const;
   bool Has(FaultKind kind) const { return fault == kind || second_fault == kind; }
@@ -76,10 +76,10 @@ void PrintTo(const FaultCase& fault_case, std::ostream* out);
 
 // True for faults that gfs_emu injects.
 bool IsOfGfs(FaultKind kind);
-// True for faults that a reader meets only where it reads what lies on the SSD already.
+// True for faults that a reader meets only when it reads extents that are on the SSD already.
 bool HitsReadsOfSsd(FaultKind kind);
 
-// Why the case can show nothing; empty where it can. All exclusions are here.
+// Why the case can show nothing; empty if it can. All exclusions are here.
 std::string_view WhyExcluded(const FaultCase& fault_case);
 
 // Every cell that is not excluded: formats other than records while cataloguing only, where they

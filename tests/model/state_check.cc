@@ -143,14 +143,20 @@ Status CheckRoom(stream::ServeFixture& rooms, const plan::Room& room_at_start) {
 }
 
 Status CheckStaged(stream::ServeFixture& rooms) {
-  const std::vector<bool> resident = ResidentExtents(rooms);
-  for (std::uint32_t i = 0; i < resident.size(); ++i) {
-    const plan::Home home = rooms.dataset().home(ExtentId(i));
-    if (resident[i] || home == plan::Home::kTransient) continue;
-    return Difference(fmt::format("the data set is staged, and extent {}, whose home is {}, is on "
-                                  "no tier; {}", i, HomeName(home), DescribeTiers(rooms)));
-  }
-  return {};
+  std::string missing;
+  const auto is_there = [&] {
+    const std::vector<bool> resident = ResidentExtents(rooms);
+    for (std::uint32_t i = 0; i < resident.size(); ++i) {
+      const plan::Home home = rooms.dataset().home(ExtentId(i));
+      if (resident[i] || home == plan::Home::kTransient) continue;
+      missing = fmt::format("extent {}, whose home is {}", i, HomeName(home));
+      return false;
+    }
+    return true;
+  };
+  if (LookUntil(is_there)) return {};
+  return Difference(fmt::format("the data set is staged, and {}, is on no tier; {}", missing,
+                                DescribeTiers(rooms)));
 }
 
 Status CheckEmptied(stream::ServeFixture& rooms, bool is_ssd_sound) {
