@@ -20,6 +20,7 @@
 #include "proto/contract/limits.h"
 #include "server/daemon/version.h"
 #include "server/io/backend_selection.h"
+#include "server/stage/request_gate.h"
 
 namespace forebay::daemon {
 namespace {
@@ -121,10 +122,11 @@ Status Daemon::OpenBackend() {
   io::BackendChoice choice = io::BackendChoice::kAutomatic;
   if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
   if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
-  // While the GFS does not answer, each request that is under way blocks a thread. Threads for
-  // twice the usual number of requests are added, so that others are left to read the SSD.
-  const std::uint64_t threads =
-      std::min<std::uint64_t>(limits::kIoThreadsMax, kIoThreads + 2 * config_.stage_requests);
+  // While the GFS does not answer, each request that is under way blocks a thread. There are
+  // threads for as many requests as may be under way then, so that others are left to read the SSD.
+  constexpr std::uint64_t kRequestsFactor = 1 + stage::RequestGate::kLentPerPermit;
+  const std::uint64_t threads = std::min<std::uint64_t>(
+      limits::kIoThreadsMax, kIoThreads + kRequestsFactor * config_.stage_requests);
   auto selected = io::SelectBackend(choice, threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
   if (selected->fallback_reason) {

@@ -38,7 +38,7 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
       incident_retries_ = 0;
       figures_.last_error = error.message();
       spdlog::warn("the GFS fails: {}; trying again for up to {} s (stage.retry_for)",
-                   error.ToString(), options_.retry_for_ms / 1000);
+                   error.message(), options_.retry_for_ms / 1000);
     }
     ++figures_.failing;
   }
