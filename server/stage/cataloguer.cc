@@ -74,9 +74,10 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
 }
 
 void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
+  OpenFirstReads(dataset, /*forget=*/true);
+  dataset.Succeed(*replaced.dataset);
   EvictAll(parts_.housing.Vacate(*replaced.dataset));
   DropCopies(dataset);
-  OpenFirstReads(dataset, /*forget=*/true);
   replaced.take_over();
 }
 

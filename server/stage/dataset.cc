@@ -213,10 +213,26 @@ void Dataset::SetCatalog(std::shared_ptr<const catalog::Catalog> catalog,
   for (const Waiter& waiter : waiters) waiter(Status());
 }
 
-void Dataset::OutdatePredecessors(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+void Dataset::Succeed(Dataset& replaced) {
+  predecessor_ = &replaced;
+  replaced.successor_ = this;
+}
+
+Status Dataset::ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum) {
   for (Dataset* before = predecessor_; before != nullptr; before = before->predecessor_) {
     if (before->first_reads_.Differs(key, image_checksum)) before->is_outdated_ = true;
   }
+  for (Dataset* after = successor_; after != nullptr; after = after->successor_) {
+    // A difference is no mismatch of `after`, whose objects are as it read them.
+    if (after->first_reads_.Differs(key, image_checksum)) {
+      is_outdated_ = true;
+      return Error(ErrorCode::kFailedPrecondition,
+                   fmt::format("data set '{}' was rebuilt from objects whose bytes had changed; "
+                               "open the stream again", name()));
+    }
+    static_cast<void>(after->first_reads_.Compare(key, image_checksum));
+  }
+  return {};
 }
 
 void Dataset::Fail(const Error& error) {

@@ -127,12 +127,15 @@ class Dataset {
   // Another Dataset of this name now serves the objects as they are; readers of this one continue.
   void MarkReplaced() { is_replaced_ = true; }
   bool is_replaced() const { return is_replaced_; }
-  // This one replaces `replaced`, which outlives it.
-  void Succeed(Dataset& replaced) { predecessor_ = &replaced; }
-  // Call before an extent that was read from the GFS is published on a tier. Marks the data sets
-  // that this one replaced as outdated, if they know the extent with another checksum: the tier
-  // will hold bytes under their keys that are not theirs.
-  void OutdatePredecessors(const tier::ExtentKey& key, std::uint64_t image_checksum);
+  // This one takes the place of `replaced`; each must live as long as the other.
+  void Succeed(Dataset& replaced);
+  // A data set and those that it replaced have extents of the same keys. Call when an extent was
+  // read from the GFS for this one, before it is published on a tier. Marks the data sets that this
+  // one replaced as outdated, if they know the extent with another checksum: the tier will hold
+  // bytes under their keys that are not theirs. For the data sets that replaced this one it is a
+  // read like theirs; kFailedPrecondition if their first read was different, and this data set is
+  // outdated.
+  Status ShareRead(const tier::ExtentKey& key, std::uint64_t image_checksum);
   bool is_outdated() const { return is_outdated_; }
   void Fail(const Error& error);
   // At shutdown: calls everybody who waits for the catalog with `error`.
@@ -189,7 +192,8 @@ class Dataset {
   const std::unique_ptr<io::Directory> root_;
   FirstReads first_reads_;
 
-  Dataset* predecessor_ = nullptr;
+  std::atomic<Dataset*> predecessor_ = nullptr;
+  std::atomic<Dataset*> successor_ = nullptr;
   std::atomic<bool> is_replaced_ = false;
   std::atomic<bool> is_outdated_ = false;
   mutable std::mutex mutex_;

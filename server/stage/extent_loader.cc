@@ -20,7 +20,7 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
     const FirstReads::Outcome outcome =
         dataset.first_reads().Compare(extent.key, checksums.image);
     if (outcome != FirstReads::Outcome::kChanged) {
-      dataset.OutdatePredecessors(extent.key, checksums.image);
+      FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image));
       return checksums;
     }
     spdlog::warn("data set '{}': extent {} ({}) does not match its first read; {}", dataset.name(),
@@ -54,6 +54,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                                        std::optional<plan::Home> destination, io::IoQueue& queue) {
   const ExtentId number = extent.key.extent;
   const std::uint64_t raw_bytes = extent.image.bytes().size();
+  const std::uint64_t raw_checksum = extent.checksums.image;
   tier::ExtentKey key = extent.key;
   ExtentImage image{.block = std::move(extent.image), .checksums = std::move(extent.checksums)};
   if (const std::shared_ptr<const PackedForm> form = dataset.form()) {
@@ -86,6 +87,14 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
   if (!is_for_ssd || !is_on_ssd) {
     const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
+  }
+  if (dataset.is_replaced()) {
+    // It may have been replaced, and its copies evicted, since the extent was read.
+    const Status shared = dataset.ShareRead(extent.key, raw_checksum);
+    if (!shared.has_value()) {
+      tiers_.Evict(key, std::nullopt);
+      return shared.error();
+    }
   }
   dataset.CountStaged(number, raw_bytes);
   dataset.CountStored(number, image_bytes);

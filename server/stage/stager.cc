@@ -145,7 +145,6 @@ void Stager::Stage(Dataset& dataset, bool rebuild) {
 
 void Stager::Replace(Dataset& old, Dataset& successor, std::function<void()> take_over) {
   FOREBAY_CHECK(old.catalog() != nullptr);
-  successor.Succeed(old);
   Begin(successor, /*rebuild=*/true, 0, {.dataset = &old, .take_over = std::move(take_over)});
 }
 

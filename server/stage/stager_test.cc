@@ -403,6 +403,26 @@ TEST_F(StagerTest, ARebuildTrustsNoCopyThatReadersBroughtAfterOneThatFailed) {
   ExpectTheFilesBytes();
 }
 
+// What readers of the one before bring after a rebuild is the first read of the one after, too.
+TEST_F(StagerTest, WhatReadersOfBeforeARebuildBringIsHeldAgainstLaterReads) {
+  StartAndStage();
+  Dataset& before = rig_.dataset();
+  // The rebuild takes over, and then stages nothing.
+  rig_.gfs_faults.Arm({.kind = FaultKind::kEio, .call = IoCall::kRead, .is_persistent = true});
+  ASSERT_FALSE(rig_.StageAll(/*rebuild=*/true).has_value());
+  ASSERT_NE(&rig_.dataset(), &before);
+  rig_.gfs_faults.Disarm();
+  std::promise<Status> told;
+  rig_.stager().Demand(before, ExtentId(3), [&](const Status& status) { told.set_value(status); });
+  FOREBAY_EXPECT_OK(told.get_future().get());
+  FOREBAY_EXPECT_OK(rig_.Demand(ExtentId(3)));
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(3)), std::nullopt));
+  FOREBAY_EXPECT_OK(memory_.FlipBit("/gfs/data.bin", (3 * kExtentBytes + 77) * 8));
+  const Status refused = rig_.Demand(ExtentId(3));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("changed since first read"));
+}
+
 TEST_F(StagerTest, BytesThatChangedUnderAnUnchangedTimeAreRefusedByName) {
   StartAndStage();
   constexpr std::uint64_t kBit = (3 * kExtentBytes + 77) * 8;
