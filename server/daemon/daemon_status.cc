@@ -80,6 +80,7 @@ void FillUnstaged(const stage::Dataset& dataset, const catalog::Catalog& catalog
   for (std::uint32_t i = 0; i < catalog.extent_count(); ++i) {
     if (!is_resident[i]) bytes += catalog.extent(ExtentId(i)).bytes;
   }
+  message.set_staged_bytes(catalog.total_bytes() - bytes);
   if (bytes == 0) return;
   message.set_state("partly staged");
   message.set_unstaged_bytes(bytes);

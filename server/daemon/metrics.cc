@@ -104,7 +104,7 @@ void WriteDatasets(const v1::StatusReply& status, FamilyWriter& out) {
     const std::vector<Label> labels = {{"dataset", dataset.name()}};
     out.Gauge("forebay_dataset_bytes", "Size of the data set, 0 while unknown.", labels,
               Number(dataset.total_bytes()));
-    out.Gauge("forebay_dataset_staged_bytes", "Bytes of it that have been on a tier so far.",
+    out.Gauge("forebay_dataset_staged_bytes", "Bytes of it that are on a tier.",
               labels, Number(dataset.staged_bytes()));
     out.Counter("forebay_dataset_gfs_read_bytes_total", "Bytes read from the GFS.", labels,
                 Number(dataset.gfs_bytes()));
