@@ -228,6 +228,12 @@ Status FaultTable::Add(FaultRule rule, std::int64_t now_ns) {
 void FaultTable::Clear() {
   const std::lock_guard lock(mutex_);
   rules_.clear();
+  ++clear_count_;
+}
+
+std::uint64_t FaultTable::clear_count() const {
+  const std::lock_guard lock(mutex_);
+  return clear_count_;
 }
 
 std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation operation,
@@ -241,7 +247,8 @@ std::optional<Fault> FaultTable::Take(const std::string& path, GfsOperation oper
     ++rule.injected;
     // An operation is not told whether its neighbours fail too.
     const FaultKind kind = rule.kind == FaultKind::kOutage ? FaultKind::kError : rule.kind;
-    fault = Fault{.kind = kind, .ms = rule.ms, .error_number = rule.error_number};
+    fault = Fault{.kind = kind, .ms = rule.ms, .error_number = rule.error_number,
+                  .clear_count = clear_count_};
   }
   return fault;
 }

@@ -50,6 +50,7 @@ struct Fault {
   FaultKind kind = FaultKind::kError;
   std::int64_t ms = 0;
   int error_number = 0;
+  std::uint64_t clear_count = 0;  // of the table, when the fault befell the operation
 };
 
 // Thread-safe. Times are CLOCK_MONOTONIC in nanoseconds, given by the caller.
@@ -64,6 +65,7 @@ class FaultTable {
   // An outage without `after` begins at `now_ns`. kResourceExhausted beyond kRulesMax.
   Status Add(FaultRule rule, std::int64_t now_ns);
   void Clear();
+  std::uint64_t clear_count() const;  // how often
   // The fault that befalls this operation. Counts the operation against every rule that matches,
   // and the fault against the first that injects one.
   std::optional<Fault> Take(const std::string& path, GfsOperation operation,
@@ -75,6 +77,7 @@ class FaultTable {
  private:
   mutable std::mutex mutex_;
   std::vector<FaultRule> rules_;
+  std::uint64_t clear_count_ = 0;
 };
 
 }  // namespace forebay::bench

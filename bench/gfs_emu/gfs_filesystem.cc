@@ -220,7 +220,6 @@ Status GfsFilesystem::ControlLine(std::string_view line) {
   }
   if (line == "clear") {
     faults_.Clear();
-    ++clear_count_;
     return {};
   }
   if (line.starts_with(kFault)) {

@@ -75,7 +75,7 @@ class GfsFilesystem {
   // Executes lines of "reset", "clear" and "fault ..." (README.md). Stops at the first error.
   Status Control(std::string_view commands);
   // How often "clear" was executed: whoever left requests without an answer resumes them then.
-  std::uint64_t clear_count() const { return clear_count_; }
+  std::uint64_t clear_count() const { return faults_.clear_count(); }
 
  private:
   struct Number {
@@ -96,7 +96,6 @@ class GfsFilesystem {
   RateQueue metadata_;
   GfsCounters counters_;
   FaultTable faults_;
-  std::atomic<std::uint64_t> clear_count_ = 0;
 
   mutable std::mutex objects_mutex_;
   std::unordered_map<std::string, std::unique_ptr<Object>> objects_;  // by path

@@ -93,7 +93,8 @@ void Arrive(fuse_req_t request, GfsFilesystem::Arrival arrival, CarryOut carry_o
       return;
     case FaultKind::kHang:
       MountOf(request).parked->Park(
-          request, [carry_out = std::move(carry_out)]() mutable { carry_out(std::nullopt); });
+          request, fault->clear_count,
+          [carry_out = std::move(carry_out)]() mutable { carry_out(std::nullopt); });
       return;
     case FaultKind::kShort:
     case FaultKind::kFlip: carry_out(fault->kind); return;
@@ -314,10 +315,9 @@ void Write(fuse_req_t request, fuse_ino_t number, const char* data, std::size_t 
     fuse_reply_err(request, EROFS);
     return;
   }
-  const std::uint64_t clears_before = filesystem.clear_count();
   const bool is_understood = filesystem.Control({data, size}).has_value();
   // What hung goes on before the writer does, so that it finds the counters as they stay.
-  if (filesystem.clear_count() != clears_before) mount.parked->ResumeAll();
+  mount.parked->ResumeBefore(filesystem.clear_count());
   if (is_understood) {
     fuse_reply_write(request, size);
   } else {

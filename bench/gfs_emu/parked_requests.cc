@@ -1,10 +1,12 @@
 #include "bench/gfs_emu/parked_requests.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,11 +54,18 @@ bool Requester::IsBeingKilled() const {
 ParkedRequests::ParkedRequests()
     : watch_([this](const std::stop_token& stop) { Watch(stop); }) {}
 
-void ParkedRequests::Park(fuse_req_t request, std::function<void()> resume) {
+void ParkedRequests::Park(fuse_req_t request, std::uint64_t clear_count,
+                          std::function<void()> resume) {
   const Requester requester(fuse_req_ctx(request)->pid);
   {
-    const std::lock_guard lock(mutex_);
-    requests_.emplace(request, Parked{.requester = requester, .resume = std::move(resume)});
+    std::unique_lock lock(mutex_);
+    if (clear_count < resumed_before_) {
+      lock.unlock();
+      resume();
+      return;
+    }
+    requests_.emplace(request, Parked{.requester = requester, .clear_count = clear_count,
+                                      .resume = std::move(resume)});
   }
   parked_.notify_all();
 }
@@ -87,8 +96,18 @@ ParkedRequests::Requests ParkedRequests::TakeAll() {
   return std::exchange(requests_, {});
 }
 
-void ParkedRequests::ResumeAll() {
-  for (const auto& [request, parked] : TakeAll()) parked.resume();
+void ParkedRequests::ResumeBefore(std::uint64_t clear_count) {
+  std::vector<std::function<void()>> resumed;
+  {
+    const std::lock_guard lock(mutex_);
+    resumed_before_ = std::max(resumed_before_, clear_count);
+    for (auto entry = requests_.begin(); entry != requests_.end();) {
+      const bool is_due = entry->second.clear_count < clear_count;
+      if (is_due) resumed.push_back(std::move(entry->second.resume));
+      entry = is_due ? requests_.erase(entry) : std::next(entry);
+    }
+  }
+  for (const std::function<void()>& resume : resumed) resume();
 }
 
 void ParkedRequests::FailAll(int error_number) {

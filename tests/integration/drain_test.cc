@@ -23,7 +23,7 @@ using ::testing::Not;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr const char* kEnded = "their connections are ended";
+constexpr const char* kEnded = "their connections are closed";
 
 // Asks the daemon to end, by `ask`, and looks at how it does.
 template <typename Ask>
