@@ -78,4 +78,13 @@ std::string CapacityAdvice(const TierPlan& tiers, const CapacityNeed& need) {
               : "there is none now: set tier.ssd.directory too");
 }
 
+std::string RefusedSsdAdvice(const TierPlan& tiers, std::uint64_t ram_bytes) {
+  return fmt::format(
+      "the SSD takes less than tier.ssd.capacity ({} MiB), because its file system is full or it "
+      "has failed (the log says which): free space there and run 'forebay stage' again, or set "
+      "tier.ram.capacity to {} MiB (now {} MiB)",
+      tiers.ssd.capacity_bytes / limits::kMiB, ram_bytes / limits::kMiB,
+      tiers.ram.capacity_bytes / limits::kMiB);
+}
+
 }  // namespace forebay::plan

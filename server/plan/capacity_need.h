@@ -31,5 +31,8 @@ CapacityNeed NeedOf(const TierPlan& tiers, const Room& room, std::span<const Foo
 
 // "set tier.ram.capacity to 160 MiB (now 96 MiB), or tier.ssd.capacity to 70 MiB (now none: ...)"
 std::string CapacityAdvice(const TierPlan& tiers, const CapacityNeed& need);
+// The same where the capacities suffice, but the SSD did not take as much as it has: its file
+// system is full, or it has failed. `ram_bytes`: the RAM tier that suffices without more of it.
+std::string RefusedSsdAdvice(const TierPlan& tiers, std::uint64_t ram_bytes);
 
 }  // namespace forebay::plan

@@ -126,5 +126,12 @@ TEST(CapacityAdviceTest, SaysWhatIsConfiguredNow) {
                         "too)"));
 }
 
+TEST(CapacityAdviceTest, AnSsdThatRefusesIsNotAskedForMore) {
+  const std::string advice = RefusedSsdAdvice(Tiers(72, 1024), 112 * kMiB);
+  EXPECT_THAT(advice, HasSubstr("the SSD takes less than tier.ssd.capacity (1024 MiB)"));
+  EXPECT_THAT(advice, HasSubstr("free space there and run 'forebay stage' again"));
+  EXPECT_THAT(advice, HasSubstr("set tier.ram.capacity to 112 MiB (now 72 MiB)"));
+}
+
 }  // namespace
 }  // namespace forebay::plan

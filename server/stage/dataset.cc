@@ -112,6 +112,7 @@ std::string Dataset::CapacityAdvice() const {
   }
   // What extents of this data set have, and may have: others have the rest.
   plan::Room room = room_left ? room_left() : plan::Room();
+  const std::uint64_t ssd_left = room.ssd_bytes;
   std::vector<plan::Footprint> extents;
   {
     std::lock_guard lock(mutex_);
@@ -122,7 +123,14 @@ std::string Dataset::CapacityAdvice() const {
       if (homes_[i] == plan::Home::kSsd) room.ssd_bytes += extents.back().ssd_bytes;
     }
   }
-  return plan::CapacityAdvice(options_.tiers, plan::NeedOf(options_.tiers, room, extents));
+  const plan::CapacityNeed need = plan::NeedOf(options_.tiers, room, extents);
+  if (need.ram_bytes > options_.tiers.ram.capacity_bytes || ssd_left == 0) {
+    return plan::CapacityAdvice(options_.tiers, need);
+  }
+  // All of it would fit: so the SSD has refused what is left of its capacity.
+  room.ssd_bytes -= ssd_left;
+  return plan::RefusedSsdAdvice(options_.tiers,
+                                plan::NeedOf(options_.tiers, room, extents).ram_bytes);
 }
 
 Result<std::string> Dataset::ReadSmall(std::string_view path, std::uint64_t bytes_max) {
