@@ -83,11 +83,6 @@ Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
                    fmt::format("--bound {}: say of which field with --field; there are: {}",
                                arguments.bounds[i], names));
     }
-    if (wanted.front()->variable()) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--bound {}: field {} holds bytes of any length",
-                               arguments.bounds[i], wanted.front()->name));
-    }
     const bool real = wanted.front()->dtype >= Dtype::kF16;
     if (bound.mode == 5 && !real) {
       return Error(ErrorCode::kInvalidArgument,
@@ -96,6 +91,10 @@ Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
                                DtypeName(wanted.front()->dtype)));
     }
     wanted.front()->bound = bound;
+    const Status writable = compress::CheckWritableBound(*wanted.front());
+    if (!writable.has_value()) {
+      return writable.error().WithContext("--bound " + arguments.bounds[i]);
+    }
   }
   return {};
 }

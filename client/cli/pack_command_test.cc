@@ -236,6 +236,16 @@ std::vector<std::string> WriteStrings(const std::string& path, const std::string
   return values;
 }
 
+TEST_F(PackCommandTest, TextIsNotBounded) {
+  WriteStrings(Path("text.fbp"), "text", {"a", "b"}, 20);
+  const PackRun run = Forebay({"pack", "--from", Path("text.fbp"), Path("x.fbp"), "--bound",
+                               "abs:20", "--field", "text"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("--bound abs:20"), HasSubstr("field text: an error bound"),
+                             HasSubstr("leave this one lossless")));
+  EXPECT_FALSE(fs::exists(Path("x.fbp.part")));
+}
+
 TEST_F(PackCommandTest, StringsBecomeFilesByKey) {
   // The first is longer than a chunk and comes in parts.
   const auto values = WriteStrings(Path("s.fbp"), "text", {"x/long", "x/b", "c"}, 9'000'001);

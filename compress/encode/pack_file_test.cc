@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/encode/pack_set_writer.h"
 #include "compress/encode/pack_test_model.h"
 #include "proto/contract/limits.h"
 
@@ -49,6 +50,30 @@ TEST(PackFile, GivesBackSchemaSamplesAndKeys) {
       EXPECT_EQ((entry.offset + entry.head_bytes) % (aligned ? 4096 : 8), 0U);
     }
   }
+}
+
+TEST(PackFile, IsNotWrittenWithABoundOnByteStrings) {
+  const TestFolder folder;
+  PackModel model = MakeModel(3, kSeed);
+  PackField& text = model.schema.fields[4];
+  ASSERT_TRUE(text.variable());
+  text.bound = {.mode = 1, .absolute = 20};
+  const auto expect_refused = [](const auto& writer) {
+    ASSERT_FALSE(writer.has_value());
+    EXPECT_EQ(writer.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(writer.error().message().find("field text: an error bound"), std::string::npos);
+    EXPECT_NE(writer.error().message().find("leave this one lossless"), std::string::npos);
+  };
+  const std::string path = folder.Path("text.fbp");
+  expect_refused(PackWriter::Create(path, model.schema, {}));
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+  expect_refused(PackWriter::Resume(path, model.schema, {}));
+  expect_refused(PackSetWriter::Open(folder.Path("text.fbset"), model.schema, {}));
+  EXPECT_FALSE(std::filesystem::exists(folder.Path("text-g0001-00000.fbp.part")));
+  // A bound on a field of numbers is another thing.
+  text.bound = {};
+  model.schema.fields[0].bound = {.mode = 1, .absolute = 20};
+  EXPECT_TRUE(PackWriter::Create(path, model.schema, {}).has_value());
 }
 
 TEST(PackFile, KnowsWhereSequencesBegin) {

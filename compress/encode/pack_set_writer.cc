@@ -252,7 +252,7 @@ class SetWriter : public PackSetWriter {
 Result<std::unique_ptr<PackSetWriter>> PackSetWriter::Open(const std::string& path,
                                                            const PackSchema& schema,
                                                            const PackSetWriterOptions& options) {
-  FOREBAY_TRY(CheckSchema(schema));
+  FOREBAY_TRY(CheckWritable(schema));
   if (!IsShardName(path.substr(FolderOf(path).size()))) {
     return Error(ErrorCode::kInvalidArgument, path + ": names no file");
   }

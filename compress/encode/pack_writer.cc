@@ -321,6 +321,12 @@ Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
 
 }  // namespace
 
+Status CheckWritable(const PackSchema& schema) {
+  FOREBAY_TRY(CheckSchema(schema));
+  for (const PackField& field : schema.fields) FOREBAY_TRY(CheckWritableBound(field));
+  return {};
+}
+
 // With the profile among its provenance, files of another profile are not gone on with.
 PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options) {
   static constexpr std::array<const char*, 5> kNames = {"fast", "balanced", "dense", "learned",
@@ -338,7 +344,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                                                        const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
   const PackSchema schema = SchemaAsWritten(wanted, options);
-  FOREBAY_TRY(CheckSchema(schema));
+  FOREBAY_TRY(CheckWritable(schema));
   if (!options.replace && access(path.c_str(), F_OK) == 0) {
     return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
   }
@@ -360,7 +366,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                                                        const PackSchema& wanted,
                                                        const PackWriterOptions& options) {
   const PackSchema schema = SchemaAsWritten(wanted, options);
-  FOREBAY_TRY(CheckSchema(schema));
+  FOREBAY_TRY(CheckWritable(schema));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");

@@ -32,6 +32,10 @@ struct PackWriterOptions {
 // provenance.
 PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
 
+// What Create and Resume ask of a schema. Errors: kInvalidArgument, as of CheckSchema and
+// CheckWritableBound.
+Status CheckWritable(const PackSchema& schema);
+
 struct PackSummary {
   std::uint64_t samples = 0;
   std::uint64_t raw_bytes = 0;   // of the samples' fields

@@ -182,6 +182,13 @@ Status CheckSchema(const PackSchema& schema) {
   return CheckPredictors(schema);
 }
 
+Status CheckWritableBound(const PackField& field) {
+  if (!field.variable() || field.bound.mode == 0) return {};
+  return Invalid("field " + field.name +
+                 ": an error bound on byte strings of any length would change their bytes; bound "
+                 "fields of numbers only and leave this one lossless");
+}
+
 std::vector<std::byte> WritePackStart(const PackSchema& schema) {
   ByteWriter body;
   body.Le(static_cast<std::uint8_t>(schema.keyed ? 1 : 0));

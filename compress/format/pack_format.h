@@ -105,6 +105,11 @@ Status FindPredictors(const PredictorFinder& finder, PackSchema& schema);
 // kInvalidArgument for no or too many fields, names that repeat, shapes or tiles out of bounds.
 Status CheckSchema(const PackSchema& schema);
 
+// Whether a pack may be written with the bound that `field` declares. Readers do not ask: a chunk
+// decodes alike whatever its field declares. Errors: kInvalidArgument for a bound on a variable
+// field, whose bytes are text or files, not numbers.
+Status CheckWritableBound(const PackField& field);
+
 // Header and schema, checksummed: how a pack file begins.
 std::vector<std::byte> WritePackStart(const PackSchema& schema);
 
