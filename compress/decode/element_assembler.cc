@@ -200,7 +200,8 @@ bool IsByteDictionary(const AssemblyJob& job) {
          OrderOf(job.shape->dtype) == CodeOrder::kUnsigned;
 }
 
-// False where a sample lies beyond the dictionary.
+// False where a sample lies beyond the dictionary, or has bits beyond its plane's, which are to be
+// dropped first; what is written then counts for nothing.
 bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
   ByteTable table{.entries = job.stages->dictionary_count};
   for (std::size_t i = 0; i < table.entries; ++i) {
@@ -208,8 +209,9 @@ bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
   }
   const std::size_t begin = job.first_sample * job.geometry->sample_pixels;
   const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
+  const std::size_t addressed = std::size_t{1} << job.stages->plane_bits[0];
   return MapBytes(table, {from, out.size()}, reinterpret_cast<std::uint8_t*>(out.data())) <
-         table.entries;
+         std::min(table.entries, addressed);
 }
 
 // The one plane that has samples, where elements are f32 on a linear scale, in one channel and

@@ -48,6 +48,31 @@ class HostileChunk : public ::testing::Test {
     return status.error().code();
   }
 
+  // What each sample decodes to when nothing else is wanted, one after the other; empty where one
+  // of them is refused.
+  std::vector<std::byte> DecodeAlone(const ChunkShape& shape, std::span<const std::byte> payload) {
+    std::vector<std::byte> samples(shape.bytes());
+    scratch_.resize(ChunkScratchBytes(shape));
+    for (std::uint32_t sample = 0; sample < shape.samples; ++sample) {
+      ChunkRange range = ChunkRange::Whole(shape);
+      range.first_sample = sample;
+      range.sample_count = 1;
+      const std::span out =
+          std::span(samples).subspan(sample * shape.sample_bytes(), shape.sample_bytes());
+      if (!DecodeChunk(shape, ChunkCodec::kCoded, payload, range,
+                       StridedOutput::Dense(shape, range, out), scratch_)
+               .has_value()) {
+        return {};
+      }
+    }
+    return samples;
+  }
+
+  std::vector<std::byte> Decoded(const ChunkShape& shape) const {
+    const auto begin = memory_.begin() + kGuard;
+    return {begin, begin + static_cast<std::ptrdiff_t>(shape.bytes())};
+  }
+
   static bool IsCanary(std::byte byte) { return byte == kCanary; }
 
   // Payloads that use every stage and coder between them.
@@ -237,6 +262,30 @@ TEST_F(HostileChunk, StagesOutOfOrderOrUnknownAndBytesBehindTheEndAreErrors) {
   EXPECT_EQ(memory_[kGuard + 3], std::byte{9});
   EXPECT_EQ(decode({1, 1, 3, 2, 0, 0, 2, 2, 0, 2, 2, 1, 2, 8, 9}), ErrorCode::kDataLoss);
   EXPECT_EQ(decode({1, 1, 3, 2, 0, 0, 3, 3, 0, 2, 2, 1, 1, 0, 8, 9}), ErrorCode::kDataLoss);
+}
+
+// Indices of 4 bits, stored in bytes with bits above them: 0x1B is 11, in the fast way and in the
+// common one, which a sample beyond the dictionary chooses for all that are decoded with it.
+TEST_F(HostileChunk, SamplesAloneAndTogetherDropBitsBeyondTheirPlane) {
+  const ChunkShape shape = {.dtype = Dtype::kU8, .samples = 2, .rank = 1,
+                            .extent = {100, 1, 1, 1}};
+  for (const std::uint32_t entries : {16U, 40U}) {
+    CodedHead head;
+    head.stages.dictionary_count = entries;
+    head.stages.plane_count = 1;
+    head.stages.plane_bits[0] = 4;
+    head.stream_count = 2;
+    const std::vector<std::byte> dictionary(entries);  // the value at each place is its number
+    std::vector<std::byte> samples(shape.bytes(), std::byte{0x1B});
+    samples[150] = std::byte{0xFB};
+    head.streams[0] = {.coder = StreamCoder::kStore, .raw_bytes = entries, .body = dictionary};
+    head.streams[1] = {.coder = StreamCoder::kStore,
+                       .raw_bytes = static_cast<std::uint32_t>(samples.size()), .body = samples};
+    const auto payload = SerialiseChunk(head);
+    ASSERT_EQ(Decode(shape, payload), ErrorCode::kUnknown) << entries;
+    EXPECT_EQ(Decoded(shape), std::vector<std::byte>(shape.bytes(), std::byte{11})) << entries;
+    EXPECT_EQ(DecodeAlone(shape, payload), Decoded(shape)) << entries;
+  }
 }
 
 TEST_F(HostileChunk, PlainCodecsRefuseOtherSizes) {
