@@ -8,6 +8,7 @@
 #include "compress/encode/chunk_encoder.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/coded_chunk_encoder.h"
+#include "compress/format/chunk_header.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -76,6 +77,36 @@ void WriteSeeds(const std::filesystem::path& folder) {
   Write(folder, "stored", 7, {.codec = ChunkCodec::kStore, .payload = stored});
 }
 
+// Payloads that no encoder writes, at the edges of what a head may say.
+void WriteHostileSeeds(const std::filesystem::path& folder) {
+  const auto write = [&](const std::string& name, std::uint8_t number, const CodedHead& head) {
+    Write(folder, name, number,
+          {.codec = ChunkCodec::kCoded, .payload = SerialiseChunk(head)});
+  };
+  CodedHead colour;
+  colour.stages.colour = ColourKind::kGreen;
+  write("colour_without_planes", 1, colour);
+  CodedHead smallest;
+  smallest.stages.quantiser = {.kind = QuantiserKind::kLogarithm, .integer_step = 1, .origin = 1};
+  smallest.stages.offset = std::uint64_t{1} << 63;
+  write("smallest_number", 5, smallest);
+  // Bytes with bits beyond their plane's, some of them within the dictionary: of 16 values it is
+  // sound, of 17 it is not.
+  for (const std::uint32_t entries : {16U, 17U}) {
+    CodedHead looked_up;
+    looked_up.stages.dictionary_count = entries;
+    looked_up.stages.plane_count = 1;
+    looked_up.stages.plane_bits[0] = 4;
+    looked_up.stream_count = 2;
+    const std::vector<std::byte> dictionary(entries);
+    std::vector<std::byte> samples(16, std::byte{0x10});
+    samples[3] = std::byte{0xFB};
+    looked_up.streams[0] = {.raw_bytes = entries, .body = dictionary};
+    looked_up.streams[1] = {.raw_bytes = 16, .body = samples};
+    write("dictionary" + std::to_string(entries), 7, looked_up);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::compress
 
@@ -86,5 +117,6 @@ int main(int argc, char** argv) {
   }
   std::filesystem::create_directories(argv[1]);
   forebay::compress::WriteSeeds(argv[1]);
+  forebay::compress::WriteHostileSeeds(argv[1]);
   return 0;
 }

@@ -130,6 +130,12 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
     return Damaged("a dictionary or colours of more than 16 bits");
   }
+  if (stages.plane_count == 0 && stages.colour != ColourKind::kNone) {
+    return Damaged("colours without planes");
+  }
+  if (narrow && stages.dictionary_count > 1U << stages.code_bits()) {
+    return Damaged("a dictionary of more values than its codes can name");
+  }
   return {};
 }
 

@@ -78,7 +78,9 @@ void Store(std::byte* elements, std::size_t index, T value) {
 // less one counts steps from the origin.
 double LogarithmValue(const Quantiser& quantiser, std::int64_t number) {
   if (number == 0) return 0;
-  const auto magnitude = static_cast<std::uint64_t>(number < 0 ? -number : number);
+  // Negated without a sign: the smallest number has no positive counterpart.
+  const auto bits = static_cast<std::uint64_t>(number);
+  const std::uint64_t magnitude = number < 0 ? 0 - bits : bits;
   const std::uint64_t logarithm = (magnitude - 1 + quantiser.origin) * quantiser.integer_step;
   const double value = PowerOfTwo(static_cast<std::int64_t>(logarithm));
   return number < 0 ? -value : value;

@@ -175,6 +175,27 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
   });
 }
 
+// Coded payloads that name what they have no bits for: half of a range of no bits, values that no
+// code reaches.
+void AddBrokenPayloads(const Bytes& good, std::vector<BadPack>& bad) {
+  const auto edit = [&](std::string name, std::string message,
+                        std::initializer_list<std::uint8_t> payload) {
+    bad.push_back({std::move(name), Edited(good,
+                                           [&](PackEditor& e) {
+                                             e.Patch(0, kAtCodec, 1, 3);
+                                             Bytes& bytes = e.Chunk(0).payload;
+                                             bytes.clear();
+                                             for (const std::uint8_t byte : payload) {
+                                               bytes.push_back(std::byte{byte});
+                                             }
+                                           }),
+                   ErrorCode::kDataLoss, std::move(message)});
+  };
+  edit("colour_without_planes", "colours without planes", {1, 1, 6, 1, 0});
+  edit("dictionary_beyond_codes", "a dictionary of more values than its codes can name",
+       {1, 1, 5, 2, 0, 0, 2, 2, 0, 0});
+}
+
 // The file with another offset and size of its statistics in the footer.
 Bytes PointedElsewhere(Bytes bytes, std::uint64_t offset, std::uint64_t size) {
   const std::size_t footer = bytes.size() - kFooterBytes;
@@ -211,6 +232,7 @@ std::vector<BadPack> MakeBadPacks() {
   AddBrokenStarts(named("keys"), bad);
   AddBrokenIndexes(named("keys"), bad);
   AddBrokenChunks(named("keys"), bad);
+  AddBrokenPayloads(named("tiles"), bad);
   AddBrokenStatistics(named("statistics"), bad);
   bad.push_back({"swapped_chunks", Swapped(named("swappable")), ErrorCode::kDataLoss,
                  "its record is not the one that the index names"});
