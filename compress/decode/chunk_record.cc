@@ -16,6 +16,21 @@ ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_
   return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
 }
 
+Status CheckScratchOf(const PackField& field, const ChunkShape& shape) {
+  const std::size_t bytes = ChunkScratchBytes(shape);
+  if (bytes <= limits::kChunkScratchBytesMax) return {};
+  std::string extents = std::to_string(shape.samples);
+  for (std::size_t axis = 0; axis < shape.rank; ++axis) {
+    extents += "x" + std::to_string(shape.extent[axis]);
+  }
+  return Error(ErrorCode::kResourceExhausted,
+               "pack: field " + field.name + ": to decode a chunk of " + extents + " " +
+                   std::string(DtypeName(shape.dtype)) + " takes " + std::to_string(bytes) +
+                   " bytes of memory, more than " +
+                   std::to_string(limits::kChunkScratchBytesMax) +
+                   "; write it with fewer samples per chunk or wider tiles");
+}
+
 Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_t index,
                     std::span<const std::byte> bytes) {
   if (SampleChecksum(pack.identity, head.field, head.tile, head.first_sample + index,
@@ -140,6 +155,27 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
     return fail(Damaged("its payload does not match its checksum"));
   }
   return chunk;
+}
+
+Status CheckScratch(const PackSchema& schema) {
+  for (const PackField& field : schema.fields) {
+    if (field.variable()) continue;  // as large as a chunk can be, and one row
+    // Tiles at the ends of axes have other shapes; no chunk of fewer samples takes more.
+    ChunkShape shape = field.Shape(0, field.samples_per_chunk);
+    const auto whole = shape.extent, ends = field.TileExtent(field.tiles() - 1);
+    unsigned cut = 0;  // axes whose last tile is another
+    for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+      cut |= ends[axis] != whole[axis] ? 1U << axis : 0;
+    }
+    for (unsigned corner = 0; corner < 1U << kChunkRankMax; ++corner) {
+      if ((corner & ~cut) != 0) continue;
+      for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+        shape.extent[axis] = (corner >> axis & 1) != 0 ? ends[axis] : whole[axis];
+      }
+      FOREBAY_TRY(CheckScratchOf(field, shape));
+    }
+  }
+  return {};
 }
 
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry) {

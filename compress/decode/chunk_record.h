@@ -60,6 +60,11 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
 // Scratch memory of those below for this chunk.
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry);
 
+// Whether limits::kChunkScratchBytesMax is enough to decode any chunk that the schema allows. What
+// a chunk takes follows from its shape alone, and narrow frames take many times their own bytes.
+// Errors: kResourceExhausted, naming the field and its shape.
+Status CheckScratch(const PackSchema& schema);
+
 // Decodes what of the request lies in the chunk, straight into its output where that is dense;
 // verifies the samples. What the request wants besides is left alone. Of fixed fields only.
 // Errors as DecodeChunk's, kDataLoss where a sample does not match its checksum.

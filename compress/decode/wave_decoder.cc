@@ -174,13 +174,15 @@ const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
   return nullptr;
 }
 
+// Enough for every kernel, whatever this processor has: a pack that one machine takes for too large
+// to decode is so on all.
 template <typename T>
 std::size_t ScratchBytes(const PlaneShape& shape) {
   ScratchArena scalar;
   CountWavePlan(shape, scalar);
   ScratchArena vectors = scalar;
   WaveFrames<T>().Take(shape, scalar);
-  if (BestWaveKernel() != WaveKernel::kScalar) CountWaveOrder<T>(shape, vectors);
+  CountWaveOrder<T>(shape, vectors);
   return std::max(scalar.bytes(), vectors.bytes());
 }
 

@@ -11,29 +11,36 @@ namespace {
 // Steps behind the last one that are read: east of it, and of the one that kernels prepare for.
 constexpr std::ptrdiff_t kStepsBehind = 2;
 
+// A chunk of one frame, as all narrow ones are, has no use for what a frame before would fill: its
+// planes of two stand for each other, and what only inter frames read is not there.
 template <typename T>
 WaveMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
+  const bool inter = shape.frames > 1;
+  const auto take_pair = [&](std::size_t bytes, std::array<std::span<std::uint8_t>, 2>& pair) {
+    pair[0] = arena.Take<std::uint8_t>(bytes);
+    pair[1] = inter ? arena.Take<std::uint8_t>(bytes) : pair[0];
+  };
   WaveMemory<T> memory;
   // Loads of a register may begin at a frame's last sample.
   const std::size_t samples = PaddedFrame<T>::Samples(shape.rows, shape.columns) + 64;
   for (PaddedFrame<T>& frame : memory.ring) {
+    if (!inter && &frame != memory.ring.data()) break;
     const auto taken = arena.Take<T>(samples);
     if (!taken.empty()) frame = PaddedFrame<T>::Over(taken.data(), shape.rows, shape.columns);
   }
   const std::size_t steps = WaveSteps(shape.rows, shape.columns);
   const std::size_t with_above = steps + WavePeriod(shape.columns);
   memory.sums_stride = (shape.columns + 2 * kSumMargin + 31) / 32 * 32;
-  memory.sums = arena.Take<WaveSum<T>>(memory.sums_stride * (kWaveLanes + 1) + kSumMargin);
-  memory.wave_sums = arena.Take<WaveSum<T>>((steps + 8) * kWaveLanes);
-  memory.pixels = arena.Take<T>((with_above + 16) * kWaveLanes);
-  for (auto& plane : memory.sizes) {
-    plane = arena.Take<std::uint8_t>((with_above + kStepsBehind) * kWaveLanes);
+  if (inter) {
+    memory.sums = arena.Take<WaveSum<T>>(memory.sums_stride * (kWaveLanes + 1) + kSumMargin);
+    memory.wave_sums = arena.Take<WaveSum<T>>((steps + 8) * kWaveLanes);
   }
+  memory.pixels = arena.Take<T>((with_above + 16) * kWaveLanes);
+  take_pair((with_above + kStepsBehind) * kWaveLanes, memory.sizes);
   memory.fresh = arena.Take<std::uint64_t>(steps + 1);
   if (sizeof(T) > 1) return memory;
-  for (auto& plane : memory.errors) {
-    plane = arena.Take<std::uint8_t>((with_above + kStepsBehind) * kWaveLanes);
-  }
+  take_pair((with_above + kStepsBehind) * kWaveLanes, memory.errors);
+  if (!inter) return memory;
   memory.moved = arena.Take<std::uint8_t>((steps + 8) * kMovedStride);
   memory.before = arena.Take<std::uint8_t>(steps * kWaveLanes);
   memory.line = arena.Take<std::uint8_t>(shape.columns);

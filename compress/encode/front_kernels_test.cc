@@ -244,9 +244,45 @@ TEST(ChunkLimit, TheLargestChunksInTheirNarrowestShapesComeBack) {
                             StridedOutput::Dense(shape, whole, decoded), scratch)
                     .has_value());
     EXPECT_EQ(decoded, raw);
-    // What a thread of a reader must set aside.
-    EXPECT_LE(scratch.size(), std::size_t{256} << 20) << columns;
-    RecordProperty("scratch_" + std::to_string(columns), std::to_string(scratch.size()));
+  }
+}
+
+// What a thread of a reader must set aside for the largest chunks of one frame, of every type and
+// width; widths that make the most of it first.
+TEST(ChunkLimit, ChunksOfOneFrameTakeNoMoreMemoryThanTheLimit) {
+  std::size_t largest = 0;
+  for (std::uint64_t number = 0; number <= 10; ++number) {
+    const auto dtype = DtypeFromNumber(number);
+    ASSERT_TRUE(dtype.has_value()) << number;
+    for (std::uint32_t columns = 1; columns < 2000; columns += columns < 300 ? 1 : 97) {
+      const auto rows =
+          static_cast<std::uint32_t>(limits::kChunkBytesMax / DtypeBytes(*dtype) / columns);
+      const ChunkShape shape = {
+          .dtype = *dtype, .samples = 1, .rank = 2, .extent = {rows, columns, 1, 1}};
+      const std::size_t bytes = ChunkScratchBytes(shape);
+      ASSERT_LE(bytes, limits::kChunkScratchBytesMax) << Describe(shape);
+      largest = std::max(largest, bytes);
+    }
+  }
+  EXPECT_GT(largest, limits::kChunkScratchBytesMax / 2) << "the limit is of another size";
+}
+
+// So that the largest chunk of a field stands for all of them.
+TEST(ChunkLimit, FewerSamplesTakeNoMoreMemory) {
+  SampleMaker maker(kSeed);
+  for (int round = 0; round < 300; ++round) {
+    ChunkShape shape = {.dtype = *DtypeFromNumber(maker.Below(11)), .rank = 3};
+    shape.extent = {static_cast<std::uint32_t>(1 + maker.Below(120)),
+                    static_cast<std::uint32_t>(1 + maker.Below(120)),
+                    static_cast<std::uint32_t>(1 + maker.Below(5)), 1};
+    if (maker.Below(2) == 0) shape.channel_axis = 2;
+    std::size_t before = 0;
+    for (shape.samples = 1; shape.bytes() <= limits::kChunkBytesMax;
+         shape.samples += 1 + shape.samples / 3) {
+      const std::size_t bytes = ChunkScratchBytes(shape);
+      ASSERT_GE(bytes, before) << Describe(shape) << ", seed " << kSeed;
+      before = bytes;
+    }
   }
 }
 

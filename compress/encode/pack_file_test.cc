@@ -76,6 +76,44 @@ TEST(PackFile, IsNotWrittenWithABoundOnByteStrings) {
   EXPECT_TRUE(PackWriter::Create(path, model.schema, {}).has_value());
 }
 
+TEST(PackScratchTest, WhatTakesTooMuchMemoryToDecodeIsNeitherWrittenNorOpened) {
+  const TestFolder folder;
+  // Two frames of one chunk, so narrow that they take dozens of times their own bytes.
+  PackSchema schema;
+  schema.fields = {{.name = "thread", .dtype = Dtype::kU8, .rank = 2,
+                    .extent = {87'381, 24, 1, 1}, .fill_bits = {}, .bound = {},
+                    .samples_per_chunk = 2, .tile = {87'381, 24, 1, 1}}};
+  const auto expect_refused = [](const auto& result) {
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code(), ErrorCode::kResourceExhausted);
+    for (const char* words : {"field thread", "2x87381x24 u8", "134217728", "fewer samples"}) {
+      EXPECT_NE(result.error().message().find(words), std::string::npos)
+          << result.error().message();
+    }
+  };
+  const auto start = [&] {
+    std::vector<std::byte> bytes = WritePackStart(schema);
+    bytes.resize(bytes.size() + kFooterBytes);
+    return bytes;
+  };
+  expect_refused(PackWriter::Create(folder.Path("thread.fbp"), schema, {}));
+  EXPECT_FALSE(std::filesystem::exists(folder.Path("thread.fbp.part")));
+  const auto bytes = start();
+  expect_refused(PackFile::Open(*MemorySource(bytes)));
+  expect_refused(PackFile::Recover(*MemorySource(bytes)));
+  // Narrow tiles at the end of an axis are frames put upon each other, within the limit.
+  schema.fields[0].extent = {64, 88, 1, 1};
+  schema.fields[0].tile = {64, 64, 1, 1};
+  schema.fields[0].samples_per_chunk = 1024;
+  const auto wide = start();
+  EXPECT_EQ(PackFile::Open(*MemorySource(wide)).error().code(), ErrorCode::kDataLoss)
+      << "all that is wrong is the end";
+  // One frame of one chunk is within the limit, whatever its width.
+  schema.fields[0].extent = schema.fields[0].tile = {174'762, 24, 1, 1};
+  schema.fields[0].samples_per_chunk = 1;
+  EXPECT_TRUE(PackWriter::Create(folder.Path("thread.fbp"), schema, {}).has_value());
+}
+
 TEST(PackFile, KnowsWhereSequencesBegin) {
   const TestFolder folder;
   const PackModel model = MakeModel(23, kSeed);

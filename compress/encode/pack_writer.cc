@@ -324,6 +324,7 @@ Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
 Status CheckWritable(const PackSchema& schema) {
   FOREBAY_TRY(CheckSchema(schema));
   for (const PackField& field : schema.fields) FOREBAY_TRY(CheckWritableBound(field));
+  FOREBAY_TRY(CheckScratch(schema));
   return {};
 }
 

@@ -33,7 +33,7 @@ struct PackWriterOptions {
 PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
 
 // What Create and Resume ask of a schema. Errors: kInvalidArgument, as of CheckSchema and
-// CheckWritableBound.
+// CheckWritableBound; kResourceExhausted, as of CheckScratch.
 Status CheckWritable(const PackSchema& schema);
 
 struct PackSummary {

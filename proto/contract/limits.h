@@ -112,6 +112,7 @@ inline constexpr int kResolveRetryMax = 1000;                // renames that rac
 // --- packs -------------------------------------------------------------------------------
 inline constexpr std::uint64_t kChunkBytesMax = 4 * kMiB;    // of a chunk's elements
 inline constexpr std::uint32_t kChunkSamplesMax = 1U << 16;  // of one chunk
+inline constexpr std::uint64_t kChunkScratchBytesMax = 128 * kMiB;  // memory to decode one in
 inline constexpr std::uint64_t kPackStartBytesMax = 1 * kMiB;    // header and schema
 inline constexpr std::uint64_t kPackIndexBytesMax = 1 * kGiB;    // 16 million chunks
 inline constexpr std::uint64_t kPackKeysBytesMax = 8 * kMiB;     // of one key record
