@@ -41,6 +41,12 @@ Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_
                  pack.schema.fields[head.field].name + " does not match its checksum");
 }
 
+// Whether two ranges share anything; an empty one shares nothing, wherever it lies.
+bool Overlap(std::uint64_t begin, std::uint64_t count, std::uint64_t other_begin,
+             std::uint64_t other_count) {
+  return std::max(begin, other_begin) < std::min(begin + count, other_begin + other_count);
+}
+
 // `count` samples from `first` on, one after the other.
 Status VerifySamples(const PackContext& pack, const ChunkHead& head, std::uint32_t first,
                      std::uint32_t count, std::span<const std::byte> bytes) {
@@ -115,11 +121,10 @@ bool Wants(const PackSchema& schema, const TileRequest& request, const ChunkEntr
   const auto origin = field.TileOrigin(entry.tile);
   const auto extent = field.TileExtent(entry.tile);
   const PackRegion& region = request.region;
-  bool wants = request.first_sample < entry.first_sample + entry.sample_count &&
-               entry.first_sample < request.first_sample + request.count;
+  bool wants = Overlap(request.first_sample, request.count, entry.first_sample,
+                       entry.sample_count);
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
-    wants = wants && region.origin[axis] < origin[axis] + extent[axis] &&
-            origin[axis] < region.origin[axis] + region.extent[axis];
+    wants = wants && Overlap(region.origin[axis], region.extent[axis], origin[axis], extent[axis]);
   }
   return wants;
 }

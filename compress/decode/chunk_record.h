@@ -40,7 +40,7 @@ struct TileRequest {
                              std::uint64_t count, std::span<std::byte> memory);
 };
 
-// Whether any wanted element lies in the chunk.
+// Whether any wanted element lies in the chunk; of an empty request none does.
 bool Wants(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry);
 
 // Borrows the record's bytes.
