@@ -8,6 +8,7 @@
 
 #include "compress/encode/pack_set_writer.h"
 #include "compress/encode/pack_test_model.h"
+#include "compress/encode/publish_file.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
@@ -112,6 +113,80 @@ TEST(PackScratchTest, WhatTakesTooMuchMemoryToDecodeIsNeitherWrittenNorOpened) {
   schema.fields[0].extent = schema.fields[0].tile = {174'762, 24, 1, 1};
   schema.fields[0].samples_per_chunk = 1;
   EXPECT_TRUE(PackWriter::Create(folder.Path("thread.fbp"), schema, {}).has_value());
+}
+
+TEST(PackPublishTest, ReplacesNoFileThatCameToBeMeanwhile) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(5, kSeed);
+  const auto whole = WritePack(model, folder);
+  const std::vector<std::byte> other(10, std::byte{'x'});
+  const std::string path = folder.Path("p.fbp");
+  auto writer = PackWriter::Create(path, model.schema, {});
+  ASSERT_TRUE(writer.has_value());
+  ASSERT_TRUE(AddAll(model, **writer, 5).has_value());
+  WriteFile(path, other);
+  const auto refused = (*writer)->Finish();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_NE(refused.error().message().find("then resume"), std::string::npos);
+  EXPECT_EQ(ReadFile(path), other);
+  EXPECT_EQ(ReadFile(path + ".part"), whole);
+  writer->reset();
+  EXPECT_EQ(PackWriter::Resume(path, model.schema, {}).error().code(),
+            ErrorCode::kAlreadyExists);
+  std::filesystem::remove(path);
+  auto resumed = PackWriter::Resume(path, model.schema, {});
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+  ASSERT_TRUE(AddAll(model, **resumed, 5).has_value());
+  ASSERT_TRUE((*resumed)->Finish().has_value());
+  EXPECT_EQ(ReadFile(path), whole);
+  // Asked to, a writer replaces what is there.
+  WriteFile(path, other);
+  auto replacing = PackWriter::Create(path, model.schema, {.replace = true});
+  ASSERT_TRUE(AddAll(model, **replacing, 5).has_value());
+  ASSERT_TRUE((*replacing)->Finish().has_value());
+  EXPECT_EQ(ReadFile(path), whole);
+  EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+}
+
+TEST(PackPublishTest, IsPublishedByASecondNameWhereRenamingWouldReplace) {
+  const TestFolder folder;
+  const std::string part = folder.Path("a.part"), path = folder.Path("a");
+  const std::vector<std::byte> bytes(10, std::byte{1}), other(10, std::byte{2});
+  WriteFile(part, bytes);
+  WriteFile(path, other);
+  EXPECT_EQ(LinkInPlace(part, path).error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(ReadFile(path), other);
+  EXPECT_EQ(ReadFile(part), bytes);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(LinkInPlace(part, path).has_value());
+  EXPECT_EQ(ReadFile(path), bytes);
+  EXPECT_FALSE(std::filesystem::exists(part));
+}
+
+TEST(PackFile, AnEmptyRegionIsEmptyWhereverItBegins) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(23, kSeed);
+  const auto bytes = WritePack(model, folder);
+  const auto source = MemorySource(bytes);
+  const auto pack = PackFile::Open(*source);
+  ASSERT_TRUE(pack.has_value());
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  const PackField& image = pack->schema().fields[0];
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    for (std::uint32_t origin = 0; origin <= image.extent[axis]; ++origin) {
+      PackRegion region = pack->WholeRegion(0);
+      region.origin[axis] = origin;
+      region.extent[axis] = 0;
+      const StridedOutput nothing{.sample_stride = 0, .axis_stride = {0, 0, 0, 0}};
+      for (const std::uint64_t first : {0U, 1U, 2U}) {
+        const Status read = pack->Read(0, first, 3, region, nothing, scratch);
+        ASSERT_TRUE(read.has_value()) << origin << ": " << read.error().message();
+      }
+    }
+  }
+  const TileRequest none{.first_sample = 1, .count = 0, .region = pack->WholeRegion(0), .out = {}};
+  EXPECT_FALSE(Wants(pack->schema(), none, pack->index().chunks[0]));
 }
 
 TEST(PackFile, KnowsWhereSequencesBegin) {

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "compress/decode/byte_source.h"
 #include "compress/decode/chunk_record.h"
 #include "compress/decode/pack_walk.h"
+#include "compress/encode/publish_file.h"
 #include "compress/encode/record_queue.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
@@ -78,6 +78,7 @@ class FileWriter : public PackWriter {
                                            options.threads, identity, path_ + ".part",
                                            std::move(file), offset);
     if (options.statistics) queue_->KeepStatistics();
+    replace_ = options.replace;
   }
 
   // What a walk found: every field goes on where its complete chunks end.
@@ -142,7 +143,7 @@ class FileWriter : public PackWriter {
     }
     FOREBAY_TRY(Remember(FlushKeys()));
     FOREBAY_TRY(Remember(queue_->Finish(next_)));
-    FOREBAY_TRY(Remember(Publish()));
+    FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
     failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
     return PackSummary{.samples = next_,
                        .raw_bytes = raw_bytes_,
@@ -264,22 +265,9 @@ class FileWriter : public PackWriter {
                          .keys = keys});
   }
 
-  Status Publish() {
-    const std::string part = path_ + ".part";
-    if (std::rename(part.c_str(), path_.c_str()) != 0) {
-      return Error::FromErrno(errno, path_ + ": naming the finished file");
-    }
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (directory.get() < 0 || fsync(directory.get()) != 0) {
-      return Error::FromErrno(errno, folder + ": syncing");
-    }
-    return {};
-  }
-
   const std::string path_;
   const PackSchema schema_;
+  bool replace_ = false;
   std::unique_ptr<RecordQueue> queue_;
   std::vector<FieldBuffer> buffers_;
   KeyEntry keys_;
@@ -288,6 +276,12 @@ class FileWriter : public PackWriter {
   std::uint64_t raw_bytes_ = 0;
   Status failure_;
 };
+
+// Said before any work is done; PublishFile says it of a file that comes later.
+Status CheckVacant(const std::string& path, const PackWriterOptions& options) {
+  if (options.replace || access(path.c_str(), F_OK) != 0) return {};
+  return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
+}
 
 Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& name) {
   std::size_t at = 0;
@@ -346,9 +340,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                                                        const PackWriterOptions& options) {
   const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckWritable(schema));
-  if (!options.replace && access(path.c_str(), F_OK) == 0) {
-    return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
-  }
+  FOREBAY_TRY(CheckVacant(path, options));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0 && errno == EEXIST) {
@@ -368,6 +360,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
                                                        const PackWriterOptions& options) {
   const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckWritable(schema));
+  FOREBAY_TRY(CheckVacant(path, options));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");

@@ -20,7 +20,8 @@ struct PackWriterOptions {
   unsigned threads = 1;
   // Statistics of every field at the end of the file.
   bool statistics = false;
-  // A file at PATH is replaced when the new one is finished, instead of refused.
+  // A file at PATH is replaced when the new one is finished. Without this it is refused, and one
+  // that comes to be meanwhile is not touched.
   bool replace = false;
   // Of profile learned: corrects where that pays, and lies in the file unless it is only to be
   // named. Its own bytes are not weighed against what it saves.
@@ -57,7 +58,7 @@ class PackWriter {
   // Goes on with PATH.part, whose damaged or torn end is cut off. The caller adds samples from
   // next_sample() on, the same as in the first run, sequences included; the finished file is
   // then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
-  // (another schema).
+  // (another schema), kAlreadyExists (PATH).
   static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
@@ -77,7 +78,8 @@ class PackWriter {
   virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
 
   // Writes what is left, the index and the footer; publishes the file. Errors:
-  // kFailedPrecondition (a resumed file has more samples than were added).
+  // kFailedPrecondition (a resumed file has more samples than were added), kAlreadyExists (PATH
+  // came to be since Create; PATH.part is whole).
   virtual Result<PackSummary> Finish() = 0;
 };
 
