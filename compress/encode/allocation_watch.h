@@ -1,14 +1,22 @@
-// For tests: how large a program's allocations are. Linked in, it replaces operator new, but
-// under sanitizers, where it sees nothing.
+// For tests: how large a program's allocations are, and what happens where one fails. Linked in, it
+// replaces operator new, but under sanitizers, where it sees nothing.
 #pragma once
 
 #include <cstddef>
 
 namespace forebay::compress {
 
+// False under sanitizers: then nothing below has any effect.
+bool CanWatchAllocations();
+
 // Forgets what was allocated before.
 void WatchAllocations();
 // The largest allocation by operator new since then, in bytes.
 std::size_t LargestAllocation();
+
+// From now on allocations of exactly so many bytes are counted, and fail if so asked; 0: none.
+void WatchAllocationsOf(std::size_t bytes, bool fail);
+// How many there were since then.
+std::size_t WatchedAllocations();
 
 }  // namespace forebay::compress

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "compress/decode/chunk_decoder.h"
@@ -71,6 +72,8 @@ Status RecordQueue::Push(PendingRecord record) {
 void RecordQueue::RunThread(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return begun_ < tasks_.size(); })) {
+    // A queue that is destroyed has nobody to write for.
+    if (stop.stop_requested()) return;
     Task& task = *tasks_[begun_++];
     lock.unlock();
     Encode(task);
@@ -79,9 +82,23 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
   }
 }
 
+// An exception that left a thread would end the process: what can fail here is memory.
+void RecordQueue::Encode(Task& task) const {
+  try {
+    EncodeRecord(task);
+  } catch (const std::bad_alloc&) {
+    Error failed(ErrorCode::kResourceExhausted,
+                 path_ + ": not enough memory to encode a chunk of field " +
+                     schema_.fields[task.record.head.field].name +
+                     "; use fewer threads or smaller chunks, then resume");
+    const std::lock_guard lock(mutex_);
+    task.encoded = std::move(failed);
+  }
+}
+
 // Encodes, decodes again, and hashes what a reader will get. Reads nothing that changes, so that
 // every thread does the same.
-void RecordQueue::Encode(Task& task) const {
+void RecordQueue::EncodeRecord(Task& task) const {
   PendingRecord& record = task.record;
   Result<EncodedChunk> encoded = EncodedChunk{};
   ByteWriter checksums;

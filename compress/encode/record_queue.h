@@ -40,6 +40,7 @@ class RecordQueue {
   // Statistics of all chunks are to be written. Called before SetPresent and Push.
   void KeepStatistics() { keeps_statistics_ = true; }
 
+  // Waits for the records that threads are encoding; those that no thread has begun are dropped.
   ~RecordQueue();
   RecordQueue(const RecordQueue&) = delete;
   RecordQueue& operator=(const RecordQueue&) = delete;
@@ -49,7 +50,8 @@ class RecordQueue {
   void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys,
                   std::vector<FieldStatistics> statistics);
 
-  // Waits while the queue is full. Errors are those of any record before.
+  // Waits while the queue is full. Errors are those of any record before; kResourceExhausted where
+  // there is not enough memory to encode one.
   Status Push(PendingRecord record);
 
   // Writes all that is pending, index and footer.
@@ -68,6 +70,7 @@ class RecordQueue {
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
 
   void Encode(Task& task) const;
+  void EncodeRecord(Task& task) const;
   Result<EncodedChunk> EncodeAndDecode(const PackField& field, const PendingRecord& record,
                                        std::span<std::byte> decoded) const;
   void RunThread(const std::stop_token& stop);
