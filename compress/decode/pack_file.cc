@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -334,6 +335,21 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
 
 namespace {
 
+struct SampleRun {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// The most samples, at most `samples`, that no run reaches across: a run that does takes all of its
+// samples with it. One sweep from the last begin to the first: a run that begins no earlier than
+// one that was taken back lies beyond what is left.
+std::uint64_t CutBetween(std::vector<SampleRun>& runs, std::uint64_t samples) {
+  std::ranges::sort(runs, std::ranges::greater(), &SampleRun::begin);
+  for (const SampleRun& run : runs) {
+    if (run.begin < samples && samples < run.end) samples = run.begin;
+  }
+  return samples;
+}
+
 // The index of what a walk over the records found: the chunks of each field up to the sample
 // that all fields and the keys have reached.
 PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chunks,
@@ -353,25 +369,17 @@ PackIndex CompleteSamples(const PackSchema& schema, std::vector<ChunkEntry> chun
         keys.empty() ? 0 : keys.back().first_sample + keys.back().sample_count;
     index.samples = std::min(index.samples, keyed);
   }
+  std::vector<SampleRun> runs;
+  runs.reserve(chunks.size() + keys.size());
+  const auto add = [&](const auto& entry) {
+    runs.push_back({entry.first_sample, entry.first_sample + entry.sample_count});
+  };
+  std::ranges::for_each(chunks, add);
+  std::ranges::for_each(keys, add);
+  index.samples = CutBetween(runs, index.samples);
   const auto beyond = [&](const auto& entry) {
     return entry.first_sample + entry.sample_count > index.samples;
   };
-  // A chunk that reaches beyond takes all of its samples with it.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const auto& entry : chunks) {
-      if (entry.first_sample < index.samples && beyond(entry)) {
-        index.samples = entry.first_sample;
-        changed = true;
-      }
-    }
-    for (const auto& entry : keys) {
-      if (entry.first_sample < index.samples && beyond(entry)) {
-        index.samples = entry.first_sample;
-        changed = true;
-      }
-    }
-  }
   std::erase_if(chunks, beyond);
   std::erase_if(keys, beyond);
   std::ranges::stable_sort(chunks, {}, &ChunkEntry::field);

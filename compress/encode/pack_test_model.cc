@@ -1,10 +1,12 @@
 #include "compress/encode/pack_test_model.h"
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
 
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -97,6 +99,31 @@ std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folde
   std::vector<std::byte> bytes = ReadFile(path);
   std::filesystem::remove(path);
   return bytes;
+}
+
+std::vector<std::byte> OverlappingHeads(std::uint32_t chunks) {
+  PackSchema schema;
+  for (const char* name : {"single", "double"}) {
+    schema.fields.push_back({.name = name, .dtype = Dtype::kU8, .fill_bits = {}, .bound = {},
+                             .samples_per_chunk = 2});
+  }
+  ByteWriter bytes;
+  bytes.Bytes(WritePackStart(schema));
+  const std::uint64_t identity = PackIdentity(bytes.bytes());
+  const std::array<std::byte, 2 * sizeof(std::uint64_t)> zeros{};
+  const auto add = [&](std::uint32_t field, std::uint64_t first, std::uint32_t count) {
+    const std::span payload = std::span(zeros).first(count);
+    const ChunkHead head{.field = field, .first_sample = first, .sample_count = count,
+                         .raw_bytes = count,
+                         .checksums = std::span(zeros).first(count * sizeof(std::uint64_t))};
+    bytes.Bytes(WriteRecordHead(identity, bytes.size(), RecordType::kChunk, WriteChunkHead(head),
+                                payload, false));
+    bytes.Bytes(payload);
+    bytes.AlignTo(8);
+  };
+  for (std::uint32_t first = 0; first < chunks; ++first) add(0, first, 1);
+  for (std::uint32_t first = 0; first < chunks; ++first) add(1, first, 2);
+  return bytes.Release();
 }
 
 Result<std::vector<std::byte>> ReadField(const PackFile& pack, std::uint32_t field,

@@ -44,6 +44,11 @@ void WriteFile(const std::string& path, std::span<const std::byte> bytes);
 std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folder,
                                  const PackWriterOptions& options = {});
 
+// The start of a pack of two fields, without an end: so many chunks of one sample, and as many of
+// two, each of which begins at the second sample of the one before. So the last reaches beyond what
+// the first field has; without it, the one before does, and so on. Payloads are zeros.
+std::vector<std::byte> OverlappingHeads(std::uint32_t chunks);
+
 // The bytes of a sample's field, whatever its kind; an error where they cannot be had.
 Result<std::vector<std::byte>> ReadField(const PackFile& pack, std::uint32_t field,
                                          std::uint64_t sample, std::span<std::byte> scratch);
