@@ -1,25 +1,22 @@
 #include "compress/decode/brisk_decoder.h"
 
-#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx
-#include <zstd.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <string>
+#include <string_view>
 
 #include "compress/decode/block_row_copy.h"
 #include "compress/decode/brisk_blocks.h"
+#include "compress/decode/inflate.h"
 #include "compress/decode/scratch_arena.h"
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
 
-Error Damaged(const char* what) {
-  return Error(ErrorCode::kDataLoss, std::string("brisk planes: ") + what);
-}
+constexpr std::string_view kPart = "brisk planes";  // in errors
 
 // Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
 template <typename T>
@@ -36,7 +33,7 @@ struct BriskMemory {
       : block_rows(PackedBlocks(shape.rows, kPackedRows)),
         block_columns(PackedBlocks(shape.columns, kPackedColumns)),
         stride(std::size_t{block_columns} * kPackedColumns) {
-    context = arena.Take<std::byte>(ZSTD_estimateDCtxSize());
+    context = arena.Take<std::byte>(InflateScratchBytes());
     side = arena.Take<std::byte>(BriskSideBytesMax(shape));
     classes = arena.Take<BriskClass>(kBriskClassesMax);
     for (auto& frame : frames) frame = arena.Take<T>(stride * block_rows * kPackedRows);
@@ -49,12 +46,11 @@ template <typename T>
 Result<std::span<const std::byte>> OpenSide(const BriskMemory<T>& memory, bool squeezed,
                                             std::span<const std::byte> section) {
   if (!squeezed) return section;
-  ZSTD_DCtx* const context = ZSTD_initStaticDCtx(memory.context.data(), memory.context.size());
-  FOREBAY_CHECK(context != nullptr);
-  const std::size_t bytes = ZSTD_decompressDCtx(context, memory.side.data(), memory.side.size(),
-                                                section.data(), section.size());
-  if (ZSTD_isError(bytes) != 0) return Damaged(ZSTD_getErrorName(bytes));
-  return std::span<const std::byte>(memory.side.first(bytes));
+  FOREBAY_ASSIGN(const std::size_t bytes, ZstdContentBytes(section));
+  if (bytes > memory.side.size()) return Damaged(kPart, "too long side information");
+  const std::span<std::byte> side = memory.side.first(bytes);
+  FOREBAY_TRY(InflateZstd(section, ZstdChecksum::kOptional, side, memory.context));
+  return std::span<const std::byte>(side);
 }
 
 void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token, bool wide,
@@ -93,16 +89,18 @@ void FillHead(BriskClass& to) {
 Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BriskClass& to) {
   to.shift = reader.ReadLe<std::uint8_t>();
   const auto escapes = reader.ReadLe<std::uint8_t>();
-  if (to.shift >= sample_bits || escapes == 0) return Damaged("a class of a wrong kind");
+  if (to.shift >= sample_bits || escapes == 0) return Damaged(kPart, "a class of a wrong kind");
   to.escape_slots_at = static_cast<std::uint8_t>(kBriskSlots - escapes);
   std::uint32_t next = 0;
   for (std::uint32_t rank = 0; next < to.escape_slots_at && rank < kBriskSlots; ++rank) {
     const auto frequency = reader.ReadLe<std::uint8_t>();
-    if (frequency > to.escape_slots_at - next) return Damaged("frequencies beyond the slots");
+    if (frequency > to.escape_slots_at - next) {
+      return Damaged(kPart, "frequencies beyond the slots");
+    }
     FillSlots(next, frequency, BriskToken(rank), sample_bits > 8, to);
     next += frequency;
   }
-  if (next != to.escape_slots_at) return Damaged("frequencies that leave slots");
+  if (next != to.escape_slots_at) return Damaged(kPart, "frequencies that leave slots");
   FillSlots(next, escapes, 0, sample_bits > 8, to);
   FillHead(to);
   return {};
@@ -118,18 +116,20 @@ Result<BriskSide> ReadSide(const PlaneShape& shape, std::span<const std::byte> b
                            std::span<BriskClass> classes) {
   ByteReader reader(bytes);
   BriskSide side{.classes = reader.ReadLe<std::uint8_t>()};
-  if (side.classes > kBriskClassesMax) return Damaged("too many classes");
+  if (side.classes > kBriskClassesMax) return Damaged(kPart, "too many classes");
   for (std::uint32_t i = 0; i < side.classes; ++i) {
     FOREBAY_TRY(ReadClass(shape.bits, reader, classes[i]));
   }
   if (!reader.ok() || reader.remaining() != BriskBlocks(shape)) {
-    return Damaged("side information of a wrong length");
+    return Damaged(kPart, "side information of a wrong length");
   }
   const std::span<const std::byte> codes = reader.Take(reader.remaining());
   side.codes = reinterpret_cast<const std::uint8_t*>(codes.data());
   std::uint8_t highest = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) highest = std::max(highest, side.codes[i]);
-  if (std::uint32_t{highest} >> 3 > side.classes) return Damaged("a class that is not there");
+  if (std::uint32_t{highest} >> 3 > side.classes) {
+    return Damaged(kPart, "a class that is not there");
+  }
   return side;
 }
 
@@ -192,7 +192,7 @@ class BriskFrames {
                 previous != nullptr && inside ? previous + at - memory_.stride : zeros,
             .stride = memory_.stride,
             .mask = static_cast<T>((1U << shape_.bits) - 1)};
-        if (!DecodeRow(blocks, kernel, stream)) return Damaged("a section ends early");
+        if (!DecodeRow(blocks, kernel, stream)) return Damaged(kPart, "a section ends early");
         codes += memory_.block_columns;
       }
       if (!in_place && !place.empty()) CopyOut(current, place);
@@ -229,9 +229,9 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   const std::span<const std::byte> planes = reader.Take(plane_bytes);
   if (!reader.ok() || reader.remaining() < kBriskStateBytes ||
       escape_bytes > reader.remaining() - kBriskStateBytes) {
-    return Damaged("a section goes beyond the end");
+    return Damaged(kPart, "a section goes beyond the end");
   }
-  if (flags > kBriskSqueezedSide) return Damaged("unknown flags");
+  if (flags > kBriskSqueezedSide) return Damaged(kPart, "unknown flags");
   const std::span<const std::byte> words =
       reader.Take(reader.remaining() - kBriskStateBytes - escape_bytes);
   const std::span<const std::byte> escapes = reader.Take(escape_bytes);
@@ -250,7 +250,7 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   BriskFrames<T> frames(shape, memory, out);
   FOREBAY_TRY(frames.Decode(frames_wanted, side, kernel, stream));
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
-    return Damaged("the sections do not end with the frames");
+    return Damaged(kPart, "the sections do not end with the frames");
   }
   return {};
 }

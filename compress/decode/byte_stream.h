@@ -13,8 +13,7 @@ namespace forebay::compress {
 std::size_t ByteStreamScratchBytes();
 
 // Decodes `body` to exactly `out.size()` bytes. Allocates nothing. kPlanes and kConstant are no
-// byte streams: a programming error. A zstd body is one frame that states its content's size,
-// ends in a checksum and needs a window of at most limits::kChunkBytesMax. Errors: kDataLoss.
+// byte streams: a programming error. Zstd frames end in a checksum (inflate.h). Errors: kDataLoss.
 Status DecodeByteStream(StreamCoder coder, std::span<const std::byte> body,
                         std::span<std::byte> out, std::span<std::byte> scratch);
 

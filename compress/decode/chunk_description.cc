@@ -5,6 +5,7 @@
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/wave_plan.h"
 #include "compress/format/chunk_header.h"
+#include "compress/format/damaged.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
 
@@ -51,7 +52,7 @@ Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> bo
   ByteReader reader(body);
   const auto id = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || shape.bits > 8) {
-    return Error(ErrorCode::kDataLoss, "planes: a learned body of no sense");
+    return Damaged("planes", "a learned body of no sense");
   }
   const Predictor* const predictor = FindPredictor(predictors, id);
   if (predictor == nullptr) return {};

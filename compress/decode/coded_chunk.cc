@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 
 #include "compress/decode/byte_stream.h"
@@ -10,6 +11,7 @@
 #include "compress/decode/plane_decoder.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/chunk_header.h"
+#include "compress/format/damaged.h"
 #include "compress/format/element_code.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
@@ -17,9 +19,7 @@
 namespace forebay::compress {
 namespace {
 
-Error Damaged(const char* what) {
-  return Error(ErrorCode::kDataLoss, std::string("coded chunk: ") + what);
-}
+constexpr std::string_view kPart = "coded chunk";  // in errors
 
 struct CodedScratch {
   std::span<std::byte> byte_stream, plane_codec, planes;
@@ -137,7 +137,7 @@ class CodedChunk {
       value += reader.ReadVarint() + (i > 0 ? 1 : 0);
       scratch_.dictionary[i] = value;
     }
-    if (!reader.ok() || reader.remaining() != 0) return Damaged("dictionary");
+    if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "dictionary");
     return {};
   }
 
@@ -219,7 +219,7 @@ class CodedChunk {
       const std::uint64_t gap = reader.ReadVarint();
       const std::uint64_t from = place + (i > 0 ? 1 : 0);
       if (!reader.ok() || from > shape_.elements() || gap >= shape_.elements() - from) {
-        return Damaged("an escape lies beyond the chunk");
+        return Damaged(kPart, "an escape lies beyond the chunk");
       }
       place = from + gap;
       const std::uint64_t sample = place / shape_.sample_elements();
@@ -229,7 +229,7 @@ class CodedChunk {
       std::memcpy(to.data() + place % shape_.sample_elements() * element_bytes,
                   values.data() + i * element_bytes, element_bytes);
     }
-    if (reader.remaining() != 0) return Damaged("escapes");
+    if (reader.remaining() != 0) return Damaged(kPart, "escapes");
     return {};
   }
 

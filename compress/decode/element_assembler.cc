@@ -9,6 +9,7 @@
 #include "compress/decode/linear_values.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/format/colour.h"
+#include "compress/format/damaged.h"
 #include "compress/format/element_code.h"
 #include "compress/format/quantiser.h"
 #include "proto/contract/check.h"
@@ -54,7 +55,7 @@ class Assembler {
       }
     }
     if (beyond_dictionary_) {
-      return Error(ErrorCode::kDataLoss, "coded chunk: a code beyond the dictionary");
+      return Damaged("coded chunk", "a code beyond the dictionary");
     }
     return {};
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 
@@ -46,18 +47,21 @@ Status ExpandRuns(std::span<const std::byte> runs, std::size_t elements, std::si
   ByteReader reader(runs);
   std::size_t at = 0;
   std::uint8_t value = 0;
-  while (at < mask.size()) {
+  // Runs behind the wanted elements are read, too: a mask is sound or not, whatever is wanted.
+  while (at < elements) {
     const std::uint64_t length = reader.ReadVarint();
     // Only the first run may be empty, so that the loop ends.
     if (!reader.ok() || length > elements - at || (length == 0 && at > 0)) {
-      return Error(ErrorCode::kDataLoss, "mask: its runs do not add up");
+      return Damaged("mask", "its runs do not add up");
     }
-    if (length == 0 && value == 1) return Error(ErrorCode::kDataLoss, "mask: an empty run");
-    const std::size_t fill = std::min<std::size_t>(length, mask.size() - at);
-    FillRun(value, fill, mask.subspan(at));
-    at += fill;
+    if (length == 0 && value == 1) return Damaged("mask", "an empty run");
+    if (at < mask.size()) {
+      FillRun(value, std::min<std::size_t>(length, mask.size() - at), mask.subspan(at));
+    }
+    at += length;
     value ^= 1;
   }
+  if (reader.remaining() != 0) return Damaged("mask", "bytes behind the last run");
   if (period > 0) FlipByPrevious(period, mask);
   return {};
 }

@@ -1,23 +1,21 @@
 #include "compress/decode/packed_decoder.h"
 
-#include <lz4.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <string>
+#include <string_view>
 
 #include "compress/decode/block_row_copy.h"
+#include "compress/decode/inflate.h"
 #include "compress/decode/packed_blocks.h"
 #include "compress/decode/scratch_arena.h"
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {
 namespace {
 
-Error Damaged(const char* what) {
-  return Error(ErrorCode::kDataLoss, std::string("packed planes: ") + what);
-}
+constexpr std::string_view kPart = "packed planes";  // in errors
 
 // Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
 template <typename T>
@@ -45,16 +43,11 @@ struct PackedMemory {
 Status ReadSection(bool squeezed, std::span<const std::byte> section, std::span<std::byte> to,
                    const char* what) {
   if (!squeezed) {
-    if (section.size() != to.size()) return Damaged(what);
+    if (section.size() != to.size()) return Damaged(kPart, what);
     std::memcpy(to.data(), section.data(), to.size());
     return {};
   }
-  const int bytes = LZ4_decompress_safe(reinterpret_cast<const char*>(section.data()),
-                                        reinterpret_cast<char*>(to.data()),
-                                        static_cast<int>(section.size()),
-                                        static_cast<int>(to.size()));
-  if (bytes < 0 || static_cast<std::size_t>(bytes) != to.size()) return Damaged(what);
-  return {};
+  return InflateLz4(section, to);
 }
 
 // Bytes of all planes; widths must be within the samples'.
@@ -66,7 +59,7 @@ Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_
     planes += width;
     widest = std::max(widest, width);
   }
-  if (widest > bits) return Damaged("residuals wider than their samples");
+  if (widest > bits) return Damaged(kPart, "residuals wider than their samples");
   return planes * sizeof(std::uint64_t);
 }
 
@@ -91,8 +84,10 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   const auto flags = reader.ReadLe<std::uint8_t>();
   const std::span<const std::byte> section = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::span<const std::byte> planes = reader.Take(reader.remaining());
-  if (!reader.ok()) return Damaged("the header ends early");
-  if (flags > (kPackedSqueezedCodes | kPackedSqueezedPlanes)) return Damaged("unknown flags");
+  if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  if (flags > (kPackedSqueezedCodes | kPackedSqueezedPlanes)) {
+    return Damaged(kPart, "unknown flags");
+  }
   FOREBAY_TRY(ReadSection((flags & kPackedSqueezedCodes) != 0, section,
                           std::as_writable_bytes(memory.codes), "block bytes of wrong length"));
   FOREBAY_ASSIGN(const std::size_t plane_bytes, PlaneBytes(memory.codes, shape.bits));
@@ -102,7 +97,7 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
     FOREBAY_TRY(ReadSection(true, planes, plain, "planes of the wrong length"));
     next = plain.data();
   } else if (planes.size() != plane_bytes) {
-    return Damaged("planes of the wrong length");
+    return Damaged(kPart, "planes of the wrong length");
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();

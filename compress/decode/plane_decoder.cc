@@ -1,14 +1,14 @@
 #include "compress/decode/plane_decoder.h"
 
-#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx
-#include <zstd.h>
-
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "compress/decode/brisk_decoder.h"
+#include "compress/decode/inflate.h"
 #include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
+#include "compress/format/damaged.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
@@ -16,11 +16,8 @@
 namespace forebay::compress {
 namespace {
 
+constexpr std::string_view kPart = "planes";  // in errors
 constexpr std::size_t kShortIdBytes = 8;
-
-Error Damaged(const char* what) {
-  return Error(ErrorCode::kDataLoss, std::string("planes: ") + what);
-}
 
 Error MissingPredictor(std::uint64_t id) {
   std::string digits;
@@ -97,19 +94,7 @@ struct Scratch {
 };
 
 Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
-  return {arena.Take<std::byte>(ZSTD_estimateDCtxSize()), arena.Take<std::byte>(shape.bytes())};
-}
-
-Status Inflate(const Scratch& scratch, std::span<const std::byte> body) {
-  ZSTD_DCtx* const context =
-      ZSTD_initStaticDCtx(scratch.context.data(), scratch.context.size());
-  FOREBAY_CHECK(context != nullptr);
-  const std::size_t bytes =
-      ZSTD_decompressDCtx(context, scratch.samples.data(), scratch.samples.size(), body.data(),
-                          body.size());
-  if (ZSTD_isError(bytes) != 0) return Damaged(ZSTD_getErrorName(bytes));
-  if (bytes != scratch.samples.size()) return Damaged("wrong length");
-  return {};
+  return {arena.Take<std::byte>(InflateScratchBytes()), arena.Take<std::byte>(shape.bytes())};
 }
 
 }  // namespace
@@ -137,14 +122,16 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     PredictorList predictors) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   if (frames_wanted * shape.frame_samples() == 0) return {};
-  if (body.empty()) return Damaged("empty body");
+  if (body.empty()) return Damaged(kPart, "empty body");
   const std::byte kind = body[0];
   body = body.subspan(1);
   if (kind == kPlaneKindWave) {
     return DecodeWave(shape, body, frames_wanted, kernel, out, scratch);
   }
   if (kind == kPlaneKindLearned) {
-    if (shape.bits > 8 || body.size() < kShortIdBytes) return Damaged("a learned body of no sense");
+    if (shape.bits > 8 || body.size() < kShortIdBytes) {
+      return Damaged(kPart, "a learned body of no sense");
+    }
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
     if (predictor == nullptr) return MissingPredictor(id);
@@ -160,13 +147,13 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);
   if (kind == kPlaneKindRaw) {
-    if (body.size() != shape.bytes()) return Damaged("wrong length");
+    if (body.size() != shape.bytes()) return Damaged(kPart, "wrong length");
     PlaceRaw(shape, body, frames_wanted, out);
   } else if (kind == kPlaneKindZstd) {
-    FOREBAY_TRY(Inflate(parts, body));
+    FOREBAY_TRY(InflateZstd(body, ZstdChecksum::kRequired, parts.samples, parts.context));
     PlaceSums(shape, parts.samples, frames_wanted, out);
   } else {
-    return Damaged("unknown kind");
+    return Damaged(kPart, "unknown kind");
   }
   return {};
 }

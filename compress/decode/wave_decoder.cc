@@ -11,6 +11,7 @@
 #include "compress/decode/wave_frame.h"
 #include "compress/decode/wave_order.h"
 #include "compress/decode/wave_plan.h"
+#include "compress/format/damaged.h"
 #include "compress/format/padded_frame.h"
 #include "compress/format/wave_predict.h"
 #include "proto/contract/check.h"
@@ -146,7 +147,7 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
     }
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
-    return Error(ErrorCode::kDataLoss, "wave-coded planes: the words do not end with the frames");
+    return Damaged("wave-coded planes", "the words do not end with the frames");
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compress/format/damaged.h"
 #include "compress/format/learned_inputs.h"
 
 namespace forebay::compress {
@@ -231,7 +232,7 @@ Status DecodeWaveOrder(const PlaneShape& shape, const WavePlan& plan, std::uint3
     if (t + 1 < frames_wanted) frame.current.Extend();
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
-    return Error(ErrorCode::kDataLoss, "wave-coded planes: the words do not end with the frames");
+    return Damaged("wave-coded planes", "the words do not end with the frames");
   }
   return {};
 }

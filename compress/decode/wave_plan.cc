@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <string>
+#include <string_view>
 
 #include "compress/decode/bit_decoder.h"
+#include "compress/format/damaged.h"
 #include "compress/format/wave_side.h"
 #include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {
 namespace {
 
-Error Damaged(std::string_view what) {
-  return Error(ErrorCode::kDataLoss, "wave-coded planes: " + std::string(what));
-}
+constexpr std::string_view kPart = "wave-coded planes";  // in errors
 
 void ReadFilters(BitDecoder& bits, WaveSideModels& models, std::size_t taps, bool learned,
                  WaveGroup& group) {
@@ -50,7 +49,7 @@ void FillSymbol(WaveEntry entry, std::uint32_t frequency, WaveEntry* slots) {
 Status ReadFrequencies(BitDecoder& bits, WaveSideModels& models, std::uint32_t sample_bits,
                        std::span<WaveEntry> table) {
   const std::uint32_t count = bits.Number(models.symbol_count);
-  if (count > WaveSymbolCount(sample_bits)) return Damaged("too many symbols in a context");
+  if (count > WaveSymbolCount(sample_bits)) return Damaged(kPart, "too many symbols in a context");
   if (count == 0) {
     for (std::uint32_t slot = 0; slot < kWaveProbabilityScale; ++slot) {
       table[slot] = kWaveProbabilityScale << 8 | slot << 20;
@@ -61,15 +60,15 @@ Status ReadFrequencies(BitDecoder& bits, WaveSideModels& models, std::uint32_t s
   std::uint32_t length = 0;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     length = bits.Tree(models.frequency_length[length]);
-    if (length > kWaveProbabilityBits + 1) return Damaged("a frequency beyond 2048");
+    if (length > kWaveProbabilityBits + 1) return Damaged(kPart, "a frequency beyond 2048");
     if (length == 0) continue;
     const std::uint32_t frequency = 1U << (length - 1) | bits.PlainBits(length - 1);
-    if (frequency > kWaveProbabilityScale - next) return Damaged("frequencies beyond 2048");
+    if (frequency > kWaveProbabilityScale - next) return Damaged(kPart, "frequencies beyond 2048");
     const WaveEntry entry = WaveSymbolAt(rank, sample_bits) | frequency << 8;
     FillSymbol(entry, frequency, &table[next]);
     next += frequency;
   }
-  if (next != kWaveProbabilityScale) return Damaged("frequencies that do not come to 2048");
+  if (next != kWaveProbabilityScale) return Damaged(kPart, "frequencies that do not come to 2048");
   return {};
 }
 
@@ -141,9 +140,9 @@ Status ReadBlocks(BitDecoder& bits, WaveSideModels& models, std::uint32_t frames
     }
     bits = reader.bits;
     // What is out of range was kept in bounds by its type, and nobody has used it yet.
-    if (reader.highest >= group.filter_count) return Damaged("a filter that is not there");
-    if (reader.furthest > kWaveMotionMax) return Damaged("motion out of range");
-    if (bits.exhausted()) return Damaged("the side information ends early");
+    if (reader.highest >= group.filter_count) return Damaged(kPart, "a filter that is not there");
+    if (reader.furthest > kWaveMotionMax) return Damaged(kPart, "motion out of range");
+    if (bits.exhausted()) return Damaged(kPart, "the side information ends early");
   }
   return {};
 }
@@ -203,22 +202,24 @@ Result<WavePlan> ReadWavePlan(const PlaneShape& shape, std::span<const std::byte
   const std::span<const std::byte> side = reader.Take(reader.ReadLe<std::uint32_t>());
   const std::uint32_t lanes = std::min(shape.rows, kWaveLanes);
   const bool inter = shape.frames > 1;
-  if (!reader.ok()) return Damaged("the header ends early");
+  if (!reader.ok()) return Damaged(kPart, "the header ends early");
   if (parameters.block_log2 < kWaveBlockLog2Min || parameters.block_log2 > kWaveBlockLog2Max ||
       parameters.magnitude_shift > 15 || parameters.top >> shape.bits != 0 ||
       parameters.intra.filter_count - 1 >= kWaveFiltersMax ||
       (inter && parameters.inter.filter_count - 1 >= kWaveFiltersMax) ||
       (!inter && parameters.inter.filter_count != 0)) {
-    return Damaged("a header field out of range");
+    return Damaged(kPart, "a header field out of range");
   }
   TakeMemory(shape, frames_wanted, parameters.block_log2, arena, plan);
   std::ranges::fill(plan.states, kWaveStateMin);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     plan.states[lane] = reader.ReadLe<std::uint32_t>();
-    if (reader.ok() && plan.states[lane] < kWaveStateMin) return Damaged("a state below 2^16");
+    if (reader.ok() && plan.states[lane] < kWaveStateMin) {
+      return Damaged(kPart, "a state below 2^16");
+    }
   }
   plan.words = reader.Take(reader.remaining());
-  if (!reader.ok() || plan.words.size() % 2 != 0) return Damaged("the states end early");
+  if (!reader.ok() || plan.words.size() % 2 != 0) return Damaged(kPart, "the states end early");
   BitDecoder bits(side);
   WaveSideModels models;
   FOREBAY_TRY(ReadGroup(bits, models, shape, false, plan));

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {
 namespace {
 
+constexpr std::string_view kPart = "learned predictor";  // in errors
 constexpr std::size_t kHeaderBytes = 16;  // magic, bytes, multiplications
-
-Error Damaged(const std::string& what) {
-  return Error(ErrorCode::kDataLoss, "learned predictor: " + what);
-}
 
 // Reads a layer's numbers; its widths are known and in bounds.
 Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
@@ -23,10 +22,10 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
     layer.shift.push_back(reader.ReadLe<std::uint8_t>());
     layer.bias.push_back(static_cast<std::int32_t>(reader.ReadLe<std::uint32_t>()));
     const std::span<const std::byte> weights = reader.Take(layer.inputs);
-    if (!reader.ok()) return Damaged("ends within a layer");
-    if (layer.shift.back() > kPredictorShiftMax) return Damaged("a shift out of range");
+    if (!reader.ok()) return Damaged(kPart, "ends within a layer");
+    if (layer.shift.back() > kPredictorShiftMax) return Damaged(kPart, "a shift out of range");
     if (layer.bias.back() > kPredictorBiasMax || layer.bias.back() < -kPredictorBiasMax) {
-      return Damaged("a bias out of range");
+      return Damaged(kPart, "a bias out of range");
     }
     std::ranges::transform(weights, layer.weights.begin() +
                                         static_cast<std::ptrdiff_t>(o * layer.stride()),
@@ -38,17 +37,17 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
 Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   PredictorNet net;
   const auto layers = reader.ReadLe<std::uint8_t>();
-  if (layers > kPredictorLayersMax) return Damaged("too many layers");
+  if (layers > kPredictorLayersMax) return Damaged(kPart, "too many layers");
   if (layers == 0) return net;
   std::uint32_t inputs = reader.ReadLe<std::uint8_t>();
-  if (inputs < 1 || inputs > inputs_max) return Damaged("a number of inputs out of range");
+  if (inputs < 1 || inputs > inputs_max) return Damaged(kPart, "a number of inputs out of range");
   for (std::size_t i = 0; i < layers; ++i) {
     PredictorLayer layer;
     layer.inputs = inputs;
     layer.outputs = inputs = reader.ReadLe<std::uint8_t>();
     const bool last = i + 1 == layers;
     if (last ? inputs != kPredictorOutputs : inputs - 1 >= kPredictorWidthMax) {
-      return Damaged("a layer's width out of range");
+      return Damaged(kPart, "a layer's width out of range");
     }
     net.layers.push_back(std::move(layer));
   }
@@ -133,17 +132,17 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
                      " and " + Number(budget.macs_max));
   }
   if (size != bytes.size()) {
-    return Damaged(Number(bytes.size()) + " bytes, said are " + Number(size));
+    return Damaged(kPart, Number(bytes.size()) + " bytes, said are " + Number(size));
   }
   auto predictor = std::make_shared<Predictor>();
   FOREBAY_ASSIGN(predictor->nets_[0], ReadNet(reader, kIntraInputs));
   FOREBAY_ASSIGN(predictor->nets_[1], ReadNet(reader, kInterInputs));
-  if (!reader.ok() || reader.remaining() != 0) return Damaged("wrong length");
+  if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "wrong length");
   if (predictor->macs() != macs) {
-    return Damaged("it takes " + Number(predictor->macs()) +
+    return Damaged(kPart, "it takes " + Number(predictor->macs()) +
                    " multiplications per pixel, said are " + Number(macs));
   }
-  if (macs == 0) return Damaged("without a network");
+  if (macs == 0) return Damaged(kPart, "without a network");
   predictor->bytes_.assign(bytes.begin(), bytes.end());
   predictor->id_ = Sha256(bytes);
   return std::shared_ptr<const Predictor>(std::move(predictor));

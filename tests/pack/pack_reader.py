@@ -4,8 +4,8 @@
     pack_reader.py list FILE...          print what the files hold
     pack_reader.py check DUMP FILE...    compare with what the program DUMP prints of each
 
-Chunks that are stored are decoded, those of zstd where a module for it exists; of all others
-head, payload and index are verified. Every checksum is looked at.
+Chunks that are stored or of LZ4 are decoded, those of zstd where a module for it exists; of all
+others head, payload and index are verified. Every checksum is looked at.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ BYTES, F16, BF16 = 0, 7, 8
 CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
 FEATURE_PREDICTORS = 2
 HELD, NAMED = 1, 2  # types of sections
-STORE, ZSTD = 0, 1
+STORE, ZSTD, LZ4 = 0, 1, 2
 
 measured_fields = 0  # whose statistics were computed here, too
 
@@ -73,6 +73,66 @@ class Cursor:
 
     def string(self):
         return self.take(self.varint())
+
+
+def check_zstd(data, raw_bytes):
+    """Refuses what is not one frame, as docs/pack_chunk.md wants it, from the first byte to the
+    last; what the blocks hold is not looked at."""
+    cursor = Cursor(data)
+    need(cursor.read("I") == (0xFD2FB528,), "no zstd frame")
+    (descriptor,) = cursor.read("B")
+    single, checksum = descriptor & 0x20, descriptor & 4
+    need(descriptor & 8 == 0, "a reserved bit of a zstd frame")
+    need(descriptor & 3 == 0, "a zstd frame that asks for a dictionary")
+    need(checksum, "a zstd frame without a checksum")
+    window = 0
+    if not single:
+        (byte,) = cursor.read("B")
+        window = (8 + (byte & 7)) << (7 + (byte >> 3))
+    size_kind = descriptor >> 6
+    need(size_kind or single, "a zstd frame that does not state its content's size")
+    (size,) = cursor.read("BHIQ"[size_kind])
+    size += 256 if size_kind == 1 else 0
+    need(size == raw_bytes, "a zstd frame of another size")
+    need((size if single else window) <= CHUNK_BYTES_MAX, "too large a window of a zstd frame")
+    last = False
+    while not last:
+        low, high = cursor.read("HB")
+        header = low | high << 16
+        last, kind, length = header & 1, header >> 1 & 3, header >> 3
+        need(kind < 3, "a reserved kind of a zstd block")
+        cursor.take(1 if kind == 1 else length)
+    cursor.take(4)
+    need(cursor.at == len(data), "bytes behind a zstd frame")
+
+
+def decode_lz4(data, raw_bytes):
+    """One LZ4 block from the first byte to the last, of exactly raw_bytes."""
+    cursor, raw = Cursor(data), bytearray()
+
+    def length(nibble):
+        total = nibble
+        while nibble == 15:
+            (byte,) = cursor.read("B")
+            total += byte
+            if byte < 255:
+                break
+        return total
+
+    while True:
+        (token,) = cursor.read("B")
+        raw += cursor.take(length(token >> 4))
+        need(len(raw) <= raw_bytes, "an LZ4 block of another size")
+        if cursor.at == len(data):
+            break
+        (offset,) = cursor.read("H")
+        need(0 < offset <= len(raw), "an LZ4 match before the begin")
+        count = length(token & 15) + 4
+        need(len(raw) + count <= raw_bytes, "an LZ4 block of another size")
+        for _ in range(count):
+            raw.append(raw[-offset])
+    need(len(raw) == raw_bytes, "an LZ4 block of another size")
+    return bytes(raw)
 
 
 @dataclasses.dataclass
@@ -267,8 +327,12 @@ class Pack:
         raw = None
         if codec == STORE or raw_bytes == 0:
             raw = payload
-        elif codec == ZSTD and zstandard is not None:
-            raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw_bytes)
+        elif codec == ZSTD:
+            check_zstd(payload, raw_bytes)
+            if zstandard is not None:
+                raw = zstandard.ZstdDecompressor().decompress(payload, max_output_size=raw_bytes)
+        elif codec == LZ4:
+            raw = decode_lz4(payload, raw_bytes)
         need(raw is None or len(raw) == raw_bytes, "raw bytes of another length")
         return raw
 

@@ -1,0 +1,79 @@
+#include "compress/decode/inflate.h"
+
+#include <lz4.h>
+#define ZSTD_STATIC_LINKING_ONLY  // ZSTD_initStaticDCtx, ZSTD_getFrameHeader
+#include <zstd.h>
+
+#include <string_view>
+
+#include "compress/format/damaged.h"
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::string_view kPart = "byte stream";  // in errors
+constexpr std::size_t kAlignment = 64;
+// LZ4 counts in int, and no block of a chunk's bytes is as long as this.
+constexpr std::size_t kLz4BytesMax = 2 * limits::kChunkBytesMax;
+
+Result<ZSTD_frameHeader> ReadFrameHeader(std::span<const std::byte> body) {
+  ZSTD_frameHeader header;
+  if (ZSTD_getFrameHeader(&header, body.data(), body.size()) != 0 ||
+      header.frameType != ZSTD_frame) {
+    return Damaged(kPart, "no zstd frame");
+  }
+  return header;
+}
+
+}  // namespace
+
+std::size_t InflateScratchBytes() { return ZSTD_estimateDCtxSize() + kAlignment; }
+
+Result<std::size_t> ZstdContentBytes(std::span<const std::byte> body) {
+  FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));
+  if (header.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN) {
+    return Damaged(kPart, "zstd frame without its content's size");
+  }
+  return static_cast<std::size_t>(header.frameContentSize);
+}
+
+Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
+                   std::span<std::byte> out, std::span<std::byte> scratch) {
+  FOREBAY_CHECK(scratch.size() >= InflateScratchBytes());
+  FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));
+  if (header.frameContentSize != out.size()) return Damaged(kPart, "zstd frame of another size");
+  if (header.windowSize > limits::kChunkBytesMax) return Damaged(kPart, "zstd window too large");
+  if (header.dictID != 0) return Damaged(kPart, "zstd frame asks for a dictionary");
+  if (checksum == ZstdChecksum::kRequired && header.checksumFlag == 0) {
+    return Damaged(kPart, "zstd frame without a checksum");
+  }
+  if (ZSTD_findFrameCompressedSize(body.data(), body.size()) != body.size()) {
+    return Damaged(kPart, "zstd frame does not end with its stream");
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+  scratch = scratch.subspan((kAlignment - address % kAlignment) % kAlignment);
+  ZSTD_DCtx* const context = ZSTD_initStaticDCtx(scratch.data(), scratch.size());
+  FOREBAY_CHECK(context != nullptr);
+  const std::size_t bytes =
+      ZSTD_decompressDCtx(context, out.data(), out.size(), body.data(), body.size());
+  if (ZSTD_isError(bytes) != 0) return Damaged(kPart, ZSTD_getErrorName(bytes));
+  if (bytes != out.size()) return Damaged(kPart, "zstd frame of another size");
+  return {};
+}
+
+Status InflateLz4(std::span<const std::byte> body, std::span<std::byte> out) {
+  FOREBAY_CHECK(out.size() <= kLz4BytesMax);
+  if (body.size() > kLz4BytesMax) return Damaged(kPart, "LZ4 block too long");
+  const int bytes = LZ4_decompress_safe(reinterpret_cast<const char*>(body.data()),
+                                        reinterpret_cast<char*>(out.data()),
+                                        static_cast<int>(body.size()),
+                                        static_cast<int>(out.size()));
+  if (bytes < 0 || static_cast<std::size_t>(bytes) != out.size()) {
+    return Damaged(kPart, "LZ4 block is damaged or of another size");
+  }
+  return {};
+}
+
+}  // namespace forebay::compress
