@@ -3,9 +3,11 @@
 
     pack_reader.py list FILE...          print what the files hold
     pack_reader.py check DUMP FILE...    compare with what the program DUMP prints of each
+    pack_reader.py refuse FILE...        find the damage of each
 
 Chunks that are stored or of LZ4 are decoded, those of zstd where a module for it exists; of all
-others head, payload and index are verified. Every checksum is looked at.
+others head, payload and index are verified, of coded ones the stages and the table of streams, too.
+Every checksum is looked at.
 """
 
 import dataclasses
@@ -23,14 +25,16 @@ except ImportError:
     zstandard = None
 
 WORD = (1 << 64) - 1
-CHUNK_BYTES_MAX = 4 << 20
+CHUNK_BYTES_MAX, START_BYTES_MAX = 4 << 20, 1 << 20
+SAMPLES_MAX = 1 << 40
 ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 8, 2, 2, 4, 8)
 LETTERS = "BBbHhiqeffd"  # bf16 as f32
 BYTES, F16, BF16 = 0, 7, 8
 CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
 FEATURE_PREDICTORS = 2
 HELD, NAMED = 1, 2  # types of sections
-STORE, ZSTD, LZ4 = 0, 1, 2
+STORE, ZSTD, LZ4, CODED = 0, 1, 2, 3
+QUANTISE, MASK, ESCAPE, OFFSET, DICTIONARY, COLOUR = range(1, 7)  # stages of coded chunks
 
 measured_fields = 0  # whose statistics were computed here, too
 
@@ -144,6 +148,7 @@ class Field:
     extent: tuple
     tile: tuple
     samples_per_chunk: int
+    channel_axis: int  # None: no such axis
     fill: int  # bits; None: no such value
 
     @property
@@ -170,11 +175,11 @@ def read_field(data):
     cursor = Cursor(data)
     name = cursor.string().decode()
     kind, dtype, rank, *numbers = cursor.read("3B8I")
-    _, _, has_fill, fill = cursor.read("BBBQ")
+    channel, _, has_fill, fill = cursor.read("BBBQ")
     cursor.read("BQQ")
     (samples_per_chunk,) = cursor.read("I")
     return Field(name, kind, dtype, rank, tuple(numbers[:4]), tuple(numbers[4:]),
-                 samples_per_chunk, fill if has_fill else None)
+                 samples_per_chunk, channel - 1 if channel else None, fill if has_fill else None)
 
 
 class Manifest:
@@ -196,6 +201,8 @@ class Manifest:
         need(cursor.at == size, "bytes behind the list")
         need(1 <= len(self.shards) <= 65536, "number of shards")
         need(len({shard[0] for shard in self.shards}) == len(self.shards), "a name twice")
+        need(self.generation >= 1, "generations count from 1")
+        need(sum(shard[2] for shard in self.shards) <= SAMPLES_MAX, "too many samples")
 
     def open(self, folder, number):
         """A shard, found to be the one that the manifest names."""
@@ -217,6 +224,8 @@ class Pack:
         major, _, self.alignment, features, _, schema_bytes, schema_hash, _, self.identity = header
         need(xxh3(data[:56]) == self.identity, "header checksum")
         need(major == 1 and features & ~FEATURE_PREDICTORS == 0, "a newer version")
+        need(self.alignment in (8, 4096), "an alignment")
+        need(schema_bytes <= START_BYTES_MAX - 64, "a schema of too many bytes")
         schema = data[64:64 + schema_bytes]
         need(len(schema) == schema_bytes and xxh3(schema) == schema_hash, "schema checksum")
         self.read_schema(Cursor(schema))
@@ -311,6 +320,7 @@ class Pack:
         need(head[:4] == (number, tile, first, count) and head[8:] == (part, whole),
              "a chunk of other samples")
         codec, flags, _, raw_bytes = head[4:8]
+        need(codec <= CODED, "an unknown codec")
         need(raw_bytes <= CHUNK_BYTES_MAX and flags <= 1, "raw bytes or flags of a chunk")
         checksums = cursor.read("%dQ" % count)
         field = self.fields[number]
@@ -319,6 +329,15 @@ class Pack:
         else:
             lengths = (product(field.tiles()[tile][1]) * ELEMENT_BYTES[field.dtype],) * count
         need(cursor.at == len(added) and sum(lengths) == raw_bytes, "lengths of a chunk")
+        if codec == CODED and raw_bytes > 0:
+            if field.variable:
+                check_coded(payload, 1, raw_bytes, 1)
+            else:
+                extent, channel = field.tiles()[tile][1], field.channel_axis
+                channels = extent[channel] if channel is not None else 1
+                check_coded(payload, ELEMENT_BYTES[field.dtype],
+                            raw_bytes // ELEMENT_BYTES[field.dtype],
+                            channels if 2 <= channels <= 4 else 1)
         return codec, flags, checksums, lengths, self.decode(codec, payload, raw_bytes)
 
     @staticmethod
@@ -364,6 +383,64 @@ def place(field, tile, data, whole):
                     element = element * along + index
                 whole[element * size:element * size + run] = data[at:at + run]
                 at += run
+
+
+def read_stages(cursor, width, elements, channels):
+    """The stages of a coded chunk (docs/pack_chunk.md, section 3) and what each says."""
+    said, last = {}, 0
+    (count,) = cursor.read("B")
+    for _ in range(count):
+        (stage,) = cursor.read("B")
+        need(last < stage <= COLOUR, "stages out of order, or unknown")
+        last = stage
+        if stage == QUANTISE:
+            (kind,) = cursor.read("B")
+            need(1 <= kind <= 3, "a quantiser")
+            said[stage] = cursor.read("d") if kind == 1 else cursor.varint()
+            cursor.take(8 if kind == 3 else 0)
+        elif stage == MASK:
+            (said[stage],) = cursor.read("B")
+            need(said[stage] in (1, 2), "masks")
+            for _ in range(said[stage]):
+                pattern, flags = cursor.read("QB")
+                need(pattern >> 8 * width == 0 and flags <= 1, "a mask")
+        elif stage == COLOUR:
+            (said[stage],) = cursor.read("B")
+            need(said[stage] in (1, 2) and channels >= 3, "a colour space")
+        else:
+            said[stage] = cursor.varint()
+            if stage == OFFSET:
+                need(cursor.read("B")[0] < 8 * width, "a shift")
+            else:
+                need(1 <= said[stage] <= elements, "escapes or a dictionary")
+    return said
+
+
+def check_coded(payload, width, elements, channels):
+    """Stages, planes and streams of a coded chunk whose elements have `width` bytes."""
+    cursor = Cursor(payload)
+    need(cursor.read("B")[0] == 1, "an unknown layout")
+    said = read_stages(cursor, width, elements, channels)
+    planes = cursor.read("%dB" % cursor.read("B")[0])
+    need(all(1 <= bits <= 16 for bits in planes), "bits of a plane")
+    need(sum(1 if bits <= 8 else 2 for bits in planes) <= width, "planes")
+    bits = sum(planes)
+    if DICTIONARY in said:
+        need(bits <= 16 and said[DICTIONARY] <= 1 << bits, "a dictionary beyond its codes")
+    need(COLOUR not in said or 1 <= bits <= 16, "colours without planes, or of too many bits")
+    sides = said.get(MASK, 0) + 2 * (ESCAPE in said) + (DICTIONARY in said)
+    total = 0
+    for stream in range(sides + channels * len(planes)):
+        (coder,) = cursor.read("B")
+        raw, coded = cursor.varint(), cursor.varint()
+        need(coder <= 4 and (coder != 0 or raw == coded), "a stream")
+        if stream >= sides:
+            plane = planes[(stream - sides) % len(planes)]
+            need(raw == elements // channels * (1 if plane <= 8 else 2), "size of a plane")
+        else:
+            need(raw <= elements * width + 64, "size of a stream")
+        total += coded
+    need(cursor.at + total == len(payload), "streams of other lengths than the payload")
 
 
 def predictor_macs(data):
@@ -533,10 +610,26 @@ def compare(name, mine, theirs):
     return agreed
 
 
+def refuse(names):
+    """Whether each file is refused; prints why, or that it is not."""
+    accepted = 0
+    for name in names:
+        try:
+            describe(name)
+        except Damaged as damage:
+            print("%s: %s" % (os.path.basename(name), damage))
+            continue
+        print("%s: IS NOT REFUSED" % name)
+        accepted += 1
+    return 0 if names and accepted == 0 else 1
+
+
 def main(arguments):
-    if len(arguments) < 2 or arguments[0] not in ("list", "check"):
+    if len(arguments) < 2 or arguments[0] not in ("list", "check", "refuse"):
         print(__doc__, file=sys.stderr)
         return 2
+    if arguments[0] == "refuse":
+        return refuse(arguments[1:])
     check = arguments[0] == "check"
     files = arguments[2:] if check else arguments[1:]
     agreed = 0
