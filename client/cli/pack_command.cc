@@ -54,7 +54,7 @@ struct PackArguments {
 };
 
 // Gives the n-th bound to the n-th field named; a single bound to the one field that is neither a
-// label nor of any length.
+// label nor byte strings.
 Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
   if (!arguments.fields.empty() && arguments.fields.size() != arguments.bounds.size()) {
     return Error(ErrorCode::kInvalidArgument,
@@ -67,7 +67,7 @@ Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
     std::string names;
     for (PackField& field : schema.fields) {
       const bool named = !arguments.fields.empty() && field.name == arguments.fields[i];
-      const bool only = arguments.fields.empty() && !field.variable() &&
+      const bool only = arguments.fields.empty() && field.dtype != Dtype::kBytes &&
                         field.kind != compress::FieldKind::kLabel;
       if (named || only) wanted.push_back(&field);
       names += (names.empty() ? "" : ", ") + field.name;

@@ -246,6 +246,22 @@ TEST_F(PackCommandTest, TextIsNotBounded) {
   EXPECT_FALSE(fs::exists(Path("x.fbp.part")));
 }
 
+TEST_F(PackCommandTest, TextThatAnEarlierVersionBoundedIsPackedAgainAsItIs) {
+  const std::string old = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/bounded_text.fbp";
+  ASSERT_EQ(Forebay({"inspect", old, "--json"}).last()["fields"][0]["bound"], "abs 20");
+  const PackRun run = Forebay({"pack", "--from", old, Path("new.fbp")});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("note: field text was packed with an error bound, which may have "
+                                 "changed its bytes"));
+  EXPECT_EQ(Forebay({"inspect", Path("new.fbp"), "--json"}).last()["fields"][0]["bound"],
+            "lossless");
+  ASSERT_EQ(Forebay({"unpack", old, "--to", Path("before")}).code, 0);
+  ASSERT_EQ(Forebay({"unpack", Path("new.fbp"), "--to", Path("after")}).code, 0);
+  const std::string text = Read("before/text/fox");
+  EXPECT_EQ(text.size(), 704U);
+  EXPECT_TRUE(Read("after/text/fox") == text);
+}
+
 TEST_F(PackCommandTest, StringsBecomeFilesByKey) {
   // The first is longer than a chunk and comes in parts.
   const auto values = WriteStrings(Path("s.fbp"), "text", {"x/long", "x/b", "c"}, 9'000'001);

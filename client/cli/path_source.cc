@@ -123,6 +123,7 @@ class PackedSamples : public PackSource {
     std::erase_if(schema_.provenance, [](const auto& entry) {
       return entry.first == "writer" || entry.first == "profile";
     });
+    for (compress::PackField& field : schema_.fields) DropBoundOnBytes(field);
     held_.resize(schema_.fields.size());
     return {};
   }
@@ -161,6 +162,15 @@ class PackedSamples : public PackSource {
     bool begins_sequence = false;
     std::vector<std::byte> bytes;
   };
+
+  // Packs of earlier versions may have a bound on byte strings, which is no longer written.
+  void DropBoundOnBytes(compress::PackField& field) {
+    if (compress::CheckWritableBound(field).has_value()) return;
+    field.bound = {};
+    notes_.push_back(fmt::format("field {} was packed with an error bound, which may have changed "
+                                 "its bytes; they are packed as they are, without a bound",
+                                 field.name));
+  }
 
   Status Enter(std::size_t number) {
     number_ = number;

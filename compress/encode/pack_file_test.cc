@@ -71,7 +71,12 @@ TEST(PackFile, IsNotWrittenWithABoundOnByteStrings) {
   expect_refused(PackWriter::Resume(path, model.schema, {}));
   expect_refused(PackSetWriter::Open(folder.Path("text.fbset"), model.schema, {}));
   EXPECT_FALSE(std::filesystem::exists(folder.Path("text-g0001-00000.fbp.part")));
-  // A bound on a field of numbers is another thing.
+  // Those of one length are no numbers either.
+  text.rank = 1;
+  text.extent = text.tile = {16, 1, 1, 1};
+  ASSERT_FALSE(text.variable());
+  expect_refused(PackWriter::Create(path, model.schema, {}));
+  // A bound on a field of numbers is another thing; the first is a picture of u8.
   text.bound = {};
   model.schema.fields[0].bound = {.mode = 1, .absolute = 20};
   EXPECT_TRUE(PackWriter::Create(path, model.schema, {}).has_value());

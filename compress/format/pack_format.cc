@@ -183,10 +183,10 @@ Status CheckSchema(const PackSchema& schema) {
 }
 
 Status CheckWritableBound(const PackField& field) {
-  if (!field.variable() || field.bound.mode == 0) return {};
+  if (field.dtype != Dtype::kBytes || field.bound.mode == 0) return {};
   return Invalid("field " + field.name +
-                 ": an error bound on byte strings of any length would change their bytes; bound "
-                 "fields of numbers only and leave this one lossless");
+                 ": an error bound on byte strings would change their bytes; bound fields of "
+                 "numbers only and leave this one lossless");
 }
 
 std::vector<std::byte> WritePackStart(const PackSchema& schema) {

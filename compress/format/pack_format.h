@@ -106,8 +106,8 @@ Status FindPredictors(const PredictorFinder& finder, PackSchema& schema);
 Status CheckSchema(const PackSchema& schema);
 
 // Whether a pack may be written with the bound that `field` declares. Readers do not ask: a chunk
-// decodes alike whatever its field declares. Errors: kInvalidArgument for a bound on a variable
-// field, whose bytes are text or files, not numbers.
+// decodes alike whatever its field declares. Errors: kInvalidArgument for a bound on a field of
+// dtype `bytes`, of any length or of one: those are text, files or hashes, not numbers.
 Status CheckWritableBound(const PackField& field);
 
 // Header and schema, checksummed: how a pack file begins.

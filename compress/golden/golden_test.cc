@@ -33,6 +33,7 @@ const std::map<std::string, std::uint64_t> kHashes = {
     {"aligned", 0x60A09FA665D68B0F},
     {"provenance", 0x4F70CCD5E42A2BEE},
     {"lossy", 0x9C5E115A2697E719},
+    {"bounded_text", 0x82A5484A6CCE3170},  // by a writer that applied bounds to byte strings
     {"swappable", 0xE1670943BA55CF92},
     {"no_samples", 0xC77B3ABB6F87ACD9},
     {"fast", 0x8CC152AD6247ED80},
