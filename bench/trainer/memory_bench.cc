@@ -32,7 +32,7 @@ struct Settings {
   double budget = 0.5;     // of what is kept in a step, beside what is resident
   double link_gb_s = 0;    // of an emulated link; 0: as fast as memory
   int steps = 7;
-  std::size_t trials = 2000;
+  std::uint64_t work = 3'000'000;
   std::vector<std::string> ways = {"keep", "swap", "recompute", "mixed"};
 };
 
@@ -89,7 +89,7 @@ class MemoryBench {
                                 .may_swap = name != "recompute",
                                 .may_recompute = name != "swap",
                                 .least_swap_bytes = swap_.least_bytes,
-                                .most_trials = settings_.trials};
+                                .most_instructions = settings_.work};
     FOREBAY_ASSIGN(MemoryChoice choice, PlanMemory(request));
     way.reason = std::move(choice.reason);
     return std::move(choice.keeping);
@@ -203,7 +203,7 @@ int Main(int argc, char** argv) {
   app.add_option("--budget", settings.budget, "part of the bytes that keeping all takes");
   app.add_option("--link", settings.link_gb_s, "GB/s of an emulated link; 0: memory's");
   app.add_option("--steps", settings.steps, "timed");
-  app.add_option("--trials", settings.trials, "plans that are simulated at most");
+  app.add_option("--work", settings.work, "instructions of all plans that are tried");
   app.add_option("--ways", settings.ways, "keep, swap, recompute, mixed")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   const Status threads = SetTorchThreads(1);

@@ -148,7 +148,7 @@ TEST_P(MemoryPeak, APlannedBudgetIsMet) {
     request.plan = plan;
     request.costs.swap.bytes_per_ns = 2.0;
     request.budget_bytes = plan.programs[0].resident_bytes + kept.predicted / 4 * 3;
-    request.most_trials = 300;
+    request.most_instructions = 300'000;
     FOREBAY_ASSIGN(const MemoryChoice choice, PlanMemory(request));
     reason = choice.reason;
     return choice.keeping;

@@ -341,12 +341,16 @@ Result<StepPlan> MoveSaved(const StepPlan& plan, const StepKeeping& choices) {
   FOREBAY_TRY(CheckChoices(plan, choices));
   StepPlan moved = plan;
   for (std::uint32_t rank = 0; rank < choices.size(); ++rank) {
-    const bool moves = std::ranges::any_of(choices[rank], [](const auto& modules) {
-      return std::ranges::any_of(modules, &ModuleKeeping::moves);
-    });
-    if (moves) moved.programs[rank] = RankRewriter(plan, rank, choices[rank]).Rewrite();
+    moved.programs[rank] = MovedProgram(plan, rank, choices[rank]);
   }
   return moved;
+}
+
+RankProgram MovedProgram(const StepPlan& plan, std::uint32_t rank, const RankKeeping& keeping) {
+  const bool moves = std::ranges::any_of(keeping, [](const auto& modules) {
+    return std::ranges::any_of(modules, &ModuleKeeping::moves);
+  });
+  return moves ? RankRewriter(plan, rank, keeping).Rewrite() : plan.programs[rank];
 }
 
 }  // namespace forebay::train

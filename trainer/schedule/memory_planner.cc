@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "trainer/schedule/one_replica.h"
 
 namespace forebay::train {
 namespace {
@@ -24,8 +27,9 @@ using StageKeeping = std::vector<RankKeeping>;
 
 struct Trial {
   StageKeeping keeping;
-  PlanFacts facts;
-  Simulation simulation;
+  PlanFacts facts;  // by stage: of one replica
+  std::vector<std::uint64_t> moving_ns;  // by stage: computes again, and waits for swaps
+  std::uint64_t step_ns = 0;
   bool fits = false;
 
   std::uint64_t PeakBytes() const { return *std::ranges::max_element(facts.peak_bytes); }
@@ -47,6 +51,13 @@ struct Place {
   std::optional<std::uint32_t> micro_batch = {};
 };
 
+// What one option of a module is good for, when nothing else of its stage is moved.
+struct Candidate {
+  std::uint32_t module = 0;  // of the stage
+  ModuleKeeping keeping;
+  double ns_per_byte = 0;
+};
+
 std::string Megabytes(std::uint64_t bytes) {
   return fmt::format("{:.3f} MB", static_cast<double>(bytes) * 1e-6);
 }
@@ -55,15 +66,20 @@ std::string Milliseconds(std::uint64_t ns) {
   return fmt::format("{:.3f} ms", static_cast<double>(ns) * 1e-6);
 }
 
+// What a rank moves changes neither messages nor other ranks' bytes: so stages are tried side by
+// side, each with a choice of its own in one trial, wherever the time of a stage alone counts.
 class MemorySearch {
  public:
-  explicit MemorySearch(const MemoryRequest& request) : request_(request) {
-    const StepPlan& plan = request.plan;
-    for (std::uint32_t stage = 0; stage < plan.layout.stages; ++stage) {
-      for (std::uint32_t module = 0; module < Cost(stage).modules.size(); ++module) {
+  explicit MemorySearch(const MemoryRequest& request)
+      : request_(request), base_(OneReplica(request.plan)), tried_(base_) {
+    for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+      const auto modules = static_cast<std::uint32_t>(Cost(stage).modules.size());
+      most_modules_ = std::max(most_modules_, modules);
+      for (std::uint32_t module = 0; module < modules; ++module) {
         places_.push_back({.stage = stage, .module = module});
       }
     }
+    tried_keeping_ = Everywhere({});
   }
 
   Result<Trial> Run() {
@@ -90,11 +106,35 @@ class MemorySearch {
                              request_.budget_bytes, least_bytes_));
   }
 
+  StepKeeping ByRank(const StageKeeping& keeping) const {
+    StepKeeping choices;
+    for (std::uint32_t rank = 0; rank < request_.plan.layout.ranks(); ++rank) {
+      choices.push_back(keeping[request_.plan.layout.StageOf(rank)]);
+    }
+    return choices;
+  }
+  StageKeeping Everywhere(const ModuleKeeping& keeping) const {
+    StageKeeping all;
+    for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+      all.emplace_back(share(), std::vector<ModuleKeeping>(Cost(stage).modules.size()));
+    }
+    for (const Place& place : places_) Put(all, place, keeping);
+    return all;
+  }
+
+  std::uint64_t plans() const { return plans_; }
+  std::uint64_t instructions() const { return instructions_; }
+
+ private:
+  std::uint32_t stages() const { return base_.layout.stages; }
+  const StageCost& Cost(std::uint32_t stage) const { return base_.stages.stages[stage]; }
+  std::uint32_t share() const { return base_.micro_batches; }
+
   // The best from these trials on, from the greedy choice, and from all that the means allow.
   Result<std::optional<Trial>> RunWith(const Means& means, const Trial& kept,
                                        std::vector<Trial> trials) {
     means_ = means;
-    left_ = request_.most_trials;
+    left_ = request_.most_instructions / 3;
     FOREBAY_ASSIGN(Trial greedy, Greedy(kept));
     trials.push_back(std::move(greedy));
     for (const ModuleKeeping& option : Options()) {
@@ -112,40 +152,45 @@ class MemorySearch {
     return best;
   }
 
-  Result<Trial> Try(StageKeeping keeping) const {
+  Result<Trial> Try(StageKeeping keeping) {
+    for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+      if (keeping[stage] == tried_keeping_[stage]) continue;
+      tried_.programs[stage] = MovedProgram(base_, stage, keeping[stage]);
+      tried_keeping_[stage] = keeping[stage];
+    }
+    Count();
     Trial trial;
-    FOREBAY_ASSIGN(const StepPlan plan, Rewrite(keeping));
-    FOREBAY_ASSIGN(trial.facts, CheckPlan(plan, {}));
-    FOREBAY_ASSIGN(trial.simulation, SimulatePlan(plan, request_.costs));
+    FOREBAY_ASSIGN(trial.facts, MeasureBytes(tried_));
+    FOREBAY_ASSIGN(const Simulation simulation,
+                   SimulatePlan(tried_, request_.costs, SimulationDetail::kTimes));
+    trial.step_ns = simulation.step_ns;
+    for (const RankTimes& times : simulation.ranks) {
+      trial.moving_ns.push_back(times.recompute_ns + times.wait_swap_ns);
+    }
     trial.keeping = std::move(keeping);
-    const std::uint64_t host = *std::ranges::max_element(trial.facts.peak_host_bytes);
-    trial.fits = trial.PeakBytes() <= request_.budget_bytes &&
-                 (request_.host_budget_bytes == 0 || host <= request_.host_budget_bytes);
+    trial.fits = true;
+    for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+      trial.fits = trial.fits && Fits(trial.facts, stage);
+    }
     return trial;
   }
 
-  Result<StepPlan> Rewrite(const StageKeeping& keeping) const {
-    return MoveSaved(request_.plan, ByRank(keeping));
-  }
-  StepKeeping ByRank(const StageKeeping& keeping) const {
-    StepKeeping choices;
-    for (std::uint32_t rank = 0; rank < request_.plan.layout.ranks(); ++rank) {
-      choices.push_back(keeping[request_.plan.layout.StageOf(rank)]);
+  // A plan's work is its instructions, whatever machine it is tried on: all ranks stop alike.
+  void Count() {
+    std::uint64_t instructions = 0;
+    for (const RankProgram& program : tried_.programs) {
+      instructions += program.instructions.size();
     }
-    return choices;
-  }
-  StageKeeping Everywhere(const ModuleKeeping& keeping) const {
-    StageKeeping all;
-    for (std::uint32_t stage = 0; stage < request_.plan.layout.stages; ++stage) {
-      all.emplace_back(share(), std::vector<ModuleKeeping>(Cost(stage).modules.size()));
-    }
-    for (const Place& place : places_) Put(all, place, keeping);
-    return all;
+    ++plans_;
+    instructions_ += instructions;
+    left_ -= std::min(left_, instructions);
   }
 
- private:
-  const StageCost& Cost(std::uint32_t stage) const { return request_.plan.stages.stages[stage]; }
-  std::uint32_t share() const { return request_.plan.MicroBatchesPerReplica(); }
+  bool Fits(const PlanFacts& facts, std::uint32_t stage) const {
+    return facts.peak_bytes[stage] <= request_.budget_bytes &&
+           (request_.host_budget_bytes == 0 ||
+            facts.peak_host_bytes[stage] <= request_.host_budget_bytes);
+  }
 
   std::vector<ModuleKeeping> Options() const {
     std::vector<ModuleKeeping> options;
@@ -202,66 +247,90 @@ class MemorySearch {
   }
 
   static bool Better(const Trial& one, const Trial& other) {
-    if (one.simulation.step_ns != other.simulation.step_ns) {
-      return one.simulation.step_ns < other.simulation.step_ns;
-    }
+    if (one.step_ns != other.step_ns) return one.step_ns < other.step_ns;
     return one.PeakBytes() < other.PeakBytes();
   }
 
   static bool IsWorthMixing(const Trial& mixed, const Trial& pure) {
-    return static_cast<double>(mixed.simulation.step_ns) * kMixingGain <
-           static_cast<double>(pure.simulation.step_ns);
+    return static_cast<double>(mixed.step_ns) * kMixingGain < static_cast<double>(pure.step_ns);
   }
 
-  // Moves one module after the other, those first that cost least time for each byte of the
-  // peak they save when they are moved alone.
+  // Moves one module of a stage after the other until the stage fits, those first that cost least
+  // time for each byte of the peak they save when they are moved alone.
   Result<Trial> Greedy(const Trial& kept) {
-    struct Candidate {
-      Place place;
-      ModuleKeeping keeping;
-      double ns_per_byte = 0;
-    };
-    std::vector<Candidate> candidates;
-    for (const Place& place : places_) {
+    FOREBAY_ASSIGN(const auto candidates, Candidates(kept));
+    std::vector<std::size_t> next(stages());
+    Trial trial = kept;
+    while (true) {
+      StageKeeping keeping = trial.keeping;
+      for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+        if (!Fits(trial.facts, stage)) MoveNext(candidates[stage], next[stage], stage, keeping);
+      }
+      if (keeping == trial.keeping) break;
+      FOREBAY_ASSIGN(const Trial moved, Try(std::move(keeping)));
+      for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+        if (SavedBytes(trial, moved, stage) == 0) continue;
+        trial.keeping[stage] = moved.keeping[stage];
+        trial.facts.peak_bytes[stage] = moved.facts.peak_bytes[stage];
+        trial.facts.peak_host_bytes[stage] = moved.facts.peak_host_bytes[stage];
+      }
+    }
+    return Try(std::move(trial.keeping));
+  }
+
+  // Takes the stage's next candidate of a module that stays as yet, if there is one.
+  void MoveNext(const std::vector<Candidate>& candidates, std::size_t& next, std::uint32_t stage,
+                StageKeeping& keeping) const {
+    while (next < candidates.size()) {
+      const Candidate& candidate = candidates[next++];
+      if (keeping[stage][0][candidate.module].moves()) continue;
+      Put(keeping, {.stage = stage, .module = candidate.module}, candidate.keeping);
+      return;
+    }
+  }
+
+  // By stage, the best first: of each module every option alone, in all stages at once.
+  Result<std::vector<std::vector<Candidate>>> Candidates(const Trial& kept) {
+    std::vector<std::vector<Candidate>> candidates(stages());
+    for (std::uint32_t module = 0; module < most_modules_; ++module) {
       for (const ModuleKeeping& option : Options()) {
         if (!option.moves() || left_ == 0) continue;
         StageKeeping keeping = kept.keeping;
-        Put(keeping, place, option);
+        for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+          if (module >= Cost(stage).modules.size()) continue;
+          Put(keeping, {.stage = stage, .module = module}, option);
+        }
         if (keeping == kept.keeping) continue;
-        --left_;
         FOREBAY_ASSIGN(const Trial trial, Try(std::move(keeping)));
-        const std::uint64_t saved = SavedBytes(kept, trial, place.stage);
-        if (saved == 0) continue;
-        const double added = static_cast<double>(trial.simulation.step_ns) -
-                             static_cast<double>(kept.simulation.step_ns);
-        candidates.push_back({place, option, added / static_cast<double>(saved)});
+        for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+          const std::uint64_t saved = SavedBytes(kept, trial, stage);
+          if (saved == 0) continue;
+          const auto added = static_cast<double>(trial.moving_ns[stage]);
+          candidates[stage].push_back({module, option, added / static_cast<double>(saved)});
+        }
       }
     }
-    std::ranges::stable_sort(candidates, {}, &Candidate::ns_per_byte);
-    Trial trial = kept;
-    for (const Candidate& candidate : candidates) {
-      if (trial.fits) break;
-      StageKeeping keeping = trial.keeping;
-      if (keeping[candidate.place.stage][0][candidate.place.module].moves()) continue;
-      Put(keeping, candidate.place, candidate.keeping);
-      FOREBAY_ASSIGN(Trial next, Try(std::move(keeping)));
-      if (SavedBytes(trial, next, candidate.place.stage) > 0) trial = std::move(next);
+    for (std::vector<Candidate>& of_stage : candidates) {
+      std::ranges::stable_sort(of_stage, {}, &Candidate::ns_per_byte);
     }
-    return trial;
+    return candidates;
   }
 
-  std::uint64_t SavedBytes(const Trial& before, const Trial& after, std::uint32_t stage) const {
-    const std::uint32_t rank = request_.plan.layout.RankOf(0, stage);
-    const std::uint64_t had = before.facts.peak_bytes[rank];
-    return had - std::min(had, after.facts.peak_bytes[rank]);
+  static std::uint64_t SavedBytes(const Trial& before, const Trial& after, std::uint32_t stage) {
+    const std::uint64_t had = before.facts.peak_bytes[stage];
+    return had - std::min(had, after.facts.peak_bytes[stage]);
   }
 
   // Exchanges single choices as long as the step gets shorter: first of all micro-batches of a
-  // module, then of one, then those of two modules for each other's.
+  // module, then of one, then those of two modules for each other's. Stages that lose most time
+  // come first, as the work may not suffice for all.
   void Improve(Trial& trial) {
     bool moved = true;
     while (moved && left_ > 0) {
       moved = false;
+      std::ranges::stable_sort(places_, std::greater(), [&](const Place& place) {
+        return trial.moving_ns[place.stage];
+      });
       for (const Place& place : places_) moved = Exchange(trial, place) || moved;
       for (const Place& place : places_) {
         for (std::uint32_t at = 0; at < share() && share() > 1; ++at) {
@@ -270,7 +339,7 @@ class MemorySearch {
           moved = Exchange(trial, one) || moved;
         }
       }
-      for (std::size_t one = 0; one < places_.size(); ++one) {
+      for (std::size_t one = 0; one < places_.size() && left_ > 0; ++one) {
         for (std::size_t other = 0; other < one; ++other) {
           moved = Trade(trial, places_[one], places_[other]) || moved;
         }
@@ -291,6 +360,7 @@ class MemorySearch {
 
   bool Exchange(Trial& trial, const Place& place) {
     bool moved = false;
+    if (left_ == 0) return moved;
     for (const ModuleKeeping& option : OptionsAt(trial.keeping, place)) {
       StageKeeping keeping = trial.keeping;
       Put(keeping, place, option);
@@ -302,7 +372,6 @@ class MemorySearch {
 
   // Whether that is better, and if so, takes it.
   bool Accept(Trial& trial, StageKeeping keeping) {
-    --left_;
     Result<Trial> next = Try(std::move(keeping));
     if (!next.has_value() || !next->fits || !Shorter(*next, trial)) return false;
     trial = *std::move(next);
@@ -311,9 +380,7 @@ class MemorySearch {
 
   // At equal times what moves fewer bytes, so that keeping is preferred to no use.
   bool Shorter(const Trial& one, const Trial& other) const {
-    if (one.simulation.step_ns != other.simulation.step_ns) {
-      return one.simulation.step_ns < other.simulation.step_ns;
-    }
+    if (one.step_ns != other.step_ns) return one.step_ns < other.step_ns;
     return MovedBytes(one.keeping) < MovedBytes(other.keeping);
   }
 
@@ -332,9 +399,15 @@ class MemorySearch {
   }
 
   const MemoryRequest& request_;
-  std::size_t left_ = 0;  // trials, with the present means
+  StepPlan base_;   // one replica's, nothing moved
+  StepPlan tried_;  // rewritten by tried_keeping_
+  StageKeeping tried_keeping_;
+  std::uint64_t left_ = 0;  // instructions, with the present means
+  std::uint64_t plans_ = 0;
+  std::uint64_t instructions_ = 0;
   std::uint64_t least_bytes_ = 0;  // of the fullest rank, of what was tried
   Means means_;
+  std::uint32_t most_modules_ = 0;  // of a stage
   std::vector<Place> places_;
 };
 
@@ -375,16 +448,30 @@ std::string ExplainStage(const StepPlan& plan, std::uint32_t stage, const RankKe
   return text.empty() ? "keeps all" : text;
 }
 
-std::string Explain(const MemoryRequest& request, const Trial& kept, const Trial& chosen) {
+// A plan with what is proved and foreseen of it.
+struct Planned {
+  PlanFacts facts;
+  Simulation simulation;
+};
+
+Result<Planned> CheckAndSimulate(const StepPlan& plan, const SimulationCosts& costs) {
+  Planned planned;
+  FOREBAY_ASSIGN(planned.facts, CheckPlan(plan, {}));
+  FOREBAY_ASSIGN(planned.simulation, SimulatePlan(plan, costs));
+  return planned;
+}
+
+std::string Explain(const MemoryRequest& request, const Planned& kept, const Planned& chosen,
+                    const StageKeeping& keeping) {
   std::string text = fmt::format("budget {}: step {}, {} when all is kept",
                                  Megabytes(request.budget_bytes),
                                  Milliseconds(chosen.simulation.step_ns),
                                  Milliseconds(kept.simulation.step_ns));
-  for (std::uint32_t stage = 0; stage < chosen.keeping.size(); ++stage) {
+  for (std::uint32_t stage = 0; stage < keeping.size(); ++stage) {
     const std::uint32_t rank = request.plan.layout.RankOf(0, stage);
     fmt::format_to(std::back_inserter(text),
                    "\nstage {}: {} a step; peak {} instead of {}, waits for swaps {}", stage,
-                   ExplainStage(request.plan, stage, chosen.keeping[stage]),
+                   ExplainStage(request.plan, stage, keeping[stage]),
                    Megabytes(chosen.facts.peak_bytes[rank]),
                    Megabytes(kept.facts.peak_bytes[rank]),
                    Milliseconds(chosen.simulation.ranks[rank].wait_swap_ns));
@@ -395,16 +482,18 @@ std::string Explain(const MemoryRequest& request, const Trial& kept, const Trial
 }  // namespace
 
 Result<MemoryChoice> PlanMemory(const MemoryRequest& request) {
-  FOREBAY_TRY(CheckPlan(request.plan, {}));
+  FOREBAY_ASSIGN(const Planned kept, CheckAndSimulate(request.plan, request.costs));
   MemorySearch search(request);
-  FOREBAY_ASSIGN(Trial chosen, search.Run());
-  FOREBAY_ASSIGN(const Trial kept, search.Try(search.Everywhere({})));
+  FOREBAY_ASSIGN(const Trial found, search.Run());
   MemoryChoice choice;
-  FOREBAY_ASSIGN(choice.plan, search.Rewrite(chosen.keeping));
-  choice.keeping = search.ByRank(chosen.keeping);
-  choice.reason = Explain(request, kept, chosen);
+  choice.keeping = search.ByRank(found.keeping);
+  FOREBAY_ASSIGN(choice.plan, MoveSaved(request.plan, choice.keeping));
+  FOREBAY_ASSIGN(Planned chosen, CheckAndSimulate(choice.plan, request.costs));
+  choice.reason = Explain(request, kept, chosen, found.keeping);
   choice.facts = std::move(chosen.facts);
   choice.simulation = std::move(chosen.simulation);
+  choice.tried_plans = search.plans();
+  choice.tried_instructions = search.instructions();
   return choice;
 }
 

@@ -23,8 +23,10 @@ struct MemoryRequest {
   bool may_recompute = true;
   // Smaller buffers are not worth a transfer.
   std::uint64_t least_swap_bytes = 64U << 10;
-  // Plans that are simulated at most for each of the means and for both, besides the first ones.
-  std::size_t most_trials = 4000;
+  // Bounds the time of the search, on every machine alike: the instructions, of one replica, of all
+  // plans that are tried. A third each is for swapping, recomputing and both. Only the first plans
+  // of each, which move everything, and one for every step of the greedy choice go beyond it.
+  std::uint64_t most_instructions = 3'000'000;
 };
 
 struct MemoryChoice {
@@ -33,6 +35,8 @@ struct MemoryChoice {
   PlanFacts facts;
   Simulation simulation;
   std::string reason;  // by stage: what is moved, what it saves and costs
+  std::uint64_t tried_plans = 0;
+  std::uint64_t tried_instructions = 0;  // of one replica, in all of them
 };
 
 // Greedy by added time for each byte of the peak that is saved, as Capuchin (Peng et al., 2020)

@@ -206,7 +206,7 @@ TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
     }
     const StepPlan plan = PlanOf(Chain(modules), {{0, 3}}, 1, 4, Schedule::k1f1b);
     MemoryRequest request = RequestFor(plan, PeakOf(plan) * 6 / 10, 1.0);
-    request.most_trials = round % 2 == 0 ? 1500 : 100;  // however short the search
+    request.most_instructions = round % 2 == 0 ? 1'000'000 : 30'000;  // however short the search
     const auto both = PlanMemory(request);
     request.may_swap = false;
     const auto recompute = PlanMemory(request);
@@ -225,6 +225,56 @@ TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
     }
   }
   EXPECT_GT(mixed, 1);
+}
+
+// A model of 128 modules on 64 ranks, 70 % of the bytes that keeping all would save.
+MemoryRequest OnSixtyFourRanks(std::uint32_t stages) {
+  std::mt19937_64 random(53);
+  ModelGraph graph = EvenChain(128);
+  for (ModuleProfile& module : graph.modules) {
+    module.forward_ns = 500'000 + random() % 1'000'000;
+    module.backward_ns = 2 * module.forward_ns;
+    module.saved_bytes = (8U << 20) + random() % (8U << 20);
+    module.output_bytes = 1U << 20;
+  }
+  StageSplit split;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    split.begins.push_back(stage * 128 / stages);
+  }
+  const StepPlan plan = PlanOf(graph, split, 64 / stages, 128, Schedule::k1f1b);
+  const std::uint64_t resident = plan.programs[0].resident_bytes;
+  const std::uint64_t budget = resident + (PeakOf(plan) - resident) * 7 / 10;
+  return RequestFor(plan, budget, 4.0);
+}
+
+TEST(MemoryPlannerTest, SixtyFourRanksArePlannedWithinTheBound) {
+  for (const std::uint32_t stages : {1U, 8U, 64U}) {
+    SCOPED_TRACE(stages);
+    const MemoryRequest request = OnSixtyFourRanks(stages);
+    const auto choice = PlanMemory(request);
+    ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+    EXPECT_LE(std::ranges::max(choice->facts.peak_bytes), request.budget_bytes);
+    EXPECT_GT(choice->tried_plans, 20U);
+    // Beyond the bound: what moves everything, and the steps of the greedy choice.
+    EXPECT_LE(choice->tried_instructions, request.most_instructions * 3 / 2);
+    // It was enough for a plan that costs little of the time that moving everything takes.
+    const StepPlan all = MoveSaved(request.plan, KeepAll(request.plan,
+                                                         {.graph = Keeping::kRecompute})).value();
+    const std::uint64_t kept_ns = SimulatePlan(request.plan, request.costs)->step_ns;
+    const std::uint64_t all_ns = SimulatePlan(all, request.costs)->step_ns;
+    EXPECT_LT(choice->simulation.step_ns - kept_ns, (all_ns - kept_ns) * 4 / 10)
+        << choice->reason;
+    RecordProperty("plans_" + std::to_string(stages), static_cast<int>(choice->tried_plans));
+  }
+}
+
+// However little it may try, it says what fits: the first plans move everything.
+TEST(MemoryPlannerTest, ASearchWithoutWorkStillFindsWhatFits) {
+  MemoryRequest request = OnSixtyFourRanks(64);
+  request.most_instructions = 0;
+  const auto choice = PlanMemory(request);
+  ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
+  EXPECT_LE(choice->tried_plans, 20U);
 }
 
 }  // namespace

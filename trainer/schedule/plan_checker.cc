@@ -323,4 +323,9 @@ Result<PlanFacts> CheckPlan(const StepPlan& plan, const CheckOptions& options) {
   return facts;
 }
 
+Result<PlanFacts> MeasureBytes(const StepPlan& plan) {
+  FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
+  return Execution(plan, partners, {}).Run();
+}
+
 }  // namespace forebay::train

@@ -43,4 +43,8 @@ struct PlanFacts {
 // kInvalidArgument for 1-6 and kResourceExhausted for 7; the message names rank and instruction.
 Result<PlanFacts> CheckPlan(const StepPlan& plan, const CheckOptions& options);
 
+// Points 3 and 6 alone, for a search over rewrites of a plan that has passed CheckPlan: MoveSaved
+// leaves messages and collectives as they are. What the search chooses goes through CheckPlan.
+Result<PlanFacts> MeasureBytes(const StepPlan& plan);
+
 }  // namespace forebay::train

@@ -22,7 +22,7 @@ std::uint64_t Nanoseconds(double ns_per_byte, std::uint64_t bytes) {
 }
 
 std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
-  const auto members = static_cast<std::uint32_t>(collective.members.size());
+  const std::uint32_t members = collective.ring();
   if (members < 2) return 0;
   const LinkCost rounds{.latency_ns = link.latency_ns * std::bit_width(members - 1U),
                         .bytes_per_ns = link.bytes_per_ns};
@@ -51,8 +51,13 @@ std::uint64_t PeakOf(std::vector<MemoryChange> changes, std::uint64_t resident) 
 
 class Simulator {
  public:
-  Simulator(const StepPlan& plan, const MessagePartners& partners, const SimulationCosts& costs)
-      : plan_(plan), partners_(partners), costs_(costs), ranks_(plan.programs.size()) {
+  Simulator(const StepPlan& plan, const MessagePartners& partners, const SimulationCosts& costs,
+            SimulationDetail detail)
+      : plan_(plan),
+        partners_(partners),
+        costs_(costs),
+        detail_(detail),
+        ranks_(plan.programs.size()) {
     collectives_.resize(plan.collectives.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
       ranks_[rank].arrivals.resize(plan.programs[rank].instructions.size());
@@ -133,6 +138,7 @@ class Simulator {
   const StepPlan& plan_;
   const MessagePartners& partners_;
   const SimulationCosts& costs_;
+  SimulationDetail detail_;
   std::vector<RankState> ranks_;
   std::vector<CollectiveState> collectives_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> link_free_ns_;
@@ -150,11 +156,13 @@ void Simulator::Execute(std::uint32_t rank) {
   const std::uint64_t begin_ns =
       moves ? arrived_ns : WaitUntil(arrived_ns, ready_ns, state.times.wait_swap_ns);
   state.now_ns = EndOf(rank, begin_ns);
-  Account(rank, begin_ns);
-  state.spans.push_back({.rank = rank,
-                         .instruction = static_cast<std::uint32_t>(state.at),
-                         .begin_ns = arrived_ns,
-                         .end_ns = state.now_ns});
+  if (detail_ == SimulationDetail::kAll) {
+    Account(rank, begin_ns);
+    state.spans.push_back({.rank = rank,
+                           .instruction = static_cast<std::uint32_t>(state.at),
+                           .begin_ns = arrived_ns,
+                           .end_ns = state.now_ns});
+  }
   ++state.at;
 }
 
@@ -285,7 +293,9 @@ Simulation Simulator::Finish() {
     RankState& state = ranks_[rank];
     FOREBAY_CHECK(state.at == plan_.programs[rank].instructions.size());
     state.times.idle_ns = result.step_ns - state.now_ns;
-    state.times.peak_bytes = PeakOf(state.changes, plan_.programs[rank].resident_bytes);
+    if (detail_ == SimulationDetail::kAll) {
+      state.times.peak_bytes = PeakOf(state.changes, plan_.programs[rank].resident_bytes);
+    }
     computed += static_cast<double>(state.times.compute_ns);
     result.ranks.push_back(state.times);
     result.spans.insert(result.spans.end(), state.spans.begin(), state.spans.end());
@@ -303,14 +313,15 @@ std::uint64_t Simulation::PeakBytes() const {
   return peak;
 }
 
-Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs) {
+Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs,
+                                SimulationDetail detail) {
   for (const LinkCost* link : {&costs.message, &costs.collective, &costs.swap}) {
     if (!(link->bytes_per_ns > 0)) {
       return Error(ErrorCode::kInvalidArgument, "a link's rate must be greater than 0");
     }
   }
   FOREBAY_ASSIGN(const MessagePartners partners, MatchMessages(plan));
-  return Simulator(plan, partners, costs).Run();
+  return Simulator(plan, partners, costs, detail).Run();
 }
 
 }  // namespace forebay::train

@@ -56,7 +56,13 @@ struct Simulation {
   std::uint64_t PeakBytes() const;  // of the fullest rank
 };
 
+enum class SimulationDetail : std::uint8_t {
+  kAll,
+  kTimes,  // neither spans nor peak bytes: half the work, for a search
+};
+
 // The plan must have passed CheckPlan. kInvalidArgument for rates that are not positive.
-Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs);
+Result<Simulation> SimulatePlan(const StepPlan& plan, const SimulationCosts& costs,
+                                SimulationDetail detail = SimulationDetail::kAll);
 
 }  // namespace forebay::train

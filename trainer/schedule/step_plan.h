@@ -81,6 +81,9 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::kGradients;
   std::vector<std::uint32_t> members = {};  // ranks, ascending
   std::uint64_t bytes = 0;
+  std::uint32_t absent = 0;  // members that a plan of one replica leaves out
+
+  std::uint32_t ring() const { return static_cast<std::uint32_t>(members.size()) + absent; }
 };
 
 struct Instruction {
