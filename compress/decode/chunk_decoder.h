@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compress/decode/wave_decoder.h"
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
 #include "compress/format/predictor.h"
@@ -50,11 +51,12 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape);
 // Errors: kInvalidArgument for a range, output or shape that does not fit; kDataLoss for a
 // payload that no encoder wrote; kUnimplemented for one that a newer encoder may have. After an
 // error the wanted elements are undefined. `predictors` are those of learned planes
-// (DecodePlanes). Not a checksum: a damaged payload may decode (the
-// container verifies before and after).
+// (DecodePlanes). Not a checksum: a damaged payload may decode (the container verifies before and
+// after). Every kernel gives the same bits and the same error codes; the processor has `kernel`.
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   std::span<std::byte> scratch, PredictorList predictors = {});
+                   std::span<std::byte> scratch, PredictorList predictors = {},
+                   WaveKernel kernel = BestWaveKernel());
 
 // Decodes whole samples, each to a place of its own: sample i of the chunk to `places[i]`, which
 // has shape.sample_bytes() bytes, or none where it is not wanted. No more places than samples;
@@ -62,7 +64,8 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
 Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
                           std::span<const std::byte> payload,
                           std::span<const std::span<std::byte>> places,
-                          std::span<std::byte> scratch, PredictorList predictors = {});
+                          std::span<std::byte> scratch, PredictorList predictors = {},
+                          WaveKernel kernel = BestWaveKernel());
 
 // Whether DecodeChunkSamples decodes chunks of this codec to their places, or aside and copies.
 constexpr bool DecodesToPlaces(ChunkCodec codec) {

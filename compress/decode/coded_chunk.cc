@@ -54,9 +54,9 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
 class CodedChunk {
  public:
   CodedChunk(const ChunkShape& shape, std::uint32_t end, const FrameOutput& out,
-             std::span<std::byte> scratch, PredictorList predictors)
+             std::span<std::byte> scratch, PredictorList predictors, WaveKernel kernel)
       : shape_(shape), geometry_(GeometryOf(shape)), end_(end), out_(out),
-        predictors_(predictors) {
+        predictors_(predictors), kernel_(kernel) {
     ScratchArena arena(scratch);
     scratch_ = TakeCoded(shape, geometry_, arena);
   }
@@ -68,7 +68,7 @@ class CodedChunk {
                           FramesWanted(),
                           AreWholeFrames() ? out_.Split(geometry_.sample_pixels / FramePixels())
                                            : out_,
-                          scratch_.plane_codec, BestWaveKernel(), predictors_);
+                          scratch_.plane_codec, kernel_, predictors_);
     }
     for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
     FOREBAY_TRY(DecodeDictionary());
@@ -117,7 +117,7 @@ class CodedChunk {
       return DecodePlanes(geometry_.Plane(1), coded.body, FramesWanted(),
                           std::as_writable_bytes(scratch_.masks[index])
                               .first(FramesWanted() * FramePixels()),
-                          scratch_.plane_codec, BestWaveKernel(), predictors_);
+                          scratch_.plane_codec, kernel_, predictors_);
     }
     FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
     const std::size_t period =
@@ -160,7 +160,7 @@ class CodedChunk {
         const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
         FOREBAY_TRY(DecodePlanes(shape, stream.body, FramesWanted(),
                                  samples.first(FramesWanted() * frame_bytes),
-                                 scratch_.plane_codec, BestWaveKernel(), predictors_));
+                                 scratch_.plane_codec, kernel_, predictors_));
       } else {
         FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch_.byte_stream));
       }
@@ -202,6 +202,7 @@ class CodedChunk {
     for (std::size_t i = 0; i < head_.stages.mask_count; ++i) {
       job.masks[i] = scratch_.masks[i].subspan(first, count);
     }
+    job.kernel = kernel_;
     job.first_sample = static_cast<std::uint32_t>(first_sample);
     job.sample_count = static_cast<std::uint32_t>(sample_count);
     return job;
@@ -238,6 +239,7 @@ class CodedChunk {
   const std::size_t end_;
   const FrameOutput& out_;
   const PredictorList predictors_;
+  const WaveKernel kernel_;
   CodedScratch scratch_;
   CodedHead head_;
   std::array<PlaneSource, kPlanesMax * kChannelsMax> planes_;
@@ -253,9 +255,9 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape) {
 
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
-                        PredictorList predictors) {
+                        PredictorList predictors, WaveKernel kernel) {
   FOREBAY_CHECK(end > 0 && end <= shape.samples);
-  return CodedChunk(shape, end, out, scratch, predictors).Decode(payload);
+  return CodedChunk(shape, end, out, scratch, predictors, kernel).Decode(payload);
 }
 
 }  // namespace forebay::compress

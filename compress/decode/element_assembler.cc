@@ -7,7 +7,6 @@
 
 #include "compress/decode/byte_table.h"
 #include "compress/decode/linear_values.h"
-#include "compress/decode/wave_decoder.h"
 #include "compress/format/colour.h"
 #include "compress/format/damaged.h"
 #include "compress/format/element_code.h"
@@ -211,8 +210,8 @@ bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
   const std::size_t begin = job.first_sample * job.geometry->sample_pixels;
   const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
   const std::size_t addressed = std::size_t{1} << job.stages->plane_bits[0];
-  return MapBytes(table, {from, out.size()}, reinterpret_cast<std::uint8_t*>(out.data())) <
-         std::min(table.entries, addressed);
+  return MapBytes(table, {from, out.size()}, reinterpret_cast<std::uint8_t*>(out.data()),
+                  job.kernel) < std::min(table.entries, addressed);
 }
 
 // The one plane that has samples, where elements are f32 on a linear scale, in one channel and
@@ -257,7 +256,7 @@ Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
   // What is out of the ordinary goes the common way, which knows what to do about it.
   if (IsByteDictionary(job) && LookUpBytes(job, out)) return {};
   if (const std::optional<LinearRun> run = AsLinearRun(job)) {
-    EmitLinearValues(*run, out.size() / sizeof(float), out.data(), BestWaveKernel());
+    EmitLinearValues(*run, out.size() / sizeof(float), out.data(), job.kernel);
     return {};
   }
   const bool quantised = job.stages->is_quantised();
