@@ -48,6 +48,14 @@ PulledBatch* PullWindow::FindState(const Batch::State* state) {
   return nullptr;
 }
 
+std::size_t PullWindow::without_state() const {
+  const auto is_without = [](const PulledBatch& batch) { return batch.state == nullptr; };
+  const auto queued = std::ranges::count_if(queue_, is_without);
+  const auto named = std::ranges::count_if(
+      named_, [&](const std::unique_ptr<PulledBatch>& batch) { return is_without(*batch); });
+  return static_cast<std::size_t>(queued + named);
+}
+
 PulledBatch PullWindow::TakeBack() {
   FOREBAY_CHECK(!queue_.empty());
   PulledBatch last = std::move(queue_.back());

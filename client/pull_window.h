@@ -61,7 +61,11 @@ class PullWindow {
   PulledBatch* FindState(const Batch::State* state);
 
   std::deque<PulledBatch>& queue() { return queue_; }
+  const std::deque<PulledBatch>& queue() const { return queue_; }
   std::vector<std::unique_ptr<PulledBatch>>& named() { return named_; }
+  const std::vector<std::unique_ptr<PulledBatch>>& named() const { return named_; }
+  // Batches that are asked for and have no state yet.
+  std::size_t without_state() const;
   void PopFront() { queue_.pop_front(); }
   // Takes the last batch out of the queue; AskNext will name it again.
   PulledBatch TakeBack();

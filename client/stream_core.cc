@@ -185,10 +185,9 @@ Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
     const bool under_way = last.phase == Phase::kTransforming ||
                            (last.phase == Phase::kAsked && last.sent);
     if (!under_way) {
-      const PulledBatch discarded = window_.TakeBack();
+      PulledBatch discarded = window_.TakeBack();
       lock.unlock();
-      // `discarded` gives its credit back here, where the mutex is free.
-      const_cast<PulledBatch&>(discarded).state.reset();
+      discarded.state.reset();  // gives its credit back, for which it locks the mutex
       lock.lock();
     } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
       return nullptr;
@@ -327,14 +326,12 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
   changed_.notify_all();
 }
 
-void StreamCore::TakeBack(const Batch::State* state) {
-  // States are created mutable by NewState; handing them out made them const.
-  std::unique_ptr<Batch::State> owned(const_cast<Batch::State*>(state));
+void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
   bool calls_sender = false;
   {
     std::lock_guard lock(mutex_);
     --live_states_;
-    Recycle(std::move(owned));
+    Recycle(std::move(state));
     FillQueue();
     calls_sender = CallsSender();
     changed_.notify_all();
@@ -349,14 +346,7 @@ void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
 }
 
 std::size_t StreamCore::CreditsUsed() const {
-  std::size_t used = live_states_;
-  for (const PulledBatch& batch : const_cast<PullWindow&>(window_).queue()) {
-    if (batch.state == nullptr) ++used;
-  }
-  for (const auto& batch : const_cast<PullWindow&>(window_).named()) {
-    if (batch->state == nullptr) ++used;
-  }
-  return used;
+  return live_states_ + window_.without_state();
 }
 
 void StreamCore::FillQueue() {

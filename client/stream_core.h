@@ -123,7 +123,7 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   Status Place(Arrival arrival, Discarded& discarded);
   Status CheckPlace(const Batch::State& state) const;
   void Recycle(std::unique_ptr<Batch::State> state);
-  void TakeBack(const Batch::State* state);  // locks
+  void TakeBack(std::unique_ptr<Batch::State> state);  // locks
   std::size_t CreditsUsed() const;
   void FillQueue();
   // Writes a request, or closes the call, where one or the other is due; unlocks meanwhile. False

@@ -25,7 +25,9 @@ Error Disagreement(const std::string& what, std::uint64_t here, std::uint64_t th
 // The deleter of every shared state: the batch's memory goes back to the daemon.
 struct StreamCore::GiveBack {
   std::shared_ptr<StreamCore> core;
-  void operator()(const Batch::State* state) const { core->TakeBack(state); }
+  void operator()(Batch::State* state) const {
+    core->TakeBack(std::unique_ptr<Batch::State>(state));
+  }
 };
 
 bool StreamCore::OnReply(v1::StreamReply& reply) {

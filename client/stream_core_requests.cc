@@ -14,19 +14,18 @@ using Phase = PulledBatch::Phase;
 }  // namespace
 
 bool StreamCore::SendIsDue() const {
-  auto& window = const_cast<PullWindow&>(window_);
   if (finishing_ && !finish_sent_) return true;
   std::size_t unsent = 0;
   std::size_t under_way = 0;
   std::size_t arrived = 0;
-  for (const PulledBatch& batch : window.queue()) {
+  for (const PulledBatch& batch : window_.queue()) {
     if (batch.phase == Phase::kAsked) {
       ++(batch.sent ? under_way : unsent);
     } else {
       ++arrived;
     }
   }
-  for (const auto& batch : window.named()) {
+  for (const auto& batch : window_.named()) {
     if (batch->phase == Phase::kAsked && !batch->sent) return true;
   }
   // Requests are coalesced while the caller has batches to work on: where it is the slower side,
@@ -34,7 +33,7 @@ bool StreamCore::SendIsDue() const {
   const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
   const bool idle = under_way == 0 && arrived < worth_sending;
   if (idle) return unsent != 0 || !releases_.empty();
-  const bool starving = window.queue().front().phase == Phase::kAsked;
+  const bool starving = window_.queue().front().phase == Phase::kAsked;
   return unsent >= worth_sending || (starving && unsent != 0) ||
          releases_.size() >= worth_sending;
 }

@@ -33,10 +33,16 @@ void RaiseMax(std::atomic<std::uint64_t>& max, std::uint64_t value) {
   }
 }
 
-// One call. Deletes itself when the call is done, as gRPC's reactors do.
+// One call. It owns itself until gRPC is done with it.
 class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply> {
  public:
-  explicit FakeStream(FakeServiceState& state) : state_(state) { StartRead(&request_); }
+  static FakeStream* Begin(FakeServiceState& state) {
+    auto stream = std::make_shared<FakeStream>(state);
+    stream->until_done_ = stream;
+    stream->StartRead(&stream->request_);
+    return stream.get();
+  }
+  explicit FakeStream(FakeServiceState& state) : state_(state) {}
 
   void OnReadDone(bool ok) override {
     std::lock_guard lock(mutex_);
@@ -63,12 +69,12 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
   void OnDone() override {
+    const std::shared_ptr<FakeStream> self = std::move(until_done_);
     state_.counters.calls_ended += 1;
     state_.counters.held_at_end += held_.size();
     for (const auto& [id, slot] : held_) {
       if (slot) state_.slots.GiveBack(*slot);
     }
-    std::unique_ptr<FakeStream>(this).reset();
   }
 
  private:
@@ -312,6 +318,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
   FakeServiceState& state_;
+  std::shared_ptr<FakeStream> until_done_;  // itself
   std::mutex mutex_;
   v1::StreamRequest request_;
   v1::OpenStream open_;
@@ -395,7 +402,7 @@ grpc::ServerUnaryReactor* FakeDataService::Describe(grpc::CallbackServerContext*
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* FakeDataService::Stream(
     grpc::CallbackServerContext*) {
-  return std::make_unique<FakeStream>(state_).release();  // until OnDone
+  return FakeStream::Begin(state_);
 }
 
 }  // namespace forebay::testing

@@ -81,9 +81,10 @@ Status RemoveStaleSocket(const std::string& path) {
 
 Result<std::unique_ptr<Acceptor>> Acceptor::Create(const AcceptorOptions& options,
                                                    std::vector<SharedEntry> regions,
-                                                   io::Clock& clock, HandOver hand_over) {
+                                                   io::Clock& clock, HandOver hand_over,
+                                                   Broken broken) {
   std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(options, std::move(regions), clock, std::move(hand_over)));
+      new Acceptor(options, std::move(regions), clock, std::move(hand_over), std::move(broken)));
   FOREBAY_TRY(acceptor->Listen());
   return acceptor;
 }
@@ -93,11 +94,12 @@ void Acceptor::Start() {
 }
 
 Acceptor::Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regions,
-                   io::Clock& clock, HandOver hand_over)
+                   io::Clock& clock, HandOver hand_over, Broken broken)
     : options_(options),
       regions_(std::move(regions)),
       clock_(clock),
-      hand_over_(std::move(hand_over)) {}
+      hand_over_(std::move(hand_over)),
+      broken_(std::move(broken)) {}
 
 Acceptor::~Acceptor() { Close(); }
 
@@ -171,7 +173,7 @@ void Acceptor::Run() {
     }
     if (poll(polled.data(), polled.size(), NextTimeoutMs()) < 0) {
       if (errno == EINTR) continue;
-      spdlog::error("the acceptor's poll failed: {}", std::strerror(errno));
+      broken_(Error::FromErrno(errno, "watching " + options_.socket_path));
       return;
     }
     if (stopping_) return;

@@ -46,13 +46,17 @@ class Acceptor {
  public:
   // Called on the acceptor's thread with a socket that passed the handshake.
   using HandOver = std::function<void(UniqueFd, const PeerCredentials&)>;
+  // Called on the acceptor's thread, as the last thing that it does, where it cannot watch its
+  // sockets any more. Connections that are there stay, no new ones are taken.
+  using Broken = std::function<void(const Error&)>;
 
   // Binds; connections wait until Start. A stale socket is removed: the caller holds the
   // daemon's lease, so nobody can be behind it. kInvalidArgument: the path is too long;
   // kAlreadyExists: it is taken by something that is no socket.
   static Result<std::unique_ptr<Acceptor>> Create(const AcceptorOptions& options,
                                                   std::vector<SharedEntry> regions,
-                                                  io::Clock& clock, HandOver hand_over);
+                                                  io::Clock& clock, HandOver hand_over,
+                                                  Broken broken);
   ~Acceptor();
   // Begins to accept, on a thread of its own. Once, by the owner, who can be found by now by
   // those that the hand-over wakes.
@@ -82,7 +86,7 @@ class Acceptor {
   };
 
   Acceptor(const AcceptorOptions& options, std::vector<SharedEntry> regions, io::Clock& clock,
-           HandOver hand_over);
+           HandOver hand_over, Broken broken);
   Status Listen();
   void Run();
   void Wake();
@@ -100,6 +104,7 @@ class Acceptor {
   const std::vector<SharedEntry> regions_;
   io::Clock& clock_;
   const HandOver hand_over_;
+  const Broken broken_;
   UniqueFd listen_fd_;
   UniqueFd wake_fd_;
   std::atomic<bool> stopping_ = false;

@@ -41,7 +41,7 @@ class Door {
     auto made = Acceptor::Create({.socket_path = path(), .generation = 1,
                                   .connections_max = 1'000'000},
                                  std::move(entries), clock_,
-                                 [](UniqueFd, const PeerCredentials&) {});
+                                 [](UniqueFd, const PeerCredentials&) {}, [](const Error&) {});
     FOREBAY_CHECK(made.has_value());
     acceptor_ = std::move(*made);
     acceptor_->Start();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -148,7 +150,11 @@ class AcceptorTest : public ::testing::Test {
     auto created = Acceptor::Create({.socket_path = socket_path_,
                                      .generation = kGeneration,
                                      .connections_max = connections_max},
-                                    std::move(entries), clock_, hand_over);
+                                    std::move(entries), clock_, hand_over,
+                                    [this](const Error& error) {
+                                      std::lock_guard lock(mutex_);
+                                      broken_ = error;
+                                    });
     ASSERT_TRUE(created.has_value()) << created.error().ToString();
     acceptor_ = std::move(*created);
     acceptor_->Start();
@@ -192,6 +198,7 @@ class AcceptorTest : public ::testing::Test {
   std::vector<tier::SharedRegion> regions_;
   std::mutex mutex_;
   std::vector<UniqueFd> handed_over_;
+  std::optional<Error> broken_;  // by mutex_
   std::size_t joined_ = 0;
   std::unique_ptr<Acceptor> acceptor_;
 };
@@ -432,18 +439,39 @@ TEST_F(AcceptorTest, AStaleSocketIsReplaced) {
 TEST_F(AcceptorTest, AFileInTheSocketsPlaceIsNotRemoved) {
   std::ofstream(socket_path_) << "a thesis";
   const auto refused = Acceptor::Create({.socket_path = socket_path_, .connections_max = 1}, {},
-                                        clock_, [](UniqueFd, const PeerCredentials&) {});
+                                        clock_, [](UniqueFd, const PeerCredentials&) {},
+                                        [](const Error&) {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists);
   EXPECT_THAT(refused.error().message(), HasSubstr(socket_path_));
   EXPECT_EQ(std::filesystem::file_size(socket_path_), 8U);
 }
 
+TEST_F(AcceptorTest, WhereItCannotWatchItsSocketsTheOwnerIsTold) {
+  Start();
+  const auto peer = Joined();
+  // poll refuses more descriptors than a process may have open.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one{.rlim_cur = 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  acceptor_->StopAccepting();  // wakes its thread
+  const bool told = Eventually([this] {
+    std::lock_guard lock(mutex_);
+    return broken_.has_value();
+  });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(told);
+  EXPECT_THAT(broken_->message(), HasSubstr(socket_path_));
+  EXPECT_EQ(acceptor_->connection_count(), 1U) << "connections that are there stay";
+}
+
 TEST_F(AcceptorTest, APathThatIsTooLongIsRefused) {
   const std::string fits = folder_ + "/" + std::string(107 - folder_.size() - 1, 's');
   for (const std::string& path : {fits, fits + "s"}) {
     const auto created = Acceptor::Create({.socket_path = path, .connections_max = 1}, {}, clock_,
-                                          [](UniqueFd, const PeerCredentials&) {});
+                                          [](UniqueFd, const PeerCredentials&) {},
+                                          [](const Error&) {});
     EXPECT_EQ(created.has_value(), path == fits);
     if (created.has_value()) continue;
     EXPECT_EQ(created.error().code(), ErrorCode::kInvalidArgument);
@@ -454,7 +482,7 @@ TEST_F(AcceptorTest, APathThatIsTooLongIsRefused) {
 TEST_F(AcceptorTest, AMissingDirectoryIsNamed) {
   const auto refused =
       Acceptor::Create({.socket_path = folder_ + "/none/s", .connections_max = 1}, {}, clock_,
-                       [](UniqueFd, const PeerCredentials&) {});
+                       [](UniqueFd, const PeerCredentials&) {}, [](const Error&) {});
   ASSERT_FALSE(refused.has_value());
   EXPECT_THAT(refused.error().message(), HasSubstr("/none/s"));
 }

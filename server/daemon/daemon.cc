@@ -178,11 +178,22 @@ bool Daemon::Tick() {
     spdlog::info("no client for {} s (daemon.exit_when_idle_s): draining",
                  config_.exit_when_idle_s);
   }
-  return drain_requested_ || idle;
+  return drain_requested_ || failed_ || idle;
 }
 
 void Daemon::RequestDrain() {
   if (!drain_requested_.exchange(true)) spdlog::info("draining, as 'forebay drain' asks");
+  WakeMainThread();
+}
+
+void Daemon::Fail(const Error& error) {
+  if (!failed_.exchange(true)) {
+    spdlog::error("forebayd cannot serve any more, and ends: {}", error.ToString());
+  }
+  WakeMainThread();
+}
+
+void Daemon::WakeMainThread() {
   const std::uint64_t one = 1;
   // Without a wake-up the next tick sees it.
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));

@@ -47,8 +47,8 @@ class Daemon final : public AdminTarget {
 
   const std::string& socket_path() const { return socket_path_; }
   // Housekeeping, to be called about once a second: hung GFS calls, batches that have waited too
-  // long, the eviction log, idle time. True if the daemon should stop: Drain was called, or it has
-  // been idle for longer than configured.
+  // long, the eviction log, idle time. True if the daemon should stop: Drain or Fail was called, or
+  // it has been idle for longer than configured.
   bool Tick();
   // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs, and takes all
   // down. False if threads are blocked, in a call that the GFS does not answer or for another
@@ -71,7 +71,11 @@ class Daemon final : public AdminTarget {
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
   void RequestDrain() override;
-  // Readable when Tick must be called at once, because Drain was called.
+  // Asks for the end of a daemon that lacks what it cannot serve without. The first error is logged
+  // and kept. Thread-safe.
+  void Fail(const Error& error);
+  bool has_failed() const { return failed_; }
+  // Readable when Tick must be called at once, because Drain or Fail was called.
   int wake_fd() const { return wake_fd_.get(); }
   bool stopping() const override { return stopping_; }
 
@@ -90,6 +94,7 @@ class Daemon final : public AdminTarget {
   Status OpenMetrics();
   Result<std::unique_ptr<stage::Dataset>> OpenDataset(const stage::DatasetOptions& options);
   std::vector<std::string> DatasetNames() const;
+  void WakeMainThread();
   void LogServed(std::int64_t drain_began_ns);
 
   const Config config_;
@@ -101,6 +106,7 @@ class Daemon final : public AdminTarget {
   std::string socket_path_;
   const UniqueFd wake_fd_;
   std::atomic<bool> drain_requested_ = false;
+  std::atomic<bool> failed_ = false;
   std::atomic<bool> stopping_ = false;
   bool stopped_ = false;
   bool leaves_threads_ = false;  // Stop found blocked threads

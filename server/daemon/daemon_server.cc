@@ -90,7 +90,8 @@ Status Daemon::OpenServer() {
   FOREBAY_ASSIGN(acceptor_, Acceptor::Create({.socket_path = socket_path_,
                                               .generation = generation_,
                                               .connections_max = limits::kClientsMax},
-                                             std::move(regions), clock_, hand_over));
+                                             std::move(regions), clock_, hand_over,
+                                             [this](const Error& error) { Fail(error); }));
   acceptor_->Start();
   return {};
 }

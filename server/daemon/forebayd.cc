@@ -98,8 +98,8 @@ class EndInTime {
   std::jthread thread_;
 };
 
-// Until the end, in good order. A second signal aborts.
-void Serve(Daemon& daemon, const sigset_t& signals) {
+// Until the end, in good order; the exit code. A second signal aborts.
+int Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
@@ -110,9 +110,11 @@ void Serve(Daemon& daemon, const sigset_t& signals) {
   std::signal(SIGINT, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const EndInTime watch(daemon);
-  if (daemon.Stop()) return;
+  const bool has_stopped = daemon.Stop();
+  const int code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
+  if (has_stopped) return code;
   spdlog::shutdown();
-  std::_Exit(kExitOk.code);
+  std::_Exit(code);
 }
 
 // Says whether the tiers hold the data sets. A configuration whose tiers do not is valid, for order
@@ -159,8 +161,7 @@ int Run(const DaemonArguments& arguments) {
   auto daemon = Daemon::Start(config);
   if (!daemon.has_value()) return Fail(kExitFailure, config, daemon.error());
   Announce(**daemon, arguments.ready_fd);
-  Serve(**daemon, signals);
-  return kExitOk.code;
+  return Serve(**daemon, signals);
 }
 
 std::string Footer() {

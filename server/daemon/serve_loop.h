@@ -14,7 +14,7 @@ struct ServeOptions {
 
 // Blocks until a signal asks for the end, and returns its number, or until the daemon does
 // (Daemon::Tick), and returns 0. Neither waits for the next round of housekeeping. Leaves the
-// daemon as it is: Stop is the caller's.
+// daemon as it is: Stop is the caller's. Where it cannot wait, it calls Daemon::Fail.
 int ServeUntilAsked(Daemon& daemon, const ServeOptions& options);
 
 }  // namespace forebay::daemon

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -102,6 +103,20 @@ TEST_F(ServeLoopTest, WithBothTheSignalIsToldFirst) {
   SendSignal(SIGINT);
   std::future<int> serving = Serve();
   EXPECT_EQ(Await(serving), SIGINT);
+}
+
+TEST_F(ServeLoopTest, WhereItCannotWaitItEndsAndTheDaemonHasFailed) {
+  EXPECT_FALSE(daemon_->has_failed());
+  // poll refuses more descriptors than a process may have open.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one{.rlim_cur = 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
+  std::future<int> serving = Serve();
+  EXPECT_EQ(Await(serving), 0);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(daemon_->has_failed());
+  EXPECT_TRUE(daemon_->Stop());
 }
 
 }  // namespace

@@ -142,33 +142,32 @@ grpc::ServerUnaryReactor* DataService::Describe(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>* DataService::Stream(
     grpc::CallbackServerContext* context) {
-  auto* reactor = std::make_unique<StreamReactor>(*this, ClientOf(context->peer())).release();
-  Joined(*reactor);
-  reactor->Begin();
-  return reactor;
-}
-
-void DataService::Joined(StreamReactor& stream) {
+  const auto reactor = std::make_shared<StreamReactor>(*this, ClientOf(context->peer()));
   bool draining = false;
   {
     std::lock_guard lock(mutex_);
-    streams_.insert(&stream);
+    streams_.insert(reactor);
     draining = draining_;
   }
-  if (draining) stream.End(ShuttingDown());
+  if (draining) reactor->End(ShuttingDown());
+  reactor->Begin();
+  return reactor.get();
 }
 
-void DataService::Left(StreamReactor& stream) {
+void DataService::Left(const std::shared_ptr<StreamReactor>& stream) {
   std::lock_guard lock(mutex_);
-  streams_.erase(&stream);
+  streams_.erase(stream);
   if (streams_.empty()) all_left_.notify_all();
 }
 
 void DataService::Drain() {
-  std::lock_guard lock(mutex_);
-  draining_ = true;
-  // Under the lock: Left waits, so none of them can be deleted meanwhile.
-  for (StreamReactor* stream : streams_) stream->End(ShuttingDown());
+  std::vector<std::shared_ptr<StreamReactor>> open;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+    open.assign(streams_.begin(), streams_.end());
+  }
+  for (const std::shared_ptr<StreamReactor>& stream : open) stream->End(ShuttingDown());
 }
 
 bool DataService::WaitDrained(std::chrono::milliseconds wait) {

@@ -69,8 +69,8 @@ class DataService final : public forebay::v1::Data::CallbackService {
 
  private:
   friend class StreamReactor;
-  void Joined(StreamReactor& stream);  // before its first message
-  void Left(StreamReactor& stream);    // when gRPC is done with it, and it holds nothing any more
+  // When gRPC is done with it, and it holds nothing any more.
+  void Left(const std::shared_ptr<StreamReactor>& stream);
   ClientIdentity ClientOf(const std::string& peer) const;
 
   const DataServiceOptions options_;
@@ -81,7 +81,7 @@ class DataService final : public forebay::v1::Data::CallbackService {
   // more than were open at once.
   std::unordered_map<std::string, ClientIdentity> clients_;
   bool draining_ = false;
-  std::unordered_set<StreamReactor*> streams_;
+  std::unordered_set<std::shared_ptr<StreamReactor>> streams_;  // gRPC is not done with these
 };
 
 }  // namespace forebay::stream

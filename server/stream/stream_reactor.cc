@@ -90,22 +90,13 @@ void StreamReactor::Open(const v1::OpenStream& open) {
               "the catalog of '" + open.dataset() + "' is still being built"));
     return;
   }
-  {
-    std::lock_guard lock(mutex_);
-    ++waiters_;
-  }
-  dataset->WhenCatalogued([this, dataset, request](const Status& status) {
+  // The call may be over by then; `self` keeps this object until it has been told.
+  dataset->WhenCatalogued([self = shared_from_this(), dataset, request](const Status& status) {
     if (status.has_value()) {
-      OpenCatalogued(*dataset, request);
+      self->OpenCatalogued(*dataset, request);
     } else {
-      End(status.error());
+      self->End(status.error());
     }
-    bool last = false;
-    {
-      std::lock_guard lock(mutex_);
-      last = --waiters_ == 0 && done_;
-    }
-    if (last) std::unique_ptr<StreamReactor>(this).reset();
   });
 }
 
@@ -306,14 +297,7 @@ void StreamReactor::OnDone() {
     LogEnded(session->spec(), session->stats());
   }
   session.reset();
-  service_.Left(*this);
-  bool last = false;
-  {
-    std::lock_guard lock(mutex_);
-    done_ = true;
-    last = waiters_ == 0;
-  }
-  if (last) std::unique_ptr<StreamReactor>(this).reset();
+  service_.Left(shared_from_this());
 }
 
 }  // namespace forebay::stream

@@ -1,5 +1,5 @@
 // StreamReactor: one Stream call. Reads requests one at a time, gathers whatever is ready into
-// one reply per write, and lives until gRPC is done with the call.
+// one reply per write. The data service owns it until gRPC is done with the call.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@
 
 namespace forebay::stream {
 
-// Owned by gRPC: deletes itself in OnDone. Callbacks come from gRPC's threads, Deliver and Fail
+// Callbacks come from gRPC's threads, Deliver and Fail
 // from workers; all state is under one lock.
 class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>,
-                            public BatchSink {
+                            public BatchSink,
+                            public std::enable_shared_from_this<StreamReactor> {
  public:
   StreamReactor(DataService& service, ClientIdentity client);
   // Begins reading; once after construction.
@@ -70,8 +71,6 @@ class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1
   v1::StreamReply sending_;
   std::deque<InlinePayload> inline_;
   std::deque<v1::Batch> overflow_;  // batches beyond one message's size
-  int waiters_ = 0;            // callbacks that will still touch this object
-  bool done_ = false;          // OnDone came while waiters_ > 0
 };
 
 }  // namespace forebay::stream
