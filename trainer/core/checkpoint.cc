@@ -63,6 +63,8 @@ std::optional<std::vector<std::byte>> BytesOfHex(std::string_view hex) {
 Json ToJson(const Manifest& manifest) {
   const Checkpoint& state = manifest.state;
   Json json = {{"format", kCheckpointFormat},
+               {"run", state.run},
+               {"resumed_from", nullptr},
                {"model", state.model},
                {"optimiser", state.optimiser},
                {"optimiser_states", state.optimiser_states},
@@ -78,6 +80,9 @@ Json ToJson(const Manifest& manifest) {
                {"best", nullptr},
                {"shards", Json::array()},
                {"configuration", state.configuration}};
+  if (state.resumed_from) {
+    json["resumed_from"] = {{"run", state.resumed_from->run}, {"step", state.resumed_from->step}};
+  }
   if (state.best) {
     json["best"] = {{"metric", state.best->metric},
                     {"value", state.best->value},
@@ -129,6 +134,25 @@ Result<std::vector<std::string>> Texts(const Json& object, const char* name) {
   return texts;
 }
 
+// It becomes part of a folder's name. Without one: made before runs had names.
+Result<std::string> ReadRun(const Json& object) {
+  const Json* const node = Member(object, "run");
+  if (node == nullptr) return std::string();
+  FOREBAY_ASSIGN(std::string run, Text(object, "run"));
+  if (run.empty() || (run.size() == kHashDigits && ParseHex(run))) return run;
+  return Malformed("run is not 16 hexadecimal digits");
+}
+
+Result<std::optional<CheckpointOrigin>> ReadOrigin(const Json& json) {
+  const Json* const node = Member(json, "resumed_from");
+  if (node == nullptr || node->is_null()) return std::optional<CheckpointOrigin>();
+  if (!node->is_object()) return Malformed("resumed_from is not described");
+  CheckpointOrigin origin;
+  FOREBAY_ASSIGN(origin.run, ReadRun(*node));
+  FOREBAY_ASSIGN(origin.step, Number(*node, "step", kStepMax));
+  return std::optional(std::move(origin));
+}
+
 Result<std::optional<BestMark>> ReadBest(const Json& json) {
   const Json* const node = Member(json, "best");
   if (node == nullptr || node->is_null()) return std::optional<BestMark>();
@@ -169,6 +193,8 @@ Result<std::vector<ShardFacts>> ReadShards(const Json& json) {
 
 Result<Checkpoint> ReadState(const Json& json) {
   Checkpoint state;
+  FOREBAY_ASSIGN(state.run, ReadRun(json));
+  FOREBAY_ASSIGN(state.resumed_from, ReadOrigin(json));
   FOREBAY_ASSIGN(state.model, Text(json, "model"));
   FOREBAY_ASSIGN(state.optimiser, Text(json, "optimiser"));
   FOREBAY_ASSIGN(state.optimiser_states, Texts(json, "optimiser_states"));

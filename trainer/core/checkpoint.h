@@ -38,7 +38,18 @@ struct BestMark {
   friend bool operator==(const BestMark&, const BestMark&) = default;
 };
 
+// The checkpoint that a run was resumed from.
+struct CheckpointOrigin {
+  std::string run;
+  std::uint64_t step = 0;
+  friend bool operator==(const CheckpointOrigin&, const CheckpointOrigin&) = default;
+};
+
 struct Checkpoint {
+  // Whose it is: 16 hexadecimal digits, drawn when a run starts afresh and kept when it is resumed;
+  // empty: made before runs had names.
+  std::string run;
+  std::optional<CheckpointOrigin> resumed_from = {};
   std::string model;                          // architecture and sizes, compared on load
   std::string optimiser;
   std::vector<std::string> optimiser_states;  // state s of weight w is tensor "w/s"

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kUnpublished = ".tmp";
-constexpr std::string_view kReplaced = ".old.tmp";
+constexpr std::string_view kRemoved = ".old.tmp";
+constexpr std::string_view kReplaced = ".replaced.tmp";  // until the new one has its name
 
 Error FromErrorCode(const fs::path& path, const std::error_code& code) {
   return Error::FromErrno(code.value(), path.string());
@@ -37,13 +38,16 @@ std::optional<std::uint64_t> StepOfName(std::string_view name) {
   return step;
 }
 
+// Without a suffix that names of checkpoints do not have; nullopt for any other name.
+std::optional<std::string> WithoutSuffix(std::string_view name, std::string_view suffix) {
+  if (!name.ends_with(suffix)) return std::nullopt;
+  name.remove_suffix(suffix.size());
+  return StepOfName(name) ? std::optional(std::string(name)) : std::nullopt;
+}
+
 bool IsLeftover(std::string_view name) {
-  for (const std::string_view suffix : {kReplaced, kUnpublished}) {
-    if (name.ends_with(suffix) && StepOfName(name.substr(0, name.size() - suffix.size()))) {
-      return true;
-    }
-  }
-  return false;
+  return WithoutSuffix(name, kReplaced) || WithoutSuffix(name, kRemoved) ||
+         WithoutSuffix(name, kUnpublished);
 }
 
 // Names of what is in `folder`.
@@ -57,19 +61,6 @@ Result<std::vector<std::string>> List(const fs::path& folder) {
     names.push_back(entries->path().filename().string());
   }
   return names;
-}
-
-Result<std::vector<fs::path>> NewestFirst(const fs::path& folder) {
-  std::vector<std::pair<std::uint64_t, fs::path>> present;
-  FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
-  for (const std::string& name : names) {
-    const std::optional<std::uint64_t> step = StepOfName(name);
-    if (step) present.emplace_back(*step, folder / name);
-  }
-  std::ranges::sort(present, [](const auto& a, const auto& b) { return b < a; });
-  std::vector<fs::path> paths;
-  for (auto& [step, path] : present) paths.push_back(std::move(path));
-  return paths;
 }
 
 Status Rename(const fs::path& from, const fs::path& to) {
@@ -87,7 +78,8 @@ void Remove(const fs::path& path) {
 
 // All of it or nothing: a folder without its name is no checkpoint.
 void RemoveCheckpoint(const fs::path& path) {
-  const fs::path leftover = path.string() + std::string(kReplaced);
+  const fs::path leftover = path.string() + std::string(kRemoved);
+  Remove(leftover);  // of a step that was saved and removed before
   if (Rename(path, leftover).has_value()) Remove(leftover);
 }
 
@@ -111,11 +103,40 @@ fs::path UnpublishedFolder(const fs::path& folder, std::uint64_t step) {
   return folder / (NameOf(step) + std::string(kUnpublished));
 }
 
+fs::path PublishedFolder(const fs::path& folder, std::uint64_t step) {
+  return folder / NameOf(step);
+}
+
+Result<std::vector<std::uint64_t>> PublishedSteps(const fs::path& folder) {
+  std::vector<std::uint64_t> steps;
+  FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
+  for (const std::string& name : names) {
+    const std::optional<std::uint64_t> step = StepOfName(name);
+    if (step && name == NameOf(*step)) steps.push_back(*step);
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+Status RestoreReplaced(const fs::path& folder) {
+  std::error_code code;
+  if (!fs::is_directory(folder, code)) return {};
+  FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
+  for (const std::string& name : names) {
+    const std::optional<std::string> plain = WithoutSuffix(name, kReplaced);
+    if (!plain || fs::exists(folder / *plain, code)) continue;
+    FOREBAY_TRY(Rename(folder / name, folder / *plain));
+    FOREBAY_TRY(SyncFolder(folder));
+  }
+  return {};
+}
+
 Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t kept) {
   FOREBAY_CHECK(kept >= 1);
   std::error_code code;
   fs::create_directories(folder, code);
   if (code) return FromErrorCode(folder, code);
+  FOREBAY_TRY(RestoreReplaced(folder));
   FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
   for (const std::string& name : names) {
     if (IsLeftover(name)) Remove(folder / name);
@@ -126,24 +147,52 @@ Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t k
 Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   const std::uint64_t step = manifest.state.global_step;
   const fs::path unpublished = UnpublishedFolder(folder_, step);
-  fs::path path = folder_ / NameOf(step);
+  fs::path path = PublishedFolder(folder_, step);
   FOREBAY_TRY(CheckShards(unpublished, manifest));
   FOREBAY_TRY(WriteSynced(unpublished / kManifestName, EncodeManifest(manifest)));
   FOREBAY_TRY(SyncFolder(unpublished));
-  RemoveCheckpoint(path);  // of an earlier run that was resumed before it
-  FOREBAY_TRY(Rename(unpublished, path));
-  FOREBAY_TRY(SyncFolder(folder_));
-  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst(folder_));
-  for (std::size_t at = kept_; at < present.size(); ++at) RemoveCheckpoint(present[at]);
+  FOREBAY_TRY(Replace(unpublished, path));
+  RemoveOlderThan(step);
   return path;
+}
+
+// A crash between the two renames is what RestoreReplaced is for.
+Status CheckpointFolder::Replace(const fs::path& unpublished, const fs::path& path) {
+  const fs::path replaced = path.string() + std::string(kReplaced);
+  std::error_code code;
+  const bool replaces = fs::exists(path, code);
+  if (replaces) FOREBAY_TRY(Rename(path, replaced));
+  const Status published = Rename(unpublished, path);
+  if (!published.has_value()) {
+    if (replaces) FOREBAY_TRY(Rename(replaced, path));
+    return published;
+  }
+  FOREBAY_TRY(SyncFolder(folder_));
+  if (replaces) Remove(replaced);
+  return {};
+}
+
+void CheckpointFolder::RemoveOlderThan(std::uint64_t published) {
+  own_.insert(published);
+  for (auto oldest = own_.begin(); own_.size() > kept_ && *oldest < published;
+       oldest = own_.erase(oldest)) {
+    RemoveCheckpoint(PublishedFolder(folder_, *oldest));
+  }
+}
+
+Status CheckpointFolder::Adopt() {
+  FOREBAY_ASSIGN(const std::vector<std::uint64_t> steps, PublishedSteps(folder_));
+  own_.insert(steps.begin(), steps.end());
+  return {};
 }
 
 void CheckpointFolder::Abandon(std::uint64_t step) { Remove(UnpublishedFolder(folder_, step)); }
 
 Result<std::optional<fs::path>> NewestCheckpoint(const fs::path& folder,
                                                  std::vector<std::string>& skipped) {
-  FOREBAY_ASSIGN(const std::vector<fs::path> present, NewestFirst(folder));
-  for (const fs::path& path : present) {
+  FOREBAY_ASSIGN(const std::vector<std::uint64_t> steps, PublishedSteps(folder));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const fs::path path = PublishedFolder(folder, *step);
     const Status intact = VerifyCheckpoint(path);
     if (intact.has_value()) return std::optional(path);
     skipped.push_back(intact.error().ToString());

@@ -38,6 +38,8 @@ CheckpointTensor Floats(const std::string& name, std::vector<float> values) {
 
 Checkpoint Sample(std::uint64_t global_step = 42) {
   Checkpoint checkpoint;
+  checkpoint.run = "00000000000000fe";
+  checkpoint.resumed_from = CheckpointOrigin{.run = "", .step = 17};
   checkpoint.model = "lenet \"quoted\"";
   checkpoint.optimiser = "sgd";
   checkpoint.optimiser_states = {"momentum", "second"};
@@ -93,9 +95,21 @@ TEST(Manifest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read->shards, written.shards);
   Manifest without = SampleManifest();
   without.state.best.reset();
+  without.state.run.clear();
+  without.state.resumed_from.reset();
   const auto none = DecodeManifest(EncodeManifest(without));
   ASSERT_TRUE(none.has_value());
-  EXPECT_FALSE(none->state.best.has_value());
+  EXPECT_EQ(none->state, without.state);
+}
+
+TEST(Manifest, FromBeforeRunsHadNamesIsRead) {
+  const auto read = DecodeManifest(Changed(EncodeManifest(SampleManifest()), [](Json& json) {
+    json.erase("run");
+    json.erase("resumed_from");
+  }));
+  ASSERT_TRUE(read.has_value()) << read.error().ToString();
+  EXPECT_EQ(read->state.run, "");
+  EXPECT_FALSE(read->state.resumed_from.has_value());
 }
 
 TEST(Manifest, IsJsonForOtherPrograms) {
@@ -131,6 +145,11 @@ TEST(Manifest, MalformedOnesWithARightChecksumAreRefused) {
   const std::string text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(DecodeManifest(Changed(text, [](Json&) {})).has_value());
   const std::vector<Case> cases = {
+      {"run out of the folder", [](Json& m) { m["run"] = "../../../../../x"; }},
+      {"run a number", [](Json& m) { m["run"] = 12; }},
+      {"run of upper case", [](Json& m) { m["run"] = "00000000000000FE"; }},
+      {"origin a number", [](Json& m) { m["resumed_from"] = 12; }},
+      {"origin without a step", [](Json& m) { m["resumed_from"].erase("step"); }},
       {"no step", [](Json& m) { m.erase("step"); }},
       {"negative step", [](Json& m) { m["step"] = -1; }},
       {"step as text", [](Json& m) { m["step"] = "1"; }},

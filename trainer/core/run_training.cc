@@ -1,65 +1,21 @@
 #include "trainer/core/run_training.h"
 
 #include <fmt/format.h>
+#include <sys/random.h>
 
-#include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <memory>
-#include <span>
-#include <system_error>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "proto/contract/limits.h"
-#include "trainer/core/checkpoint_folder.h"
+#include "proto/contract/check.h"
+#include "trainer/core/run_start.h"
 
 namespace forebay::train {
 namespace {
 
-constexpr const char* kBestFolder = "best";
 constexpr double kNsPerMinute = 60e9;
-
-// Rank 0 looks, so that all ranks resume from the same one even while it is being replaced.
-Result<std::string> ChooseResumePath(const TrainConfig& config, const RunParts& parts) {
-  const CheckpointConfig& wanted = config.checkpoint;
-  std::vector<std::string> skipped;
-  const auto name_skipped = [&] {
-    for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
-  };
-  if (wanted.resume != "auto") {
-    const auto found = FindCheckpoint(wanted.resume, skipped);
-    name_skipped();
-    if (!found.has_value()) return found.error().WithContext("checkpoint.resume");
-    return found->string();
-  }
-  if (wanted.checkpoint_dir.empty()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 "checkpoint.resume = \"auto\": needs checkpoint.checkpoint_dir");
-  }
-  std::error_code code;
-  std::optional<std::filesystem::path> newest;
-  if (std::filesystem::exists(wanted.checkpoint_dir, code)) {
-    FOREBAY_ASSIGN(newest, NewestCheckpoint(wanted.checkpoint_dir, skipped));
-  }
-  name_skipped();
-  if (!newest) parts.print("no intact checkpoint yet: starting afresh");
-  return newest ? newest->string() : std::string();
-}
-
-Result<std::string> AgreeOnPath(std::string path, Communicator& communicator) {
-  std::vector<std::byte> text(limits::kPathBytesMax + 1);
-  if (path.size() >= text.size()) {
-    return Error(ErrorCode::kInvalidArgument, "checkpoint.resume: the path is too long");
-  }
-  std::memcpy(text.data(), path.data(), path.size());
-  FOREBAY_TRY(communicator.Broadcast(text, 0));
-  const auto end = std::ranges::find(text, std::byte{0});
-  return std::string(reinterpret_cast<const char*>(text.data()),
-                     static_cast<std::size_t>(end - text.begin()));
-}
 
 std::uint32_t ToU32(std::int64_t checked) { return static_cast<std::uint32_t>(checked); }
 std::uint64_t ToU64(std::int64_t checked) { return static_cast<std::uint64_t>(checked); }
@@ -98,30 +54,22 @@ std::string LossCurvePath(const RunConfig& run) {
   return (std::filesystem::path(run.metrics_dir) / kLossCurveFile).string();
 }
 
-// The run's folders of checkpoints; those that are written to are rank 0's to open.
-class CheckpointPlaces {
- public:
-  Status Open(const CheckpointConfig& config, bool leads) {
-    regular_.folder = config.checkpoint_dir;
-    best_.folder = regular_.folder / kBestFolder;
-    if (!leads) return {};
-    FOREBAY_ASSIGN(folders_[0],
-                   CheckpointFolder::Open(regular_.folder, ToU64(config.checkpoints_kept)));
-    regular_.publisher = &*folders_[0];
-    if (!config.keep_best) return {};
-    FOREBAY_ASSIGN(folders_[1], CheckpointFolder::Open(best_.folder, 1));
-    best_.publisher = &*folders_[1];
-    return {};
+// What a run does with the checkpoints that are there already.
+Status CheckStart(const CheckpointConfig& config) {
+  if (config.resume == "auto" && config.checkpoint_dir.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "checkpoint.resume = \"auto\": needs checkpoint.checkpoint_dir");
   }
-
-  const CheckpointPlace& regular() const { return regular_; }
-  const CheckpointPlace& best() const { return best_; }
-
- private:
-  std::array<std::optional<CheckpointFolder>, 2> folders_;
-  CheckpointPlace regular_;
-  CheckpointPlace best_;
-};
+  if (!config.new_run) return {};
+  if (config.checkpoint_dir.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "checkpoint.new_run = true: needs checkpoint.checkpoint_dir");
+  }
+  if (config.resume != "auto") return {};
+  return Error(ErrorCode::kInvalidArgument,
+               "checkpoint.new_run = true: starts another run, checkpoint.resume = \"auto\" goes "
+               "on with the one that is there; leave one of them out, or name the checkpoint");
+}
 
 }  // namespace
 
@@ -133,6 +81,7 @@ Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
 Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks) {
   const OptimiserConfig& train = config.train;
   LoopOptions options;
+  FOREBAY_TRY(CheckStart(config.checkpoint));
   FOREBAY_ASSIGN(options.layouts, MakeLayoutPlan(config, ranks));
   FOREBAY_ASSIGN(options.decay_epochs, DecayEpochs(train));
   options.epochs = ToU32(train.epochs);
@@ -157,27 +106,22 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   return options;
 }
 
-Result<std::optional<CheckpointReader>> FindResume(const TrainConfig& config,
-                                                   const RunParts& parts) {
-  if (config.checkpoint.resume.empty()) return std::optional<CheckpointReader>();
-  std::string path;
-  if (parts.communicator.rank() == 0) {
-    FOREBAY_ASSIGN(path, ChooseResumePath(config, parts));
-  }
-  FOREBAY_ASSIGN(path, AgreeOnPath(std::move(path), parts.communicator));
-  if (path.empty()) return std::optional<CheckpointReader>();
-  FOREBAY_ASSIGN(CheckpointReader reader, CheckpointReader::Open(path));
-  if (parts.communicator.rank() == 0) {
-    parts.print(fmt::format("resuming at epoch {} step {} from {}", reader.state().epoch + 1,
-                            reader.state().step, path));
-  }
-  return std::optional<CheckpointReader>(std::move(reader));
+std::uint64_t DrawRun() {
+  std::uint64_t value = 0;
+  FOREBAY_CHECK(::getrandom(&value, sizeof(value), 0) == sizeof(value));
+  return value;
 }
 
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
-  FOREBAY_ASSIGN(const LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
+  FOREBAY_ASSIGN(LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
   const bool leads = parts.communicator.rank() == 0;
-  FOREBAY_ASSIGN(const std::optional<CheckpointReader> resume, FindResume(config, parts));
+  const StartParts start_parts{.communicator = parts.communicator,
+                               .print = parts.print,
+                               .draw_run = parts.draw_run};
+  FOREBAY_ASSIGN(const RunStart start, FindRunStart(config.checkpoint, start_parts));
+  const std::optional<CheckpointReader>& resume = start.checkpoint;
+  options.run = start.run;
+  options.resumed_from = start.resumed_from;
   const std::uint64_t opening_ns = parts.now_ns();
   FeedRequest request;
   RunPosition position;
@@ -197,8 +141,8 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
                     [&engine = parts.engine](FeedBatch& batch) { engine.Prepare(batch); });
   FOREBAY_TRY(feeds.Open(request));
 
-  CheckpointPlaces places;
-  if (options.saves) FOREBAY_TRY(places.Open(config.checkpoint, leads));
+  RunFolders folders;
+  if (options.saves) FOREBAY_TRY(folders.Open(config.checkpoint, parts.communicator));
   FOREBAY_ASSIGN(StepMeter meter, StepMeter::Open({.folder = config.run.metrics_dir,
                                                    .append = resume.has_value(),
                                                    .peak_gflops = parts.peak_gflops},
@@ -210,13 +154,14 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
                               .metrics = metrics,
                               .meter = meter,
                               .feeds = feeds,
-                              .checkpoints = places.regular(),
-                              .best = places.best(),
+                              .checkpoints = folders.regular(),
+                              .best = folders.best(),
                               .stop_requested = parts.stop_requested,
                               .now_ns = parts.now_ns,
                               .print = parts.print,
                               .opening_ns = opening_ns});
   if (resume) FOREBAY_TRY(loop.Resume(*resume));
+  if (options.saves) FOREBAY_TRY(folders.Claim(config.checkpoint, start, start_parts));
   return loop.Run();
 }
 

@@ -1,13 +1,12 @@
 // RunTraining: one run from configuration to report; what main adds is the choice of parts.
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/checkpoint_reader.h"
 #include "trainer/core/engine.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/train_config.h"
@@ -15,6 +14,9 @@
 #include "trainer/core/training_report.h"
 
 namespace forebay::train {
+
+// A number that names a run, from the operating system.
+std::uint64_t DrawRun();
 
 struct RunParts {
   Engine& engine;
@@ -24,19 +26,14 @@ struct RunParts {
   std::function<std::uint64_t()> now_ns;
   std::function<void(const std::string&)> print;
   double peak_gflops = 0;  // of this rank; 0: unknown
+  std::function<std::uint64_t()> draw_run = DrawRun;
 };
 
 // MakeLayoutPlan's errors: kInvalidArgument naming key, value and what is allowed.
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks);
 
-// Errors as CheckRanks, and for train.decay_epochs.
+// Errors as CheckRanks, and for train.decay_epochs and keys that contradict each other.
 Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks);
-
-// The checkpoint that checkpoint.resume names, the same on every rank; nullopt where the run
-// starts afresh (no resume, or `auto` without an intact checkpoint). Rank 0 checks every byte of
-// it. Collective.
-Result<std::optional<CheckpointReader>> FindResume(const TrainConfig& config,
-                                                   const RunParts& parts);
 
 // Finds the checkpoint to resume, opens the feeds there, trains. Collective.
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts);

@@ -320,10 +320,9 @@ std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
   };
 }
 
-std::vector<ConfigKey> RunKeys(TrainConfig& config) {
+std::vector<ConfigKey> CheckpointKeys(TrainConfig& config) {
   auto& evaluation = config.evaluation;
   auto& checkpoint = config.checkpoint;
-  auto& run = config.run;
   return {
       {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
        "epochs between evaluations; 0: never", 0, 1e6, {}},
@@ -346,10 +345,20 @@ std::vector<ConfigKey> RunKeys(TrainConfig& config) {
       {"checkpoint.resume", &checkpoint.resume,
        "a checkpoint, a folder of them, or auto: the newest intact one of checkpoint_dir", 0, 0,
        {}},
+      {"checkpoint.new_run", &checkpoint.new_run,
+       "start another run in a folder that holds checkpoints, which are moved to "
+       "checkpoint_dir/aside-<run>-<number>; without it that is refused. Leave it out of jobs that "
+       "are requeued",
+       0, 0, {}},
       {"checkpoint.force_identity", &checkpoint.force_identity,
        "resume although threads, micro-batch, precision, LibTorch or vector instructions differ: "
        "the weights end otherwise than they would have",
        0, 0, {}},
+  };
+}
+
+std::vector<ConfigKey> RunKeys(RunConfig& run) {
+  return {
       {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
        {"auto", "single", "mpi"}},
       {"run.device", &run.device,
@@ -402,7 +411,8 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
   std::vector<ConfigKey> keys = InputKeys(config);
   for (const std::vector<ConfigKey>& more :
        {AugmentationKeys(config.augmentation), TrainKeys(config.train),
-        LayoutKeys(config.layout), MemoryKeys(config.memory), RunKeys(config)}) {
+        LayoutKeys(config.layout), MemoryKeys(config.memory), CheckpointKeys(config),
+        RunKeys(config.run)}) {
     keys.insert(keys.end(), more.begin(), more.end());
   }
   return keys;

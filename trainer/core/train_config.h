@@ -108,6 +108,7 @@ struct CheckpointConfig {
   std::int64_t checkpoints_kept = 3;
   bool keep_best = false;
   std::string resume;  // empty: start afresh; "auto": the newest intact one; or a path
+  bool new_run = false;  // may begin where another has checkpoints, which are moved aside
   bool force_identity = false;
 };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -15,6 +16,7 @@
 #include "trainer/core/run_training.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/scripted_engine.h"
+#include "trainer/testing/stored_checkpoint.h"
 
 namespace forebay::train {
 namespace {
@@ -26,7 +28,7 @@ using testing::RunFixture;
 using testing::ScriptedEngine;
 
 // Wherever a run stops, the resumed one makes the same losses and sees the same samples.
-TEST(TrainingCheckpoints, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
+TEST(TrainingCheckpointsTest, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
   RunFixture whole;
   ScriptedEngine whole_engine;
   ASSERT_TRUE(whole.Run(whole_engine).has_value());
@@ -52,7 +54,7 @@ TEST(TrainingCheckpoints, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
   }
 }
 
-TEST(TrainingCheckpoints, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
+TEST(TrainingCheckpointsTest, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
   RunFixture run;
   run.stop_after_steps = 30;
   ScriptedEngine engine;
@@ -70,7 +72,7 @@ TEST(TrainingCheckpoints, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
   EXPECT_EQ(resumed->evaluations[0].epoch, 2U);
 }
 
-TEST(TrainingCheckpoints, CrashResumesFromTheLastPeriodicCheckpoint) {
+TEST(TrainingCheckpointsTest, CrashResumesFromTheLastPeriodicCheckpoint) {
   RunFixture whole;
   ScriptedEngine whole_engine;
   ASSERT_TRUE(whole.Run(whole_engine).has_value());
@@ -92,7 +94,7 @@ TEST(TrainingCheckpoints, CrashResumesFromTheLastPeriodicCheckpoint) {
   EXPECT_EQ(run.LossCurve(), whole.LossCurve());
 }
 
-TEST(TrainingCheckpoints, AutoWithoutACheckpointStartsAfresh) {
+TEST(TrainingCheckpointsTest, AutoWithoutACheckpointStartsAfresh) {
   RunFixture run;
   run.config.checkpoint.resume = "auto";
   ScriptedEngine engine;
@@ -102,7 +104,7 @@ TEST(TrainingCheckpoints, AutoWithoutACheckpointStartsAfresh) {
   EXPECT_THAT(run.printed, Contains(HasSubstr("starting afresh")));
 }
 
-TEST(TrainingCheckpoints, AutoPassesOverATornCheckpoint) {
+TEST(TrainingCheckpointsTest, AutoPassesOverATornCheckpoint) {
   RunFixture run;
   run.config.checkpoint.checkpoint_every_steps = 5;
   run.stop_after_steps = 12;
@@ -118,7 +120,178 @@ TEST(TrainingCheckpoints, AutoPassesOverATornCheckpoint) {
   EXPECT_THAT(run.printed, Contains(HasSubstr("passed over")));
 }
 
-TEST(TrainingCheckpoints, NamedCheckpointMustLoad) {
+// Names in `folder`, sorted.
+std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(TrainingCheckpointsTest, AFreshRunWhereAnotherHasCheckpointsIsRefusedAndChangesNothing) {
+  RunFixture run;
+  run.config.checkpoint.checkpoints_kept = 1;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.train.epochs = 1;
+  const auto refused = run.Run(engine);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists);
+  for (const char* part : {"checkpoints", "step-000000000030", "0123456789abcdef",
+                           "--resume auto", "--new-run", "aside-0123456789abcdef-1"}) {
+    EXPECT_THAT(refused.error().message(), HasSubstr(part));
+  }
+  EXPECT_EQ(NamesIn(run.config.checkpoint.checkpoint_dir),
+            std::vector<std::string>{"step-000000000030"});
+}
+
+TEST(TrainingCheckpointsTest, ANewRunMovesAnothersCheckpointsAsideAndAutoFindsItsOwn) {
+  RunFixture run;
+  run.config.checkpoint.checkpoints_kept = 1;
+  run.config.checkpoint.keep_best = true;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.train.epochs = 1;
+  run.config.checkpoint.new_run = true;
+  run.run_number = 0xFFEE;
+  const auto other = run.Run(engine);
+  ASSERT_TRUE(other.has_value()) << other.error().ToString();
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  EXPECT_EQ(NamesIn(folder), (std::vector<std::string>{"aside-0123456789abcdef-1", "best",
+                                                       "step-000000000010"}));
+  EXPECT_TRUE(std::filesystem::exists(other->checkpoint));
+  EXPECT_TRUE(VerifyCheckpoint(folder / "aside-0123456789abcdef-1/step-000000000030").has_value());
+  EXPECT_TRUE(
+      VerifyCheckpoint(folder / "aside-0123456789abcdef-1/best/step-000000000010").has_value());
+  EXPECT_EQ(ReadManifest(folder / "best/step-000000000010")->state.run, "000000000000ffee");
+  EXPECT_THAT(run.printed, Contains(HasSubstr("moved aside to")));
+  run.config.checkpoint.new_run = false;
+  run.config.checkpoint.resume = "auto";
+  run.config.train.epochs = 2;
+  run.run_number = 1;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 10U);
+  const auto manifest = ReadManifest(resumed->checkpoint);
+  ASSERT_TRUE(manifest.has_value());
+  EXPECT_EQ(manifest->state.run, "000000000000ffee");
+  EXPECT_EQ(manifest->state.resumed_from,
+            (CheckpointOrigin{.run = "000000000000ffee", .step = 10}));
+}
+
+TEST(TrainingCheckpointsTest, ResumingFromAnEarlierOneMovesTheLaterAsideAndAutoGoesOnFromThere) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 10;
+  run.config.checkpoint.checkpoints_kept = 2;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  ASSERT_EQ(NamesIn(folder),
+            (std::vector<std::string>{"step-000000000020", "step-000000000030"}));
+  run.config.checkpoint.resume = folder / "step-000000000020";
+  run.config.train.learning_rate = 0.01;
+  run.stop_after_steps = 3;
+  const auto earlier = run.Run(engine);
+  ASSERT_TRUE(earlier.has_value()) << earlier.error().ToString();
+  EXPECT_EQ(NamesIn(folder), (std::vector<std::string>{"aside-0123456789abcdef-1",
+                                                       "step-000000000020", "step-000000000023"}));
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = 1;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 23U);
+  EXPECT_EQ(NamesIn(folder), (std::vector<std::string>{"aside-0123456789abcdef-1",
+                                                       "step-000000000023", "step-000000000024"}));
+}
+
+TEST(TrainingCheckpointsTest, ARunThatIsRefusedForAnotherReasonMovesNothingAside) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 10;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  run.config.checkpoint.resume = folder / "step-000000000010";
+  run.config.train.seed = 99;
+  EXPECT_FALSE(run.Run(engine).has_value());
+  EXPECT_EQ(NamesIn(folder), (std::vector<std::string>{"step-000000000010", "step-000000000020",
+                                                       "step-000000000030"}));
+}
+
+TEST(TrainingCheckpointsTest, ACheckpointOfAnotherFolderBeginsARunOfItsOwn) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  run.config.checkpoint.resume = stopped->checkpoint;
+  run.config.checkpoint.checkpoint_dir = run.folder.path() / "elsewhere";
+  run.run_number = 0xA;
+  const auto forked = run.Run(engine);
+  ASSERT_TRUE(forked.has_value()) << forked.error().ToString();
+  const auto manifest = ReadManifest(forked->checkpoint);
+  ASSERT_TRUE(manifest.has_value());
+  EXPECT_EQ(manifest->state.run, "000000000000000a");
+  EXPECT_EQ(manifest->state.resumed_from,
+            (CheckpointOrigin{.run = "0123456789abcdef", .step = 12}));
+  // Once more would mix two of them.
+  const auto again = run.Run(engine);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_TRUE(std::filesystem::exists(stopped->checkpoint));
+}
+
+TEST(TrainingCheckpointsTest, ThoseFromBeforeRunsHadNamesAreOneRun) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  run.config.checkpoint.checkpoints_kept = 1;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  testing::ForgetRun(stopped->checkpoint);
+  ASSERT_EQ(ReadManifest(stopped->checkpoint)->state.run, "");
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = 3;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, 12U);
+  EXPECT_EQ(NamesIn(run.config.checkpoint.checkpoint_dir),
+            std::vector<std::string>{"step-000000000015"});
+  EXPECT_EQ(ReadManifest(resumed->checkpoint)->state.run, "");
+}
+
+TEST(TrainingCheckpointsTest, AutoWithDamagedOnesAloneDoesNotStartAfresh) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  std::filesystem::resize_file(std::filesystem::path(stopped->checkpoint) / ShardName(0), 60);
+  run.config.checkpoint.resume = "auto";
+  const auto refused = run.Run(engine);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
+  EXPECT_THAT(refused.error().message(), HasSubstr("--new-run"));
+  EXPECT_TRUE(std::filesystem::exists(stopped->checkpoint));
+}
+
+TEST(TrainingCheckpointsTest, NewRunContradictsAutoAndNeedsAFolder) {
+  RunFixture run;
+  run.config.checkpoint.new_run = true;
+  run.config.checkpoint.resume = "auto";
+  ScriptedEngine engine;
+  const auto both = run.Run(engine);
+  ASSERT_FALSE(both.has_value());
+  EXPECT_EQ(both.error().code(), ErrorCode::kInvalidArgument);
+  run.config.checkpoint.resume.clear();
+  run.config.checkpoint.checkpoint_dir.clear();
+  const auto nowhere = run.Run(engine);
+  ASSERT_FALSE(nowhere.has_value());
+  EXPECT_EQ(nowhere.error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST(TrainingCheckpointsTest, NamedCheckpointMustLoad) {
   RunFixture run;
   run.config.checkpoint.resume = run.folder.path() / "none";
   ScriptedEngine engine;
@@ -128,7 +301,7 @@ TEST(TrainingCheckpoints, NamedCheckpointMustLoad) {
   EXPECT_THAT(report.error().message(), HasSubstr("checkpoint.resume"));
 }
 
-TEST(TrainingCheckpoints, FolderAndManifestNameACheckpoint) {
+TEST(TrainingCheckpointsTest, FolderAndManifestNameACheckpoint) {
   RunFixture run;
   run.stop_after_steps = 12;
   ScriptedEngine engine;
@@ -145,7 +318,7 @@ TEST(TrainingCheckpoints, FolderAndManifestNameACheckpoint) {
   }
 }
 
-TEST(TrainingCheckpoints, CheckpointHoldsTheRunsConfiguration) {
+TEST(TrainingCheckpointsTest, CheckpointHoldsTheRunsConfiguration) {
   RunFixture run;
   run.config.train.momentum = 0.625;
   ScriptedEngine engine;
@@ -159,7 +332,7 @@ TEST(TrainingCheckpoints, CheckpointHoldsTheRunsConfiguration) {
   EXPECT_EQ(manifest->state.layout, "1 x 1");
 }
 
-TEST(TrainingCheckpoints, ClockAsksForCheckpoints) {
+TEST(TrainingCheckpointsTest, ClockAsksForCheckpoints) {
   RunFixture run;
   run.config.evaluation.evaluate_every_epochs = 0;
   // The fixture's clock ticks by a microsecond: some three times per step.
@@ -173,7 +346,7 @@ TEST(TrainingCheckpoints, ClockAsksForCheckpoints) {
   EXPECT_LE(count, 6);
 }
 
-TEST(TrainingCheckpoints, BestEvaluationIsKeptApart) {
+TEST(TrainingCheckpointsTest, BestEvaluationIsKeptApart) {
   RunFixture run;
   run.config.checkpoint.keep_best = true;
   run.config.checkpoint.checkpoints_kept = 1;
@@ -190,7 +363,7 @@ TEST(TrainingCheckpoints, BestEvaluationIsKeptApart) {
   EXPECT_EQ(last->state.best, best->state.best);
 }
 
-TEST(TrainingCheckpoints, SignalEndsAnEvaluationWhichTheNextRunMakesUp) {
+TEST(TrainingCheckpointsTest, SignalEndsAnEvaluationWhichTheNextRunMakesUp) {
   RunFixture run;
   run.stop_after_validated = 32;
   ScriptedEngine engine;
@@ -207,7 +380,7 @@ TEST(TrainingCheckpoints, SignalEndsAnEvaluationWhichTheNextRunMakesUp) {
   EXPECT_EQ(resumed->evaluations[0].samples, 70U);
 }
 
-TEST(TrainingCheckpoints, OtherSeedOrBatchThanTheCheckpointIsRefused) {
+TEST(TrainingCheckpointsTest, OtherSeedOrBatchThanTheCheckpointIsRefused) {
   RunFixture run;
   run.stop_after_steps = 7;
   ScriptedEngine engine;
@@ -224,7 +397,7 @@ TEST(TrainingCheckpoints, OtherSeedOrBatchThanTheCheckpointIsRefused) {
   EXPECT_THAT(other_batch.error().message(), HasSubstr("train.global_batch is 32"));
 }
 
-TEST(TrainingCheckpoints, PeriodicCheckpointThatFailsIsReportedAndTrainingGoesOn) {
+TEST(TrainingCheckpointsTest, PeriodicCheckpointThatFailsIsReportedAndTrainingGoesOn) {
   RunFixture run;
   run.config.checkpoint.checkpoint_every_steps = 10;
   ScriptedEngine engine;
@@ -240,7 +413,7 @@ TEST(TrainingCheckpoints, PeriodicCheckpointThatFailsIsReportedAndTrainingGoesOn
   EXPECT_EQ(NewestCheckpoint(folder, skipped).value().value().filename(), "step-000000000030");
 }
 
-TEST(TrainingCheckpoints, LastCheckpointThatCannotBeWrittenIsAnError) {
+TEST(TrainingCheckpointsTest, LastCheckpointThatCannotBeWrittenIsAnError) {
   RunFixture run;
   ScriptedEngine engine;
   const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;

@@ -354,6 +354,8 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   const std::uint64_t started = parts_.now_ns();
   FOREBAY_TRY(DrainCheckpoints());
   Checkpoint checkpoint;
+  checkpoint.run = options_.run;
+  checkpoint.resumed_from = options_.resumed_from;
   checkpoint.global_step = global_step_;
   checkpoint.epoch = epoch_;
   checkpoint.step = step_;

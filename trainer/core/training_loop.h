@@ -37,7 +37,10 @@ struct LoopOptions {
   std::uint64_t log_every_steps = 100;
   bool saves = false;            // there is a place for checkpoints
   bool keeps_best = false;       // and one for the best one
-  std::string configuration;     // stored in checkpoints
+  // Stored in checkpoints.
+  std::string run;
+  std::optional<CheckpointOrigin> resumed_from;
+  std::string configuration;
   bool skips_not_finite = false;  // such steps are left out, or end the run
 };
 

@@ -29,6 +29,7 @@ struct RunFixture {
   Communicator communicator = Communicator::Alone();
   std::vector<std::string> printed;
   std::uint64_t clock_ns = 0;
+  std::uint64_t run_number = 0x0123'4567'89AB'CDEF;  // of a run that starts afresh
   // The run stops after this many steps, as if a signal had come.
   std::uint64_t stop_after_steps = UINT64_MAX;
   std::uint64_t stop_after_validated = UINT64_MAX;  // samples
@@ -61,7 +62,8 @@ struct RunFixture {
                         .feeds = source,
                         .stop_requested = stops,
                         .now_ns = [this] { return clock_ns += 1000; },
-                        .print = [this](const std::string& line) { printed.push_back(line); }});
+                        .print = [this](const std::string& line) { printed.push_back(line); },
+                        .draw_run = [this] { return run_number; }});
   }
 
   // Loss by global step, over all runs that wrote the metrics file; a step that was trained

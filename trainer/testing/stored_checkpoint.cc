@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "proto/contract/check.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/checkpoint_shard.h"
 #include "trainer/core/checkpoint_writer.h"
 
 namespace forebay::train::testing {
@@ -32,6 +34,13 @@ Result<Checkpoint> ReadWhole(const std::filesystem::path& checkpoint) {
     whole.tensors.push_back(std::move(tensor));
   }
   return whole;
+}
+
+void ForgetRun(const std::filesystem::path& checkpoint) {
+  Result<Manifest> manifest = ReadManifest(checkpoint);
+  FOREBAY_CHECK(manifest.has_value());
+  manifest->state.run.clear();
+  FOREBAY_CHECK(WriteSynced(checkpoint / kManifestName, EncodeManifest(*manifest)).has_value());
 }
 
 }  // namespace forebay::train::testing

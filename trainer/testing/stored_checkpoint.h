@@ -15,4 +15,7 @@ Result<CheckpointReader> Store(const Checkpoint& checkpoint, const std::filesyst
 // With all tensors of all shards, by name.
 Result<Checkpoint> ReadWhole(const std::filesystem::path& checkpoint);
 
+// Makes `checkpoint` one from before runs had names.
+void ForgetRun(const std::filesystem::path& checkpoint);
+
 }  // namespace forebay::train::testing

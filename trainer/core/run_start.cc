@@ -1,0 +1,132 @@
+#include "trainer/core/run_start.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "trainer/core/checkpoint_lineage.h"
+#include "trainer/core/rank_agreement.h"
+
+namespace forebay::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void NamePassedOver(const std::vector<std::string>& skipped, const StartParts& parts) {
+  for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
+}
+
+// "" where there is none yet.
+Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartParts& parts) {
+  const fs::path folder = config.checkpoint_dir;
+  FOREBAY_ASSIGN(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
+  if (stored.empty()) {
+    parts.print("no checkpoint yet: starting afresh");
+    return std::string();
+  }
+  std::vector<std::string> skipped;
+  FOREBAY_ASSIGN(const std::optional<fs::path> newest, NewestCheckpoint(folder, skipped));
+  NamePassedOver(skipped, parts);
+  if (!newest) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("checkpoint.resume = \"auto\": {} holds checkpoints, but none that is "
+                             "intact beside {}: --resume {} goes on from the best one where it was "
+                             "kept; --new-run without --resume moves all aside and starts afresh",
+                             folder.string(), kBestFolder, (folder / kBestFolder).string()));
+  }
+  FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(*newest));
+  FOREBAY_TRY(CheckOneRun(folder, manifest.state.run));
+  return newest->string();
+}
+
+Result<std::string> ChooseNamed(const CheckpointConfig& config, const StartParts& parts) {
+  std::vector<std::string> skipped;
+  const auto found = FindCheckpoint(config.resume, skipped);
+  NamePassedOver(skipped, parts);
+  if (!found.has_value()) return found.error().WithContext("checkpoint.resume");
+  const bool may_write = config.checkpoint_dir.empty() || config.new_run ||
+                         LiesIn(*found, config.checkpoint_dir);
+  if (!may_write) FOREBAY_TRY(CheckUnused(config.checkpoint_dir));
+  return found->string();
+}
+
+// Rank 0 looks, so that all ranks resume from the same one even while it is being replaced. "":
+// the run starts afresh.
+Result<std::string> ChoosePath(const CheckpointConfig& config, const StartParts& parts) {
+  if (!config.checkpoint_dir.empty()) {
+    FOREBAY_TRY(RestoreReplaced(config.checkpoint_dir));
+    FOREBAY_TRY(RestoreReplaced(fs::path(config.checkpoint_dir) / kBestFolder));
+  }
+  if (config.resume == "auto") return ChooseNewest(config, parts);
+  if (!config.resume.empty()) return ChooseNamed(config, parts);
+  if (!config.checkpoint_dir.empty() && !config.new_run) {
+    FOREBAY_TRY(CheckUnused(config.checkpoint_dir));
+  }
+  return std::string();
+}
+
+}  // namespace
+
+Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& parts) {
+  const bool leads = parts.communicator.rank() == 0;
+  FOREBAY_ASSIGN(const std::string path,
+                 FromRankZero(leads ? ChoosePath(config, parts) : Result<std::string>(""),
+                              parts.communicator));
+  RunStart start;
+  start.run = fmt::format("{:016x}", parts.draw_run());
+  if (path.empty()) return start;
+  Result<CheckpointReader> reader = CheckpointReader::Open(path);
+  FOREBAY_TRY(AgreeOn(reader.has_value() ? Status() : Status(reader.error()),
+                      parts.communicator));
+  const Checkpoint& state = reader->state();
+  start.goes_on = !config.new_run && LiesIn(path, config.checkpoint_dir);
+  start.resumed_from = {.run = state.run, .step = state.global_step};
+  if (start.goes_on) start.run = state.run;
+  if (leads) {
+    parts.print(fmt::format("resuming at epoch {} step {} from {}", state.epoch + 1, state.step,
+                            path));
+  }
+  start.checkpoint = *std::move(reader);
+  return start;
+}
+
+Status RunFolders::Open(const CheckpointConfig& config, Communicator& communicator) {
+  regular_.folder = config.checkpoint_dir;
+  best_.folder = regular_.folder / kBestFolder;
+  return AgreeOn(communicator.rank() == 0 ? OpenHere(config) : Status(), communicator);
+}
+
+Status RunFolders::OpenHere(const CheckpointConfig& config) {
+  const auto kept = static_cast<std::uint64_t>(config.checkpoints_kept);
+  FOREBAY_ASSIGN(folders_[0], CheckpointFolder::Open(regular_.folder, kept));
+  regular_.publisher = &*folders_[0];
+  if (!config.keep_best) return {};
+  FOREBAY_ASSIGN(folders_[1], CheckpointFolder::Open(best_.folder, 1));
+  best_.publisher = &*folders_[1];
+  return {};
+}
+
+Status RunFolders::Claim(const CheckpointConfig& config, const RunStart& start,
+                         const StartParts& parts) {
+  return AgreeOn(parts.communicator.rank() == 0 ? ClaimHere(config, start, parts) : Status(),
+                 parts.communicator);
+}
+
+Status RunFolders::ClaimHere(const CheckpointConfig& config, const RunStart& start,
+                             const StartParts& parts) {
+  if (start.goes_on || config.new_run) {
+    FOREBAY_ASSIGN(const std::vector<std::string> moved,
+                   MoveAside(regular_.folder, start.goes_on ? start.resumed_from : std::nullopt));
+    for (const std::string& line : moved) parts.print(line);
+  } else {
+    FOREBAY_TRY(CheckUnused(regular_.folder));  // some may have come meanwhile
+  }
+  for (std::optional<CheckpointFolder>& folder : folders_) {
+    if (folder) FOREBAY_TRY(folder->Adopt());
+  }
+  return {};
+}
+
+}  // namespace forebay::train
