@@ -159,6 +159,28 @@ TEST(ChunkCodec, SameInputSameBytes) {
   EXPECT_EQ(first->payload, second->payload);
 }
 
+// So that whoever hashes or measures what a reader gets need not decode again.
+TEST(ChunkCodec, SaysWhatReadersGetWhereThatIsNotWhatWasGiven) {
+  SampleMaker maker(kSeed + 2);
+  const ChunkShape shape = {
+      .dtype = Dtype::kF32, .samples = 2, .rank = 2, .extent = {64, 64, 1, 1}};
+  const auto raw = maker.Make(shape, SampleKind::kSmooth);
+  for (const double absolute : {0.0, 0.25}) {
+    const BoundMode mode = absolute > 0 ? BoundMode::kAbsolute : BoundMode::kLossless;
+    const auto chunk = EncodeChunk(
+        shape, raw, {.profile = Profile::kDense, .bound = {.mode = mode, .absolute = absolute}});
+    ASSERT_TRUE(chunk.has_value());
+    ASSERT_EQ(chunk->codec, ChunkCodec::kCoded);
+    std::vector<std::byte> read(shape.bytes()), scratch(ChunkScratchBytes(shape));
+    const ChunkRange whole = ChunkRange::Whole(shape);
+    ASSERT_TRUE(DecodeChunk(shape, chunk->codec, chunk->payload, whole,
+                            StridedOutput::Dense(shape, whole, read), scratch)
+                    .has_value());
+    EXPECT_EQ(read == raw, absolute == 0);
+    EXPECT_EQ(chunk->decoded, absolute > 0 ? read : std::vector<std::byte>());
+  }
+}
+
 TEST(ChunkCodec, HurriedProfilesTakeWordsThatFillTheirRangeAsTheyAre) {
   SampleMaker maker(kSeed + 3);
   const ChunkShape shape = {.dtype = Dtype::kU16,

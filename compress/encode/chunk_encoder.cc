@@ -36,9 +36,11 @@ Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
   return {};
 }
 
-// Decodes what was encoded: exact without a bound, else within it.
-Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
-              std::span<const std::byte> payload, const ChunkOptions& options) {
+// Decodes what was encoded: exact without a bound, else within it. Returns what a reader gets where
+// that is not `raw`.
+Result<std::vector<std::byte>> Verify(const ChunkShape& shape, std::span<const std::byte> raw,
+                                      std::span<const std::byte> payload,
+                                      const ChunkOptions& options) {
   const ErrorBound& bound = options.bound;
   const std::array list = {options.predictor};
   // Not zeroed: pages that the decoder never touches are never made.
@@ -50,10 +52,10 @@ Status Verify(const ChunkShape& shape, std::span<const std::byte> raw,
   FOREBAY_TRY(DecodeChunk(shape, ChunkCodec::kCoded, payload, whole,
                           StridedOutput::Dense(shape, whole, decoded),
                           std::span(scratch.get(), scratch_bytes), list));
-  if (std::equal(raw.begin(), raw.end(), decoded.begin())) return {};
+  if (std::equal(raw.begin(), raw.end(), decoded.begin())) return std::vector<std::byte>();
   if (bound.mode != BoundMode::kLossless) {
     const BoundReport report = CheckBound(shape.dtype, raw, decoded, bound, shape.fill_bits);
-    if (report.ok()) return {};
+    if (report.ok()) return std::vector<std::byte>(decoded.begin(), decoded.end());
   }
   return Error(ErrorCode::kInternal, "chunk: decodes to something else than was encoded");
 }
@@ -94,8 +96,9 @@ Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::b
       coded.size() >= raw.size() - raw.size() / kSavingShareMin) {
     return plain;
   }
-  FOREBAY_TRY(Verify(shape, raw, coded, options));
-  return EncodedChunk{.codec = ChunkCodec::kCoded, .payload = std::move(coded)};
+  FOREBAY_ASSIGN(std::vector<std::byte> decoded, Verify(shape, raw, coded, options));
+  return EncodedChunk{
+      .codec = ChunkCodec::kCoded, .payload = std::move(coded), .decoded = std::move(decoded)};
 }
 
 }  // namespace forebay::compress

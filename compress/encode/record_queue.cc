@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -96,7 +97,7 @@ void RecordQueue::Encode(Task& task) const {
   }
 }
 
-// Encodes, decodes again, and hashes what a reader will get. Reads nothing that changes, so that
+// Encodes, verifies, and hashes what a reader will get. Reads nothing that changes, so that
 // every thread does the same.
 void RecordQueue::EncodeRecord(Task& task) const {
   PendingRecord& record = task.record;
@@ -106,8 +107,9 @@ void RecordQueue::EncodeRecord(Task& task) const {
   FieldStatistics statistics;
   if (record.type == RecordType::kChunk) {
     const PackField& field = schema_.fields[record.head.field];
-    std::vector<std::byte> decoded(record.raw.size());
-    if (!record.raw.empty()) encoded = EncodeAndDecode(field, record, decoded);
+    if (!record.raw.empty()) encoded = EncodeVerified(field, record);
+    std::span<const std::byte> decoded = record.raw;
+    if (encoded.has_value() && !encoded->decoded.empty()) decoded = encoded->decoded;
     std::size_t at = 0;
     for (std::uint32_t i = 0; i < record.head.sample_count; ++i) {
       const std::size_t length =
@@ -115,7 +117,7 @@ void RecordQueue::EncodeRecord(Task& task) const {
       if (field.variable()) lengths.Le(record.lengths[i]);
       checksums.Le(SampleChecksum(identity_, record.head.field, record.head.tile,
                                   record.head.first_sample + i, record.head.part_offset,
-                                  std::span(decoded).subspan(at, length)));
+                                  decoded.subspan(at, length)));
       at += length;
     }
     if (keeps_statistics_) {
@@ -123,6 +125,7 @@ void RecordQueue::EncodeRecord(Task& task) const {
       head.lengths = lengths.bytes();
       statistics = MeasureChunk(field, head, decoded);
     }
+    if (encoded.has_value()) encoded->decoded = {};
   }
   const std::lock_guard lock(mutex_);
   task.checksums = checksums.Release();
@@ -131,9 +134,9 @@ void RecordQueue::EncodeRecord(Task& task) const {
   task.encoded = std::move(encoded);
 }
 
-Result<EncodedChunk> RecordQueue::EncodeAndDecode(const PackField& field,
-                                                  const PendingRecord& record,
-                                                  std::span<std::byte> decoded) const {
+// Coded chunks come verified. What lies behind zstd or LZ4, or is stored, is decoded here.
+Result<EncodedChunk> RecordQueue::EncodeVerified(const PackField& field,
+                                                 const PendingRecord& record) const {
   ChunkOptions options = options_;
   options.bound = {.mode = static_cast<BoundMode>(field.bound.mode),
                    .absolute = field.bound.absolute,
@@ -142,13 +145,17 @@ Result<EncodedChunk> RecordQueue::EncodeAndDecode(const PackField& field,
                                ? BytesShape(record.raw.size())
                                : field.Shape(record.head.tile, record.head.sample_count);
   FOREBAY_ASSIGN(EncodedChunk encoded, EncodeChunk(shape, record.raw, options));
-  std::vector<std::byte> scratch(ChunkScratchBytes(shape));
+  if (encoded.codec == ChunkCodec::kCoded) return encoded;
+  // Not zeroed: pages that the decoder never touches are never made.
+  const std::size_t scratch_bytes = ChunkScratchBytes(shape);
+  const auto scratch = std::make_unique_for_overwrite<std::byte[]>(scratch_bytes);
+  const auto memory = std::make_unique_for_overwrite<std::byte[]>(record.raw.size());
+  const std::span decoded(memory.get(), record.raw.size());
   const ChunkRange whole = ChunkRange::Whole(shape);
   FOREBAY_TRY(DecodeChunk(shape, encoded.codec, encoded.payload, whole,
-                          StridedOutput::Dense(shape, whole, decoded), scratch,
-                          schema_.predictors));
-  if (options.bound.mode == BoundMode::kLossless &&
-      !std::equal(decoded.begin(), decoded.end(), record.raw.begin())) {
+                          StridedOutput::Dense(shape, whole, decoded),
+                          std::span(scratch.get(), scratch_bytes)));
+  if (!std::ranges::equal(decoded, record.raw)) {
     return Error(ErrorCode::kInternal, path_ + ": a chunk of field " + field.name +
                                            " does not decode to what was encoded");
   }

@@ -71,8 +71,7 @@ class RecordQueue {
 
   void Encode(Task& task) const;
   void EncodeRecord(Task& task) const;
-  Result<EncodedChunk> EncodeAndDecode(const PackField& field, const PendingRecord& record,
-                                       std::span<std::byte> decoded) const;
+  Result<EncodedChunk> EncodeVerified(const PackField& field, const PendingRecord& record) const;
   void RunThread(const std::stop_token& stop);
   Status WriteFront();
   Status WriteTask(Task& task);
