@@ -11,6 +11,7 @@
 
 #include "compress/decode/pack_file.h"
 #include "compress/decode/pack_set.h"
+#include "compress/decode/predictor_file.h"
 #include "proto/contract/limits.h"
 
 // A pack, or a set and a copy of its schema.
@@ -93,7 +94,8 @@ Status Open(const char* path, forebay_pack** pack) {
     opened->schema = *schema;
   } else {
     FOREBAY_ASSIGN(opened->source, OpenByteSource(path));
-    auto file = PackFile::Open(*opened->source);
+    auto file = PackFile::Open(
+        *opened->source, {.budget = {}, .find_predictor = PredictorsIn(FolderOf(path))});
     if (!file.has_value()) return file.error().WithContext(path);
     opened->file.emplace(std::move(*file));
     opened->schema = opened->file->schema();

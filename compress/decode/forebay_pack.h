@@ -35,7 +35,8 @@ enum forebay_pack_code {
   FOREBAY_PACK_NOT_FOUND = 5,            /* no such file, shard or field */
   FOREBAY_PACK_PERMISSION_DENIED = 7,
   FOREBAY_PACK_RESOURCE_EXHAUSTED = 8,   /* a limit, or no memory to open it */
-  FOREBAY_PACK_FAILED_PRECONDITION = 9,  /* a shard of another schema than its set */
+  FOREBAY_PACK_FAILED_PRECONDITION = 9,  /* a shard of another schema than its set, or a learned
+                                          * predictor that is not beside the pack */
   FOREBAY_PACK_OUT_OF_RANGE = 11,        /* samples, elements or fields that there are not */
   FOREBAY_PACK_UNIMPLEMENTED = 12,       /* written by a newer version */
   FOREBAY_PACK_INTERNAL = 13,
@@ -110,7 +111,9 @@ typedef struct forebay_pack_scratch {
 
 typedef struct forebay_pack forebay_pack;
 
-/* Opens a pack, or a set by its manifest. `*pack` is NULL after an error. */
+/* Opens a pack, or a set by its manifest. A learned predictor that a pack or a shard names and does
+ * not hold is looked for in the folder of `path`, as its SHA-256 in hexadecimal digits and ".net".
+ * `*pack` is NULL after an error. */
 FOREBAY_PACK_EXPORT int forebay_pack_open(const char* path, forebay_pack** pack,
                                           forebay_pack_error* error);
 

@@ -27,7 +27,8 @@ Result<std::vector<PlaneStack>> PlanesOfChunk(const ChunkShape& shape,
                                               std::span<const std::byte> payload,
                                               PredictorList predictors);
 
-// Those of a pack's chunks, in the order of the file's index. `field` empty: of all fields. Errors
+// Those of a pack's chunks, in the order of the file's index. `field` empty: of all fields. Learned
+// predictors that the pack names and does not hold lie in its folder (predictor_file.h). Errors
 // of reading; kNotFound for an unknown field. Holds all planes in memory: at most `bytes_max`.
 Result<std::vector<PlaneStack>> PlanesOfPack(const std::string& path, const std::string& field,
                                              std::size_t bytes_max);

@@ -265,6 +265,54 @@ static void cuts_long_messages(void) {
   EXPECT(strlen(error.message) == sizeof(error.message) - 1);
 }
 
+/* The pack's bytes under another name in the working folder, where no predictor lies. */
+static void copy_golden(const char* name, const char* to) {
+  char path[4096];
+  char bytes[4096];
+  size_t count;
+  FILE* source;
+  FILE* copy;
+  snprintf(path, sizeof(path), "%s/good/%s", folder, name);
+  source = fopen(path, "rb");
+  copy = fopen(to, "wb");
+  if (source == NULL || copy == NULL) exit(1);
+  while ((count = fread(bytes, 1, sizeof(bytes), source)) > 0) fwrite(bytes, 1, count, copy);
+  fclose(source);
+  EXPECT(fclose(copy) == 0);
+}
+
+static void finds_predictors_beside_the_pack(void) {
+  static const char* copied = "pack_c_api_copy.fbp";
+  forebay_pack* held = open_golden("learned.fbp");
+  forebay_pack* named = open_golden("learned_named.fbp");
+  forebay_pack_scratch scratch = scratch_for(held);
+  forebay_pack_scratch other = scratch_for(named);
+  forebay_pack_field field;
+  forebay_pack_error error;
+  unsigned char* samples[2];
+  size_t bytes;
+  EXPECT(forebay_pack_describe(held, 0, &field, NULL) == 0);
+  bytes = (size_t)(field.sample_bytes * forebay_pack_sample_count(held));
+  EXPECT(bytes > 0 && forebay_pack_sample_count(named) == forebay_pack_sample_count(held));
+  samples[0] = malloc(bytes);
+  samples[1] = malloc(bytes);
+  EXPECT(forebay_pack_read(held, 0, 0, forebay_pack_sample_count(held), NULL, samples[0], bytes,
+                           NULL, scratch, NULL) == 0);
+  EXPECT(forebay_pack_read(named, 0, 0, forebay_pack_sample_count(held), NULL, samples[1], bytes,
+                           NULL, other, NULL) == 0);
+  EXPECT(memcmp(samples[0], samples[1], bytes) == 0);
+  free(samples[0]);
+  free(samples[1]);
+  free(scratch.memory);
+  free(other.memory);
+  forebay_pack_close(held);
+  forebay_pack_close(named);
+  copy_golden("learned_named.fbp", copied);
+  EXPECT(forebay_pack_open(copied, &named, &error) == FOREBAY_PACK_FAILED_PRECONDITION);
+  EXPECT(named == NULL && strstr(error.message, ".net: there is no such file") != NULL);
+  remove(copied);
+}
+
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   folder = argv[1];
@@ -278,6 +326,7 @@ int main(int argc, char** argv) {
   refuses_what_does_not_fit("dense.fbp", 4);
   refuses_what_does_not_fit("pictures.fbset", 12);
   opens_only_packs();
+  finds_predictors_beside_the_pack();
   cuts_long_messages();
   if (failures != 0) fprintf(stderr, "%d expectations failed\n", failures);
   return failures == 0 ? 0 : 1;
