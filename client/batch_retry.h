@@ -16,27 +16,34 @@ class BatchRetry {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  BatchRetry(Time began, std::chrono::milliseconds retry_for)
+  // `caller_end`: the caller waits no longer, whatever the retries' limit says.
+  BatchRetry(Time began, std::chrono::milliseconds retry_for, Time caller_end = Time::max())
       : began_(began),
         retry_end_(began + retry_for),
+        caller_end_(caller_end),
         backoff_(static_cast<std::uint64_t>(began.time_since_epoch().count())) {}
 
-  // Until when to wait from `now` on. The first wait is never cut short by the retries' limit.
+  // Until when to wait from `now` on. The first wait is never cut short by the retries' limit, but
+  // by the caller's deadline.
   Time Deadline(Time now) const;
+  bool IsCallersTimeOver(Time now) const { return now >= caller_end_; }
   // After the daemon's `refusal`: when to ask again, jittered, or nullopt once the time is used up.
   std::optional<Time> ResumeAfter(const Error& refusal, Time now);
   // Whether a batch that was not there by its deadline is waited for any longer.
   bool MayWaitOn(Time now);
 
   // What the caller is told in the end: the daemon's last refusal, or that nothing came (`late`).
+  // Where the caller's own deadline ended it: kDeadlineExceeded.
   Error RefusedError(Time now) const;
   Error LateError(const Error& late, Time now) const;
 
  private:
   std::string Told(Time now) const;
+  ErrorCode CodeAt(Time now) const;
 
   const Time began_;
   const Time retry_end_;
+  const Time caller_end_;
   Backoff backoff_;
   bool has_failed_ = false;
   std::uint64_t refusals_ = 0;

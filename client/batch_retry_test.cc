@@ -85,5 +85,20 @@ TEST(BatchRetryTest, ABatchThatNeverComesIsReportedWithTheDaemonsLastWords) {
   EXPECT_THAT(told.message(), HasSubstr("object 'x.bin'"));
 }
 
+TEST(BatchRetryTest, TheCallersDeadlineEndsWaitsPausesAndTriesBeforeTheirOwnLimits) {
+  BatchRetry retry(At(0), milliseconds(60'000), At(40));
+  EXPECT_EQ(retry.Deadline(At(0)), At(40));
+  EXPECT_TRUE(retry.MayWaitOn(At(39)));
+  EXPECT_FALSE(retry.MayWaitOn(At(40)));
+  ASSERT_TRUE(retry.ResumeAfter(kAway, At(39)).has_value());
+  EXPECT_LE(*retry.ResumeAfter(kAway, At(39)), At(40));
+  EXPECT_FALSE(retry.ResumeAfter(kAway, At(40)).has_value());
+  const Error refused = retry.RefusedError(At(40));
+  EXPECT_EQ(refused.code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_THAT(refused.message(), HasSubstr("x.bin"));
+  EXPECT_THAT(refused.message(), HasSubstr("the caller's deadline"));
+  EXPECT_THAT(refused.message(), Not(HasSubstr("retry_for_ms")));
+}
+
 }  // namespace
 }  // namespace forebay::internal

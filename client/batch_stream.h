@@ -1,6 +1,7 @@
 // BatchStream: one rank's view of a stream.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -45,7 +46,13 @@ class BatchStream {
   // last words, which name the object that it waits for; the stream stays usable, and the next call
   // asks for the same batch. Other errors are final for the stream. kResourceExhausted instead of a
   // deadlock where the caller holds every batch of the stream.
-  virtual Result<std::optional<Batch>> Next() = 0;
+  Result<std::optional<Batch>> Next() { return Next(Deadline::max()); }
+
+  // The same, but waits until `deadline` at most, and does not wait where that has passed: a caller
+  // may do other work between two calls. kDeadlineExceeded where the batch is not there by then;
+  // the stream goes on fetching it, and the next call asks for the same batch.
+  using Deadline = std::chrono::steady_clock::time_point;
+  virtual Result<std::optional<Batch>> Next(Deadline deadline) = 0;
 
   // A batch by name, outside Next's order; waits for it as Next does, and has its errors. Uses a
   // credit while it is held.

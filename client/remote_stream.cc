@@ -181,7 +181,7 @@ Status RemoteStream::Start(const StreamOptions& options) {
   connection_ = source_->current();
   Status attached =
       core_->Attach(connection_, steady_clock::now() + milliseconds(limits::kCallDeadlineMs));
-  if (!attached && attached.error().retryable()) attached = Reconnect();
+  if (!attached && attached.error().retryable()) attached = Reconnect(ConnectEnd());
   FOREBAY_TRY(attached);
   schema_ = core_->schema();
   return options.delivery_log.empty() ? Status() : OpenLog(options);
@@ -215,19 +215,22 @@ Status RemoteStream::Log(const Batch& batch, const DeliveryLog::MicroName& micro
   return logged;
 }
 
-Status RemoteStream::Reconnect() {
+Deadline RemoteStream::ConnectEnd() const {
+  return steady_clock::now() + milliseconds(source_->options().connect_timeout_ms);
+}
+
+Status RemoteStream::Reconnect(Deadline deadline) {
   // A daemon that takes connections but ends every call is given up.
-  if (++reconnects_without_batch_ > limits::kReconnectsWithoutBatchMax) {
+  if (reconnects_without_batch_ >= limits::kReconnectsWithoutBatchMax) {
     return Error(ErrorCode::kUnavailable,
                  "the daemon ends every call of this stream: " + core_->call_error().message());
   }
-  const Deadline deadline =
-      steady_clock::now() + milliseconds(source_->options().connect_timeout_ms);
   Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
   for (;;) {
     FOREBAY_ASSIGN(connection_, source_->Replace(connection_.get(), deadline));
     Status attached = core_->Attach(connection_, deadline);
     if (attached) {
+      ++reconnects_without_batch_;
       std::lock_guard lock(stats_mutex_);
       ++stats_.reconnects;
       return attached;
@@ -255,15 +258,22 @@ void RemoteStream::Count(const Batch& batch, std::uint64_t wait_ns,
 }
 
 template <typename Wait>
-Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait) {
+Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline until,
+                                                        std::uint64_t& wait_ns) {
   using Waited = StreamCore::Waited;
-  BatchRetry retry(steady_clock::now(), retry_for_);
-  std::uint64_t wait_ns = 0;
+  BatchRetry retry(steady_clock::now(), retry_for_, until);
   for (;;) {
     FOREBAY_ASSIGN(StreamCore::Outcome outcome, wait(retry.Deadline(steady_clock::now())));
-    outcome.wait_ns = wait_ns += outcome.wait_ns;
+    wait_ns += outcome.wait_ns;
     if (outcome.waited == Waited::kCallEnded) {
-      FOREBAY_TRY(Reconnect());
+      const Deadline connect_end = ConnectEnd();
+      const Status reconnected = Reconnect(std::min(connect_end, until));
+      if (!reconnected && reconnected.error().retryable() && until < connect_end) {
+        return Error(ErrorCode::kDeadlineExceeded,
+                     reconnected.error().message() +
+                         "; it was looked for until the caller's deadline, the next call goes on");
+      }
+      FOREBAY_TRY(reconnected);
     } else if (outcome.waited == Waited::kLate) {
       if (!retry.MayWaitOn(steady_clock::now())) {
         return retry.LateError(*outcome.error, steady_clock::now());
@@ -283,10 +293,22 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait) {
   }
 }
 
-Result<std::optional<Batch>> RemoteStream::Next() {
-  FOREBAY_ASSIGN(StreamCore::Outcome outcome, WaitPatiently([this](Deadline deadline) {
-                   return core_->WaitNext(deadline);
-                 }));
+template <typename Wait>
+Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until) {
+  std::uint64_t wait_ns = 0;
+  Result<StreamCore::Outcome> outcome = WaitPatiently(wait, until, wait_ns);
+  if (outcome) {
+    outcome->wait_ns = wait_ns;
+  } else {
+    std::lock_guard lock(stats_mutex_);
+    stats_.wait_ns += wait_ns;
+  }
+  return outcome;
+}
+
+Result<std::optional<Batch>> RemoteStream::Next(Deadline deadline) {
+  FOREBAY_ASSIGN(StreamCore::Outcome outcome,
+                 WaitAndCount([this](Deadline until) { return core_->WaitNext(until); }, deadline));
   before_last_ = after_last_;
   if (outcome.waited == StreamCore::Waited::kEndOfOrder) {
     last_.reset();
@@ -312,9 +334,9 @@ Result<Batch> RemoteStream::Pull(const BatchName& name) {
       return Error(ErrorCode::kOutOfRange, "a micro-batch exceeds kLocalBatchMax");
     }
   }
-  FOREBAY_ASSIGN(StreamCore::Outcome outcome, WaitPatiently([&](Deadline deadline) {
-                   return core_->WaitNamed(name, deadline);
-                 }));
+  FOREBAY_ASSIGN(StreamCore::Outcome outcome,
+                 WaitAndCount([&](Deadline until) { return core_->WaitNamed(name, until); },
+                              Deadline::max()));
   const std::uint64_t payload_bytes = outcome.state->payload_bytes;
   Batch batch(std::move(outcome.state));
   Count(batch, outcome.wait_ns, payload_bytes);
@@ -344,7 +366,7 @@ Status RemoteStream::Finish() {
   const auto broke = [&finished] { return !finished && finished.error().retryable(); };
   // Every batch of the broken call was checked as it arrived; a new one shows that daemon and
   // order are still there.
-  if (broke() && Reconnect()) finished = core_->Finish(PullDeadline());
+  if (broke() && Reconnect(ConnectEnd())) finished = core_->Finish(PullDeadline());
   if (broke()) {
     finished = Error(ErrorCode::kDataLoss, "the stream ended without a trailer: " +
                                                finished.error().ToString());

@@ -26,7 +26,8 @@ class RemoteStream final : public BatchStream {
                                                    const DatasetInfo& info);
   ~RemoteStream() override;
 
-  Result<std::optional<Batch>> Next() override;
+  using BatchStream::Next;
+  Result<std::optional<Batch>> Next(Deadline deadline) override;
   Result<Batch> Pull(const BatchName& name) override;
   PositionToken token() const override;
   std::span<const FieldSpec> fields() const override { return schema_->fields; }
@@ -43,11 +44,16 @@ class RemoteStream final : public BatchStream {
   Status Start(const StreamOptions& options);
   Status OpenLog(const StreamOptions& options);
   Status Log(const Batch& batch, const DeliveryLog::MicroName& micro);
-  Status Reconnect();
+  Deadline ConnectEnd() const;  // connect_timeout_ms from now on
+  Status Reconnect(Deadline deadline);
   // Calls `wait`, one of the core's, until it has an outcome for the caller: reconnects where the
-  // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet.
+  // call ended, and asks again, for `retry_for_`, where the daemon has no batch yet. Waits until
+  // `until` at most. Adds to `wait_ns` what it waited, also where it fails.
   template <typename Wait>
-  Result<StreamCore::Outcome> WaitPatiently(Wait wait);
+  Result<StreamCore::Outcome> WaitPatiently(Wait wait, Deadline until, std::uint64_t& wait_ns);
+  // The same, with the time waited in the outcome or, where there is none, in the statistics.
+  template <typename Wait>
+  Result<StreamCore::Outcome> WaitAndCount(Wait wait, Deadline until);
   void Count(const Batch& batch, std::uint64_t wait_ns, std::uint64_t payload_bytes);
 
   std::shared_ptr<ConnectionSource> source_;

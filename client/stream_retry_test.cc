@@ -18,6 +18,8 @@ namespace forebay {
 namespace {
 
 using ::testing::HasSubstr;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 using testing::Connect;
 using testing::ExpectDataLoss;
 using testing::FakeDaemon;
@@ -153,7 +155,7 @@ TEST(StreamRetryTest, CancelEndsTheWaitingBetweenTwoTries) {
   Refusals refusals(daemon, ~0ULL);
   auto client = Connect(daemon);
   auto stream = Open(*client, FakeStream(2));
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = steady_clock::now();
   std::optional<Error> met;
   {
     std::jthread reader([&] {
@@ -165,8 +167,59 @@ TEST(StreamRetryTest, CancelEndsTheWaitingBetweenTwoTries) {
   }
   ASSERT_TRUE(met.has_value());
   EXPECT_EQ(met->code(), ErrorCode::kCancelled);
-  EXPECT_LT(std::chrono::steady_clock::now() - began,
-            std::chrono::milliseconds(StreamOptions().retry_for_ms / 4));
+  EXPECT_LT(steady_clock::now() - began,
+            milliseconds(StreamOptions().retry_for_ms / 4));
+}
+
+TEST(StreamRetryTest, ACallersDeadlineEndsTheWaitAndLosesNothing) {
+  FakeDaemon daemon;
+  Refusals refusals(daemon, ~0ULL);
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(3));
+  for (int call = 0; call < 3; ++call) {
+    const auto deadline = steady_clock::now() + milliseconds(20);
+    const auto batch = stream->Next(deadline);
+    ASSERT_FALSE(batch.has_value());
+    EXPECT_GE(steady_clock::now(), deadline);
+    EXPECT_EQ(batch.error().code(), ErrorCode::kDeadlineExceeded);
+    EXPECT_THAT(batch.error().message(), HasSubstr("images-7.bin")) << "the daemon's words";
+    EXPECT_THAT(batch.error().message(), HasSubstr("the caller's deadline"));
+  }
+  EXPECT_GE(stream->stats().wait_ns, 30'000'000U) << "waits without a batch count, too";
+  refusals.End();
+  std::uint64_t step = 0;
+  for (;;) {
+    // A caller that never waits: it has its batches as they come.
+    const auto batch = stream->Next(steady_clock::time_point());
+    if (!batch.has_value()) {
+      ASSERT_EQ(batch.error().code(), ErrorCode::kDeadlineExceeded) << batch.error().ToString();
+      std::this_thread::yield();
+      continue;
+    }
+    if (!*batch) break;
+    ASSERT_EQ((*batch)->step(), StepId(step++));
+  }
+  EXPECT_EQ(step, kSteps);
+  EXPECT_TRUE(stream->Finish().has_value());
+}
+
+TEST(StreamRetryTest, ACallersDeadlineHoldsWhileTheDaemonIsAway) {
+  FakeDaemon daemon;
+  auto client = Connect(daemon);
+  auto stream = Open(*client, FakeStream(0));
+  ASSERT_TRUE(stream->Next().has_value());
+  daemon.Stop();
+  // More often than a daemon that ends every call is tried: none of these reaches one.
+  for (int call = 0; call < 2 * limits::kReconnectsWithoutBatchMax; ++call) {
+    const auto batch = stream->Next(steady_clock::now() + milliseconds(10));
+    ASSERT_FALSE(batch.has_value());
+    EXPECT_EQ(batch.error().code(), ErrorCode::kDeadlineExceeded) << batch.error().ToString();
+    EXPECT_THAT(batch.error().message(), HasSubstr("no Forebay daemon answers"));
+  }
+  daemon.Start();
+  const auto batch = stream->Next();
+  ASSERT_TRUE(batch.has_value()) << batch.error().ToString();
+  EXPECT_EQ((*batch)->step(), StepId(1));
 }
 
 TEST(StreamRetryTest, ATriedAgainBatchOutlivesADaemonThatIsRestartedMeanwhile) {
