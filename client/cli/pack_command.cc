@@ -311,6 +311,9 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
     for (const std::string& note : source->notes()) {
       context.err << "note: " << PrintableLine(note) << '\n';
     }
+    if (const auto note = MemoryNote(schema, options.threads)) {
+      context.err << "note: " << *note << '\n';
+    }
   }
   std::uint64_t samples = source->samples();
   if (arguments.limit > 0) samples = std::min(samples, arguments.limit);

@@ -267,6 +267,23 @@ TEST(PackPlan, Options) {
   EXPECT_EQ(ParseRange("0:10", 9).error().code(), ErrorCode::kOutOfRange);
 }
 
+TEST(PackPlan, NotesSamplesThatTakeMuchMemory) {
+  compress::PackSchema schema;
+  schema.fields = {{.name = "field",
+                    .dtype = Dtype::kF32,
+                    .rank = 3,
+                    .extent = {256, 512, 512, 1},
+                    .bound = {},
+                    .samples_per_chunk = 3,
+                    .tile = {4, 64, 64, 1}}};
+  EXPECT_FALSE(MemoryNote(schema, 1).has_value());
+  schema.fields[0].samples_per_chunk = 4;  // 4 x 256 MiB, and the chunk under encode
+  const auto note = MemoryNote(schema, 1);
+  ASSERT_TRUE(note.has_value());
+  EXPECT_THAT(*note, HasSubstr("1.00 GiB"));
+  EXPECT_THAT(*note, HasSubstr("--samples-per-chunk"));
+}
+
 TEST(PackPlan, FieldsOfMoreThanFourAxesAreFlattened) {
   std::vector<std::string> notes;
   const auto field = PackFieldOf({.name = "v", .dtype = Dtype::kF32, .shape = {2, 3, 4, 5, 6}},

@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "client/cli/human_text.h"
 #include "compress/encode/error_bound.h"
+#include "compress/encode/pack_writer.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {
@@ -18,6 +20,7 @@ using compress::PackField;
 
 constexpr std::uint32_t kImageSamples = 8;
 constexpr std::uint32_t kOtherSamples = 4096;
+constexpr std::uint64_t kNotedBytes = limits::kGiB;
 
 Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
 
@@ -214,6 +217,14 @@ Status LayOut(const LayoutOptions& options, PackField& field) {
   }
   field.samples_per_chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(fits, wanted));
   return {};
+}
+
+std::optional<std::string> MemoryNote(const compress::PackSchema& schema, unsigned threads) {
+  const std::uint64_t bytes = compress::BufferedBytesMax(schema, threads);
+  if (bytes <= kNotedBytes) return std::nullopt;
+  return fmt::format("up to {} of samples are held in memory, because all tiles of a run of "
+                     "samples fill together; a smaller --samples-per-chunk holds less",
+                     HumanBytes(bytes));
 }
 
 }  // namespace forebay::cli

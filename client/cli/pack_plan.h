@@ -49,4 +49,8 @@ struct LayoutOptions {
 // for more than a chunk holds; the message names what would fit.
 Status LayOut(const LayoutOptions& options, compress::PackField& field);
 
+// A note for the user where a writer of `schema` holds more than 1 GiB of samples
+// (compress::BufferedBytesMax), with how to hold fewer.
+std::optional<std::string> MemoryNote(const compress::PackSchema& schema, unsigned threads);
+
 }  // namespace forebay::cli

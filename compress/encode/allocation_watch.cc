@@ -1,5 +1,7 @@
 #include "compress/encode/allocation_watch.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -16,6 +18,7 @@
 namespace {
 
 std::atomic<std::size_t> g_largest{0};
+std::atomic<std::ptrdiff_t> g_live{0}, g_live_before{0}, g_peak{0};
 std::atomic<std::size_t> g_watched_bytes{0}, g_watched{0};
 std::atomic<bool> g_fail{false};
 
@@ -23,7 +26,11 @@ std::atomic<bool> g_fail{false};
 
 namespace forebay::compress {
 
-void WatchAllocations() { g_largest = 0; }
+void WatchAllocations() {
+  g_largest = 0;
+  g_live_before = g_peak = g_live.load();
+}
+std::size_t PeakAllocation() { return static_cast<std::size_t>(g_peak - g_live_before); }
 std::size_t LargestAllocation() { return g_largest; }
 
 void WatchAllocationsOf(std::size_t bytes, bool fail) {
@@ -45,6 +52,23 @@ bool CanWatchAllocations() {
 }  // namespace forebay::compress
 
 #if !defined(FOREBAY_TEST_IS_SANITIZED)
+namespace {
+
+// Under an allocation that outlives the watch, or one before it, the count goes on.
+void Count(std::ptrdiff_t bytes) {
+  const std::ptrdiff_t live = g_live += bytes;
+  std::ptrdiff_t seen = g_peak;
+  while (live > seen && !g_peak.compare_exchange_weak(seen, live)) {
+  }
+}
+
+void Release(void* memory) {
+  Count(-static_cast<std::ptrdiff_t>(malloc_usable_size(memory)));
+  std::free(memory);
+}
+
+}  // namespace
+
 void* operator new(std::size_t bytes) {
   std::size_t seen = g_largest;
   while (bytes > seen && !g_largest.compare_exchange_weak(seen, bytes)) {
@@ -53,9 +77,12 @@ void* operator new(std::size_t bytes) {
     ++g_watched;
     if (g_fail) throw std::bad_alloc();
   }
-  if (void* memory = std::malloc(bytes)) return memory;
+  if (void* memory = std::malloc(bytes)) {
+    Count(static_cast<std::ptrdiff_t>(malloc_usable_size(memory)));
+    return memory;
+  }
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { Release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { Release(memory); }
 #endif

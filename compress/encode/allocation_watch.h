@@ -13,6 +13,8 @@ bool CanWatchAllocations();
 void WatchAllocations();
 // The largest allocation by operator new since then, in bytes.
 std::size_t LargestAllocation();
+// The most that was allocated by operator new at one time since then, beyond what was at that time.
+std::size_t PeakAllocation();
 
 // From now on allocations of exactly so many bytes are counted, and fail if so asked; 0: none.
 void WatchAllocationsOf(std::size_t bytes, bool fail);

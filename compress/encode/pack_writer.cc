@@ -26,48 +26,48 @@ namespace {
 constexpr std::uint32_t kKeysPerRecord = 4096;
 constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
 
-// A field's samples that wait for their chunk to be full.
+// A field's samples that wait for their chunks to be full.
 struct FieldBuffer {
   std::uint64_t first_sample = 0;
   std::uint64_t begin = 0;  // samples before are in the file already
   std::uint32_t samples = 0;
   bool begins_sequence = true;
-  std::vector<std::byte> bytes;
+  std::vector<std::vector<std::byte>> tiles;  // the raw bytes of each tile's chunk
   std::vector<std::uint32_t> lengths;
 };
 
-// The tile's part of whole samples, dense.
-std::vector<std::byte> CutTile(const PackField& field, std::uint32_t tile,
-                               std::span<const std::byte> samples, std::uint32_t count) {
-  if (field.tiles() == 1) return {samples.begin(), samples.end()};
+// Adds the tile's part of a sample, dense.
+void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std::byte> sample,
+                std::vector<std::byte>& to) {
   const auto origin = field.TileOrigin(tile);
   const auto extent = field.TileExtent(tile);
+  // Elements are contiguous along the last axes that the tile has whole, and the one before them.
+  std::size_t along = kChunkRankMax - 1, run = extent[along];
+  while (along > 0 && extent[along] == field.extent[along]) run *= extent[--along];
+  std::size_t runs = 1;
+  for (std::size_t axis = 0; axis < along; ++axis) runs *= extent[axis];
   const std::size_t element = DtypeBytes(field.dtype);
-  const auto sample_bytes = static_cast<std::size_t>(field.sample_bytes());
-  std::vector<std::byte> cut;
-  cut.reserve(count * field.Shape(tile, 1).bytes());
-  // Rows along the last axis are contiguous on both sides.
-  const std::size_t run = extent[3] * element;
-  for (std::uint32_t sample = 0; sample < count; ++sample) {
-    for (std::uint32_t a = 0; a < extent[0]; ++a) {
-      for (std::uint32_t b = 0; b < extent[1]; ++b) {
-        for (std::uint32_t c = 0; c < extent[2]; ++c) {
-          const std::size_t at =
-              ((std::size_t{origin[0] + a} * field.extent[1] + origin[1] + b) * field.extent[2] +
-               origin[2] + c) * field.extent[3] + origin[3];
-          const auto from = samples.subspan(sample * sample_bytes + at * element, run);
-          cut.insert(cut.end(), from.begin(), from.end());
-        }
-      }
+  for (std::size_t i = 0; i < runs; ++i) {
+    std::size_t at = 0, left = i, left_of = runs;
+    for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+      at = at * field.extent[axis] + origin[axis];
+      if (axis >= along) continue;
+      left_of /= extent[axis];
+      at += left / left_of;
+      left %= left_of;
     }
+    const auto from = sample.subspan(at * element, run * element);
+    to.insert(to.end(), from.begin(), from.end());
   }
-  return cut;
 }
 
 class FileWriter : public PackWriter {
  public:
   FileWriter(std::string path, const PackSchema& schema) : path_(std::move(path)), schema_(schema) {
     buffers_.resize(schema_.fields.size());
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      buffers_[i].tiles.resize(schema_.fields[i].tiles());
+    }
   }
 
   // Takes the open file; records go to `offset` and on.
@@ -199,12 +199,28 @@ class FileWriter : public PackWriter {
     const PackField& field = schema_.fields[number];
     FieldBuffer& buffer = buffers_[number];
     if (field.variable()) {
-      if (buffer.bytes.size() + bytes.size() > limits::kChunkBytesMax) FOREBAY_TRY(Flush(number));
-      if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
-      buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
+      FOREBAY_TRY(AddString(number, bytes));
+    } else {
+      for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
+        std::vector<std::byte>& to = buffer.tiles[tile];
+        if (buffer.samples == 0) to.reserve(field.Shape(tile, field.samples_per_chunk).bytes());
+        AppendTile(field, tile, bytes, to);
+      }
+      ++buffer.samples;
     }
-    buffer.bytes.insert(buffer.bytes.end(), bytes.begin(), bytes.end());
-    if (++buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
+    if (buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
+    return {};
+  }
+
+  Status AddString(std::uint32_t number, std::span<const std::byte> bytes) {
+    FieldBuffer& buffer = buffers_[number];
+    if (buffer.tiles[0].size() + bytes.size() > limits::kChunkBytesMax) {
+      FOREBAY_TRY(Flush(number));
+    }
+    if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
+    buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
+    buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
+    ++buffer.samples;
     return {};
   }
 
@@ -229,27 +245,23 @@ class FileWriter : public PackWriter {
     return {};
   }
 
-  // Hands the field's buffered samples on, tile by tile.
+  // Hands the field's buffered samples on, tile by tile; their memory goes with them.
   Status Flush(std::uint32_t number) {
     FieldBuffer& buffer = buffers_[number];
     if (buffer.samples == 0) return {};
-    const PackField& field = schema_.fields[number];
-    for (std::uint32_t tile = 0; tile < field.tiles(); ++tile) {
+    for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
       FOREBAY_TRY(queue_->Push({.head = {.field = number,
                                          .tile = tile,
                                          .first_sample = buffer.first_sample,
                                          .sample_count = buffer.samples,
                                          .begins_sequence = buffer.begins_sequence},
                                 .lengths = buffer.lengths,
-                                .raw = field.variable()
-                                           ? buffer.bytes
-                                           : CutTile(field, tile, buffer.bytes, buffer.samples),
+                                .raw = std::exchange(buffer.tiles[tile], {}),
                                 .keys = {}}));
     }
     buffer.first_sample += buffer.samples;
     buffer.samples = 0;
     buffer.begins_sequence = false;
-    buffer.bytes.clear();
     buffer.lengths.clear();
     return {};
   }
@@ -320,6 +332,18 @@ Status CheckWritable(const PackSchema& schema) {
   for (const PackField& field : schema.fields) FOREBAY_TRY(CheckWritableBound(field));
   FOREBAY_TRY(CheckScratch(schema));
   return {};
+}
+
+std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads) {
+  std::uint64_t waiting = schema.keyed ? kKeyRecordBytes + limits::kPackKeyBytesMax : 0;
+  std::uint64_t chunk = waiting;  // the largest record
+  for (const PackField& field : schema.fields) {
+    const bool variable = field.variable();
+    waiting += variable ? limits::kChunkBytesMax : field.samples_per_chunk * field.sample_bytes();
+    chunk = std::max<std::uint64_t>(
+        chunk, variable ? limits::kChunkBytesMax : field.Shape(0, field.samples_per_chunk).bytes());
+  }
+  return waiting + (threads > 1 ? 2 * std::uint64_t{threads} + 2 : 1) * chunk;
 }
 
 // With the profile among its provenance, files of another profile are not gone on with.

@@ -1,4 +1,4 @@
-// Writes a pack file (docs/pack.md) as samples come, with bounded memory.
+// Writes a pack file (docs/pack.md) as samples come, with memory that the schema bounds.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +37,13 @@ PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
 // CheckWritableBound; kResourceExhausted, as of CheckScratch.
 Status CheckWritable(const PackSchema& schema);
 
+// Bytes of samples, as they were added, that a writer holds at most: samples_per_chunk whole
+// samples of each fixed field, 4 MiB of a variable one, 1 MiB of keys, and the chunks under encode.
+// Tiles do not make it less: all tiles of a run of samples fill together. Encoding takes more: in
+// each thread 8 to 45 times a chunk's bytes, least of wide elements. `schema` is a sound one
+// (CheckSchema).
+std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads);
+
 struct PackSummary {
   std::uint64_t samples = 0;
   std::uint64_t raw_bytes = 0;   // of the samples' fields
@@ -44,9 +51,10 @@ struct PackSummary {
   std::uint64_t chunks = 0;
 };
 
-// Writes PATH.part, which becomes PATH when it is finished and on the disk. Holds a chunk of each
-// field, and at most 2 * threads + 2 chunks under encode. After an error every call returns it
-// and PATH.part stays, for Resume. Not thread-safe; Add waits for the slowest encoder.
+// Writes PATH.part, which becomes PATH when it is finished and on the disk. Holds the samples of
+// each field that wait for their chunks to be full, and at most 2 * threads + 2 chunks under encode
+// (BufferedBytesMax). After an error every call returns it and PATH.part stays, for Resume. Not
+// thread-safe; Add waits for the slowest encoder.
 class PackWriter {
  public:
   // The profile's name is added to the provenance.
