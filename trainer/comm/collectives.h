@@ -92,10 +92,16 @@ std::span<T> ShareOf(std::span<T> values, std::uint32_t member, std::uint32_t me
   return values.subspan(begin, std::min(each, values.size() - begin));
 }
 
+// Elements that a member of a ReduceScatter or AllReduce of `count` holds beside its own until it
+// is done: the others' parts of its share, which for the first member is the largest.
+constexpr std::size_t ArrivingElements(std::size_t count, std::uint32_t members) {
+  return members < 2 ? 0 : (count + members - 1) / members * (members - 1);
+}
+
 // Sums `values` over the members, in a binary tree over their index (SumTree), so that the bits do
 // not depend on the timing. Each member sums its share, which arrives directly from all others:
-// (n - 1) / n of the bytes leave each member, in n - 1 messages. What is not in a member's share
-// stays as it was there.
+// (n - 1) / n of the bytes leave each member, in n - 1 messages, and as many are held beside them
+// (ArrivingElements). What is not in a member's share stays as it was there.
 template <typename T>
 class ReduceScatter final : public PendingCollective {
  public:

@@ -2,9 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <new>
 #include <vector>
 
 #include "trainer/comm/communicator.h"
+
+namespace {
+// The largest array that was allocated since it was last set to 0.
+std::size_t largest_array_bytes = 0;
+}  // namespace
+
+void* operator new[](std::size_t bytes) {
+  largest_array_bytes = std::max(largest_array_bytes, bytes);
+  return operator new(bytes);
+}
+void operator delete[](void* memory) noexcept { operator delete(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace forebay::train {
 namespace {
@@ -54,6 +69,20 @@ TEST(SumTreeTest, TheSumMayTakeThePlaceOfAnyLeafOrNone) {
       EXPECT_EQ(leaves[place], expected) << place << " of " << count;
     }
   }
+}
+
+// What plans count for a reduction is what it allocates.
+TEST(ReduceScatterTest, HoldsAsManyElementsAsPlansCount) {
+  for (const std::uint32_t members : {2U, 3U, 4U, 7U}) {
+    std::vector<float> values(1000);
+    Members all;
+    for (std::uint32_t rank = 0; rank < members; ++rank) all.ranks.push_back(rank);
+    largest_array_bytes = 0;
+    const AllReduce<float> reduction(all, {}, values);
+    EXPECT_EQ(largest_array_bytes, ArrivingElements(1000, members) * sizeof(float));
+  }
+  EXPECT_EQ(ArrivingElements(1000, 1), 0U);
+  EXPECT_EQ(ArrivingElements(1000, 4), 750U);
 }
 
 TEST(MembersTest, AreAscendingRanksWithThisOneAmongThem) {

@@ -87,6 +87,19 @@ Result<StepKeeping> MemoryChoices::Choose(const StepPlan& plan) {
   return keeping;
 }
 
+Result<StageSplit> MemoryChoices::ChooseSplit(
+    const std::vector<StageSplit>& splits,
+    const std::function<Result<StepPlan>(const StageSplit& split)>& plan_of) {
+  for (std::size_t at = 0; at < splits.size(); ++at) {
+    FOREBAY_ASSIGN(const StepPlan plan, plan_of(splits[at]));
+    const Result<StepKeeping> keeping = Choose(plan);
+    if (keeping.has_value()) return splits[at];
+    const bool too_small = keeping.error().code() == ErrorCode::kResourceExhausted;
+    if (!too_small || at + 1 == splits.size()) return keeping.error();
+  }
+  return Error(ErrorCode::kInternal, "there is no cut to choose from");
+}
+
 Result<StepKeeping> MemoryChoices::Decide(const StepPlan& plan) {
   if (settings_.may_swap && !settings_.may_recompute && !can_swap_) {
     return Error(ErrorCode::kUnimplemented,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "proto/contract/result.h"
 #include "trainer/core/train_config.h"
 #include "trainer/schedule/memory_plan.h"
+#include "trainer/schedule/model_graph.h"
 #include "trainer/schedule/plan_simulator.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -42,6 +44,14 @@ class MemoryChoices {
   // For a training plan as BuildPlan made it. kResourceExhausted where memory.budget or
   // memory.host_bytes is too small: the message names the least that would do.
   Result<StepKeeping> Choose(const StepPlan& plan);
+
+  // The first of `splits` whose plan (`plan_of` makes it) meets the budget. Without one, the error
+  // of the last. `splits` has one at least.
+  Result<StageSplit> ChooseSplit(
+      const std::vector<StageSplit>& splits,
+      const std::function<Result<StepPlan>(const StageSplit& split)>& plan_of);
+
+  std::uint64_t budget_bytes() const { return settings_.budget_bytes; }
 
   // What was chosen since the last call, layout by layout, for people.
   std::string TakeReasons() { return std::exchange(reasons_, {}); }

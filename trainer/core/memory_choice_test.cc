@@ -78,6 +78,30 @@ TEST(MemoryChoice, PolicyWithoutBudgetMovesEverything) {
   EXPECT_EQ(recomputes.Choose(plan).value(), KeepAll(plan, {.graph = Keeping::kRecompute}));
 }
 
+TEST(MemoryChoice, TheFirstCutThatMeetsTheBudgetIsTaken) {
+  const std::vector<StageSplit> splits = {{.begins = {0, 1}}, {.begins = {0, 2}}};
+  const auto least = [](const StageSplit& split) {
+    MemoryChoices choices(SettingsOf("recompute", 1), {}, true);
+    const std::string text = choices.Choose(PlanOf(split)).error().ToString();
+    return std::stoull(text.substr(text.find("still needs ") + 12));
+  };
+  ASSERT_GT(least(splits[0]), least(splits[1]));
+  const auto chosen = [&](std::uint64_t budget) {
+    MemoryChoices choices(SettingsOf("recompute", budget), {}, true);
+    return choices.ChooseSplit(splits, [](const StageSplit& split) -> Result<StepPlan> {
+      return PlanOf(split);
+    });
+  };
+  EXPECT_EQ(chosen(least(splits[0]))->begins, splits[0].begins);
+  EXPECT_EQ(chosen(least(splits[0]) - 1)->begins, splits[1].begins);
+  EXPECT_EQ(chosen(least(splits[1]))->begins, splits[1].begins);
+  const auto refused = chosen(least(splits[1]) - 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused.error().ToString(),
+              HasSubstr("still needs " + std::to_string(least(splits[1]))));
+}
+
 TEST(MemoryChoice, BudgetIsMetByWhatThePolicyAllows) {
   const StepPlan plan = PlanOf({{0}});
   const std::uint64_t budget = PeakOf(plan) * 7 / 10;

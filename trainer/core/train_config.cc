@@ -287,7 +287,9 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
       {"layout.pipeline_schedule", &layout.pipeline_schedule,
        "order of forward and backward passes", 0, 0, {"1f1b", "gpipe"}},
       {"layout.split", &layout.split,
-       "first part of each stage, such as 0,2; auto: balanced by a measurement", 0, 0, {}},
+       "first part of each stage, such as 0,2; auto: balanced by a measurement, within "
+       "memory.budget",
+       0, 0, {}},
       {"layout.micro_batch", &layout.micro_batch,
        "samples of a canonical micro-batch, the unit of arithmetic: runs of one size end in the "
        "same weights under every layout; 0: the smallest share of a replica",
@@ -308,8 +310,8 @@ std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
   return {
       {"memory.budget", &memory.budget,
        "most that a rank's tensors may take, such as 8GiB or 200MB: weights, gradients, optimiser "
-       "state, and what is saved for the backward pass, of which as much as needed is moved away; "
-       "0: no limit",
+       "state, what reductions hold, and what is saved for the backward pass, of which as much as "
+       "needed is moved away; 0: no limit",
        0, 0, {}},
       {"memory.policy", &memory.policy,
        "what may be done with saved values: swap them to the host, recompute them, or (auto) "

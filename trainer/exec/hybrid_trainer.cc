@@ -97,6 +97,21 @@ StepForecast HybridTrainer::forecast() const {
   return forecast;
 }
 
+Result<StepPlan> BuildLayoutPlan(const HybridLayout& layout, const ModelMeasure& measure,
+                                 const HybridOptions& options, bool trains,
+                                 std::uint32_t micro_batches) {
+  PlanRequest request;
+  FOREBAY_ASSIGN(request.stages, CutIntoStages(measure.graph, layout.split));
+  request.layout = layout.layout;
+  request.micro_batches = micro_batches;
+  request.schedule = layout.schedule;
+  request.trains = trains;
+  request.optimiser_states = OptimiserStates(options.stage.optimiser.kind);
+  request.bucket_bytes = options.bucket_bytes;
+  request.clips = options.stage.clip_norm > 0 || options.stage.skips_not_finite;
+  return BuildPlan(request);
+}
+
 Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
                                         std::uint32_t micro_batches) const {
   if (layout.layout.ranks() != communicator_.size()) {
@@ -105,16 +120,8 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
                              layout.layout.replicas, layout.layout.stages,
                              layout.layout.ranks(), communicator_.size()));
   }
-  PlanRequest request;
-  FOREBAY_ASSIGN(request.stages, CutIntoStages(MeasureOf(layout).graph, layout.split));
-  request.layout = layout.layout;
-  request.micro_batches = micro_batches;
-  request.schedule = layout.schedule;
-  request.trains = trains;
-  request.optimiser_states = OptimiserStates(options_.stage.optimiser.kind);
-  request.bucket_bytes = options_.bucket_bytes;
-  request.clips = options_.stage.clip_norm > 0 || options_.stage.skips_not_finite;
-  FOREBAY_ASSIGN(StepPlan plan, BuildPlan(request));
+  FOREBAY_ASSIGN(StepPlan plan, BuildLayoutPlan(layout, MeasureOf(layout), options_, trains,
+                                                micro_batches));
   if (trains && options_.keeping) {
     FOREBAY_ASSIGN(const StepKeeping choices, options_.keeping(plan));
     FOREBAY_ASSIGN(plan, MoveSaved(plan, choices));

@@ -64,6 +64,12 @@ struct HybridLayout {
   const ModelMeasure* measure = nullptr;
 };
 
+// The plan of a training step, or of an evaluation, under `layout`, with all that is saved kept.
+// Errors are those of CutIntoStages and BuildPlan.
+Result<StepPlan> BuildLayoutPlan(const HybridLayout& layout, const ModelMeasure& measure,
+                                 const HybridOptions& options, bool trains,
+                                 std::uint32_t micro_batches);
+
 // One rank's end; every call but the getters is collective. Not thread-safe. The same seed,
 // options and micro-batches give bit-identical weights under every layout and any sequence of
 // them, on one kind of machine with one number of threads.

@@ -2,6 +2,7 @@
 // stream, and layouts that mix both kinds of parallelism.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -151,6 +152,44 @@ TEST_F(LayoutThreads, BudgetThatIsTooSmallNamesTheLeastThatWouldDo) {
   EXPECT_NE(engine.error().ToString().find("memory.budget, layout 1 x 1"), std::string::npos)
       << engine.error().ToString();
   EXPECT_NE(engine.error().ToString().find("still needs"), std::string::npos);
+}
+
+std::vector<std::string> EngineErrors(const TrainConfig& config) {
+  auto ends = MakeLocalTransports(2);
+  std::vector<std::string> errors(2);
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        EXPECT_TRUE(SetTorchThreads(1).has_value());
+        Communicator communicator(std::move(ends[rank]), kPatienceNs);
+        const auto engine = testing::MakeEngine(config, communicator);
+        if (!engine.has_value()) errors[rank] = engine.error().ToString();
+      });
+    }
+  }
+  return errors;
+}
+
+// The cut that is fastest, before the second convolution, is not the one that needs least.
+TEST_F(LayoutThreads, AnAutomaticCutMeetsTheBudgetThatAnyCutMeets) {
+  const auto config_of = [](const std::string& split, std::uint64_t budget) {
+    TrainConfig config = LargerConfigOf(2, {.budget = std::to_string(budget)});
+    config.model.settings = "channels=32,hidden=64";
+    config.layout.split = split;
+    return config;
+  };
+  std::uint64_t least = UINT64_MAX;
+  std::string text;
+  for (const char* const split : {"0,1", "0,2", "0,3"}) {
+    const std::string error = EngineErrors(config_of(split, 1000)).front();
+    const std::size_t at = error.find("still needs ");
+    ASSERT_NE(at, std::string::npos) << error;
+    text += std::string(split) + ": " + error.substr(at + 12) + "\n";
+    least = std::min<std::uint64_t>(least, std::stoull(error.substr(at + 12)));
+  }
+  EXPECT_EQ(EngineErrors(config_of("auto", least)).front(), "") << text;
+  EXPECT_NE(EngineErrors(config_of("auto", least - 1)).front(), "") << text;
 }
 
 // 20 steps on 2 x 2 ranks, then on 1 x 4.

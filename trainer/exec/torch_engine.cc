@@ -137,8 +137,9 @@ class TorchEngine final : public Engine {
   Status Probe(const Print& print);
   Status LayOut(const Print& print);
   Result<HybridOptions> MakeOptions();
-  Result<StageSplit> SplitFor(const Layout& layout) const;
-  Result<StageSplit> FindBalancedSplit(const Layout& layout) const;
+  Result<StageSplit> SplitFor(const Layout& layout, const HybridOptions& options);
+  Result<StageSplit> FindBalancedSplit(const Layout& layout, const HybridOptions& options);
+  HybridLayout LayoutOf(const Layout& layout, StageSplit split) const;
   Result<BatchOutcome> Train(FeedBatch& batch, double learning_rate);
   Result<BatchOutcome> Evaluate(FeedBatch& batch);
   std::string Library() const;
@@ -243,15 +244,11 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
 }
 
 Status TorchEngine::LayOut(const Print& print) {
-  for (const Layout& layout : plan_.Layouts()) {
-    FOREBAY_ASSIGN(StageSplit split, SplitFor(layout));
-    layouts_.push_back({.layout = layout,
-                        .schedule = plan_.schedule,
-                        .split = std::move(split),
-                        .micro_batches = plan_.MicroBatchesOf(layout),
-                        .measure = &MeasureOf(layout)});
-  }
   FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
+  for (const Layout& layout : plan_.Layouts()) {
+    FOREBAY_ASSIGN(StageSplit split, SplitFor(layout, options));
+    layouts_.push_back(LayoutOf(layout, std::move(split)));
+  }
   FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_->model, MeasureOf(plan_.first),
                                                communicator_, options, layouts_.front()));
   for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
@@ -259,7 +256,15 @@ Status TorchEngine::LayOut(const Print& print) {
   return {};
 }
 
-Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) const {
+HybridLayout TorchEngine::LayoutOf(const Layout& layout, StageSplit split) const {
+  return {.layout = layout,
+          .schedule = plan_.schedule,
+          .split = std::move(split),
+          .micro_batches = plan_.MicroBatchesOf(layout),
+          .measure = &MeasureOf(layout)};
+}
+
+Result<StageSplit> TorchEngine::SplitFor(const Layout& layout, const HybridOptions& options) {
   const std::size_t parts = task_->model.parts.size();
   if (layout.stages > parts) {
     return Error(ErrorCode::kInvalidArgument,
@@ -268,7 +273,7 @@ Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) const {
                              layout.stages, task_->model.name, parts));
   }
   if (layout.stages == 1) return StageSplit{.begins = {0}};
-  if (plan_.split.size() != layout.stages) return FindBalancedSplit(layout);
+  if (plan_.split.size() != layout.stages) return FindBalancedSplit(layout, options);
   if (plan_.split.back() >= parts) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("layout.split = \"{}\": {} has the parts 0 to {}",
@@ -277,15 +282,28 @@ Result<StageSplit> TorchEngine::SplitFor(const Layout& layout) const {
   return StageSplit{.begins = plan_.split};
 }
 
-Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout) const {
+// The fastest cut; of those that meet the budget, where there is one.
+Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout,
+                                                  const HybridOptions& options) {
+  const ModelMeasure& measure = MeasureOf(layout);
   SplitCosts costs;
   costs.message_ns_per_byte = links_.ns_per_byte;
   costs.message_ns = links_.message_ns;
-  costs.parameter_copies = 2 + OptimiserStates(optimiser_);
   costs.micro_batches = plan_.MicroBatchesOf(layout) / layout.replicas;
+  costs.parameter_copies = ParameterCopies(OptimiserStates(optimiser_), costs.micro_batches);
+  costs.replicas = layout.replicas;
   costs.holds_all = plan_.schedule == Schedule::kGpipe;
-  FOREBAY_ASSIGN(SplitChoice choice, FindSplit(MeasureOf(layout).graph, layout.stages, costs));
-  return std::move(choice.split);
+  if (!memory_ || memory_->budget_bytes() == 0) {
+    FOREBAY_ASSIGN(SplitChoice choice, FindSplit(measure.graph, layout.stages, costs));
+    return std::move(choice.split);
+  }
+  costs.budget_bytes = memory_->budget_bytes();
+  FOREBAY_ASSIGN(const std::vector<StageSplit> splits,
+                 FindSplitsWithin(measure.graph, layout.stages, costs));
+  return memory_->ChooseSplit(splits, [&](const StageSplit& split) {
+    return BuildLayoutPlan(LayoutOf(layout, split), measure, options, true,
+                           plan_.MicroBatchesOf(layout));
+  });
 }
 
 Status TorchEngine::Switch(const Layout& layout) {

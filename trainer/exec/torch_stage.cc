@@ -329,6 +329,7 @@ void TorchStage::Release(const Buffer& buffer) {
       work.leaving.erase(buffer.edge);
       work.sent_gradients.erase(buffer.edge);
       break;
+    case BufferKind::kReduced: break;  // the collective's own
   }
 }
 

@@ -171,6 +171,7 @@ class IntegerWorker : public StageWorker {
         break;
       case BufferKind::kArrivedGradient: work.arrived.erase(buffer.edge); break;
       case BufferKind::kLeavingGradient: work.leaving.erase(buffer.edge); break;
+      case BufferKind::kReduced: break;  // the collective's own
       default: break;
     }
     if (!plan_.trains && work.received.empty() && work.outputs.empty()) {

@@ -52,8 +52,9 @@ SplitCosts SplitCostsOf(const PlannerRequest& request, const Layout& layout, Sch
   costs.message_ns = request.costs.call_ns;
   costs.message_ns_per_byte = request.costs.copy_ns_per_byte;
   costs.budget_bytes = request.budget_bytes;
-  costs.parameter_copies = 1 + request.optimiser_states + GradientBuffers(share);
+  costs.parameter_copies = ParameterCopies(request.optimiser_states, share);
   costs.micro_batches = share;
+  costs.replicas = layout.replicas;
   costs.holds_all = schedule == Schedule::kGpipe;
   return costs;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -40,12 +41,18 @@ class RankWriter {
     for (std::uint32_t index = count - ahead; index < count; ++index) Backward(first_ + index);
   }
 
-  // Begins the collectives [from, to), then ends them.
-  void WriteCollectives(std::uint32_t from, std::uint32_t to) {
-    for (const Op op : {Op::kCollectiveBegin, Op::kCollectiveEnd}) {
-      for (std::uint32_t collective = from; collective < to; ++collective) {
-        Add({.op = op, .collective = collective});
+  // Begins all collectives, of which the first is the plan's number `from`, then ends them.
+  void WriteCollectives(std::uint32_t from, std::span<const Collective> collectives) {
+    std::vector<std::vector<std::uint32_t>> reduced(collectives.size());
+    for (std::uint32_t at = 0; at < collectives.size(); ++at) {
+      if (const std::uint64_t bytes = ReducedBytes(collectives[at]); bytes > 0) {
+        reduced[at].push_back(static_cast<std::uint32_t>(program_.buffers.size()));
+        program_.buffers.push_back({.kind = BufferKind::kReduced, .bytes = bytes});
       }
+      Add({.op = Op::kCollectiveBegin, .collective = from + at}).makes = reduced[at];
+    }
+    for (std::uint32_t at = 0; at < collectives.size(); ++at) {
+      Add({.op = Op::kCollectiveEnd, .collective = from + at}).frees = reduced[at];
     }
   }
 
@@ -213,6 +220,10 @@ Status CheckRequest(const PlanRequest& request) {
 struct CollectiveRange {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
+
+  std::span<const Collective> Of(const StepPlan& plan) const {
+    return std::span(plan.collectives).subspan(from, to - from);
+  }
 };
 
 CollectiveRange AddReductions(const PlanRequest& request, std::uint32_t stage, StepPlan& plan) {
@@ -274,6 +285,10 @@ std::uint32_t GradientBuffers(std::uint32_t micro_batches) {
   return static_cast<std::uint32_t>(std::bit_width(micro_batches));
 }
 
+std::uint32_t ParameterCopies(std::uint32_t optimiser_states, std::uint32_t micro_batches) {
+  return 1 + optimiser_states + GradientBuffers(micro_batches);
+}
+
 Result<StepPlan> BuildPlan(const PlanRequest& request) {
   FOREBAY_TRY(CheckRequest(request));
   StepPlan plan;
@@ -299,15 +314,15 @@ Result<StepPlan> BuildPlan(const PlanRequest& request) {
     if (request.trains) {
       const CollectiveRange& reduction = reductions[request.layout.StageOf(rank)];
       const CollectiveRange& norm = norms[request.layout.ReplicaOf(rank)];
-      writer.WriteCollectives(reduction.from, reduction.to);
-      writer.WriteCollectives(norm.from, norm.to);
+      writer.WriteCollectives(reduction.from, reduction.Of(plan));
+      writer.WriteCollectives(norm.from, norm.Of(plan));
       writer.WriteUpdate();
     }
     RankProgram program = writer.Take();
     const std::uint64_t copies =
-        request.trains ? 1ULL + request.optimiser_states +
-                             GradientBuffers(plan.MicroBatchesPerReplica())
-                       : 1ULL;
+        request.trains
+            ? ParameterCopies(request.optimiser_states, plan.MicroBatchesPerReplica())
+            : 1U;
     program.resident_bytes = cost.parameter_bytes * copies + cost.statistics_bytes;
     plan.programs.push_back(std::move(program));
   }

@@ -35,6 +35,10 @@ struct PlanRequest {
 // in a binary tree over their index.
 std::uint32_t GradientBuffers(std::uint32_t micro_batches);
 
+// Copies of its parameters that a training stage holds: weights, the optimiser's states, and those
+// gradient buffers. `micro_batches` of a replica.
+std::uint32_t ParameterCopies(std::uint32_t optimiser_states, std::uint32_t micro_batches);
+
 // kInvalidArgument, naming the figure and what is allowed, where the layout does not fit the
 // stages, the replicas do not divide the micro-batches, or (with several replicas) their share
 // is not a power of two: then a replica's sum would be no node of the tree over all

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "trainer/schedule/graph_fixture.h"
+#include "trainer/schedule/plan_simulator.h"
 
 namespace forebay::train {
 namespace {
@@ -332,6 +333,38 @@ TEST(PlanCheckerTest, TheBudgetIsOfEachRank) {
   ASSERT_FALSE(over.has_value());
   EXPECT_EQ(over.error().code(), ErrorCode::kResourceExhausted);
   EXPECT_NE(over.error().message().find(std::to_string(most)), std::string::npos);
+}
+
+// All buckets are under way at once, and each holds what arrives of the other replicas.
+TEST(PlanCheckerTest, ReductionsTakeTheOtherReplicasShare) {
+  PlanRequest request;
+  request.stages = CutIntoStages(EvenChain(4), {{0}}).value();
+  request.stages.stages[0].saved_bytes = 0;
+  request.stages.input_bytes = request.stages.target_bytes = 0;
+  request.bucket_bytes = 400;
+  for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+    request.layout = {.replicas = replicas, .stages = 1};
+    request.micro_batches = replicas;
+    const StepPlan plan = BuildPlan(request).value();
+    const std::uint64_t arriving = 4000 / replicas * (replicas - 1);
+    const auto facts = CheckPlan(plan, {});
+    ASSERT_TRUE(facts.has_value()) << facts.error().message();
+    for (std::uint32_t rank = 0; rank < replicas; ++rank) {
+      EXPECT_EQ(facts->peak_bytes[rank], plan.programs[rank].resident_bytes + arriving);
+    }
+    EXPECT_EQ(SimulatePlan(plan, {})->ranks[0].peak_bytes, facts->peak_bytes[0]);
+  }
+}
+
+TEST(PlanCheckerTest, RefusesReductionsWithoutRoom) {
+  PlanRequest request;
+  request.stages = CutIntoStages(EvenChain(4), {{0}}).value();
+  request.layout = {.replicas = 2, .stages = 1};
+  request.micro_batches = 2;
+  StepPlan plan = BuildPlan(request).value();
+  plan.programs[1].instructions[Find(plan, 1, Op::kCollectiveBegin)].makes.clear();
+  plan.programs[1].instructions[Find(plan, 1, Op::kCollectiveEnd)].frees.clear();
+  ExpectRefused(plan, "makes no room");
 }
 
 TEST(PlanCheckerTest, RefusesRandomDamage) {

@@ -15,7 +15,8 @@ MemoryClass ClassOf(BufferKind kind) {
     case BufferKind::kReceived:
     case BufferKind::kOutput:
     case BufferKind::kArrivedGradient:
-    case BufferKind::kLeavingGradient: break;
+    case BufferKind::kLeavingGradient:
+    case BufferKind::kReduced: break;
   }
   return MemoryClass::kMessages;
 }

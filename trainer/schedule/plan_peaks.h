@@ -13,7 +13,7 @@ namespace forebay::train {
 enum class MemoryClass : std::uint8_t {
   kResident,  // parameters, gradients, the optimiser's state
   kSaved,     // kept from forward to backward, values of modules included
-  kMessages,  // activations and gradients that cross stages
+  kMessages,  // activations and gradients that cross stages, or arrive to be reduced
   kInputs,    // inputs and targets
   kScratch,   // of operators, while an instruction lasts
 };

@@ -89,6 +89,7 @@ bool MayMake(Op op, BufferKind kind) {
              kind == BufferKind::kValue;
     case Op::kBackward: return kind == BufferKind::kLeavingGradient;
     case Op::kRecompute: return kind == BufferKind::kValue;
+    case Op::kCollectiveBegin: return kind == BufferKind::kReduced;
     case Op::kReceive:
       return kind == BufferKind::kReceived || kind == BufferKind::kArrivedGradient;
     default: return false;
@@ -127,6 +128,18 @@ bool MakesOfOther(const RankView& view, const Instruction& instruction, const Bu
          CarriedBy(view, buffer.edge) != instruction.module;
 }
 
+// What other replicas send to be summed takes memory from its begin to its end.
+Status CheckReducedBytes(const RankView& view, std::size_t at, const Instruction& instruction) {
+  const bool begins = instruction.op == Op::kCollectiveBegin;
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t buffer : begins ? instruction.makes : instruction.frees) {
+    bytes += view.program().buffers[buffer].bytes;
+  }
+  if (bytes == ReducedBytes(view.plan.collectives[instruction.collective])) return {};
+  return view.Fault(at, begins ? "it makes no room for what arrives to be summed"
+                               : "it does not free what arrived to be summed");
+}
+
 Status CheckInstruction(const RankView& view, std::size_t at, const Instruction& instruction) {
   if (!BuffersExist(view.program(), instruction)) return view.Fault(at, "no such buffer");
   for (const std::uint32_t made : instruction.makes) {
@@ -149,7 +162,7 @@ Status CheckInstruction(const RankView& view, std::size_t at, const Instruction&
     if (!std::ranges::binary_search(members, view.rank)) {
       return view.Fault(at, "the rank is no member");
     }
-    return {};
+    return CheckReducedBytes(view, at, instruction);
   }
   const bool moves = instruction.op == Op::kSwapOut || instruction.op == Op::kSwapEnd ||
                      instruction.op == Op::kSwapIn || instruction.op == Op::kDrop ||

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/comm/collectives.h"
+
 namespace forebay::train {
 namespace {
 
@@ -19,6 +21,8 @@ struct Piece {
   std::uint64_t crossing_bytes = 0;  // arriving, per micro-batch
   std::uint64_t parameter_bytes = 0;
   std::uint64_t saved_bytes = 0;
+  std::uint64_t largest_bytes = 0;  // saved by one module, with its scratch
+  std::uint64_t scratch_bytes = 0;  // of one module at a time
 };
 
 class Pieces {
@@ -45,6 +49,10 @@ class Pieces {
       piece.ns += profile.forward_ns + profile.backward_ns;
       piece.parameter_bytes += profile.parameter_bytes;
       piece.saved_bytes += profile.saved_bytes;
+      const std::uint64_t scratch =
+          std::max(profile.forward_scratch_bytes, profile.backward_scratch_bytes);
+      piece.scratch_bytes = std::max(piece.scratch_bytes, scratch);
+      piece.largest_bytes = std::max(piece.largest_bytes, profile.saved_bytes + scratch);
     }
     // A tensor that arrives is received once. One that leaves is counted once too, though it may
     // go to several stages: which, is not known yet.
@@ -77,9 +85,14 @@ class Pieces {
 
 std::uint64_t BytesOf(const Piece& piece, const SplitCosts& costs, std::uint32_t stage,
                       std::uint32_t stages) {
-  const std::uint32_t in_flight =
+  const std::uint64_t in_flight =
       costs.holds_all ? costs.micro_batches : std::min(costs.micro_batches, stages - stage);
-  return piece.parameter_bytes * costs.parameter_copies + piece.saved_bytes * in_flight;
+  std::uint64_t passes = piece.crossing_bytes * in_flight;
+  passes += costs.moves_saved ? piece.largest_bytes
+                              : piece.saved_bytes * in_flight + piece.scratch_bytes;
+  const std::uint64_t reductions =
+      ArrivingElements(piece.parameter_bytes / sizeof(float), costs.replicas) * sizeof(float);
+  return piece.parameter_bytes * costs.parameter_copies + std::max(passes, reductions);
 }
 
 // The best way to give modules [0, end) to the first stages.
@@ -142,16 +155,30 @@ class Search {
   Pieces pieces_;
 };
 
+StageSplit SplitOf(const std::vector<std::vector<Best>>& best, std::uint32_t modules) {
+  StageSplit split;
+  split.begins.resize(best.size());
+  std::uint32_t end = modules;
+  for (std::size_t stage = best.size(); stage-- > 0;) {
+    split.begins[stage] = best[stage][end].begin;
+    end = split.begins[stage];
+  }
+  return split;
+}
+
+Status CheckStages(const ModelGraph& graph, std::uint32_t stages) {
+  FOREBAY_TRY(CheckGraph(graph));
+  if (stages > 0 && stages <= graph.modules.size()) return {};
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} stages of a model of {} modules", stages, graph.modules.size()));
+}
+
 }  // namespace
 
 Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
                               const SplitCosts& costs) {
-  FOREBAY_TRY(CheckGraph(graph));
+  FOREBAY_TRY(CheckStages(graph, stages));
   const auto modules = static_cast<std::uint32_t>(graph.modules.size());
-  if (stages == 0 || stages > modules) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} stages of a model of {} modules", stages, modules));
-  }
   Search search(graph, stages, costs);
   const std::vector<std::vector<Best>> best = search.Run(false);
   if (best[stages - 1][modules].slowest_ns == kNever) {
@@ -163,15 +190,35 @@ Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
   }
   SplitChoice choice;
   choice.slowest_ns = best[stages - 1][modules].slowest_ns;
-  choice.split.begins.resize(stages);
+  choice.split = SplitOf(best, modules);
   std::uint32_t end = modules;
   for (std::uint32_t stage = stages; stage-- > 0;) {
-    const std::uint32_t begin = best[stage][end].begin;
-    choice.split.begins[stage] = begin;
+    const std::uint32_t begin = choice.split.begins[stage];
     if (search.NsOf(begin, end) == choice.slowest_ns) choice.slowest_stage = stage;
     end = begin;
   }
   return choice;
+}
+
+Result<std::vector<StageSplit>> FindSplitsWithin(const ModelGraph& graph, std::uint32_t stages,
+                                                 SplitCosts costs) {
+  FOREBAY_TRY(CheckStages(graph, stages));
+  const auto modules = static_cast<std::uint32_t>(graph.modules.size());
+  std::vector<StageSplit> splits;
+  const auto add = [&](const std::vector<std::vector<Best>>& best) {
+    if (best[stages - 1][modules].slowest_ns == kNever) return;  // none is within the budget
+    StageSplit split = SplitOf(best, modules);
+    if (std::ranges::find(splits, split.begins, &StageSplit::begins) == splits.end()) {
+      splits.push_back(std::move(split));
+    }
+  };
+  costs.moves_saved = false;
+  add(Search(graph, stages, costs).Run(false));
+  costs.moves_saved = true;
+  Search moved(graph, stages, costs);
+  add(moved.Run(false));
+  add(moved.Run(true));
+  return splits;
 }
 
 }  // namespace forebay::train

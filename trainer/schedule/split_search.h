@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "proto/contract/result.h"
 #include "trainer/schedule/model_graph.h"
@@ -12,12 +13,16 @@ struct SplitCosts {
   // A stage's own time per byte that it sends or receives, forward and backward.
   double message_ns_per_byte = 0;
   std::uint64_t message_ns = 0;  // per message
-  // Memory of a stage: parameters times `parameter_copies`, plus what is saved for the
-  // micro-batches in flight (stages - stage, at most `micro_batches`; all of them under GPipe).
+  // Memory of a stage: parameters times `parameter_copies`; and what is saved and has arrived for
+  // the micro-batches in flight (stages - stage, at most `micro_batches`; all of them under GPipe)
+  // with the largest scratch of a module, or, where that is more, what reductions hold after them.
   std::uint64_t budget_bytes = 0;  // 0: unlimited
   std::uint32_t parameter_copies = 3;
   std::uint32_t micro_batches = 1;  // of a replica
-  bool holds_all = false;           // GPipe
+  std::uint32_t replicas = 1;
+  bool holds_all = false;  // GPipe
+  // What is saved may be swapped out or computed again: of it only the largest module's counts.
+  bool moves_saved = false;
 };
 
 struct SplitChoice {
@@ -32,5 +37,13 @@ struct SplitChoice {
 // budget, naming the smallest budget that would do.
 Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
                               const SplitCosts& costs);
+
+// Cuts that are worth a try under a budget where what is saved may be moved away, the best first
+// and each once: the fastest of those within the budget when all is kept, the fastest of those
+// within it when all is moved, and the one whose fullest stage has the fewest bytes then. Bytes
+// that are counted here are close to those of a plan, and only a plan tells whether a cut will do.
+// kInvalidArgument for more stages than modules.
+Result<std::vector<StageSplit>> FindSplitsWithin(const ModelGraph& graph, std::uint32_t stages,
+                                                 SplitCosts costs);
 
 }  // namespace forebay::train

@@ -79,7 +79,9 @@ TEST(SplitSearchTest, MemoryOutweighsSpeed) {
   for (ModuleProfile& module : graph.modules) module.parameter_bytes = 0;
   SplitCosts costs;
   costs.micro_batches = 8;
-  costs.budget_bytes = 2000;  // the first of two stages: two modules x 500 x 2 in flight
+  // Two modules of the first of two stages, 2 in flight: 2,000. Four of the second: 2,100 with what
+  // arrives.
+  costs.budget_bytes = 2100;
   const auto choice = FindSplit(graph, 2, costs);
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->split.begins, (Begins{0, 2}));
@@ -92,10 +94,69 @@ TEST(SplitSearchTest, NamesTheSmallestBudget) {
   const auto choice = FindSplit(EvenChain(4), 2, costs);
   ASSERT_FALSE(choice.has_value());
   EXPECT_EQ(choice.error().code(), ErrorCode::kResourceExhausted);
-  EXPECT_NE(choice.error().message().find("3000 bytes"), std::string::npos)
+  // Two modules' parameters, what they save, and what arrives.
+  EXPECT_NE(choice.error().message().find("3100 bytes"), std::string::npos)
       << choice.error().message();
-  costs.budget_bytes = 3000;
+  costs.budget_bytes = 3100;
   EXPECT_TRUE(FindSplit(EvenChain(4), 2, costs).has_value());
+}
+
+TEST(SplitSearchTest, ReductionsTakeMemoryWhereReplicasAre) {
+  SplitCosts costs;
+  costs.parameter_copies = 2;
+  costs.replicas = 4;
+  ModelGraph graph = EvenChain(2);
+  for (ModuleProfile& module : graph.modules) module.saved_bytes = 0;
+  costs.budget_bytes = 2755;  // 2 x 1,000 bytes, and 3 times the largest fourth of 250 floats
+  EXPECT_FALSE(FindSplit(graph, 2, costs).has_value());
+  costs.budget_bytes = 2756;
+  EXPECT_TRUE(FindSplit(graph, 2, costs).has_value());
+}
+
+// Modules 0 to 2 have the time, modules 3 to 5 the parameters.
+ModelGraph HeavyTail() {
+  ModelGraph graph = EvenChain(6);
+  for (std::uint32_t module = 0; module < 6; ++module) {
+    if (module >= 3) graph.modules[module].forward_ns = 1000;
+    if (module >= 3) graph.modules[module].backward_ns = 2000;
+    if (module >= 3) graph.modules[module].parameter_bytes = 10'000;
+  }
+  return graph;
+}
+
+TEST(SplitSearchTest, UnderABudgetTheFastestOfThoseWithinComesFirst) {
+  SplitCosts costs;
+  costs.parameter_copies = 3;
+  const Begins fastest = FindSplit(HeavyTail(), 2, costs)->split.begins;
+  EXPECT_EQ(fastest, (Begins{0, 2}));  // 92,500 bytes on the second stage
+  costs.budget_bytes = 80'000;
+  const auto splits = FindSplitsWithin(HeavyTail(), 2, costs);
+  ASSERT_TRUE(splits.has_value());
+  EXPECT_EQ(splits->front().begins, (Begins{0, 4}));
+}
+
+TEST(SplitSearchTest, WhereNothingIsWithinTheBudgetTheSmallestIsTried) {
+  SplitCosts costs;
+  costs.parameter_copies = 3;
+  costs.budget_bytes = 10;
+  const auto splits = FindSplitsWithin(HeavyTail(), 2, costs);
+  ASSERT_TRUE(splits.has_value());
+  ASSERT_EQ(splits->size(), 1U);
+  EXPECT_EQ(splits->front().begins, (Begins{0, 4}));
+}
+
+TEST(SplitSearchTest, WhatIsSavedCountsLessWhereItMayBeMoved) {
+  ModelGraph graph = HeavyTail();
+  for (ModuleProfile& module : graph.modules) module.saved_bytes = 20'000;
+  SplitCosts costs;
+  costs.parameter_copies = 1;
+  costs.micro_batches = 8;
+  costs.budget_bytes = 60'000;
+  const auto splits = FindSplitsWithin(graph, 2, costs);
+  ASSERT_TRUE(splits.has_value());
+  // Two of the first stage's modules would keep 80,000; moved, the fastest cut fits.
+  EXPECT_EQ(splits->front().begins, (Begins{0, 2}));
+  EXPECT_FALSE(FindSplit(graph, 2, costs).has_value());
 }
 
 TEST(SplitSearchTest, RefusesMoreStagesThanModules) {
@@ -103,6 +164,9 @@ TEST(SplitSearchTest, RefusesMoreStagesThanModules) {
     const auto choice = FindSplit(EvenChain(4), stages, {});
     ASSERT_FALSE(choice.has_value());
     EXPECT_EQ(choice.error().code(), ErrorCode::kInvalidArgument);
+    const auto within = FindSplitsWithin(EvenChain(4), stages, {});
+    ASSERT_FALSE(within.has_value());
+    EXPECT_EQ(within.error().code(), ErrorCode::kInvalidArgument);
   }
 }
 

@@ -4,6 +4,8 @@
 
 #include <iterator>
 
+#include "trainer/comm/collectives.h"
+
 namespace forebay::train {
 namespace {
 
@@ -46,6 +48,11 @@ std::string DescribeMove(const StepPlan& plan, std::uint32_t rank,
 }
 
 }  // namespace
+
+std::uint64_t ReducedBytes(const Collective& collective) {
+  if (collective.kind != CollectiveKind::kGradients) return 0;
+  return ArrivingElements(collective.bytes / sizeof(float), collective.ring()) * sizeof(float);
+}
 
 std::string_view OpName(Op op) {
   switch (op) {

@@ -56,6 +56,7 @@ enum class BufferKind : std::uint8_t {
   kArrivedGradient,  // of an output
   kLeavingGradient,  // of a received activation
   kValue,            // a module's output, apart from what else is saved, until backward
+  kReduced,          // other replicas' parts of a gradient, while it is summed
 };
 
 // Of buffers and instructions that are not of one module, but of all that the stage has.
@@ -85,6 +86,10 @@ struct Collective {
 
   std::uint32_t ring() const { return static_cast<std::uint32_t>(members.size()) + absent; }
 };
+
+// Bytes of the kReduced buffer that lives from a collective's begin to its end: (n - 1) / n of a
+// bucket of gradients for n members. What is gathered goes where it belongs at once.
+std::uint64_t ReducedBytes(const Collective& collective);
 
 struct Instruction {
   Op op = Op::kForward;
