@@ -64,6 +64,14 @@ std::string ShapeText(const PackField& field, const std::array<std::uint32_t, 4>
   return text;
 }
 
+std::string FormatText(const compress::PackHeader& header) {
+  return fmt::format("{}.{}", header.major, header.minor);
+}
+
+std::string IdText(const compress::PackHeader& header) {
+  return header.id.has_value() ? compress::PackIdHex(*header.id) : "";
+}
+
 Json ExtentsJson(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
   Json array = Json::array();
   for (std::size_t axis = 0; axis < field.rank; ++axis) array.push_back(extents[axis]);
@@ -145,6 +153,7 @@ struct Inspection {
   compress::PackSchema schema;  // the first shard's
   // Of the fields, through all shards; none where a shard has none.
   std::vector<compress::FieldStatistics> statistics;
+  std::vector<compress::PackHeader> headers;  // of each pack
   PackSurvey survey;
   std::vector<std::string> damage;
   std::uint64_t unreadable = 0, chunks = 0;
@@ -239,15 +248,21 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
                              HumanBytes(found.survey.raw_bytes), found.survey.ratio(),
                              found.schema.keyed ? ", keys" : "",
                              found.schema.aligned ? ", aligned" : "", shards);
+  if (!packs.is_set()) {
+    const std::string id = IdText(found.headers[0]);
+    context.out << fmt::format("  format {}{}\n", FormatText(found.headers[0]),
+                               id.empty() ? ", without an id" : ", id " + id);
+  }
   PrintFields(context, found.schema, found.survey);
   PrintStatistics(context, found);
   if (packs.is_set()) {
-    TextTable table({"shard", "samples", "size"});
+    TextTable table({"shard", "samples", "size", "format", "id"});
     for (std::size_t i = 0; i < packs.count(); ++i) {
       const compress::ShardEntry& shard = packs.set().manifest().shards[i];
       table.Add({shard.name,
                  fmt::format("{}:{}", packs.FirstSample(i), packs.FirstSample(i) + shard.samples),
-                 HumanBytes(shard.file_bytes)});
+                 HumanBytes(shard.file_bytes), FormatText(found.headers[i]),
+                 IdText(found.headers[i])});
     }
     context.out << '\n' << table.ToString();
   }
@@ -292,8 +307,13 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
       object["shards"].push_back({{"name", shard.name},
                                   {"first_sample", packs.FirstSample(i)},
                                   {"samples", shard.samples},
-                                  {"file_bytes", shard.file_bytes}});
+                                  {"file_bytes", shard.file_bytes},
+                                  {"format", FormatText(found.headers[i])},
+                                  {"id", IdText(found.headers[i])}});
     }
+  } else {
+    object["format"] = FormatText(found.headers[0]);
+    object["id"] = IdText(found.headers[0]);
   }
   context.PrintJson("inspect", std::move(object));
 }
@@ -336,6 +356,7 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
     AddSurvey(survey, found.survey);
     if (i == 0) found.schema = pack.file->schema();
+    found.headers.push_back(pack.file->header());
     if (!arguments.recover) FOREBAY_TRY(TakeStatistics(pack, packs.Path(i), i == 0, found));
     found.chunks += pack.file->index().chunks.size();
     if (arguments.chunks) {

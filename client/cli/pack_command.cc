@@ -40,7 +40,7 @@ struct PackArguments {
   std::vector<std::string> names;  // [DATASET] OUTPUT
   std::string images, config, selection = "all";
   PathSourceOptions from;
-  std::string profile = "balanced", tile, model;
+  std::string profile = "balanced", tile, model, id;
   unsigned threads = 0;
   std::vector<std::string> fields, bounds;
   std::uint32_t samples_per_chunk = 0;
@@ -302,6 +302,11 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   FOREBAY_TRY(CheckArguments(arguments));
   compress::PackWriterOptions options{.statistics = true, .replace = arguments.force};
   FOREBAY_ASSIGN(options.profile, ParseProfile(arguments.profile));
+  if (!arguments.id.empty()) {
+    auto id = compress::ParsePackId(arguments.id);
+    if (!id) return id.error().WithContext("--id");
+    options.id = *id;
+  }
   options.threads = arguments.threads > 0
                         ? arguments.threads
                         : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
@@ -405,6 +410,11 @@ void AddPack(CLI::App& app, CommandContext& context) {
                       "Begin a sequence every so many samples, too");
   command->add_option("--limit", arguments->limit, "At most so many samples");
   command->add_flag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
+  command->add_option("--id", arguments->id,
+                      "32 hexadecimal digits that tell the pack from all others, where it is to be "
+                      "the same bytes as one written elsewhere (default: random); of a set, what "
+                      "the ids of its shards are derived from")
+      ->type_name("HEX");
   command->add_flag("--resume", arguments->resume,
                     "Go on with OUTPUT.part, if there is one, of a run with the same options");
   command->add_flag("--force", arguments->force,

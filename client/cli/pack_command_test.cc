@@ -50,8 +50,9 @@ TEST_F(PackCommandTest, ImagesComeBackBitForBit) {
 
 TEST_F(PackCommandTest, AnyNumberOfThreadsAndAResumedRunGiveOneFile) {
   MakeImages(20);
+  const std::string id = "00112233445566778899aabbccddeeff";
   const std::vector<std::string> options = {"--tile", "8x16", "--sequence-length", "3",
-                                            "--align", "--samples-per-chunk", "4"};
+                                            "--align", "--samples-per-chunk", "4", "--id", id};
   const auto pack = [&](const std::string& name, std::vector<std::string> more) {
     std::vector<std::string> arguments = {"pack", "--images", Path("in"), Path(name)};
     arguments.insert(arguments.end(), options.begin(), options.end());
@@ -79,6 +80,43 @@ TEST_F(PackCommandTest, AnyNumberOfThreadsAndAResumedRunGiveOneFile) {
   const PackRun resumed = pack("again.fbp", {"--resume"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Read("one.fbp"), Read("again.fbp"));
+}
+
+TEST_F(PackCommandTest, IdsAreRandomUnlessGivenAndShown) {
+  MakeImages(4);
+  const std::string id = "00112233445566778899aabbccddeeff";
+  const auto pack = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"pack", "--images", Path("in"), Path(name)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Forebay(std::move(arguments));
+  };
+  const auto shown = [&](const std::string& name) {
+    return Forebay({"inspect", Path(name), "--json"}).last();
+  };
+  ASSERT_EQ(pack("a.fbp", {}).code, 0);
+  ASSERT_EQ(pack("b.fbp", {}).code, 0);
+  EXPECT_NE(Read("a.fbp"), Read("b.fbp"));
+  EXPECT_NE(shown("a.fbp")["id"], shown("b.fbp")["id"]);
+  EXPECT_EQ(shown("a.fbp")["format"], "2.0");
+  ASSERT_EQ(pack("c.fbp", {"--id", id}).code, 0);
+  ASSERT_EQ(pack("d.fbp", {"--id", id}).code, 0);
+  EXPECT_EQ(Read("c.fbp"), Read("d.fbp"));
+  EXPECT_EQ(shown("c.fbp")["id"], id);
+  EXPECT_THAT(Forebay({"inspect", Path("c.fbp")}).out, HasSubstr("format 2.0, id " + id));
+  const PackRun refused = pack("e.fbp", {"--id", id.substr(1)});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--id: '" + id.substr(1) + "' is no id of a pack"));
+  // Of a set, shards have ids of their own, the same in every run.
+  ASSERT_EQ(pack("e.fbset", {"--id", id, "--shard-size", "3KiB"}).code, 0);
+  ASSERT_EQ(pack("f.fbset", {"--id", id, "--shard-size", "3KiB"}).code, 0);
+  const Json one = shown("e.fbset")["shards"], other = shown("f.fbset")["shards"];
+  ASSERT_GE(one.size(), 2U);
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    EXPECT_EQ(one[i]["id"], other[i]["id"]);
+    EXPECT_NE(one[i]["id"], i == 0 ? Json(id) : one[i - 1]["id"]);
+  }
+  const PackRun old = Forebay({"inspect", std::string(FOREBAY_GOLDEN_FOLDER) + "/good/keys.fbp"});
+  EXPECT_THAT(old.out, HasSubstr("format 1.0, without an id"));
 }
 
 TEST_F(PackCommandTest, DamageIsFoundAndNamed) {

@@ -86,15 +86,16 @@ TEST_F(PackLearnedTest, NamesAModelThatLiesBeside) {
 }
 
 TEST_F(PackLearnedTest, TrainsAModelOnItsOwnSamples) {
+  const std::string id = "00112233445566778899aabbccddeeff";
   PutTrainer(TrainerThatSaves(5000));
-  const PackRun packed = Pack("a.fbp", {"--train"});
+  const PackRun packed = Pack("a.fbp", {"--train", "--id", id});
   ASSERT_EQ(packed.code, 0) << packed.err;
   EXPECT_THAT(packed.err, HasSubstr("epoch 1"));
   EXPECT_THAT(packed.err, HasSubstr("+20.00 %"));
   EXPECT_EQ(Read("a.fbp.net"), Read("given.net"));
   EXPECT_FALSE(fs::exists(Path("a.fbp.train")));
   ExpectComesBack("a.fbp");
-  ASSERT_EQ(Pack("given.fbp", {"--model", Path("given.net")}).code, 0);
+  ASSERT_EQ(Pack("given.fbp", {"--model", Path("given.net"), "--id", id}).code, 0);
   EXPECT_EQ(Read("a.fbp"), Read("given.fbp"));
 }
 

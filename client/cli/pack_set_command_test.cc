@@ -82,18 +82,19 @@ TEST_F(PackSetCommandTest, OtherClassesAndOtherLayoutsAreRefused) {
 
 TEST_F(PackSetCommandTest, AResumedRunEndsAsAnUninterruptedOne) {
   MakeImages(20);
-  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), Path("a.fbset"), "--shard-size", "10kB"}).code,
-            0);
+  const auto arguments = [this](const std::string& set) {
+    return std::vector<std::string>{"pack", "--images", Path("in"), Path(set), "--shard-size",
+                                    "10kB", "--id", "00112233445566778899aabbccddeeff"};
+  };
+  ASSERT_EQ(Forebay(arguments("a.fbset")).code, 0);
   // A run that broke off: one of its images is damaged, and repaired before the run is resumed.
   const std::string broken = "in/dog/115.ppm";
   const std::string image = Read(broken);
   Write(broken, image.substr(0, 40));
-  EXPECT_NE(Forebay({"pack", "--images", Path("in"), Path("b.fbset"), "--shard-size", "10kB"}).code,
-            0);
+  EXPECT_NE(Forebay(arguments("b.fbset")).code, 0);
   EXPECT_FALSE(fs::exists(Path("b.fbset")));
   Write(broken, image);
-  const std::vector<std::string> again = {"pack", "--images", Path("in"), Path("b.fbset"),
-                                          "--shard-size", "10kB"};
+  const std::vector<std::string> again = arguments("b.fbset");
   EXPECT_THAT(Forebay(again).err, HasSubstr("resume it or remove"));
   auto resume = again;
   resume.push_back("--resume");

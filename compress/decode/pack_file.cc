@@ -41,7 +41,8 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
                                                   std::to_string(source_->size()) + " bytes");
   }
   FOREBAY_TRY(source_->ReadAt(0, header));
-  FOREBAY_ASSIGN(start_bytes_, PackStartBytes(header));
+  FOREBAY_ASSIGN(header_, ReadPackHeader(header));
+  start_bytes_ = kPackHeaderBytes + header_.schema_bytes;
   identity_ = PackIdentity(header);
   if (start_bytes_ > source_->size()) return Damaged("the file ends within its schema");
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));

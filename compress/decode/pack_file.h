@@ -42,6 +42,8 @@ class PackFile {
   const PackSchema& schema() const { return schema_; }
   std::uint64_t samples() const { return index_.samples; }
   std::uint64_t identity() const { return identity_; }
+  // Version and id.
+  const PackHeader& header() const { return header_; }
   // What a set of packs knows a file by: SchemaFingerprint, and the word at 8 of the index
   // record, which covers the words at 8 of all chunks and keys and so all that the pack holds (0
   // after Recover).
@@ -118,6 +120,7 @@ class PackFile {
   PackContext context() const { return {.schema = schema_, .identity = identity_}; }
 
   const ByteSource* source_;
+  PackHeader header_;
   std::uint64_t identity_ = 0;
   std::uint64_t start_bytes_ = 0;
   std::uint64_t schema_fingerprint_ = 0, root_ = 0;

@@ -75,17 +75,18 @@ void FixIndex(std::vector<std::byte>& bytes, std::size_t at, std::uint64_t ident
 std::vector<std::byte> Fixed(std::span<const std::byte> input) {
   std::vector<std::byte> bytes(input.begin(), input.end());
   if (bytes.size() < kPackHeaderBytes + kFooterBytes) return bytes;
-  const std::uint64_t schema = Word(bytes, 32);
+  const std::size_t at = bytes[8] == std::byte{kPackMajorOldest} ? 32 : 24;  // of its size
+  const std::uint64_t schema = Word(bytes, at);
   if (schema > bytes.size() - kPackHeaderBytes) return bytes;
   const auto start = kPackHeaderBytes + static_cast<std::size_t>(schema);
-  PutWord(bytes, 40, Checksum(std::span(bytes).subspan(kPackHeaderBytes, start - 64)));
+  PutWord(bytes, at + 8, Checksum(std::span(bytes).subspan(kPackHeaderBytes, start - 64)));
   PutWord(bytes, 56, Checksum(std::span(bytes).first(56)));
   const std::uint64_t identity = PackIdentity(bytes);
   const std::size_t footer = bytes.size() - kFooterBytes;
-  for (std::size_t at = start; at < footer;) {
-    const std::size_t size = FixRecord(bytes, at, identity);
+  for (std::size_t record = start; record < footer;) {
+    const std::size_t size = FixRecord(bytes, record, identity);
     if (size == 0) break;
-    at += (size + 7) / 8 * 8;
+    record += (size + 7) / 8 * 8;
   }
   const std::uint64_t index = Word(bytes, footer + 8);
   if (index >= start && index < footer) {

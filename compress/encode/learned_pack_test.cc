@@ -136,7 +136,9 @@ TEST(LearnedPack, IsNotGoneOnWithUnderAnotherPredictor) {
   const PackModel model = MakeLearnable(4);
   const std::string path = folder.Path("resumed");
   {
-    auto writer = PackWriter::Create(path, model.schema, Learned(true));
+    PackWriterOptions options = Learned(true);
+    options.id = kTestPackId;
+    auto writer = PackWriter::Create(path, model.schema, options);
     ASSERT_TRUE(writer.has_value());
     ASSERT_TRUE(AddAll(model, **writer, 2).has_value());
   }

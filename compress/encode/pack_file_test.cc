@@ -2,10 +2,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <random>
+#include <set>
+#include <string>
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/byte_source.h"
 #include "compress/encode/pack_set_writer.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/encode/publish_file.h"
@@ -98,7 +103,7 @@ TEST(PackScratchTest, WhatTakesTooMuchMemoryToDecodeIsNeitherWrittenNorOpened) {
     }
   };
   const auto start = [&] {
-    std::vector<std::byte> bytes = WritePackStart(schema);
+    std::vector<std::byte> bytes = WritePackStart(schema, kTestPackId);
     bytes.resize(bytes.size() + kFooterBytes);
     return bytes;
   };
@@ -126,7 +131,7 @@ TEST(PackPublishTest, ReplacesNoFileThatCameToBeMeanwhile) {
   const auto whole = WritePack(model, folder);
   const std::vector<std::byte> other(10, std::byte{'x'});
   const std::string path = folder.Path("p.fbp");
-  auto writer = PackWriter::Create(path, model.schema, {});
+  auto writer = PackWriter::Create(path, model.schema, {.id = kTestPackId});
   ASSERT_TRUE(writer.has_value());
   ASSERT_TRUE(AddAll(model, **writer, 5).has_value());
   WriteFile(path, other);
@@ -147,7 +152,7 @@ TEST(PackPublishTest, ReplacesNoFileThatCameToBeMeanwhile) {
   EXPECT_EQ(ReadFile(path), whole);
   // Asked to, a writer replaces what is there.
   WriteFile(path, other);
-  auto replacing = PackWriter::Create(path, model.schema, {.replace = true});
+  auto replacing = PackWriter::Create(path, model.schema, {.replace = true, .id = kTestPackId});
   ASSERT_TRUE(AddAll(model, **replacing, 5).has_value());
   ASSERT_TRUE((*replacing)->Finish().has_value());
   EXPECT_EQ(ReadFile(path), whole);
@@ -298,6 +303,77 @@ TEST(PackFile, ResumedRunsGiveTheFileOfAnUninterruptedOne) {
     std::filesystem::remove(path);
   }
   EXPECT_GT(resumed_late, 0U);
+}
+
+// The id that a finished pack has.
+std::optional<PackId> IdOf(const std::string& path) {
+  const auto source = OpenByteSource(path);
+  const auto pack = source.has_value() ? PackFile::Open(**source)
+                                       : Result<PackFile>(source.error());
+  return pack.has_value() ? pack->header().id : std::nullopt;
+}
+
+TEST(PackId, IsRandomUnlessGivenAndStaysWhenResumed) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(6, kSeed);
+  std::set<std::optional<PackId>> ids;
+  for (int i = 0; i < 8; ++i) {
+    const std::string path = folder.Path("p" + std::to_string(i));
+    auto writer = PackWriter::Create(path, model.schema, {});
+    ASSERT_TRUE(writer.has_value()) << writer.error().message();
+    ASSERT_TRUE(AddAll(model, **writer, 6).has_value());
+    ASSERT_TRUE((*writer)->Finish().has_value());
+    ids.insert(IdOf(path));
+  }
+  EXPECT_EQ(ids.size(), 8U);
+  EXPECT_EQ(ids.count(std::nullopt), 0U);
+  // Resumed with the id that is there, or with none said.
+  const auto whole = WritePack(model, folder, {.id = PackId{std::byte{5}}});
+  const std::string path = folder.Path("killed.fbp");
+  const auto resume = [&](std::size_t cut, std::optional<PackId> id) {
+    WriteFile(path + ".part", std::span(whole).first(cut));
+    return PackWriter::Resume(path, model.schema, {.id = id});
+  };
+  for (const std::optional<PackId> id : {std::optional<PackId>(), {PackId{std::byte{5}}}}) {
+    auto writer = resume(whole.size() / 2, id);
+    ASSERT_TRUE(writer.has_value()) << writer.error().message();
+    ASSERT_TRUE(AddAll(model, **writer, 6).has_value());
+    ASSERT_TRUE((*writer)->Finish().has_value());
+    EXPECT_EQ(ReadFile(path), whole);
+    std::filesystem::remove(path);
+  }
+  const auto refused = resume(whole.size() / 2, PackId{std::byte{6}});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_NE(refused.error().message().find("with the id 0500"), std::string::npos)
+      << refused.error().message();
+  // Those of version 1 are read and not gone on with.
+  const auto old = WriteSchema(SchemaAsWritten(model.schema, {}));
+  WriteFile(path + ".part", old);
+  const auto earlier = PackWriter::Resume(path, model.schema, {});
+  ASSERT_FALSE(earlier.has_value());
+  EXPECT_EQ(earlier.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_NE(earlier.error().message().find("by an earlier version, in format 1.0; remove it"),
+            std::string::npos) << earlier.error().message();
+  EXPECT_EQ(ReadFile(path + ".part"), old);
+  // Cut off within the header, it has no id yet.
+  for (std::size_t cut = 0; cut < kPackHeaderBytes; ++cut) {
+    auto writer = resume(cut, PackId{std::byte{5}});
+    ASSERT_TRUE(writer.has_value()) << cut << ": " << writer.error().message();
+  }
+}
+
+TEST(PackId, IsReadFromHexadecimalDigits) {
+  const std::string hex = "00112233445566778899aabbccddeeff";
+  const auto id = ParsePackId("00112233445566778899AABBccddeeff");
+  ASSERT_TRUE(id.has_value());
+  EXPECT_EQ(PackIdHex(*id), hex);
+  for (const std::string& text : {std::string(), hex.substr(1), hex + "0", hex.substr(1) + "g"}) {
+    const auto refused = ParsePackId(text);
+    ASSERT_FALSE(refused.has_value()) << text;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.error().message().find("32 hexadecimal digits"), std::string::npos);
+  }
 }
 
 TEST(PackFile, RecoversWhatIsCompleteWithoutAnIndex) {

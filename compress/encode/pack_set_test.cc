@@ -184,7 +184,8 @@ TEST(PackSet, NoSamplesMakeAShardOfNone) {
 TEST(PackSet, AKilledRunIsResumedToTheSameFiles) {
   const TestFolder folder;
   const PackModel model = MakeModel(23, kSeed);
-  const PackSetWriterOptions options{.shard_raw_bytes = RawBytes(model, 0) * 6};
+  const PackSetWriterOptions options{.pack = {.id = kTestPackId},
+                                     .shard_raw_bytes = RawBytes(model, 0) * 6};
   const std::string whole = folder.Path("whole/a.fbset");
   fs::create_directory(folder.Path("whole"));
   ASSERT_TRUE(Write(whole, model, 0, 23, options).has_value());

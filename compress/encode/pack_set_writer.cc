@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "compress/decode/pack_set.h"
@@ -84,8 +85,9 @@ class SetWriter : public PackSetWriter {
 
   // Reads the manifest that there is, and takes on what a killed run left.
   Status Start() {
-    const auto start = WritePackStart(SchemaAsWritten(schema_, options_.pack));
-    identity_ = PackIdentity(start);
+    const auto start = WriteSchema(SchemaAsWritten(schema_, options_.pack));
+    FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
+    writer_fingerprint_ = WriterFingerprint(header);
     FOREBAY_ASSIGN(const std::uint64_t fingerprint, SchemaFingerprint(start));
     if (Exists(path_)) {
       if (!options_.append) {
@@ -179,6 +181,13 @@ class SetWriter : public PackSetWriter {
   }
   std::string ShardPath() const { return FolderOf(path_) + ShardName(); }
 
+  // The id of the shard that comes next; absent where none was given for the set.
+  std::optional<PackId> ShardIdGiven() const {
+    if (!options_.pack.id.has_value()) return std::nullopt;
+    return ShardId(*options_.pack.id, manifest_.generation,
+                   manifest_.shards.size() - shards_before_);
+  }
+
   // Notes a finished shard file in the manifest.
   Status List(const std::string& name) {
     FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source,
@@ -188,7 +197,9 @@ class SetWriter : public PackSetWriter {
     };
     const auto file = PackFile::Open(*source, {.budget = {}, .find_predictor = own});
     if (!file.has_value()) return file.error().WithContext(FolderOf(path_) + name);
-    if (file->identity() != identity_) {
+    const std::optional<PackId> id = ShardIdGiven();
+    if (WriterFingerprint(file->header()) != writer_fingerprint_ ||
+        (id.has_value() && file->header().id != id)) {
       return Error(ErrorCode::kFailedPrecondition,
                    FolderOf(path_) + name +
                        ": of another schema or other options; remove it to begin anew");
@@ -210,10 +221,12 @@ class SetWriter : public PackSetWriter {
   }
 
   Status OpenShard(bool resume) {
+    PackWriterOptions options = options_.pack;
+    options.id = ShardIdGiven();
     if (resume) {
-      FOREBAY_ASSIGN(shard_, PackWriter::Resume(ShardPath(), schema_, options_.pack));
+      FOREBAY_ASSIGN(shard_, PackWriter::Resume(ShardPath(), schema_, options));
     } else {
-      FOREBAY_ASSIGN(shard_, PackWriter::Create(ShardPath(), schema_, options_.pack));
+      FOREBAY_ASSIGN(shard_, PackWriter::Create(ShardPath(), schema_, options));
     }
     in_shard_ = raw_bytes_ = 0;
     return {};
@@ -238,7 +251,7 @@ class SetWriter : public PackSetWriter {
   const PackSetWriterOptions options_;
   SetLock lock_;
   PackManifest manifest_;
-  std::uint64_t identity_ = 0;
+  std::uint64_t writer_fingerprint_ = 0;
   std::size_t shards_before_ = 0;
   std::uint64_t first_ = 0;     // samples of this run in finished shards
   std::uint64_t in_shard_ = 0;  // taken since

@@ -92,7 +92,9 @@ void WriteFile(const std::string& path, std::span<const std::byte> bytes) {
 std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folder,
                                  const PackWriterOptions& options) {
   const std::string path = folder.Path("written.fbp");
-  auto writer = PackWriter::Create(path, model.schema, options);
+  PackWriterOptions with_id = options;
+  if (!with_id.id.has_value()) with_id.id = kTestPackId;
+  auto writer = PackWriter::Create(path, model.schema, with_id);
   FOREBAY_CHECK(writer.has_value());
   FOREBAY_CHECK(AddAll(model, **writer, model.samples.size()).has_value());
   FOREBAY_CHECK((*writer)->Finish().has_value());
@@ -108,7 +110,7 @@ std::vector<std::byte> OverlappingHeads(std::uint32_t chunks) {
                              .samples_per_chunk = 2});
   }
   ByteWriter bytes;
-  bytes.Bytes(WritePackStart(schema));
+  bytes.Bytes(WritePackStart(schema, kTestPackId));
   const std::uint64_t identity = PackIdentity(bytes.bytes());
   const std::array<std::byte, 2 * sizeof(std::uint64_t)> zeros{};
   const auto add = [&](std::uint32_t field, std::uint64_t first, std::uint32_t count) {

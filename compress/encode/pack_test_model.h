@@ -40,7 +40,11 @@ Status AddAll(const PackModel& model, PackWriter& writer, std::size_t end);
 std::vector<std::byte> ReadFile(const std::string& path);
 void WriteFile(const std::string& path, std::span<const std::byte> bytes);
 
-// Writes a finished pack and returns its bytes.
+// Of packs whose bytes are compared.
+inline constexpr PackId kTestPackId = {std::byte{0xF0}, std::byte{0x0E}, std::byte{0xBA},
+                                       std::byte{0x11}};
+
+// Writes a finished pack and returns its bytes; its id is kTestPackId where the options have none.
 std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folder,
                                  const PackWriterOptions& options = {});
 

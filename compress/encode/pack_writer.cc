@@ -1,6 +1,7 @@
 #include "compress/encode/pack_writer.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -307,6 +308,60 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
+Result<PackId> RandomPackId() {
+  PackId id{};
+  ssize_t got = 0;
+  do {
+    got = getrandom(id.data(), id.size(), 0);  // so few bytes come at once or not at all
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(id.size())) return id;
+  return Error::FromErrno(errno, "random numbers for the id of a pack; give it one");
+}
+
+Result<PackId> IdOfNewPack(const PackWriterOptions& options) {
+  if (options.id.has_value()) return *options.id;
+  return RandomPackId();
+}
+
+// How the pack begins that goes on with `source`, which is PATH.part: with its id, or with a new
+// one where it was cut off before that was whole. Nothing else may differ.
+Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const PackSchema& schema,
+                                               const PackWriterOptions& options,
+                                               const std::string& part) {
+  const auto other = [&](const std::string& what) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 part + ": begun " + what + "; remove it to begin anew");
+  };
+  std::array<std::byte, kPackHeaderBytes> bytes;
+  std::optional<PackId> id = options.id;
+  const bool has_header = source.size() >= bytes.size();
+  if (has_header) {
+    FOREBAY_TRY(source.ReadAt(0, bytes));
+    const auto header = ReadPackHeader(bytes);
+    if (!header.has_value()) return other("by something else: " + header.error().message());
+    if (header->major != kPackMajor) {
+      return other("by an earlier version, in format " + std::to_string(header->major) + "." +
+                   std::to_string(header->minor));
+    }
+    if (id.has_value() && id != header->id) {
+      return other("with the id " + PackIdHex(*header->id) + ", not " + PackIdHex(*id));
+    }
+    id = header->id;
+  }
+  if (!id.has_value()) {
+    FOREBAY_ASSIGN(id, RandomPackId());
+  }
+  const std::vector<std::byte> start = WritePackStart(schema, *id);
+  std::vector<std::byte> there(std::min<std::uint64_t>(start.size(), source.size()));
+  FOREBAY_TRY(source.ReadAt(0, there));
+  const std::size_t compared = has_header ? there.size() : std::min(there.size(), kPackIdOffset);
+  if (!std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(compared),
+                  start.begin())) {
+    return other("with another schema or other options");
+  }
+  return start;
+}
+
 // Of chunks that a killed run wrote, which are not encoded again: what they decode to is measured.
 Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
                                                   const PackContext& pack,
@@ -365,6 +420,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
   const PackSchema schema = SchemaAsWritten(wanted, options);
   FOREBAY_TRY(CheckWritable(schema));
   FOREBAY_TRY(CheckVacant(path, options));
+  FOREBAY_ASSIGN(const PackId id, IdOfNewPack(options));
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.get() < 0 && errno == EEXIST) {
@@ -372,7 +428,7 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
                  part + ": an unfinished pack; resume it or remove it first");
   }
   if (file.get() < 0) return Error::FromErrno(errno, part + ": creating");
-  const std::vector<std::byte> start = WritePackStart(schema);
+  const std::vector<std::byte> start = WritePackStart(schema, id);
   FOREBAY_TRY(WriteAll(file.get(), start, part));
   auto writer = std::make_unique<FileWriter>(path, schema);
   writer->Start(options, PackIdentity(start), std::move(file), start.size());
@@ -389,13 +445,8 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(part));
-  const std::vector<std::byte> start = WritePackStart(schema);
-  std::vector<std::byte> there(std::min<std::uint64_t>(start.size(), source->size()));
-  FOREBAY_TRY(source->ReadAt(0, there));
-  if (!std::equal(there.begin(), there.end(), start.begin())) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 part + ": begun with another schema or other options; remove it to begin anew");
-  }
+  FOREBAY_ASSIGN(const std::vector<std::byte> start,
+                 StartToGoOnWith(*source, schema, options, part));
   const std::uint64_t identity = PackIdentity(start);
   PackWalk walk(*source, schema, identity, start.size(), true);
   while (walk.Next()) continue;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct PackWriterOptions {
   // A file at PATH is replaced when the new one is finished. Without this it is refused, and one
   // that comes to be meanwhile is not touched.
   bool replace = false;
+  // Of the pack, or of the whole set where one is written. Absent: drawn at random. The same
+  // samples with the same options and id are the same bytes.
+  std::optional<PackId> id = std::nullopt;
   // Of profile learned: corrects where that pays, and lies in the file unless it is only to be
   // named. Its own bytes are not weighed against what it saves.
   std::shared_ptr<const Predictor> predictor = nullptr;
@@ -58,15 +62,16 @@ struct PackSummary {
 class PackWriter {
  public:
   // The profile's name is added to the provenance.
-  // Errors: kInvalidArgument (schema), kAlreadyExists (PATH or PATH.part), a system's.
+  // Errors: kInvalidArgument (schema), kAlreadyExists (PATH or PATH.part), a system's, also where
+  // it has no random numbers for the id.
   static Result<std::unique_ptr<PackWriter>> Create(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
 
-  // Goes on with PATH.part, whose damaged or torn end is cut off. The caller adds samples from
-  // next_sample() on, the same as in the first run, sequences included; the finished file is
-  // then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
-  // (another schema), kAlreadyExists (PATH).
+  // Goes on with PATH.part, whose damaged or torn end is cut off; it keeps its id. The caller adds
+  // samples from next_sample() on, the same as in the first run, sequences included; the finished
+  // file is then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
+  // (another schema, another id than the one given, an earlier version), kAlreadyExists (PATH).
   static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);

@@ -189,7 +189,9 @@ Status CheckWritableBound(const PackField& field) {
                  "numbers only and leave this one lossless");
 }
 
-std::vector<std::byte> WritePackStart(const PackSchema& schema) {
+namespace {
+
+std::vector<std::byte> WriteSchemaBody(const PackSchema& schema) {
   ByteWriter body;
   body.Le(static_cast<std::uint8_t>(schema.keyed ? 1 : 0));
   body.Varint(schema.fields.size());
@@ -206,67 +208,131 @@ std::vector<std::byte> WritePackStart(const PackSchema& schema) {
   }
   WriteSections(schema, body);
   body.AlignTo(8);
+  return body.Release();
+}
+
+std::uint32_t AlignmentOf(const PackSchema& schema) {
+  return static_cast<std::uint32_t>(schema.aligned ? limits::kIoAlignmentBytes : 8);
+}
+
+std::uint32_t FeaturesOf(const PackSchema& schema) {
+  const bool predicted = !schema.predictors.empty() || !schema.named_predictors.empty();
+  return predicted ? static_cast<std::uint32_t>(kFeaturePredictors) : 0;
+}
+
+}  // namespace
+
+std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id) {
+  const std::vector<std::byte> body = WriteSchemaBody(schema);
   ByteWriter writer;
   writer.Le(kPackMagic);
   writer.Le(kPackMajor);
   writer.Le(kPackMinor);
-  writer.Le(static_cast<std::uint32_t>(schema.aligned ? limits::kIoAlignmentBytes : 8));
-  const bool predicted = !schema.predictors.empty() || !schema.named_predictors.empty();
-  writer.Le(predicted ? kFeaturePredictors : std::uint64_t{0});
-  writer.Le(std::uint64_t{0});  // features that it may pass over
+  writer.Le(AlignmentOf(schema));
+  writer.Le(FeaturesOf(schema));
+  writer.Le(std::uint32_t{0});  // features that it may pass over
   writer.Le(static_cast<std::uint64_t>(body.size()));
-  writer.Le(Checksum(body.bytes()));
-  writer.Le(std::uint64_t{0});
+  writer.Le(Checksum(body));
+  writer.Bytes(id);
   writer.Le(Checksum(writer.bytes()));
-  writer.Bytes(body.bytes());
+  writer.Bytes(body);
   return writer.Release();
 }
 
-Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header) {
-  ByteReader reader(header);
+std::vector<std::byte> WriteSchema(const PackSchema& schema) {
+  const std::vector<std::byte> body = WriteSchemaBody(schema);
+  ByteWriter writer;
+  writer.Le(kPackMagic);
+  writer.Le(std::uint16_t{1});
+  writer.Le(std::uint16_t{0});
+  writer.Le(AlignmentOf(schema));
+  writer.Le(std::uint64_t{FeaturesOf(schema)});
+  writer.Le(std::uint64_t{0});  // features that it may pass over
+  writer.Le(static_cast<std::uint64_t>(body.size()));
+  writer.Le(Checksum(body));
+  writer.Le(std::uint64_t{0});
+  writer.Le(Checksum(writer.bytes()));
+  writer.Bytes(body);
+  return writer.Release();
+}
+
+namespace {
+
+// What lies behind the alignment in the header of a pack of this version, and of the first one.
+void ReadHeaderRest(ByteReader& reader, PackHeader& header) {
+  header.features = reader.ReadLe<std::uint32_t>();
+  static_cast<void>(reader.ReadLe<std::uint32_t>());  // optional features
+  header.schema_bytes = reader.ReadLe<std::uint64_t>();
+  header.schema_checksum = reader.ReadLe<std::uint64_t>();
+  PackId id{};
+  const auto bytes = reader.Take(id.size());
+  std::ranges::copy(bytes, id.begin());
+  header.id = id;
+}
+
+void ReadFirstHeaderRest(ByteReader& reader, PackHeader& header) {
+  header.features = reader.ReadLe<std::uint64_t>();
+  static_cast<void>(reader.ReadLe<std::uint64_t>());  // optional features
+  header.schema_bytes = reader.ReadLe<std::uint64_t>();
+  header.schema_checksum = reader.ReadLe<std::uint64_t>();
+  static_cast<void>(reader.ReadLe<std::uint64_t>());
+}
+
+}  // namespace
+
+Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  PackHeader header;
   const auto magic = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || magic != kPackMagic) return Invalid("not a pack file");
-  const auto major = reader.ReadLe<std::uint16_t>();
-  const auto minor = reader.ReadLe<std::uint16_t>();
+  header.major = reader.ReadLe<std::uint16_t>();
+  header.minor = reader.ReadLe<std::uint16_t>();
   const auto alignment = reader.ReadLe<std::uint32_t>();
-  const auto features = reader.ReadLe<std::uint64_t>();
-  static_cast<void>(reader.ReadLe<std::uint64_t>());  // optional features
-  const auto bytes = reader.ReadLe<std::uint64_t>();
-  static_cast<void>(reader.ReadLe<std::uint64_t>());  // the schema's checksum
-  static_cast<void>(reader.ReadLe<std::uint64_t>());
+  header.aligned = alignment == limits::kIoAlignmentBytes;
+  if (header.major == kPackMajorOldest) {
+    ReadFirstHeaderRest(reader, header);
+  } else {
+    ReadHeaderRest(reader, header);
+  }
   const auto checksum = reader.ReadLe<std::uint64_t>();
   if (!reader.ok()) return Damaged("the header ends early");
-  if (Checksum(header.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
+  if (Checksum(bytes.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
     return Damaged("the header does not match its checksum");
   }
-  if (major != kPackMajor || (features & ~kKnownFeatures) != 0) {
+  if (header.major < kPackMajorOldest || header.major > kPackMajor ||
+      (header.features & ~kKnownFeatures) != 0) {
     return Error(ErrorCode::kUnimplemented,
-                 "pack: written by format " + std::to_string(major) + "." +
-                     std::to_string(minor) + " with features that this reader (" +
+                 "pack: written by format " + std::to_string(header.major) + "." +
+                     std::to_string(header.minor) + " with features that this reader (" +
                      std::to_string(kPackMajor) + "." + std::to_string(kPackMinor) +
                      ") does not know; use a newer one");
   }
   if (alignment != 8 && alignment != limits::kIoAlignmentBytes) return Damaged("odd alignment");
-  if (bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
+  if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
     return Damaged("a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
                    " bytes");
   }
-  return kPackHeaderBytes + bytes;
+  return header;
+}
+
+Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header) {
+  FOREBAY_ASSIGN(const PackHeader read, ReadPackHeader(header));
+  return kPackHeaderBytes + read.schema_bytes;
 }
 
 Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
                                  const PredictorBudget& budget) {
-  FOREBAY_ASSIGN(const std::uint64_t bytes, PackStartBytes(start));
-  if (start.size() < bytes) return Damaged("the schema ends early");
+  FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
+  if (start.size() - kPackHeaderBytes < header.schema_bytes) {
+    return Damaged("the schema ends early");
+  }
   const std::span<const std::byte> body =
-      start.subspan(kPackHeaderBytes, static_cast<std::size_t>(bytes - kPackHeaderBytes));
-  ByteReader header(start.subspan(12));
-  PackSchema schema;
-  schema.aligned = header.ReadLe<std::uint32_t>() == limits::kIoAlignmentBytes;
-  header.Take(24);
-  if (Checksum(body) != header.ReadLe<std::uint64_t>()) {
+      start.subspan(kPackHeaderBytes, static_cast<std::size_t>(header.schema_bytes));
+  if (Checksum(body) != header.schema_checksum) {
     return Damaged("the schema does not match its checksum");
   }
+  PackSchema schema;
+  schema.aligned = header.aligned;
   ByteReader reader(body);
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
@@ -306,8 +372,17 @@ Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
   return Checksum(body.first(reader.offset()));
 }
 
+std::uint64_t WriterFingerprint(const PackHeader& header) {
+  ByteWriter words;
+  words.Le(static_cast<std::uint64_t>(header.aligned));
+  words.Le(header.features);
+  words.Le(header.schema_bytes);
+  words.Le(header.schema_checksum);
+  return Checksum(words.bytes());
+}
+
 std::uint64_t PackIdentity(std::span<const std::byte> header) {
-  // The header's last word covers all of it, the schema's checksum included.
+  // The header's last word covers all of it, id and the schema's checksum included.
   ByteReader reader(header.subspan(kPackHeaderBytes - sizeof(std::uint64_t)));
   return reader.ReadLe<std::uint64_t>();
 }

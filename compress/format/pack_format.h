@@ -17,6 +17,7 @@
 
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
+#include "compress/format/pack_id.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
@@ -26,8 +27,10 @@ namespace forebay::compress {
 inline constexpr std::uint64_t kPackMagic = 0x314B'4150'5942'4546;    // "FEBYPAK1"
 inline constexpr std::uint64_t kFooterMagic = 0x3150'4E45'5942'4546;  // "FEBYENP1"
 inline constexpr std::uint32_t kRecordMagic = 0x4345'5246;            // "FREC"
-inline constexpr std::uint16_t kPackMajor = 1, kPackMinor = 0;
+inline constexpr std::uint16_t kPackMajor = 2, kPackMinor = 0;  // that is written
+inline constexpr std::uint16_t kPackMajorOldest = 1;            // that is read
 inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
+inline constexpr std::size_t kPackIdOffset = 40;  // in the header
 inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
 inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its checksum covers it
 // Features that a reader must understand.
@@ -111,10 +114,25 @@ Status CheckSchema(const PackSchema& schema);
 Status CheckWritableBound(const PackField& field);
 
 // Header and schema, checksummed: how a pack file begins.
-std::vector<std::byte> WritePackStart(const PackSchema& schema);
+std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id);
 
-// The size of header and schema together, from the first kPackHeaderBytes of a file. Errors:
-// kInvalidArgument (not a pack), kUnimplemented (a newer version or feature), kDataLoss.
+// A schema on its own, which belongs to no pack and so has no id: a header of version 1, which is
+// where packs of that version begin, and the schema. Catalogs keep schemas in this form.
+std::vector<std::byte> WriteSchema(const PackSchema& schema);
+
+struct PackHeader {
+  std::uint16_t major = 0, minor = 0;
+  bool aligned = false;
+  std::uint64_t features = 0;  // that a reader must understand
+  std::uint64_t schema_bytes = 0, schema_checksum = 0;
+  std::optional<PackId> id = std::nullopt;  // version 1 has none
+};
+
+// From the first kPackHeaderBytes of a file, of any version that is read. Errors: kInvalidArgument
+// (not a pack), kUnimplemented (a newer version or feature), kDataLoss.
+Result<PackHeader> ReadPackHeader(std::span<const std::byte> header);
+
+// The size of header and schema together. Errors as of ReadPackHeader.
 Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header);
 
 // The schema of a pack from its first PackStartBytes(), with the predictors that lie in it.
@@ -126,7 +144,13 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
 // packs of a set may differ in what comes behind (provenance, sections). Errors: kDataLoss.
 Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start);
 
-// What identifies a pack's records: no record of another pack passes for its own.
+// The hash of all that a pack's header and schema say but for version and id: packs that were
+// written with one schema, provenance included, and the same options agree in it.
+std::uint64_t WriterFingerprint(const PackHeader& header);
+
+// What identifies a pack's records: no record of another pack passes for its own. The hash of the
+// header, which has the id. Packs of version 1 have no id, and one identity where their schemas,
+// provenance included, are the same.
 std::uint64_t PackIdentity(std::span<const std::byte> header);
 
 // A chunk of a field: a run of samples of one tile. Of a variable field a chunk holds whole

@@ -24,26 +24,30 @@ PackSchema SchemaOfTests() {
   return schema;
 }
 
+constexpr PackId kId = {std::byte{1}, std::byte{2}};
+
 void CheckSchemaBytes(std::span<const std::byte> body) {
   ByteWriter writer;
   writer.Le(kPackMagic);
   writer.Le(kPackMajor);
   writer.Le(kPackMinor);
   writer.Le(std::uint32_t{8});
-  writer.Le(std::uint64_t{0});
-  writer.Le(std::uint64_t{0});
+  writer.Le(std::uint64_t{0});  // features
   writer.Le(static_cast<std::uint64_t>(body.size()));
   writer.Le(Checksum(body));
-  writer.Le(std::uint64_t{0});
+  writer.Bytes(kId);
   writer.Le(Checksum(writer.bytes()));
   writer.Bytes(body);
   const auto schema = ReadPackStart(writer.bytes());
   if (!schema.has_value()) return;
   if (!CheckSchema(*schema).has_value()) __builtin_trap();
   // What was read, written and read again, is written the same.
-  const auto once = WritePackStart(*schema);
+  const auto once = WritePackStart(*schema, kId);
   const auto again = ReadPackStart(once);
-  if (!again.has_value() || WritePackStart(*again) != once) __builtin_trap();
+  if (!again.has_value() || WritePackStart(*again, kId) != once) __builtin_trap();
+  // As catalogs keep it.
+  const auto alone = ReadPackStart(WriteSchema(*schema));
+  if (!alone.has_value() || WritePackStart(*alone, kId) != once) __builtin_trap();
   for (const PackField& field : schema->fields) {
     if (field.variable()) continue;
     const std::uint32_t last = field.tiles() - 1;

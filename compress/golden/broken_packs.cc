@@ -71,13 +71,13 @@ std::size_t Offset(const Bytes& bytes, std::size_t chunk, bool payload) {
 }
 
 void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
-  bad.push_back({"newer_version", WithHeader(good, 8, std::byte{2}), ErrorCode::kUnimplemented,
-                 "written by format 2.0"});
+  bad.push_back({"newer_version", WithHeader(good, 8, std::byte{3}), ErrorCode::kUnimplemented,
+                 "written by format 3.0"});
   bad.push_back({"unknown_feature", WithHeader(good, 16, std::byte{1}),
                  ErrorCode::kUnimplemented, "features that this reader"});
   bad.push_back({"odd_alignment", WithHeader(good, 12, std::byte{16}), ErrorCode::kDataLoss,
                  "odd alignment"});
-  bad.push_back({"huge_schema", WithHeader(good, 38, std::byte{0xFF}), ErrorCode::kDataLoss,
+  bad.push_back({"huge_schema", WithHeader(good, 30, std::byte{0xFF}), ErrorCode::kDataLoss,
                  "a schema of more than"});
   bad.push_back({"wrong_magic", Changed(good, [](Bytes& b) { b[7] = std::byte{'2'}; }),
                  ErrorCode::kInvalidArgument, "not a pack file"});
@@ -229,13 +229,14 @@ std::vector<BadPack> MakeBadPacks() {
     return found->bytes;
   };
   std::vector<BadPack> bad;
-  AddBrokenStarts(named("keys"), bad);
-  AddBrokenIndexes(named("keys"), bad);
-  AddBrokenChunks(named("keys"), bad);
-  AddBrokenPayloads(named("tiles"), bad);
-  AddBrokenStatistics(named("statistics"), bad);
-  bad.push_back({"swapped_chunks", Swapped(named("swappable")), ErrorCode::kDataLoss,
+  AddBrokenStarts(named("keys_v2"), bad);
+  AddBrokenIndexes(named("keys_v2"), bad);
+  AddBrokenChunks(named("keys_v2"), bad);
+  AddBrokenPayloads(named("tiles_v2"), bad);
+  AddBrokenStatistics(named("statistics_v2"), bad);
+  bad.push_back({"swapped_chunks", Swapped(named("swappable_v2")), ErrorCode::kDataLoss,
                  "its record is not the one that the index names"});
+  for (BadPack& pack : bad) pack.name += "_v2";
   return bad;
 }
 

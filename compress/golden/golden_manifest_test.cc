@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/byte_source.h"
 #include "compress/decode/pack_set.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/golden/golden_manifests.h"
@@ -35,6 +36,31 @@ TEST(GoldenManifests, TheSetIsReadAsItWasWritten) {
     std::vector<std::byte> values(12 * schema->fields[field].sample_bytes());
     const Status read = (*set)->ReadSamples(field, 0, 12, values, scratch);
     ASSERT_TRUE(read.has_value()) << read.error().message();
+    all.Bytes(values);
+  }
+  EXPECT_EQ(Checksum(all.bytes()), kSetHash);
+}
+
+// A set may be added to by a later version than the one that began it.
+TEST(GoldenManifests, ShardsOfBothVersionsMakeASet) {
+  PackManifest manifest = *ReadManifestFile(Path("good", "pictures"));
+  const std::string folder = FolderOf(Path("good", "pictures"));
+  const auto source = OpenByteSource(folder + "balanced_v2.fbp");
+  ASSERT_TRUE(source.has_value());
+  const auto later = PackFile::Open(**source);
+  ASSERT_TRUE(later.has_value()) << later.error().message();
+  ASSERT_EQ(later->header().major, 2);
+  EXPECT_EQ(later->schema_fingerprint(), manifest.schema_fingerprint);
+  manifest.shards[1] = {.name = "balanced_v2.fbp", .file_bytes = (*source)->size(),
+                        .samples = later->samples(), .root = later->root()};
+  const auto set = PackSet::Open(manifest, FilesBeneath(folder));
+  ASSERT_TRUE(set.has_value()) << set.error().message();
+  std::vector<std::byte> scratch(*(*set)->ScratchBytes(0, 12));
+  const auto schema = (*set)->Schema();
+  ByteWriter all;
+  for (std::uint32_t field = 0; field < schema->fields.size(); ++field) {
+    std::vector<std::byte> values(12 * schema->fields[field].sample_bytes());
+    ASSERT_TRUE((*set)->ReadSamples(field, 0, 12, values, scratch).has_value());
     all.Bytes(values);
   }
   EXPECT_EQ(Checksum(all.bytes()), kSetHash);

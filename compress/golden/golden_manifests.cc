@@ -3,9 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include "compress/golden/golden_packs.h"
 #include "proto/contract/byte_cursor.h"
-#include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
 
@@ -17,19 +15,17 @@ using Bytes = std::vector<std::byte>;
 constexpr std::size_t kAtMajor = 8, kAtFeatures = 16, kAtListBytes = 40, kAtListHash = 48;
 constexpr std::size_t kAtHeaderHash = 56;
 
+// Of packs of version 1, which nothing writes any more.
 PackManifest Good() {
   PackManifest manifest;
   manifest.generation = 3;
-  for (const GoodPack& pack : MakeGoodPacks()) {
-    if (pack.name != "balanced" && pack.name != "dense" && pack.name != "fast") continue;
-    const auto source = MemorySource(pack.bytes);
-    const auto file = PackFile::Open(*source);
-    FOREBAY_CHECK(file.has_value());
-    manifest.schema_fingerprint = file->schema_fingerprint();
-    manifest.shards.insert(manifest.shards.begin(),
-                           {.name = pack.name + ".fbp", .file_bytes = pack.bytes.size(),
-                            .samples = file->samples(), .root = file->root()});
-  }
+  manifest.schema_fingerprint = 0x8362A96B55BC5399;
+  manifest.shards.push_back({.name = "dense.fbp", .file_bytes = 2168, .samples = 4,
+                             .root = 0x840A79DF526AD0CF});
+  manifest.shards.push_back({.name = "balanced.fbp", .file_bytes = 2176, .samples = 4,
+                             .root = 0x14B38ECE185D36B9});
+  manifest.shards.push_back({.name = "fast.fbp", .file_bytes = 1704, .samples = 4,
+                             .root = 0x5C5B96CA06A18DB3});
   return manifest;
 }
 

@@ -1,9 +1,11 @@
 #include "compress/golden/golden_packs.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "compress/encode/learned_samples.h"
@@ -13,6 +15,7 @@
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
+#include "proto/contract/sha256.h"
 
 namespace forebay::compress {
 namespace {
@@ -163,21 +166,20 @@ PackModel Measured() {
   return model;
 }
 
-std::vector<std::byte> WriteMeasured() {
+// The pack's id is the beginning of the SHA-256 of its name.
+GoodPack Write(std::string name, const PackModel& model, PackWriterOptions options = {}) {
   const TestFolder folder;
-  return WritePack(Measured(), folder, {.statistics = true});
+  const Sha256Digest digest = Sha256(std::as_bytes(std::span<const char>(name)));
+  PackId id{};
+  std::copy_n(digest.begin(), id.size(), id.begin());
+  options.id = id;
+  return {std::move(name), WritePack(model, folder, options)};
 }
 
-std::vector<std::byte> Write(const PackModel& model, Profile profile = Profile::kBalanced) {
-  const TestFolder folder;
-  return WritePack(model, folder, {.profile = profile});
-}
-
-std::vector<std::byte> WriteLearned(bool embed) {
-  const TestFolder folder;
-  return WritePack(LearnablePictures(), folder, {.profile = Profile::kLearned,
-                                                 .predictor = GoldenPredictor(),
-                                                 .embed_predictor = embed});
+GoodPack WriteLearned(std::string name, bool embed) {
+  return Write(std::move(name), LearnablePictures(), {.profile = Profile::kLearned,
+                                                      .predictor = GoldenPredictor(),
+                                                      .embed_predictor = embed});
 }
 
 }  // namespace
@@ -193,31 +195,32 @@ std::vector<GoodPack> MakeGoodPacks() {
   for (auto& sample : empty_strings.samples) sample[0].clear();
   PackModel aligned = Of({Fixed("frame", Dtype::kU8, {8, 24}, 1)}, 2);
   aligned.schema.aligned = true;
-  std::vector<GoodPack> packs = {{"integers", Write(EveryType(false))},
-                                 {"floats", Write(EveryType(true))},
-                                 {"tiles", Write(Tiles())},
-                                 {"four_axes", Write(FourAxes())},
-                                 {"strings", Write(Of({Strings("text", 3)}, 7))},
-                                 {"empty_strings", Write(empty_strings)},
-                                 {"keys", Write(Keyed())},
-                                 {"sequences", Write(sequences)},
-                                 {"aligned", Write(aligned)},
-                                 {"provenance", Write(provenance)},
-                                 {"lossy", Write(Lossy())},
-                                 {"swappable", Write(Of({Fixed("noise", Dtype::kU8, {4}, 1)}, 2))},
-                                 {"no_samples", Write(Of({Strings("text", 3)}, 0))},
-                                 {"fast", Write(Pictures(), Profile::kFast)},
-                                 {"balanced", Write(Pictures())},
-                                 {"dense", Write(Pictures(), Profile::kDense)},
-                                 {"brisk_priced", Write(Slopes())},
-                                 {"statistics", WriteMeasured()},
-                                 {"wave", Write(WavePictures(), Profile::kDense)},
-                                 {"wave_wide", Write(WaveDepths(), Profile::kDense)},
-                                 {"learned", WriteLearned(true)},
-                                 {"learned_named", WriteLearned(false)}};
-  PackEditor unknown(Write(Keyed()));
+  std::vector<GoodPack> packs = {
+      Write("integers_v2", EveryType(false)),
+      Write("floats_v2", EveryType(true)),
+      Write("tiles_v2", Tiles()),
+      Write("four_axes_v2", FourAxes()),
+      Write("strings_v2", Of({Strings("text", 3)}, 7)),
+      Write("empty_strings_v2", empty_strings),
+      Write("keys_v2", Keyed()),
+      Write("sequences_v2", sequences),
+      Write("aligned_v2", aligned),
+      Write("provenance_v2", provenance),
+      Write("lossy_v2", Lossy()),
+      Write("swappable_v2", Of({Fixed("noise", Dtype::kU8, {4}, 1)}, 2)),
+      Write("no_samples_v2", Of({Strings("text", 3)}, 0)),
+      Write("fast_v2", Pictures(), {.profile = Profile::kFast}),
+      Write("balanced_v2", Pictures()),
+      Write("dense_v2", Pictures(), {.profile = Profile::kDense}),
+      Write("brisk_v2", Slopes()),
+      Write("statistics_v2", Measured(), {.statistics = true}),
+      Write("wave_v2", WavePictures(), {.profile = Profile::kDense}),
+      Write("wave_wide_v2", WaveDepths(), {.profile = Profile::kDense}),
+      WriteLearned("learned_v2", true),
+      WriteLearned("learned_named_v2", false)};
+  PackEditor unknown(Write("unknown_record_v2", Keyed()).bytes);
   unknown.InsertUnknownRecord(1);
-  packs.push_back({"unknown_record", unknown.Bytes()});
+  packs.push_back({"unknown_record_v2", unknown.Bytes()});
   return packs;
 }
 

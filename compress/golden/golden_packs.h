@@ -28,7 +28,8 @@ struct BadPack {
   std::string message;
 };
 
-// Written anew from arithmetic. The same bytes with the same zstd and lz4.
+// Of the version that is written: names end in _v2. Written anew from arithmetic, with the same
+// bytes with the same zstd and lz4. Packs of earlier versions are files alone.
 std::vector<GoodPack> MakeGoodPacks();
 // The predictor that one of them names; its file lies beside them.
 std::shared_ptr<const Predictor> GoldenPredictor();

@@ -252,7 +252,7 @@ Result<ImageBytes> PackImageWriter::Finish() {
   ByteWriter name;
   name.String(name_);
   FOREBAY_TRY(Put(name.bytes()));
-  FOREBAY_TRY(Put(compress::WritePackStart(schema_)));
+  FOREBAY_TRY(Put(compress::WriteSchema(schema_)));
   FOREBAY_TRY(EndSection(PackSection::kMeta));
   FOREBAY_TRY(PutSpool(PackSection::kObjects, objects_));
   FOREBAY_TRY(PutSpool(PackSection::kNames, names_));

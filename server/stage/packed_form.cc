@@ -168,7 +168,7 @@ tier::ExtentKey PackedForm::Key(const tier::ExtentKey& raw) const {
   words.Le(raw.identity);
   words.Le(kFormVersion);
   words.Le(static_cast<std::uint64_t>(compression_));
-  words.Le(Checksum(compress::WritePackStart(schema_)));  // shapes, which are configured
+  words.Le(Checksum(compress::WriteSchema(schema_)));  // shapes, which are configured
   return {raw.dataset, raw.extent, Checksum(words.bytes())};
 }
 

@@ -236,7 +236,7 @@ static void opens_only_packs(void) {
   } bad[] = {{"bad/none.fbp", FOREBAY_PACK_NOT_FOUND},
              {"bad/wrong_magic.fbp", FOREBAY_PACK_INVALID_ARGUMENT},
              {"bad/torn_footer.fbp", FOREBAY_PACK_DATA_LOSS},
-             {"bad/newer_version.fbp", FOREBAY_PACK_UNIMPLEMENTED},
+             {"bad/newer_version_v2.fbp", FOREBAY_PACK_UNIMPLEMENTED},
              {"bad/set_list_checksum.fbset", FOREBAY_PACK_DATA_LOSS},
              {"bad", FOREBAY_PACK_INVALID_ARGUMENT}};
   size_t i;

@@ -36,8 +36,10 @@ std::string Join(const std::array<std::uint32_t, kChunkRankMax>& numbers) {
 
 void PrintSchema(const PackFile& pack) {
   const PackSchema& schema = pack.schema();
-  std::printf("pack samples=%" PRIu64 " keyed=%d alignment=%d\n", pack.samples(),
-              schema.keyed ? 1 : 0, schema.aligned ? 4096 : 8);
+  const PackHeader& header = pack.header();
+  std::printf("pack format=%u.%u id=%s samples=%" PRIu64 " keyed=%d alignment=%d\n", header.major,
+              header.minor, header.id.has_value() ? PackIdHex(*header.id).c_str() : "none",
+              pack.samples(), schema.keyed ? 1 : 0, schema.aligned ? 4096 : 8);
   for (const PackField& field : schema.fields) {
     std::printf("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%u\n",
                 field.name.c_str(), static_cast<int>(field.kind), static_cast<int>(field.dtype),

@@ -220,10 +220,17 @@ class Pack:
     def __init__(self, data):
         self.data = data
         need(data[:8] == b"FEBYPAK1", "no pack")
-        header = struct.unpack_from("<8xHHIQQQQQQ", data)
-        major, _, self.alignment, features, _, schema_bytes, schema_hash, _, self.identity = header
+        need(len(data) >= 64, "no header")
+        self.major, self.minor, self.alignment = struct.unpack_from("<8xHHI", data)
+        if self.major == 1:
+            features, _, schema_bytes, schema_hash = struct.unpack_from("<4Q", data, 16)
+            self.id = None
+        else:
+            features, _, schema_bytes, schema_hash, self.id = struct.unpack_from(
+                "<IIQQ16s", data, 16)
+        (self.identity,) = struct.unpack_from("<Q", data, 56)
         need(xxh3(data[:56]) == self.identity, "header checksum")
-        need(major == 1 and features & ~FEATURE_PREDICTORS == 0, "a newer version")
+        need(self.major in (1, 2) and features & ~FEATURE_PREDICTORS == 0, "a newer version")
         need(self.alignment in (8, 4096), "an alignment")
         need(schema_bytes <= START_BYTES_MAX - 64, "a schema of too many bytes")
         schema = data[64:64 + schema_bytes]
@@ -548,7 +555,9 @@ def check_statistics(pack, measured):
 
 def describe_pack(pack, folder, first_sample):
     """Of a pack that lies in `folder`; samples are numbered from first_sample on."""
-    lines = ["pack samples=%d keyed=%d alignment=%d" % (pack.samples, pack.keyed, pack.alignment)]
+    lines = ["pack format=%d.%d id=%s samples=%d keyed=%d alignment=%d" % (
+        pack.major, pack.minor, pack.id.hex() if pack.id else "none", pack.samples, pack.keyed,
+        pack.alignment)]
     for field in pack.fields:
         lines.append("field %s kind=%d dtype=%d rank=%d extent=%s tile=%s samples_per_chunk=%d" % (
             field.name, field.kind, field.dtype, field.rank, ",".join(map(str, field.extent)),
