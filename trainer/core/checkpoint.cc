@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "proto/contract/checksum.h"
+#include "trainer/numerics/finite.h"
 
 namespace forebay::train {
 namespace {
@@ -233,11 +234,30 @@ Result<Json> Parse(std::string_view text) {
   return json;
 }
 
+template <typename Value>
+Status CheckFloats(const CheckpointTensor& tensor) {
+  // Memory of a vector is aligned for any type.
+  const std::span values(reinterpret_cast<const Value*>(tensor.bytes.data()),
+                         tensor.bytes.size() / sizeof(Value));
+  const std::size_t at = FirstNotFinite(values);
+  if (at == values.size()) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("value {} of tensor {} is {}", at, tensor.name, values[at]));
+}
+
 }  // namespace
 
 const CheckpointTensor* Checkpoint::Find(std::string_view name) const {
   const auto found = std::ranges::find(tensors, name, &CheckpointTensor::name);
   return found == tensors.end() ? nullptr : &*found;
+}
+
+Status CheckFinite(const Checkpoint& checkpoint) {
+  for (const CheckpointTensor& tensor : checkpoint.tensors) {
+    if (tensor.dtype == "F32") FOREBAY_TRY(CheckFloats<float>(tensor));
+    if (tensor.dtype == "F64") FOREBAY_TRY(CheckFloats<double>(tensor));
+  }
+  return {};
 }
 
 std::string ShardName(std::size_t index) { return fmt::format("shard-{:05}.safetensors", index); }

@@ -71,6 +71,10 @@ struct Checkpoint {
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
+// kFailedPrecondition where a tensor of floats has a value that is infinite or no number: what is
+// trained on from there is lost. Names tensor, place and value.
+Status CheckFinite(const Checkpoint& checkpoint);
+
 struct ShardFacts {
   std::uint64_t bytes = 0;
   std::uint64_t hash = 0;  // XXH3-64 of the file

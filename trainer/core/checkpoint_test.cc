@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -189,6 +190,19 @@ TEST(Manifest, AnotherFormatVersionNamesBoth) {
   EXPECT_EQ(read.error().code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(read.error().message(), HasSubstr("forebay-checkpoint-3"));
   EXPECT_THAT(read.error().message(), HasSubstr("forebay-checkpoint-2"));
+}
+
+TEST(CheckpointTest, ValuesThatAreNotFiniteAreNamed) {
+  Checkpoint checkpoint = Sample();
+  EXPECT_TRUE(CheckFinite(checkpoint).has_value());
+  checkpoint.tensors.push_back({.name = "bytes", .dtype = "U8", .shape = {4}, .bytes = {}});
+  checkpoint.tensors.back().bytes.assign(4, std::byte{0xFF});  // as a float: no number
+  EXPECT_TRUE(CheckFinite(checkpoint).has_value());
+  checkpoint.tensors[2] = Floats("conv.weight/momentum", {1, 2, -INFINITY, NAN});
+  const Status found = CheckFinite(checkpoint);
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(found.error().message(), "value 2 of tensor conv.weight/momentum is -inf");
 }
 
 TEST(CheckpointShard, IsReadByAnotherProgram) {

@@ -68,7 +68,8 @@ class Engine {
   virtual StepAccount last_step() const { return {}; }
   // Of this rank's steps under the present layout.
   virtual StepForecast forecast() const { return {}; }
-  // After the last step: what is written at the end of a run.
+  // After the last step: what is written at the end of a run. Errors are of files that nothing
+  // depends on.
   virtual Status Finish() { return {}; }
 };
 

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "proto/contract/check.h"
+#include "trainer/core/rank_agreement.h"
 #include "trainer/core/run_start.h"
+#include "trainer/core/side_output.h"
 
 namespace forebay::train {
 namespace {
@@ -52,6 +54,34 @@ Result<std::vector<std::uint64_t>> DecayEpochs(const OptimiserConfig& train) {
 std::string LossCurvePath(const RunConfig& run) {
   if (!run.metrics_file.empty() || run.metrics_dir.empty()) return run.metrics_file;
   return (std::filesystem::path(run.metrics_dir) / kLossCurveFile).string();
+}
+
+// Both are without a file where the disk does not take one now. A mistake in the path ends every
+// rank.
+Result<StepMeter> OpenMeter(const RunConfig& run, bool append, const RunParts& parts,
+                            SideOutput& side_output) {
+  MeterOptions options{
+      .folder = run.metrics_dir, .append = append, .peak_gflops = parts.peak_gflops};
+  Result<StepMeter> meter = StepMeter::Open(options, parts.communicator);
+  const Status opened = meter.has_value() ? Status() : Status(meter.error());
+  const bool goes_without = !opened.has_value() && SideOutput::IsOfTheDisk(opened.error());
+  FOREBAY_TRY(AgreeOn(goes_without ? Status() : opened, parts.communicator));
+  if (!goes_without) return meter;
+  side_output.Note(opened);
+  options.folder.clear();
+  return StepMeter::Open(options, parts.communicator);
+}
+
+Result<MetricsFile> OpenMetrics(const RunConfig& run, bool append, const RunParts& parts,
+                                SideOutput& side_output) {
+  Result<MetricsFile> metrics = MetricsFile();
+  if (parts.communicator.rank() == 0) metrics = MetricsFile::Open(LossCurvePath(run), append);
+  const Status opened = metrics.has_value() ? Status() : Status(metrics.error());
+  const bool goes_without = !opened.has_value() && SideOutput::IsOfTheDisk(opened.error());
+  FOREBAY_TRY(AgreeOn(goes_without ? Status() : opened, parts.communicator));
+  if (!goes_without) return metrics;
+  side_output.Note(opened);
+  return MetricsFile();
 }
 
 // What a run does with the checkpoints that are there already.
@@ -114,7 +144,6 @@ std::uint64_t DrawRun() {
 
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
   FOREBAY_ASSIGN(LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
-  const bool leads = parts.communicator.rank() == 0;
   const StartParts start_parts{.communicator = parts.communicator,
                                .print = parts.print,
                                .draw_run = parts.draw_run};
@@ -143,16 +172,15 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
 
   RunFolders folders;
   if (options.saves) FOREBAY_TRY(folders.Open(config.checkpoint, parts.communicator));
-  FOREBAY_ASSIGN(StepMeter meter, StepMeter::Open({.folder = config.run.metrics_dir,
-                                                   .append = resume.has_value(),
-                                                   .peak_gflops = parts.peak_gflops},
-                                                  parts.communicator));
+  SideOutput side_output(parts.communicator.rank(), parts.print);
+  FOREBAY_ASSIGN(StepMeter meter, OpenMeter(config.run, resume.has_value(), parts, side_output));
   FOREBAY_ASSIGN(MetricsFile metrics,
-                 MetricsFile::Open(leads ? LossCurvePath(config.run) : "", resume.has_value()));
+                 OpenMetrics(config.run, resume.has_value(), parts, side_output));
   TrainingLoop loop(options, {.engine = parts.engine,
                               .communicator = parts.communicator,
                               .metrics = metrics,
                               .meter = meter,
+                              .side_output = side_output,
                               .feeds = feeds,
                               .checkpoints = folders.regular(),
                               .best = folders.best(),

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <span>
@@ -162,16 +161,15 @@ Result<StepMeter> StepMeter::Open(const MeterOptions& options, Communicator& com
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) return Error::FromErrno(failed.value(), "run.metrics_dir: " + options.folder);
-  meter.path_ = std::filesystem::path(options.folder) /
-                fmt::format("rank-{:05}.jsonl", communicator.rank());
-  meter.file_.reset(std::fopen(meter.path_.c_str(), options.append ? "a" : "w"));
-  if (meter.file_ == nullptr) return Error::FromErrno(errno, meter.path_);
+  const std::filesystem::path path = std::filesystem::path(options.folder) /
+                                     fmt::format("rank-{:05}.jsonl", communicator.rank());
+  FOREBAY_ASSIGN(meter.file_, LineFile::Open(path.string(), options.append));
   return meter;
 }
 
 Status StepMeter::BeginLayout(const Layout& layout, const StepForecast& forecast) {
   forecast_ = forecast;
-  if (file_ == nullptr) return {};
+  if (!file_.is_open()) return {};
   const std::uint32_t rank = communicator_->rank();
   std::string line = fmt::format(
       R"({{"event":"layout","schema":"forebay-train-rank-1","rank":{},"ranks":{},"replicas":{},)"
@@ -195,7 +193,7 @@ Status StepMeter::Step(const MeteredStep& step, const StepAccount& account) {
     totals->flops += forecast_.flops;
     totals->account += account;
   }
-  if (file_ == nullptr) return {};
+  if (!file_.is_open()) return {};
   const RankTotals own{.steps = 1,
                        .samples = step.samples,
                        .flops = forecast_.flops,
@@ -227,16 +225,13 @@ Status StepMeter::Step(const MeteredStep& step, const StepAccount& account) {
 }
 
 Status StepMeter::Line(const std::string& line) {
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) {
-    return Error::FromErrno(errno, path_);
-  }
+  file_.Add(line);
   return unflushed_ns_ >= kFlushNs ? Flush() : Status();
 }
 
 Status StepMeter::Flush() {
   unflushed_ns_ = 0;
-  if (file_ == nullptr || std::fflush(file_.get()) == 0) return {};
-  return Error::FromErrno(errno, path_);
+  return file_.Flush();
 }
 
 Result<std::vector<RankTotals>> StepMeter::Gather(const RankTotals& own) {
@@ -251,17 +246,12 @@ Result<std::vector<RankTotals>> StepMeter::Gather(const RankTotals& own) {
 }
 
 Result<std::string> StepMeter::Window() {
-  FOREBAY_TRY(Flush());
   FOREBAY_ASSIGN(const std::vector<RankTotals> ranks, Gather(window_));
   window_ = {};
   window_.peak_gflops = options_.peak_gflops;
   return TimeLine(ranks, forecast_.bubble);
 }
 
-Result<std::vector<RankTotals>> StepMeter::Finish() {
-  FOREBAY_TRY(Flush());
-  file_.reset();
-  return Gather(run_);
-}
+Result<std::vector<RankTotals>> StepMeter::Finish() { return Gather(run_); }
 
 }  // namespace forebay::train

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/core/line_file.h"
 #include "trainer/core/step_account.h"
 #include "trainer/schedule/step_plan.h"
 
@@ -54,26 +53,24 @@ class StepMeter {
  public:
   static Result<StepMeter> Open(const MeterOptions& options, Communicator& communicator);
 
-  // Which steps follow: before the first one, and after a change of layout.
+  // Which steps follow: before the first one, and after a change of layout. Errors of this call,
+  // Step and Flush are the file's, which lacks some lines then: the meter goes on.
   Status BeginLayout(const Layout& layout, const StepForecast& forecast);
-  // Writes a line; it may stay in memory for a second, but no longer than to the next Window.
+  // Writes a line; it may stay in memory for a second, but no longer than to the next Flush.
   Status Step(const MeteredStep& step, const StepAccount& account);
+
+  Status Flush();
 
   // Where the time went since the last call, in percent over all ranks: one line, the same on
   // every rank. Collective; costs one small reduction.
   Result<std::string> Window();
-  // Of the whole run, by rank. Collective; closes the file.
+  // Of the whole run, by rank. Collective.
   Result<std::vector<RankTotals>> Finish();
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
   StepMeter(const MeterOptions& options, Communicator& communicator)
       : options_(options), communicator_(&communicator) {}
   Status Line(const std::string& line);
-  Status Flush();
   Result<std::vector<RankTotals>> Gather(const RankTotals& own);
 
   MeterOptions options_;
@@ -82,8 +79,7 @@ class StepMeter {
   RankTotals window_;
   RankTotals run_;
   std::uint64_t unflushed_ns_ = 0;
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  LineFile file_;
 };
 
 // "compute 81.2 %, wait_recv 9.0 %, ...; 0.051 TFLOP/s, MFU 62 %; bubble 14 % (predicted 12 %)".

@@ -73,7 +73,7 @@ TEST(StepMeterTest, WritesALineForEveryStep) {
                             Account())
                     .has_value());
   }
-  ASSERT_TRUE(meter->Finish().has_value());
+  ASSERT_TRUE(meter->Flush().has_value());
   const std::vector<Json> lines = LinesOf(folder.path() / "run" / "rank-00000.jsonl");
   ASSERT_EQ(lines.size(), 4U);
   EXPECT_EQ(lines[0].at("event"), "layout");
@@ -100,7 +100,7 @@ TEST(StepMeterTest, WhatIsNotKnownIsNull) {
   auto meter = StepMeter::Open({.folder = folder.path()}, alone);
   ASSERT_TRUE(meter->BeginLayout({}, {}).has_value());
   ASSERT_TRUE(meter->Step({.samples = 1}, {}).has_value());
-  ASSERT_TRUE(meter->Finish().has_value());
+  ASSERT_TRUE(meter->Flush().has_value());
   const std::vector<Json> lines = LinesOf(folder.path() / "rank-00000.jsonl");
   ASSERT_EQ(lines.size(), 2U);
   for (const char* key : {"flops_per_step", "peak_gflops", "predicted_bubble"}) {
@@ -121,13 +121,14 @@ TEST(StepMeterTest, AResumedRunGoesOnInItsFile) {
   EXPECT_EQ(LinesOf(folder.path() / "rank-00000.jsonl").size(), 2U);
 }
 
-TEST(StepMeterTest, AFullDiskIsAnErrorAtTheLatestAtTheEndOfAWindow) {
+TEST(StepMeterTest, AFullDiskIsAnErrorAtTheLatestWhenFlushedAndTheMeterGoesOn) {
   const testing::TempFolder folder;
   std::filesystem::create_symlink("/dev/full", folder.path() / "rank-00000.jsonl");
   Communicator alone = Communicator::Alone();
   auto meter = StepMeter::Open({.folder = folder.path()}, alone);
   ASSERT_TRUE(meter->Step({}, Account()).has_value());
-  EXPECT_FALSE(meter->Window().has_value());
+  EXPECT_FALSE(meter->Flush().has_value());
+  EXPECT_TRUE(meter->Window().has_value());
   EXPECT_FALSE(StepMeter::Open({.folder = "/dev/null/metrics"}, alone).has_value());
 }
 

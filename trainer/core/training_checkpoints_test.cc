@@ -21,11 +21,20 @@
 namespace forebay::train {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::RunFixture;
 using testing::ScriptedEngine;
+
+// Names in `folder`, sorted.
+std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
 
 // Wherever a run stops, the resumed one makes the same losses and sees the same samples.
 TEST(TrainingCheckpointsTest, ResumedRunHasTheLossCurveOfAnUninterruptedOne) {
@@ -89,9 +98,21 @@ TEST(TrainingCheckpointsTest, CrashResumesFromTheLastPeriodicCheckpoint) {
   ScriptedEngine again;
   const auto resumed = run.Run(again);
   ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
-  // That of step 12 may still have been under way; then the one before was written.
-  EXPECT_THAT(resumed->first_global_step, AnyOf(8U, 12U));
+  // That of step 12 was under way, and is written before the run ends.
+  EXPECT_EQ(resumed->first_global_step, 12U);
   EXPECT_EQ(run.LossCurve(), whole.LossCurve());
+}
+
+TEST(TrainingCheckpointsTest, OneThatIsUnderWayIsWrittenBeforeALossEndsTheRun) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 5;
+  ScriptedEngine engine;
+  engine.infinite_loss_at_step = 5;  // the step behind
+  ASSERT_FALSE(run.Run(engine).has_value());
+  EXPECT_EQ(engine.faults, 1U);
+  EXPECT_EQ(NamesIn(run.config.checkpoint.checkpoint_dir),
+            std::vector<std::string>{"step-000000000005"});
+  EXPECT_THAT(run.printed, Contains(HasSubstr("last checkpoint: ")));
 }
 
 TEST(TrainingCheckpointsTest, AutoWithoutACheckpointStartsAfresh) {
@@ -118,16 +139,6 @@ TEST(TrainingCheckpointsTest, AutoPassesOverATornCheckpoint) {
   ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
   EXPECT_EQ(resumed->first_global_step, 10U);
   EXPECT_THAT(run.printed, Contains(HasSubstr("passed over")));
-}
-
-// Names in `folder`, sorted.
-std::vector<std::string> NamesIn(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
 }
 
 TEST(TrainingCheckpointsTest, AFreshRunWhereAnotherHasCheckpointsIsRefusedAndChangesNothing) {
@@ -411,6 +422,26 @@ TEST(TrainingCheckpointsTest, PeriodicCheckpointThatFailsIsReportedAndTrainingGo
   EXPECT_THAT(run.printed, Contains(HasSubstr("checkpoint of step 10 not written")));
   std::vector<std::string> skipped;
   EXPECT_EQ(NewestCheckpoint(folder, skipped).value().value().filename(), "step-000000000030");
+}
+
+TEST(TrainingCheckpointsTest, StateThatIsNotFiniteIsNotSavedAndAutoGoesOnFromBefore) {
+  for (const char* policy : {"stop", "skip"}) {
+    RunFixture run;
+    run.config.train.nan_policy = policy;
+    run.config.checkpoint.checkpoint_every_steps = 3;
+    ScriptedEngine engine;
+    engine.poisoned_by_step = 8;  // after which the checkpoint of step 9 is due
+    const auto report = run.Run(engine);
+    ASSERT_FALSE(report.has_value()) << policy;
+    EXPECT_EQ(engine.faults, 1U);
+    EXPECT_EQ(report.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(report.error().message(), HasSubstr("step 9: value 0 of tensor state is nan"));
+    run.config.checkpoint.resume = "auto";
+    ScriptedEngine sound;
+    const auto resumed = run.Run(sound);
+    ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+    EXPECT_EQ(resumed->first_global_step, 6U);
+  }
 }
 
 TEST(TrainingCheckpointsTest, LastCheckpointThatCannotBeWrittenIsAnError) {

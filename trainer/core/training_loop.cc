@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "trainer/core/rank_agreement.h"
 
 namespace forebay::train {
 namespace {
@@ -73,16 +74,28 @@ Status TrainingLoop::Resume(const CheckpointReader& stored) {
   evaluation_pending_ = checkpoint.evaluation_pending;
   best_ = checkpoint.best;
   report_.first_global_step = global_step_;
-  return parts_.metrics.Resumed(global_step_);
+  parts_.side_output.Note(parts_.metrics.Resumed(global_step_));
+  return {};
 }
 
 Result<TrainingReport> TrainingLoop::Run() {
+  Result<TrainingReport> report = RunToEnd();
+  const bool can_publish = ends_alike_ || parts_.communicator.size() == 1;
+  if (report.has_value() || !can_publish || !writer_.busy()) return report;
+  const Status drained = DrainCheckpoints();
+  if (!drained.has_value()) parts_.print("checkpoint: " + drained.error().ToString());
+  if (!report_.checkpoint.empty()) parts_.print("last checkpoint: " + report_.checkpoint);
+  return report;
+}
+
+Result<TrainingReport> TrainingLoop::RunToEnd() {
   if (parts_.feeds.trains() && steps_per_epoch_ == 0) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("train.global_batch = {}: the training set has only {} samples",
                              options_.global_batch, parts_.feeds.training().samples));
   }
-  FOREBAY_TRY(parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
+  parts_.side_output.Note(
+      parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
   saved_ns_ = started;
   if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
@@ -109,13 +122,22 @@ Result<TrainingReport> TrainingLoop::Run() {
   FOREBAY_TRY(SaveLast());
   // A feed that is left before its end has nothing to check.
   if (!stopped_ && epoch_ >= options_.epochs) FOREBAY_TRY(parts_.feeds.Finish());
-  FOREBAY_TRY(parts_.engine.Finish());
-  FOREBAY_ASSIGN(report_.rank_totals, parts_.meter.Finish());
+  parts_.side_output.Note(parts_.engine.Finish());
+  FOREBAY_TRY(SumUpRanks());
   FOREBAY_ASSIGN(report_.weights_digest, parts_.engine.Digest());
   report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
   report_.completed = !stopped_;
   return report_;
+}
+
+Status TrainingLoop::SumUpRanks() {
+  parts_.side_output.Note(parts_.meter.Flush());
+  FOREBAY_ASSIGN(report_.rank_totals, parts_.meter.Finish());
+  std::array<double, 1> failures = {static_cast<double>(parts_.side_output.failures())};
+  FOREBAY_TRY(parts_.communicator.AllReduceSum(std::span<double>(failures)));
+  report_.output_failures = static_cast<std::uint64_t>(failures[0]);
+  return {};
 }
 
 // The layout of the step that is due. Nothing is lost or repeated: the streams of the new layout
@@ -131,7 +153,7 @@ Status TrainingLoop::Relayout() {
                                  .from = {epoch_, step_, Encoded(token_)},
                                  .training_epochs = options_.epochs - epoch_,
                                  .evaluations = EvaluationsLeft(options_, epoch_)}));
-  FOREBAY_TRY(parts_.meter.BeginLayout(due, parts_.engine.forecast()));
+  parts_.side_output.Note(parts_.meter.BeginLayout(due, parts_.engine.forecast()));
   ++report_.switches;
   if (leads()) {
     parts_.print(fmt::format("epoch {}/{} step {}: layout {} (was {}), switched in {:.2f} s",
@@ -163,6 +185,7 @@ Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
     if (leads()) parts_.print(what + "; the step is left out");
     return {};
   }
+  ends_alike_ = true;
   return Error(ErrorCode::kFailedPrecondition, what + "; lower train.learning_rate");
 }
 
@@ -220,8 +243,8 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   token_ = batch->token;
   ++global_step_;
   ++step_;
-  FOREBAY_TRY(parts_.metrics.Step(figures));
-  FOREBAY_TRY(Meter(figures, outcome.samples, received - asked, done - asked));
+  parts_.side_output.Note(parts_.metrics.Step(figures));
+  Meter(figures, outcome.samples, received - asked, done - asked);
   FOREBAY_TRY(Progress(figures, received - asked, done - asked));
   stopped_ = agreed.stop;
   StepEnd end{.epoch_done = step_ == steps_per_epoch_, .checkpoint_due = agreed.checkpoint_due};
@@ -234,8 +257,8 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
 
 // What the engine's step leaves of the whole is the wait for the last rank; an engine that tells
 // nothing has computed.
-Status TrainingLoop::Meter(const StepFigures& figures, std::uint64_t samples,
-                           std::uint64_t wait_ns, std::uint64_t step_ns) {
+void TrainingLoop::Meter(const StepFigures& figures, std::uint64_t samples,
+                         std::uint64_t wait_ns, std::uint64_t step_ns) {
   StepAccount account = parts_.engine.last_step();
   const std::uint64_t known_ns = account.step_ns + wait_ns;
   const std::uint64_t ending_ns = step_ns > known_ns ? step_ns - known_ns : 0;
@@ -244,11 +267,11 @@ Status TrainingLoop::Meter(const StepFigures& figures, std::uint64_t samples,
   account.at(TimeClass::kWaitData) = wait_ns;
   account.step_ns = step_ns;
   account.Close();
-  return parts_.meter.Step({.global_step = figures.global_step,
-                            .epoch = figures.epoch,
-                            .step = figures.step,
-                            .samples = samples},
-                           account);
+  parts_.side_output.Note(parts_.meter.Step({.global_step = figures.global_step,
+                                             .epoch = figures.epoch,
+                                             .step = figures.step,
+                                             .samples = samples},
+                                            account));
 }
 
 Status TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
@@ -269,6 +292,7 @@ Status TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
         seconds > 0 ? static_cast<double>(window_.wait_ns) * 1e-7 / seconds : 0.0));
   }
   window_ = {};
+  parts_.side_output.Note(parts_.meter.Flush());
   FOREBAY_ASSIGN(const std::string times, parts_.meter.Window());
   if (leads()) parts_.print("  time of all ranks: " + times);
   return {};
@@ -327,7 +351,7 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
                              figures.loss, figures.samples, figures.seconds));
   }
   report_.evaluations.push_back(figures);
-  FOREBAY_TRY(parts_.metrics.Evaluation(report_.metric, figures));
+  parts_.side_output.Note(parts_.metrics.Evaluation(report_.metric, figures));
   return MarkBest(figures);
 }
 
@@ -345,6 +369,17 @@ Status TrainingLoop::MarkBest(const EvaluationFigures& figures) {
 bool TrainingLoop::TargetReached() const {
   return options_.target && best_ && best_->metric == report_.metric.name &&
          report_.metric.Reaches(best_->value, *options_.target);
+}
+
+// What cannot be trained on is not saved: checkpoints from before stay the newest.
+Status TrainingLoop::SaveEngine(Checkpoint& checkpoint) {
+  FOREBAY_TRY(parts_.engine.Save(checkpoint));
+  const Status finite = CheckFinite(checkpoint);
+  if (finite.has_value()) return {};
+  return Error(finite.error().code(),
+               fmt::format("checkpoint of step {}: {}; nothing is saved, and those before stay. "
+                           "Lower train.learning_rate and resume from one of them",
+                           global_step_, finite.error().message()));
 }
 
 // Begins to write one, behind the one that is under way.
@@ -366,7 +401,9 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   checkpoint.best = best_;
   checkpoint.configuration = options_.configuration;
   checkpoint.layout = ToString(parts_.engine.layout());
-  FOREBAY_TRY(parts_.engine.Save(checkpoint));
+  const Status saved = AgreeOn(SaveEngine(checkpoint), parts_.communicator);
+  ends_alike_ = !saved.has_value();
+  FOREBAY_TRY(saved);
   FOREBAY_TRY(writer_.Begin(std::move(checkpoint), place));
   const std::uint64_t done = parts_.now_ns();
   report_.checkpoint_ns += done - started;

@@ -17,6 +17,7 @@
 #include "trainer/core/layout_feeds.h"
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/learning_rate.h"
+#include "trainer/core/side_output.h"
 #include "trainer/core/step_meter.h"
 #include "trainer/core/training_report.h"
 
@@ -50,6 +51,7 @@ struct LoopParts {
   Communicator& communicator;
   MetricsFile& metrics;                        // of rank 0; of other ranks one without a file
   StepMeter& meter;
+  SideOutput& side_output;                     // of this rank: where these two fail
   LayoutFeeds& feeds;                          // open at the run's first position
   CheckpointPlace checkpoints;
   CheckpointPlace best;
@@ -74,10 +76,11 @@ class TrainingLoop {
   // belongs to another run (model, seed, global batch), naming both values.
   Status Resume(const CheckpointReader& checkpoint);
 
-  // Trains what is left, then ends the feeds. Errors are final. Checkpoints are written while
+  // Trains what is left, then ends the feeds. Errors are final; where every rank has met the same
+  // one, a checkpoint that is under way is written first. Checkpoints are written while
   // training goes on, one at a time: the next one waits for it. One that cannot be written is
   // reported through `print` and training goes on; where it is the last one, at the end or on a
-  // stop signal, that is an error.
+  // stop signal, that is an error. So is a state that is not finite, which is never written.
   Result<TrainingReport> Run();
 
  private:
@@ -97,6 +100,8 @@ class TrainingLoop {
     double loss = 0;
   };
 
+  Result<TrainingReport> RunToEnd();
+  Status SumUpRanks();
   bool leads() const { return parts_.communicator.rank() == 0; }
   RunPosition position() const { return {epoch_, step_, global_step_}; }
   // What this rank is at from now on, for the watchdog.
@@ -106,8 +111,8 @@ class TrainingLoop {
   Result<Agreement> Agree(bool checkpoint_due);
   Status CheckOutcome(const BatchOutcome& outcome, double loss);
   Status EndEpoch();
-  Status Meter(const StepFigures& figures, std::uint64_t samples, std::uint64_t wait_ns,
-               std::uint64_t step_ns);
+  void Meter(const StepFigures& figures, std::uint64_t samples, std::uint64_t wait_ns,
+             std::uint64_t step_ns);
   Status Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
   Status Evaluate(std::uint32_t epoch);
@@ -115,6 +120,7 @@ class TrainingLoop {
   Status MarkBest(const EvaluationFigures& figures);
   bool TargetReached() const;
   Status Save(const CheckpointPlace& place);
+  Status SaveEngine(Checkpoint& checkpoint);
   Status SaveLast();
   Status DrainCheckpoints();
   void Written(const CheckpointWriter::Outcome& outcome);
@@ -128,6 +134,7 @@ class TrainingLoop {
   std::uint32_t epoch_ = 0;   // of the next step
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
+  bool ends_alike_ = false;  // every rank has the error that ends the run
   bool stopped_ = false;  // by a signal or the wall-time limit
   std::optional<PositionToken> token_;  // of the next step; none on ranks without a feed
   std::optional<BestMark> best_;

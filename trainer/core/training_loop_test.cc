@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 #include <vector>
 
 #include "trainer/core/run_record.h"
@@ -220,11 +222,40 @@ TEST(TrainingLoop, TheFolderOfMetricsHasTheLossCurveAndEveryStepOfTheRank) {
               Contains(HasSubstr("time of all ranks: compute 50.0 %, wait_data 50.0 %")));
 }
 
-TEST(TrainingLoop, FullDiskUnderTheMetricsEndsTheRun) {
+TEST(TrainingLoopTest, FullDiskUnderTheMetricsCostsThemAndNotTheRun) {
   RunFixture run;
   run.config.run.metrics_file = "/dev/full";
+  run.config.run.metrics_dir = run.folder.path() / "metrics";
+  std::filesystem::create_directories(run.config.run.metrics_dir);
+  std::filesystem::create_symlink("/dev/full", run.folder.path() / "metrics/rank-00000.jsonl");
   ScriptedEngine engine;
-  EXPECT_FALSE(run.Run(engine).has_value());
+  engine.fails_to_finish = true;  // as with a trace that cannot be written
+  const auto report = run.Run(engine);
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  EXPECT_EQ(report->steps, 30U);
+  EXPECT_TRUE(std::filesystem::exists(report->checkpoint));
+  // 30 steps and three evaluations, windows of the rank's file, the engine.
+  EXPECT_GE(report->output_failures, 33U + 3 + 1);
+  for (const char* what : {"/dev/full", "rank-00000.jsonl", "trace.json"}) {
+    const auto says = [&](const std::string& line) {
+      return line.starts_with("warning: ") && line.find(what) != std::string::npos;
+    };
+    EXPECT_EQ(std::ranges::count_if(run.printed, says), 1) << what;
+  }
+  EXPECT_THAT(ClosingTable(*report), HasSubstr("failures of metrics, trace"));
+  EXPECT_THAT(SummaryJson(*report), HasSubstr("\"output_failures\""));
+}
+
+TEST(TrainingLoopTest, APathOfMetricsThatCannotBeIsAnErrorBeforeTraining) {
+  for (const char* path : {"/nonexistent/metrics.jsonl", "/dev/null/metrics.jsonl"}) {
+    RunFixture run;
+    run.config.run.metrics_file = path;
+    ScriptedEngine engine;
+    const auto report = run.Run(engine);
+    ASSERT_FALSE(report.has_value());
+    EXPECT_THAT(report.error().message(), HasSubstr(path));
+    EXPECT_TRUE(run.probe.trained.empty());
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -95,6 +97,9 @@ std::string ClosingTable(const TrainingReport& report) {
     table += fmt::format("  {:<28}{:>14.1f} %\n", "bubble", 100 * BubbleOf(report.rank_totals));
     table += RankTable(report.rank_totals);
   }
+  if (report.output_failures > 0) {
+    row("failures of metrics, trace", fmt::format("{}", report.output_failures));
+  }
   if (report.checkpoint_ns > 0) {
     row("stood still for checkpoints", fmt::format("{:.2f} s", Seconds(report.checkpoint_ns)));
   }
@@ -138,6 +143,7 @@ std::string SummaryJson(const TrainingReport& report) {
       {"layout_dependence", nullptr},
       {"blas", {{"name", report.blas}, {"gemm_gflops", report.blas_gflops}}},
       {"checkpoint", report.checkpoint},
+      {"output_failures", report.output_failures},
       {"checkpoint_s", Seconds(report.checkpoint_ns)},
       {"bubble", BubbleOf(report.rank_totals)},
       {"rank_totals", std::move(ranks)},
@@ -168,14 +174,12 @@ Status WriteSummary(const std::string& path, const TrainingReport& report) {
 Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append) {
   MetricsFile metrics;
   if (path.empty()) return metrics;
-  metrics.path_ = path;
-  metrics.file_.reset(std::fopen(path.c_str(), append ? "a" : "w"));
-  if (metrics.file_ == nullptr) return Error::FromErrno(errno, path);
+  FOREBAY_ASSIGN(metrics.file_, LineFile::Open(path, append));
   return metrics;
 }
 
 Status MetricsFile::Step(const StepFigures& figures) {
-  if (file_ == nullptr) return {};
+  if (!file_.is_open()) return {};
   return Line(Json({{"event", "step"},
                     {"global_step", figures.global_step},
                     {"epoch", figures.epoch},
@@ -186,23 +190,20 @@ Status MetricsFile::Step(const StepFigures& figures) {
 }
 
 Status MetricsFile::Evaluation(const Metric& metric, const EvaluationFigures& figures) {
-  if (file_ == nullptr) return {};
+  if (!file_.is_open()) return {};
   Json line = {{"event", "evaluation"}};
   line.update(ToJson(metric, figures));
   return Line(line.dump());
 }
 
 Status MetricsFile::Resumed(std::uint64_t global_step) {
-  if (file_ == nullptr) return {};
+  if (!file_.is_open()) return {};
   return Line(Json({{"event", "resumed"}, {"global_step", global_step}}).dump());
 }
 
 Status MetricsFile::Line(const std::string& line) {
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
-      std::fputc('\n', file_.get()) == EOF || std::fflush(file_.get()) != 0) {
-    return Error::FromErrno(errno, path_);
-  }
-  return {};
+  file_.Add(line + "\n");
+  return file_.Flush();
 }
 
 }  // namespace forebay::train

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "trainer/core/line_file.h"
 #include "trainer/core/metric.h"
 #include "trainer/core/step_meter.h"
 #include "trainer/schedule/step_plan.h"
@@ -47,6 +46,7 @@ struct TrainingReport {
   std::vector<EvaluationFigures> evaluations;
   bool target_reached = false;          // evaluation.target, before the last epoch or in it
   std::string checkpoint;               // the last one written; may be empty
+  std::uint64_t output_failures = 0;    // of metrics and the trace, over all ranks
   std::uint64_t checkpoint_ns = 0;      // stood still: copies, waits for the one before
   std::vector<RankTotals> rank_totals;  // by rank
 
@@ -73,8 +73,8 @@ struct StepFigures {
   double learning_rate = 0;
 };
 
-// Appends JSON lines to a file, each complete when the call returns. Doubles are written so
-// that they read back bit for bit. Not thread-safe.
+// Appends JSON lines to a file, each complete when the call returns, or missing where it failed.
+// Doubles are written so that they read back bit for bit. Not thread-safe.
 class MetricsFile {
  public:
   // `path` empty: every call does nothing.
@@ -85,13 +85,9 @@ class MetricsFile {
   Status Resumed(std::uint64_t global_step);
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
   Status Line(const std::string& line);
 
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  LineFile file_;
 };
 
 }  // namespace forebay::train

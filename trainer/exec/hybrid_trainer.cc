@@ -190,13 +190,21 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
   return outcome;
 }
 
-// Only last stages have losses: the sum over all ranks is the step's.
+Status HybridTrainer::FinishTrace() {
+  FOREBAY_TRY(trace_.Write(communicator_));
+  return trace_.failure();
+}
+
+// Only last stages have losses: the sum over all ranks is the step's. Any stage may have met a
+// gradient that is not finite.
 Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches) {
-  std::array<double, 3> sums = {outcome.loss_sum, outcome.score.correct,
-                                static_cast<double>(outcome.score.samples)};
+  std::array<double, 4> sums = {outcome.loss_sum, outcome.score.correct,
+                                static_cast<double>(outcome.score.samples),
+                                outcome.skipped ? 1.0 : 0.0};
   FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sums)));
   outcome.loss_sum = sums[0];
   outcome.score = {.correct = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
+  outcome.skipped = sums[3] > 0;
   if (std::isfinite(outcome.loss_sum)) return {};
   std::vector<double> flags(micro_batches);
   for (const std::uint32_t micro_batch : outcome.not_finite) flags[micro_batch] = 1;

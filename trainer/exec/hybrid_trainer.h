@@ -115,8 +115,9 @@ class HybridTrainer {
   const StepAccount& last_account() const { return last_account_; }
   // Of the steps of the present layout, on this rank.
   StepForecast forecast() const;
-  // Writes the trace where the run ends before its last step. Collective.
-  Status FinishTrace() { return trace_.Write(communicator_); }
+  // Writes the trace where the run ends before its last step. An error, too, where it could not be
+  // written before. Collective.
+  Status FinishTrace();
   // Of the steps since the layout was last changed.
   SwapFigures swap_figures() const { return stage_->swap_figures(); }
   std::uint64_t moved_bytes() const { return moved_bytes_; }  // received here, in all switches

@@ -1,7 +1,10 @@
 #include "trainer/exec/stage_gradient.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "trainer/numerics/finite.h"
 
 namespace forebay::train {
 namespace {
@@ -65,6 +68,16 @@ std::span<const float> StageGradient::FloatsOf(std::size_t at) const {
 
 double StageGradient::SquaredNormOf(std::size_t at) {
   return tensors_ ? SquaredNorm(TensorOf(at)) : SquaredNorm(FloatsOf(at));
+}
+
+bool StageGradient::IsFinite() {
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    const bool finite = tensors_
+                            ? std::isfinite(SquaredNorm(TensorOf(at)))
+                            : FirstNotFinite(FloatsOf(at)) == parts_[at]->floats();
+    if (!finite) return false;
+  }
+  return true;
 }
 
 void StageGradient::Update(const OptimiserOptions& options, const UpdateStep& step) {

@@ -40,6 +40,8 @@ class StageGradient {
 
   // Of part `at`, when all reductions are done.
   double SquaredNormOf(std::size_t at);
+  // Whether all parts' is a number everywhere, likewise.
+  bool IsFinite();
   // One update of every part.
   void Update(const OptimiserOptions& options, const UpdateStep& step);
 

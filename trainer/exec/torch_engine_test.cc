@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trainer/comm/communicator.h"
 #include "trainer/testing/configured_engine.h"
@@ -199,6 +202,34 @@ TEST_F(TorchEngineTest, StepThatIsNotFiniteIsLeftOutWhereAskedTo) {
   ASSERT_TRUE(outcome.has_value()) << outcome.error().ToString();
   EXPECT_TRUE(outcome->skipped);
   EXPECT_EQ(outcome->not_finite, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(engine->Digest().value(), before);
+}
+
+// The loss of a step may be finite and its gradient not: the weights stay as they were.
+TEST_F(TorchEngineTest, GradientThatIsNotFiniteEndsTheRunBeforeTheUpdate) {
+  const auto engine = Build();
+  Checkpoint large;
+  ASSERT_TRUE(engine->Save(large).has_value());
+  // The first layer makes small what the others make large: the way back meets the large ones
+  // first.
+  bool is_first = true;
+  for (CheckpointTensor& tensor : large.tensors) {
+    if (tensor.name.find('/') != std::string::npos) continue;
+    const bool is_bias = tensor.name.ends_with("bias");
+    const float factor = is_bias ? 0.0F : is_first ? 1e-25F : 1e17F;
+    is_first = is_first && is_bias;
+    std::vector<float> values(tensor.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    for (float& value : values) value *= factor;
+    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  }
+  ASSERT_TRUE(engine->Load(Stored(large)).has_value());
+  const std::uint64_t before = engine->Digest().value();
+  FeedBatch batch = BatchOf(8);
+  const auto outcome = engine->TrainStep(batch, 0.01);
+  ASSERT_TRUE(outcome.has_value()) << outcome.error().ToString();
+  EXPECT_TRUE(std::isfinite(outcome->loss_sum));
+  EXPECT_TRUE(outcome->skipped);
   EXPECT_EQ(engine->Digest().value(), before);
 }
 

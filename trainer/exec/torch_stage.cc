@@ -471,10 +471,13 @@ Status TorchStage::Update() {
     double scale = 1.0;
     if (options_.clip_norm > 0 || options_.skips_not_finite) {
       const double squared = SquaredGradientNorm();
-      outcome_.skipped = options_.skips_not_finite && !std::isfinite(squared);
-      if (outcome_.skipped) return;
+      outcome_.skipped = !std::isfinite(squared);
       scale = ClipScale(squared, options_.clip_norm);
+    } else {
+      // Other stages may update theirs: the run ends with this step.
+      outcome_.skipped = !gradient_.IsFinite();
     }
+    if (outcome_.skipped) return;
     ApplyStatistics();
     const UpdateStep update{.learning_rate = step_.learning_rate,
                             .weight_decay = options_.weight_decay,

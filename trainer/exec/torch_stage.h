@@ -43,7 +43,9 @@ struct StageOptions {
   bool first_replica_statistics = false;  // running statistics follow its micro-batches only
   SumOrder sum_order = SumOrder::kTree;  // of gradients over a replica's micro-batches
   UpdateArithmetic arithmetic = UpdateArithmetic::kPlain;
-  bool skips_not_finite = false;  // no update where the gradient's norm is not finite
+  // Where the gradient is not finite no stage makes the update, and training may go on. Otherwise
+  // that stage makes none: its weights stay finite, and the run ends.
+  bool skips_not_finite = false;
   SwapOptions swap;      // for plans that swap
 };
 
@@ -60,7 +62,7 @@ struct StageOutcome {
   double loss_sum = 0;  // over samples
   Score score;          // of evaluations
   std::vector<std::uint32_t> not_finite = {};  // micro-batches with such a loss
-  bool skipped = false;  // no update was made; on every rank alike
+  bool skipped = false;  // a gradient is not finite; once shared, on every rank alike
 };
 
 // What a model's part hands on.

@@ -191,7 +191,11 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   if (leads) {
     std::fputs(("\n" + ClosingTable(report)).c_str(), stdout);
     const std::string summary = SummaryPath(config.run);
-    if (!summary.empty()) FOREBAY_TRY(WriteSummary(summary, report));
+    // The run has ended well: its exit code says so.
+    const Status written = summary.empty() ? Status() : WriteSummary(summary, report);
+    if (!written.has_value()) {
+      PrintLine("warning: the summary is not written: " + written.error().ToString());
+    }
   }
   FOREBAY_TRY(communicator.Barrier());
   if (report.completed) return Outcome{0};

@@ -4,10 +4,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "trainer/comm/collectives.h"
+#include "trainer/numerics/finite.h"
 #include "trainer/numerics/gradient_sum.h"
 #include "trainer/numerics/optimiser.h"
 #include "trainer/numerics/precision.h"
@@ -202,6 +206,29 @@ TEST(ClippingTest, NormsAreScaledToTheLimit) {
   EXPECT_EQ(ClipScale(25.0, 0.0), 1.0);
   EXPECT_EQ(SquaredNorm({}), 0.0);
   EXPECT_NEAR(SquaredNorm(std::vector<float>(5000, 0.5F)), 1250.0, 1e-9);
+}
+
+template <typename Value>
+void FindsEveryValueThatIsNotFinite() {
+  using Limits = std::numeric_limits<Value>;
+  std::vector<Value> values(10'000, Limits::max());
+  values[1] = Limits::lowest();
+  values[2] = Limits::denorm_min();
+  values[3] = Value{0};
+  EXPECT_EQ(FirstNotFinite(std::span<const Value>(values)), values.size());
+  for (const Value bad : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
+    for (const std::size_t at : {9'999U, 4'096U, 4'095U, 0U}) {
+      const Value before = std::exchange(values[at], bad);
+      EXPECT_EQ(FirstNotFinite(std::span<const Value>(values)), at);
+      values[at] = before;
+    }
+  }
+  EXPECT_EQ(FirstNotFinite(std::span<const Value>()), 0U);
+}
+
+TEST(FiniteTest, EveryValueThatIsNotFiniteIsFound) {
+  FindsEveryValueThatIsNotFinite<float>();
+  FindsEveryValueThatIsNotFinite<double>();
 }
 
 TEST(PrecisionTest, HalfPrecisionIsRefusedWithAReasonAndARemedy) {

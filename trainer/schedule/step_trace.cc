@@ -131,7 +131,8 @@ Status StepTrace::Write(Communicator& communicator) {
   FOREBAY_ASSIGN(const std::string events, Gather(events_, communicator));
   events_.clear();
   if (communicator.rank() != 0) return {};
-  return WriteText(options_.path, "{\"traceEvents\":[\n" + events.substr(2) + "\n]}\n");
+  failure_ = WriteText(options_.path, "{\"traceEvents\":[\n" + events.substr(2) + "\n]}\n");
+  return {};
 }
 
 }  // namespace forebay::train

@@ -51,8 +51,10 @@ class StepTrace {
   void Add(std::uint64_t step, const StepPlan& plan, const RankReport& report,
            const Simulation& predicted);
   // Rank 0 writes the file, once: at the last step, or where the run ends before it. Nothing
-  // where no step was covered. Collective.
+  // where no step was covered. A file that cannot be written is no error here: failure() has it,
+  // on rank 0. Collective.
   Status Write(Communicator& communicator);
+  Status failure() const { return failure_; }
 
  private:
   void AddEvents(const StepPlan& plan, std::uint64_t step, int process,
@@ -61,6 +63,7 @@ class StepTrace {
   TraceOptions options_;
   bool begun_ = false;
   bool written_ = false;
+  Status failure_;
   std::uint64_t zero_ns_ = 0;  // by this rank's clock
   std::string events_;         // JSON objects, each behind a comma
 };

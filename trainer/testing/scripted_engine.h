@@ -18,6 +18,8 @@ namespace forebay::train::testing {
 class ScriptedEngine final : public Engine {
  public:
   std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
+  std::optional<std::uint64_t> poisoned_by_step;  // likewise: leaves a state that is no number
+  bool fails_to_finish = false;
   std::uint64_t faults = 0;
   Metric judged_by;  // the share of samples of class 0, whatever it is called
 
@@ -37,6 +39,10 @@ class ScriptedEngine final : public Engine {
     outcome.samples = batch.sample_count;
     outcome.loss_sum = std::abs(mean - state_) * batch.sample_count;
     state_ += learning_rate * (mean - state_);
+    if (poisoned_by_step == steps_) {
+      ++faults;
+      state_ = std::numeric_limits<double>::quiet_NaN();
+    }
     if (infinite_loss_at_step == steps_++) {
       ++faults;
       outcome.loss_sum = std::numeric_limits<double>::infinity();
@@ -74,6 +80,11 @@ class ScriptedEngine final : public Engine {
       return Error(ErrorCode::kFailedPrecondition, "not a scripted checkpoint");
     }
     return checkpoint.Read("state", std::as_writable_bytes(std::span(&state_, 1)));
+  }
+
+  Status Finish() override {
+    if (!fails_to_finish) return {};
+    return Error(ErrorCode::kResourceExhausted, "trace.json: No space left on device");
   }
 
   Result<std::uint64_t> Digest() override {
