@@ -61,12 +61,10 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
                                  .offset = total,
                                  .count = count,
                                  .decays = value.dim() > 1,
+                                 .trains = value.requires_grad(),
                                  .shape = ShapeOf(value)});
     held->tensors_.push_back(value);
-    if (held->runs_.empty() || held->runs_.back().decays != held->parameters_.back().decays) {
-      held->runs_.push_back({.offset = total, .decays = held->parameters_.back().decays});
-    }
-    held->runs_.back().count += count;
+    held->AddToRuns(held->parameters_.back());
     total += count;
   }
   for (const auto& item : held->part_->named_buffers()) {
@@ -93,6 +91,14 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
   }
   for (torch::Tensor& buffer : held->buffers_) buffer.set_data(buffer.to(device));
   return held;
+}
+
+void HeldPart::AddToRuns(const HeldParameter& parameter) {
+  if (!parameter.trains) return;
+  const bool goes_on = !runs_.empty() && runs_.back().decays == parameter.decays &&
+                       runs_.back().offset + runs_.back().count == parameter.offset;
+  if (!goes_on) runs_.push_back({.offset = parameter.offset, .decays = parameter.decays});
+  runs_.back().count += parameter.count;
 }
 
 // Zeros for the part. On a processor plain memory, as numerics/ works on.

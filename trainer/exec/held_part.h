@@ -21,6 +21,7 @@ struct HeldParameter {
   std::size_t offset = 0;  // floats, within the part
   std::size_t count = 0;
   bool decays = true;      // weight decay: not for biases and normalisation (one dimension)
+  bool trains = true;      // false: frozen, as its part registered it; it stays as it is
   std::vector<std::uint64_t> shape = {};
 };
 
@@ -56,7 +57,7 @@ class HeldPart {
   void GiveGradients(GradientSum& sum, std::size_t offset);
   void GiveGradients(TensorGradientSum& sum, std::size_t offset);
 
-  // One update, from a gradient of floats() where the part is.
+  // One update of what is trained, from a gradient of floats() where the part is.
   void Update(const OptimiserOptions& options, const UpdateStep& step,
               std::span<const float> gradient);
   void Update(const OptimiserOptions& options, const UpdateStep& step,
@@ -76,7 +77,7 @@ class HeldPart {
   std::uint64_t Digest() const;
 
  private:
-  // Consecutive parameters that decay alike.
+  // Consecutive parameters that are trained and decay alike.
   struct Run {
     std::size_t offset = 0;
     std::size_t count = 0;
@@ -84,6 +85,7 @@ class HeldPart {
   };
 
   HeldPart() = default;
+  void AddToRuns(const HeldParameter& parameter);
   torch::Tensor Room(const torch::Device& device);
   // Weights, states, buffers where the host can read them: copies, of a GPU.
   std::vector<torch::Tensor> OnHost() const;

@@ -52,7 +52,7 @@ TEST_P(LayoutIdentity, SumsAndUpdatesByLibTorchEndInTheSameWeights) {
   EXPECT_EQ(digest(clipped, kLibTorch, 2, {{0, 2}}), digest(clipped, kLibTorch, 1, {{0}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(TinyModels, LayoutIdentity, ::testing::Range(0, 4));
+INSTANTIATE_TEST_SUITE_P(TinyModels, LayoutIdentity, ::testing::Range(0, 5));
 
 // What trainers with a layer of normalisation for each worker do.
 TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
@@ -70,6 +70,30 @@ TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
   EXPECT_NE(replicated.digest, alone.digest);
   EXPECT_NEAR(replicated.last_loss, alone.last_loss, 1e-9);  // weights are the same
   EXPECT_NE(replicated.evaluated, alone.evaluated);
+}
+
+// A stage that has nothing to learn, and one whose weights are frozen.
+TEST(LayoutIdentityTest, StagesWithoutTrainedParametersPassOnWhatTheyMake) {
+  const testing::TinyModel tiny = testing::TinyModels()[4]();
+  const HybridOptions options = OptionsOf(OptimiserKind::kAdamW, 0.5);
+  const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
+    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
+                                 .steps = 3};
+    return Train(tiny, course, options).digest;
+  };
+  const std::uint64_t alone = train(1, {{0}});
+  EXPECT_EQ(train(1, {{0, 1}}), alone);
+  EXPECT_EQ(train(2, {{0, 1, 2}}), alone);
+}
+
+TEST(LayoutIdentityTest, AModelThatHasNothingToLearnIsRefused) {
+  const auto measure =
+      MeasureModel(testing::UntrainableModel(), torch::zeros({2, 1, 4, 4}),
+                   torch::zeros({2, 4, 4, 4}), [] { return std::uint64_t{0}; });
+  ASSERT_FALSE(measure.has_value());
+  EXPECT_EQ(measure.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(measure.error().message().find("no parameter that is trained"), std::string::npos)
+      << measure.error().message();
 }
 
 TEST(LayoutIdentityTest, AnotherSeedEndsInOtherWeights) {

@@ -117,8 +117,14 @@ class Measurement {
     measure_.saved_exactly = records;
   }
 
-  ModelMeasure Run() {
+  Result<ModelMeasure> Run() {
     for (std::uint32_t at = 0; at < model_.parts.size();) at = Window(at);
+    if (!trains_) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("model {} has no parameter that is trained: there are none, or "
+                               "all are frozen",
+                               model_.name));
+    }
     measure_.graph.input_bytes = BytesOf(input_);
     measure_.graph.target_bytes = BytesOf(target_);
     return std::move(measure_);
@@ -172,6 +178,9 @@ class Measurement {
                 .sum = GradientSum(profile.parameter_bytes / sizeof(float),
                                    SumOrder::kLeftToRight),
                 .profile = std::move(profile)};
+    trains_ = trains_ || std::ranges::any_of(probe.parameters, [](const torch::Tensor& one) {
+                return one.requires_grad();
+              });
     for (const std::string& taken : spec.takes) {
       measure_.graph.skips.push_back({.from = IndexOf(taken), .to = index});
     }
@@ -187,10 +196,10 @@ class Measurement {
     probe.leaves.clear();
     if (probe.index == 0) probe.leaves.push_back(input_.detach());
     if (probe.index > 0) {
-      probe.leaves.push_back(outputs_[probe.index - 1].detach().requires_grad_());
+      probe.leaves.push_back(WithGradient(outputs_[probe.index - 1]));
     }
     for (const std::string& taken : model_.parts[probe.index].takes) {
-      probe.leaves.push_back(outputs_[IndexOf(taken)].detach().requires_grad_());
+      probe.leaves.push_back(WithGradient(outputs_[IndexOf(taken)]));
     }
   }
 
@@ -248,7 +257,8 @@ class Measurement {
   }
 
   static void Differentiate(Probe& probe, const torch::Tensor& gradient) {
-    torch::autograd::backward({probe.root}, {gradient});
+    // The model may begin with parts that have nothing to learn.
+    if (probe.root.requires_grad()) torch::autograd::backward({probe.root}, {gradient});
     probe.root = torch::Tensor();
     AddGradients(probe.parameters, probe.sum);
   }
@@ -282,6 +292,7 @@ class Measurement {
   Precision precision_;
   std::vector<torch::Tensor> outputs_;
   ModelMeasure measure_;
+  bool trains_ = false;  // a parameter
 };
 
 }  // namespace

@@ -60,6 +60,10 @@ Status CheckModel(const Model& model) {
   return {};
 }
 
+torch::Tensor WithGradient(const torch::Tensor& value) {
+  return value.is_floating_point() ? value.detach().requires_grad_() : value;
+}
+
 std::shared_ptr<Loss> MakeCrossEntropy(double label_smoothing) {
   return std::make_shared<CrossEntropy>(label_smoothing);
 }

@@ -30,8 +30,10 @@ struct Pass {
   Statistics* statistics = nullptr;  // where normalisation layers leave theirs; may be null
 };
 
-// A part of a model. Parameters and buffers are registered as with any torch module. Forward must
-// be a function of parameters, inputs and pass alone: it runs again where a part is recomputed.
+// A part of a model. Parameters and buffers are registered as with any torch module. What does not
+// require a gradient when the part is made is frozen: it is neither updated nor decayed. A part may
+// have no parameters, but the model has one that is trained. Forward must be a function of
+// parameters, inputs and pass alone: it runs again where a part is recomputed.
 class Part : public torch::nn::Module {
  public:
   // inputs[0] is the output of the part before, or the micro-batch's input {samples, ...} for
@@ -68,6 +70,10 @@ struct Model {
   std::vector<ModelPart> parts;
   std::shared_ptr<Loss> loss;
 };
+
+// `value`, of which no graph knows, as an input whose gradient is asked for: where it can have one,
+// which whole numbers cannot.
+torch::Tensor WithGradient(const torch::Tensor& value);
 
 // kInvalidArgument for a model without parts or loss, names that are empty or there twice, and
 // skips from no earlier part.

@@ -175,7 +175,8 @@ void TorchStage::ForwardPart(Work& work, std::uint32_t part, Pass pass, bool aga
   Graph graph;
   if (part == 0) graph.leaves.push_back(work.input);
   for (const std::uint32_t source : sources_[part]) {
-    graph.leaves.push_back(ValueOf(work, source).detach().requires_grad_(plan_.trains));
+    const torch::Tensor leaf = ValueOf(work, source).detach();
+    graph.leaves.push_back(plan_.trains ? WithGradient(leaf) : leaf);
   }
   std::optional<SavedTensorRecording> recording;
   if (swap_) recording.emplace(graph.saved);
@@ -257,10 +258,12 @@ void TorchStage::SumArrived(Work& work) {
 void TorchStage::BackwardPart(Work& work, std::uint32_t part) {
   Graph& graph = work.graphs.at(part);
   graph.saved.clear();  // all are back; autograd frees one after the other
+  // What begins the model may have nothing to learn, and passes no gradient on.
+  const bool learns = graph.root.requires_grad();
   if (last() && part + 1 == end()) {
-    torch::autograd::backward({graph.root}, {});
+    if (learns) torch::autograd::backward({graph.root}, {});
   } else {
-    torch::autograd::backward({graph.root}, {work.sums.at(part)});
+    if (learns) torch::autograd::backward({graph.root}, {work.sums.at(part)});
     work.sums.erase(part);
   }
   const std::size_t first = part == 0 ? 1 : 0;  // the micro-batch's input has no gradient

@@ -75,6 +75,27 @@ class Join final : public Part {
   }
 };
 
+// Has nothing to learn.
+class Scale final : public Part {
+ public:
+  torch::Tensor Forward(const Tensors& inputs, Pass&) override { return inputs[0] * 0.5; }
+};
+
+// Weights that stay as they are first made.
+class FrozenConv final : public Part {
+ public:
+  FrozenConv(std::int64_t in, std::int64_t out) {
+    weight_ = register_parameter("weight", torch::empty({out, in, 3, 3}), false);
+    torch::nn::init::kaiming_normal_(weight_);
+  }
+  torch::Tensor Forward(const Tensors& inputs, Pass&) override {
+    return torch::relu(torch::conv2d(inputs[0], weight_, {}, 1, 1));
+  }
+
+ private:
+  torch::Tensor weight_;
+};
+
 class Linear final : public Part {
  public:
   Linear(std::int64_t in, std::int64_t out, double rate) : rate_(rate) {
@@ -243,10 +264,36 @@ TinyModel Regression() {
   return tiny;
 }
 
+TinyModel FrozenBegin() {
+  TinyModel tiny;
+  tiny.model = {.name = "tiny-frozen",
+                .parts = {{.name = "scale", .make = Maker<Scale>()},
+                          {.name = "frozen1", .make = Maker<FrozenConv>(1, 4)},
+                          {.name = "conv1", .make = Maker<ConvBlock>(2, 4, 6, 1, 0.1)},
+                          {.name = "frozen2", .make = Maker<FrozenConv>(6, 4)},
+                          {.name = "join", .make = Maker<Join>(), .takes = {"frozen1"}},
+                          {.name = "head", .make = Maker<Linear>(4 * 64, 3, 0.0)}},
+                .loss = MakeCrossEntropy(0)};
+  tiny.input = [](std::uint64_t seed, std::uint32_t samples) {
+    return Normal(seed, {samples, 1, 8, 8});
+  };
+  tiny.target = [input = tiny.input](std::uint64_t seed, std::uint32_t samples) {
+    return Classes(input(seed, samples), 3);
+  };
+  return tiny;
+}
+
 }  // namespace
 
 std::vector<std::function<TinyModel()>> TinyModels() {
-  return {Residual, Transformer, UNet, Regression};
+  return {Residual, Transformer, UNet, Regression, FrozenBegin};
+}
+
+Model UntrainableModel() {
+  return {.name = "tiny-untrainable",
+          .parts = {{.name = "scale", .make = Maker<Scale>()},
+                    {.name = "frozen", .make = Maker<FrozenConv>(1, 4)}},
+          .loss = std::make_shared<SquaredError>()};
 }
 
 }  // namespace forebay::train::testing

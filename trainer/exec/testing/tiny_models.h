@@ -17,7 +17,11 @@ struct TinyModel {
   std::function<torch::Tensor(std::uint64_t seed, std::uint32_t samples)> target;
 };
 
-// A residual network, a vision transformer, a 3-D U-Net and a 3-D regression network.
+// A residual network, a vision transformer, a 3-D U-Net, a 3-D regression network, and a network
+// that begins with a part without parameters and one with frozen ones.
 std::vector<std::function<TinyModel()>> TinyModels();
+
+// Takes {samples, 1, height, width} and has nothing to learn.
+Model UntrainableModel();
 
 }  // namespace forebay::train::testing
