@@ -30,6 +30,7 @@ Status VerifyCheckpoint(const fs::path& folder) {
 Result<CheckpointReader> CheckpointReader::Open(const fs::path& folder) {
   CheckpointReader reader;
   FOREBAY_ASSIGN(Manifest manifest, ReadManifest(folder));
+  reader.folder_ = folder;
   reader.state_ = std::move(manifest.state);
   reader.shards_.reserve(manifest.shards.size());  // entries are pointed at
   for (std::size_t at = 0; at < manifest.shards.size(); ++at) {

@@ -29,6 +29,7 @@ class CheckpointReader {
   // kDataLoss where a shard is missing or of another size, or a tensor is there twice.
   static Result<CheckpointReader> Open(const std::filesystem::path& folder);
 
+  const std::filesystem::path& folder() const { return folder_; }
   const Checkpoint& state() const { return state_; }  // without tensors
   std::vector<std::string> Names() const;             // ascending
 
@@ -44,6 +45,7 @@ class CheckpointReader {
   };
   CheckpointReader() = default;
 
+  std::filesystem::path folder_;
   Checkpoint state_;
   std::vector<SafetensorsFile> shards_;
   std::map<std::string, Place, std::less<>> places_;

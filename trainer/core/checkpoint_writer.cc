@@ -11,6 +11,7 @@
 
 #include "proto/contract/check.h"
 #include "trainer/core/checkpoint_shard.h"
+#include "trainer/core/without_exceptions.h"
 
 namespace forebay::train {
 namespace {
@@ -69,11 +70,16 @@ Status CheckpointWriter::Begin(Checkpoint checkpoint, const CheckpointPlace& pla
   if (!has_shard_) return {};
   // The task frees the copies as soon as they are written.
   const fs::path folder = UnpublishedFolder(place.folder, manifest_.state.global_step);
-  writing_ = std::async(std::launch::async,
-                        [folder, shard = shard_, taken = std::move(tensors)]() mutable {
-                          const std::vector<CheckpointTensor> own = std::move(taken);
-                          return WriteOwnShard(folder, shard, own);
-                        });
+  auto write = [folder, shard = shard_, taken = std::move(tensors)]() mutable {
+    const std::vector<CheckpointTensor> own = std::move(taken);
+    return WithoutExceptions(folder.string(),
+                             [&] { return WriteOwnShard(folder, shard, own); });
+  };
+  const Status begun = WithoutExceptions(folder.string(), [&]() -> Status {
+    writing_ = std::async(std::launch::async, std::move(write));
+    return {};
+  });
+  if (!begun.has_value()) error_ = begun.error();  // no thread is to be had
   return {};
 }
 
@@ -136,9 +142,14 @@ Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Advance(const
   FOREBAY_TRY(ShareFacts());
   phase_ = Phase::kPublishing;
   if (place_.publisher != nullptr) {
-    publishing_ = std::async(std::launch::async, [this] {
-      return place_.publisher->Publish(manifest_);
+    const std::string folder = place_.folder.string();
+    const Status begun = WithoutExceptions(folder, [&]() -> Status {
+      publishing_ = std::async(std::launch::async, [this, folder] {
+        return WithoutExceptions(folder, [&] { return place_.publisher->Publish(manifest_); });
+      });
+      return {};
     });
+    if (!begun.has_value()) error_ = begun.error();
   }
   return std::optional<Outcome>();
 }

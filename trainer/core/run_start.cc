@@ -8,6 +8,7 @@
 
 #include "trainer/core/checkpoint_lineage.h"
 #include "trainer/core/rank_agreement.h"
+#include "trainer/core/without_exceptions.h"
 
 namespace forebay::train {
 namespace {
@@ -72,12 +73,16 @@ Result<std::string> ChoosePath(const CheckpointConfig& config, const StartParts&
 Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& parts) {
   const bool leads = parts.communicator.rank() == 0;
   FOREBAY_ASSIGN(const std::string path,
-                 FromRankZero(leads ? ChoosePath(config, parts) : Result<std::string>(""),
+                 FromRankZero(leads ? WithoutExceptions(
+                                          config.checkpoint_dir,
+                                          [&] { return ChoosePath(config, parts); })
+                                    : Result<std::string>(""),
                               parts.communicator));
   RunStart start;
   start.run = fmt::format("{:016x}", parts.draw_run());
   if (path.empty()) return start;
-  Result<CheckpointReader> reader = CheckpointReader::Open(path);
+  Result<CheckpointReader> reader =
+      WithoutExceptions(path, [&] { return CheckpointReader::Open(path); });
   FOREBAY_TRY(AgreeOn(reader.has_value() ? Status() : Status(reader.error()),
                       parts.communicator));
   const Checkpoint& state = reader->state();
@@ -110,8 +115,12 @@ Status RunFolders::OpenHere(const CheckpointConfig& config) {
 
 Status RunFolders::Claim(const CheckpointConfig& config, const RunStart& start,
                          const StartParts& parts) {
-  return AgreeOn(parts.communicator.rank() == 0 ? ClaimHere(config, start, parts) : Status(),
-                 parts.communicator);
+  const Status claimed =
+      parts.communicator.rank() == 0
+          ? WithoutExceptions(config.checkpoint_dir,
+                              [&] { return ClaimHere(config, start, parts); })
+          : Status();
+  return AgreeOn(claimed, parts.communicator);
 }
 
 Status RunFolders::ClaimHere(const CheckpointConfig& config, const RunStart& start,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "proto/contract/check.h"
+#include "trainer/core/config_changes.h"
 #include "trainer/core/rank_agreement.h"
 #include "trainer/core/run_start.h"
 #include "trainer/core/side_output.h"
@@ -101,6 +102,20 @@ Status CheckStart(const CheckpointConfig& config) {
                "on with the one that is there; leave one of them out, or name the checkpoint");
 }
 
+// Where this run is not as the one before was; on rank 0.
+void PrintChanges(const TrainConfig& config, const Checkpoint& state, const Layout& layout,
+                  const std::function<void(const std::string&)>& print) {
+  const std::vector<std::string> changes = ConfigChanges(state.configuration, ToToml(config));
+  if (!changes.empty()) print("this run's configuration is not the checkpoint's (then -> now):");
+  for (const std::string& change : changes) print("  " + change);
+  if (config.train.exactness != "fast" || state.layout.empty()) return;
+  const std::string replicas = fmt::format("{} x ", layout.replicas);
+  if (state.layout.starts_with(replicas)) return;
+  print(fmt::format("warning: train.exactness = \"fast\": the checkpoint was made under layout {}, "
+                    "this run goes on under {}: the weights will depend on the layout",
+                    state.layout, ToString(layout)));
+}
+
 }  // namespace
 
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
@@ -123,6 +138,7 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   options.learning_rate.power = train.polynomial_power;
   options.learning_rate.decay_factor = train.decay_factor;
   options.learning_rate.warmup_steps = ToU64(train.warmup_steps);
+  options.replicas_decide_sums = train.exactness == "fast";
   options.skips_not_finite = train.nan_policy == "skip";
   options.saves = !config.checkpoint.checkpoint_dir.empty();
   options.evaluate_every_epochs = ToU32(config.evaluation.evaluate_every_epochs);
@@ -160,6 +176,9 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
     position = {state.epoch, state.step, state.global_step};
   }
   request.layout = options.layouts.At(position);
+  if (resume && parts.communicator.rank() == 0) {
+    PrintChanges(config, resume->state(), request.layout, parts.print);
+  }
   if (request.layout != parts.engine.layout()) {
     FOREBAY_TRY(parts.engine.Switch(request.layout));
   }

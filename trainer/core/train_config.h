@@ -103,8 +103,9 @@ struct EvaluationConfig {
 
 struct CheckpointConfig {
   std::string checkpoint_dir;               // empty: no checkpoints
-  std::int64_t checkpoint_every_steps = 0;  // 0: only at the end and on a stop signal
-  double checkpoint_every_minutes = 0;      // likewise; both may be given
+  // Besides the end and stop signals; 0: not by steps, not by the clock.
+  std::int64_t checkpoint_every_steps = 0;
+  double checkpoint_every_minutes = 10;
   std::int64_t checkpoints_kept = 3;
   bool keep_best = false;
   std::string resume;  // empty: start afresh; "auto": the newest intact one; or a path

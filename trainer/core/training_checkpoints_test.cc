@@ -2,13 +2,17 @@
 // scripted engine.
 #include "trainer/core/training_loop.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trainer/core/checkpoint_folder.h"
@@ -21,8 +25,10 @@
 namespace forebay::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::RunFixture;
 using testing::ScriptedEngine;
 
@@ -79,6 +85,126 @@ TEST(TrainingCheckpointsTest, StopAfterTheVeryLastStepStillGetsItsEvaluation) {
   EXPECT_EQ(resumed->steps, 0U);
   ASSERT_EQ(resumed->evaluations.size(), 1U);
   EXPECT_EQ(resumed->evaluations[0].epoch, 2U);
+}
+
+TEST(TrainingCheckpointsTest, AnEvaluationThatIsMadeUpIsSavedAndNotMadeAgain) {
+  RunFixture run;
+  run.stop_after_steps = 30;
+  run.config.checkpoint.checkpoints_kept = 1;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = UINT64_MAX;
+  const auto made_up = run.Run(engine);
+  ASSERT_TRUE(made_up.has_value()) << made_up.error().ToString();
+  ASSERT_EQ(made_up->evaluations.size(), 1U);
+  EXPECT_THAT(made_up->checkpoint, HasSubstr("step-000000000030"));
+  const auto again = run.Run(engine);
+  ASSERT_TRUE(again.has_value()) << again.error().ToString();
+  EXPECT_EQ(again->first_global_step, 30U);
+  EXPECT_TRUE(again->evaluations.empty());
+  EXPECT_EQ(NamesIn(run.config.checkpoint.checkpoint_dir),
+            std::vector<std::string>{"step-000000000030"});
+}
+
+TEST(TrainingCheckpointsTest, WantOfMemoryCostsOneCheckpointUnlessItIsTheLast) {
+  for (const std::uint64_t failing : {2U, 3U}) {
+    RunFixture run;
+    run.config.checkpoint.checkpoint_every_steps = 10;
+    ScriptedEngine engine;
+    engine.before_save = [&engine, failing] {
+      if (++engine.faults >= failing && engine.faults < failing + failing - 1) {
+        throw std::bad_alloc();
+      }
+    };
+    const auto report = run.Run(engine);
+    const std::string step = fmt::format("step-0000000000{}0", failing);
+    EXPECT_THAT(run.printed, Contains(AllOf(HasSubstr("not written"), HasSubstr(step),
+                                            HasSubstr("out of memory"))));
+    ASSERT_EQ(report.has_value(), failing == 2);
+    if (failing == 2) continue;
+    // That of step 30 was tried again at the end.
+    EXPECT_EQ(engine.faults, 4U);
+    EXPECT_EQ(report.error().code(), ErrorCode::kResourceExhausted);
+  }
+}
+
+TEST(TrainingCheckpointsTest, ExceptionsOfLoadingAndDigestsAreErrorsThatNameTheFile) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = UINT64_MAX;
+  ScriptedEngine loading;
+  loading.before_load = [] {
+    throw std::filesystem::filesystem_error("read", "some-shard",
+                                            std::make_error_code(std::errc::io_error));
+  };
+  const auto loaded = run.Run(loading);
+  ASSERT_FALSE(loaded.has_value());
+  EXPECT_THAT(loaded.error().message(),
+              AllOf(HasSubstr("step-000000000012"), HasSubstr("some-shard")));
+  ScriptedEngine digesting;
+  digesting.before_digest = [] { throw std::runtime_error("no digest"); };
+  const auto digested = run.Run(digesting);
+  ASSERT_FALSE(digested.has_value());
+  EXPECT_THAT(digested.error().message(), HasSubstr("weights digest: no digest"));
+}
+
+TEST(TrainingCheckpointsTest, WhatDiffersFromTheCheckpointIsSaidOnce) {
+  RunFixture run;
+  run.stop_after_steps = 5;
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  run.printed.clear();
+  run.config.checkpoint.resume = "auto";
+  run.config.train.learning_rate = 0.125;
+  run.config.train.schedule = "constant";
+  ASSERT_TRUE(run.Run(engine).has_value());
+  std::vector<std::string> changes;
+  for (const std::string& line : run.printed) {
+    if (line.starts_with("  train.")) changes.push_back(line);
+  }
+  EXPECT_THAT(changes, ::testing::ElementsAre("  train.learning_rate: 0.05 -> 0.125",
+                                              "  train.schedule: \"cosine\" -> \"constant\""));
+  EXPECT_THAT(run.printed, Not(Contains(HasSubstr("warning"))));
+}
+
+TEST(TrainingCheckpointsTest, AnotherLayoutUnderFastSumsIsWarnedOf) {
+  RunFixture run;
+  run.config.train.exactness = "fast";
+  run.stop_after_steps = 5;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  const auto warnings = [&run] {
+    return std::ranges::count_if(run.printed, [](const std::string& line) {
+      return line.find("weights will depend on the layout") != std::string::npos;
+    });
+  };
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = 1;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  EXPECT_EQ(warnings(), 0);
+  testing::Rewrite(std::filesystem::path(run.config.checkpoint.checkpoint_dir) /
+                       "step-000000000006",
+                   [](Checkpoint& state) { state.layout = "2 x 1"; });
+  ASSERT_TRUE(run.Run(engine).has_value());
+  EXPECT_EQ(warnings(), 1);
+}
+
+TEST(TrainingCheckpointsTest, OneIsMadeEveryTenMinutesWithoutBeingAskedFor) {
+  RunFixture run;
+  constexpr std::uint64_t kMinuteNs = 60'000'000'000;
+  run.on_step = [&](std::uint64_t steps) {
+    if (steps == 4) run.clock_ns += 9 * kMinuteNs;
+    if (steps == 6) run.clock_ns += 2 * kMinuteNs;
+  };
+  ScriptedEngine engine;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  EXPECT_EQ(NamesIn(run.config.checkpoint.checkpoint_dir),
+            (std::vector<std::string>{"step-000000000007", "step-000000000030"}));
 }
 
 TEST(TrainingCheckpointsTest, CrashResumesFromTheLastPeriodicCheckpoint) {
@@ -260,7 +386,7 @@ TEST(TrainingCheckpointsTest, ThoseFromBeforeRunsHadNamesAreOneRun) {
   ScriptedEngine engine;
   const auto stopped = run.Run(engine);
   ASSERT_TRUE(stopped.has_value());
-  testing::ForgetRun(stopped->checkpoint);
+  testing::Rewrite(stopped->checkpoint, [](Checkpoint& state) { state.run.clear(); });
   ASSERT_EQ(ReadManifest(stopped->checkpoint)->state.run, "");
   run.config.checkpoint.resume = "auto";
   run.stop_after_steps = 3;

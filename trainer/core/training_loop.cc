@@ -13,6 +13,7 @@
 
 #include "proto/contract/check.h"
 #include "trainer/core/rank_agreement.h"
+#include "trainer/core/without_exceptions.h"
 
 namespace forebay::train {
 namespace {
@@ -31,6 +32,10 @@ std::vector<std::byte> Encoded(const std::optional<PositionToken>& token) {
   if (!token) return {};
   const auto bytes = token->Encode();
   return {bytes.begin(), bytes.end()};
+}
+
+std::string NotWritten(std::uint64_t step, const Error& error) {
+  return fmt::format("checkpoint of step {} not written: {}", step, error.ToString());
 }
 
 }  // namespace
@@ -64,7 +69,9 @@ Status TrainingLoop::Resume(const CheckpointReader& stored) {
                                  checkpoint.epoch * steps_per_epoch_ + checkpoint.step,
                                  checkpoint.global_step));
   }
-  FOREBAY_TRY(parts_.engine.Load(stored));
+  FOREBAY_TRY(AgreeOn(WithoutExceptions(stored.folder().string(),
+                                        [&] { return parts_.engine.Load(stored); }),
+                      parts_.communicator));
   global_step_ = checkpoint.global_step;
   epoch_ = checkpoint.epoch;
   step_ = checkpoint.step;
@@ -98,7 +105,10 @@ Result<TrainingReport> TrainingLoop::RunToEnd() {
       parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
   saved_ns_ = started;
-  if (evaluation_pending_ && epoch_ > 0) FOREBAY_TRY(Evaluate(epoch_ - 1));
+  if (evaluation_pending_ && epoch_ > 0) {
+    FOREBAY_TRY(Evaluate(epoch_ - 1));
+    made_up_ = !evaluation_pending_;
+  }
   while (!stopped_ && !TargetReached() && parts_.feeds.trains() && epoch_ < options_.epochs) {
     FOREBAY_TRY(Relayout());
     FOREBAY_ASSIGN(const StepEnd end, Step());
@@ -124,7 +134,7 @@ Result<TrainingReport> TrainingLoop::RunToEnd() {
   if (!stopped_ && epoch_ >= options_.epochs) FOREBAY_TRY(parts_.feeds.Finish());
   parts_.side_output.Note(parts_.engine.Finish());
   FOREBAY_TRY(SumUpRanks());
-  FOREBAY_ASSIGN(report_.weights_digest, parts_.engine.Digest());
+  FOREBAY_ASSIGN(report_.weights_digest, Digest());
   report_.layout = parts_.engine.layout();
   report_.loop_ns = parts_.now_ns() - started;
   report_.completed = !stopped_;
@@ -159,6 +169,11 @@ Status TrainingLoop::Relayout() {
     parts_.print(fmt::format("epoch {}/{} step {}: layout {} (was {}), switched in {:.2f} s",
                              epoch_ + 1, options_.epochs, step_, ToString(due), ToString(from),
                              static_cast<double>(parts_.now_ns() - started) * 1e-9));
+    if (options_.replicas_decide_sums && due.replicas != from.replicas) {
+      parts_.print(fmt::format("warning: train.exactness = \"fast\" and {} replicas in place of "
+                               "{}: the weights will depend on the layout",
+                               due.replicas, from.replicas));
+    }
   }
   return {};
 }
@@ -189,8 +204,12 @@ Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
   return Error(ErrorCode::kFailedPrecondition, what + "; lower train.learning_rate");
 }
 
+Result<std::uint64_t> TrainingLoop::Digest() {
+  return WithoutExceptions("weights digest", [&] { return parts_.engine.Digest(); });
+}
+
 Status TrainingLoop::EndEpoch() {
-  FOREBAY_ASSIGN(const std::uint64_t digest, parts_.engine.Digest());
+  FOREBAY_ASSIGN(const std::uint64_t digest, Digest());
   if (leads()) {
     parts_.print(fmt::format("epoch {}/{} weights digest {:016x}  layout {}", epoch_,
                              options_.epochs, digest, ToString(parts_.engine.layout())));
@@ -372,8 +391,9 @@ bool TrainingLoop::TargetReached() const {
 }
 
 // What cannot be trained on is not saved: checkpoints from before stay the newest.
-Status TrainingLoop::SaveEngine(Checkpoint& checkpoint) {
-  FOREBAY_TRY(parts_.engine.Save(checkpoint));
+Status TrainingLoop::SaveEngine(const CheckpointPlace& place, Checkpoint& checkpoint) {
+  FOREBAY_TRY(WithoutExceptions(PublishedFolder(place.folder, global_step_).string(),
+                                [&] { return parts_.engine.Save(checkpoint); }));
   const Status finite = CheckFinite(checkpoint);
   if (finite.has_value()) return {};
   return Error(finite.error().code(),
@@ -401,7 +421,14 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   checkpoint.best = best_;
   checkpoint.configuration = options_.configuration;
   checkpoint.layout = ToString(parts_.engine.layout());
-  const Status saved = AgreeOn(SaveEngine(checkpoint), parts_.communicator);
+  const Status saved = AgreeOn(SaveEngine(place, checkpoint), parts_.communicator);
+  if (!saved.has_value() && saved.error().code() == ErrorCode::kResourceExhausted) {
+    // As with a full disk, there may be room for the next one.
+    saved_ns_ = parts_.now_ns();
+    save_error_ = saved.error();
+    if (leads()) parts_.print(NotWritten(global_step_, saved.error()));
+    return {};
+  }
   ends_alike_ = !saved.has_value();
   FOREBAY_TRY(saved);
   FOREBAY_TRY(writer_.Begin(std::move(checkpoint), place));
@@ -413,10 +440,12 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
   return {};
 }
 
-// The last one must be written, unless the one before was of the same step.
+// The last one must be written, unless the one before was of the same step. An evaluation that was
+// made up changes what there is to do, though no step does.
 Status TrainingLoop::SaveLast() {
   FOREBAY_TRY(DrainCheckpoints());
-  if (!options_.saves || report_.steps == 0 || saved_step_ == global_step_) return {};
+  const bool changed = report_.steps > 0 || made_up_;
+  if (!options_.saves || !changed || saved_step_ == global_step_) return {};
   save_error_.reset();
   FOREBAY_TRY(Save(parts_.checkpoints));
   FOREBAY_TRY(DrainCheckpoints());
@@ -438,8 +467,7 @@ void TrainingLoop::Written(const CheckpointWriter::Outcome& outcome) {
   if (saved_step_ == outcome.global_step) saved_step_.reset();
   // Who merely waited for the others has nothing to tell.
   if (outcome.error->code() == ErrorCode::kAborted) return;
-  parts_.print(fmt::format("checkpoint of step {} not written: {}", outcome.global_step,
-                           outcome.error->ToString()));
+  parts_.print(NotWritten(outcome.global_step, *outcome.error));
 }
 
 }  // namespace forebay::train

@@ -43,6 +43,7 @@ struct LoopOptions {
   std::optional<CheckpointOrigin> resumed_from;
   std::string configuration;
   bool skips_not_finite = false;  // such steps are left out, or end the run
+  bool replicas_decide_sums = false;  // so that another layout ends in other weights
 };
 
 // What the loop is wired to. References outlive the loop.
@@ -120,7 +121,8 @@ class TrainingLoop {
   Status MarkBest(const EvaluationFigures& figures);
   bool TargetReached() const;
   Status Save(const CheckpointPlace& place);
-  Status SaveEngine(Checkpoint& checkpoint);
+  Status SaveEngine(const CheckpointPlace& place, Checkpoint& checkpoint);
+  Result<std::uint64_t> Digest();
   Status SaveLast();
   Status DrainCheckpoints();
   void Written(const CheckpointWriter::Outcome& outcome);
@@ -134,6 +136,7 @@ class TrainingLoop {
   std::uint32_t epoch_ = 0;   // of the next step
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
+  bool made_up_ = false;  // the evaluation that was pending
   bool ends_alike_ = false;  // every rank has the error that ends the run
   bool stopped_ = false;  // by a signal or the wall-time limit
   std::optional<PositionToken> token_;  // of the next step; none on ranks without a feed

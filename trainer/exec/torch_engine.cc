@@ -23,6 +23,7 @@
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/memory_choice.h"
 #include "trainer/core/numeric_identity.h"
+#include "trainer/core/without_exceptions.h"
 #include "trainer/exec/device.h"
 #include "trainer/exec/device_feed.h"
 #include "trainer/exec/hybrid_trainer.h"
@@ -117,9 +118,15 @@ class TorchEngine final : public Engine {
     return Guarded("evaluation step", [&] { return Evaluate(batch); });
   }
 
-  Status Save(Checkpoint& checkpoint) override;
-  Status Load(const CheckpointReader& checkpoint) override;
-  Result<std::uint64_t> Digest() override { return trainer_->Digest(); }
+  Status Save(Checkpoint& checkpoint) override {
+    return WithoutExceptions("weights and optimiser state", [&] { return Copy(checkpoint); });
+  }
+  Status Load(const CheckpointReader& checkpoint) override {
+    return WithoutExceptions(checkpoint.folder().string(), [&] { return Read(checkpoint); });
+  }
+  Result<std::uint64_t> Digest() override {
+    return WithoutExceptions("weights digest", [&] { return trainer_->Digest(); });
+  }
 
   StepAccount last_step() const override { return last_step_; }
   StepForecast forecast() const override { return trainer_->forecast(); }
@@ -142,6 +149,8 @@ class TorchEngine final : public Engine {
   HybridLayout LayoutOf(const Layout& layout, StageSplit split) const;
   Result<BatchOutcome> Train(FeedBatch& batch, double learning_rate);
   Result<BatchOutcome> Evaluate(FeedBatch& batch);
+  Status Copy(Checkpoint& checkpoint);
+  Status Read(const CheckpointReader& checkpoint);
   std::string Library() const;
   std::string Identity() const;
   Status CheckOrigin(const Checkpoint& checkpoint) const;
@@ -375,7 +384,7 @@ std::string TorchEngine::Identity() const {
                  .layouts = std::move(layouts)});
 }
 
-Status TorchEngine::Save(Checkpoint& checkpoint) {
+Status TorchEngine::Copy(Checkpoint& checkpoint) {
   checkpoint.model = task_->model.name;
   checkpoint.optimiser = OptimiserName(optimiser_);
   checkpoint.optimiser_states = StateNames(optimiser_);
@@ -420,7 +429,7 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
                            checkpoint.identity, identity));
 }
 
-Status TorchEngine::Load(const CheckpointReader& checkpoint) {
+Status TorchEngine::Read(const CheckpointReader& checkpoint) {
   FOREBAY_TRY(CheckOrigin(checkpoint.state()));
   // All are looked up before the first is read: a checkpoint of something else changes nothing.
   std::vector<HeldTensor> wanted;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@ class ScriptedEngine final : public Engine {
   std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
   std::optional<std::uint64_t> poisoned_by_step;  // likewise: leaves a state that is no number
   bool fails_to_finish = false;
+  // Called first by Save, Load and Digest, to throw.
+  std::function<void()> before_save, before_load, before_digest;
   std::uint64_t faults = 0;
   Metric judged_by;  // the share of samples of class 0, whatever it is called
 
@@ -62,6 +65,7 @@ class ScriptedEngine final : public Engine {
   }
 
   Status Save(Checkpoint& checkpoint) override {
+    if (before_save) before_save();
     checkpoint.model = "scripted";
     checkpoint.optimiser = "none";
     CheckpointTensor tensor;
@@ -75,6 +79,7 @@ class ScriptedEngine final : public Engine {
   }
 
   Status Load(const CheckpointReader& checkpoint) override {
+    if (before_load) before_load();
     const TensorEntry* const entry = checkpoint.Find("state");
     if (entry == nullptr || entry->end - entry->begin != sizeof(state_)) {
       return Error(ErrorCode::kFailedPrecondition, "not a scripted checkpoint");
@@ -88,6 +93,7 @@ class ScriptedEngine final : public Engine {
   }
 
   Result<std::uint64_t> Digest() override {
+    if (before_digest) before_digest();
     return Checksum(std::as_bytes(std::span(&state_, 1)));
   }
 

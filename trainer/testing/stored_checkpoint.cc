@@ -36,10 +36,11 @@ Result<Checkpoint> ReadWhole(const std::filesystem::path& checkpoint) {
   return whole;
 }
 
-void ForgetRun(const std::filesystem::path& checkpoint) {
+void Rewrite(const std::filesystem::path& checkpoint,
+             const std::function<void(Checkpoint&)>& change) {
   Result<Manifest> manifest = ReadManifest(checkpoint);
   FOREBAY_CHECK(manifest.has_value());
-  manifest->state.run.clear();
+  change(manifest->state);
   FOREBAY_CHECK(WriteSynced(checkpoint / kManifestName, EncodeManifest(*manifest)).has_value());
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "proto/contract/result.h"
 #include "trainer/core/checkpoint.h"
@@ -15,7 +16,8 @@ Result<CheckpointReader> Store(const Checkpoint& checkpoint, const std::filesyst
 // With all tensors of all shards, by name.
 Result<Checkpoint> ReadWhole(const std::filesystem::path& checkpoint);
 
-// Makes `checkpoint` one from before runs had names.
-void ForgetRun(const std::filesystem::path& checkpoint);
+// Changes what its manifest says.
+void Rewrite(const std::filesystem::path& checkpoint,
+             const std::function<void(Checkpoint&)>& change);
 
 }  // namespace forebay::train::testing
