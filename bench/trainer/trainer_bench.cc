@@ -3,6 +3,7 @@
 // simulator said of times and bytes before, from a profile of single parts and of the links.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "bench/trainer/bench_task.h"
 #include "trainer/comm/link_probe.h"
+#include "trainer/comm/launch.h"
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/exec/measure_costs.h"
 #include "trainer/exec/share_measure.h"
@@ -250,7 +252,8 @@ class LayoutBench {
 };
 
 Result<std::unique_ptr<Communicator>> Connect() {
-  if (!LaunchedByMpi()) return std::make_unique<Communicator>(Communicator::Alone());
+  const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  if (!launch.through_mpi) return std::make_unique<Communicator>(Communicator::Alone());
   FOREBAY_ASSIGN(std::unique_ptr<Transport> transport, MakeMpiTransport());
   return std::make_unique<Communicator>(std::move(transport));
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <utility>
 #include <vector>
@@ -224,13 +223,6 @@ Status MpiTransport::AwaitAny(std::span<const Ticket> tickets, std::uint64_t tim
 
 }  // namespace
 
-bool LaunchedByMpi() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
 Result<std::unique_ptr<Transport>> MakeMpiTransport() {
   int initialised = 0;
   FOREBAY_TRY(Checked(MPI_Initialized(&initialised), "MPI_Initialized"));
@@ -242,6 +234,12 @@ Result<std::unique_ptr<Transport>> MakeMpiTransport() {
   FOREBAY_TRY(Checked(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided),
                       "MPI_Init_thread"));
   auto transport = std::make_unique<MpiTransport>();
+  if (provided < MPI_THREAD_FUNNELED) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "this MPI allows one thread a process (MPI_THREAD_SINGLE), but the trainer and "
+                 "its client have others beside the one that calls MPI: start it with an MPI that "
+                 "was built with threads and gives MPI_THREAD_FUNNELED or more");
+  }
   FOREBAY_TRY(transport->Open());
   return std::unique_ptr<Transport>(std::move(transport));
 }

@@ -8,11 +8,9 @@
 
 namespace forebay::train {
 
-// True where a launcher (Open MPI, MPICH, Slurm's PMI) started this process as one of a job.
-bool LaunchedByMpi();
-
 // Initialises MPI, and finalises it when destroyed; once in a process, from the thread that will
-// make all calls. Each lane has a communicator of its own.
+// make all calls. Each lane has a communicator of its own. kFailedPrecondition where MPI was
+// initialised before, or allows no threads beside the one that calls it.
 Result<std::unique_ptr<Transport>> MakeMpiTransport();
 
 }  // namespace forebay::train

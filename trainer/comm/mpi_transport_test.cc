@@ -1,9 +1,11 @@
 // The suite over MPI: this process is one of the ranks.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
+#include "trainer/comm/launch.h"
 #include "trainer/comm/mpi_transport.h"
 #include "trainer/comm/transport_suite.h"
 
@@ -15,7 +17,12 @@ std::unique_ptr<Transport>& World() {
   return world;
 }
 
-TEST(MpiTransportTest, KnowsItsLauncher) { EXPECT_TRUE(LaunchedByMpi()); }
+TEST(MpiTransportTest, TheLauncherTellsOfAsManyRanksAsMpi) {
+  const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  EXPECT_TRUE(launch.through_mpi);
+  EXPECT_EQ(launch.processes, World()->size()) << launch.sign;
+  EXPECT_TRUE(CheckRanksOfLaunch(launch, World()->size()).has_value());
+}
 
 TEST(MpiTransportTest, SecondInitialisationIsRefused) {
   const auto second = MakeMpiTransport();

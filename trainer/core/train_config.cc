@@ -361,8 +361,10 @@ std::vector<ConfigKey> CheckpointKeys(TrainConfig& config) {
 
 std::vector<ConfigKey> RunKeys(RunConfig& run) {
   return {
-      {"run.communicator", &run.communicator, "auto: MPI when launched by mpirun", 0, 0,
-       {"auto", "single", "mpi"}},
+      {"run.communicator", &run.communicator,
+       "auto: MPI when launched by mpirun, and an error where several processes would each train "
+       "alone; single: alone in any case",
+       0, 0, {"auto", "single", "mpi"}},
       {"run.device", &run.device,
        "where ranks compute: cpu; cuda: GPU \"rank on the node\", modulo the node's GPUs; auto: "
        "that where there is one",

@@ -14,8 +14,10 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/contract/check.h"
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
+#include "trainer/comm/launch.h"
 #include "trainer/comm/watchdog.h"
 #include "trainer/core/blas_check.h"
 #include "trainer/core/draw_report.h"
@@ -38,6 +40,12 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitSlowBlas = 3;
+
+#ifdef FOREBAY_TRAINER_WITH_MPI
+constexpr bool kBuiltWithMpi = true;
+#else
+constexpr bool kBuiltWithMpi = false;
+#endif
 
 struct Outcome {
   int exit_code = 0;
@@ -68,17 +76,17 @@ Result<WallLimit> MakeWallLimit(const RunConfig& run) {
 }
 
 Result<Communicator> MakeCommunicator(const RunConfig& run) {
+  const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  FOREBAY_ASSIGN(const bool joins, JoinsByMpi(run.communicator, launch, kBuiltWithMpi));
 #ifdef FOREBAY_TRAINER_WITH_MPI
-  if (run.communicator == "mpi" || (run.communicator == "auto" && LaunchedByMpi())) {
+  if (joins) {
     FOREBAY_ASSIGN(std::unique_ptr<Transport> transport, MakeMpiTransport());
+    FOREBAY_TRY(CheckRanksOfLaunch(launch, transport->size()));
     return Communicator(std::move(transport),
                         static_cast<std::uint64_t>(run.communication_timeout_s) * 1'000'000'000);
   }
 #else
-  if (run.communicator == "mpi") {
-    return Error(ErrorCode::kInvalidArgument,
-                 "run.communicator = \"mpi\": this program was built without MPI");
-  }
+  FOREBAY_CHECK(!joins);
 #endif
   return Communicator::Alone();
 }
