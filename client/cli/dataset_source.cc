@@ -57,6 +57,7 @@ class DatasetSource : public PackSource {
 
   const compress::PackSchema& schema() const override { return schema_; }
   std::uint64_t samples() const override { return stream_->selected_count(); }
+  bool can_be_read_again() const override { return false; }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   // What is skipped is read: a stream has one order, from its front.

@@ -148,6 +148,7 @@ class ImageFolder : public PackSource {
 
   const compress::PackSchema& schema() const override { return schema_; }
   std::uint64_t samples() const override { return images_.size(); }
+  bool can_be_read_again() const override { return true; }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   Status Skip(std::uint64_t sample) override {

@@ -13,6 +13,7 @@
 #include "client/cli/command_context.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
+#include "client/cli/pack_bounds.h"
 #include "client/cli/pack_streams.h"
 #include "client/cli/pack_survey.h"
 #include "client/cli/pack_verify.h"
@@ -40,18 +41,6 @@ const char* KindName(FieldKind kind) {
     case FieldKind::kRaw: return "raw";
   }
   return "unknown";
-}
-
-// "lossless", "abs 0.5".
-std::string BoundText(const compress::DeclaredBound& bound) {
-  switch (bound.mode) {
-    case 0: return "lossless";
-    case 1: return fmt::format("abs {}", bound.absolute);
-    case 2: return fmt::format("rel {}", bound.relative);
-    case 3: return fmt::format("abs {} and rel {}", bound.absolute, bound.relative);
-    case 4: return fmt::format("abs {} or rel {}", bound.absolute, bound.relative);
-    default: return fmt::format("pw {}", bound.relative);
-  }
 }
 
 std::string ShapeText(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
@@ -117,7 +106,8 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::s
   return {};
 }
 
-Json FieldJson(const PackField& field, const FieldSurvey& survey) {
+Json FieldJson(const compress::PackSchema& schema, const PackField& field,
+               const FieldSurvey& survey) {
   Json codecs = Json::object();
   for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
     codecs[CodecName(static_cast<compress::ChunkCodec>(codec))] = survey.raw_of_codec[codec];
@@ -129,7 +119,7 @@ Json FieldJson(const PackField& field, const FieldSurvey& survey) {
           {"shape", ExtentsJson(field, field.extent)},
           {"tile", ExtentsJson(field, field.tile)},
           {"samples_per_chunk", field.samples_per_chunk},
-          {"bound", BoundText(field.bound)},
+          {"bound", DescribeBound(schema, field)},
           {"chunks", survey.chunks},
           {"chunks_unreadable", survey.unreadable},
           {"raw_bytes", survey.raw_bytes},
@@ -225,7 +215,7 @@ void PrintFields(CommandContext& context, const compress::PackSchema& schema,
     const FieldSurvey& facts = survey.fields[i];
     table.Add({field.name, KindName(field.kind), std::string(DtypeName(field.dtype)),
                ShapeText(field, field.extent), ShapeText(field, field.tile),
-               BoundText(field.bound), std::to_string(field.samples_per_chunk),
+               DescribeBound(schema, field), std::to_string(field.samples_per_chunk),
                HumanCount(facts.chunks), HumanBytes(facts.raw_bytes),
                HumanBytes(facts.stored_bytes),
                fmt::format("{:.3f}", RatioOf(facts.raw_bytes, facts.stored_bytes)),
@@ -282,7 +272,7 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
   for (const auto& [name, value] : found.schema.provenance) provenance[name] = value;
   Json fields = Json::array();
   for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
-    fields.push_back(FieldJson(found.schema.fields[i], found.survey.fields[i]));
+    fields.push_back(FieldJson(found.schema, found.schema.fields[i], found.survey.fields[i]));
     if (!found.statistics.empty()) {
       fields.back()["statistics"] = StatisticsJson(found.schema.fields[i], found.statistics[i]);
     }

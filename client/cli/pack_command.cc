@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/model_training.h"
+#include "client/cli/pack_bounds.h"
 #include "client/cli/pack_plan.h"
 #include "client/cli/pack_progress.h"
 #include "client/cli/pack_sink.h"
@@ -53,66 +55,6 @@ struct PackArguments {
   const std::string& output() const { return names.back(); }
 };
 
-// Gives the n-th bound to the n-th field named; a single bound to the one field that is neither a
-// label nor byte strings.
-Status SetBounds(const PackArguments& arguments, PackSchema& schema) {
-  if (!arguments.fields.empty() && arguments.fields.size() != arguments.bounds.size()) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("{} times --field and {} times --bound; each bound is of one field",
-                             arguments.fields.size(), arguments.bounds.size()));
-  }
-  for (std::size_t i = 0; i < arguments.bounds.size(); ++i) {
-    FOREBAY_ASSIGN(const compress::DeclaredBound bound, ParseBound(arguments.bounds[i]));
-    std::vector<PackField*> wanted;
-    std::string names;
-    for (PackField& field : schema.fields) {
-      const bool named = !arguments.fields.empty() && field.name == arguments.fields[i];
-      const bool only = arguments.fields.empty() && field.dtype != Dtype::kBytes &&
-                        field.kind != compress::FieldKind::kLabel;
-      if (named || only) wanted.push_back(&field);
-      names += (names.empty() ? "" : ", ") + field.name;
-    }
-    if (wanted.empty()) {
-      return Error(ErrorCode::kNotFound,
-                   fmt::format("--bound {}: no field {}; there are: {}", arguments.bounds[i],
-                               arguments.fields.empty() ? "to bound" : arguments.fields[i],
-                               names));
-    }
-    if (wanted.size() > 1 || (arguments.fields.empty() && arguments.bounds.size() > 1)) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--bound {}: say of which field with --field; there are: {}",
-                               arguments.bounds[i], names));
-    }
-    const bool real = wanted.front()->dtype >= Dtype::kF16;
-    if (bound.mode == 5 && !real) {
-      return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--bound {}: field {} has {} elements; pw is for floating point: "
-                               "use abs or rel", arguments.bounds[i], wanted.front()->name,
-                               DtypeName(wanted.front()->dtype)));
-    }
-    wanted.front()->bound = bound;
-    const Status writable = compress::CheckWritableBound(*wanted.front());
-    if (!writable.has_value()) {
-      return writable.error().WithContext("--bound " + arguments.bounds[i]);
-    }
-  }
-  return {};
-}
-
-Result<PackSchema> PlanSchema(const PackArguments& arguments, const PackSource& source) {
-  PackSchema schema = source.schema();
-  LayoutOptions layout;
-  if (arguments.samples_per_chunk > 0) layout.samples_per_chunk = arguments.samples_per_chunk;
-  if (!arguments.tile.empty()) {
-    FOREBAY_ASSIGN(layout.tile, ParseTile(arguments.tile));
-  }
-  for (PackField& field : schema.fields) FOREBAY_TRY(LayOut(layout, field));
-  FOREBAY_TRY(SetBounds(arguments, schema));
-  schema.aligned = arguments.align;
-  schema.provenance.emplace_back("writer", std::string("forebay ") + FOREBAY_VERSION);
-  return schema;
-}
-
 Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                                                const PackArguments& arguments) {
   if (!arguments.images.empty()) return OpenImageFolder(arguments.images);
@@ -126,6 +68,38 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                             .connect_timeout_ms = context.connect_timeout_ms,
                             .dataset = arguments.names.front(),
                             .selection = arguments.selection});
+}
+
+// Of the set that the samples are added to; nothing where there is none yet.
+Result<std::optional<PackSchema>> SchemaBefore(const PackArguments& arguments) {
+  if (!arguments.append || access(arguments.output().c_str(), F_OK) != 0) {
+    return std::optional<PackSchema>();
+  }
+  FOREBAY_ASSIGN(const auto set, compress::PackSet::Open(arguments.output()));
+  FOREBAY_ASSIGN(PackSchema schema, set->Schema());
+  return std::optional(std::move(schema));
+}
+
+// Reads the source once more where a bound asks for the range of a field's values.
+Result<PackSchema> PlanSchema(const CommandContext& context, const PackArguments& arguments,
+                              const PackSource& source, std::uint64_t samples) {
+  PackSchema schema = source.schema();
+  LayoutOptions layout;
+  if (arguments.samples_per_chunk > 0) layout.samples_per_chunk = arguments.samples_per_chunk;
+  if (!arguments.tile.empty()) {
+    FOREBAY_ASSIGN(layout.tile, ParseTile(arguments.tile));
+  }
+  for (PackField& field : schema.fields) FOREBAY_TRY(LayOut(layout, field));
+  FOREBAY_ASSIGN(const std::optional<PackSchema> before, SchemaBefore(arguments));
+  FOREBAY_TRY(SetBounds({.bounds = arguments.bounds,
+                         .fields = arguments.fields,
+                         .samples = samples,
+                         .open = [&] { return OpenSource(context, arguments); },
+                         .before = before.has_value() ? &*before : nullptr},
+                        source, schema));
+  schema.aligned = arguments.align;
+  schema.provenance.emplace_back("writer", std::string("forebay ") + FOREBAY_VERSION);
+  return schema;
 }
 
 // Adds the samples that the writer lacks.
@@ -311,7 +285,9 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
                         ? arguments.threads
                         : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenSource(context, arguments));
-  FOREBAY_ASSIGN(const PackSchema schema, PlanSchema(arguments, *source));
+  std::uint64_t samples = source->samples();
+  if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
+  FOREBAY_ASSIGN(const PackSchema schema, PlanSchema(context, arguments, *source, samples));
   if (!context.json) {
     for (const std::string& note : source->notes()) {
       context.err << "note: " << PrintableLine(note) << '\n';
@@ -320,8 +296,6 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
       context.err << "note: " << *note << '\n';
     }
   }
-  std::uint64_t samples = source->samples();
-  if (arguments.limit > 0) samples = std::min(samples, arguments.limit);
   FOREBAY_TRY(SetModel(context, arguments, schema, samples, options));
   const std::string& output = arguments.output();
   if (arguments.force && unlink((output + ".part").c_str()) != 0 && errno != ENOENT) {
@@ -397,8 +371,11 @@ void AddPack(CLI::App& app, CommandContext& context) {
   command->add_option("--threads", arguments->threads, "That encode (default: one per core)")
       ->check(CLI::Range(1U, kThreadsMax));
   command->add_option("--bound", arguments->bounds,
-                      "abs:X, rel:X, pw:X, both:ABS,REL or either:ABS,REL: how far values may lie "
-                      "from the originals (default: lossless); one per --field");
+                      "How far values may lie from the originals (default: lossless): abs:X, rel:X "
+                      "of the range of the field's values, pw:X of each value, both:ABS,REL or "
+                      "either:ABS,REL; rel:X,LOW,HIGH gives the range, which is otherwise found by "
+                      "reading all samples first; chunk-rel:X, chunk-both and chunk-either are of "
+                      "the range of each chunk's values; one per --field");
   command->add_option("--field", arguments->fields, "The field that a bound is of");
   command->add_option("--samples-per-chunk", arguments->samples_per_chunk,
                       "Of fixed fields (default: 8 of images, 4096 of others, as far as fits)")

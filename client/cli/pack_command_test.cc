@@ -1,6 +1,9 @@
 // `forebay pack`, `unpack` and `inspect`, from images and data sets to files and back.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -209,6 +212,63 @@ TEST_F(PackCommandTest, BoundsAreKept) {
   EXPECT_FALSE(fs::exists(Path("out/label.npy")));
 }
 
+// Four samples whose values lie within 1, and four within 100, each a chunk: a bound relative to
+// the field is the same for all, one relative to chunks a hundred times as small for the first.
+TEST_F(PackCommandTest, RelativeBoundsAreOfTheFieldUnlessSaidToBeOfChunks) {
+  constexpr int kSamples = 8, kValues = 64 * 64;
+  std::mt19937 random(kSeed);
+  std::vector<float> values;
+  for (int i = 0; i < kSamples * kValues; ++i) {
+    const float scale = i < kSamples * kValues / 2 ? 1.0F : 100.0F;
+    values.push_back(scale * (static_cast<float>(random() % 10'001) / 10'000.0F));
+  }
+  values[0] = 0;
+  values.back() = 100;
+  Write("raw", std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  // The largest error among the first samples, and among all.
+  const auto errors = [&](const std::string& bound, const std::string& name) {
+    const PackRun run = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
+                                 "64x64", Path(name), "--samples-per-chunk", "1", "--bound",
+                                 bound});
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(Forebay({"unpack", Path(name), "--to", Path(name + ".out")}).code, 0);
+    const std::string decoded = Elements(name + ".out/data.npy");
+    EXPECT_EQ(decoded.size(), values.size() * 4);
+    double first = 0, all = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      float value = 0;
+      std::memcpy(&value, decoded.data() + 4 * i, 4);
+      const double error = std::fabs(static_cast<double>(value) - values[i]);
+      all = std::max(all, error);
+      if (i < values.size() / 2) first = std::max(first, error);
+    }
+    return std::pair(first, all);
+  };
+  const auto of_field = errors("rel:1e-3", "field.fbp");
+  EXPECT_LE(of_field.second, 0.1);
+  EXPECT_GT(of_field.first, 0.01) << "bounded by a chunk's own range";
+  const auto of_chunk = errors("chunk-rel:1e-3", "chunk.fbp");
+  EXPECT_LE(of_chunk.first, 0.001);
+  EXPECT_GT(of_chunk.first, 0) << "the bound was not used";
+  EXPECT_LE(of_chunk.second, 0.1);
+  const auto of_given = errors("rel:1e-3,0,10", "given.fbp");
+  EXPECT_LE(of_given.second, 0.01);
+  EXPECT_GT(of_given.first, 0.001) << "the given range was not used";
+  const auto bound = [&](const char* name) {
+    return Forebay({"inspect", Path(name), "--json"}).last()["fields"][0]["bound"];
+  };
+  EXPECT_EQ(bound("field.fbp"), "abs 0.1 (rel 0.001 of the field's range, 0 to 100)");
+  EXPECT_EQ(bound("chunk.fbp"), "chunk-rel 0.001");
+  EXPECT_EQ(bound("given.fbp"), "abs 0.01 (rel 0.001 of the field's range, 0 to 10)");
+  EXPECT_THAT(Forebay({"inspect", Path("field.fbp")}).out,
+              AllOf(HasSubstr("bound.data: rel:0.001,0,100"),
+                    HasSubstr("bound.data.range: found")));
+  // Packed anew under another bound, nothing is said of the one before.
+  ASSERT_EQ(Forebay({"pack", "--from", Path("field.fbp"), Path("again.fbp"), "--bound", "abs:1"})
+                .code, 0);
+  EXPECT_EQ(bound("again.fbp"), "abs 1");
+}
+
 TEST_F(PackCommandTest, WhatIsAskedForWrongly) {
   MakeImages(4);
   const auto with = [&](std::vector<std::string> more, const std::string& words, int code = 2) {
@@ -367,6 +427,11 @@ TEST_F(PackCommandTest, DataSetsComeThroughTheDaemon) {
   EXPECT_EQ(json["provenance"]["class.label.0"], "zero");
   EXPECT_EQ(json["fields"][3]["kind"], "label");
   EXPECT_EQ(Forebay({"pack", "none", Path("e.fbp"), "--address", daemon.address()}).code, 5);
+  // Its samples come once.
+  const PackRun relative = Forebay({"pack", "fake", Path("e.fbp"), "--address", daemon.address(),
+                                    "--field", "weight", "--bound", "rel:0.01"});
+  EXPECT_EQ(relative.code, 2) << relative.err;
+  EXPECT_THAT(relative.err, HasSubstr("give the range, as in rel:0.01,LOW,HIGH"));
 }
 
 }  // namespace

@@ -239,21 +239,6 @@ TEST_F(PackInputTest, LinksAreNotFollowed) {
 TEST(PackPlan, Options) {
   EXPECT_EQ(*ParseProfile("auto"), compress::Profile::kAuto);
   EXPECT_FALSE(ParseProfile("best").has_value());
-  EXPECT_EQ(ParseBound("both:2,1e-3")->mode, 3);
-  EXPECT_EQ(ParseBound("both:2,1e-3")->absolute, 2);
-  EXPECT_EQ(ParseBound("either:2,0.001")->mode, 4);
-  EXPECT_EQ(ParseBound("either:2,0.001")->relative, 0.001);
-  for (const char* text : {"both:2", "both:,1", "both:1,", "either:1,0", "both:1,2,3"}) {
-    EXPECT_FALSE(ParseBound(text).has_value()) << text;
-  }
-  EXPECT_EQ(ParseBound("abs:0.5")->absolute, 0.5);
-  EXPECT_EQ(ParseBound("rel:1e-3")->relative, 1e-3);
-  EXPECT_EQ(ParseBound("pw:1e-3")->mode,
-            static_cast<std::uint8_t>(compress::BoundMode::kPointwise));
-  for (const char* text : {"", "abs", "abs:", "abs:x", "abs:1x", "abs:0", "abs:-1", "abs:inf",
-                           "abs:nan", "max:1"}) {
-    EXPECT_FALSE(ParseBound(text).has_value()) << text;
-  }
   EXPECT_EQ(ParseTile("16x32")->columns, 32U);
   for (const char* text : {"", "16", "x", "16x", "0x16", "16x0", "16x16x3", "-1x4"}) {
     EXPECT_FALSE(ParseTile(text).has_value()) << text;

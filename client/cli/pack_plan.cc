@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include <fmt/format.h>
 
 #include "client/cli/human_text.h"
-#include "compress/encode/error_bound.h"
 #include "compress/encode/pack_writer.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {
 namespace {
 
-using compress::BoundMode;
 using compress::kChunkRankMax;
 using compress::PackField;
 
@@ -89,46 +86,6 @@ Result<compress::Profile> ParseProfile(std::string_view name) {
   if (name == "learned") return compress::Profile::kLearned;
   if (name == "auto") return compress::Profile::kAuto;
   return Invalid(fmt::format("--profile {}: there are fast, balanced, dense, learned, auto", name));
-}
-
-Result<compress::DeclaredBound> ParseBound(std::string_view text) {
-  const std::size_t colon = text.find(':');
-  const std::string_view kind = text.substr(0, colon);
-  std::string_view numbers = colon == text.npos ? std::string_view() : text.substr(colon + 1);
-  const bool two = kind == "both" || kind == "either";
-  std::optional<double> second;
-  if (two) {
-    const std::size_t comma = numbers.find(',');
-    second = NumberOf<double>(comma == text.npos ? std::string_view()
-                                                 : numbers.substr(comma + 1));
-    numbers = numbers.substr(0, comma);
-  }
-  const auto value = NumberOf<double>(numbers);
-  const auto is_bound = [](const std::optional<double>& number) {
-    return number && std::isfinite(*number) && *number > 0;
-  };
-  if (!is_bound(value) || (two && !is_bound(second))) {
-    return Invalid(fmt::format("--bound {}: wanted is abs:X, rel:X, pw:X, both:ABS,REL or "
-                               "either:ABS,REL with positive numbers", text));
-  }
-  const auto mode = [](BoundMode bound) { return static_cast<std::uint8_t>(bound); };
-  if (kind == "abs") {
-    return compress::DeclaredBound{.mode = mode(BoundMode::kAbsolute), .absolute = *value};
-  }
-  if (kind == "rel") {
-    return compress::DeclaredBound{.mode = mode(BoundMode::kRelative), .relative = *value};
-  }
-  if (kind == "pw") {
-    return compress::DeclaredBound{.mode = mode(BoundMode::kPointwise), .relative = *value};
-  }
-  if (two) {
-    return compress::DeclaredBound{
-        .mode = mode(kind == "both" ? BoundMode::kAbsoluteAndRelative
-                                    : BoundMode::kAbsoluteOrRelative),
-        .absolute = *value,
-        .relative = *second};
-  }
-  return Invalid(fmt::format("--bound {}: there are abs, rel, pw, both and either", text));
 }
 
 Result<TileSize> ParseTile(std::string_view text) {

@@ -1,4 +1,4 @@
-// How `forebay pack` lays fields out in a pack: chunks, tiles, error bounds.
+// How `forebay pack` lays fields out in a pack: chunks and tiles.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,6 @@ namespace forebay::cli {
 
 // "fast", "balanced", "dense", "learned", "auto".
 Result<compress::Profile> ParseProfile(std::string_view name);
-
-// "abs:0.5", "rel:1e-3" (of the range of a chunk's values), "pw:1e-3" (of each value),
-// "both:2,1e-3" (abs and rel: the smaller), "either:2,1e-3" (the larger): positive numbers.
-Result<compress::DeclaredBound> ParseBound(std::string_view text);
 
 // "256x256": rows and columns of a tile.
 struct TileSize {

@@ -42,6 +42,22 @@ TEST_F(PackSetCommandTest, ShardsAppendedComeBackAsOne) {
   EXPECT_EQ(Elements("part/label.npy").size(), 9U * 4);
 }
 
+// All shards have one bound, although the images that are added have another range.
+TEST_F(PackSetCommandTest, ShardsAppendedKeepTheRangeOfARelativeBound) {
+  MakeImages(20);
+  const std::string set = Path("b.fbset");
+  const auto append = [&](const std::string& bound, const char* limit) {
+    return Forebay({"pack", "--images", Path("in"), set, "--append", "--limit", limit, "--bound",
+                    bound});
+  };
+  ASSERT_EQ(append("rel:0.02", "20").code, 0);
+  const PackRun second = append("rel:0.02", "1");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(Forebay({"inspect", set}).out, HasSubstr("(rel 0.02 of the field's range, "));
+  const PackRun other = append("rel:0.03", "1");
+  EXPECT_NE(other.code, 0);
+}
+
 TEST_F(PackSetCommandTest, InspectShowsShardsAndTheirSum) {
   MakeImages(20);
   const std::string set = Path("s.fbset");

@@ -31,6 +31,9 @@ class PackSource {
   // Fields with dtype and extents; how they are cut into chunks is the caller's matter.
   virtual const compress::PackSchema& schema() const = 0;
   virtual std::uint64_t samples() const = 0;
+  // Whether opening it once more costs no more than reading files again. Those of a daemon come
+  // from wherever they are, as they come to trainers.
+  virtual bool can_be_read_again() const = 0;
   // What a person should know: fields that are stored in another shape, files passed over.
   virtual const std::vector<std::string>& notes() const = 0;
   // Goes on at this sample; only forward.

@@ -75,6 +75,7 @@ class RawFile : public PackSource {
 
   const compress::PackSchema& schema() const override { return schema_; }
   std::uint64_t samples() const override { return samples_; }
+  bool can_be_read_again() const override { return true; }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   Status Skip(std::uint64_t sample) override {
@@ -130,6 +131,7 @@ class PackedSamples : public PackSource {
 
   const compress::PackSchema& schema() const override { return schema_; }
   std::uint64_t samples() const override { return packs_.samples(); }
+  bool can_be_read_again() const override { return true; }
   const std::vector<std::string>& notes() const override { return notes_; }
 
   Status Skip(std::uint64_t sample) override {

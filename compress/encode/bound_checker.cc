@@ -62,13 +62,13 @@ bool IsValidValue(Dtype dtype, std::uint64_t bits, std::optional<std::uint64_t> 
 }
 
 double ResolveBound(const ErrorBound& bound, double low, double high) {
-  const double relative = bound.relative * bound.value_range.value_or(high - low);
+  const double relative = bound.relative * (high - low);
   switch (bound.mode) {
     case BoundMode::kLossless: return 0;
     case BoundMode::kAbsolute: return bound.absolute;
-    case BoundMode::kRelative: return relative;
-    case BoundMode::kAbsoluteAndRelative: return std::min(bound.absolute, relative);
-    case BoundMode::kAbsoluteOrRelative: return std::max(bound.absolute, relative);
+    case BoundMode::kChunkRelative: return relative;
+    case BoundMode::kAbsoluteAndChunkRelative: return std::min(bound.absolute, relative);
+    case BoundMode::kAbsoluteOrChunkRelative: return std::max(bound.absolute, relative);
     case BoundMode::kPointwise: break;
   }
   return bound.relative;

@@ -37,7 +37,7 @@ bool IsWithin(double x, double y, double bound);
 bool IsWithinRelative(double x, double y, double relative);
 
 // Compares `decoded` with `original`: dense little-endian elements of `dtype`, equally many. The
-// range of a relative bound is that of the valid originals unless `bound` states one.
+// range of a relative bound is that of the valid originals.
 BoundReport CheckBound(Dtype dtype, std::span<const std::byte> original,
                        std::span<const std::byte> decoded, const ErrorBound& bound,
                        std::optional<std::uint64_t> fill_bits);

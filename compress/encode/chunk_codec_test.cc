@@ -382,8 +382,8 @@ TEST(ChunkCodec, RefusesInputOfAnotherLengthAndBadBounds) {
   const std::vector<ErrorBound> bad = {
       {.mode = BoundMode::kAbsolute, .absolute = -1},
       {.mode = BoundMode::kAbsolute, .absolute = std::nan("")},
-      {.mode = BoundMode::kRelative, .relative = HUGE_VAL},
-      {.mode = BoundMode::kRelative, .relative = 0.1, .value_range = -1},
+      {.mode = BoundMode::kChunkRelative, .relative = HUGE_VAL},
+      {.mode = BoundMode::kChunkRelative, .relative = -0.1},
       {.mode = static_cast<BoundMode>(6), .absolute = 1},
   };
   for (const ErrorBound& bound : bad) {

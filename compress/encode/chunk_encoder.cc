@@ -20,8 +20,7 @@ constexpr std::size_t kSavingShareMin = 128;
 
 Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
   const auto is_bound = [](double value) { return std::isfinite(value) && value >= 0; };
-  const bool valid = is_bound(bound.absolute) && is_bound(bound.relative) &&
-                     is_bound(bound.value_range.value_or(0));
+  const bool valid = is_bound(bound.absolute) && is_bound(bound.relative);
   if (!valid || bound.mode > BoundMode::kPointwise) {
     return Error(ErrorCode::kInvalidArgument,
                  "error bound: mode " + std::to_string(static_cast<int>(bound.mode)) +

@@ -99,7 +99,7 @@ class HostileChunk : public ::testing::Test {
     field.fill_bits = std::bit_cast<std::uint32_t>(-1e34F);
     add(field, SampleKind::kHoles, {.mode = BoundMode::kAbsolute, .absolute = 0.25});
     add(field, SampleKind::kSmooth, {.mode = BoundMode::kPointwise, .relative = 0.01});
-    add(field, SampleKind::kOneOutlier, {.mode = BoundMode::kRelative, .relative = 0.001});
+    add(field, SampleKind::kOneOutlier, {.mode = BoundMode::kChunkRelative, .relative = 0.001});
     add(field, SampleKind::kSmooth, {});
     auto raw = maker.Make(field, SampleKind::kSmooth);
     std::memset(raw.data() + 4000, 0xFF, 4);  // too few to be a mask: escapes

@@ -29,7 +29,7 @@ PackModel MakeLearnable() {
   return model;
 }
 
-TEST(ChunkPlanes, ComeFromPacksWhosePredictorLiesBeside) {
+TEST(ChunkPlanesTest, ComeFromPacksWhosePredictorLiesBeside) {
   const TestFolder folder;
   const PackModel model = MakeLearnable();
   const auto predictor = LargerOfTwoPredictor();
