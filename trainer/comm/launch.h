@@ -22,9 +22,10 @@ struct Launch {
 // `variable` returns the value of an environment variable, or null.
 Launch FindLaunch(const std::function<const char*(const char* name)>& variable);
 
-// Whether the trainer joins the others by MPI (true), or trains alone. `communicator` is the key of
-// that name: "auto", "mpi" or "single". kFailedPrecondition, with the remedy, where several
-// processes would each train alone on one checkpoint folder; kInvalidArgument for "mpi" without MPI.
+// Whether the trainer joins the others by MPI (true), or trains alone. `communicator` is the key
+// of that name: "auto", "mpi" or "single". kFailedPrecondition, with the remedy, where several
+// processes would each train alone on one checkpoint folder. kInvalidArgument for "mpi" where the
+// program was built without it.
 Result<bool> JoinsByMpi(std::string_view communicator, const Launch& launch, bool built_with_mpi);
 
 // kFailedPrecondition where the job that MPI knows (`ranks`) is not the one that was launched:

@@ -233,11 +233,18 @@ std::string LayoutPlan::Text() const {
   return text;
 }
 
-std::string LayoutDependence(const TrainConfig& config) {
+std::string PlanDependence(const TrainConfig& config) {
   std::vector<std::string_view> keys;
   if (config.layout.micro_batches == "per_layout") keys.push_back("layout.micro_batches");
   if (config.train.normalisation == "per_worker") keys.push_back("train.normalisation");
   return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+std::string LayoutDependence(const TrainConfig& config) {
+  std::string keys = PlanDependence(config);
+  // Gradients are summed from left to right within a replica, then over replicas.
+  if (config.train.exactness != "fast") return keys;
+  return keys.empty() ? "train.exactness" : "train.exactness, " + keys;
 }
 
 Result<LayoutPlan> MakeLayoutPlan(const TrainConfig& config, std::uint32_t ranks) {

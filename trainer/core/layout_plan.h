@@ -53,6 +53,9 @@ struct LayoutPlan {
 
 // The keys that make the weights depend on the layout, which by default nothing does: empty.
 std::string LayoutDependence(const TrainConfig& config);
+// Of these the keys that change what is computed, not just the order of sums: a checkpoint belongs
+// to its plan of layouts then.
+std::string PlanDependence(const TrainConfig& config);
 
 // "2 x 1": replicas x stages.
 std::string ToString(const Layout& layout);

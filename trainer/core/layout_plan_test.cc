@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "trainer/core/layout_feeds.h"
+#include "trainer/schedule/layout_planner.h"
 
 namespace forebay::train {
 namespace {
@@ -122,6 +124,24 @@ TEST(LayoutPlan, MicroBatchesMayFollowTheLayout) {
   EXPECT_EQ(plan.Text(), "2 x 1 of 32, 1 x 2 of 4 from epoch 3");
   config.train.normalisation = "per_worker";
   EXPECT_EQ(LayoutDependence(config), "layout.micro_batches, train.normalisation");
+  EXPECT_EQ(PlanDependence(config), LayoutDependence(config));
+}
+
+TEST(LayoutPlan, FastSumsMakeWeightsDependOnTheLayout) {
+  TrainConfig config;
+  EXPECT_EQ(LayoutDependence(config), "");
+  config.train.exactness = "fast";
+  EXPECT_EQ(LayoutDependence(config), "train.exactness");
+  EXPECT_EQ(PlanDependence(config), "");  // resumed under other layouts with a warning
+  config.train.normalisation = "per_worker";
+  EXPECT_EQ(LayoutDependence(config), "train.exactness, train.normalisation");
+}
+
+// The plan of a run and the planner's list of layouts live in one namespace.
+TEST(LayoutPlan, IsNotTheRankingOfLayouts) {
+  static_assert(!std::is_same_v<LayoutPlan, LayoutRanking>);
+  EXPECT_TRUE(LayoutRanking().choices.empty());
+  EXPECT_TRUE(LayoutPlan().switches.empty());
 }
 
 TEST(LayoutPlan, InputsGoToFirstStagesTargetsToLast) {

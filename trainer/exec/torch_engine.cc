@@ -374,7 +374,7 @@ std::string TorchEngine::Library() const {
 }
 
 std::string TorchEngine::Identity() const {
-  std::string layouts = LayoutDependence(config_);
+  std::string layouts = PlanDependence(config_);
   if (!layouts.empty()) layouts += ": " + plan_.Text();
   return ToText({.threads = static_cast<std::uint32_t>(at::get_num_threads()),
                  .micro_batch = plan_.micro_batch,

@@ -90,12 +90,12 @@ Result<LayoutChoice> PlanOneLayout(const PlannerRequest& request, const Layout& 
   return choice;
 }
 
-Result<LayoutPlan> PlanLayouts(const PlannerRequest& request) {
+Result<LayoutRanking> PlanLayouts(const PlannerRequest& request) {
   FOREBAY_TRY(CheckGraph(request.graph));
   if (request.ranks == 0 || request.schedules.empty()) {
     return Error(ErrorCode::kInvalidArgument, "a search needs ranks and schedules");
   }
-  LayoutPlan found;
+  LayoutRanking found;
   for (std::uint32_t stages = 1; stages <= request.ranks; ++stages) {
     if (request.ranks % stages != 0) continue;
     const Layout layout{.replicas = request.ranks / stages, .stages = stages};
@@ -122,7 +122,7 @@ Result<LayoutPlan> PlanLayouts(const PlannerRequest& request) {
   return found;
 }
 
-std::string ToText(const LayoutPlan& plan, std::size_t count) {
+std::string ToText(const LayoutRanking& plan, std::size_t count) {
   std::string text;
   const auto out = std::back_inserter(text);
   for (std::size_t at = 0; at < std::min(count, plan.choices.size()); ++at) {

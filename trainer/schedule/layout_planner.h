@@ -36,7 +36,8 @@ struct LayoutChoice {
   std::string reason;  // where its time and memory go
 };
 
-struct LayoutPlan {
+// What the search found. What a run does when is core/layout_plan's LayoutPlan.
+struct LayoutRanking {
   std::vector<LayoutChoice> choices;  // fastest predicted step first; equal times: fewest bytes
   std::vector<std::string> refused;   // "4 x 1 1f1b: why not"
 };
@@ -48,9 +49,9 @@ Result<LayoutChoice> PlanOneLayout(const PlannerRequest& request, const Layout& 
 
 // All of them. kInvalidArgument for a bad graph, no ranks or no schedules; kResourceExhausted
 // where nothing is within the budget: the message lists what was refused.
-Result<LayoutPlan> PlanLayouts(const PlannerRequest& request);
+Result<LayoutRanking> PlanLayouts(const PlannerRequest& request);
 
 // The `count` best, a line each with its reason, then what was refused.
-std::string ToText(const LayoutPlan& plan, std::size_t count);
+std::string ToText(const LayoutRanking& plan, std::size_t count);
 
 }  // namespace forebay::train
