@@ -5,10 +5,12 @@
 #include <fstream>
 #include <string>
 
+#include "compress/encode/byte_stream_encoder.h"
 #include "compress/encode/chunk_encoder.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/coded_chunk_encoder.h"
 #include "compress/format/chunk_header.h"
+#include "compress/format/plane_kinds.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -107,6 +109,36 @@ void WriteHostileSeeds(const std::filesystem::path& folder) {
   }
 }
 
+// Streams that hold more than one frame or the last run, and sound ones beside them.
+void WriteLongStreamSeeds(const std::filesystem::path& folder) {
+  const auto write = [&](const std::string& name, std::uint8_t number, const CodedHead& head) {
+    Write(folder, name, number,
+          {.codec = ChunkCodec::kCoded, .payload = SerialiseChunk(head)});
+  };
+  const ChunkShape shape = ShapeOf(0);
+  const std::vector<std::byte> half = CompressZstd(std::vector<std::byte>(shape.bytes() / 2), 3);
+  const std::vector<std::byte> whole = CompressZstd(std::vector<std::byte>(shape.bytes()), 3);
+  for (const bool is_sound : {true, false}) {
+    std::vector<std::byte> body = {kPlaneKindZstd};
+    body.insert(body.end(), (is_sound ? whole : half).begin(), (is_sound ? whole : half).end());
+    if (!is_sound) body.insert(body.end(), half.begin(), half.end());
+    CodedHead plane;
+    plane.stages.plane_count = 1;
+    plane.stages.plane_bits[0] = 8;
+    plane.stream_count = 1;
+    plane.streams[0] = {.coder = StreamCoder::kPlanes,
+                        .raw_bytes = static_cast<std::uint32_t>(shape.bytes()), .body = body};
+    write(is_sound ? "plane_of_one_frame" : "plane_of_two_frames", 0, plane);
+    std::vector<std::byte> runs = {std::byte{9}, std::byte{7}};
+    if (!is_sound) runs.push_back(std::byte{1});
+    CodedHead mask;
+    mask.stages.mask_count = 1;
+    mask.stream_count = 1;
+    mask.streams[0] = {.raw_bytes = static_cast<std::uint32_t>(runs.size()), .body = runs};
+    write(is_sound ? "mask_of_two_runs" : "mask_goes_on", 7, mask);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::compress
 
@@ -118,5 +150,6 @@ int main(int argc, char** argv) {
   std::filesystem::create_directories(argv[1]);
   forebay::compress::WriteSeeds(argv[1]);
   forebay::compress::WriteHostileSeeds(argv[1]);
+  forebay::compress::WriteLongStreamSeeds(argv[1]);
   return 0;
 }

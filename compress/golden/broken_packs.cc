@@ -5,6 +5,8 @@
 
 #include <zstd.h>
 
+#include "compress/format/chunk_header.h"
+#include "compress/format/plane_kinds.h"
 #include "compress/golden/golden_packs.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/byte_cursor.h"
@@ -196,6 +198,48 @@ void AddBrokenPayloads(const Bytes& good, std::vector<BadPack>& bad) {
        {1, 1, 5, 2, 0, 0, 2, 2, 0, 0});
 }
 
+// Streams of the right size that hold more than their one frame or their last run: of `pictures`, a
+// chunk of u8 whose elements are one plane.
+void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
+  const auto edit = [&](std::string name, std::string message,
+                        const std::function<void(std::size_t, CodedHead&)>& fill) {
+    bad.push_back({std::move(name), Edited(pictures,
+                                           [&](PackEditor& e) {
+                                             PackEditor::Record& chunk = e.Chunk(0);
+                                             const auto bytes = static_cast<std::size_t>(
+                                                 ByteReader(std::span(chunk.added)
+                                                                .subspan(kAtRawBytes))
+                                                     .ReadLe<std::uint64_t>());
+                                             CodedHead head;
+                                             head.stream_count = 1;
+                                             fill(bytes, head);
+                                             e.Patch(0, kAtCodec, 1, 3);
+                                             chunk.payload = SerialiseChunk(head);
+                                           }),
+                   ErrorCode::kDataLoss, std::move(message)});
+  };
+  Bytes body;
+  edit("plane_of_two_frames", "zstd frame of another size",
+       [&](std::size_t bytes, CodedHead& head) {
+         const Bytes half = ZstdZeros(bytes / 2);
+         body = {kPlaneKindZstd};
+         for (int i = 0; i < 2; ++i) body.insert(body.end(), half.begin(), half.end());
+         head.stages.plane_count = 1;
+         head.stages.plane_bits[0] = 8;
+         head.streams[0] = {.coder = StreamCoder::kPlanes,
+                            .raw_bytes = static_cast<std::uint32_t>(bytes), .body = body};
+       });
+  edit("mask_goes_on", "mask: bytes behind the last run",
+       [&](std::size_t bytes, CodedHead& head) {
+         ByteWriter runs;
+         runs.Varint(bytes);
+         runs.Varint(1);
+         body = runs.Release();
+         head.stages.mask_count = 1;
+         head.streams[0] = {.raw_bytes = static_cast<std::uint32_t>(body.size()), .body = body};
+       });
+}
+
 // The file with another offset and size of its statistics in the footer.
 Bytes PointedElsewhere(Bytes bytes, std::uint64_t offset, std::uint64_t size) {
   const std::size_t footer = bytes.size() - kFooterBytes;
@@ -233,6 +277,7 @@ std::vector<BadPack> MakeBadPacks() {
   AddBrokenIndexes(named("keys_v2"), bad);
   AddBrokenChunks(named("keys_v2"), bad);
   AddBrokenPayloads(named("tiles_v2"), bad);
+  AddLongStreams(named("dense_v2"), bad);
   AddBrokenStatistics(named("statistics_v2"), bad);
   bad.push_back({"swapped_chunks", Swapped(named("swappable_v2")), ErrorCode::kDataLoss,
                  "its record is not the one that the index names"});

@@ -6,8 +6,8 @@
     pack_reader.py refuse FILE...        find the damage of each
 
 Chunks that are stored or of LZ4 are decoded, those of zstd where a module for it exists; of all
-others head, payload and index are verified, of coded ones the stages and the table of streams, too.
-Every checksum is looked at.
+others head, payload and index are verified, of coded ones the stages, the table of streams and what
+lies around the streams, too: frames, blocks, runs of masks. Every checksum is looked at.
 """
 
 import dataclasses
@@ -34,6 +34,7 @@ CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
 FEATURE_PREDICTORS = 2
 HELD, NAMED = 1, 2  # types of sections
 STORE, ZSTD, LZ4, CODED = 0, 1, 2, 3
+PLANES, PLANES_RAW, PLANES_ZSTD, PLANES_BRISK = 3, 0, 1, 4  # a coder, and kinds of its bodies
 QUANTISE, MASK, ESCAPE, OFFSET, DICTIONARY, COLOUR = range(1, 7)  # stages of coded chunks
 
 measured_fields = 0  # whose statistics were computed here, too
@@ -79,16 +80,16 @@ class Cursor:
         return self.take(self.varint())
 
 
-def check_zstd(data, raw_bytes):
+def check_zstd(data, raw_bytes, needs_checksum=True):
     """Refuses what is not one frame, as docs/pack_chunk.md wants it, from the first byte to the
-    last; what the blocks hold is not looked at."""
+    last; what the blocks hold is not looked at. raw_bytes None: of any size that it states."""
     cursor = Cursor(data)
     need(cursor.read("I") == (0xFD2FB528,), "no zstd frame")
     (descriptor,) = cursor.read("B")
     single, checksum = descriptor & 0x20, descriptor & 4
     need(descriptor & 8 == 0, "a reserved bit of a zstd frame")
     need(descriptor & 3 == 0, "a zstd frame that asks for a dictionary")
-    need(checksum, "a zstd frame without a checksum")
+    need(checksum or not needs_checksum, "a zstd frame without a checksum")
     window = 0
     if not single:
         (byte,) = cursor.read("B")
@@ -97,7 +98,7 @@ def check_zstd(data, raw_bytes):
     need(size_kind or single, "a zstd frame that does not state its content's size")
     (size,) = cursor.read("BHIQ"[size_kind])
     size += 256 if size_kind == 1 else 0
-    need(size == raw_bytes, "a zstd frame of another size")
+    need(raw_bytes is None or size == raw_bytes, "a zstd frame of another size")
     need((size if single else window) <= CHUNK_BYTES_MAX, "too large a window of a zstd frame")
     last = False
     while not last:
@@ -106,7 +107,7 @@ def check_zstd(data, raw_bytes):
         last, kind, length = header & 1, header >> 1 & 3, header >> 3
         need(kind < 3, "a reserved kind of a zstd block")
         cursor.take(1 if kind == 1 else length)
-    cursor.take(4)
+    cursor.take(4 if checksum else 0)
     need(cursor.at == len(data), "bytes behind a zstd frame")
 
 
@@ -436,7 +437,7 @@ def check_coded(payload, width, elements, channels):
         need(bits <= 16 and said[DICTIONARY] <= 1 << bits, "a dictionary beyond its codes")
     need(COLOUR not in said or 1 <= bits <= 16, "colours without planes, or of too many bits")
     sides = said.get(MASK, 0) + 2 * (ESCAPE in said) + (DICTIONARY in said)
-    total = 0
+    streams = []
     for stream in range(sides + channels * len(planes)):
         (coder,) = cursor.read("B")
         raw, coded = cursor.varint(), cursor.varint()
@@ -446,8 +447,44 @@ def check_coded(payload, width, elements, channels):
             need(raw == elements // channels * (1 if plane <= 8 else 2), "size of a plane")
         else:
             need(raw <= elements * width + 64, "size of a stream")
-        total += coded
-    need(cursor.at + total == len(payload), "streams of other lengths than the payload")
+        streams.append((coder, raw, coded))
+    for number, (coder, raw, coded) in enumerate(streams):
+        plain = check_body(coder, cursor.take(coded), raw)
+        if number < said.get(MASK, 0) and plain is not None:
+            check_runs(plain, elements)
+    need(cursor.at == len(payload), "bytes behind the last stream")
+
+
+def check_body(coder, body, raw_bytes):
+    """A stream's body: its bytes, or None where this reader has no decoder."""
+    if coder == ZSTD:
+        check_zstd(body, raw_bytes)
+    elif coder == LZ4:
+        return decode_lz4(body, raw_bytes)
+    elif coder == PLANES:
+        cursor = Cursor(body)
+        (kind,) = cursor.read("B")
+        need(kind <= 5, "an unknown kind of planes")
+        if kind == PLANES_RAW:
+            need(len(body) == 1 + raw_bytes, "raw planes of another length")
+        elif kind == PLANES_ZSTD:
+            check_zstd(body[1:], raw_bytes)
+        elif kind == PLANES_BRISK:
+            flags, side, *_ = cursor.read("B3I")
+            need(flags <= 1, "flags of brisk planes")
+            if flags:
+                check_zstd(cursor.take(side), None, needs_checksum=False)
+    return body if coder == STORE else None
+
+
+def check_runs(data, elements):
+    """The runs of a mask, which end with its elements."""
+    cursor, at, first = Cursor(data), 0, True
+    while at < elements:
+        run = cursor.varint()
+        need((run > 0 or first) and run <= elements - at, "the runs of a mask")
+        at, first = at + run, False
+    need(cursor.at == len(data), "bytes behind the last run of a mask")
 
 
 def predictor_macs(data):
