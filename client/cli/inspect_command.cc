@@ -164,8 +164,8 @@ Status TakeStatistics(const OpenedPack& pack, const std::string& path, bool firs
   }
   if (statistics->size() != found.statistics.size()) found.statistics.clear();
   for (std::size_t field = 0; field < found.statistics.size(); ++field) {
-    compress::AddStatistics(found.schema.fields[field], (*statistics)[field],
-                            found.statistics[field]);
+    found.statistics[field] = compress::Merge(found.schema.fields[field],
+                                              found.statistics[field], (*statistics)[field]);
   }
   return {};
 }
@@ -176,17 +176,19 @@ double ShareOf(std::uint64_t part, std::uint64_t whole) {
 
 void PrintStatistics(CommandContext& context, const Inspection& found) {
   if (found.statistics.empty()) return;
-  TextTable table({"field", "values", "valid", "NaN", "zeros", "min", "max", "mean", "deviation"});
+  TextTable table({"field", "values", "valid", "NaN", "inf", "zeros", "min", "max", "mean",
+                   "deviation"});
   for (std::size_t i = 0; i < found.statistics.size(); ++i) {
     const PackField& field = found.schema.fields[i];
     const compress::FieldStatistics& numbers = found.statistics[i];
     table.Add({field.name + (field.variable() ? " (lengths)" : ""), HumanCount(numbers.values),
                fmt::format("{:.4g} %", 100 * ShareOf(numbers.valid, numbers.values)),
                HumanCount(numbers.nans),
+               HumanCount(numbers.positive_infinities + numbers.negative_infinities),
                fmt::format("{:.4g} %", 100 * ShareOf(numbers.zeros, numbers.valid)),
                fmt::format("{:.6g}", MinimumOf(field, numbers)),
                fmt::format("{:.6g}", MaximumOf(field, numbers)),
-               fmt::format("{:.6g}", MeanOf(numbers)),
+               fmt::format("{:.6g}", numbers.mean),
                fmt::format("{:.6g}", DeviationOf(numbers))});
   }
   context.out << '\n' << table.ToString();
@@ -196,10 +198,12 @@ Json StatisticsJson(const PackField& field, const compress::FieldStatistics& num
   return {{"values", numbers.values},
           {"valid", numbers.valid},
           {"nans", numbers.nans},
+          {"positive_infinities", numbers.positive_infinities},
+          {"negative_infinities", numbers.negative_infinities},
           {"zeros", numbers.zeros},
           {"min", MinimumOf(field, numbers)},
           {"max", MaximumOf(field, numbers)},
-          {"mean", MeanOf(numbers)},
+          {"mean", numbers.mean},
           {"deviation", DeviationOf(numbers)}};
 }
 

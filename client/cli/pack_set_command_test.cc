@@ -178,7 +178,18 @@ TEST_F(PackSetCommandTest, StatisticsAreShownAndVerified) {
     EXPECT_EQ(image["valid"], pixels.size());
     EXPECT_NEAR(image["mean"].get<double>(), sum / static_cast<double>(pixels.size()), 1e-9);
     EXPECT_GT(image["deviation"], 1.0);
+    EXPECT_EQ(image["positive_infinities"], 0);
   }
+  // Those of packs of both versions are verified, bit by bit.
+  const std::string golden = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/";
+  for (const char* name : {"statistics.fbp", "statistics_v2.fbp", "pressures_v2.fbp"}) {
+    const PackRun run = Forebay({"verify", golden + name});
+    EXPECT_EQ(run.code, 0) << run.err;
+  }
+  const Json air =
+      Forebay({"inspect", golden + "pressures_v2.fbp", "--json"}).last()["fields"][0]["statistics"];
+  EXPECT_EQ(air["negative_infinities"], 1);
+  EXPECT_NEAR(air["deviation"].get<double>(), 0.01, 1e-4);
   const Json label = Forebay({"inspect", pack, "--json"}).last()["fields"][1]["statistics"];
   EXPECT_EQ(label["min"], 0);
   EXPECT_EQ(label["max"], 1);

@@ -19,32 +19,57 @@ namespace {
 // Measures what is decoded, chunk by chunk, and compares it with what the file says.
 class StatisticsCheck {
  public:
-  explicit StatisticsCheck(const compress::PackSchema& schema)
-      : schema_(schema), found_(schema.fields.size()), lost_(schema.fields.size(), false) {}
+  explicit StatisticsCheck(const compress::PackFile& pack)
+      : pack_(pack),
+        fields_(pack.schema().fields),
+        sums_(fields_.size()),
+        mergers_(fields_.size()),
+        lost_(fields_.size(), false) {}
 
   void Take(std::uint32_t field, const compress::ChunkHead& head,
             std::span<const std::byte> decoded) {
-    const compress::PackField& spec = schema_.fields[field];
-    compress::AddStatistics(spec, compress::MeasureChunk(spec, head, decoded), found_[field]);
+    const compress::PackField& spec = fields_[field];
+    if (has_sums()) {
+      compress::AddChunkSums(spec, head, decoded, sums_[field]);
+    } else {
+      mergers_[field].Take(spec, compress::MeasureChunk(spec, head, decoded));
+    }
   }
   // A chunk that cannot be read: nothing is known of its field.
   void Lose(std::uint32_t field) { lost_[field] = true; }
 
-  void Compare(const std::vector<FieldStatistics>& written,
-               std::vector<std::string>& damage) const {
-    for (std::size_t field = 0; field < written.size(); ++field) {
-      if (lost_[field] || compress::WriteStatistics({written[field]}) ==
-                              compress::WriteStatistics({found_[field]})) {
-        continue;
+  // Errors: those of reading the file's.
+  Status Compare(std::vector<std::string>& damage) const {
+    if (has_sums()) {
+      FOREBAY_ASSIGN(const std::vector<compress::FieldSums> written, pack_.Sums());
+      for (std::size_t field = 0; field < written.size(); ++field) {
+        CompareField(field, compress::WriteFieldSums({written[field]}),
+                     compress::WriteFieldSums({sums_[field]}), damage);
       }
-      damage.push_back("statistics of field " + schema_.fields[field].name +
-                       " are not those of its values");
+      return {};
     }
+    FOREBAY_ASSIGN(const std::vector<FieldStatistics> written, pack_.Statistics());
+    for (std::size_t field = 0; field < written.size(); ++field) {
+      CompareField(field, compress::WriteStatistics({written[field]}),
+                   compress::WriteStatistics({mergers_[field].Merged(fields_[field])}), damage);
+    }
+    return {};
   }
 
  private:
-  const compress::PackSchema& schema_;
-  std::vector<FieldStatistics> found_;
+  bool has_sums() const { return pack_.header().major == 1; }
+
+  void CompareField(std::size_t field, const std::vector<std::byte>& written,
+                    const std::vector<std::byte>& found, std::vector<std::string>& damage) const {
+    if (lost_[field] || written == found) return;
+    damage.push_back("statistics of field " + fields_[field].name +
+                     " are not those of its values");
+  }
+
+  const compress::PackFile& pack_;
+  const std::vector<compress::PackField>& fields_;
+  std::vector<compress::FieldSums> sums_;  // of a pack of version 1
+  std::vector<compress::StatisticsMerger> mergers_;
   std::vector<bool> lost_;
 };
 
@@ -52,7 +77,7 @@ class StatisticsCheck {
 
 Result<std::vector<std::string>> VerifyPack(CommandContext& context, const OpenedPack& pack) {
   std::vector<std::string> damage;
-  StatisticsCheck statistics(pack.file->schema());
+  StatisticsCheck statistics(*pack.file);
   std::vector<std::byte> scratch(pack.file->ScratchBytes());
   ProgressLine line(context.out, context.terminal);
   ProgressLine::State state{.name = "verifying", .note = {}};
@@ -83,13 +108,9 @@ Result<std::vector<std::string>> VerifyPack(CommandContext& context, const Opene
                                    keys.error().message()));
     }
   }
-  const auto written = pack.file->Statistics();
-  if (!written && written.error().system_errno() != 0) return written.error();
-  if (!written) {
-    damage.push_back(written.error().message());
-  } else {
-    statistics.Compare(*written, damage);
-  }
+  const Status compared = statistics.Compare(damage);
+  if (!compared && compared.error().system_errno() != 0) return compared.error();
+  if (!compared) damage.push_back(compared.error().message());
   return damage;
 }
 

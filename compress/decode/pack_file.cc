@@ -297,12 +297,29 @@ Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
   return starts;
 }
 
-Result<std::vector<FieldStatistics>> PackFile::Statistics() const {
-  if (statistics_bytes_ == 0) return std::vector<FieldStatistics>();
-  const auto payload =
+Result<std::vector<std::byte>> PackFile::StatisticsPayload() const {
+  auto payload =
       ReadRecord(statistics_offset_, statistics_bytes_, RecordType::kStatistics, nullptr);
   if (!payload.has_value()) return payload.error().WithContext("statistics");
-  return ReadStatistics(schema_, *payload);
+  return payload;
+}
+
+Result<std::vector<FieldStatistics>> PackFile::Statistics() const {
+  if (statistics_bytes_ == 0) return std::vector<FieldStatistics>();
+  if (header_.major > 1) {
+    FOREBAY_ASSIGN(const std::vector<std::byte> payload, StatisticsPayload());
+    return ReadStatistics(schema_, payload);
+  }
+  FOREBAY_ASSIGN(const std::vector<FieldSums> sums, Sums());
+  std::vector<FieldStatistics> statistics;
+  for (const FieldSums& field : sums) statistics.push_back(StatisticsOfSums(field));
+  return statistics;
+}
+
+Result<std::vector<FieldSums>> PackFile::Sums() const {
+  if (statistics_bytes_ == 0 || header_.major > 1) return std::vector<FieldSums>();
+  FOREBAY_ASSIGN(const std::vector<std::byte> payload, StatisticsPayload());
+  return ReadFieldSums(schema_, payload);
 }
 
 Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,

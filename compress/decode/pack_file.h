@@ -11,6 +11,7 @@
 #include "compress/decode/byte_source.h"
 #include "compress/decode/chunk_record.h"
 #include "compress/format/field_statistics.h"
+#include "compress/format/field_sums.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
@@ -90,6 +91,8 @@ class PackFile {
   // Of the fields, in the schema's order; none where the file has none, or after Recover. Errors:
   // kDataLoss.
   Result<std::vector<FieldStatistics>> Statistics() const;
+  // What a pack of version 1 has in their place, from which they follow; none of later ones.
+  Result<std::vector<FieldSums>> Sums() const;
 
   // Keys of samples; empty strings where the pack has none.
   Result<std::vector<std::string>> Keys(std::uint64_t first_sample, std::uint64_t count) const;
@@ -117,6 +120,7 @@ class PackFile {
   Result<std::vector<std::byte>> ReadRecord(std::uint64_t offset, std::uint64_t bytes_max,
                                             RecordType type,
                                             const std::uint64_t* head_checksum) const;
+  Result<std::vector<std::byte>> StatisticsPayload() const;
   PackContext context() const { return {.schema = schema_, .identity = identity_}; }
 
   const ByteSource* source_;

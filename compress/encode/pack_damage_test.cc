@@ -57,7 +57,7 @@ Outcome ReadAll(std::span<const std::byte> bytes, const PackModel& model, std::s
   return *keys == model.keys ? outcome : Outcome::kWrong;
 }
 
-TEST(PackDamage, EveryFlippedBitIsFound) {
+TEST(PackDamageTest, EveryFlippedBitIsFound) {
   const TestFolder folder;
   const PackModel model = SmallModel();
   auto bytes = WritePack(model, folder);
@@ -77,7 +77,7 @@ TEST(PackDamage, EveryFlippedBitIsFound) {
   EXPECT_LT(unread, bytes.size() * 8 / 12);
 }
 
-TEST(PackDamage, EveryTruncationIsFound) {
+TEST(PackDamageTest, EveryTruncationIsFound) {
   const TestFolder folder;
   const PackModel model = SmallModel();
   const auto bytes = WritePack(model, folder);
@@ -88,7 +88,7 @@ TEST(PackDamage, EveryTruncationIsFound) {
   }
 }
 
-TEST(PackDamage, ChunksDoNotPassForOneAnother) {
+TEST(PackDamageTest, ChunksDoNotPassForOneAnother) {
   const TestFolder folder;
   PackModel model = SmallModel();
   model.sequences = {2};  // chunks of two samples
@@ -114,7 +114,7 @@ TEST(PackDamage, ChunksDoNotPassForOneAnother) {
       << value.error().message();
 }
 
-TEST(PackDamage, ChunksOfAnotherPackDoNotPass) {
+TEST(PackDamageTest, ChunksOfAnotherPackDoNotPass) {
   const TestFolder folder;
   PackModel model = SmallModel();
   auto mine = WritePack(model, folder);
@@ -174,7 +174,7 @@ std::uint64_t RecoveredOfSpliced(std::optional<PackId> id) {
   return recovered.has_value() ? recovered->samples() : 0;
 }
 
-TEST(PackDamage, RecoveryTakesNoChunkOfAnotherPackOfEqualSchema) {
+TEST(PackDamageTest, RecoveryTakesNoChunkOfAnotherPackOfEqualSchema) {
   EXPECT_EQ(RecoveredOfSpliced(std::nullopt), 1U) << "the second is of the other pack";
   // Nothing but the id tells them apart: packs of one id, as those of version 1 were, would pass.
   EXPECT_EQ(RecoveredOfSpliced(kTestPackId), 3U);
@@ -182,7 +182,7 @@ TEST(PackDamage, RecoveryTakesNoChunkOfAnotherPackOfEqualSchema) {
 
 // Without each chunk the one before it reaches beyond the complete samples: recovery that looks at
 // all of them once for each takes 17 s of CPU for these 21 MB.
-TEST(PackDamage, RecoveryOfOverlappingHeadsTakesTimeInProportionToThem) {
+TEST(PackDamageTest, RecoveryOfOverlappingHeadsTakesTimeInProportionToThem) {
   const auto bytes = OverlappingHeads(100'000);
   const auto source = MemorySource(bytes);
   const std::clock_t begin = std::clock();
@@ -195,7 +195,7 @@ TEST(PackDamage, RecoveryOfOverlappingHeadsTakesTimeInProportionToThem) {
 }
 
 // A damaged payload costs its own samples even where the index is gone.
-TEST(PackDamage, RecoveryGoesOnBehindADamagedPayload) {
+TEST(PackDamageTest, RecoveryGoesOnBehindADamagedPayload) {
   const TestFolder folder;
   const PackModel model = SmallModel();
   auto bytes = WritePack(model, folder);
@@ -225,7 +225,7 @@ void Fix(std::vector<std::byte>& bytes) {
   }
 }
 
-TEST(PackDamage, NewerVersionsAndUnknownFeaturesAreRefusedByName) {
+TEST(PackDamageTest, NewerVersionsAndUnknownFeaturesAreRefusedByName) {
   const TestFolder folder;
   const auto bytes = WritePack(SmallModel(), folder);
   for (const std::size_t at : {std::size_t{8}, std::size_t{16}}) {  // major version, features
@@ -242,7 +242,7 @@ TEST(PackDamage, NewerVersionsAndUnknownFeaturesAreRefusedByName) {
   EXPECT_EQ(PackFile::Open(*source).error().code(), ErrorCode::kInvalidArgument);
 }
 
-TEST(PackDamage, HugeSizesInTheHeaderAreRefusedBeforeAllocation) {
+TEST(PackDamageTest, HugeSizesInTheHeaderAreRefusedBeforeAllocation) {
   const TestFolder folder;
   const auto bytes = WritePack(SmallModel(), folder);
   for (std::size_t at = 24; at < 32; ++at) {  // bytes of the schema

@@ -313,7 +313,7 @@ std::optional<PackId> IdOf(const std::string& path) {
   return pack.has_value() ? pack->header().id : std::nullopt;
 }
 
-TEST(PackId, IsRandomUnlessGivenAndStaysWhenResumed) {
+TEST(PackIdTest, IsRandomUnlessGivenAndStaysWhenResumed) {
   const TestFolder folder;
   const PackModel model = MakeModel(6, kSeed);
   std::set<std::optional<PackId>> ids;
@@ -363,7 +363,7 @@ TEST(PackId, IsRandomUnlessGivenAndStaysWhenResumed) {
   }
 }
 
-TEST(PackId, IsReadFromHexadecimalDigits) {
+TEST(PackIdTest, IsReadFromHexadecimalDigits) {
   const std::string hex = "00112233445566778899aabbccddeeff";
   const auto id = ParsePackId("00112233445566778899AABBccddeeff");
   ASSERT_TRUE(id.has_value());

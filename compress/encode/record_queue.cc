@@ -239,10 +239,14 @@ Status RecordQueue::Append(std::span<const std::byte> bytes) {
 Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
   if (!keeps_statistics_) return {};
   FOREBAY_CHECK(statistics_.size() == index_.chunks.size());
-  std::vector<FieldStatistics> fields(schema_.fields.size());
+  std::vector<StatisticsMerger> mergers(schema_.fields.size());
   for (std::size_t i = 0; i < statistics_.size(); ++i) {
     const std::uint32_t field = index_.chunks[i].field;
-    AddStatistics(schema_.fields[field], statistics_[i], fields[field]);
+    mergers[field].Take(schema_.fields[field], statistics_[i]);
+  }
+  std::vector<FieldStatistics> fields;
+  for (std::size_t field = 0; field < mergers.size(); ++field) {
+    fields.push_back(mergers[field].Merged(schema_.fields[field]));
   }
   footer.statistics_offset = offset_;
   RecordPrefix written;

@@ -7,141 +7,133 @@
 #include <type_traits>
 
 #include "compress/format/element_code.h"
+#include "compress/format/element_values.h"
 #include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {
 namespace {
 
-constexpr std::size_t kBytesPerField = 64;
+constexpr std::size_t kBytesPerField = 80;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::kFloat; }
 
-double FromHalf(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
-  double value = 0;
-  if (exponent == 31) {
-    value = mantissa == 0 ? HUGE_VAL : std::nan("");
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else {
-    value = std::ldexp(1024 + mantissa, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
-}
-
-template <typename Bits>
-Bits Load(std::span<const std::byte> bytes, std::size_t index) {
-  Bits value = 0;
-  for (std::size_t i = 0; i < sizeof(Bits); ++i) {
-    value = static_cast<Bits>(value | static_cast<Bits>(std::to_integer<Bits>(
-                                          bytes[index * sizeof(Bits) + i]) << (8 * i)));
-  }
-  return value;
-}
-
-// Takes values one after the other; Value is std::int64_t or double.
-template <typename Value>
-class Collector {
+// All but mean and moment, and the sum of the valid values.
+class Counter {
  public:
-  void Take(Value value) {
+  void Nan() {
+    ++found_.values;
+    ++found_.nans;
+  }
+  void Fill() { ++found_.values; }
+  template <typename T>
+  void Value(T value) {
+    ++found_.values;
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isinf(value)) {
+        ++(value > 0 ? found_.positive_infinities : found_.negative_infinities);
+        return;
+      }
+    }
     ++found_.valid;
-    if (value == Value{0}) ++found_.zeros;
+    if (value == T{0}) ++found_.zeros;
     // The first of equal ones stays: -0.0 and 0.0 are equal.
-    if (found_.valid == 1 || value < minimum_) minimum_ = value;
-    if (found_.valid == 1 || value > maximum_) maximum_ = value;
-    const auto real = static_cast<double>(value);
-    found_.sum += real;
-    found_.squares += real * real;
+    if (found_.valid == 1 || value < std::bit_cast<T>(found_.minimum_bits)) {
+      found_.minimum_bits = std::bit_cast<std::uint64_t>(value);
+    }
+    if (found_.valid == 1 || value > std::bit_cast<T>(found_.maximum_bits)) {
+      found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
+    }
+    sum_ += static_cast<double>(value);
   }
-  void TakeNan() { ++found_.nans; }
 
-  FieldStatistics Finish(std::uint64_t values) {
-    found_.values = values;
-    found_.minimum_bits = std::bit_cast<std::uint64_t>(minimum_);
-    found_.maximum_bits = std::bit_cast<std::uint64_t>(maximum_);
-    return found_;
-  }
+  const FieldStatistics& found() const { return found_; }
+  double sum() const { return sum_; }
 
  private:
   FieldStatistics found_;
-  Value minimum_ = 0, maximum_ = 0;
+  double sum_ = 0;
 };
 
-// Of elements as unsigned integers of their width; convert(bits) is a std::int64_t or a double.
-template <typename Bits, typename Convert>
-FieldStatistics Measure(const PackField& field, std::span<const std::byte> bytes,
-                        Convert convert) {
-  using Value = decltype(convert(Bits{0}));
-  Collector<Value> collector;
-  const std::size_t count = bytes.size() / sizeof(Bits);
-  const bool has_fill = field.fill_bits.has_value();
-  const auto fill = static_cast<Bits>(field.fill_bits.value_or(0));
-  for (std::size_t i = 0; i < count; ++i) {
-    const Bits bits = Load<Bits>(bytes, i);
-    const Value value = convert(bits);
-    if constexpr (std::is_floating_point_v<Value>) {
-      if (std::isnan(value)) {
-        collector.TakeNan();
-        continue;
-      }
+// Sums of the valid values' differences from a number near their mean, and of their squares.
+class Differences {
+ public:
+  explicit Differences(double from) : from_(from) {}
+
+  void Nan() {}
+  void Fill() {}
+  template <typename T>
+  void Value(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isinf(value)) return;
     }
-    if (has_fill && bits == fill) continue;
-    collector.Take(value);
+    const double difference = static_cast<double>(value) - from_;
+    sum_ += difference;
+    squares_ += difference * difference;
   }
-  return collector.Finish(count);
+
+  double sum() const { return sum_; }
+  double squares() const { return squares_; }
+
+ private:
+  const double from_;
+  double sum_ = 0, squares_ = 0;
+};
+
+// What the differences from `from` say; a first mean that is off by its roundings is put right.
+void SetMoment(double from, double differences, double squares, FieldStatistics& found) {
+  const auto count = static_cast<double>(found.valid);
+  found.mean = from + differences / count;
+  const double moment = squares - differences * differences / count;
+  found.moment = moment < 0 ? 0 : moment;
+}
+
+FieldStatistics Measure(const PackField& field, const ChunkHead& head,
+                        std::span<const std::byte> decoded) {
+  Counter counter;
+  VisitValues(field, head, decoded, counter);
+  FieldStatistics found = counter.found();
+  if (found.valid == 0) return found;
+  if (!std::isfinite(counter.sum())) {
+    found.mean = found.moment = kNan;
+    return found;
+  }
+  double from = counter.sum() / static_cast<double>(found.valid);
+  if (!IsReal(field)) from = std::floor(from);
+  Differences differences(from);
+  VisitValues(field, head, decoded, differences);
+  SetMoment(from, differences.sum(), differences.squares(), found);
+  return found;
 }
 
 // Of 8 and 16 bits without a fill value: no sum of a chunk leaves 2^53, so that integers give the
-// bits that the document's order of f64 additions would.
+// bits that the document's order of f64 operations would, in one pass.
 template <typename Element>
 FieldStatistics MeasureNarrow(std::span<const std::byte> bytes) {
   using Bits = std::make_unsigned_t<Element>;
-  const std::size_t count = bytes.size() / sizeof(Element);
+  const auto count = static_cast<std::int64_t>(bytes.size() / sizeof(Element));
+  if (count == 0) return {};
   std::int64_t sum = 0, squares = 0, zeros = 0;
   Element minimum = std::numeric_limits<Element>::max();
   Element maximum = std::numeric_limits<Element>::min();
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto value = static_cast<Element>(Load<Bits>(bytes, i));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value =
+        static_cast<Element>(LoadElement<Bits>(bytes, static_cast<std::size_t>(i)));
     sum += value;
     squares += std::int64_t{value} * value;
     zeros += value == 0 ? 1 : 0;
     minimum = std::min(minimum, value);
     maximum = std::max(maximum, value);
   }
-  if (count == 0) return {};
-  return {.values = count,
-          .valid = count,
-          .zeros = static_cast<std::uint64_t>(zeros),
-          .minimum_bits = std::bit_cast<std::uint64_t>(std::int64_t{minimum}),
-          .maximum_bits = std::bit_cast<std::uint64_t>(std::int64_t{maximum}),
-          .sum = static_cast<double>(sum),
-          .squares = static_cast<double>(squares)};
-}
-
-template <typename Element>
-FieldStatistics MeasureIntegers(const PackField& field, std::span<const std::byte> bytes) {
-  using Bits = std::make_unsigned_t<Element>;
-  if constexpr (sizeof(Element) <= 2) {
-    if (!field.fill_bits.has_value()) return MeasureNarrow<Element>(bytes);
-  }
-  return Measure<Bits>(field, bytes, [](Bits bits) {
-    return static_cast<std::int64_t>(static_cast<Element>(bits));
-  });
-}
-
-FieldStatistics MeasureLengths(const ChunkHead& head) {
-  Collector<std::int64_t> collector;
-  // A string in parts counts where it begins.
-  if (head.sample_bytes != 0) {
-    if (head.part_offset != 0) return {};
-    collector.Take(static_cast<std::int64_t>(head.sample_bytes));
-    return collector.Finish(1);
-  }
-  for (std::uint32_t i = 0; i < head.sample_count; ++i) {
-    collector.Take(static_cast<std::int64_t>(head.LengthOf(i)));
-  }
-  return collector.Finish(head.sample_count);
+  const std::int64_t from = sum / count - (sum % count < 0 ? 1 : 0);
+  FieldStatistics found{.values = static_cast<std::uint64_t>(count),
+                        .valid = static_cast<std::uint64_t>(count),
+                        .zeros = static_cast<std::uint64_t>(zeros),
+                        .minimum_bits = std::bit_cast<std::uint64_t>(std::int64_t{minimum}),
+                        .maximum_bits = std::bit_cast<std::uint64_t>(std::int64_t{maximum})};
+  SetMoment(static_cast<double>(from), static_cast<double>(sum - from * count),
+            static_cast<double>(squares - 2 * from * sum + from * from * count), found);
+  return found;
 }
 
 double AsReal(const PackField& field, std::uint64_t bits) {
@@ -149,9 +141,9 @@ double AsReal(const PackField& field, std::uint64_t bits) {
                        : static_cast<double>(std::bit_cast<std::int64_t>(bits));
 }
 
-bool Less(const PackField& field, std::uint64_t a, std::uint64_t b) {
-  return IsReal(field) ? std::bit_cast<double>(a) < std::bit_cast<double>(b)
-                       : std::bit_cast<std::int64_t>(a) < std::bit_cast<std::int64_t>(b);
+// One pattern for all NaN, whose signs differ between processors.
+std::uint64_t BitsOf(double value) {
+  return std::bit_cast<std::uint64_t>(std::isnan(value) ? kNan : value);
 }
 
 }  // namespace
@@ -164,58 +156,76 @@ double MaximumOf(const PackField& field, const FieldStatistics& statistics) {
   return AsReal(field, statistics.maximum_bits);
 }
 
-double MeanOf(const FieldStatistics& statistics) {
-  return statistics.valid == 0 ? 0 : statistics.sum / static_cast<double>(statistics.valid);
-}
-
 double DeviationOf(const FieldStatistics& statistics) {
   if (statistics.valid == 0) return 0;
-  const double mean = MeanOf(statistics);
-  const double square = statistics.squares / static_cast<double>(statistics.valid);
-  return std::sqrt(std::max(0.0, square - mean * mean));
+  return std::sqrt(statistics.moment / static_cast<double>(statistics.valid));
+}
+
+bool IsLess(const PackField& field, std::uint64_t a, std::uint64_t b) {
+  return IsReal(field) ? std::bit_cast<double>(a) < std::bit_cast<double>(b)
+                       : std::bit_cast<std::int64_t>(a) < std::bit_cast<std::int64_t>(b);
 }
 
 FieldStatistics MeasureChunk(const PackField& field, const ChunkHead& head,
                              std::span<const std::byte> decoded) {
-  if (field.variable()) return MeasureLengths(head);
-  switch (field.dtype) {
-    case Dtype::kBytes:
-    case Dtype::kU8: return MeasureIntegers<std::uint8_t>(field, decoded);
-    case Dtype::kI8: return MeasureIntegers<std::int8_t>(field, decoded);
-    case Dtype::kU16: return MeasureIntegers<std::uint16_t>(field, decoded);
-    case Dtype::kI16: return MeasureIntegers<std::int16_t>(field, decoded);
-    case Dtype::kI32: return MeasureIntegers<std::int32_t>(field, decoded);
-    case Dtype::kI64: return MeasureIntegers<std::int64_t>(field, decoded);
-    case Dtype::kF16: return Measure<std::uint16_t>(field, decoded, FromHalf);
-    case Dtype::kBf16:
-      return Measure<std::uint16_t>(field, decoded, [](std::uint16_t bits) {
-        return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
-      });
-    case Dtype::kF32:
-      return Measure<std::uint32_t>(field, decoded, [](std::uint32_t bits) {
-        return static_cast<double>(std::bit_cast<float>(bits));
-      });
-    case Dtype::kF64:
-      return Measure<std::uint64_t>(
-          field, decoded, [](std::uint64_t bits) { return std::bit_cast<double>(bits); });
+  if (!field.variable() && !field.fill_bits.has_value()) {
+    switch (field.dtype) {
+      case Dtype::kBytes:
+      case Dtype::kU8: return MeasureNarrow<std::uint8_t>(decoded);
+      case Dtype::kI8: return MeasureNarrow<std::int8_t>(decoded);
+      case Dtype::kU16: return MeasureNarrow<std::uint16_t>(decoded);
+      case Dtype::kI16: return MeasureNarrow<std::int16_t>(decoded);
+      default: break;
+    }
   }
-  return {};
+  return Measure(field, head, decoded);
 }
 
-void AddStatistics(const PackField& field, const FieldStatistics& more, FieldStatistics& sum) {
-  sum.values += more.values;
-  sum.nans += more.nans;
-  if (more.valid == 0) return;
-  if (sum.valid == 0 || Less(field, more.minimum_bits, sum.minimum_bits)) {
-    sum.minimum_bits = more.minimum_bits;
+FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,
+                      const FieldStatistics& later) {
+  FieldStatistics both = earlier;
+  both.values += later.values;
+  both.nans += later.nans;
+  both.positive_infinities += later.positive_infinities;
+  both.negative_infinities += later.negative_infinities;
+  if (later.valid == 0) return both;
+  both.valid += later.valid;
+  both.zeros += later.zeros;
+  if (earlier.valid == 0 || IsLess(field, later.minimum_bits, earlier.minimum_bits)) {
+    both.minimum_bits = later.minimum_bits;
   }
-  if (sum.valid == 0 || Less(field, sum.maximum_bits, more.maximum_bits)) {
-    sum.maximum_bits = more.maximum_bits;
+  if (earlier.valid == 0 || IsLess(field, earlier.maximum_bits, later.maximum_bits)) {
+    both.maximum_bits = later.maximum_bits;
   }
-  sum.valid += more.valid;
-  sum.zeros += more.zeros;
-  sum.sum += more.sum;
-  sum.squares += more.squares;
+  if (earlier.valid == 0) {
+    both.mean = later.mean;
+    both.moment = later.moment;
+    return both;
+  }
+  const double share = static_cast<double>(later.valid) / static_cast<double>(both.valid);
+  const double difference = later.mean - earlier.mean;
+  both.mean = earlier.mean + difference * share;
+  both.moment = earlier.moment + later.moment +
+                difference * difference * (static_cast<double>(earlier.valid) * share);
+  return both;
+}
+
+void StatisticsMerger::Take(const PackField& field, const FieldStatistics& chunk) {
+  runs_.push_back(chunk);
+  ++taken_;
+  for (std::uint64_t number = taken_; number % 2 == 0; number /= 2) {
+    const FieldStatistics later = runs_.back();
+    runs_.pop_back();
+    runs_.back() = Merge(field, runs_.back(), later);
+  }
+}
+
+FieldStatistics StatisticsMerger::Merged(const PackField& field) const {
+  FieldStatistics merged;
+  for (std::size_t i = runs_.size(); i-- > 0;) {
+    merged = i + 1 == runs_.size() ? runs_[i] : Merge(field, runs_[i], merged);
+  }
+  return merged;
 }
 
 std::vector<std::byte> WriteStatistics(const std::vector<FieldStatistics>& fields) {
@@ -225,10 +235,12 @@ std::vector<std::byte> WriteStatistics(const std::vector<FieldStatistics>& field
     writer.Le(field.valid);
     writer.Le(field.zeros);
     writer.Le(field.nans);
+    writer.Le(field.positive_infinities);
+    writer.Le(field.negative_infinities);
     writer.Le(field.minimum_bits);
     writer.Le(field.maximum_bits);
-    writer.Le(std::bit_cast<std::uint64_t>(field.sum));
-    writer.Le(std::bit_cast<std::uint64_t>(field.squares));
+    writer.Le(BitsOf(field.mean));
+    writer.Le(BitsOf(field.moment));
   }
   return writer.Release();
 }
@@ -242,15 +254,23 @@ Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
   std::vector<FieldStatistics> fields(schema.fields.size());
   for (FieldStatistics& field : fields) {
     field.values = reader.ReadLe<std::uint64_t>();
-    field.valid = reader.ReadLe<std::uint64_t>();
+    std::uint64_t left = field.values;  // that no count has taken yet
+    bool sound = true;
+    const auto take = [&](std::uint64_t& count) {
+      count = reader.ReadLe<std::uint64_t>();
+      sound = sound && count <= left;
+      left -= sound ? count : 0;
+    };
+    take(field.valid);
     field.zeros = reader.ReadLe<std::uint64_t>();
-    field.nans = reader.ReadLe<std::uint64_t>();
+    take(field.nans);
+    take(field.positive_infinities);
+    take(field.negative_infinities);
     field.minimum_bits = reader.ReadLe<std::uint64_t>();
     field.maximum_bits = reader.ReadLe<std::uint64_t>();
-    field.sum = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
-    field.squares = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
-    if (field.valid > field.values || field.zeros > field.valid ||
-        field.nans > field.values - field.valid) {
+    field.mean = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+    field.moment = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+    if (!sound || field.zeros > field.valid || field.moment < 0) {
       return Error(ErrorCode::kDataLoss, "pack: statistics whose counts exceed one another");
     }
   }

@@ -166,6 +166,24 @@ PackModel Measured() {
   return model;
 }
 
+// A deviation that is small beside the mean, and values that are not finite; chunks so small that
+// they are stored.
+PackModel Pressures() {
+  PackModel model = Of({Fixed("pressure", Dtype::kF64, {2}, 1)}, 11);
+  for (std::size_t s = 0; s < 11; ++s) {
+    ByteWriter writer;
+    for (std::size_t i = 0; i < 2; ++i) {
+      double value = 101'325 + (i == 0 ? 0.01 : -0.01);
+      if (s == 1 && i == 0) value = std::numeric_limits<double>::infinity();
+      if (s == 4 && i == 1) value = -std::numeric_limits<double>::infinity();
+      if (s == 6 && i == 1) value = std::numeric_limits<double>::quiet_NaN();
+      writer.Le(std::bit_cast<std::uint64_t>(value));
+    }
+    model.samples[s][0] = writer.Release();
+  }
+  return model;
+}
+
 // The pack's id is the beginning of the SHA-256 of its name.
 GoodPack Write(std::string name, const PackModel& model, PackWriterOptions options = {}) {
   const TestFolder folder;
@@ -214,6 +232,7 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("dense_v2", Pictures(), {.profile = Profile::kDense}),
       Write("brisk_v2", Slopes()),
       Write("statistics_v2", Measured(), {.statistics = true}),
+      Write("pressures_v2", Pressures(), {.statistics = true}),
       Write("wave_v2", WavePictures(), {.profile = Profile::kDense}),
       Write("wave_wide_v2", WaveDepths(), {.profile = Profile::kDense}),
       WriteLearned("learned_v2", true),
@@ -240,8 +259,13 @@ Result<std::uint64_t> HashPack(std::span<const std::byte> bytes, std::vector<std
       all.Bytes(value);
     }
   }
-  FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
-  if (!statistics.empty()) all.Bytes(WriteStatistics(statistics));
+  if (pack.header().major == 1) {
+    FOREBAY_ASSIGN(const std::vector<FieldSums> sums, pack.Sums());
+    all.Bytes(WriteFieldSums(sums));
+  } else {
+    FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
+    all.Bytes(WriteStatistics(statistics));
+  }
   return Checksum(all.bytes());
 }
 

@@ -3,7 +3,9 @@
 //
 // A predictor that a pack names lies beside it.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -66,7 +68,8 @@ const std::map<std::string, std::uint64_t> kHashes = {
     {"balanced_v2", 0x8CC152AD6247ED80},
     {"dense_v2", 0x8CC152AD6247ED80},
     {"brisk_v2", 0x04601D483DB2F76A},
-    {"statistics_v2", 0x700C0B235C1457A3},
+    {"statistics_v2", 0xEA4B16854E39358F},  // as means and moments, other than those of version 1
+    {"pressures_v2", 0x6865F83BC9E4E602},
     {"wave_v2", 0xC2A1D9C54EBB963F},
     {"wave_wide_v2", 0xD45AEC152856FEE8},
     {"learned_v2", 0x35DB59E4A80BF256},
@@ -203,6 +206,51 @@ TEST(GoldenPacks, AreOfBothVersionsAndOnlyTheSecondHasIds) {
   EXPECT_EQ(versions.at(1), 25U);
   EXPECT_GE(versions.at(2), 23U);
   EXPECT_EQ(ids.size(), versions.at(2));
+}
+
+// The same values: sums of squares in one, means and moments in the other.
+TEST(GoldenPacks, StatisticsOfBothVersionsAreRead) {
+  const auto bytes = Load("good", "statistics"), later_bytes = Load("good", "statistics_v2");
+  const auto source = MemorySource(bytes), later_source = MemorySource(later_bytes);
+  const auto pack = PackFile::Open(*source), later = PackFile::Open(*later_source);
+  ASSERT_TRUE(pack.has_value() && later.has_value());
+  const auto found = pack->Statistics(), wanted = later->Statistics();
+  ASSERT_TRUE(found.has_value() && wanted.has_value());
+  ASSERT_EQ(found->size(), 7U);
+  ASSERT_EQ(wanted->size(), 7U);
+  EXPECT_TRUE(later->Sums()->empty());
+  for (std::size_t i = 0; i < found->size(); ++i) {
+    const FieldStatistics& one = found->at(i);
+    const FieldStatistics& other = wanted->at(i);
+    EXPECT_EQ(one.values, other.values);
+    EXPECT_EQ(one.valid, other.valid);
+    EXPECT_EQ(one.zeros, other.zeros);
+    EXPECT_EQ(one.nans, other.nans);
+    EXPECT_EQ(one.minimum_bits, other.minimum_bits);
+    EXPECT_EQ(one.maximum_bits, other.maximum_bits);
+    EXPECT_DOUBLE_EQ(one.mean, other.mean);
+    EXPECT_NEAR(DeviationOf(one) / DeviationOf(other), 1, 1e-9);
+  }
+  const auto pressures_bytes = Load("good", "pressures_v2");
+  const auto pressures_source = MemorySource(pressures_bytes);
+  const auto pressures = PackFile::Open(*pressures_source)->Statistics();
+  ASSERT_TRUE(pressures.has_value());
+  EXPECT_EQ(pressures->at(0).valid, 19U);
+  EXPECT_EQ(pressures->at(0).positive_infinities, 1U);
+  EXPECT_EQ(pressures->at(0).negative_infinities, 1U);
+  EXPECT_EQ(pressures->at(0).nans, 1U);
+  EXPECT_NEAR(DeviationOf(pressures->at(0)), 0.01, 1e-4);
+}
+
+// What version 1 says of values among which one is infinite is no number, where it was a deviation
+// of 0.
+TEST(GoldenPacks, SumsWithAnInfinityHaveNoMeanAndNoDeviation) {
+  const double infinite = std::numeric_limits<double>::infinity();
+  const auto none = StatisticsOfSums({.values = 3, .valid = 3, .sum = infinite,
+                                      .squares = infinite});
+  EXPECT_TRUE(std::isnan(none.mean));
+  EXPECT_TRUE(std::isnan(DeviationOf(none)));
+  EXPECT_EQ(DeviationOf(StatisticsOfSums({.values = 2, .valid = 2, .sum = 4, .squares = 10})), 1);
 }
 
 TEST(GoldenPacks, AreRecoveredWithoutAnEnd) {

@@ -3,7 +3,6 @@
 // Checksums of chunks are computed from what was decoded, not copied from the file. Predictors that
 // a pack names lie beside it.
 #include <algorithm>
-#include <bit>
 #include <cinttypes>
 #include <cstdio>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "compress/decode/pack_set.h"
 #include "compress/decode/predictor_file.h"
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 
 namespace forebay::compress {
@@ -102,6 +102,16 @@ Status PrintSamples(const Packs& packs, const PackSchema& schema, std::uint64_t 
   return {};
 }
 
+// The words of a field.
+void PrintStatistics(std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  std::printf("statistics ");
+  for (bool first = true; reader.remaining() > 0; first = false) {
+    std::printf("%s%016" PRIx64, first ? "" : ",", reader.ReadLe<std::uint64_t>());
+  }
+  std::printf("\n");
+}
+
 // All but the samples.
 Status PrintPack(const PackFile& pack, std::span<std::byte> scratch) {
   PrintSchema(pack);
@@ -110,18 +120,13 @@ Status PrintPack(const PackFile& pack, std::span<std::byte> scratch) {
     for (const std::string& key : keys) std::printf("key %s\n", Hex(key).c_str());
   }
   FOREBAY_TRY(PrintChunks(pack, scratch));
-  FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
-  for (const FieldStatistics& field : statistics) {
-    std::printf("statistics ");
-    const std::uint64_t words[] = {field.values, field.valid, field.zeros, field.nans,
-                                   field.minimum_bits, field.maximum_bits,
-                                   std::bit_cast<std::uint64_t>(field.sum),
-                                   std::bit_cast<std::uint64_t>(field.squares)};
-    for (const std::uint64_t& word : words) {
-      std::printf("%s%016" PRIx64, &word == words ? "" : ",", word);
-    }
-    std::printf("\n");
+  if (pack.header().major == 1) {
+    FOREBAY_ASSIGN(const std::vector<FieldSums> sums, pack.Sums());
+    for (const FieldSums& field : sums) PrintStatistics(WriteFieldSums({field}));
+    return {};
   }
+  FOREBAY_ASSIGN(const std::vector<FieldStatistics> statistics, pack.Statistics());
+  for (const FieldStatistics& field : statistics) PrintStatistics(WriteStatistics({field}));
   return {};
 }
 
