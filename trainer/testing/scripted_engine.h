@@ -21,6 +21,7 @@ class ScriptedEngine final : public Engine {
   std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
   std::optional<std::uint64_t> poisoned_by_step;  // likewise: leaves a state that is no number
   bool fails_to_finish = false;
+  bool scores_state = false;  // evaluations judge the state, and come out now better, now worse
   // Called first by Save, Load and Digest, to throw.
   std::function<void()> before_save, before_load, before_digest;
   std::uint64_t faults = 0;
@@ -60,6 +61,7 @@ class ScriptedEngine final : public Engine {
       if (batch.target.data[i] == std::byte{0}) ++outcome.correct;
     }
     outcome.loss_sum = state_ * batch.sample_count;
+    if (scores_state) outcome.correct = std::fmod(std::abs(state_) * 1e4, 1) * batch.sample_count;
     batch.hold.reset();
     return outcome;
   }
