@@ -8,6 +8,7 @@
 #include "compress/decode/coded_chunk.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/strided_copy.h"
+#include "compress/format/damaged.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
@@ -33,9 +34,8 @@ Status CheckScratch(const ChunkShape& shape, std::span<const std::byte> scratch)
 
 Status CheckStored(const ChunkShape& shape, std::span<const std::byte> payload) {
   if (payload.size() == shape.bytes()) return {};
-  return Error(ErrorCode::kDataLoss, "stored chunk: " + std::to_string(payload.size()) +
-                                         " bytes, " + std::to_string(shape.bytes()) +
-                                         " expected");
+  return Damaged("stored chunk", std::to_string(payload.size()) + " bytes, " +
+                                     std::to_string(shape.bytes()) + " expected");
 }
 
 Error UnknownCodec(ChunkCodec codec) {

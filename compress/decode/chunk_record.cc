@@ -1,16 +1,18 @@
 #include "compress/decode/chunk_record.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/strided_copy.h"
+#include "compress/format/damaged.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
 namespace {
 
-Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+constexpr std::string_view kPart = "pack";  // in errors
 
 ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_t raw_bytes) {
   return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
@@ -37,7 +39,7 @@ Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_
                      head.part_offset, bytes) == head.ChecksumOf(index)) {
     return {};
   }
-  return Damaged("sample " + std::to_string(head.first_sample + index) + " of field " +
+  return Damaged(kPart, "sample " + std::to_string(head.first_sample + index) + " of field " +
                  pack.schema.fields[head.field].name + " does not match its checksum");
 }
 
@@ -136,14 +138,14 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   };
   if (record.size() < entry.head_bytes ||
       record.size() - entry.head_bytes != entry.payload_bytes) {
-    return fail(Damaged("its record has another length than the index says"));
+    return fail(Damaged(kPart, "its record has another length than the index says"));
   }
   const auto prefix = ReadRecordPrefix(record);
   if (!prefix.has_value()) return fail(prefix.error());
   if (prefix->type != RecordType::kChunk || prefix->head_bytes != entry.head_bytes ||
       prefix->payload_bytes != entry.payload_bytes ||
       prefix->head_checksum != entry.head_checksum) {
-    return fail(Damaged("its record is not the one that the index names"));
+    return fail(Damaged(kPart, "its record is not the one that the index names"));
   }
   const auto added = CheckRecordHead(pack.identity, entry.offset, record);
   if (!added.has_value()) return fail(added.error());
@@ -152,12 +154,12 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   if (head->field != entry.field || head->tile != entry.tile ||
       head->first_sample != entry.first_sample || head->sample_count != entry.sample_count ||
       head->part_offset != entry.part_offset || head->sample_bytes != entry.sample_bytes) {
-    return fail(Damaged("it holds other samples than the index says"));
+    return fail(Damaged(kPart, "it holds other samples than the index says"));
   }
   const ChunkRecord chunk{.head = std::move(*head), .payload = record.subspan(entry.head_bytes)};
   if (PayloadChecksum(pack.identity, RecordType::kChunk, entry.offset, chunk.payload) !=
       prefix->payload_checksum) {
-    return fail(Damaged("its payload does not match its checksum"));
+    return fail(Damaged(kPart, "its payload does not match its checksum"));
   }
   return chunk;
 }

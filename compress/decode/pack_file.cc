@@ -4,18 +4,20 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "compress/decode/pack_walk.h"
 #include "compress/decode/scratch_arena.h"
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
 namespace {
 
-Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+constexpr std::string_view kPart = "pack";  // in errors
 
 // Whether a record that the index names lies between `begin` and `end`.
 template <typename Entry>
@@ -44,7 +46,7 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
   FOREBAY_ASSIGN(header_, ReadPackHeader(header));
   start_bytes_ = kPackHeaderBytes + header_.schema_bytes;
   identity_ = PackIdentity(header);
-  if (start_bytes_ > source_->size()) return Damaged("the file ends within its schema");
+  if (start_bytes_ > source_->size()) return Damaged(kPart, "the file ends within its schema");
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
   FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
@@ -64,7 +66,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
       (head_checksum != nullptr && prefix.head_checksum != *head_checksum) ||
       prefix.head_bytes > source_->size() - offset ||
       prefix.payload_bytes > source_->size() - offset - prefix.head_bytes) {
-    return Damaged("a record of the wrong type or size at byte " + std::to_string(offset));
+    return Damaged(kPart, "a record of the wrong type or size at byte " + std::to_string(offset));
   }
   std::vector<std::byte> head(prefix.head_bytes);
   FOREBAY_TRY(source_->ReadAt(offset, head));
@@ -72,7 +74,7 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
   std::vector<std::byte> payload(static_cast<std::size_t>(prefix.payload_bytes));
   FOREBAY_TRY(source_->ReadAt(offset + prefix.head_bytes, payload));
   if (PayloadChecksum(identity_, type, offset, payload) != prefix.payload_checksum) {
-    return Damaged("the record at byte " + std::to_string(offset) +
+    return Damaged(kPart, "the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
   return payload;
@@ -80,13 +82,13 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
 
 Status PackFile::ReadIndex() {
   std::array<std::byte, kFooterBytes> bytes;
-  if (source_->size() - start_bytes_ < bytes.size()) return Damaged("the file has no end");
+  if (source_->size() - start_bytes_ < bytes.size()) return Damaged(kPart, "the file has no end");
   FOREBAY_TRY(source_->ReadAt(source_->size() - bytes.size(), bytes));
   FOREBAY_ASSIGN(const PackFooter footer, ReadPackFooter(identity_, bytes));
   const std::uint64_t end = source_->size() - bytes.size();
   if (footer.index_offset < start_bytes_ || footer.index_offset > end ||
       footer.index_bytes != end - footer.index_offset) {
-    return Damaged("a footer that points beside the index");
+    return Damaged(kPart, "a footer that points beside the index");
   }
   std::array<std::byte, kRecordPrefixBytes> prefix_bytes;
   FOREBAY_TRY(source_->ReadAt(footer.index_offset, prefix_bytes));
@@ -98,14 +100,14 @@ Status PackFile::ReadIndex() {
   // Of no account until they are asked for: damage to them costs nothing else.
   statistics_offset_ = footer.statistics_offset;
   statistics_bytes_ = footer.statistics_bytes;
-  if (index_.samples != footer.samples) return Damaged("footer and index disagree");
+  if (index_.samples != footer.samples) return Damaged(kPart, "footer and index disagree");
   for (const ChunkEntry& entry : index_.chunks) {
     if (!Within(entry, start_bytes_, end)) {
-      return Damaged(NameOf(schema_, entry) + ": outside the file");
+      return Damaged(kPart, NameOf(schema_, entry) + ": outside the file");
     }
   }
   for (const KeyEntry& entry : index_.keys) {
-    if (!Within(entry, start_bytes_, end)) return Damaged("keys outside the file");
+    if (!Within(entry, start_bytes_, end)) return Damaged(kPart, "keys outside the file");
   }
   return {};
 }
@@ -258,7 +260,7 @@ Status PackFile::ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<
     std::size_t at = 0;
     for (std::uint32_t i = 0; i < wanted; ++i) at += chunk.head.LengthOf(i);
     const std::size_t length = chunk.head.LengthOf(wanted);
-    if (entry.part_offset != filled) return Damaged("parts of a sample are missing");
+    if (entry.part_offset != filled) return Damaged(kPart, "parts of a sample are missing");
     if (length > out.size() - filled) {
       return Error(ErrorCode::kInvalidArgument,
                    "pack: the output does not have the sample's length");
@@ -289,7 +291,7 @@ Result<std::vector<std::uint64_t>> PackFile::SequenceStarts() const {
     const auto added = CheckRecordHead(identity_, entry.offset, bytes);
     if (!prefix.has_value() || !added.has_value() ||
         prefix->head_checksum != entry.head_checksum) {
-      return Damaged(NameOf(schema_, entry) + ": its head is damaged");
+      return Damaged(kPart, NameOf(schema_, entry) + ": its head is damaged");
     }
     FOREBAY_ASSIGN(const ChunkHead head, ReadChunkHead(schema_, *added));
     if (head.begins_sequence) starts.push_back(entry.first_sample);
@@ -346,7 +348,9 @@ Result<std::vector<std::string>> PackFile::Keys(std::uint64_t first_sample,
       const std::uint64_t sample = entry.first_sample + i;
       if (sample >= first_sample && sample < first_sample + count) keys.emplace_back(key);
     }
-    if (!reader.ok() || reader.remaining() != 0) return Damaged("a key record of wrong length");
+    if (!reader.ok() || reader.remaining() != 0) {
+      return Damaged(kPart, "a key record of wrong length");
+    }
   }
   return keys;
 }

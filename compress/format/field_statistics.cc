@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "compress/format/damaged.h"
 #include "compress/format/element_code.h"
 #include "compress/format/element_values.h"
 #include "proto/contract/byte_cursor.h"
@@ -248,7 +249,7 @@ std::vector<std::byte> WriteStatistics(const std::vector<FieldStatistics>& field
 Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
                                                     std::span<const std::byte> payload) {
   if (payload.size() != schema.fields.size() * kBytesPerField) {
-    return Error(ErrorCode::kDataLoss, "pack: statistics of another number of fields");
+    return Damaged("pack", "statistics of another number of fields");
   }
   ByteReader reader(payload);
   std::vector<FieldStatistics> fields(schema.fields.size());
@@ -271,7 +272,7 @@ Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
     field.mean = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     field.moment = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     if (!sound || field.zeros > field.valid || field.moment < 0) {
-      return Error(ErrorCode::kDataLoss, "pack: statistics whose counts exceed one another");
+      return Damaged("pack", "statistics whose counts exceed one another");
     }
   }
   return fields;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "compress/format/damaged.h"
 #include "compress/format/element_values.h"
 #include "proto/contract/byte_cursor.h"
 
@@ -101,7 +102,7 @@ std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields) {
 Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
                                              std::span<const std::byte> payload) {
   if (payload.size() != schema.fields.size() * kBytesPerField) {
-    return Error(ErrorCode::kDataLoss, "pack: statistics of another number of fields");
+    return Damaged("pack", "statistics of another number of fields");
   }
   ByteReader reader(payload);
   std::vector<FieldSums> fields(schema.fields.size());
@@ -116,7 +117,7 @@ Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
     field.squares = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     if (field.valid > field.values || field.zeros > field.valid ||
         field.nans > field.values - field.valid) {
-      return Error(ErrorCode::kDataLoss, "pack: statistics whose counts exceed one another");
+      return Damaged("pack", "statistics whose counts exceed one another");
     }
   }
   return fields;

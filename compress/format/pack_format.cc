@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "compress/format/damaged.h"
 #include "compress/format/pack_predictors.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
@@ -13,7 +14,8 @@
 namespace forebay::compress {
 namespace {
 
-Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
+constexpr std::string_view kPart = "pack";  // in errors
+
 Error Invalid(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "pack: " + std::move(what));
 }
@@ -295,9 +297,9 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
     ReadHeaderRest(reader, header);
   }
   const auto checksum = reader.ReadLe<std::uint64_t>();
-  if (!reader.ok()) return Damaged("the header ends early");
+  if (!reader.ok()) return Damaged(kPart, "the header ends early");
   if (Checksum(bytes.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
-    return Damaged("the header does not match its checksum");
+    return Damaged(kPart, "the header does not match its checksum");
   }
   if (header.major < kPackMajorOldest || header.major > kPackMajor ||
       (header.features & ~kKnownFeatures) != 0) {
@@ -307,9 +309,11 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
                      std::to_string(kPackMajor) + "." + std::to_string(kPackMinor) +
                      ") does not know; use a newer one");
   }
-  if (alignment != 8 && alignment != limits::kIoAlignmentBytes) return Damaged("odd alignment");
+  if (alignment != 8 && alignment != limits::kIoAlignmentBytes) {
+    return Damaged(kPart, "odd alignment");
+  }
   if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
-    return Damaged("a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
+    return Damaged(kPart, "a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
                    " bytes");
   }
   return header;
@@ -324,51 +328,51 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
                                  const PredictorBudget& budget) {
   FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
   if (start.size() - kPackHeaderBytes < header.schema_bytes) {
-    return Damaged("the schema ends early");
+    return Damaged(kPart, "the schema ends early");
   }
   const std::span<const std::byte> body =
       start.subspan(kPackHeaderBytes, static_cast<std::size_t>(header.schema_bytes));
   if (Checksum(body) != header.schema_checksum) {
-    return Damaged("the schema does not match its checksum");
+    return Damaged(kPart, "the schema does not match its checksum");
   }
   PackSchema schema;
   schema.aligned = header.aligned;
   ByteReader reader(body);
   schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged("too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
   for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
     // A later version may have written more of a field than is read here.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
     FOREBAY_ASSIGN(PackField field, ReadField(part));
-    if (!part.ok()) return Damaged("a field ends early");
+    if (!part.ok()) return Damaged(kPart, "a field ends early");
     schema.fields.push_back(std::move(field));
   }
   const std::uint64_t entries = reader.ReadVarint();
-  if (entries > limits::kPackProvenanceMax) return Damaged("too much provenance");
+  if (entries > limits::kPackProvenanceMax) return Damaged(kPart, "too much provenance");
   for (std::uint64_t i = 0; i < entries && reader.ok(); ++i) {
     std::string key(reader.ReadString(limits::kNameBytesMax));
     std::string value(reader.ReadString(limits::kPathBytesMax));
     schema.provenance.emplace_back(std::move(key), std::move(value));
   }
   FOREBAY_TRY(ReadSections(budget, reader, schema));
-  if (!reader.ok()) return Damaged("the schema ends early");
+  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
   const Status sound = CheckSchema(schema);
-  if (!sound.has_value()) return Damaged(sound.error().message());
+  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
   return schema;
 }
 
 Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
-  if (start.size() < kPackHeaderBytes) return Damaged("the header ends early");
+  if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
   const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
   ByteReader reader(body);
   reader.Take(1);
   const std::uint64_t fields = reader.ReadVarint();
-  if (fields > limits::kFieldCountMax) return Damaged("too many fields");
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
   for (std::uint64_t i = 0; i < fields; ++i) {
     reader.Take(static_cast<std::size_t>(reader.ReadVarint()));
   }
-  if (!reader.ok()) return Damaged("the schema ends early");
+  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
   return Checksum(body.first(reader.offset()));
 }
 
@@ -414,7 +418,7 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
 
 Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  if (reader.ReadLe<std::uint32_t>() != kRecordMagic) return Damaged("no record here");
+  if (reader.ReadLe<std::uint32_t>() != kRecordMagic) return Damaged(kPart, "no record here");
   RecordPrefix prefix;
   prefix.type = static_cast<RecordType>(reader.ReadLe<std::uint16_t>());
   static_cast<void>(reader.ReadLe<std::uint16_t>());
@@ -425,23 +429,25 @@ Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   prefix.payload_checksum = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || prefix.head_bytes < kRecordPrefixBytes ||
       added > prefix.head_bytes - kRecordPrefixBytes) {
-    return Damaged("a record of impossible size");
+    return Damaged(kPart, "a record of impossible size");
   }
-  if (prefix.head_bytes > limits::kPackStartBytesMax) return Damaged("a record head too long");
+  if (prefix.head_bytes > limits::kPackStartBytesMax) {
+    return Damaged(kPart, "a record head too long");
+  }
   return prefix;
 }
 
 Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
                                                    std::span<const std::byte> head) {
   FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
-  if (head.size() < prefix.head_bytes) return Damaged("a record head ends early");
+  if (head.size() < prefix.head_bytes) return Damaged(kPart, "a record head ends early");
   const auto added_bytes =
       ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
   const std::span<const std::byte> covered =
       head.subspan(kRecordCoveredOffset, kRecordPrefixBytes - kRecordCoveredOffset + added_bytes);
   if (Checksum(RecordIdentity(identity, prefix.type, offset, covered.size()), covered) !=
       prefix.head_checksum) {
-    return Damaged("the record at byte " + std::to_string(offset) +
+    return Damaged(kPart, "the record at byte " + std::to_string(offset) +
                    " does not match its checksum");
   }
   return head.subspan(kRecordPrefixBytes, added_bytes);
@@ -508,7 +514,9 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   head.raw_bytes = reader.ReadLe<std::uint64_t>();
   head.part_offset = reader.ReadLe<std::uint64_t>();
   head.sample_bytes = reader.ReadLe<std::uint64_t>();
-  if (!reader.ok() || head.field >= schema.fields.size()) return Damaged("a chunk of no field");
+  if (!reader.ok() || head.field >= schema.fields.size()) {
+    return Damaged(kPart, "a chunk of no field");
+  }
   const PackField& field = schema.fields[head.field];
   if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded) || flags > 1) {
     return Error(ErrorCode::kUnimplemented, "pack: a chunk of unknown codec " +
@@ -521,13 +529,13 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
       head.first_sample > limits::kSampleCountMax ||
       added.size() - reader.offset() !=
           std::size_t{head.sample_count} * (field.variable() ? 12 : 8)) {
-    return Damaged("a chunk of field " + field.name + " of impossible size");
+    return Damaged(kPart, "a chunk of field " + field.name + " of impossible size");
   }
   head.checksums = reader.Take(std::size_t{head.sample_count} * 8);
   if (!field.variable()) {
     if (head.raw_bytes != field.Shape(head.tile, head.sample_count).bytes() ||
         head.sample_bytes != 0 || head.part_offset != 0) {
-      return Damaged("a chunk of field " + field.name + " of the wrong size");
+      return Damaged(kPart, "a chunk of field " + field.name + " of the wrong size");
     }
     return head;
   }
@@ -540,7 +548,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
                 head.part_offset >= head.sample_bytes ||
                 head.raw_bytes != std::min(limits::kChunkBytesMax,
                                            head.sample_bytes - head.part_offset)))) {
-    return Damaged("a chunk of field " + field.name + " whose lengths do not add up");
+    return Damaged(kPart, "a chunk of field " + field.name + " whose lengths do not add up");
   }
   return head;
 }

@@ -1,8 +1,10 @@
 // The index and the footer of a pack.
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "compress/format/chunk_coverage.h"
+#include "compress/format/damaged.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
@@ -11,10 +13,9 @@
 namespace forebay::compress {
 namespace {
 
+constexpr std::string_view kPart = "pack";  // in errors
 constexpr std::size_t kChunkEntryBytes = 64;
 constexpr std::size_t kKeyEntryBytes = 40;
-
-Error Damaged(std::string what) { return Error(ErrorCode::kDataLoss, "pack: " + std::move(what)); }
 
 }  // namespace
 
@@ -55,7 +56,7 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
   if (!reader.ok() || chunks > reader.remaining() / kChunkEntryBytes ||
       keys > reader.remaining() / kKeyEntryBytes ||
       chunks * kChunkEntryBytes + keys * kKeyEntryBytes != reader.remaining()) {
-    return Damaged("an index whose counts do not fit its size");
+    return Damaged(kPart, "an index whose counts do not fit its size");
   }
   index.chunks.reserve(static_cast<std::size_t>(chunks));
   for (std::uint64_t i = 0; i < chunks; ++i) {
@@ -85,24 +86,24 @@ Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::b
 }
 
 Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
-  if (index.samples > limits::kSampleCountMax) return Damaged("too many samples");
+  if (index.samples > limits::kSampleCountMax) return Damaged(kPart, "too many samples");
   std::size_t next = 0;
   for (std::uint32_t number = 0; number < schema.fields.size(); ++number) {
     ChunkCoverage coverage(schema.fields[number], index.samples);
     for (; next < index.chunks.size() && index.chunks[next].field == number; ++next) {
       const ChunkEntry& entry = index.chunks[next];
       if (!coverage.Next(entry)) {
-        return Damaged("chunks of field " + schema.fields[number].name +
+        return Damaged(kPart, "chunks of field " + schema.fields[number].name +
                        " that do not follow one another, at sample " +
                        std::to_string(entry.first_sample));
       }
     }
     if (!coverage.Complete()) {
-      return Damaged("chunks of field " + schema.fields[number].name +
+      return Damaged(kPart, "chunks of field " + schema.fields[number].name +
                      " do not cover all samples");
     }
   }
-  if (next != index.chunks.size()) return Damaged("chunks of no field");
+  if (next != index.chunks.size()) return Damaged(kPart, "chunks of no field");
   std::uint64_t first = 0;
   for (const KeyEntry& entry : index.keys) {
     if (entry.first_sample != first || entry.sample_count == 0 ||
@@ -110,11 +111,13 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
         entry.payload_bytes > limits::kPackKeysBytesMax ||
         entry.sample_count > entry.payload_bytes ||  // a key takes a byte at least
         entry.head_bytes < kRecordPrefixBytes || entry.head_bytes > limits::kPackStartBytesMax) {
-      return Damaged("keys that do not follow one another");
+      return Damaged(kPart, "keys that do not follow one another");
     }
     first += entry.sample_count;
   }
-  if (first != (schema.keyed ? index.samples : 0)) return Damaged("keys do not cover all samples");
+  if (first != (schema.keyed ? index.samples : 0)) {
+    return Damaged(kPart, "keys do not cover all samples");
+  }
   return {};
 }
 
@@ -144,10 +147,10 @@ Result<PackFooter> ReadPackFooter(std::uint64_t identity, std::span<const std::b
   const auto magic = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || magic != kFooterMagic || written_for != identity ||
       Checksum(bytes.first(48)) != checksum) {
-    return Damaged("no valid footer: the file is incomplete or damaged");
+    return Damaged(kPart, "no valid footer: the file is incomplete or damaged");
   }
   if (footer.index_bytes < kRecordPrefixBytes || footer.index_bytes > limits::kPackIndexBytesMax) {
-    return Damaged("an index of impossible size");
+    return Damaged(kPart, "an index of impossible size");
   }
   return footer;
 }

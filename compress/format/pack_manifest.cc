@@ -1,8 +1,10 @@
 #include "compress/format/pack_manifest.h"
 
 #include <set>
+#include <string_view>
 #include <utility>
 
+#include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
@@ -10,9 +12,7 @@
 namespace forebay::compress {
 namespace {
 
-Error Damaged(std::string what) {
-  return Error(ErrorCode::kDataLoss, "manifest: " + std::move(what));
-}
+constexpr std::string_view kPart = "manifest";  // in errors
 
 Error Invalid(std::string what) {
   return Error(ErrorCode::kInvalidArgument, "manifest: " + std::move(what));
@@ -92,7 +92,7 @@ bool IsManifest(std::span<const std::byte> begin) {
 
 Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
   if (!IsManifest(header)) return Invalid("not the manifest of a set of packs");
-  if (header.size() < kManifestHeaderBytes) return Damaged("the header ends early");
+  if (header.size() < kManifestHeaderBytes) return Damaged(kPart, "the header ends early");
   ByteReader reader(header.subspan(sizeof(std::uint64_t)));
   const auto major = reader.ReadLe<std::uint16_t>();
   const auto minor = reader.ReadLe<std::uint16_t>();
@@ -103,7 +103,7 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
   reader.Take(8);
   const auto checksum = reader.ReadLe<std::uint64_t>();
   if (Checksum(header.first(kManifestHeaderBytes - sizeof(std::uint64_t))) != checksum) {
-    return Damaged("the header does not match its checksum");
+    return Damaged(kPart, "the header does not match its checksum");
   }
   if (major != kManifestMajor || features != 0) {
     return Error(ErrorCode::kUnimplemented,
@@ -113,7 +113,7 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
                      ") does not know; use a newer one");
   }
   if (bytes > limits::kPackManifestBytesMax - kManifestHeaderBytes) {
-    return Damaged("a list of more than " + std::to_string(limits::kPackManifestBytesMax) +
+    return Damaged(kPart, "a list of more than " + std::to_string(limits::kPackManifestBytesMax) +
                    " bytes");
   }
   return kManifestHeaderBytes + bytes;
@@ -122,7 +122,7 @@ Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
 Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   FOREBAY_ASSIGN(const std::uint64_t size, PackManifestBytes(bytes));
   if (bytes.size() != size) {
-    return Damaged("a file of " + std::to_string(bytes.size()) + " bytes, its header says " +
+    return Damaged(kPart, "a file of " + std::to_string(bytes.size()) + " bytes, its header says " +
                    std::to_string(size));
   }
   const std::span<const std::byte> list = bytes.subspan(kManifestHeaderBytes);
@@ -132,11 +132,11 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   manifest.schema_fingerprint = header.ReadLe<std::uint64_t>();
   header.Take(8);
   if (Checksum(list) != header.ReadLe<std::uint64_t>()) {
-    return Damaged("the list of shards does not match its checksum");
+    return Damaged(kPart, "the list of shards does not match its checksum");
   }
   ByteReader reader(list);
   const std::uint64_t shards = reader.ReadVarint();
-  if (shards > limits::kPackShardsMax) return Damaged("too many shards");
+  if (shards > limits::kPackShardsMax) return Damaged(kPart, "too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
     // A later version may have written more of a shard than is read here.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
@@ -145,13 +145,13 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
     shard.file_bytes = part.ReadLe<std::uint64_t>();
     shard.samples = part.ReadLe<std::uint64_t>();
     shard.root = part.ReadLe<std::uint64_t>();
-    if (!part.ok()) return Damaged("a shard's entry ends early");
+    if (!part.ok()) return Damaged(kPart, "a shard's entry ends early");
     manifest.shards.push_back(std::move(shard));
   }
-  if (!reader.ok()) return Damaged("the list of shards ends early");
-  if (reader.remaining() != 0) return Damaged("bytes behind the list of shards");
+  if (!reader.ok()) return Damaged(kPart, "the list of shards ends early");
+  if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the list of shards");
   const Status sound = CheckManifest(manifest);
-  if (!sound.has_value()) return Damaged(sound.error().message());
+  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
   return manifest;
 }
 

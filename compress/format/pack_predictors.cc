@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "compress/format/damaged.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
@@ -58,7 +59,7 @@ void WriteSections(const PackSchema& schema, ByteWriter& writer) {
 }
 
 Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchema& schema) {
-  const auto damaged = [] { return Error(ErrorCode::kDataLoss, "pack: damaged sections"); };
+  const auto damaged = [] { return Damaged("pack", "damaged sections"); };
   const std::uint64_t sections = reader.ReadVarint();
   for (std::uint64_t i = 0; i < sections; ++i) {
     const std::uint64_t type = reader.ReadVarint();
