@@ -135,6 +135,18 @@ Status RunFolders::ClaimHere(const CheckpointConfig& config, const RunStart& sta
   for (std::optional<CheckpointFolder>& folder : folders_) {
     if (folder) FOREBAY_TRY(folder->Adopt());
   }
+  return config.keep_best && start.checkpoint ? NoteBest(*start.checkpoint, parts) : Status();
+}
+
+// The best evaluation of a history that goes on may be of a checkpoint that a better one, which is
+// aside now, had taken the place of.
+Status RunFolders::NoteBest(const CheckpointReader& checkpoint, const StartParts& parts) const {
+  const std::optional<BestMark>& best = checkpoint.state().best;
+  FOREBAY_ASSIGN(const std::vector<std::uint64_t> steps, PublishedSteps(best_.folder));
+  if (!best || !steps.empty()) return {};
+  parts.print(fmt::format("note: {} is empty: the checkpoint of the best evaluation so far ({} "
+                          "{:.4f} of epoch {}) is not there; the next better one is kept",
+                          best_.folder.string(), best->metric, best->value, best->epoch + 1));
   return {};
 }
 

@@ -54,6 +54,8 @@ class RunFolders {
   Status ClaimHere(const CheckpointConfig& config, const RunStart& start,
                    const StartParts& parts);
 
+  Status NoteBest(const CheckpointReader& checkpoint, const StartParts& parts) const;
+
   std::array<std::optional<CheckpointFolder>, 2> folders_;
   CheckpointPlace regular_;
   CheckpointPlace best_;

@@ -343,6 +343,27 @@ TEST(TrainingCheckpointsTest, ResumingFromAnEarlierOneMovesTheLaterAsideAndAutoG
                                                        "step-000000000023", "step-000000000024"}));
 }
 
+TEST(TrainingCheckpointsTest, ABestOneThatWentAsideIsMissedAloud) {
+  RunFixture run;
+  run.config.checkpoint.checkpoint_every_steps = 10;
+  run.config.checkpoint.keep_best = true;
+  run.config.evaluation.evaluate_every_epochs = 1;
+  ScriptedEngine engine;
+  engine.judged_by = {.name = "mae", .higher_is_better = false};
+  engine.scores_state = true;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  // As if that of step 30 had been better and had taken the place of the one before.
+  const std::vector<std::string> best = NamesIn(folder / "best");
+  ASSERT_EQ(best.size(), 1U);
+  std::filesystem::rename(folder / "best" / best[0], folder / "best/step-000000000030");
+  run.config.checkpoint.resume = folder / "step-000000000020";
+  run.stop_after_steps = 1;
+  ASSERT_TRUE(run.Run(engine).has_value());
+  EXPECT_THAT(run.printed, Contains(AllOf(HasSubstr("note: "), HasSubstr("best is empty"),
+                                          HasSubstr("mae"))));
+}
+
 TEST(TrainingCheckpointsTest, ARunThatIsRefusedForAnotherReasonMovesNothingAside) {
   RunFixture run;
   run.config.checkpoint.checkpoint_every_steps = 10;

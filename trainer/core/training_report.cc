@@ -4,8 +4,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 namespace forebay::train {
@@ -166,7 +168,10 @@ Status WriteSummary(const std::string& path, const TrainingReport& report) {
   if (output == nullptr) return Error::FromErrno(errno, path);
   if (std::fwrite(text.data(), 1, text.size(), output.get()) != text.size() ||
       std::fflush(output.get()) != 0) {
-    return Error::FromErrno(errno, path);
+    const int cause = errno;
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+    return Error::FromErrno(cause, path);
   }
   return {};
 }

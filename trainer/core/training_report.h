@@ -63,6 +63,7 @@ std::string ClosingTable(const TrainingReport& report);
 
 // The summary as a JSON object (schema forebay-train-summary-1).
 std::string SummaryJson(const TrainingReport& report);
+// Where it cannot be written as a whole, no part of it stays.
 Status WriteSummary(const std::string& path, const TrainingReport& report);
 
 struct StepFigures {

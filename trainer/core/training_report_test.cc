@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -113,6 +115,21 @@ TEST(TrainingReport, WeightsThatDependOnTheLayoutAreCalledSo) {
 TEST(TrainingReport, SummaryThatCannotBeWrittenIsAnError) {
   EXPECT_FALSE(WriteSummary("/nonexistent/summary.json", Sample()).has_value());
   EXPECT_FALSE(WriteSummary("/dev/full", Sample()).has_value());
+}
+
+TEST(TrainingReportTest, ASummaryThatDoesNotFitLeavesNoHalfOne) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "summary.json";
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 100;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status written = WriteSummary(path, Sample());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(written.has_value());
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 TEST(MetricsFile, LossesReadBackBitForBit) {

@@ -7,9 +7,11 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <system_error>
 #include <utility>
 
 namespace forebay::train {
@@ -61,7 +63,11 @@ Status WriteText(const std::string& path, const std::string& text) {
   if (file == nullptr) return Error::FromErrno(errno, "run.trace_file: " + path);
   if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size() ||
       std::fflush(file.get()) != 0) {
-    return Error::FromErrno(errno, "run.trace_file: " + path);
+    const int cause = errno;
+    // Half a document is none.
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
+    return Error::FromErrno(cause, "run.trace_file: " + path);
   }
   return {};
 }
