@@ -23,15 +23,17 @@ Bits LoadElement(std::span<const std::byte> bytes, std::size_t index) {
 }
 
 inline double ValueOfHalf(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31;
-  const int mantissa = bits & 1023;
+  const unsigned exponent = bits >> 10 & 31U;
+  const unsigned mantissa = bits & 1023U;
   double value = 0;
   if (exponent == 31) {
     value = mantissa == 0 ? HUGE_VAL : std::nan("");
   } else if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
+    value = mantissa * 0x1p-24;
   } else {
-    value = std::ldexp(1024 + mantissa, exponent - 25);
+    // The same number's bits in an f64, whose exponents lie 1008 higher.
+    value = std::bit_cast<double>(std::uint64_t{exponent + 1008} << 52 |
+                                  std::uint64_t{mantissa} << 42);
   }
   return (bits & 0x8000) != 0 ? -value : value;
 }

@@ -19,8 +19,9 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::kFloat; }
 
-// All but mean and moment, and the sum of the valid values.
-class Counter {
+// Takes a chunk's values one after the other. Differences are from the first valid one: as that is
+// one of the values, the squares exceed the moment no more than times their number.
+class Collector {
  public:
   void Nan() {
     ++found_.values;
@@ -36,75 +37,42 @@ class Counter {
         return;
       }
     }
+    const auto real = static_cast<double>(value);
+    if (found_.valid == 0) {
+      found_.minimum_bits = found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
+      first_ = real;
+    }
     ++found_.valid;
     if (value == T{0}) ++found_.zeros;
     // The first of equal ones stays: -0.0 and 0.0 are equal.
-    if (found_.valid == 1 || value < std::bit_cast<T>(found_.minimum_bits)) {
+    if (value < std::bit_cast<T>(found_.minimum_bits)) {
       found_.minimum_bits = std::bit_cast<std::uint64_t>(value);
     }
-    if (found_.valid == 1 || value > std::bit_cast<T>(found_.maximum_bits)) {
+    if (value > std::bit_cast<T>(found_.maximum_bits)) {
       found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
     }
-    sum_ += static_cast<double>(value);
-  }
-
-  const FieldStatistics& found() const { return found_; }
-  double sum() const { return sum_; }
-
- private:
-  FieldStatistics found_;
-  double sum_ = 0;
-};
-
-// Sums of the valid values' differences from a number near their mean, and of their squares.
-class Differences {
- public:
-  explicit Differences(double from) : from_(from) {}
-
-  void Nan() {}
-  void Fill() {}
-  template <typename T>
-  void Value(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isinf(value)) return;
-    }
-    const double difference = static_cast<double>(value) - from_;
-    sum_ += difference;
+    const double difference = real - first_;
+    differences_ += difference;
     squares_ += difference * difference;
   }
 
-  double sum() const { return sum_; }
-  double squares() const { return squares_; }
+  FieldStatistics Finish();
 
  private:
-  const double from_;
-  double sum_ = 0, squares_ = 0;
+  FieldStatistics found_;
+  double first_ = 0, differences_ = 0, squares_ = 0;
 };
 
-// What the differences from `from` say; a first mean that is off by its roundings is put right.
-void SetMoment(double from, double differences, double squares, FieldStatistics& found) {
+void SetMoment(double first, double differences, double squares, FieldStatistics& found) {
   const auto count = static_cast<double>(found.valid);
-  found.mean = from + differences / count;
+  found.mean = first + differences / count;
   const double moment = squares - differences * differences / count;
   found.moment = moment < 0 ? 0 : moment;
 }
 
-FieldStatistics Measure(const PackField& field, const ChunkHead& head,
-                        std::span<const std::byte> decoded) {
-  Counter counter;
-  VisitValues(field, head, decoded, counter);
-  FieldStatistics found = counter.found();
-  if (found.valid == 0) return found;
-  if (!std::isfinite(counter.sum())) {
-    found.mean = found.moment = kNan;
-    return found;
-  }
-  double from = counter.sum() / static_cast<double>(found.valid);
-  if (!IsReal(field)) from = std::floor(from);
-  Differences differences(from);
-  VisitValues(field, head, decoded, differences);
-  SetMoment(from, differences.sum(), differences.squares(), found);
-  return found;
+FieldStatistics Collector::Finish() {
+  if (found_.valid > 0) SetMoment(first_, differences_, squares_, found_);
+  return found_;
 }
 
 // Of 8 and 16 bits without a fill value: no sum of a chunk leaves 2^53, so that integers give the
@@ -126,14 +94,14 @@ FieldStatistics MeasureNarrow(std::span<const std::byte> bytes) {
     minimum = std::min(minimum, value);
     maximum = std::max(maximum, value);
   }
-  const std::int64_t from = sum / count - (sum % count < 0 ? 1 : 0);
+  const auto first = static_cast<std::int64_t>(static_cast<Element>(LoadElement<Bits>(bytes, 0)));
   FieldStatistics found{.values = static_cast<std::uint64_t>(count),
                         .valid = static_cast<std::uint64_t>(count),
                         .zeros = static_cast<std::uint64_t>(zeros),
                         .minimum_bits = std::bit_cast<std::uint64_t>(std::int64_t{minimum}),
                         .maximum_bits = std::bit_cast<std::uint64_t>(std::int64_t{maximum})};
-  SetMoment(static_cast<double>(from), static_cast<double>(sum - from * count),
-            static_cast<double>(squares - 2 * from * sum + from * from * count), found);
+  SetMoment(static_cast<double>(first), static_cast<double>(sum - first * count),
+            static_cast<double>(squares - 2 * first * sum + first * first * count), found);
   return found;
 }
 
@@ -179,7 +147,9 @@ FieldStatistics MeasureChunk(const PackField& field, const ChunkHead& head,
       default: break;
     }
   }
-  return Measure(field, head, decoded);
+  Collector collector;
+  VisitValues(field, head, decoded, collector);
+  return collector.Finish();
 }
 
 FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,

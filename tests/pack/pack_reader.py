@@ -623,23 +623,15 @@ class Moments:
                           sum(bool(is_valid) and value == math.inf for value, is_valid in found),
                           sum(bool(is_valid) and value == -math.inf for value, is_valid in found),
                           first_equal(min, finite), first_equal(max, finite))
-        total = 0.0
-        for value in finite:
-            total += float(value)
         if not finite:
             return moments
-        if not math.isfinite(total):
-            moments.mean = moments.moment = math.nan
-            return moments
-        start = total / len(finite)
-        if field.dtype < F16:
-            start = float(math.floor(start))
+        first = float(finite[0])
         differences = squares = 0.0
         for value in finite:
-            difference = float(value) - start
+            difference = float(value) - first
             differences += difference
             squares += difference * difference
-        moments.mean = start + differences / len(finite)
+        moments.mean = first + differences / len(finite)
         moments.moment = squares - differences * differences / len(finite)
         if moments.moment < 0:
             moments.moment = 0.0
