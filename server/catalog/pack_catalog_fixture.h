@@ -26,10 +26,16 @@ struct WrittenPack {
 class PackCatalogTest : public CatalogFixture {
  protected:
   void AddPack(const std::string& path, compress::PackModel model) {
+    auto bytes = compress::WritePack(model, folder_, {.profile = compress::Profile::kFast});
+    AddWritten(path, std::move(bytes));
+    packs_.back().model = std::move(model);
+  }
+
+  // A pack that was written elsewhere; its model stays empty.
+  void AddWritten(const std::string& path, std::vector<std::byte> bytes) {
     WrittenPack& pack = packs_.emplace_back();
     pack.path = path;
-    pack.model = std::move(model);
-    pack.bytes = compress::WritePack(pack.model, folder_, {.profile = compress::Profile::kFast});
+    pack.bytes = std::move(bytes);
     pack.source = compress::MemorySource(pack.bytes);
     auto opened = compress::PackFile::Open(*pack.source);
     ASSERT_TRUE(opened.has_value());

@@ -49,6 +49,21 @@ TEST_F(PackCatalogTest, FindsEveryChunkOfEverySample) {
   EXPECT_EQ(packs_[0].file->Chunks(0, 0, 1).size(), 4U) << "no tiles were looked for";
 }
 
+// A data set that was added to after an upgrade.
+TEST_F(PackCatalogTest, PacksOfBothVersionsMakeADataSet) {
+  const std::string good = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/";
+  AddWritten("a.pack", compress::ReadFile(good + "tiles.fbp"));
+  AddWritten("b.pack", compress::ReadFile(good + "tiles_v2.fbp"));
+  ASSERT_EQ(packs_[0].file->header().major, 1);
+  ASSERT_EQ(packs_[1].file->header().major, 2);
+  EXPECT_NE(packs_[0].file->identity(), packs_[1].file->identity());
+  const auto catalog = MustBuild();
+  ASSERT_NE(catalog, nullptr);
+  ASSERT_EQ(catalog->sample_count(), 6U);
+  ExpectExtents(*catalog);
+  for (std::uint64_t s = 0; s < 6; ++s) ExpectSample(*catalog, s / 3 * 3, s % 3, packs_[s / 3]);
+}
+
 TEST_F(PackCatalogTest, FieldsAreThoseOfThePack) {
   AddPack("a.pack", compress::MakeModel(3, 1));
   const auto catalog = MustBuild();
