@@ -2,6 +2,7 @@
 // instead of leaving the others in a collective call.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "proto/contract/result.h"

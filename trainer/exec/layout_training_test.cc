@@ -194,6 +194,20 @@ TEST(LayoutTraining, ResumesOnAnotherLayoutBitForBit) {
   ASSERT_TRUE(World()->Barrier().has_value());  // the folder is rank 0's
 }
 
+// Rank 0 alone looks into the folder, and no rank waits for one that has ended.
+TEST(LayoutTraining, AUsedFolderIsRefusedOnEveryRank) {
+  const testing::TempFolder own;
+  TrainConfig config = ConfigOf(2);
+  config.checkpoint.checkpoint_dir = SharedFolder(own) + "/used";
+  ASSERT_TRUE(TrainOn(*World(), config, /*stop_after=*/7).has_value());
+  const auto again = TrainOn(*World(), config);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code(), ErrorCode::kAlreadyExists);
+  config.checkpoint.new_run = true;
+  EXPECT_TRUE(TrainOn(*World(), config, /*stop_after=*/3).has_value());
+  ASSERT_TRUE(World()->Barrier().has_value());  // the folder is rank 0's
+}
+
 TEST(LayoutTraining, CheckpointsAreTheSameUnderEveryLayout) {
   const testing::TempFolder own;
   std::vector<Checkpoint> stored;
