@@ -48,7 +48,8 @@ void DefineCommandLine(CLI::App& app, RawArguments& raw) {
   app.description(
       "Trains a network on minibatches streamed by forebayd, on one process or under mpirun, on "
       "replicas x pipeline stages. `forebay-train report FOLDER` draws what a run left in its "
-      "--metrics-dir.\n"
+      "--metrics-dir, `forebay-train evaluate CHECKPOINT` evaluates a checkpoint, and "
+      "`forebay-train export CHECKPOINT -o FILE` writes its weights for other programs.\n"
       "Exit codes: 0 trained, 1 failed, 2 wrong words, 3 slow BLAS, 85 stopped by a signal or the "
       "wall-time limit after a checkpoint (requeue with --resume auto).");
   app.add_option("--config", raw.config_path, "configuration file (TOML)")->type_name("FILE");
@@ -63,8 +64,9 @@ void DefineCommandLine(CLI::App& app, RawArguments& raw) {
   for (const ConfigKey& key : ConfigKeys(table)) AddKeyFlag(app, key, raw);
 }
 
-Result<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+Result<CommandLine> ParseCommandLine(int argc, const char* const* argv, TrainConfig base) {
   CommandLine line;
+  line.config = std::move(base);
   RawArguments raw;
   try {
     CLI::App app;

@@ -253,7 +253,8 @@ Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config,
   options.stream_name = "validation";
   options.selection = config.data.validation_selection;
   // Evaluation is a sum, so its step size is free: the next multiple of the replicas will do.
-  const auto wanted = static_cast<std::uint32_t>(config.evaluation.evaluation_batch);
+  const std::int64_t given = config.evaluation.evaluation_batch;
+  const auto wanted = static_cast<std::uint32_t>(given == 0 ? config.train.global_batch : given);
   options.global_batch = (wanted + replicas - 1) / replicas * replicas;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.mode = OrderMode::kSequential;

@@ -81,6 +81,11 @@ TEST(ForebayFeed, ValidationCoversEverySampleOnAnyNumberOfRanks) {
   const auto three = ValidationStreamOptions(config, 3);
   ASSERT_TRUE(three.has_value());
   EXPECT_EQ(three->global_batch, 501U);
+  config.evaluation.evaluation_batch = 0;
+  config.train.global_batch = 48;
+  EXPECT_EQ(ValidationStreamOptions(config, 1)->global_batch, 48U);
+  // By default an evaluation step has as many samples as a training step.
+  EXPECT_EQ(ValidationStreamOptions({}, 1)->global_batch, TrainConfig().train.global_batch);
 }
 
 TEST(ForebayFeed, HookWritesWhatTheShareAsksFor) {

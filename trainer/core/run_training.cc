@@ -57,6 +57,12 @@ std::string LossCurvePath(const RunConfig& run) {
   return (std::filesystem::path(run.metrics_dir) / kLossCurveFile).string();
 }
 
+// A table of the same, for spreadsheets and data frames.
+std::string ScalarsPath(const RunConfig& run) {
+  if (run.metrics_dir.empty()) return {};
+  return (std::filesystem::path(run.metrics_dir) / kScalarsFile).string();
+}
+
 // Both are without a file where the disk does not take one now. A mistake in the path ends every
 // rank.
 Result<StepMeter> OpenMeter(const RunConfig& run, bool append, const RunParts& parts,
@@ -76,7 +82,9 @@ Result<StepMeter> OpenMeter(const RunConfig& run, bool append, const RunParts& p
 Result<MetricsFile> OpenMetrics(const RunConfig& run, bool append, const RunParts& parts,
                                 SideOutput& side_output) {
   Result<MetricsFile> metrics = MetricsFile();
-  if (parts.communicator.rank() == 0) metrics = MetricsFile::Open(LossCurvePath(run), append);
+  if (parts.communicator.rank() == 0) {
+    metrics = MetricsFile::Open(LossCurvePath(run), append, ScalarsPath(run));
+  }
   const Status opened = metrics.has_value() ? Status() : Status(metrics.error());
   const bool goes_without = !opened.has_value() && SideOutput::IsOfTheDisk(opened.error());
   FOREBAY_TRY(AgreeOn(goes_without ? Status() : opened, parts.communicator));

@@ -16,6 +16,7 @@ namespace forebay::train {
 
 // In the folder of metrics: the loss curve and evaluations, and the closing figures.
 inline constexpr const char* kLossCurveFile = "run.jsonl";
+inline constexpr const char* kScalarsFile = "scalars.csv";
 inline constexpr const char* kSummaryFile = "summary.json";
 
 struct MeterOptions {

@@ -329,7 +329,9 @@ std::vector<ConfigKey> CheckpointKeys(TrainConfig& config) {
       {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
        "epochs between evaluations; 0: never", 0, 1e6, {}},
       {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
-       "samples per evaluation step over all ranks", 1, kBatchMax, {}},
+       "samples per evaluation step over all ranks, which are computed in micro-batches no larger "
+       "than those of the training; 0: train.global_batch",
+       0, kBatchMax, {}},
       {"evaluation.target", &evaluation.target,
        "an evaluation whose metric (accuracy, Dice, mean absolute error: the loss decides) is as "
        "good as this ends the run; 0: none",

@@ -97,7 +97,7 @@ struct MemoryConfig {
 
 struct EvaluationConfig {
   std::int64_t evaluate_every_epochs = 1;  // 0: never
-  std::int64_t evaluation_batch = 500;     // global, over all ranks
+  std::int64_t evaluation_batch = 0;       // global, over all ranks; 0: train.global_batch
   double target = 0;                       // of the metric; 0: none
 };
 
@@ -178,7 +178,8 @@ struct CommandLine {
   bool lists_models = false;  // print the models there are and exit
 };
 
-// Parses argv (argv[0] is the program). Errors are kInvalidArgument and name flag or key.
-Result<CommandLine> ParseCommandLine(int argc, const char* const* argv);
+// Parses argv (argv[0] is the program) over `base`. Errors are kInvalidArgument and name flag or
+// key.
+Result<CommandLine> ParseCommandLine(int argc, const char* const* argv, TrainConfig base = {});
 
 }  // namespace forebay::train

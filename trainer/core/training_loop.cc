@@ -324,7 +324,7 @@ bool TrainingLoop::EvaluationDue(std::uint32_t epoch) const {
 }
 
 // Goes through the validation set. False where a signal stopped it on the way.
-Result<bool> TrainingLoop::SumUp(std::array<double, 3>& sums) {
+Result<bool> TrainingLoop::SumUp(EvaluationSums& sums) {
   const FeedExtent& extent = parts_.feeds.validation();
   for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
@@ -332,9 +332,7 @@ Result<bool> TrainingLoop::SumUp(std::array<double, 3>& sums) {
     FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch, parts_.feeds.NextValidation(step));
     report_.wait_ns += parts_.now_ns() - asked;
     FOREBAY_ASSIGN(const BatchOutcome outcome, parts_.engine.EvaluateStep(*batch));
-    sums[0] += outcome.loss_sum;
-    sums[1] += outcome.correct;
-    sums[2] += static_cast<double>(outcome.samples);
+    sums.Add(outcome);
     FOREBAY_ASSIGN(const Agreement agreed, Agree(/*checkpoint_due=*/false));
     // Behind the last batch it is as good as done, and the next step asks again.
     if (agreed.stop && step + 1 < extent.steps) return false;
@@ -346,23 +344,15 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   evaluation_pending_ = false;
   if (!parts_.feeds.evaluates()) return {};
   const std::uint64_t started = parts_.now_ns();
-  std::array<double, 3> sums = {0, 0, 0};
+  EvaluationSums sums;
   FOREBAY_ASSIGN(const bool whole, SumUp(sums));
   if (!whole) {
     evaluation_pending_ = true;  // the next run makes it up
     stopped_ = true;
     return {};
   }
-  EvaluationFigures figures;
+  FOREBAY_ASSIGN(EvaluationFigures figures, sums.Figures(parts_.feeds.validation().samples));
   figures.epoch = epoch;
-  figures.samples = static_cast<std::uint64_t>(sums[2]);
-  const std::uint64_t due = parts_.feeds.validation().samples;
-  if (figures.samples != due) {
-    return Error(ErrorCode::kDataLoss, fmt::format("{} of {} validation samples were evaluated",
-                                                   figures.samples, due));
-  }
-  figures.loss = sums[0] / sums[2];
-  figures.score = sums[1] / sums[2];
   figures.seconds = static_cast<double>(parts_.now_ns() - started) * 1e-9;
   if (leads()) {
     parts_.print(fmt::format("epoch {}/{} test {} {:.4f}  loss {:.4f}  {} samples in {:.1f} s",

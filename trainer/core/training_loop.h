@@ -1,7 +1,6 @@
 // TrainingLoop: feed -> engine -> figures, with evaluations, checkpoints and orderly stops.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,6 +12,7 @@
 #include "trainer/core/checkpoint_reader.h"
 #include "trainer/core/checkpoint_writer.h"
 #include "trainer/core/engine.h"
+#include "trainer/core/evaluation_sums.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/layout_feeds.h"
 #include "trainer/core/layout_plan.h"
@@ -117,7 +117,7 @@ class TrainingLoop {
   Status Progress(const StepFigures& figures, std::uint64_t wait_ns, std::uint64_t step_ns);
   bool EvaluationDue(std::uint32_t epoch) const;
   Status Evaluate(std::uint32_t epoch);
-  Result<bool> SumUp(std::array<double, 3>& sums);
+  Result<bool> SumUp(EvaluationSums& sums);
   Status MarkBest(const EvaluationFigures& figures);
   bool TargetReached() const;
   Status Save(const CheckpointPlace& place);

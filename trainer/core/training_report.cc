@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,9 @@ namespace forebay::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kTableHeader =
+    "global_step,epoch,loss,learning_rate,evaluation_loss,metric,score\n";
 
 double Seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -176,39 +180,57 @@ Status WriteSummary(const std::string& path, const TrainingReport& report) {
   return {};
 }
 
-Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append) {
+Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append,
+                                      const std::string& table_path) {
   MetricsFile metrics;
-  if (path.empty()) return metrics;
-  FOREBAY_ASSIGN(metrics.file_, LineFile::Open(path, append));
+  if (!path.empty()) {
+    FOREBAY_ASSIGN(metrics.file_, LineFile::Open(path, append));
+  }
+  if (table_path.empty()) return metrics;
+  std::error_code none;  // no file, which is empty
+  metrics.begins_table_ =
+      !append || std::filesystem::file_size(table_path, none) == 0 || none;
+  FOREBAY_ASSIGN(metrics.table_, LineFile::Open(table_path, append));
   return metrics;
 }
 
 Status MetricsFile::Step(const StepFigures& figures) {
-  if (!file_.is_open()) return {};
-  return Line(Json({{"event", "step"},
-                    {"global_step", figures.global_step},
-                    {"epoch", figures.epoch},
-                    {"step", figures.step},
-                    {"loss", figures.loss},
-                    {"learning_rate", figures.learning_rate}})
-                  .dump());
+  if (!file_.is_open() && !table_.is_open()) return {};
+  steps_ = figures.global_step + 1;
+  return Write(Json({{"event", "step"},
+                     {"global_step", figures.global_step},
+                     {"epoch", figures.epoch},
+                     {"step", figures.step},
+                     {"loss", figures.loss},
+                     {"learning_rate", figures.learning_rate}})
+                   .dump(),
+               fmt::format("{},{},{},{},,,", figures.global_step, figures.epoch, figures.loss,
+                           figures.learning_rate));
 }
 
 Status MetricsFile::Evaluation(const Metric& metric, const EvaluationFigures& figures) {
-  if (!file_.is_open()) return {};
+  if (!file_.is_open() && !table_.is_open()) return {};
   Json line = {{"event", "evaluation"}};
   line.update(ToJson(metric, figures));
-  return Line(line.dump());
+  return Write(line.dump(), fmt::format("{},{},,,{},{},{}", steps_, figures.epoch, figures.loss,
+                                        metric.name, figures.score));
 }
 
 Status MetricsFile::Resumed(std::uint64_t global_step) {
+  steps_ = global_step;
   if (!file_.is_open()) return {};
-  return Line(Json({{"event", "resumed"}, {"global_step", global_step}}).dump());
+  return Write(Json({{"event", "resumed"}, {"global_step", global_step}}).dump(), "");
 }
 
-Status MetricsFile::Line(const std::string& line) {
+// Both are tried: a disk may take one of them.
+Status MetricsFile::Write(const std::string& line, const std::string& row) {
   file_.Add(line + "\n");
-  return file_.Flush();
+  if (begins_table_) table_.Add(kTableHeader);
+  if (!row.empty()) table_.Add(row + "\n");
+  const Status written = file_.Flush();
+  const Status tabled = table_.Flush();
+  if (tabled.has_value()) begins_table_ = false;
+  return written.has_value() ? tabled : written;
 }
 
 }  // namespace forebay::train

@@ -76,19 +76,27 @@ struct StepFigures {
 
 // Appends JSON lines to a file, each complete when the call returns, or missing where it failed.
 // Doubles are written so that they read back bit for bit. Not thread-safe.
+//
+// The same scalars go to a table for programs that read CSV, a row for each step and each
+// evaluation, whose columns the other leaves empty. After a resumption steps that are made again
+// have two rows, of which the last counts.
 class MetricsFile {
  public:
-  // `path` empty: every call does nothing.
-  static Result<MetricsFile> Open(const std::string& path, bool append);
+  // An empty path: no such file.
+  static Result<MetricsFile> Open(const std::string& path, bool append,
+                                  const std::string& table_path = "");
 
   Status Step(const StepFigures& figures);
   Status Evaluation(const Metric& metric, const EvaluationFigures& figures);
   Status Resumed(std::uint64_t global_step);
 
  private:
-  Status Line(const std::string& line);
+  Status Write(const std::string& line, const std::string& row);
 
   LineFile file_;
+  LineFile table_;
+  bool begins_table_ = false;  // its header is still to be written
+  std::uint64_t steps_ = 0;    // that had been made when an evaluation is written
 };
 
 }  // namespace forebay::train

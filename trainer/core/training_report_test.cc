@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -154,6 +156,43 @@ TEST(MetricsFile, LossesReadBackBitForBit) {
   EXPECT_EQ(Json::parse(line)["event"], "resumed");
   ASSERT_TRUE(std::getline(file, line));
   EXPECT_EQ(Json::parse(line)["event"], "evaluation");
+}
+
+TEST(MetricsFile, ATableHasTheSameScalars) {
+  const testing::TempFolder folder;
+  const std::string table = folder.path() / "scalars.csv";
+  {
+    auto metrics = MetricsFile::Open("", false, table);
+    ASSERT_TRUE(metrics.has_value());
+    ASSERT_TRUE(metrics->Step({.global_step = 6, .loss = 0.1, .learning_rate = 0.02}).has_value());
+  }
+  auto metrics = MetricsFile::Open("", true, table);  // a resumed run goes on in it
+  ASSERT_TRUE(metrics.has_value());
+  ASSERT_TRUE(metrics->Resumed(7).has_value());
+  ASSERT_TRUE(metrics->Evaluation({}, {.epoch = 1, .score = 0.75, .loss = 1.5}).has_value());
+  ASSERT_TRUE(metrics->Step({.global_step = 7,
+                             .epoch = 2,
+                             .loss = std::numeric_limits<double>::quiet_NaN(),
+                             .learning_rate = 0.02})
+                  .has_value());
+  std::ifstream file(table);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(text,
+            "global_step,epoch,loss,learning_rate,evaluation_loss,metric,score\n"
+            "6,0,0.1,0.02,,,\n"
+            "7,1,,,1.5,accuracy,0.75\n"
+            "7,2,nan,0.02,,,\n");
+}
+
+TEST(MetricsFile, ATableOnAFullDiskCostsNoLineOfTheOther) {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() / "metrics.jsonl";
+  auto metrics = MetricsFile::Open(path, false, "/dev/full");
+  ASSERT_TRUE(metrics.has_value());
+  EXPECT_FALSE(metrics->Step({.global_step = 1}).has_value());
+  std::ifstream file(path);
+  std::string line;
+  EXPECT_TRUE(std::getline(file, line));
 }
 
 TEST(MetricsFile, NoPathWritesNothing) {

@@ -106,9 +106,12 @@ Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
   return counts;
 }
 
-std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t samples) {
+std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint32_t micro_batch,
+                                            std::uint64_t samples) {
+  const std::uint64_t largest_share = (samples + layout.replicas - 1) / layout.replicas;
+  const std::uint64_t depth = layout.stages == 1 ? 1 : kEvaluationDepth * layout.stages;
   const std::uint64_t pieces =
-      layout.stages == 1 ? 1 : std::bit_ceil(kEvaluationDepth * layout.stages);
+      std::bit_ceil(std::max(depth, (largest_share + micro_batch - 1) / micro_batch));
   std::vector<std::uint32_t> counts;
   for (std::uint64_t replica = 0; replica < layout.replicas; ++replica) {
     const std::uint64_t share = samples * (replica + 1) / layout.replicas -

@@ -23,8 +23,10 @@ Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
                                                   std::uint32_t share);
 
 // The same of an evaluation step of `samples` samples over all replicas, as even as can be; some
-// may be empty. Enough micro-batches to fill the pipeline.
-std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint64_t samples);
+// may be empty. Enough micro-batches to fill the pipeline, and none larger than `micro_batch`, so
+// that a forward pass takes no more memory than in the training.
+std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint32_t micro_batch,
+                                            std::uint64_t samples);
 
 // What a rank takes of the steps that have as many samples in each micro-batch.
 struct StepCut {

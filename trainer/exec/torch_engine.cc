@@ -357,7 +357,8 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   std::uint64_t samples = batch.step_samples;
   if (samples == 0) samples = std::uint64_t{batch.sample_count} * layout().replicas;
   if (samples == 0) return BatchOutcome{};
-  const StepCut cut(layout(), communicator_.rank(), EvaluationCounts(layout(), samples));
+  const StepCut cut(layout(), communicator_.rank(),
+                    EvaluationCounts(layout(), plan_.MicroBatchOf(layout()), samples));
   FOREBAY_ASSIGN(StepSource source, StepSource::Make(*task_, cut, device_feed_.get(), batch,
                                                      evaluates_borrowed_));
   FOREBAY_ASSIGN(const StageOutcome outcome, trainer_->Evaluate(cut.counts, source));

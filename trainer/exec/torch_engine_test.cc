@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
+#include "trainer/core/evaluate_checkpoint.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/stored_checkpoint.h"
@@ -61,6 +62,34 @@ TEST_F(TorchEngineTest, LossFallsAndTheBarsAreLearnt) {
   EXPECT_GT(curve.at(0), 2.0);  // ln 10, for guessing
   EXPECT_LT(report->last_loss, 0.5);
   EXPECT_GT(report->evaluations.back().score, 0.9);
+}
+
+// In batches of another size, by an engine that has been made for the evaluation alone.
+TEST_F(TorchEngineTest, AnEvaluationOfTheCheckpointHasTheFiguresOfTheRun) {
+  const auto report = run_.Run(*Build());
+  ASSERT_TRUE(report.has_value()) << report.error().ToString();
+  const auto manifest = ReadManifest(report->checkpoint);
+  ASSERT_TRUE(manifest.has_value());
+  const auto config = ConfigForEvaluation(manifest->state, report->checkpoint);
+  ASSERT_TRUE(config.has_value()) << config.error().ToString();
+  for (const std::uint32_t batch : {7U, 32U, 70U}) {
+    auto engine = testing::MakeEngine(*config, run_.communicator);
+    ASSERT_TRUE(engine.has_value()) << engine.error().ToString();
+    testing::MemoryFeedProbe probe;
+    testing::MemorySource source({.global_batch = 32, .validation_batch = batch, .seed = 1},
+                                 run_.training, run_.validation, probe);
+    const auto done =
+        EvaluateCheckpoint(report->checkpoint, {.engine = **engine,
+                                                .communicator = run_.communicator,
+                                                .feeds = source,
+                                                .stop_requested = [] { return false; },
+                                                .now_ns = [this] { return run_.clock_ns += 9; },
+                                                .print = [](const std::string&) {}});
+    ASSERT_TRUE(done.has_value()) << done.error().ToString();
+    EXPECT_EQ(done->figures.samples, 70U);
+    EXPECT_EQ(done->figures.score, report->evaluations.back().score) << batch;
+    EXPECT_NEAR(done->figures.loss, report->evaluations.back().loss, 1e-5) << batch;
+  }
 }
 
 TEST_F(TorchEngineTest, ResumeMidEpochIsBitIdentical) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,10 @@
 #include "trainer/comm/launch.h"
 #include "trainer/comm/watchdog.h"
 #include "trainer/core/blas_check.h"
+#include "trainer/core/checkpoint_shard.h"
 #include "trainer/core/draw_report.h"
+#include "trainer/core/evaluate_checkpoint.h"
+#include "trainer/core/export_weights.h"
 #include "trainer/core/forebay_feed.h"
 #include "trainer/core/layout_plan.h"
 #include "trainer/core/run_training.h"
@@ -149,16 +153,22 @@ Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Prec
                                               .peak_gflops = gflops});
 }
 
-Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
-  FOREBAY_TRY(CheckRanks(config, communicator.size()));
+// What computes, and where its data come from.
+struct Session {
+  std::uint32_t threads = 1;
+  Arithmetic arithmetic;
+  std::unique_ptr<ForebaySource> source;
+  std::unique_ptr<Engine> engine;
+};
+
+// nullopt, said already, where the BLAS is too slow.
+Result<std::optional<Session>> OpenSession(const TrainConfig& config,
+                                           Communicator& communicator) {
   FOREBAY_ASSIGN(const Precision precision, ParsePrecision(config.train.precision));
-  FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
-                 StartWatchdog(config.run, communicator));
-  const StopSignal stop;
-  FOREBAY_ASSIGN(const WallLimit limit, MakeWallLimit(config.run));
-  const std::uint32_t threads = PlanThreads(MeasureThreadFacts(
+  Session session;
+  session.threads = PlanThreads(MeasureThreadFacts(
       static_cast<std::uint32_t>(config.run.threads), communicator.local_size()));
-  FOREBAY_TRY(SetTorchThreads(threads));
+  FOREBAY_TRY(SetTorchThreads(session.threads));
   FOREBAY_ASSIGN(const bool on_gpu,
                  ComputesOnGpu(config.run.device, communicator.local_rank()));
   const bool leads = communicator.rank() == 0;
@@ -166,36 +176,49 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   if (on_gpu) {
     if (leads) PrintLine(fmt::format("{} rank(s), on GPUs", communicator.size()));
   } else {
-    FOREBAY_ASSIGN(arithmetic, CheckProcessor(config, precision, threads, communicator));
-    if (!arithmetic) return Outcome{kExitSlowBlas};
+    FOREBAY_ASSIGN(arithmetic,
+                   CheckProcessor(config, precision, session.threads, communicator));
+    if (!arithmetic) return std::optional<Session>();
   }
-  FOREBAY_ASSIGN(const std::unique_ptr<ForebaySource> source,
-                 ForebaySource::Connect(config, communicator.rank()));
-  FOREBAY_ASSIGN(const SampleFacts facts, source->Describe());
+  session.arithmetic = *std::move(arithmetic);
+  FOREBAY_ASSIGN(session.source, ForebaySource::Connect(config, communicator.rank()));
+  FOREBAY_ASSIGN(const SampleFacts facts, session.source->Describe());
   FOREBAY_ASSIGN(const ConfiguredModel model, ConfigureModel(config, facts));
   if (leads) PrintLine("model " + model.Text());
+  FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
+  FOREBAY_ASSIGN(session.engine,
+                 MakeTorchEngine(config, std::move(task), communicator, PrintLine));
+  return std::optional<Session>(std::move(session));
+}
+
+Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
+  FOREBAY_TRY(CheckRanks(config, communicator.size()));
+  FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+                 StartWatchdog(config.run, communicator));
+  const StopSignal stop;
+  FOREBAY_ASSIGN(const WallLimit limit, MakeWallLimit(config.run));
+  const bool leads = communicator.rank() == 0;
   const std::string dependence = LayoutDependence(config);
   if (leads && !dependence.empty()) {
     PrintLine("note: the weights will depend on the layout, because of " + dependence);
   }
-  FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
-  FOREBAY_ASSIGN(const std::unique_ptr<Engine> engine,
-                 MakeTorchEngine(config, std::move(task), communicator, PrintLine));
+  FOREBAY_ASSIGN(const std::optional<Session> session, OpenSession(config, communicator));
+  if (!session) return Outcome{kExitSlowBlas};
   FOREBAY_ASSIGN(TrainingReport report,
-                 RunTraining(config, {.engine = *engine,
+                 RunTraining(config, {.engine = *session->engine,
                                       .communicator = communicator,
-                                      .feeds = *source,
+                                      .feeds = *session->source,
                                       .stop_requested =
                                           [&stop, &limit] {
                                             return stop.requested() || limit.Reached(NowNs());
                                           },
                                       .now_ns = NowNs,
                                       .print = PrintLine,
-                                      .peak_gflops = arithmetic->peak_gflops}));
-  report.threads = threads;
+                                      .peak_gflops = session->arithmetic.peak_gflops}));
+  report.threads = session->threads;
   report.layout_dependence = dependence;
-  report.blas = arithmetic->blas;
-  report.blas_gflops = arithmetic->blas_gflops;
+  report.blas = session->arithmetic.blas;
+  report.blas_gflops = session->arithmetic.blas_gflops;
   if (leads) {
     std::fputs(("\n" + ClosingTable(report)).c_str(), stdout);
     const std::string summary = SummaryPath(config.run);
@@ -215,15 +238,65 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   return Outcome{kExitRequeue};
 }
 
-int Report(int argc, char** argv) {
-  const Result<std::string> line = ReportCommand(argc, argv);
-  if (!line.has_value()) return ReportError(line.error());
-  std::fputs(line->c_str(), stdout);
+Result<Outcome> Evaluate(const EvaluateRequest& request, Communicator& communicator) {
+  const TrainConfig& config = request.config;
+  FOREBAY_TRY(CheckRanks(config, communicator.size()));
+  FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
+                 StartWatchdog(config.run, communicator));
+  FOREBAY_ASSIGN(const std::optional<Session> session, OpenSession(config, communicator));
+  if (!session) return Outcome{kExitSlowBlas};
+  FOREBAY_ASSIGN(const CheckpointEvaluation done,
+                 EvaluateCheckpoint(request.checkpoint, {.engine = *session->engine,
+                                                         .communicator = communicator,
+                                                         .feeds = *session->source,
+                                                         .stop_requested = [] { return false; },
+                                                         .now_ns = NowNs,
+                                                         .print = PrintLine}));
+  if (communicator.rank() == 0) {
+    PrintLine(ToText(done));
+    if (!config.run.summary_json.empty()) {
+      FOREBAY_TRY(WriteSynced(config.run.summary_json, ToJsonText(done)));
+    }
+  }
+  FOREBAY_TRY(communicator.Barrier());
+  return Outcome{0};
+}
+
+// Trains or evaluates, as `work` does, on all ranks that the launcher started.
+int RunOnRanks(const TrainConfig& config, char** argv,
+               const std::function<Result<Outcome>(Communicator&)>& work) {
+  ApplyWaitPolicy(config.run.wait_policy.c_str(), argv);
+  Result<Communicator> communicator = MakeCommunicator(config.run);
+  if (!communicator.has_value()) return ReportError(communicator.error());
+  const Result<Outcome> outcome = work(*communicator);
+  const int exit_code = outcome.has_value() ? outcome->exit_code : ReportError(outcome.error());
+  // A rank that failed does not leave the others waiting in a collective call. Every rank that
+  // stops for a requeue does so by agreement.
+  if (exit_code != 0 && exit_code != kExitRequeue) communicator->Abort(exit_code);
+  return exit_code;
+}
+
+// Of a command that needs no ranks.
+int PrintResult(const Result<std::string>& text) {
+  if (!text.has_value()) return ReportError(text.error());
+  std::fputs(text->c_str(), stdout);
   return 0;
 }
 
+int EvaluateMain(int argc, char** argv) {
+  const Result<EvaluateRequest> request = ParseEvaluateCommand(argc, argv);
+  if (!request.has_value()) return ReportError(request.error());
+  if (!request->text.empty()) return PrintResult(request->text);
+  return RunOnRanks(request->config, argv, [&](Communicator& communicator) {
+    return Evaluate(*request, communicator);
+  });
+}
+
 int Main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "report") return Report(argc, argv);
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "report") return PrintResult(ReportCommand(argc, argv));
+  if (command == "export") return PrintResult(ExportCommand(argc, argv));
+  if (command == "evaluate") return EvaluateMain(argc, argv);
   const Result<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.has_value()) return ReportError(line.error());
   if (!line->text.empty()) {
@@ -234,15 +307,9 @@ int Main(int argc, char** argv) {
     std::fputs(ModelList().c_str(), stdout);
     return 0;
   }
-  ApplyWaitPolicy(line->config.run.wait_policy.c_str(), argv);
-  Result<Communicator> communicator = MakeCommunicator(line->config.run);
-  if (!communicator.has_value()) return ReportError(communicator.error());
-  const Result<Outcome> outcome = Train(line->config, *communicator);
-  const int exit_code = outcome.has_value() ? outcome->exit_code : ReportError(outcome.error());
-  // A rank that failed does not leave the others waiting in a collective call. Every rank that
-  // stops for a requeue does so by agreement.
-  if (exit_code != 0 && exit_code != kExitRequeue) communicator->Abort(exit_code);
-  return exit_code;
+  return RunOnRanks(line->config, argv, [&](Communicator& communicator) {
+    return Train(line->config, communicator);
+  });
 }
 
 }  // namespace
