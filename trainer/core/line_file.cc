@@ -16,10 +16,6 @@ Result<LineFile> LineFile::Open(const std::string& path, bool append) {
   file.path_ = path;
   const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (append ? 0 : O_TRUNC);
   file.fd_ = UniqueFd(::open(path.c_str(), flags, 0644));
-  // What can only be written to, such as a pipe.
-  if (!file.fd_.valid() && errno != ENOSPC) {
-    file.fd_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-  }
   if (!file.fd_.valid()) return Error::FromErrno(errno, path);
   struct stat status = {};
   if (::fstat(file.fd_.get(), &status) != 0) return Error::FromErrno(errno, path);
