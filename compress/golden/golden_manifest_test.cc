@@ -3,12 +3,15 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "compress/decode/byte_source.h"
 #include "compress/decode/pack_set.h"
+#include "compress/encode/pack_set_writer.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/golden/golden_manifests.h"
 #include "proto/contract/byte_cursor.h"
@@ -64,6 +67,35 @@ TEST(GoldenManifests, ShardsOfBothVersionsMakeASet) {
     all.Bytes(values);
   }
   EXPECT_EQ(Checksum(all.bytes()), kSetHash);
+}
+
+TEST(GoldenManifests, ASetOfTheFirstVersionIsAddedTo) {
+  const TestFolder folder;
+  for (const char* name : {"pictures.fbset", "dense.fbp", "balanced.fbp", "fast.fbp"}) {
+    std::filesystem::copy_file(FolderOf(Path("good", "pictures")) + name, folder.Path(name));
+  }
+  const std::string path = folder.Path("pictures.fbset");
+  {
+    const auto before = PackSet::Open(path);
+    ASSERT_TRUE(before.has_value());
+    const PackSchema schema = *(*before)->Schema();
+    auto writer = PackSetWriter::Open(path, schema, {.append = true});
+    ASSERT_TRUE(writer.has_value()) << writer.error().message();
+    std::vector<std::vector<std::byte>> sample;
+    for (const PackField& field : schema.fields) sample.emplace_back(field.sample_bytes());
+    ASSERT_TRUE((*writer)->Add(std::vector<std::span<const std::byte>>(sample.begin(),
+                                                                       sample.end()), "")
+                    .has_value());
+    ASSERT_TRUE((*writer)->Finish().has_value());
+  }
+  const auto set = PackSet::Open(path);
+  ASSERT_TRUE(set.has_value()) << set.error().message();
+  ASSERT_EQ((*set)->samples(), 13U);
+  EXPECT_EQ((*(*set)->Shard(0))->file.header().major, 1);
+  EXPECT_EQ((*(*set)->Shard(3))->file.header().major, 2);
+  std::vector<std::byte> scratch(*(*set)->ScratchBytes(0, 13)), value(16 * 32, std::byte{1});
+  ASSERT_TRUE((*set)->ReadSamples(0, 12, 1, value, scratch).has_value());
+  EXPECT_EQ(value, std::vector<std::byte>(16 * 32));
 }
 
 TEST(GoldenManifests, AreWrittenAgain) {
