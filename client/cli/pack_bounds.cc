@@ -144,6 +144,7 @@ Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const Pa
                                            const std::vector<Unknown>& unknown) {
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, options.open());
   std::vector<compress::RangeFinder> finders;
+  finders.reserve(unknown.size());
   for (const Unknown& one : unknown) finders.emplace_back(*one.field);
   PackSample sample;
   for (std::uint64_t i = 0; i < options.samples; ++i) {
@@ -154,6 +155,7 @@ Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const Pa
     }
   }
   std::vector<ValueRange> ranges;
+  ranges.reserve(finders.size());
   for (const compress::RangeFinder& finder : finders) ranges.push_back(finder.range());
   return ranges;
 }

@@ -101,7 +101,7 @@ class DamagedPack {
         sample.assign(begin, begin + static_cast<std::ptrdiff_t>(head.LengthOf(i)));
         at += head.LengthOf(i);
       }
-      editor.Patch(number_, kAtChecksums + 8 * i, 8,
+      editor.Patch(number_, kAtChecksums + std::size_t{8} * i, 8,
                    SampleChecksum(good_.identity(), entry().field, entry().tile,
                                   entry().first_sample + i, entry().part_offset, sample));
     }

@@ -101,7 +101,7 @@ class TileOfPack {
     field.samples_per_chunk = specimen.shape.samples;
     // Channels are never cut, so that the tile has the chunk's shape.
     for (std::uint8_t axis = 0; !is_whole && axis < field.rank; ++axis) {
-      if (axis != field.channel_axis) field.extent[axis] *= kTilesOfAxis;
+      if (int{axis} != int{field.channel_axis}) field.extent[axis] *= kTilesOfAxis;
     }
     schema_.fields = {field};
     schema_.predictors = specimen.predictors;
