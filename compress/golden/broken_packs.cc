@@ -90,7 +90,7 @@ void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
                  ErrorCode::kDataLoss, "the schema does not match its checksum"});
   bad.push_back({"cut_in_schema", Changed(good, [](Bytes& b) { b.resize(80); }),
                  ErrorCode::kDataLoss, "ends within its schema"});
-  bad.push_back({"torn_footer", Changed(good, [](Bytes& b) { b.resize(b.size() - 10); }),
+  bad.push_back({"torn_footer", Changed(good, [](Bytes& b) { b.erase(b.end() - 10, b.end()); }),
                  ErrorCode::kDataLoss, "no valid footer"});
 }
 
