@@ -32,7 +32,7 @@ struct Settings {
   double budget = 0.5;     // of what is kept in a step, beside what is resident
   double link_gb_s = 0;    // of an emulated link; 0: as fast as memory
   int steps = 7;
-  std::uint64_t work = 3'000'000;
+  std::uint64_t work = 2'000'000;
   std::vector<std::string> ways = {"keep", "swap", "recompute", "mixed"};
 };
 

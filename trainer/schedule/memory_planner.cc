@@ -139,7 +139,7 @@ class MemorySearch {
     trials.push_back(std::move(greedy));
     for (const ModuleKeeping& option : Options()) {
       if (!option.moves()) continue;
-      FOREBAY_ASSIGN(Trial trial, Try(Everywhere(option)));
+      FOREBAY_ASSIGN(Trial trial, TryEverywhere(option));
       trials.push_back(std::move(trial));
     }
     std::optional<Trial> best;
@@ -150,6 +150,15 @@ class MemorySearch {
       if (!best || Better(trial, *best)) best = std::move(trial);
     }
     return best;
+  }
+
+  // Both means together have the options of each: those are tried already.
+  Result<Trial> TryEverywhere(const ModuleKeeping& option) {
+    const auto known = std::ranges::find(everywhere_, option, &std::pair<ModuleKeeping, Trial>::first);
+    if (known != everywhere_.end()) return known->second;
+    FOREBAY_ASSIGN(Trial trial, Try(Everywhere(option)));
+    everywhere_.emplace_back(option, trial);
+    return trial;
   }
 
   Result<Trial> Try(StageKeeping keeping) {
@@ -408,6 +417,7 @@ class MemorySearch {
   std::uint64_t least_bytes_ = 0;  // of the fullest rank, of what was tried
   Means means_;
   std::uint32_t most_modules_ = 0;  // of a stage
+  std::vector<std::pair<ModuleKeeping, Trial>> everywhere_;  // tried with one option for all
   std::vector<Place> places_;
 };
 

@@ -26,7 +26,7 @@ struct MemoryRequest {
   // Bounds the time of the search, on every machine alike: the instructions, of one replica, of all
   // plans that are tried. A third each is for swapping, recomputing and both. Only the first plans
   // of each, which move everything, and one for every step of the greedy choice go beyond it.
-  std::uint64_t most_instructions = 3'000'000;
+  std::uint64_t most_instructions = 2'000'000;
 };
 
 struct MemoryChoice {
