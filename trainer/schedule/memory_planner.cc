@@ -154,7 +154,8 @@ class MemorySearch {
 
   // Both means together have the options of each: those are tried already.
   Result<Trial> TryEverywhere(const ModuleKeeping& option) {
-    const auto known = std::ranges::find(everywhere_, option, &std::pair<ModuleKeeping, Trial>::first);
+    const auto known =
+        std::ranges::find(everywhere_, option, &std::pair<ModuleKeeping, Trial>::first);
     if (known != everywhere_.end()) return known->second;
     FOREBAY_ASSIGN(Trial trial, Try(Everywhere(option)));
     everywhere_.emplace_back(option, trial);
