@@ -47,6 +47,12 @@ using testing::ScriptedEngine;
 
 constexpr std::uint64_t kSeed = 28'000'000;
 constexpr std::uint64_t kSequences = 300;
+// A fork of a process with a sanitizer's shadow memory takes ten times as long.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kSequencesByDefault = 60;
+#else
+constexpr std::uint64_t kSequencesByDefault = kSequences;
+#endif
 constexpr std::uint64_t kDifferencesMax = 5;  // then it stops
 constexpr std::uint64_t kStepsPerEpoch = 5;
 constexpr std::uint32_t kBatch = 4;
@@ -498,7 +504,7 @@ TEST(CheckpointModelTest, EverySequenceIsAsTheModelSays) {
       static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
   const std::uint64_t first =
       FromEnvironment("FOREBAY_MODEL_SEED", soak.count() > 0 ? by_clock : kSeed);
-  const std::uint64_t sequences = FromEnvironment("FOREBAY_MODEL_SEQUENCES", kSequences);
+  const std::uint64_t sequences = FromEnvironment("FOREBAY_MODEL_SEQUENCES", kSequencesByDefault);
   std::cout << "seeds from " << first << " on\n";
   DiskFaults faults;
   std::map<std::string, std::uint64_t> met;
