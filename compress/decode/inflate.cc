@@ -29,7 +29,10 @@ Result<ZSTD_frameHeader> ReadFrameHeader(std::span<const std::byte> body) {
 
 }  // namespace
 
-std::size_t MeasureInflateScratch() { return ZSTD_estimateDCtxSize() + kAlignment; }
+std::size_t InflateScratchBytes() {
+  static const std::size_t bytes = ZSTD_estimateDCtxSize() + kAlignment;
+  return bytes;
+}
 
 Result<std::size_t> ZstdContentBytes(std::span<const std::byte> body) {
   FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));

@@ -13,13 +13,9 @@ namespace forebay::compress {
 // encoders have never written one there (docs/pack_planes.md).
 enum class ZstdChecksum : std::uint8_t { kRequired, kOptional };
 
-// Scratch memory of InflateZstd, at any address. Asked of zstd once: sizing the scratch memory of a
-// chunk asks dozens of times, which small chunks would notice.
-std::size_t MeasureInflateScratch();
-inline std::size_t InflateScratchBytes() {
-  static const std::size_t bytes = MeasureInflateScratch();
-  return bytes;
-}
+// Scratch memory of InflateZstd, at any address. zstd is asked once: sizing the scratch memory of a
+// chunk calls this dozens of times, which small chunks would notice.
+std::size_t InflateScratchBytes();
 
 // The decoded size that a zstd frame states at its head. Errors: kDataLoss where there is no frame
 // or it states none.
