@@ -196,6 +196,28 @@ TEST(PackStatistics, AFirstValueFarFromTheOthersDoesNoHarm) {
   }
 }
 
+// Times in nanoseconds, 1 to 7 of them apart, where an f64 tells only every 256th from the next.
+TEST(PackStatistics, DifferencesOfIntegersAreTakenBeforeTheyAreRounded) {
+  constexpr std::int64_t kNow = 1'764'000'000'000'000'003;
+  const PackField field = Scalar(Dtype::kI64, 65'536);
+  std::vector<std::uint64_t> bits;
+  for (std::int64_t i = 0; i < 7'000; ++i) {
+    bits.push_back(static_cast<std::uint64_t>(kNow + i % 7));
+  }
+  const auto found = Measure(field, bits);
+  EXPECT_EQ(found.minimum_bits, bits[0]);
+  EXPECT_EQ(found.maximum_bits, bits[6]);
+  EXPECT_NEAR(found.mean, static_cast<double>(kNow), 256);
+  EXPECT_DOUBLE_EQ(DeviationOf(found), 2);
+  // Differences that no 64-bit integer holds.
+  const auto ends = Measure<std::uint64_t>(
+      field, {0x7FFFFFFFFFFFFFFFU, 0x8000000000000000U, 0x7FFFFFFFFFFFFFFFU});
+  EXPECT_DOUBLE_EQ(ends.mean, 0x1p63 / 3);
+  EXPECT_DOUBLE_EQ(DeviationOf(ends), std::sqrt(2.0) / 3 * 0x1p64);
+  const auto turned = Measure<std::uint64_t>(field, {0x8000000000000000U, 0x7FFFFFFFFFFFFFFFU});
+  EXPECT_DOUBLE_EQ(DeviationOf(turned), 0x1p63);
+}
+
 TEST(PackStatistics, BeyondWhatF64HoldsAreNoNumbers) {
   const PackField field = Scalar(Dtype::kF64);
   const auto found = Measure<std::uint64_t>(field, {std::bit_cast<std::uint64_t>(1.5e308),
@@ -204,6 +226,17 @@ TEST(PackStatistics, BeyondWhatF64HoldsAreNoNumbers) {
   EXPECT_EQ(MaximumOf(field, found), 1.5e308);
   EXPECT_FALSE(std::isfinite(found.mean));
   EXPECT_FALSE(std::isfinite(DeviationOf(found)));
+  // The mean of all three could be said, but not the difference of the first two: in one chunk as
+  // in a chunk for each.
+  for (const std::uint32_t samples_per_chunk : {3U, 1U}) {
+    const auto third = Measure<std::uint64_t>(
+        Scalar(Dtype::kF64, samples_per_chunk),
+        {std::bit_cast<std::uint64_t>(1.5e308), std::bit_cast<std::uint64_t>(-1.5e308),
+         std::bit_cast<std::uint64_t>(1.0)});
+    EXPECT_EQ(third.valid, 3U);
+    EXPECT_FALSE(std::isfinite(third.mean)) << samples_per_chunk;
+    EXPECT_FALSE(std::isfinite(DeviationOf(third))) << samples_per_chunk;
+  }
 }
 
 TEST(PackStatistics, NarrowIntegersAreSummedAlike) {

@@ -19,6 +19,16 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::kFloat; }
 
+double Difference(double value, double first) { return value - first; }
+
+// An f64 does not tell large integers from their neighbours: only what lies between them is rounded.
+double Difference(std::int64_t value, std::int64_t first) {
+  std::int64_t difference = 0;
+  if (!__builtin_sub_overflow(value, first, &difference)) return static_cast<double>(difference);
+  const auto high = static_cast<std::uint64_t>(value), low = static_cast<std::uint64_t>(first);
+  return value > first ? static_cast<double>(high - low) : -static_cast<double>(low - high);
+}
+
 // Takes a chunk's values one after the other. Differences are from the first valid one: as that is
 // one of the values, the squares exceed the moment no more than times their number.
 class Collector {
@@ -37,10 +47,10 @@ class Collector {
         return;
       }
     }
-    const auto real = static_cast<double>(value);
     if (found_.valid == 0) {
       found_.minimum_bits = found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
-      first_ = real;
+      first_bits_ = found_.minimum_bits;
+      first_ = static_cast<double>(value);
     }
     ++found_.valid;
     if (value == T{0}) ++found_.zeros;
@@ -51,7 +61,7 @@ class Collector {
     if (value > std::bit_cast<T>(found_.maximum_bits)) {
       found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
     }
-    const double difference = real - first_;
+    const double difference = Difference(value, std::bit_cast<T>(first_bits_));
     differences_ += difference;
     squares_ += difference * difference;
   }
@@ -60,6 +70,7 @@ class Collector {
 
  private:
   FieldStatistics found_;
+  std::uint64_t first_bits_ = 0;  // as a minimum's
   double first_ = 0, differences_ = 0, squares_ = 0;
 };
 

@@ -22,7 +22,7 @@ struct FieldStatistics {
   // there is none.
   std::uint64_t minimum_bits = 0, maximum_bits = 0;
   // Of the valid ones: the mean, and the sum of the squares of differences from it; 0 where there
-  // is none. Infinite or NaN where they are beyond f64.
+  // is none. Infinite or NaN where they, or a difference, square or sum on the way, are beyond f64.
   double mean = 0, moment = 0;
 
   friend bool operator==(const FieldStatistics&, const FieldStatistics&) = default;

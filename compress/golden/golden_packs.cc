@@ -184,6 +184,23 @@ PackModel Pressures() {
   return model;
 }
 
+// Integers of 64 bits whose differences are small beside what an f64 tells apart, or larger than
+// such an integer; chunks so small that they are stored.
+PackModel Times() {
+  PackModel model = Of({Fixed("time", Dtype::kI64, {3}, 1), Fixed("end", Dtype::kI64, {2}, 1)}, 5);
+  for (std::int64_t s = 0; s < 5; ++s) {
+    ByteWriter times, ends;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      times.Le(static_cast<std::uint64_t>(1'764'000'000'000'000'003 + (s * 3 + i) * 5 % 7));
+    }
+    const bool turned = s % 2 != 0;
+    ends.Le(turned ? std::uint64_t{1} << 63 : (std::uint64_t{1} << 63) - 1);
+    ends.Le(turned ? (std::uint64_t{1} << 63) - 1 : std::uint64_t{1} << 63);
+    model.samples[static_cast<std::size_t>(s)] = {times.Release(), ends.Release()};
+  }
+  return model;
+}
+
 // The pack's id is the beginning of the SHA-256 of its name.
 GoodPack Write(std::string name, const PackModel& model, PackWriterOptions options = {}) {
   const TestFolder folder;
@@ -233,6 +250,7 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("brisk_v2", Slopes()),
       Write("statistics_v2", Measured(), {.statistics = true}),
       Write("pressures_v2", Pressures(), {.statistics = true}),
+      Write("times_v2", Times(), {.statistics = true}),
       Write("wave_v2", WavePictures(), {.profile = Profile::kDense}),
       Write("wave_wide_v2", WaveDepths(), {.profile = Profile::kDense}),
       WriteLearned("learned_v2", true),

@@ -70,6 +70,7 @@ const std::map<std::string, std::uint64_t> kHashes = {
     {"brisk_v2", 0x04601D483DB2F76A},
     {"statistics_v2", 0xDC4F5D63B16A6461},  // as means and moments, other than those of version 1
     {"pressures_v2", 0x6865F83BC9E4E602},
+    {"times_v2", 0x378BE0E17A58009C},
     {"wave_v2", 0xC2A1D9C54EBB963F},
     {"wave_wide_v2", 0xD45AEC152856FEE8},
     {"learned_v2", 0x35DB59E4A80BF256},

@@ -625,13 +625,13 @@ class Moments:
                           first_equal(min, finite), first_equal(max, finite))
         if not finite:
             return moments
-        first = float(finite[0])
+        first = finite[0]
         differences = squares = 0.0
         for value in finite:
-            difference = float(value) - first
+            difference = float(value - first)  # of integers exact, then rounded
             differences += difference
             squares += difference * difference
-        moments.mean = first + differences / len(finite)
+        moments.mean = float(first) + differences / len(finite)
         moments.moment = squares - differences * differences / len(finite)
         if moments.moment < 0:
             moments.moment = 0.0
