@@ -12,6 +12,9 @@
 
 #include "client/cli/pack_command_test_folder.h"
 #include "client/cli/pack_streams.h"
+#include "compress/decode/byte_source.h"
+#include "compress/decode/pack_file.h"
+#include "compress/encode/pack_test_model.h"
 
 namespace forebay::cli {
 namespace {
@@ -123,6 +126,27 @@ TEST_F(CompressCommandTest, PacksArePackedAnew) {
   EXPECT_EQ(json["provenance"]["profile"], "dense");
   EXPECT_EQ(json["provenance"]["class.label.1"], "dog");
   EXPECT_EQ(json["fields"][1]["kind"], "label");
+}
+
+// Services refuse such packs; every command that shows or converts them reads them.
+TEST_F(CompressCommandTest, PacksThatTakeMuchMemoryToDecodeAreShownAndConverted) {
+  const auto bytes = compress::PackOfNarrowFrames();
+  compress::WriteFile(Path("narrow.fbp"), bytes);
+  const std::vector<std::vector<std::string>> commands = {
+      {"inspect", Path("narrow.fbp"), "--verify"},
+      {"verify", Path("narrow.fbp")},
+      {"unpack", Path("narrow.fbp"), "--to", Path("before")},
+      {"pack", "--from", Path("narrow.fbp"), Path("wide.fbp"), "--samples-per-chunk", "1"},
+      {"unpack", Path("wide.fbp"), "--to", Path("after")}};
+  for (const auto& command : commands) {
+    const PackRun run = Forebay(command);
+    EXPECT_EQ(run.code, 0) << command[0] << ": " << run.err;
+  }
+  EXPECT_EQ(compress::ReadFile(Path("before/thread.npy")),
+            compress::ReadFile(Path("after/thread.npy")));
+  // What was converted is read without more memory than a service has.
+  const auto source = compress::OpenByteSource(Path("wide.fbp"));
+  EXPECT_TRUE(compress::PackFile::Open(**source).has_value());
 }
 
 TEST_F(CompressCommandTest, ImagesComeBackAsTheFilesTheyWere) {

@@ -10,12 +10,24 @@ using compress::ChunkCodec;
 using compress::ChunkEntry;
 using compress::PackFile;
 
+namespace {
+
+constexpr std::size_t kShardsOpenMax = 64;
+
+// Packs that a service refuses for the memory that they take are shown and converted. Learned
+// predictors that a pack names may lie beside it.
+compress::PackReadOptions ReadOptions(const std::string& path) {
+  return {.budget = {},
+          .find_predictor = compress::PredictorsIn(compress::FolderOf(path)),
+          .scratch_bytes_max = compress::kConvertScratchBytesMax};
+}
+
+}  // namespace
+
 Result<OpenedPack> OpenPack(const std::string& path, bool recover) {
   OpenedPack pack;
   FOREBAY_ASSIGN(pack.source, compress::OpenByteSource(path));
-  // Learned predictors that it names may lie beside it.
-  const compress::PackReadOptions options{
-      .budget = {}, .find_predictor = compress::PredictorsIn(compress::FolderOf(path))};
+  const compress::PackReadOptions options = ReadOptions(path);
   auto file = recover ? PackFile::Recover(*pack.source, options)
                       : PackFile::Open(*pack.source, options);
   if (!file && file.error().code() == ErrorCode::kDataLoss && !recover) {
@@ -39,7 +51,7 @@ Result<OpenedPacks> OpenedPacks::Open(const std::string& path, bool recover) {
     return Error(ErrorCode::kInvalidArgument,
                  path + ": a set of packs; --recover is for one of its shards");
   }
-  FOREBAY_ASSIGN(packs.set_, compress::PackSet::Open(path));
+  FOREBAY_ASSIGN(packs.set_, compress::PackSet::Open(path, kShardsOpenMax, ReadOptions(path)));
   return packs;
 }
 

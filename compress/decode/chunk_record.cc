@@ -18,9 +18,9 @@ ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_
   return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
 }
 
-Status CheckScratchOf(const PackField& field, const ChunkShape& shape) {
+Status CheckScratchOf(const PackField& field, const ChunkShape& shape, std::uint64_t bytes_max) {
   const std::size_t bytes = ChunkScratchBytes(shape);
-  if (bytes <= limits::kChunkScratchBytesMax) return {};
+  if (bytes <= bytes_max) return {};
   std::string extents = std::to_string(shape.samples);
   for (std::size_t axis = 0; axis < shape.rank; ++axis) {
     extents += "x" + std::to_string(shape.extent[axis]);
@@ -28,9 +28,10 @@ Status CheckScratchOf(const PackField& field, const ChunkShape& shape) {
   return Error(ErrorCode::kResourceExhausted,
                "pack: field " + field.name + ": to decode a chunk of " + extents + " " +
                    std::string(DtypeName(shape.dtype)) + " takes " + std::to_string(bytes) +
-                   " bytes of memory, more than " +
-                   std::to_string(limits::kChunkScratchBytesMax) +
-                   "; write it with fewer samples per chunk or wider tiles");
+                   " bytes of memory, more than " + std::to_string(bytes_max) +
+                   "; write it with fewer samples per chunk or wider tiles: `forebay pack --from` "
+                   "reads such a pack and takes --samples-per-chunk and --tile; a program may "
+                   "raise PackReadOptions::scratch_bytes_max");
 }
 
 Status VerifySample(const PackContext& pack, const ChunkHead& head, std::uint32_t index,
@@ -164,7 +165,7 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
   return chunk;
 }
 
-Status CheckScratch(const PackSchema& schema) {
+Status CheckScratch(const PackSchema& schema, std::uint64_t bytes_max) {
   for (const PackField& field : schema.fields) {
     if (field.variable()) continue;  // as large as a chunk can be, and one row
     // Tiles at the ends of axes have other shapes; no chunk of fewer samples takes more.
@@ -179,7 +180,7 @@ Status CheckScratch(const PackSchema& schema) {
       for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
         shape.extent[axis] = (corner >> axis & 1) != 0 ? ends[axis] : whole[axis];
       }
-      FOREBAY_TRY(CheckScratchOf(field, shape));
+      FOREBAY_TRY(CheckScratchOf(field, shape, bytes_max));
     }
   }
   return {};

@@ -10,6 +10,7 @@
 
 #include "compress/decode/chunk_decoder.h"
 #include "compress/format/pack_format.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -60,10 +61,11 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
 // Scratch memory of those below for this chunk.
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry);
 
-// Whether limits::kChunkScratchBytesMax is enough to decode any chunk that the schema allows. What
-// a chunk takes follows from its shape alone, and narrow frames take many times their own bytes.
+// Whether so much memory is enough to decode any chunk that the schema allows. What a chunk takes
+// follows from its shape alone, and narrow frames take many times their own bytes.
 // Errors: kResourceExhausted, naming the field and its shape.
-Status CheckScratch(const PackSchema& schema);
+Status CheckScratch(const PackSchema& schema,
+                    std::uint64_t bytes_max = limits::kChunkScratchBytesMax);
 
 // Decodes what of the request lies in the chunk, straight into its output where that is dense;
 // verifies the samples. What the request wants besides is left alone. Of fixed fields only.

@@ -50,7 +50,7 @@ Status PackFile::ReadStart(const PackReadOptions& options) {
   std::vector<std::byte> start(static_cast<std::size_t>(start_bytes_));
   FOREBAY_TRY(source_->ReadAt(0, start));
   FOREBAY_ASSIGN(schema_, ReadPackStart(start, options.budget));
-  FOREBAY_TRY(CheckScratch(schema_));
+  FOREBAY_TRY(CheckScratch(schema_, options.scratch_bytes_max));
   FOREBAY_TRY(FindPredictors(options.find_predictor, schema_));
   FOREBAY_ASSIGN(schema_fingerprint_, SchemaFingerprint(start));
   return {};

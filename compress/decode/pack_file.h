@@ -13,13 +13,21 @@
 #include "compress/format/field_statistics.h"
 #include "compress/format/field_sums.h"
 #include "compress/format/pack_format.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
 
+// For PackReadOptions::scratch_bytes_max of programs that show or convert packs: no pack that an
+// earlier version wrote takes as much.
+inline constexpr std::uint64_t kConvertScratchBytesMax = std::uint64_t{1} << 30;
+
 struct PackReadOptions {
   PredictorBudget budget;            // of any one learned predictor
   PredictorFinder find_predictor;    // those that a pack names and does not hold
+  // Memory to decode one chunk in. Packs of earlier versions may need more than this default: a
+  // program that shows or converts them has one reader and can raise it.
+  std::uint64_t scratch_bytes_max = limits::kChunkScratchBytesMax;
 };
 
 // An open pack; holds its index. Borrows the source, which outlives it. Reading is const and
@@ -31,8 +39,9 @@ class PackFile {
  public:
   // Reads header, schema, footer and index. Errors: kInvalidArgument (not a pack),
   // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help);
-  // kResourceExhausted for a learned predictor beyond the budget, kFailedPrecondition for one that
-  // the pack names and the options do not bring.
+  // kResourceExhausted for a learned predictor beyond the budget and for a schema whose chunks may
+  // take more than scratch_bytes_max, kFailedPrecondition for a predictor that the pack names and
+  // the options do not bring.
   static Result<PackFile> Open(const ByteSource& source, const PackReadOptions& options = {});
 
   // As Open, without footer and index: walks over the records as far as their heads are sound

@@ -72,11 +72,13 @@ PackSet::PackSet(PackManifest manifest, std::unique_ptr<ShardFolder> folder,
 }
 
 Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
-                                               std::size_t shards_open_max) {
+                                               std::size_t shards_open_max,
+                                               PackReadOptions read) {
   FOREBAY_ASSIGN(PackManifest manifest, ReadManifestFile(path));
   FOREBAY_ASSIGN(std::unique_ptr<PackSet> set,
                  Open(std::move(manifest), FilesBeneath(FolderOf(path)), shards_open_max));
-  set->read_.find_predictor = PredictorsIn(FolderOf(path));
+  if (!read.find_predictor) read.find_predictor = PredictorsIn(FolderOf(path));
+  set->read_ = std::move(read);
   return set;
 }
 

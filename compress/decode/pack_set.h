@@ -39,11 +39,13 @@ struct PackShard {
 // two threads that want the same closed shard may both read its index.
 class PackSet {
  public:
-  // Reads the manifest alone. Learned predictors that shards name are looked for in its folder.
+  // Reads the manifest alone. Shards are opened as `read` says; where it has no finder, learned
+  // predictors that they name are looked for in the manifest's folder.
   // Errors: kInvalidArgument (not a manifest), kUnimplemented (a newer
   // one), kDataLoss, a system's; they name the file.
   static Result<std::unique_ptr<PackSet>> Open(const std::string& path,
-                                               std::size_t shards_open_max = 64);
+                                               std::size_t shards_open_max = 64,
+                                               PackReadOptions read = {});
   // The same of a manifest read elsewhere. Errors: kInvalidArgument (CheckManifest).
   static Result<std::unique_ptr<PackSet>> Open(PackManifest manifest,
                                                std::unique_ptr<ShardFolder> folder,

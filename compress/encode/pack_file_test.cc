@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "compress/decode/byte_source.h"
+#include "compress/decode/pack_set.h"
 #include "compress/encode/pack_set_writer.h"
 #include "compress/encode/pack_test_model.h"
 #include "compress/encode/publish_file.h"
@@ -123,6 +124,42 @@ TEST(PackScratchTest, WhatTakesTooMuchMemoryToDecodeIsNeitherWrittenNorOpened) {
   schema.fields[0].extent = schema.fields[0].tile = {174'762, 24, 1, 1};
   schema.fields[0].samples_per_chunk = 1;
   EXPECT_TRUE(PackWriter::Create(folder.Path("thread.fbp"), schema, {}).has_value());
+}
+
+// Earlier versions wrote such packs: a program that converts them asks for more memory.
+TEST(PackScratchTest, AProgramMayRaiseTheMemoryToDecodeIn) {
+  const auto bytes = PackOfNarrowFrames();
+  const auto source = MemorySource(bytes);
+  const auto refused = PackFile::Open(*source);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
+  for (const char* words : {"forebay pack --from", "PackReadOptions::scratch_bytes_max"}) {
+    EXPECT_NE(refused.error().message().find(words), std::string::npos)
+        << refused.error().message();
+  }
+  const auto pack = PackFile::Open(*source, {.budget = {}, .find_predictor = {},
+                                             .scratch_bytes_max = kConvertScratchBytesMax});
+  ASSERT_TRUE(pack.has_value()) << pack.error().message();
+  EXPECT_GT(pack->ScratchBytes(), limits::kChunkScratchBytesMax);
+  std::vector<std::byte> scratch(pack->ScratchBytes());
+  for (std::uint64_t s = 0; s < 2; ++s) {
+    const auto sample = ReadField(*pack, 0, s, scratch);
+    ASSERT_TRUE(sample.has_value()) << sample.error().message();
+    EXPECT_EQ(sample->at(1000), static_cast<std::byte>(7000 + s));
+  }
+  // A set of one such shard, whose options are those of its shards.
+  const TestFolder folder;
+  WriteFile(folder.Path("shard.fbp"), bytes);
+  PackManifest manifest{.schema_fingerprint = pack->schema_fingerprint(),
+                        .shards = {{.name = "shard.fbp", .file_bytes = bytes.size(),
+                                    .samples = 2, .root = pack->root()}}};
+  WriteFile(folder.Path("s.fbset"), WritePackManifest(manifest));
+  EXPECT_EQ((*PackSet::Open(folder.Path("s.fbset")))->Schema().error().code(),
+            ErrorCode::kResourceExhausted);
+  const auto set = PackSet::Open(folder.Path("s.fbset"), 64,
+                                 {.budget = {}, .find_predictor = {},
+                                  .scratch_bytes_max = kConvertScratchBytesMax});
+  ASSERT_TRUE((*set)->Schema().has_value());
 }
 
 TEST(PackPublishTest, ReplacesNoFileThatCameToBeMeanwhile) {

@@ -128,6 +128,53 @@ std::vector<std::byte> OverlappingHeads(std::uint32_t chunks) {
   return bytes.Release();
 }
 
+namespace {
+
+RecordPrefix AppendRecord(std::uint64_t identity, RecordType type, std::span<const std::byte> added,
+                          std::span<const std::byte> payload, std::vector<std::byte>& bytes) {
+  const auto head = WriteRecordHead(identity, bytes.size(), type, added, payload, false);
+  bytes.insert(bytes.end(), head.begin(), head.end());
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  bytes.resize((bytes.size() + 7) / 8 * 8);
+  return *ReadRecordPrefix(head);
+}
+
+}  // namespace
+
+std::vector<std::byte> PackOfNarrowFrames() {
+  PackSchema schema;
+  schema.fields = {{.name = "thread", .dtype = Dtype::kU8, .rank = 2,
+                    .extent = {87'381, 24, 1, 1}, .fill_bits = {}, .bound = {},
+                    .samples_per_chunk = 2, .tile = {87'381, 24, 1, 1}}};
+  const std::size_t sample_bytes = schema.fields[0].sample_bytes();
+  std::vector<std::byte> bytes = WritePackStart(schema, kTestPackId);
+  const std::uint64_t identity = PackIdentity(bytes);
+  std::vector<std::byte> samples(2 * sample_bytes);
+  ByteWriter checksums;
+  for (std::size_t s = 0; s < 2; ++s) {
+    const auto sample = std::span(samples).subspan(s * sample_bytes, sample_bytes);
+    for (std::size_t i = 0; i < sample_bytes; ++i) sample[i] = static_cast<std::byte>(i * 7 + s);
+    checksums.Le(SampleChecksum(identity, 0, 0, s, 0, sample));
+  }
+  const ChunkHead head{.sample_count = 2,
+                       .begins_sequence = true,
+                       .raw_bytes = samples.size(),
+                       .checksums = checksums.bytes()};
+  ChunkEntry entry{.sample_count = 2, .offset = bytes.size(), .payload_bytes = samples.size()};
+  const RecordPrefix chunk =
+      AppendRecord(identity, RecordType::kChunk, WriteChunkHead(head), samples, bytes);
+  entry.head_bytes = chunk.head_bytes;
+  entry.head_checksum = chunk.head_checksum;
+  PackFooter footer{.samples = 2};
+  footer.index_offset = bytes.size();
+  PackIndex index{.samples = 2, .chunks = {entry}, .keys = {}};
+  AppendRecord(identity, RecordType::kIndex, {}, WritePackIndex(index), bytes);
+  footer.index_bytes = bytes.size() - footer.index_offset;
+  const auto end = WritePackFooter(identity, footer);
+  bytes.insert(bytes.end(), end.begin(), end.end());
+  return bytes;
+}
+
 Result<std::vector<std::byte>> ReadField(const PackFile& pack, std::uint32_t field,
                                          std::uint64_t sample, std::span<std::byte> scratch) {
   FOREBAY_ASSIGN(const std::uint64_t bytes, pack.SampleBytes(field, sample, scratch));

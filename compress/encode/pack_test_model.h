@@ -53,6 +53,10 @@ std::vector<std::byte> WritePack(const PackModel& model, const TestFolder& folde
 // the first field has; without it, the one before does, and so on. Payloads are zeros.
 std::vector<std::byte> OverlappingHeads(std::uint32_t chunks);
 
+// A pack of two samples in one stored chunk that takes more than limits::kChunkScratchBytesMax to
+// decode: earlier versions wrote such packs. Element i of sample s is i * 7 + s.
+std::vector<std::byte> PackOfNarrowFrames();
+
 // The bytes of a sample's field, whatever its kind; an error where they cannot be had.
 Result<std::vector<std::byte>> ReadField(const PackFile& pack, std::uint32_t field,
                                          std::uint64_t sample, std::span<std::byte> scratch);

@@ -21,7 +21,8 @@ bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::
 
 double Difference(double value, double first) { return value - first; }
 
-// An f64 does not tell large integers from their neighbours: only what lies between them is rounded.
+// An f64 does not tell large integers from their neighbours: what lies between them is rounded
+// alone.
 double Difference(std::int64_t value, std::int64_t first) {
   std::int64_t difference = 0;
   if (!__builtin_sub_overflow(value, first, &difference)) return static_cast<double>(difference);

@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "compress/decode/chunk_record.h"
 #include "compress/format/chunk_coverage.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
@@ -133,6 +134,11 @@ Status PackImageChecker::ReadMeta() {
   auto schema = compress::ReadPackStart(start);
   if (!schema.has_value()) {
     return DamagedImage(offset + reader.offset(), schema.error().message());
+  }
+  // Readers size their memory by the schema, as where a pack is opened.
+  const Status scratch = compress::CheckScratch(*schema);
+  if (!scratch.has_value()) {
+    return DamagedImage(offset + reader.offset(), scratch.error().message());
   }
   tables_.schema = std::move(*schema);
   if (tables_.schema.fields.size() != tables_.header.field_count) {

@@ -75,6 +75,34 @@ TEST_F(PackImageTest, NoForgedByteLeadsOutOfBounds) {
   EXPECT_GT(refused, image.size()) << "hardly any forgery was noticed";
 }
 
+// A schema whose chunks would take 166 MB of every reader's memory to decode.
+TEST_F(PackImageTest, ASchemaThatTakesTooMuchMemoryToDecodeIsRefused) {
+  compress::PackModel model;
+  model.schema.fields = {{.name = "thread", .dtype = Dtype::kU8, .rank = 2,
+                          .extent = {87'381, 24, 1, 1}, .fill_bits = {}, .bound = {},
+                          .samples_per_chunk = 1, .tile = {87'381, 24, 1, 1}}};
+  model.samples = {{std::vector<std::byte>(87'381 * 24)}};
+  AddPack("thread.pack", model);
+  source_.extent_bytes = 4 * limits::kMiB;
+  const auto catalog = MustBuild();
+  std::vector<std::byte> image = {catalog->image().begin(), catalog->image().end()};
+  ASSERT_EQ(Refusal(image), "(opened)");
+  compress::PackSchema hostile = packs_[0].file->schema();
+  hostile.provenance.clear();  // as in an image
+  const auto start = compress::WriteSchema(hostile);
+  hostile.fields[0].samples_per_chunk = 2;
+  const auto hostile_start = compress::WriteSchema(hostile);
+  ASSERT_EQ(start.size(), hostile_start.size());
+  const auto section = LoadAt<PackHeaderRow>(image, 0).section(PackSection::kMeta);
+  const std::size_t at = section.offset + section.bytes - start.size();
+  ASSERT_EQ(std::memcmp(&image[at], start.data(), start.size()), 0);
+  std::memcpy(&image[at], hostile_start.data(), hostile_start.size());
+  SealPackImage(image);
+  const std::string refusal = Refusal(std::move(image));
+  EXPECT_THAT(refusal, HasSubstr("DATA_LOSS"));
+  EXPECT_THAT(refusal, HasSubstr("2x87381x24 u8"));
+}
+
 TEST_F(PackImageTest, AnotherVersionIsNamed) {
   std::vector<std::byte> image = SmallImage();
   auto header = LoadAt<PackHeaderRow>(image, 0);
