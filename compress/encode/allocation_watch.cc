@@ -20,7 +20,8 @@ namespace {
 std::atomic<std::size_t> g_largest{0};
 std::atomic<std::ptrdiff_t> g_live{0}, g_live_before{0}, g_peak{0};
 std::atomic<std::size_t> g_watched_bytes{0}, g_watched{0};
-std::atomic<bool> g_fail{false};
+std::atomic<bool> g_fail{false}, g_starve{false};
+thread_local bool t_starved = false;
 
 }  // namespace
 
@@ -37,6 +38,11 @@ void WatchAllocationsOf(std::size_t bytes, bool fail) {
   g_fail = fail;
   g_watched = 0;
   g_watched_bytes = bytes;
+}
+
+void StarveThreadsAfter(std::size_t bytes) {
+  WatchAllocationsOf(bytes, true);
+  g_starve = bytes != 0;
 }
 
 std::size_t WatchedAllocations() { return g_watched; }
@@ -75,8 +81,10 @@ void* operator new(std::size_t bytes) {
   }
   if (bytes != 0 && bytes == g_watched_bytes) {
     ++g_watched;
+    t_starved = t_starved || g_starve;
     if (g_fail) throw std::bad_alloc();
   }
+  if (t_starved && g_starve) throw std::bad_alloc();
   if (void* memory = std::malloc(bytes)) {
     Count(static_cast<std::ptrdiff_t>(malloc_usable_size(memory)));
     return memory;

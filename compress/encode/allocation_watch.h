@@ -18,6 +18,9 @@ std::size_t PeakAllocation();
 
 // From now on allocations of exactly so many bytes are counted, and fail if so asked; 0: none.
 void WatchAllocationsOf(std::size_t bytes, bool fail);
+// From now on an allocation of exactly so many bytes fails, and so does every later one of the
+// thread that asked for it; 0: none. Not for the thread that calls this.
+void StarveThreadsAfter(std::size_t bytes);
 // How many there were since then.
 std::size_t WatchedAllocations();
 

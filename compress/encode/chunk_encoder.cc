@@ -10,6 +10,7 @@
 #include "compress/encode/bound_checker.h"
 #include "compress/encode/byte_stream_encoder.h"
 #include "compress/encode/coded_chunk_encoder.h"
+#include "compress/encode/error_bound.h"
 #include "compress/format/element_code.h"
 
 namespace forebay::compress {
@@ -24,8 +25,13 @@ Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
   if (!valid || bound.mode > BoundMode::kPointwise) {
     return Error(ErrorCode::kInvalidArgument,
                  "error bound: mode " + std::to_string(static_cast<int>(bound.mode)) +
-                     ", absolute " + std::to_string(bound.absolute) + ", relative " +
-                     std::to_string(bound.relative) + "; bounds are finite and not negative");
+                     ", absolute " + NumberText(bound.absolute) + ", relative " +
+                     NumberText(bound.relative) + "; bounds are finite and not negative");
+  }
+  if (bound.mode != BoundMode::kLossless && shape.dtype == Dtype::kBytes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "error bound: byte strings are exact; leave the bound out, or give the field a "
+                 "numeric type such as u8");
   }
   if (bound.mode == BoundMode::kPointwise && OrderOf(shape.dtype) != CodeOrder::kFloat) {
     return Error(ErrorCode::kInvalidArgument,

@@ -1,7 +1,10 @@
 // How far a decoded value may lie from the original.
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <cstdint>
+#include <string>
 
 namespace forebay::compress {
 
@@ -23,5 +26,12 @@ struct ErrorBound {
   BoundMode mode = BoundMode::kLossless;
   double absolute = 0, relative = 0;
 };
+
+// A number as errors print it: the fewest digits that read back as the same value.
+inline std::string NumberText(double value) {
+  std::array<char, 32> text{};  // the longest has 24: -2.2250738585072014e-308
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
 
 }  // namespace forebay::compress

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <memory>
 #include <new>
 #include <utility>
@@ -54,11 +55,13 @@ Status RecordQueue::Push(PendingRecord record) {
           : present_chunks_.contains({record.head.field, record.head.first_sample,
                                       record.head.tile, record.head.part_offset});
   if (present) return {};
+  FOREBAY_TRY(failure_);
   auto task = std::make_unique<Task>();
   task->record = std::move(record);
   if (threads_.empty()) {
     Encode(*task);
-    return WriteTask(*task);
+    failure_ = WriteTask(*task);
+    return failure_;
   }
   {
     const std::lock_guard lock(mutex_);
@@ -73,27 +76,40 @@ Status RecordQueue::Push(PendingRecord record) {
 void RecordQueue::RunThread(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return begun_ < tasks_.size(); })) {
-    // A queue that is destroyed has nobody to write for.
-    if (stop.stop_requested()) return;
+    // A queue that is destroyed, and a file that cannot be finished, have nobody to write for.
+    if (stop.stop_requested() || has_failed_) return;
     Task& task = *tasks_[begun_++];
     lock.unlock();
     Encode(task);
     lock.lock();
+    has_failed_ = has_failed_ || task.failed();
     changed_.notify_all();
   }
 }
 
-// An exception that left a thread would end the process: what can fail here is memory.
+// An exception that left a thread would end the process. Where memory is what fails there may be
+// none for a message, either: the thread that writes makes it.
 void RecordQueue::Encode(Task& task) const {
   try {
     EncodeRecord(task);
-  } catch (const std::bad_alloc&) {
-    Error failed(ErrorCode::kResourceExhausted,
-                 path_ + ": not enough memory to encode a chunk of field " +
-                     schema_.fields[task.record.head.field].name +
-                     "; use fewer threads or smaller chunks, then resume");
+  } catch (const std::exception&) {
     const std::lock_guard lock(mutex_);
-    task.encoded = std::move(failed);
+    task.thrown = std::current_exception();
+  }
+}
+
+Error RecordQueue::ErrorOf(const Task& task) const {
+  if (task.thrown == nullptr) return task.encoded->error();
+  const std::string where =
+      " encode a chunk of field " + schema_.fields[task.record.head.field].name;
+  try {
+    std::rethrow_exception(task.thrown);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorCode::kResourceExhausted,
+                 path_ + ": not enough memory to" + where +
+                     "; use fewer threads or smaller chunks, then resume");
+  } catch (const std::exception& failed) {
+    return Error(ErrorCode::kInternal, path_ + ": cannot" + where + ": " + failed.what());
   }
 }
 
@@ -162,21 +178,24 @@ Result<EncodedChunk> RecordQueue::EncodeVerified(const PackField& field,
   return encoded;
 }
 
+// Tasks are begun in their order: as long as none has failed here, the front one will be done.
 Status RecordQueue::WriteFront() {
+  FOREBAY_TRY(failure_);
   std::unique_ptr<Task> task;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return tasks_.front()->encoded.has_value(); });
+    changed_.wait(lock, [this] { return tasks_.front()->done(); });
     task = std::move(tasks_.front());
     tasks_.pop_front();
     --begun_;
   }
-  return WriteTask(*task);
+  failure_ = WriteTask(*task);
+  return failure_;
 }
 
 Status RecordQueue::WriteTask(Task& task) {
   PendingRecord& record = task.record;
-  if (!task.encoded->has_value()) return task.encoded->error();
+  if (task.failed()) return ErrorOf(task);
   if (record.type == RecordType::kKeys) {
     ByteWriter added;
     added.Le(record.keys.first_sample);
@@ -256,6 +275,7 @@ Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
 }
 
 Status RecordQueue::Finish(std::uint64_t samples) {
+  FOREBAY_TRY(failure_);
   while (!tasks_.empty()) FOREBAY_TRY(WriteFront());
   index_.samples = samples;
   PackFooter footer{.samples = samples};

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,8 +51,9 @@ class RecordQueue {
   void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys,
                   std::vector<FieldStatistics> statistics);
 
-  // Waits while the queue is full. Errors are those of any record before; kResourceExhausted where
-  // there is not enough memory to encode one.
+  // Waits while the queue is full. Errors are those of any record before, and stay; after the first
+  // one no thread begins another record. kResourceExhausted where there is not enough memory to
+  // encode one.
   Status Push(PendingRecord record);
 
   // Writes all that is pending, index and footer.
@@ -65,13 +67,19 @@ class RecordQueue {
     PendingRecord record;
     std::vector<std::byte> checksums, lengths;
     FieldStatistics statistics;
-    std::optional<Result<EncodedChunk>> encoded;  // set under mutex_
+    // One of both is set under mutex_ when the record is done.
+    std::optional<Result<EncodedChunk>> encoded;
+    std::exception_ptr thrown;
+
+    bool done() const { return encoded.has_value() || thrown != nullptr; }
+    bool failed() const { return thrown != nullptr || (encoded.has_value() && !*encoded); }
   };
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
 
   void Encode(Task& task) const;
   void EncodeRecord(Task& task) const;
   Result<EncodedChunk> EncodeVerified(const PackField& field, const PendingRecord& record) const;
+  Error ErrorOf(const Task& task) const;
   void RunThread(const std::stop_token& stop);
   Status WriteFront();
   Status WriteTask(Task& task);
@@ -91,11 +99,13 @@ class RecordQueue {
   std::vector<FieldStatistics> statistics_;  // of the index's chunks, in the file's order
   std::set<ChunkKey> present_chunks_;
   std::uint64_t present_keys_ = 0;  // keys of so many samples are there
+  Status failure_;                  // the first, in the order of the file
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::unique_ptr<Task>> tasks_;  // in the file's order
   std::size_t begun_ = 0;                    // of them, taken by a thread
+  bool has_failed_ = false;                  // a thread: no other task is begun
   std::vector<std::jthread> threads_;
 };
 

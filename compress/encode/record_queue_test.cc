@@ -65,6 +65,52 @@ TEST(RecordQueue, WithoutMemoryIsAnErrorThatNamesFieldAndRemedy) {
   }
 }
 
+// The path is so long that no message about it is made without an allocation.
+TEST(RecordQueue, AThreadWithoutAnyMemoryLeftReportsIt) {
+  if (!CanWatchAllocations()) GTEST_SKIP() << "sanitizers keep their own operator new";
+  const PackSchema schema = Strings();
+  const TestFolder folder;
+  const auto queue = OpenQueue(schema, 2, folder.Path(std::string(100, 'p')));
+  PendingRecord record = StringOf(kStringBytes, 0);
+  StarveThreadsAfter(kStringBytes);
+  Status status = queue->Push(std::move(record));
+  if (status.has_value()) status = queue->Finish(1);
+  const std::size_t failed = WatchedAllocations();
+  StarveThreadsAfter(0);
+  EXPECT_GT(failed, 0U);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code(), ErrorCode::kResourceExhausted);
+  EXPECT_NE(status.error().message().find("field noise"), std::string::npos);
+}
+
+// The first string fails at once, while the second takes far longer than all others: the thread
+// that failed begins none of those that wait.
+TEST(RecordQueue, ThatFailedBeginsNothingElse) {
+  if (!CanWatchAllocations()) GTEST_SKIP() << "sanitizers keep their own operator new";
+  constexpr std::size_t kShortBytes = 10'007;
+  const PackSchema schema = Strings();
+  const TestFolder folder;
+  auto queue = OpenQueue(schema, 2, folder.Path("p"));
+  std::vector<PendingRecord> records;
+  for (std::size_t i = 0; i < 5; ++i) {
+    records.push_back(StringOf(i == 1 ? kStringBytes : kShortBytes, i));
+  }
+  WatchAllocationsOf(kShortBytes, true);
+  for (PendingRecord& record : records) ASSERT_TRUE(queue->Push(std::move(record)).has_value());
+  const Status status = queue->Finish(5);
+  // The error stays: nothing waits for records that nobody begins.
+  const Status again = queue->Push({});
+  const Status finished = queue->Finish(5);
+  queue.reset();
+  const std::size_t failed = WatchedAllocations();
+  WatchAllocationsOf(0, false);
+  EXPECT_EQ(failed, 1U) << "strings behind the one that failed were encoded";
+  for (const Status& each : {status, again, finished}) {
+    ASSERT_FALSE(each.has_value());
+    EXPECT_EQ(each.error().code(), ErrorCode::kResourceExhausted);
+  }
+}
+
 // The last of five strings waits behind two that two threads encode, each of which takes far longer
 // than the lines from the first Push to the queue's end.
 TEST(RecordQueue, ThatEndsEarlyLeavesWhatWaitsUndone) {

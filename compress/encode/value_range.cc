@@ -35,8 +35,8 @@ void RangeFinder::Add(std::span<const std::byte> elements) {
 Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange& range) {
   const double width = range.width();
   if (!std::isfinite(width) || width < 0) {
-    return Invalid("a range from " + std::to_string(range.low) + " to " +
-                   std::to_string(range.high) +
+    return Invalid("a range from " + NumberText(range.low) + " to " +
+                   NumberText(range.high) +
                    "; wanted are the smallest and the largest value, not further apart than a "
                    "double can say; or give an absolute bound");
   }
@@ -50,7 +50,7 @@ Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange&
   }
   const double absolute = ResolveBound(bound, range.low, range.high);
   if (!std::isfinite(absolute)) {
-    return Invalid(std::to_string(asked.relative) +
+    return Invalid(NumberText(asked.relative) +
                    " of the range is beyond what a double can say");
   }
   return DeclaredBound{.mode = static_cast<std::uint8_t>(BoundMode::kAbsolute),

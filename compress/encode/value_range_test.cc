@@ -77,5 +77,16 @@ TEST(ValueRange, RefusesOtherModesAndRangesThatAreNone) {
   EXPECT_EQ(code(BoundMode::kChunkRelative, 1e10, {.low = 0, .high = 1e308}), bad);
 }
 
+TEST(ValueRange, ErrorsPrintNumbersAsTheyAreWritten) {
+  const auto wide = BoundOfRange(Asked(BoundMode::kChunkRelative, 0, 0.1),
+                                 {.low = -1e308, .high = 1e308});
+  EXPECT_NE(wide.error().message().find("from -1e+308 to 1e+308;"), std::string::npos)
+      << wide.error().message();
+  const auto large = BoundOfRange(Asked(BoundMode::kChunkRelative, 0, 1e10),
+                                  {.low = 0, .high = 1e308});
+  EXPECT_NE(large.error().message().find(": 1e+10 of the range"), std::string::npos)
+      << large.error().message();
+}
+
 }  // namespace
 }  // namespace forebay::compress
