@@ -1,5 +1,8 @@
 // Packs: what goes in comes out, by sample, by run, by region; threads, resume and recovery.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -196,18 +199,63 @@ TEST(PackPublishTest, ReplacesNoFileThatCameToBeMeanwhile) {
   EXPECT_FALSE(std::filesystem::exists(path + ".part"));
 }
 
-TEST(PackPublishTest, IsPublishedByASecondNameWhereRenamingWouldReplace) {
+template <int number>
+int Refuse(const char* /*from*/, const char* /*to*/) {
+  errno = number;
+  return -1;
+}
+
+// Each way by which a file gets its name, and each word of a file system that has no such call.
+TEST(PackPublishTest, AFileIsNamedWhateverItsFileSystemCannotDo) {
   const TestFolder folder;
   const std::string part = folder.Path("a.part"), path = folder.Path("a");
   const std::vector<std::byte> bytes(10, std::byte{1}), other(10, std::byte{2});
+  for (const NamingCalls& calls :
+       {NamingCalls{.rename_new = Refuse<EINVAL>, .link = ::link},
+        NamingCalls{.rename_new = Refuse<EPERM>, .link = ::link},
+        NamingCalls{.rename_new = Refuse<ENOSYS>, .link = Refuse<EPERM>},
+        NamingCalls{.rename_new = Refuse<EPERM>, .link = Refuse<ENOSYS>},
+        NamingCalls{.rename_new = Refuse<EOPNOTSUPP>, .link = Refuse<EOPNOTSUPP>}}) {
+    WriteFile(part, bytes);
+    WriteFile(path, other);
+    const Status refused = NameNewFile(part, path, calls);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kAlreadyExists);
+    EXPECT_EQ(ReadFile(path), other);
+    EXPECT_EQ(ReadFile(part), bytes);
+    std::filesystem::remove(path);
+    const Status named = NameNewFile(part, path, calls);
+    ASSERT_TRUE(named.has_value()) << named.error().message();
+    EXPECT_EQ(ReadFile(path), bytes);
+    EXPECT_FALSE(std::filesystem::exists(part));
+    std::filesystem::remove(path);
+    // Nothing that was reserved stays where there is nothing to name.
+    EXPECT_EQ(NameNewFile(part, path, {Refuse<EPERM>, Refuse<EPERM>}).error().code(),
+              ErrorCode::kNotFound);
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  // Other errors are not a reason to try another way.
   WriteFile(part, bytes);
-  WriteFile(path, other);
-  EXPECT_EQ(LinkInPlace(part, path).error().code(), ErrorCode::kAlreadyExists);
-  EXPECT_EQ(ReadFile(path), other);
-  EXPECT_EQ(ReadFile(part), bytes);
-  std::filesystem::remove(path);
-  ASSERT_TRUE(LinkInPlace(part, path).has_value());
-  EXPECT_EQ(ReadFile(path), bytes);
+  EXPECT_FALSE(NameNewFile(part, path, {Refuse<EACCES>, ::link}).has_value());
+  EXPECT_FALSE(NameNewFile(part, path, {Refuse<EINVAL>, Refuse<ENOSPC>}).has_value());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// A crash between a second name and the end of the first leaves both.
+TEST(PackPublishTest, AFinishedPackThatHasBothNamesIsNotTruncated) {
+  const TestFolder folder;
+  const PackModel model = MakeModel(9, kSeed);
+  const auto whole = WritePack(model, folder);
+  const std::string path = folder.Path("p.fbp"), part = path + ".part";
+  WriteFile(part, whole);
+  std::filesystem::create_hard_link(part, path);
+  auto resumed = PackWriter::Resume(path, model.schema, {.replace = true, .id = kTestPackId});
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().message();
+  EXPECT_EQ(ReadFile(path), whole) << "while the new one is written";
+  EXPECT_EQ((*resumed)->next_sample(), 0U);
+  ASSERT_TRUE(AddAll(model, **resumed, 9).has_value());
+  ASSERT_TRUE((*resumed)->Finish().has_value());
+  EXPECT_EQ(ReadFile(path), whole);
   EXPECT_FALSE(std::filesystem::exists(part));
 }
 

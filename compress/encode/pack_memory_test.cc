@@ -68,7 +68,23 @@ TEST(PackMemory, OfByteStringsAndKeysIsAChunkOfThem) {
   schema.fields = {{.name = "text", .fill_bits = {}, .bound = {}}};
   EXPECT_EQ(BufferedBytesMax(schema, 1), std::uint64_t{8} << 20);
   schema.keyed = true;
-  EXPECT_EQ(BufferedBytesMax(schema, 1), (std::uint64_t{9} << 20) + 1024);
+  EXPECT_EQ(BufferedBytesMax(schema, 1), (std::uint64_t{11} << 20) + 3 * 1024);
+  // Nearly a chunk of strings, before anything is encoded.
+  if (!CanWatchAllocations()) GTEST_SKIP() << "sanitizers keep their own operator new";
+  constexpr std::size_t kStringBytes = 1000, kStrings = 4100, kLengths = 64 << 10;
+  const TestFolder folder;
+  const std::vector<std::byte> text(kStringBytes);
+  const std::span<const std::byte> bytes = text;
+  schema.keyed = false;
+  schema.fields[0].samples_per_chunk = kStrings + 1;
+  const auto writer = PackWriter::Create(folder.Path("p.fbp"), schema, {});
+  ASSERT_TRUE(writer.has_value());
+  WatchAllocations();
+  for (std::size_t i = 0; i < kStrings; ++i) {
+    ASSERT_TRUE((*writer)->Add({&bytes, 1}, "").has_value());
+  }
+  EXPECT_GT(PeakAllocation(), kStrings * kStringBytes);
+  EXPECT_LT(PeakAllocation(), (std::size_t{4} << 20) + kLengths);
 }
 
 }  // namespace

@@ -219,6 +219,8 @@ class FileWriter : public PackWriter {
       FOREBAY_TRY(Flush(number));
     }
     if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
+    // Once, as a buffer that grows is there twice.
+    if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
     buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
     buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
     ++buffer.samples;
@@ -308,6 +310,13 @@ Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& n
   return {};
 }
 
+// Whether both names are those of one file.
+bool IsOneFile(int file, const std::string& path) {
+  struct stat mine{}, other{};
+  return fstat(file, &mine) == 0 && stat(path.c_str(), &other) == 0 &&
+         mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
+}
+
 Result<PackId> RandomPackId() {
   PackId id{};
   ssize_t got = 0;
@@ -390,7 +399,8 @@ Status CheckWritable(const PackSchema& schema) {
 }
 
 std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads) {
-  std::uint64_t waiting = schema.keyed ? kKeyRecordBytes + limits::kPackKeyBytesMax : 0;
+  // The buffer of keys grows: for a moment there are an old one and one of twice its size.
+  std::uint64_t waiting = schema.keyed ? 3 * (kKeyRecordBytes + limits::kPackKeyBytesMax) : 0;
   std::uint64_t chunk = waiting;  // the largest record
   for (const PackField& field : schema.fields) {
     const bool variable = field.variable();
@@ -444,6 +454,14 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   const std::string part = path + ".part";
   UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
+  if (IsOneFile(file.get(), path)) {
+    // A crash while a finished pack got its name. It is not gone on with but replaced, when the new
+    // one is whole.
+    if (unlink(part.c_str()) != 0) {
+      return Error::FromErrno(errno, part + ": dropping the finished pack's old name");
+    }
+    return Create(path, wanted, options);
+  }
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(part));
   FOREBAY_ASSIGN(const std::vector<std::byte> start,
                  StartToGoOnWith(*source, schema, options, part));

@@ -42,7 +42,7 @@ PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
 Status CheckWritable(const PackSchema& schema);
 
 // Bytes of samples, as they were added, that a writer holds at most: samples_per_chunk whole
-// samples of each fixed field, 4 MiB of a variable one, 1 MiB of keys, and the chunks under encode.
+// samples of each fixed field, 4 MiB of a variable one, 3 MiB of keys, and the chunks under encode.
 // Tiles do not make it less: all tiles of a run of samples fill together. Encoding takes more: in
 // each thread 8 to 45 times a chunk's bytes, least of wide elements. `schema` is a sound one
 // (CheckSchema).
@@ -72,6 +72,7 @@ class PackWriter {
   // samples from next_sample() on, the same as in the first run, sequences included; the finished
   // file is then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
   // (another schema, another id than the one given, an earlier version), kAlreadyExists (PATH).
+  // Where PATH and PATH.part are one file, a finished one, it begins a new one as Create does.
   static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);

@@ -18,16 +18,29 @@ Error Failed(int number, const std::string& part, const std::string& path) {
                       "move or remove " + path + ", then resume");
 }
 
-Status RenameInPlace(const std::string& part, const std::string& path) {
-  if (renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) == 0) return {};
-  if (errno == EINVAL || errno == ENOSYS) return LinkInPlace(part, path);
-  return Failed(errno, part, path);
+// What file systems say of a call that they do not have. EPERM is a refusal elsewhere: then the next
+// way is refused, too, and that error is returned.
+bool IsUnsupported(int number) {
+  return number == EINVAL || number == ENOSYS || number == EPERM || number == EOPNOTSUPP;
+}
+
+Status ReserveAndRename(const std::string& part, const std::string& path) {
+  const UniqueFd reserved(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (reserved.get() < 0) return Failed(errno, part, path);
+  if (std::rename(part.c_str(), path.c_str()) == 0) return {};
+  const int number = errno;
+  unlink(path.c_str());
+  return Failed(number, part, path);
 }
 
 }  // namespace
 
-Status LinkInPlace(const std::string& part, const std::string& path) {
-  if (link(part.c_str(), path.c_str()) != 0) return Failed(errno, part, path);
+Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls) {
+  if (calls.rename_new(part.c_str(), path.c_str()) == 0) return {};
+  if (!IsUnsupported(errno)) return Failed(errno, part, path);
+  if (calls.link(part.c_str(), path.c_str()) != 0) {
+    return IsUnsupported(errno) ? ReserveAndRename(part, path) : Failed(errno, part, path);
+  }
   if (unlink(part.c_str()) != 0) {
     return Error::FromErrno(errno, part + ": dropping the finished file's old name");
   }
@@ -36,7 +49,13 @@ Status LinkInPlace(const std::string& part, const std::string& path) {
 
 Status PublishFile(const std::string& part, const std::string& path, bool replace) {
   if (!replace) {
-    FOREBAY_TRY(RenameInPlace(part, path));
+    const NamingCalls calls = {.rename_new =
+                                   [](const char* from, const char* to) {
+                                     return renameat2(AT_FDCWD, from, AT_FDCWD, to,
+                                                      RENAME_NOREPLACE);
+                                   },
+                               .link = ::link};
+    FOREBAY_TRY(NameNewFile(part, path, calls));
   } else if (std::rename(part.c_str(), path.c_str()) != 0) {
     return Failed(errno, part, path);
   }
