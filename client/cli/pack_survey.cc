@@ -18,7 +18,7 @@ constexpr std::size_t kShardsOpenMax = 64;
 // predictors that a pack names may lie beside it.
 compress::PackReadOptions ReadOptions(const std::string& path) {
   return {.budget = {},
-          .find_predictor = compress::PredictorsIn(compress::FolderOf(path)),
+          .find_predictor = compress::PredictorsBeside(path),
           .scratch_bytes_max = compress::kConvertScratchBytesMax};
 }
 

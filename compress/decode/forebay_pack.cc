@@ -95,7 +95,7 @@ Status Open(const char* path, forebay_pack** pack) {
   } else {
     FOREBAY_ASSIGN(opened->source, OpenByteSource(path));
     auto file = PackFile::Open(
-        *opened->source, {.budget = {}, .find_predictor = PredictorsIn(FolderOf(path))});
+        *opened->source, {.budget = {}, .find_predictor = PredictorsBeside(path)});
     if (!file.has_value()) return file.error().WithContext(path);
     opened->file.emplace(std::move(*file));
     opened->schema = opened->file->schema();

@@ -77,7 +77,7 @@ Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
   FOREBAY_ASSIGN(PackManifest manifest, ReadManifestFile(path));
   FOREBAY_ASSIGN(std::unique_ptr<PackSet> set,
                  Open(std::move(manifest), FilesBeneath(FolderOf(path)), shards_open_max));
-  if (!read.find_predictor) read.find_predictor = PredictorsIn(FolderOf(path));
+  if (!read.find_predictor) read.find_predictor = PredictorsBeside(path);
   set->read_ = std::move(read);
   return set;
 }

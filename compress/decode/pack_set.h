@@ -40,7 +40,7 @@ struct PackShard {
 class PackSet {
  public:
   // Reads the manifest alone. Shards are opened as `read` says; where it has no finder, learned
-  // predictors that they name are looked for in the manifest's folder.
+  // predictors that they name are looked for beside the manifest (PredictorsBeside).
   // Errors: kInvalidArgument (not a manifest), kUnimplemented (a newer
   // one), kDataLoss, a system's; they name the file.
   static Result<std::unique_ptr<PackSet>> Open(const std::string& path,

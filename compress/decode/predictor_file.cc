@@ -1,10 +1,13 @@
 #include "compress/decode/predictor_file.h"
 
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "compress/decode/byte_source.h"
+#include "compress/decode/pack_set.h"
 
 namespace forebay::compress {
 
@@ -39,6 +42,28 @@ PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget) 
                           "pack was written");
     }
     return found;
+  };
+}
+
+PredictorFinder PredictorsBeside(std::string path, const PredictorBudget& budget) {
+  return [path = std::move(path),
+          budget](const Sha256Digest& id) -> Result<std::shared_ptr<const Predictor>> {
+    const std::string folder = FolderOf(path);
+    auto found = PredictorsIn(folder, budget)(id);
+    if (found.has_value() || found.error().code() != ErrorCode::kFailedPrecondition) return found;
+    std::error_code failed;
+    const std::string resolved = FolderOf(std::filesystem::canonical(path, failed).string());
+    std::error_code none;
+    if (failed || std::filesystem::equivalent(resolved, folder.empty() ? "." : folder, none)) {
+      return found;
+    }
+    auto second = PredictorsIn(resolved, budget)(id);
+    if (second.has_value() || second.error().code() != ErrorCode::kFailedPrecondition) {
+      return second;
+    }
+    return Error(ErrorCode::kFailedPrecondition,
+                 found.error().message() + " (nor is there " +
+                     PredictorFileName(resolved, id) + ", beside the file that the link leads to)");
   };
 }
 

@@ -18,4 +18,8 @@ Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
 std::string PredictorFileName(const std::string& folder, const Sha256Digest& id);
 PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget = {});
 
+// Finds those beside the file PATH, a pack or a set: in the folder that PATH names, then, where
+// PATH leads through symbolic links, in the folder of the file itself. Errors: as PredictorsIn.
+PredictorFinder PredictorsBeside(std::string path, const PredictorBudget& budget = {});
+
 }  // namespace forebay::compress

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/pack_set.h"
 #include "compress/decode/predictor_file.h"
 #include "compress/encode/learned_samples.h"
 #include "compress/encode/pack_test_model.h"
@@ -119,6 +120,35 @@ TEST(LearnedPack, NamesAPredictorThatLiesElsewhere) {
   const auto pack = open(PredictorsIn(models));
   ASSERT_TRUE(pack.has_value()) << pack.error().message();
   ExpectReads(*pack, model);
+}
+
+TEST(LearnedPack, IsOpenedThroughALinkToItsFile) {
+  const TestFolder stored, linked;
+  const PackModel model = MakeLearnable(2);
+  WriteFile(stored.Path("p.fbp"), WritePack(model, stored, Learned(false)));
+  const std::string link = linked.Path("p.fbp");
+  std::filesystem::create_symlink(stored.Path("p.fbp"), link);
+  const auto predictor = LargerOfTwoPredictor();
+  const std::string beside = PredictorFileName(FolderOf(stored.Path("p.fbp")), predictor->id());
+  const std::string at_link = PredictorFileName(FolderOf(link), predictor->id());
+  const auto source = OpenByteSource(link);
+  const auto open = [&] {
+    return PackFile::Open(**source, {.budget = {}, .find_predictor = PredictorsBeside(link)});
+  };
+  // Nowhere: the error names both places.
+  const auto missing = open();
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code(), ErrorCode::kFailedPrecondition);
+  for (const std::string& words : {beside, at_link}) {
+    EXPECT_NE(missing.error().message().find(words), std::string::npos)
+        << missing.error().message();
+  }
+  WriteFile(beside, predictor->bytes());
+  ASSERT_TRUE(open().has_value());
+  ExpectReads(*open(), model);
+  // The one beside the link comes first, and is not passed over where it is damaged.
+  WriteFile(at_link, std::span(predictor->bytes()).first(10));
+  EXPECT_EQ(open().error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(LearnedPack, LoadsPredictorsFromFilesOfBoundedSize) {

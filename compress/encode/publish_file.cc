@@ -18,8 +18,8 @@ Error Failed(int number, const std::string& part, const std::string& path) {
                       "move or remove " + path + ", then resume");
 }
 
-// What file systems say of a call that they do not have. EPERM is a refusal elsewhere: then the next
-// way is refused, too, and that error is returned.
+// What file systems say of a call that they do not have. EPERM is a refusal elsewhere: then the
+// next way is refused, too, and that error is returned.
 bool IsUnsupported(int number) {
   return number == EINVAL || number == ENOSYS || number == EPERM || number == EOPNOTSUPP;
 }

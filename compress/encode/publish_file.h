@@ -19,9 +19,9 @@ struct NamingCalls {
 
 // What PublishFile does without `replace`. File systems that cannot rename so (Lustre, older NFS)
 // give a second name, which fails where there is a file, and then take the first one away. Those
-// without hard links (FAT, some FUSE and object stores) get an empty file at PATH, which fails where
-// there is one, and PART is renamed over it; a crash in between leaves that empty file and a whole
-// PART. Shown for tests, which bring other calls than the system's.
+// without hard links (FAT, some FUSE and object stores) get an empty file at PATH, which fails
+// where there is one, and PART is renamed over it; a crash in between leaves that empty file and a
+// whole PART. Shown for tests, which bring other calls than the system's.
 Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls);
 
 }  // namespace forebay::compress

@@ -7,7 +7,6 @@
 #include "compress/decode/byte_source.h"
 #include "compress/decode/byte_stream.h"
 #include "compress/decode/pack_file.h"
-#include "compress/decode/pack_set.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/decode/predictor_file.h"
 #include "compress/encode/chunk_encoder.h"
@@ -70,7 +69,7 @@ Result<std::vector<PlaneStack>> PlanesOfChunk(const ChunkShape& shape,
 Result<std::vector<PlaneStack>> PlanesOfPack(const std::string& path, const std::string& field,
                                              std::size_t bytes_max) {
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
-  const PackReadOptions options{.budget = {}, .find_predictor = PredictorsIn(FolderOf(path))};
+  const PackReadOptions options{.budget = {}, .find_predictor = PredictorsBeside(path)};
   FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   std::uint32_t wanted = 0;
   if (!field.empty()) {

@@ -151,7 +151,7 @@ Status Dump(const char* path) {
   FOREBAY_ASSIGN(const bool is_set, IsManifestFile(path));
   if (is_set) return DumpSet(path);
   FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(path));
-  const PackReadOptions options{.budget = {}, .find_predictor = PredictorsIn(FolderOf(path))};
+  const PackReadOptions options{.budget = {}, .find_predictor = PredictorsBeside(path)};
   FOREBAY_ASSIGN(const PackFile pack, PackFile::Open(*source, options));
   std::vector<std::byte> scratch(pack.ScratchBytes());
   FOREBAY_TRY(PrintPack(pack, scratch));
