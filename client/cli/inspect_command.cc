@@ -143,6 +143,8 @@ struct Inspection {
   compress::PackSchema schema;  // the first shard's
   // Of the fields, through all shards; none where a shard has none.
   std::vector<compress::FieldStatistics> statistics;
+  // Some of them are of format 1: infinities count as valid, and deviations are rough.
+  bool old_statistics = false;
   std::vector<compress::PackHeader> headers;  // of each pack
   PackSurvey survey;
   std::vector<std::string> damage;
@@ -174,6 +176,19 @@ double ShareOf(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
+// A minimum or maximum: of integers exactly.
+Json ExtremeJson(const PackField& field, std::uint64_t bits, double value) {
+  if (field.variable() || field.dtype < Dtype::kF16) return static_cast<std::int64_t>(bits);
+  return value;
+}
+
+std::string ExtremeText(const PackField& field, std::uint64_t bits, double value) {
+  if (field.variable() || field.dtype < Dtype::kF16) {
+    return fmt::format("{}", static_cast<std::int64_t>(bits));
+  }
+  return fmt::format("{:.6g}", value);
+}
+
 void PrintStatistics(CommandContext& context, const Inspection& found) {
   if (found.statistics.empty()) return;
   TextTable table({"field", "values", "valid", "NaN", "inf", "zeros", "min", "max", "mean",
@@ -184,27 +199,38 @@ void PrintStatistics(CommandContext& context, const Inspection& found) {
     table.Add({field.name + (field.variable() ? " (lengths)" : ""), HumanCount(numbers.values),
                fmt::format("{:.4g} %", 100 * ShareOf(numbers.valid, numbers.values)),
                HumanCount(numbers.nans),
-               HumanCount(numbers.positive_infinities + numbers.negative_infinities),
+               found.old_statistics
+                   ? "?"
+                   : HumanCount(numbers.positive_infinities + numbers.negative_infinities),
                fmt::format("{:.4g} %", 100 * ShareOf(numbers.zeros, numbers.valid)),
-               fmt::format("{:.6g}", MinimumOf(field, numbers)),
-               fmt::format("{:.6g}", MaximumOf(field, numbers)),
+               ExtremeText(field, numbers.minimum_bits, MinimumOf(field, numbers)),
+               ExtremeText(field, numbers.maximum_bits, MaximumOf(field, numbers)),
                fmt::format("{:.6g}", numbers.mean),
                fmt::format("{:.6g}", DeviationOf(numbers))});
   }
   context.out << '\n' << table.ToString();
+  if (found.old_statistics) {
+    context.out << "statistics of format 1: infinities count as valid, and deviations that are "
+                   "small beside the mean are rough; `forebay pack --from` makes new ones\n";
+  }
 }
 
-Json StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers) {
-  return {{"values", numbers.values},
-          {"valid", numbers.valid},
-          {"nans", numbers.nans},
-          {"positive_infinities", numbers.positive_infinities},
-          {"negative_infinities", numbers.negative_infinities},
-          {"zeros", numbers.zeros},
-          {"min", MinimumOf(field, numbers)},
-          {"max", MaximumOf(field, numbers)},
-          {"mean", numbers.mean},
-          {"deviation", DeviationOf(numbers)}};
+Json StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers,
+                    bool old_statistics) {
+  Json json = {{"values", numbers.values},
+               {"valid", numbers.valid},
+               {"nans", numbers.nans},
+               {"positive_infinities", numbers.positive_infinities},
+               {"negative_infinities", numbers.negative_infinities},
+               {"zeros", numbers.zeros},
+               {"min", ExtremeJson(field, numbers.minimum_bits, MinimumOf(field, numbers))},
+               {"max", ExtremeJson(field, numbers.maximum_bits, MaximumOf(field, numbers))},
+               {"mean", numbers.mean},
+               {"deviation", DeviationOf(numbers)},
+               {"approximate", old_statistics}};
+  // Not known: null, not 0.
+  if (old_statistics) json["positive_infinities"] = json["negative_infinities"] = nullptr;
+  return json;
 }
 
 void PrintFields(CommandContext& context, const compress::PackSchema& schema,
@@ -278,7 +304,8 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
   for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
     fields.push_back(FieldJson(found.schema, found.schema.fields[i], found.survey.fields[i]));
     if (!found.statistics.empty()) {
-      fields.back()["statistics"] = StatisticsJson(found.schema.fields[i], found.statistics[i]);
+      fields.back()["statistics"] = StatisticsJson(found.schema.fields[i],
+                                                    found.statistics[i], found.old_statistics);
     }
   }
   Json object = {{"path", arguments.path},
@@ -351,6 +378,7 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
     AddSurvey(survey, found.survey);
     if (i == 0) found.schema = pack.file->schema();
     found.headers.push_back(pack.file->header());
+    found.old_statistics |= pack.file->header().major < 2;
     if (!arguments.recover) FOREBAY_TRY(TakeStatistics(pack, packs.Path(i), i == 0, found));
     found.chunks += pack.file->index().chunks.size();
     if (arguments.chunks) {

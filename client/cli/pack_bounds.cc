@@ -19,8 +19,9 @@ using compress::PackSchema;
 using compress::ValueRange;
 
 constexpr std::string_view kOfChunk = "chunk-";
-// Behind BoundKey: where the range comes from.
-constexpr std::string_view kRangeSuffix = ".range";
+constexpr std::string_view kGiven = "given";  // an origin of a range
+// A given range is said to be wide beside the values from here on.
+constexpr double kWideRange = 10;
 
 struct BoundKind {
   std::string_view name;
@@ -117,6 +118,10 @@ std::optional<BoundRequest> AskedBefore(const PackSchema& schema, const PackFiel
   return *asked;
 }
 
+// The key under which provenance says where the range of `field` comes from. No BoundKey begins so,
+// whatever the names of fields are.
+std::string OriginKey(std::string_view field) { return "bound-range." + std::string(field); }
+
 bool IsSameBound(const compress::DeclaredBound& a, const compress::DeclaredBound& b) {
   return a.mode == b.mode && a.absolute == b.absolute && a.relative == b.relative;
 }
@@ -133,16 +138,28 @@ Status Resolve(const std::string& text, const BoundRequest& request, const Value
   const auto bound = compress::BoundOfRange(request.bound, range);
   if (!bound.has_value()) return bound.error().WithContext("--bound " + text);
   field.bound = *bound;
-  const std::string key = compress::BoundKey(field.name);
-  SetProvenance(key, BoundText(request, range), schema);
-  SetProvenance(key + std::string(kRangeSuffix), std::string(origin), schema);
+  SetProvenance(compress::BoundKey(field.name), BoundText(request, range), schema);
+  SetProvenance(OriginKey(field.name), std::string(origin), schema);
   return {};
+}
+
+// What is opened again may have changed meanwhile.
+Status CheckSameSource(const PackSource& again, const PackSchema& schema, std::uint64_t samples) {
+  const std::vector<PackField>& fields = again.schema().fields;
+  const auto same = [](const PackField& a, const PackField& b) {
+    return a.name == b.name && a.dtype == b.dtype && a.rank == b.rank && a.extent == b.extent;
+  };
+  if (again.samples() >= samples && std::ranges::equal(fields, schema.fields, same)) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               "the samples changed while they were read for the range of their values; pack them "
+               "when nobody writes them, or give the range");
 }
 
 // One pass over all samples.
 Result<std::vector<ValueRange>> FindRanges(const BoundOptions& options, const PackSchema& schema,
                                            const std::vector<Unknown>& unknown) {
   FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, options.open());
+  FOREBAY_TRY(CheckSameSource(*source, schema, options.samples));
   std::vector<compress::RangeFinder> finders;
   finders.reserve(unknown.size());
   for (const Unknown& one : unknown) finders.emplace_back(*one.field);
@@ -213,16 +230,16 @@ Status SetBounds(const BoundOptions& options, const PackSource& source, PackSche
     FOREBAY_ASSIGN(PackField* const field, FieldOf(options, i, schema));
     field->bound = request.bound;
     FOREBAY_TRY(CheckBoundOf(*field, text));
-    const std::string key = compress::BoundKey(field->name);
-    SetProvenance(key, "", schema);  // of the pack that the samples come from
-    SetProvenance(key + std::string(kRangeSuffix), "", schema);
+    SetProvenance(compress::BoundKey(field->name), "", schema);  // of the pack they come from
+    SetProvenance(OriginKey(field->name), "", schema);
     if (!request.of_field) continue;
-    std::string_view origin = "given";
+    std::string_view origin = kGiven;
     if (!request.range.has_value() && options.before != nullptr) {
       const auto before = AskedBefore(*options.before, *field);
       if (before.has_value() && IsSameBound(before->bound, request.bound)) {
         request.range = before->range;
-        origin = "of the set's first samples";
+        origin = options.resumes ? FindProvenance(*options.before, OriginKey(field->name))
+                                 : "of the set's first samples";
       }
     }
     if (request.range.has_value()) {
@@ -262,6 +279,9 @@ std::string DescribeBound(const PackSchema& schema, const PackField& field) {
   std::string text = fmt::format("abs {}", bound.absolute);
   const auto asked = AskedBefore(schema, field);
   if (!asked.has_value()) return text;
+  // Provenance is what somebody wrote; the bound is what holds.
+  const auto meant = compress::BoundOfRange(asked->bound, *asked->range);
+  if (!meant.has_value() || meant->absolute != bound.absolute) return text;
   switch (static_cast<BoundMode>(asked->bound.mode)) {
     case BoundMode::kAbsoluteAndChunkRelative:
       text += fmt::format(" (abs {} and rel {}", asked->bound.absolute, asked->bound.relative);
@@ -273,6 +293,29 @@ std::string DescribeBound(const PackSchema& schema, const PackField& field) {
   }
   return text + fmt::format(" of the field's range, {} to {})", asked->range->low,
                             asked->range->high);
+}
+
+std::optional<std::string> RangeWarning(const PackSchema& schema, const PackField& field,
+                                        const compress::FieldStatistics& values) {
+  const auto asked = AskedBefore(schema, field);
+  if (!asked.has_value() || FindProvenance(schema, OriginKey(field.name)) != kGiven ||
+      values.valid == 0) {
+    return std::nullopt;
+  }
+  const ValueRange& given = *asked->range;
+  const double bound = field.bound.absolute;
+  const double low = MinimumOf(field, values), high = MaximumOf(field, values);
+  const std::string lie = fmt::format("field {}: values lie from {} to {}", field.name, low, high);
+  if (low < given.low - bound || high > given.high + bound) {
+    return fmt::format("{}, beyond the range that --bound gave, {} to {}; all of them are within "
+                       "{} of the originals", lie, given.low, given.high, bound);
+  }
+  // Decoded values: what they lie apart is known to within the bound on either side.
+  if (given.width() > kWideRange * (high - low + 2 * bound) || bound > high - low + 2 * bound) {
+    return fmt::format("{}, a small part of the range that --bound gave, {} to {}: errors of up "
+                       "to {} are large beside it", lie, given.low, given.high, bound);
+  }
+  return std::nullopt;
 }
 
 }  // namespace forebay::cli

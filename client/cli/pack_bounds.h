@@ -11,6 +11,7 @@
 
 #include "client/cli/pack_source.h"
 #include "compress/encode/value_range.h"
+#include "compress/format/field_statistics.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
@@ -40,9 +41,11 @@ struct BoundOptions {
   std::uint64_t samples = 0;                // of the source, that are packed
   // Opens the source once more, for ranges that are not given.
   std::function<Result<std::unique_ptr<PackSource>>()> open;
-  // Of the set that samples are added to, or null. Its shards have one bound, so that the range of
-  // its first samples counts where the same bound is asked for again.
+  // Of the set that samples are added to, or of the pack that is resumed, or null. It has one bound
+  // throughout, so the range of its first samples counts where the same bound is asked for again.
   const compress::PackSchema* before = nullptr;
+  // `before` is of the unfinished pack that is resumed: its ranges come from where it says.
+  bool resumes = false;
 };
 
 // Gives the n-th bound to the n-th field named; a single bound to the one field that is neither a
@@ -54,5 +57,11 @@ Status SetBounds(const BoundOptions& options, const PackSource& source,
 
 // "lossless", "abs 0.5", "abs 0.12 (rel 0.001 of the field's range, 200 to 320)".
 std::string DescribeBound(const compress::PackSchema& schema, const compress::PackField& field);
+
+// What is wrong with the range that was given for the field's bound, beside the `values` that were
+// packed: some lie outside, or all in a small part of it. Nothing where no range was given.
+std::optional<std::string> RangeWarning(const compress::PackSchema& schema,
+                                        const compress::PackField& field,
+                                        const compress::FieldStatistics& values);
 
 }  // namespace forebay::cli

@@ -1,4 +1,5 @@
 // What `forebay pack --bound` means: of which range, which is given, found, or not to be had.
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -58,7 +59,8 @@ class PackBounds : public ::testing::Test {
  protected:
   // The schema as planned for these samples.
   Result<compress::PackSchema> Plan(std::vector<std::string> bounds, bool is_held = true,
-                                    const compress::PackSchema* before = nullptr) {
+                                    const compress::PackSchema* before = nullptr,
+                                    bool resumes = false) {
     HeldSource source(samples_, is_held);
     compress::PackSchema schema = source.schema();
     FOREBAY_TRY(SetBounds(
@@ -69,7 +71,8 @@ class PackBounds : public ::testing::Test {
            ++passes_;
            return std::unique_ptr<PackSource>(std::make_unique<HeldSource>(samples_, is_held));
          },
-         .before = before},
+         .before = before,
+         .resumes = resumes},
         source, schema));
     return schema;
   }
@@ -132,7 +135,7 @@ TEST_F(PackBounds, OfAFieldAreOfTheRangeOfAllItsSamples) {
   EXPECT_EQ(found->fields[0].bound.mode, 0);
   EXPECT_THAT(found->provenance, ::testing::ElementsAre(
                                      std::pair("bound.field", "rel:0.01,-5,35"),
-                                     std::pair("bound.field.range", "found")));
+                                     std::pair("bound-range.field", "found")));
   EXPECT_EQ(DescribeBound(*found, field), "abs 0.4 (rel 0.01 of the field's range, -5 to 35)");
   EXPECT_DOUBLE_EQ(Plan({"both:0.3,0.01"})->fields[1].bound.absolute, 0.3);
   EXPECT_DOUBLE_EQ(Plan({"either:0.3,0.01"})->fields[1].bound.absolute, 0.4);
@@ -183,11 +186,78 @@ TEST_F(PackBounds, OfASetAreThoseOfItsFirstSamples) {
   EXPECT_DOUBLE_EQ(tighter->fields[1].bound.absolute, 0.005);
 }
 
+TEST_F(PackBounds, OfAResumedPackAreWhatTheyWereWithoutAPass) {
+  const auto first = Plan({"rel:0.01"});
+  ASSERT_TRUE(first.has_value());
+  samples_ = {{0, 1}};  // fewer than before: --limit, for example
+  passes_ = 0;
+  const auto resumed = Plan({"rel:0.01"}, true, &*first, /*resumes=*/true);
+  ASSERT_TRUE(resumed.has_value());
+  EXPECT_EQ(passes_, 0);
+  EXPECT_EQ(resumed->provenance, first->provenance);
+  EXPECT_EQ(resumed->fields[1].bound.absolute, first->fields[1].bound.absolute);
+}
+
 TEST_F(PackBounds, WithoutAValidValueAreExact) {
   samples_ = {{kNan, kNan}};
   const auto schema = Plan({"rel:0.01"});
   ASSERT_TRUE(schema.has_value());
   EXPECT_EQ(schema->fields[1].bound.absolute, 0);
+}
+
+TEST_F(PackBounds, OfFieldsWhoseNamesEndLikeAKeyDoNotMeet) {
+  const auto first = Plan({"rel:0.01"});
+  ASSERT_TRUE(first.has_value());
+  compress::PackField other = first->fields[1];
+  other.name = "field.range";
+  const compress::PackSchema& schema = *first;
+  EXPECT_EQ(DescribeBound(schema, other), "abs 0.4") << "of another field";
+}
+
+TEST_F(PackBounds, AreShownAsTheyHoldWhateverProvenanceSays) {
+  auto schema = Plan({"rel:0.01"});
+  ASSERT_TRUE(schema.has_value());
+  schema->fields[1].bound.absolute = 100;
+  EXPECT_EQ(DescribeBound(*schema, schema->fields[1]), "abs 100");
+}
+
+TEST_F(PackBounds, OfSamplesThatChangedMeanwhileAreRefused) {
+  HeldSource source(samples_, true);
+  for (const bool fewer : {true, false}) {
+    compress::PackSchema schema = source.schema();
+    const std::vector<std::vector<float>> changed = {{1, 2}};
+    if (!fewer) schema.fields[1].extent[0] = 3;
+    const Status refused = SetBounds(
+        {.bounds = {"rel:0.01"},
+         .fields = {},
+         .samples = fewer ? samples_.size() : 1,
+         .open = [&]() -> Result<std::unique_ptr<PackSource>> {
+           return std::unique_ptr<PackSource>(std::make_unique<HeldSource>(changed, true));
+         }},
+        source, schema);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(refused.error().message(), HasSubstr("the samples changed"));
+  }
+}
+
+TEST_F(PackBounds, OfARangeThatDoesNotFitTheValuesAreSaid) {
+  const auto warning = [&](const char* bound, double low, double high) {
+    const auto schema = Plan({bound});
+    EXPECT_TRUE(schema.has_value());
+    compress::FieldStatistics values;
+    values.values = values.valid = 2;
+    values.minimum_bits = std::bit_cast<std::uint64_t>(low);
+    values.maximum_bits = std::bit_cast<std::uint64_t>(high);
+    return RangeWarning(*schema, schema->fields[1], values).value_or("");
+  };
+  EXPECT_EQ(warning("rel:0.01,0,100", 0, 101), "") << "within the bound";
+  EXPECT_EQ(warning("rel:0.01,0,100", 20, 40), "");
+  EXPECT_THAT(warning("rel:0.01,0,100", -3, 40), HasSubstr("beyond the range"));
+  EXPECT_THAT(warning("rel:0.01,0,100", 0, 102), HasSubstr("beyond the range"));
+  EXPECT_THAT(warning("rel:0.01,0,1e300", 0, 1), HasSubstr("a small part of the range"));
+  EXPECT_EQ(warning("rel:0.01", -1000, 1000), "") << "found, not given";
+  EXPECT_EQ(warning("abs:5", -1000, 1000), "");
 }
 
 }  // namespace

@@ -70,14 +70,48 @@ Result<std::unique_ptr<PackSource>> OpenSource(const CommandContext& context,
                             .selection = arguments.selection});
 }
 
-// Of the set that the samples are added to; nothing where there is none yet.
+// Of the set that the samples are added to, or of the pack that is resumed; nothing where there is
+// none yet.
 Result<std::optional<PackSchema>> SchemaBefore(const PackArguments& arguments) {
+  if (arguments.resume && !arguments.set()) {
+    const std::string part = arguments.output() + ".part";
+    if (access(part.c_str(), F_OK) != 0) return std::optional<PackSchema>();
+    // Its head may be cut off; then nothing of it is known, and it is begun again.
+    const auto begun = OpenedPacks::Open(part, /*recover=*/true);
+    if (!begun.has_value()) return std::optional<PackSchema>();
+    FOREBAY_ASSIGN(const OpenedPack pack, begun->Pack(0));
+    return std::optional(pack.file->schema());
+  }
   if (!arguments.append || access(arguments.output().c_str(), F_OK) != 0) {
     return std::optional<PackSchema>();
   }
   FOREBAY_ASSIGN(const auto set, compress::PackSet::Open(arguments.output()));
   FOREBAY_ASSIGN(PackSchema schema, set->Schema());
   return std::optional(std::move(schema));
+}
+
+// All shards of a set have the same bounds. What a user who appends is told where these samples
+// would have others.
+Status CheckBoundsOfSet(const std::string& set, const PackSchema& before,
+                        const PackSchema& schema) {
+  for (std::size_t i = 0; i < std::min(before.fields.size(), schema.fields.size()); ++i) {
+    const PackField& theirs = before.fields[i];
+    const PackField& ours = schema.fields[i];
+    const bool same = theirs.bound.mode == ours.bound.mode &&
+                      theirs.bound.absolute == ours.bound.absolute &&
+                      theirs.bound.relative == ours.bound.relative;
+    if (theirs.name != ours.name || same) continue;
+    const std::string there = DescribeBound(before, theirs);
+    const std::string here = DescribeBound(schema, ours);
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("{}: the bound of its field {} is {}, that of these samples {}; give "
+                             "the set's with --bound{}",
+                             set, ours.name, there, here,
+                             there.find("chunk-") == there.npos
+                                 ? ""
+                                 : " (earlier versions called chunk-rel:X rel:X)"));
+  }
+  return {};
 }
 
 // Reads the source once more where a bound asks for the range of a field's values.
@@ -95,8 +129,12 @@ Result<PackSchema> PlanSchema(const CommandContext& context, const PackArguments
                          .fields = arguments.fields,
                          .samples = samples,
                          .open = [&] { return OpenSource(context, arguments); },
-                         .before = before.has_value() ? &*before : nullptr},
+                         .before = before.has_value() ? &*before : nullptr,
+                         .resumes = arguments.resume && !arguments.set()},
                         source, schema));
+  if (arguments.append && before.has_value()) {
+    FOREBAY_TRY(CheckBoundsOfSet(arguments.output(), *before, schema));
+  }
   schema.aligned = arguments.align;
   schema.provenance.emplace_back("writer", std::string("forebay ") + FOREBAY_VERSION);
   return schema;
@@ -120,6 +158,21 @@ Status AddSamples(const PackArguments& arguments, PackSource& source, std::uint6
   return {};
 }
 
+// Where values do not fit the ranges that were given for their bounds.
+Status WarnOfRanges(CommandContext& context, const compress::PackFile& pack) {
+  FOREBAY_ASSIGN(const std::vector<compress::FieldStatistics> statistics, pack.Statistics());
+  for (std::size_t i = 0; i < statistics.size(); ++i) {
+    const auto warning = RangeWarning(pack.schema(), pack.schema().fields[i], statistics[i]);
+    if (!warning) continue;
+    if (context.json) {
+      context.PrintJson("pack", {{"event", "warning"}, {"message", *warning}});
+    } else {
+      context.err << "warning: " << PrintableLine(*warning) << '\n';
+    }
+  }
+  return {};
+}
+
 Status PrintResult(CommandContext& context, const PackArguments& arguments,
                    PackProgress& progress, const compress::PackSetSummary& summary) {
   const double seconds = progress.Seconds();
@@ -129,6 +182,7 @@ Status PrintResult(CommandContext& context, const PackArguments& arguments,
   std::uint64_t chunks = 0;
   for (std::size_t i = 0; i < packs.count(); ++i) {
     FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_TRY(WarnOfRanges(context, *pack.file));
     FOREBAY_ASSIGN(const PackSurvey one, SurveyPack(pack));
     AddSurvey(one, survey);
     chunks += pack.file->index().chunks.size();

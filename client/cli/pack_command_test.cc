@@ -85,6 +85,14 @@ TEST_F(PackCommandTest, AnyNumberOfThreadsAndAResumedRunGiveOneFile) {
   EXPECT_EQ(Read("one.fbp"), Read("again.fbp"));
 }
 
+TEST_F(PackCommandTest, ARunThatWasKilledBeforeItsFirstByteIsResumed) {
+  MakeImages(4);
+  Write("a.fbp.part", "");
+  const PackRun run = Forebay({"pack", "--images", Path("in"), Path("a.fbp"), "--resume"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(Forebay({"verify", Path("a.fbp")}).code, 0);
+}
+
 TEST_F(PackCommandTest, IdsAreRandomUnlessGivenAndShown) {
   MakeImages(4);
   const std::string id = "00112233445566778899aabbccddeeff";
@@ -254,6 +262,11 @@ TEST_F(PackCommandTest, RelativeBoundsAreOfTheFieldUnlessSaidToBeOfChunks) {
   const auto of_given = errors("rel:1e-3,0,10", "given.fbp");
   EXPECT_LE(of_given.second, 0.01);
   EXPECT_GT(of_given.first, 0.001) << "the given range was not used";
+  // The range that was given is compared with what came.
+  const PackRun beyond = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
+                                  "64x64", Path("beyond.fbp"), "--bound", "rel:1e-3,0,10"});
+  EXPECT_THAT(beyond.err, AllOf(HasSubstr("warning: field data: values lie from"),
+                                HasSubstr("beyond the range that --bound gave, 0 to 10")));
   const auto bound = [&](const char* name) {
     return Forebay({"inspect", Path(name), "--json"}).last()["fields"][0]["bound"];
   };
@@ -262,7 +275,7 @@ TEST_F(PackCommandTest, RelativeBoundsAreOfTheFieldUnlessSaidToBeOfChunks) {
   EXPECT_EQ(bound("given.fbp"), "abs 0.01 (rel 0.001 of the field's range, 0 to 10)");
   EXPECT_THAT(Forebay({"inspect", Path("field.fbp")}).out,
               AllOf(HasSubstr("bound.data: rel:0.001,0,100"),
-                    HasSubstr("bound.data.range: found")));
+                    HasSubstr("bound-range.data: found")));
   // Packed anew under another bound, nothing is said of the one before.
   ASSERT_EQ(Forebay({"pack", "--from", Path("field.fbp"), Path("again.fbp"), "--bound", "abs:1"})
                 .code, 0);

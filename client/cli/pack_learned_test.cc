@@ -85,6 +85,15 @@ TEST_F(PackLearnedTest, NamesAModelThatLiesBeside) {
   EXPECT_THAT(refused.err, HasSubstr(hex_));
 }
 
+TEST_F(PackLearnedTest, PackedAgainNeedsNoPredictorOfTheFirst) {
+  ASSERT_EQ(Pack("a.fbp", {"--model", Path("given.net"), "--name-model"}).code, 0);
+  fs::create_directory(Path("other"));
+  const PackRun again = Forebay({"pack", "--from", Path("a.fbp"), Path("other/b.fbp")});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_FALSE(fs::exists(Path("other/" + hex_ + ".net")));
+  ExpectComesBack("other/b.fbp");
+}
+
 TEST_F(PackLearnedTest, TrainsAModelOnItsOwnSamples) {
   const std::string id = "00112233445566778899aabbccddeeff";
   PutTrainer(TrainerThatSaves(5000));

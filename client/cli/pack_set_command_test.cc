@@ -58,6 +58,20 @@ TEST_F(PackSetCommandTest, ShardsAppendedKeepTheRangeOfARelativeBound) {
   EXPECT_NE(other.code, 0);
 }
 
+TEST_F(PackSetCommandTest, ABoundThatIsNotTheSetsIsNamedBesideIt) {
+  MakeImages(4);
+  const std::string set = Path("s.fbset");
+  ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--append", "--bound", "chunk-rel:0.1"})
+                .code, 0);
+  const PackRun other =
+      Forebay({"pack", "--images", Path("in"), set, "--append", "--bound", "rel:0.1"});
+  EXPECT_EQ(other.code, static_cast<int>(ExitCode::kRefused));
+  EXPECT_THAT(other.err, HasSubstr("chunk-rel 0.1"));
+  EXPECT_THAT(other.err, HasSubstr("earlier versions"));
+  EXPECT_EQ(Forebay({"pack", "--images", Path("in"), set, "--append", "--bound", "chunk-rel:0.1"})
+                .code, 0);
+}
+
 TEST_F(PackSetCommandTest, InspectShowsShardsAndTheirSum) {
   MakeImages(20);
   const std::string set = Path("s.fbset");
@@ -186,6 +200,18 @@ TEST_F(PackSetCommandTest, StatisticsAreShownAndVerified) {
     const PackRun run = Forebay({"verify", golden + name});
     EXPECT_EQ(run.code, 0) << run.err;
   }
+  // What format 1 does not know is null, not 0.
+  const PackRun old = Forebay({"inspect", golden + "statistics.fbp"});
+  EXPECT_THAT(old.out, HasSubstr("statistics of format 1"));
+  const Json before =
+      Forebay({"inspect", golden + "statistics.fbp", "--json"}).last()["fields"][0]["statistics"];
+  EXPECT_TRUE(before["positive_infinities"].is_null());
+  EXPECT_EQ(before["approximate"], true);
+  // Integers are shown as such, also beyond what an f64 can tell.
+  const Json time =
+      Forebay({"inspect", golden + "times_v2.fbp", "--json"}).last()["fields"][0]["statistics"];
+  EXPECT_TRUE(time["min"].is_number_integer());
+  EXPECT_EQ(time["approximate"], false);
   const Json air =
       Forebay({"inspect", golden + "pressures_v2.fbp", "--json"}).last()["fields"][0]["statistics"];
   EXPECT_EQ(air["negative_infinities"], 1);

@@ -35,10 +35,9 @@ class WriterSink : public PackSink {
   std::unique_ptr<Writer> writer_;
 };
 
-// Whether a run before left something to go on with.
-bool HasBytes(const std::string& path) {
+bool IsThere(const std::string& path) {
   struct stat found = {};
-  return stat(path.c_str(), &found) == 0 && found.st_size > 0;
+  return stat(path.c_str(), &found) == 0;
 }
 
 }  // namespace
@@ -55,7 +54,8 @@ Result<std::unique_ptr<PackSink>> PackSink::Open(const std::string& path,
                                                   .resume = options.resume}));
     return std::make_unique<WriterSink<compress::PackSetWriter>>(std::move(writer));
   }
-  const bool begun = options.resume && HasBytes(path + ".part");
+  // A run that was killed early may have left a file without a byte; that is resumed, too.
+  const bool begun = options.resume && IsThere(path + ".part");
   FOREBAY_ASSIGN(auto writer,
                  begun ? compress::PackWriter::Resume(path, schema, options.pack)
                        : compress::PackWriter::Create(path, schema, options.pack));

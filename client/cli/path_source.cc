@@ -124,6 +124,9 @@ class PackedSamples : public PackSource {
     std::erase_if(schema_.provenance, [](const auto& entry) {
       return entry.first == "writer" || entry.first == "profile";
     });
+    // Predictors are the new file's profile's: no chunk of it needs those of this one.
+    schema_.predictors.clear();
+    schema_.named_predictors.clear();
     for (compress::PackField& field : schema_.fields) DropBoundOnBytes(field);
     held_.resize(schema_.fields.size());
     return {};
