@@ -97,6 +97,21 @@ Status CheckShards(const fs::path& folder, const Manifest& manifest) {
   return {};
 }
 
+// Nothing that another try, another user or another program could read.
+bool IsDamage(const Error& error) {
+  return error.code() == ErrorCode::kDataLoss || error.code() == ErrorCode::kInvalidArgument ||
+         error.code() == ErrorCode::kNotFound;
+}
+
+// That files can be made in `folder`. A full disk may have room later.
+Status CheckWritable(const fs::path& folder) {
+  const fs::path probe = folder / (std::string("probe") + std::string(kUnpublished));
+  const Status written = WriteSynced(probe, "probe");
+  Remove(probe);
+  if (written.has_value() || written.error().code() == ErrorCode::kResourceExhausted) return {};
+  return written.error().WithContext("checkpoint.checkpoint_dir cannot be written to");
+}
+
 }  // namespace
 
 fs::path UnpublishedFolder(const fs::path& folder, std::uint64_t step) {
@@ -141,6 +156,7 @@ Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t k
   for (const std::string& name : names) {
     if (IsLeftover(name)) Remove(folder / name);
   }
+  FOREBAY_TRY(CheckWritable(folder));
   return CheckpointFolder(std::move(folder), kept);
 }
 
@@ -148,6 +164,13 @@ Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   const std::uint64_t step = manifest.state.global_step;
   const fs::path unpublished = UnpublishedFolder(folder_, step);
   fs::path path = PublishedFolder(folder_, step);
+  std::error_code code;
+  if (fs::exists(path, code) && !own_.contains(step)) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 fmt::format("{}: another run has written it meanwhile; two runs cannot share a "
+                             "checkpoint.checkpoint_dir",
+                             path.string()));
+  }
   FOREBAY_TRY(CheckShards(unpublished, manifest));
   FOREBAY_TRY(WriteSynced(unpublished / kManifestName, EncodeManifest(manifest)));
   FOREBAY_TRY(SyncFolder(unpublished));
@@ -195,6 +218,10 @@ Result<std::optional<fs::path>> NewestCheckpoint(const fs::path& folder,
     const fs::path path = PublishedFolder(folder, *step);
     const Status intact = VerifyCheckpoint(path);
     if (intact.has_value()) return std::optional(path);
+    // What cannot be read now may be intact: going on from an older one would leave it behind.
+    if (!IsDamage(intact.error())) {
+      return intact.error().WithContext("the newest checkpoint cannot be read");
+    }
     skipped.push_back(intact.error().ToString());
   }
   return std::optional<fs::path>();
@@ -212,13 +239,16 @@ Result<fs::path> FindCheckpoint(const fs::path& path, std::vector<std::string>& 
                              path.string(), kManifestName));
   }
   fs::path folder = is_manifest ? path.parent_path() : path;
+  if (folder.empty()) folder = ".";
   if (is_manifest || fs::exists(folder / kManifestName, code)) {
     FOREBAY_TRY(VerifyCheckpoint(folder));
     return folder;
   }
   FOREBAY_ASSIGN(std::optional<fs::path> newest, NewestCheckpoint(folder, skipped));
   if (newest) return *std::move(newest);
-  return Error(ErrorCode::kNotFound, path.string() + ": no intact checkpoint in it");
+  std::string text = path.string() + ": no intact checkpoint in it";
+  for (const std::string& line : skipped) text += "; passed over: " + line;
+  return Error(ErrorCode::kNotFound, std::move(text));
 }
 
 }  // namespace forebay::train

@@ -60,7 +60,8 @@ class CheckpointFolder {
 };
 
 // The intact checkpoint of the highest step in `folder`, every byte of it checked; nullopt where
-// there is none. Each damaged one passed over adds a line to `skipped`.
+// there is none. Each damaged one passed over adds a line to `skipped`; one that cannot be read
+// (permission, a device's error, another format) is an error instead.
 Result<std::optional<std::filesystem::path>> NewestCheckpoint(
     const std::filesystem::path& folder, std::vector<std::string>& skipped);
 

@@ -163,10 +163,14 @@ class FolderModel {
     const auto replaced = replaced_.find(path);
     return replaced != replaced_.end() ? replaced->second.damaged : places_.at(path).damaged;
   }
+  // Of regular and best ones; of both of one step the regular one.
   std::optional<std::string> NewestIntact() const {
     std::optional<std::string> newest;
-    for (const std::string& path : Found(false)) {
-      if (!IsDamaged(path)) newest = path;
+    for (const bool best : {false, true}) {
+      for (const std::string& path : Found(best)) {
+        if (IsDamaged(path)) continue;
+        if (!newest || StepOf(path) > StepOf(*newest)) newest = path;
+      }
     }
     return newest;
   }
@@ -249,7 +253,7 @@ class FolderModel {
     const std::uint64_t fault = draw_.Below(100);
     if (makes_up && fault < 70) {
       // Where one checkpoint is put in another's place.
-      plan.kill_at = draw_.Between(10, 11);
+      plan.kill_at = draw_.Between(15, 16);
       plan.kills_before = draw_.Chance(50);
     } else if (fault < 40) {
       plan.kill_at = draw_.Between(1, draw_.Chance(50) ? 12 : 80);

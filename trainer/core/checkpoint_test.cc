@@ -389,6 +389,29 @@ TEST_F(CheckpointFolderTest, OneOfTheSameStepIsReplaced) {
   EXPECT_EQ(Entries(), 1);
 }
 
+TEST_F(CheckpointFolderTest, OneThatAnotherRunWroteMeanwhileIsNotReplaced) {
+  Save(3);
+  auto open = CheckpointFolder::Open(temp_.path(), 3);
+  ASSERT_TRUE(open.has_value());
+  ASSERT_TRUE(open->Adopt().has_value());
+  Save(5);  // by another run
+  const auto manifest = ReadManifest(PathOf(5));
+  ASSERT_TRUE(manifest.has_value());
+  fs::copy(PathOf(5), UnpublishedFolder(temp_.path(), 5), fs::copy_options::recursive);
+  const auto refused = open->Publish(*manifest);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("another run has written it"));
+  EXPECT_TRUE(VerifyCheckpoint(PathOf(5)).has_value());
+}
+
+TEST_F(CheckpointFolderTest, AFolderThatCannotBeWrittenToIsFoundAtOnce) {
+  const std::string folder = "/proc/self/fdinfo";  // nobody makes files here, root included
+  const auto refused = CheckpointFolder::Open(folder, 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("cannot be written to"));
+}
+
 TEST_F(CheckpointFolderTest, APathMeansWhatItSays) {
   Save(1);
   Save(2);

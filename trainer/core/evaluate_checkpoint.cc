@@ -59,9 +59,9 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("evaluate: the first word is a checkpoint\n{}", kUsage));
   }
-  std::vector<std::string> skipped;
-  FOREBAY_ASSIGN(request.checkpoint,
-                 WithoutExceptions(word, [&] { return FindCheckpoint(word, skipped); }));
+  FOREBAY_ASSIGN(request.checkpoint, WithoutExceptions(word, [&] {
+                   return FindCheckpoint(word, request.passed_over);
+                 }));
   FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(request.checkpoint));
   FOREBAY_ASSIGN(TrainConfig config, ConfigForEvaluation(manifest.state, request.checkpoint));
   std::vector<const char*> flags = {argv[0]};
@@ -118,7 +118,7 @@ std::string ToJsonText(const CheckpointEvaluation& evaluation) {
                          {"loss", figures.loss},
                          {"samples", figures.samples},
                          {"seconds", figures.seconds}})
-             .dump(2) +
+             .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
          "\n";
 }
 

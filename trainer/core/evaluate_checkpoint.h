@@ -17,6 +17,7 @@ struct EvaluateRequest {
   TrainConfig config;  // the checkpoint's, for an evaluation, and what the flags say
   std::filesystem::path checkpoint;
   std::string text;  // not empty: print this and exit
+  std::vector<std::string> passed_over;  // newer checkpoints that are damaged, for people
 };
 
 // The configuration of a run for an evaluation of its checkpoint: data, model and precision are the

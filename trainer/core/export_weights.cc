@@ -27,10 +27,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kUsage =
-    "forebay-train export CHECKPOINT -o FILE.safetensors\n"
+    "forebay-train export CHECKPOINT -o FILE.safetensors [--force]\n"
     "Writes the weights and running statistics of a checkpoint (or of the newest intact one in a\n"
     "folder) to one safetensors file, without the optimiser's state, under the names that they\n"
-    "have in the checkpoint: \"conv1.weight\". PyTorch: safetensors.torch.load_file(FILE).\n";
+    "have in the checkpoint: \"conv1.weight\". PyTorch: safetensors.torch.load_file(FILE).\n"
+    "A file that is there is replaced with --force only.\n";
 
 Error Wrong(const std::string& what) {
   return Error(ErrorCode::kInvalidArgument, fmt::format("export: {}\n{}", what, kUsage));
@@ -89,6 +90,22 @@ Status WriteTensors(const CheckpointReader& reader, std::span<const TensorEntry>
   return {};
 }
 
+// A checkpoint's own files are never written over.
+Status CheckOutput(const fs::path& output, bool replaces) {
+  const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
+  std::error_code code;
+  if (fs::exists(folder / kManifestName, code)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("export: {} lies in a checkpoint; choose another folder",
+                             output.string()));
+  }
+  if (replaces || !fs::exists(output, code)) return {};
+  return Error(ErrorCode::kAlreadyExists,
+               fmt::format("export: {} is there already; choose another name, or replace it with "
+                           "--force",
+                           output.string()));
+}
+
 }  // namespace
 
 Result<std::string> ExportWeights(const fs::path& folder, const fs::path& output) {
@@ -117,11 +134,14 @@ Result<std::string> ExportWeights(const fs::path& folder, const fs::path& output
 Result<std::string> ExportCommand(int argc, const char* const* argv) {
   std::string checkpoint;
   std::string output;
+  bool replaces = false;
   for (int at = 2; at < argc; ++at) {
     const std::string_view word = argv[at];
     if (word == "-h" || word == "--help") return std::string(kUsage);
     if ((word == "-o" || word == "--output") && at + 1 < argc) {
       output = argv[++at];
+    } else if (word == "--force") {
+      replaces = true;
     } else if (!word.starts_with("-") && checkpoint.empty()) {
       checkpoint = word;
     } else {
@@ -131,6 +151,7 @@ Result<std::string> ExportCommand(int argc, const char* const* argv) {
   if (checkpoint.empty()) return Wrong("no checkpoint");
   if (output.empty()) return Wrong("no -o FILE");
   return WithoutExceptions(checkpoint, [&]() -> Result<std::string> {
+    FOREBAY_TRY(CheckOutput(output, replaces));
     std::vector<std::string> skipped;
     FOREBAY_ASSIGN(const fs::path folder, FindCheckpoint(checkpoint, skipped));
     FOREBAY_ASSIGN(const std::string line, ExportWeights(folder, output));

@@ -51,10 +51,11 @@ class ExportTest : public ::testing::Test {
   void SetUp() override {
     ASSERT_TRUE(testing::Store(Trained(), folder_.path() / "run1").has_value());
   }
-  Result<std::string> Export(const std::string& checkpoint) {
-    const std::vector<std::string> words = {"forebay-train", "export",
-                                            (folder_.path() / checkpoint).string(), "-o",
-                                            output_.string()};
+  Result<std::string> Export(const std::string& checkpoint, bool replaces = false) {
+    std::vector<std::string> words = {"forebay-train", "export",
+                                      (folder_.path() / checkpoint).string(), "-o",
+                                      output_.string()};
+    if (replaces) words.emplace_back("--force");
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
     return ExportCommand(static_cast<int>(argv.size()), argv.data());
@@ -92,12 +93,31 @@ TEST_F(ExportTest, ADamagedCheckpointLeavesWhatWasThere) {
   file.seekp(-1, std::ios::end);
   file.put('\x55');
   file.close();
-  const auto refused = Export("run1/step-000000000012");
+  const auto refused = Export("run1/step-000000000012", true);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
+  const auto none = Export("run1", true);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_THAT(none.error().message(), HasSubstr("passed over: "));
+  EXPECT_THAT(none.error().message(), HasSubstr("shard-00000"));
   std::string text;
   std::getline(std::ifstream(output_), text);
   EXPECT_EQ(text, "earlier");
+}
+
+TEST_F(ExportTest, ReplacesAFileOnlyWhenAskedToAndNeverACheckpoints) {
+  std::ofstream(output_) << "earlier";
+  const auto there = Export("run1");
+  ASSERT_FALSE(there.has_value());
+  EXPECT_EQ(there.error().code(), ErrorCode::kAlreadyExists);
+  EXPECT_EQ(fs::file_size(output_), 7U);
+  EXPECT_TRUE(Export("run1", true).has_value());
+  EXPECT_GT(fs::file_size(output_), 7U);
+  output_ = folder_.path() / "run1/step-000000000012/shard-00000.safetensors";
+  const auto own = Export("run1", true);
+  ASSERT_FALSE(own.has_value());
+  EXPECT_EQ(own.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(VerifyCheckpoint(output_.parent_path()).has_value());
 }
 
 TEST_F(ExportTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {

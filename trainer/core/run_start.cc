@@ -19,6 +19,20 @@ void NamePassedOver(const std::vector<std::string>& skipped, const StartParts& p
   for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
 }
 
+// The newest intact one of `folder` and of its `best`, which may be the only one, or newer than the
+// last regular one, where a run was killed early.
+Result<std::optional<fs::path>> NewestOfBoth(const fs::path& folder,
+                                             std::vector<std::string>& skipped) {
+  FOREBAY_ASSIGN(const std::optional<fs::path> regular, NewestCheckpoint(folder, skipped));
+  std::error_code code;
+  if (!fs::is_directory(folder / kBestFolder, code)) return regular;
+  FOREBAY_ASSIGN(const std::optional<fs::path> best,
+                 NewestCheckpoint(folder / kBestFolder, skipped));
+  if (!regular || !best) return regular ? regular : best;
+  // Names of higher steps are later ones.
+  return best->filename() > regular->filename() ? best : regular;
+}
+
 // "" where there is none yet.
 Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartParts& parts) {
   const fs::path folder = config.checkpoint_dir;
@@ -28,18 +42,18 @@ Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartPart
     return std::string();
   }
   std::vector<std::string> skipped;
-  FOREBAY_ASSIGN(const std::optional<fs::path> newest, NewestCheckpoint(folder, skipped));
+  const auto newest = NewestOfBoth(folder, skipped);
   NamePassedOver(skipped, parts);
-  if (!newest) {
+  if (!newest.has_value()) return newest.error().WithContext("checkpoint.resume = \"auto\"");
+  if (!*newest) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("checkpoint.resume = \"auto\": {} holds checkpoints, but none that is "
-                             "intact beside {}: --resume {} goes on from the best one where it was "
-                             "kept; --new-run without --resume moves all aside and starts afresh",
-                             folder.string(), kBestFolder, (folder / kBestFolder).string()));
+                             "intact; --new-run without --resume moves all aside and starts afresh",
+                             folder.string()));
   }
-  FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(*newest));
+  FOREBAY_ASSIGN(const Manifest manifest, ReadManifest(**newest));
   FOREBAY_TRY(CheckOneRun(folder, manifest.state.run));
-  return newest->string();
+  return (*newest)->string();
 }
 
 Result<std::string> ChooseNamed(const CheckpointConfig& config, const StartParts& parts) {
@@ -97,13 +111,34 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
   return start;
 }
 
+Status RunFolders::Lock(const CheckpointConfig& config, Communicator& communicator) {
+  std::error_code code;
+  const bool locks = communicator.rank() == 0 && fs::is_directory(config.checkpoint_dir, code);
+  return AgreeOn(locks ? LockHere(config) : Status(), communicator);
+}
+
+Status RunFolders::LockHere(const CheckpointConfig& config) {
+  if (lock_) return {};
+  FOREBAY_ASSIGN(std::optional<FolderLock> lock, FolderLock::Take(config.checkpoint_dir));
+  if (lock) lock_.emplace(*std::move(lock));
+  return {};
+}
+
 Status RunFolders::Open(const CheckpointConfig& config, Communicator& communicator) {
   regular_.folder = config.checkpoint_dir;
   best_.folder = regular_.folder / kBestFolder;
-  return AgreeOn(communicator.rank() == 0 ? OpenHere(config) : Status(), communicator);
+  const Status opened =
+      communicator.rank() == 0
+          ? WithoutExceptions(config.checkpoint_dir, [&] { return OpenHere(config); })
+          : Status();
+  return AgreeOn(opened, communicator);
 }
 
 Status RunFolders::OpenHere(const CheckpointConfig& config) {
+  std::error_code code;
+  fs::create_directories(config.checkpoint_dir, code);
+  if (code) return Error::FromErrno(code.value(), config.checkpoint_dir);
+  FOREBAY_TRY(LockHere(config));
   const auto kept = static_cast<std::uint64_t>(config.checkpoints_kept);
   FOREBAY_ASSIGN(folders_[0], CheckpointFolder::Open(regular_.folder, kept));
   regular_.publisher = &*folders_[0];

@@ -12,6 +12,7 @@
 #include "trainer/core/checkpoint_folder.h"
 #include "trainer/core/checkpoint_reader.h"
 #include "trainer/core/checkpoint_writer.h"
+#include "trainer/core/folder_lock.h"
 #include "trainer/core/train_config.h"
 
 namespace forebay::train {
@@ -40,7 +41,11 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
 // The run's folders of checkpoints; rank 0 writes to them.
 class RunFolders {
  public:
-  // Makes them and removes what a crash left unpublished. Collective.
+  // Before anything in checkpoint_dir is looked at: no other run may write there from now on
+  // (FolderLock). Does not make it. Collective.
+  Status Lock(const CheckpointConfig& config, Communicator& communicator);
+  // Makes and locks them, sees that they can be written to, and removes what a crash left
+  // unpublished. Collective.
   Status Open(const CheckpointConfig& config, Communicator& communicator);
   // When nothing stands against the run any more, before its first step: moves aside what does not
   // belong to its history and says so. Collective.
@@ -50,12 +55,14 @@ class RunFolders {
   const CheckpointPlace& best() const { return best_; }
 
  private:
+  Status LockHere(const CheckpointConfig& config);
   Status OpenHere(const CheckpointConfig& config);
   Status ClaimHere(const CheckpointConfig& config, const RunStart& start,
                    const StartParts& parts);
 
   Status NoteBest(const CheckpointReader& checkpoint, const StartParts& parts) const;
 
+  std::optional<FolderLock> lock_;  // before what is in the folder, so that it goes last
   std::array<std::optional<CheckpointFolder>, 2> folders_;
   CheckpointPlace regular_;
   CheckpointPlace best_;

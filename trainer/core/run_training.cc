@@ -171,6 +171,8 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
   const StartParts start_parts{.communicator = parts.communicator,
                                .print = parts.print,
                                .draw_run = parts.draw_run};
+  RunFolders folders;
+  if (options.saves) FOREBAY_TRY(folders.Lock(config.checkpoint, parts.communicator));
   FOREBAY_ASSIGN(const RunStart start, FindRunStart(config.checkpoint, start_parts));
   const std::optional<CheckpointReader>& resume = start.checkpoint;
   options.run = start.run;
@@ -197,7 +199,6 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
                     [&engine = parts.engine](FeedBatch& batch) { engine.Prepare(batch); });
   FOREBAY_TRY(feeds.Open(request));
 
-  RunFolders folders;
   if (options.saves) FOREBAY_TRY(folders.Open(config.checkpoint, parts.communicator));
   SideOutput side_output(parts.communicator.rank(), parts.print);
   FOREBAY_ASSIGN(StepMeter meter, OpenMeter(config.run, resume.has_value(), parts, side_output));

@@ -2,6 +2,8 @@
 // scripted engine.
 #include "trainer/core/training_loop.h"
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,13 +12,17 @@
 #include <filesystem>
 #include <iterator>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "proto/contract/checksum.h"
 #include "trainer/core/checkpoint_folder.h"
 #include "trainer/core/checkpoint_reader.h"
+#include "trainer/core/checkpoint_shard.h"
+#include "trainer/core/folder_lock.h"
 #include "trainer/core/run_training.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/scripted_engine.h"
@@ -432,6 +438,90 @@ TEST(TrainingCheckpointsTest, AutoWithDamagedOnesAloneDoesNotStartAfresh) {
   EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
   EXPECT_THAT(refused.error().message(), HasSubstr("--new-run"));
   EXPECT_TRUE(std::filesystem::exists(stopped->checkpoint));
+}
+
+TEST(TrainingCheckpointsTest, AutoGoesOnFromTheBestOneWhereNoOtherIsIntact) {
+  RunFixture run;
+  run.config.checkpoint.keep_best = true;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  engine.scores_state = true;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  const std::filesystem::path folder = run.config.checkpoint.checkpoint_dir;
+  const auto best = PublishedSteps(folder / "best");
+  ASSERT_TRUE(best.has_value() && best->size() == 1U);
+  const auto regular = PublishedSteps(folder);
+  ASSERT_TRUE(regular.has_value());
+  for (const std::uint64_t step : *regular) {
+    std::filesystem::remove_all(PublishedFolder(folder, step));
+  }
+  run.config.checkpoint.resume = "auto";
+  run.stop_after_steps = UINT64_MAX;
+  const auto resumed = run.Run(engine);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().ToString();
+  EXPECT_EQ(resumed->first_global_step, best->front());
+}
+
+TEST(TrainingCheckpointsTest, AFolderHasOneRunAtATime) {
+  RunFixture run;
+  run.stop_after_steps = 3;
+  ScriptedEngine engine;
+  std::filesystem::create_directories(run.config.checkpoint.checkpoint_dir);
+  {
+    const auto other = FolderLock::Take(run.config.checkpoint.checkpoint_dir);
+    ASSERT_TRUE(other.has_value() && other->has_value());
+    const auto refused = run.Run(engine);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+    EXPECT_THAT(refused.error().message(), HasSubstr("another run writes its checkpoints there"));
+    EXPECT_THAT(refused.error().message(), HasSubstr(std::to_string(::getpid())));
+  }
+  EXPECT_TRUE(run.Run(engine).has_value()) << "the other one is over";
+  EXPECT_FALSE(std::filesystem::exists(
+      std::filesystem::path(run.config.checkpoint.checkpoint_dir) / ".lock"));
+}
+
+TEST(TrainingCheckpointsTest, WhatCannotBeReadIsNotTakenForDamage) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  run.config.checkpoint.checkpoint_every_steps = 4;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  // A manifest of a later version: intact, but not for this program.
+  const std::filesystem::path manifest =
+      std::filesystem::path(stopped->checkpoint) / std::string(kManifestName);
+  auto text = ReadText(manifest, kManifestBytesMax);
+  ASSERT_TRUE(text.has_value());
+  const auto at = text->find("forebay-checkpoint-2");
+  ASSERT_NE(at, std::string::npos);
+  text->replace(at, 20, "forebay-checkpoint-9");
+  // Its first line has the hash of what follows.
+  const std::string covered = text->substr(text->find('\n') + 1);
+  const std::uint64_t hash = Checksum(std::as_bytes(std::span(covered.data(), covered.size())));
+  const std::string sealed = fmt::format("{{\"xxh3\": \"{:016x}\",\n{}", hash, covered);
+  ASSERT_TRUE(WriteSynced(manifest, sealed).has_value());
+  run.config.checkpoint.resume = "auto";
+  const auto refused = run.Run(engine);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition) << refused.error().ToString();
+  EXPECT_TRUE(std::filesystem::exists(stopped->checkpoint)) << "not moved aside";
+}
+
+TEST(TrainingCheckpointsTest, AManifestInTheWorkingFolderNamesItsCheckpoint) {
+  RunFixture run;
+  run.stop_after_steps = 12;
+  ScriptedEngine engine;
+  const auto stopped = run.Run(engine);
+  ASSERT_TRUE(stopped.has_value());
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(stopped->checkpoint);
+  std::vector<std::string> skipped;
+  const auto found = FindCheckpoint(std::string(kManifestName), skipped);
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(found.has_value()) << found.error().ToString();
+  EXPECT_EQ(*found, ".");
 }
 
 TEST(TrainingCheckpointsTest, NewRunContradictsAutoAndNeedsAFolder) {

@@ -253,6 +253,9 @@ Result<Outcome> Evaluate(const EvaluateRequest& request, Communicator& communica
                                                          .now_ns = NowNs,
                                                          .print = PrintLine}));
   if (communicator.rank() == 0) {
+    for (const std::string& line : request.passed_over) {
+      PrintLine("checkpoint passed over: " + line);
+    }
     PrintLine(ToText(done));
     if (!config.run.summary_json.empty()) {
       FOREBAY_TRY(WriteSynced(config.run.summary_json, ToJsonText(done)));

@@ -14,6 +14,7 @@ namespace forebay::train::testing {
 Result<CheckpointReader> Store(const Checkpoint& checkpoint, const std::filesystem::path& folder) {
   Communicator alone = Communicator::Alone();
   FOREBAY_ASSIGN(CheckpointFolder publisher, CheckpointFolder::Open(folder, 1000));
+  FOREBAY_TRY(publisher.Adopt());
   CheckpointWriter writer(alone);
   FOREBAY_TRY(writer.Begin(checkpoint, {.folder = folder, .publisher = &publisher}));
   FOREBAY_ASSIGN(const std::optional<CheckpointWriter::Outcome> outcome, writer.Finish());
