@@ -264,7 +264,8 @@ std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
        1e9, {}},
       {"train.label_smoothing", &train.label_smoothing, "of the cross entropy", 0, 0.999, {}},
       {"train.nan_policy", &train.nan_policy,
-       "a step whose loss or gradient is not finite ends the run, or is left out", 0, 0,
+       "a step whose loss or gradient is not finite ends the run, or is left out; 100 in a row end "
+       "it all the same", 0, 0,
        {"stop", "skip"}},
       {"train.exactness", &train.exactness,
        "exact: gradients are summed in a tree, the same under every layout; fast: left to right", 0,

@@ -19,6 +19,8 @@ namespace forebay::train {
 namespace {
 
 constexpr std::size_t kMicroBatchesNamed = 4;  // in a message
+// A run whose weights have diverged leaves out every step: it ends, instead of training nothing.
+constexpr std::uint64_t kSkippedInARowMax = 100;
 
 template <typename T>
 Status SameAsCheckpoint(const char* name, const T& here, const T& there) {
@@ -185,7 +187,10 @@ void TrainingLoop::NoteStage(std::string context, std::string what) {
 
 // Names what is not finite. An error, unless such steps are left out.
 Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
-  if (std::isfinite(loss) && !outcome.skipped) return {};
+  if (std::isfinite(loss) && !outcome.skipped) {
+    skipped_in_a_row_ = 0;
+    return {};
+  }
   std::string what = fmt::format("the {} of epoch {} step {} is not finite",
                                  std::isfinite(loss) ? "gradient" : "loss", epoch_, step_);
   const std::size_t named = std::min(outcome.not_finite.size(), kMicroBatchesNamed);
@@ -198,7 +203,9 @@ Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
   if (options_.skips_not_finite && outcome.skipped) {
     ++report_.skipped_steps;
     if (leads()) parts_.print(what + "; the step is left out");
-    return {};
+    if (++skipped_in_a_row_ < kSkippedInARowMax) return {};
+    what += fmt::format("; so were the {} steps before it, which were left out",
+                        kSkippedInARowMax - 1);
   }
   ends_alike_ = true;
   return Error(ErrorCode::kFailedPrecondition, what + "; lower train.learning_rate");

@@ -137,6 +137,7 @@ class TrainingLoop {
   std::uint64_t step_ = 0;    // the next step within the epoch
   bool evaluation_pending_ = false;
   bool made_up_ = false;  // the evaluation that was pending
+  std::uint64_t skipped_in_a_row_ = 0;
   bool ends_alike_ = false;  // every rank has the error that ends the run
   bool stopped_ = false;  // by a signal or the wall-time limit
   std::optional<PositionToken> token_;  // of the next step; none on ranks without a feed

@@ -144,6 +144,19 @@ TEST(TrainingLoop, DecayEpochsAreListsOfNumbers) {
   }
 }
 
+TEST(TrainingLoop, ARunThatLeavesOutEveryStepEnds) {
+  RunFixture run;
+  run.config.train.nan_policy = "skip";
+  run.config.train.epochs = 100;
+  ScriptedEngine engine;
+  engine.leaves_out_from_step = 2;
+  const auto report = run.Run(engine);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(report.error().message(), HasSubstr("so were the 99 steps before it"));
+  EXPECT_EQ(engine.faults, 100U);
+}
+
 TEST(TrainingLoop, SkippedStepIsDataLoss) {
   RunFixture run;
   run.probe.skip_at_global_step = 3;

@@ -425,7 +425,8 @@ Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
   return Error(ErrorCode::kFailedPrecondition,
                fmt::format("the checkpoint was made with \"{}\", this run has \"{}\": the weights "
                            "would end otherwise than they would have. Set run.threads, "
-                           "layout.micro_batch and train.precision as there, or "
+                           "layout.micro_batch, train.precision and train.exactness as "
+                           "there, or "
                            "checkpoint.force_identity = true",
                            checkpoint.identity, identity));
 }

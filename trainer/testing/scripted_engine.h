@@ -20,6 +20,7 @@ class ScriptedEngine final : public Engine {
  public:
   std::optional<std::uint64_t> infinite_loss_at_step;  // counted from the engine's birth
   std::optional<std::uint64_t> poisoned_by_step;  // likewise: leaves a state that is no number
+  std::optional<std::uint64_t> leaves_out_from_step;  // likewise: and all later steps
   bool fails_to_finish = false;
   bool scores_state = false;  // evaluations judge the state, and come out now better, now worse
   // Called first by Save, Load and Digest, to throw.
@@ -46,6 +47,10 @@ class ScriptedEngine final : public Engine {
     if (poisoned_by_step == steps_) {
       ++faults;
       state_ = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (leaves_out_from_step && steps_ >= *leaves_out_from_step) {
+      ++faults;
+      outcome.skipped = true;
     }
     if (infinite_loss_at_step == steps_++) {
       ++faults;
