@@ -3,8 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "server/catalog/tar_scan_fixture.h"
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/catalog/catalog_test_fixture.h"
+#include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/io/thread_backend.h"
 
 namespace forebay::catalog {

@@ -6,8 +6,8 @@
 
 #include "proto/contract/checksum.h"
 #include "server/catalog/catalog.h"
-#include "server/catalog/catalog_format.h"
-#include "server/catalog/pack_image_probe.h"
+#include "server/catalog/storage/catalog_format.h"
+#include "server/catalog/testing/pack_image_probe.h"
 
 namespace forebay::catalog {
 namespace {

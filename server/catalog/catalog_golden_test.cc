@@ -2,8 +2,8 @@
 // its fingerprint is what daemons, tokens and saved catalogs agree on.
 #include "proto/contract/checksum.h"
 #include "server/catalog/selection.h"
-#include "server/catalog/tar_scan_fixture.h"
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
-#include "server/catalog/build_scratch.h"
 #include "server/catalog/catalog.h"
+#include "server/catalog/storage/build_scratch.h"
 #include "server/io/io_backend.h"
 
 namespace forebay::catalog {

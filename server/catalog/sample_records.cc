@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "proto/contract/checksum.h"
-#include "server/catalog/catalog_format.h"
-#include "server/catalog/catalog_writer.h"
+#include "server/catalog/storage/catalog_format.h"
+#include "server/catalog/storage/catalog_writer.h"
 
 namespace forebay::catalog {
 

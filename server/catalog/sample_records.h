@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/catalog/table_spool.h"
+#include "server/catalog/storage/table_spool.h"
 
 namespace forebay::catalog {
 

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/tar_text.h"
 #include "server/io/io_test_fixture.h"
 #include "server/io/manual_clock.h"
 #include "server/io/memory_backend.h"

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "compress/encode/pack_test_model.h"
-#include "server/catalog/pack_table.h"
+#include "server/catalog/pack/pack_table.h"
 #include "server/io/io_test_fixture.h"
 #include "server/io/memory_backend.h"
 #include "server/io/thread_backend.h"

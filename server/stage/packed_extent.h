@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/catalog/pack_table.h"
+#include "server/catalog/pack/pack_table.h"
 #include "server/stage/packed_form.h"
 #include "server/tier/extent_key.h"
 

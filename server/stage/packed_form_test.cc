@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 
 #include "compress/decode/chunk_record.h"
-#include "server/catalog/catalog_test_fixture.h"
-#include "server/catalog/record_text.h"
+#include "server/catalog/testing/catalog_test_fixture.h"
+#include "server/catalog/testing/record_text.h"
 #include "server/stage/packed_extent.h"
 #include "server/stage/packed_form.h"
 

@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/catalog/catalog_test_fixture.h"
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/catalog_test_fixture.h"
+#include "server/catalog/testing/tar_text.h"
 #include "server/io/io_test_fixture.h"
 #include "server/io/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"

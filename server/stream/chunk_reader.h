@@ -8,7 +8,7 @@
 
 #include "compress/decode/chunk_record.h"
 #include "proto/contract/result.h"
-#include "server/catalog/pack_table.h"
+#include "server/catalog/pack/pack_table.h"
 #include "server/io/aligned_buffer.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"

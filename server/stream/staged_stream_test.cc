@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/catalog/record_text.h"
+#include "server/catalog/testing/record_text.h"
 #include "server/stage/packed_form.h"
 #include "server/stream/testing/serve_fixture.h"
 #include "server/tier/scrubber.h"

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "proto/contract/result.h"
-#include "server/catalog/pack_table.h"
+#include "server/catalog/pack/pack_table.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_cache.h"
 

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/tar_text.h"
 #include "tests/integration/daemon_rig.h"
 
 namespace forebay::integration {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
-#include "server/catalog/tar_text.h"
+#include "server/catalog/testing/tar_text.h"
 
 namespace forebay::model {
 namespace {

@@ -1,0 +1,207 @@
+// Catalogs of class directories of whole files (dataset_builder.h).
+#include <algorithm>
+
+#include "proto/contract/limits.h"
+#include "server/catalog/dataset_builder.h"
+#include "server/catalog/input_error.h"
+#include "server/catalog/stat_many.h"
+#include "server/catalog/storage/catalog_image.h"
+#include "server/catalog/storage/catalog_writer.h"
+
+namespace forebay::catalog {
+namespace {
+
+constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut
+
+void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
+  const auto raw = std::as_bytes(std::span(&word, 1));
+  bytes.insert(bytes.end(), raw.begin(), raw.end());
+}
+
+// Walks the class directories and writes objects and extents as files go by.
+class ImageFolderBuilder {
+ public:
+  explicit ImageFolderBuilder(const BuildContext& context)
+      : context_(context),
+        sink_(context.scratch),
+        writer_(sink_, context.source.name, Format::kImageFolder, context.scratch) {}
+
+  Result<std::shared_ptr<const Catalog>> Build();
+
+ private:
+  Status AddTree(const std::string& directory, std::size_t depth);
+  Status AddFiles(std::vector<std::string>& paths);
+  Status AddFile(const std::string& path, const io::FileInfo& info);
+  Status AddLargeFile(std::uint64_t bytes);
+  Status CutRun();
+  void AnnounceRun(const ExtentRow& row);
+  bool IsSample(std::string_view name) const;
+
+  const BuildContext& context_;
+  TableSpool sink_;
+  CatalogWriter writer_;
+  std::vector<std::string> classes_;
+  std::uint64_t sample_count_ = 0;
+  // The run of whole files that the next extent will hold.
+  std::uint64_t run_bytes_ = 0;
+  std::uint32_t run_count_ = 0;
+  std::vector<std::byte> entries_;
+  std::vector<std::string> run_paths_;  // kept where somebody wants to know of runs
+  std::vector<ObjectInfo> run_objects_;
+  std::uint32_t extent_count_ = 0;
+};
+
+bool ImageFolderBuilder::IsSample(std::string_view name) const {
+  const std::vector<std::string>& suffixes = context_.source.suffixes;
+  return suffixes.empty() ||
+         std::any_of(suffixes.begin(), suffixes.end(),
+                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+}
+
+Status ImageFolderBuilder::CutRun() {
+  if (run_count_ == 0) return {};
+  ExtentRow row;
+  row.first_sample = sample_count_ - run_count_;
+  row.first_object = static_cast<std::uint32_t>(row.first_sample);
+  row.object_count = run_count_;
+  row.sample_count = run_count_;
+  row.starting_count = run_count_;
+  row.bytes = static_cast<std::uint32_t>(run_bytes_);
+  FOREBAY_TRY(writer_.AddExtent(row, entries_, {}));
+  AnnounceRun(row);
+  ++extent_count_;
+  entries_.clear();
+  run_bytes_ = 0;
+  run_count_ = 0;
+  return {};
+}
+
+void ImageFolderBuilder::AnnounceRun(const ExtentRow& row) {
+  if (!context_.runs) return;
+  for (std::size_t i = 0; i < run_paths_.size(); ++i) run_objects_[i].path = run_paths_[i];
+  ExtentInfo info;
+  info.first_object = ObjectId(row.first_object);
+  info.object_count = row.object_count;
+  info.bytes = row.bytes;
+  info.first_sample = SampleId(row.first_sample);
+  info.sample_count = row.sample_count;
+  context_.runs(ExtentId(extent_count_), info, run_objects_);
+  run_paths_.clear();
+  run_objects_.clear();
+}
+
+// The file added last spans extents of its own.
+Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
+  const std::uint64_t extent_bytes = context_.source.extent_bytes;
+  for (std::uint64_t offset = 0; offset < bytes; offset += extent_bytes) {
+    ExtentRow row;
+    row.first_sample = sample_count_ - 1;
+    row.first_object = static_cast<std::uint32_t>(row.first_sample);
+    row.object_offset = offset;
+    row.sample_count = 1;
+    row.starting_count = offset == 0 ? 1 : 0;
+    row.bytes = static_cast<std::uint32_t>(std::min(extent_bytes, bytes - offset));
+    FOREBAY_TRY(writer_.AddExtent(row, offset == 0 ? entries_ : std::vector<std::byte>(), {}));
+    ++extent_count_;
+  }
+  entries_.clear();
+  return {};
+}
+
+// Adds files in order and forgets them.
+Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
+  const std::vector<Result<io::FileInfo>> infos = StatMany(context_.root, paths);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    FOREBAY_TRY(infos[i]);
+    FOREBAY_TRY(AddFile(paths[i], *infos[i]));
+  }
+  paths.clear();
+  return {};
+}
+
+Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& info) {
+  if (!info.is_regular) return NotAFile(path);
+  if (info.bytes == 0) {
+    return InputError(ErrorCode::kInvalidArgument, path, 0,
+                      "the file is empty: an interrupted copy? Remove it or leave it out by "
+                      "suffixes");
+  }
+  if (info.bytes > limits::kSampleBytesMax) {
+    return InputError(ErrorCode::kResourceExhausted, path, limits::kSampleBytesMax,
+                      "a sample has at most " + std::to_string(limits::kSampleBytesMax) +
+                          " bytes (kSampleBytesMax)");
+  }
+  const std::uint64_t extent_bytes = context_.source.extent_bytes;
+  const bool is_large = info.bytes > extent_bytes;
+  // run_bytes_ never exceeds extent_bytes, so the difference cannot wrap.
+  if (is_large || info.bytes > extent_bytes - run_bytes_ ||
+      run_count_ == limits::kSamplesPerExtentMax) {
+    FOREBAY_TRY(CutRun());
+  }
+  FOREBAY_TRY(writer_.AddObject(path, info.bytes, info.mtime_ns));
+  ++sample_count_;
+  AppendWord(entries_, static_cast<std::uint32_t>(run_bytes_));
+  AppendWord(entries_, static_cast<std::uint32_t>(classes_.size() - 1));
+  if (context_.progress) context_.progress(sample_count_);
+  if (is_large) return AddLargeFile(info.bytes);
+  run_bytes_ += info.bytes;
+  ++run_count_;
+  if (context_.runs) {
+    run_paths_.push_back(path);
+    run_objects_.push_back({.path = {}, .bytes = info.bytes, .mtime_ns = info.mtime_ns});
+  }
+  return {};
+}
+
+Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t depth) {
+  if (depth > limits::kDirectoryDepthMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 Quoted(directory) + " is nested deeper than " +
+                     std::to_string(limits::kDirectoryDepthMax) + " (kDirectoryDepthMax)");
+  }
+  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
+  std::vector<std::string> files;  // of this directory, not yet added
+  for (const io::DirectoryEntry& entry : entries) {
+    if (entry.name.starts_with('.')) continue;
+    const std::string path = directory + "/" + entry.name;
+    if (entry.is_directory) {
+      FOREBAY_TRY(AddFiles(files));  // samples are numbered in the order of names
+      FOREBAY_TRY(AddTree(path, depth + 1));
+    } else if (IsSample(entry.name)) {
+      if (!entry.is_regular) return NotAFile(path);
+      files.push_back(path);
+      if (files.size() == kStatBatch) FOREBAY_TRY(AddFiles(files));
+    }
+  }
+  return AddFiles(files);
+}
+
+Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
+  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(""));
+  FOREBAY_TRY(writer_.BeginPart(PartKind::kFiles, kFileEntryBytes));
+  for (const io::DirectoryEntry& entry : entries) {
+    if (!entry.is_directory || entry.name.starts_with('.')) continue;
+    classes_.push_back(entry.name);
+    FOREBAY_TRY(AddTree(entry.name, 0));
+  }
+  FOREBAY_TRY(CutRun());
+  FieldPlan image;
+  image.spec.name = "image";
+  FieldPlan label;
+  label.spec.name = "label";
+  label.spec.dtype = Dtype::kI64;
+  label.spec.source = FieldSource::kConstant;
+  label.constant_names = classes_;
+  const std::vector<FieldPlan> fields = {image, label};
+  FOREBAY_TRY(writer_.Finish(sample_count_, fields));
+  FOREBAY_ASSIGN(ImageBytes bytes, sink_.Release());
+  return OpenImage(std::move(bytes));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& context) {
+  return ImageFolderBuilder(context).Build();
+}
+
+}  // namespace forebay::catalog

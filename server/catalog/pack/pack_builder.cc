@@ -1,0 +1,283 @@
+// Catalogs of packs (dataset_builder.h).
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+#include "compress/decode/pack_file.h"
+#include "compress/format/pack_manifest.h"
+#include "proto/contract/limits.h"
+#include "server/catalog/dataset_builder.h"
+#include "server/catalog/input_error.h"
+#include "server/catalog/pack/object_source.h"
+#include "server/catalog/pack/pack_catalog.h"
+#include "server/catalog/pack/pack_cut.h"
+#include "server/catalog/pack/pack_image_writer.h"
+
+namespace forebay::catalog {
+namespace {
+
+using compress::PackField;
+using compress::PackFile;
+using compress::PackSchema;
+
+Error Wrong(const BuildContext& context, const std::string& reason) {
+  return Error(ErrorCode::kInvalidArgument,
+               "data set " + Quoted(context.source.name) + " " + reason);
+}
+
+// Packs at the top of the root, or the set there: what its manifest does not name is left of a
+// run that was killed, or of another generation.
+Result<std::vector<std::string>> FindPacks(const BuildContext& context) {
+  FOREBAY_ASSIGN(std::vector<std::string> paths, FilesNamedLike(context.root, Format::kPack));
+  std::vector<std::string> sets;
+  for (const std::string& path : paths) {
+    if (path.ends_with(".fbset")) sets.push_back(path);
+  }
+  if (sets.size() > 1) {
+    return Wrong(context, "has several sets of packs, " + Quoted(sets[0]) + " and " +
+                              Quoted(sets[1]) + " among them; name one in its files");
+  }
+  return sets.empty() ? paths : sets;
+}
+
+Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
+  std::vector<std::string> paths;
+  if (context.source.files.empty()) {
+    FOREBAY_ASSIGN(paths, FindPacks(context));
+  }
+  for (const FieldFile& file : context.source.files) {
+    if (!file.field.empty()) {
+      return Wrong(context, "names a field for " + Quoted(file.path) +
+                                ": packs bring the names of their fields with them");
+    }
+    paths.push_back(file.path);
+  }
+  if (paths.empty()) {
+    return Wrong(context, "has no packs (*.fbset, *.fbp, *.pack) at the top of its root; name "
+                          "them in its files");
+  }
+  if (paths.size() > limits::kPackShardsMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "data set " + Quoted(context.source.name) + " has " +
+                     std::to_string(paths.size()) + " packs, at most " +
+                     std::to_string(limits::kPackShardsMax) + " are allowed (kPackShardsMax)");
+  }
+  return paths;
+}
+
+// The property in which two fields of one name differ, empty where they are the same.
+std::string Difference(const PackField& a, const PackField& b) {
+  const bool same_bound = a.bound.mode == b.bound.mode && a.bound.absolute == b.bound.absolute &&
+                          a.bound.relative == b.bound.relative;
+  const std::array<std::pair<bool, const char*>, 10> checks = {{
+      {a.name == b.name, "name"},
+      {a.kind == b.kind, "kind"},
+      {a.dtype == b.dtype, "element type"},
+      {a.rank == b.rank && a.extent == b.extent, "shape"},
+      {a.channel_axis == b.channel_axis, "channel axis"},
+      {a.valid_bits == b.valid_bits, "number of valid bits"},
+      {a.fill_bits == b.fill_bits, "fill value"},
+      {same_bound, "error bound"},
+      {a.samples_per_chunk == b.samples_per_chunk, "number of samples per chunk"},
+      {a.tile == b.tile, "tile"},
+  }};
+  for (const auto& [same, what] : checks) {
+    if (!same) return what;
+  }
+  return "";
+}
+
+// The first class that both packs name, and otherwise; empty where there is none.
+std::string ClassDifference(const PackSchema& a, const PackSchema& b, const std::string& field) {
+  const auto of_a = compress::ClassNames(a, field);
+  const auto of_b = compress::ClassNames(b, field);
+  if (of_a.empty() || of_b.empty()) return "";
+  const auto [at_a, at_b] = std::ranges::mismatch(of_a, of_b);
+  if (at_a == of_a.end() && at_b == of_b.end()) return "";
+  const auto name = [](const auto& names, auto at) {
+    return at == names.end() ? std::string("not there") : Quoted(std::string(*at));
+  };
+  return "class " + std::to_string(at_a - of_a.begin()) + " of field " + Quoted(field) + " is " +
+         name(of_a, at_a) + " and " + name(of_b, at_b);
+}
+
+struct FirstPack {
+  std::string path;
+  PackSchema schema;
+};
+
+// All packs of a data set have the same fields; where they came from may differ.
+Status CheckSameSchema(const FirstPack& first, const std::string& path, const PackSchema& schema) {
+  std::string reason;
+  if (schema.keyed != first.schema.keyed) reason = "only one of them has keys";
+  if (schema.fields.size() != first.schema.fields.size()) {
+    reason = std::to_string(first.schema.fields.size()) + " and " +
+             std::to_string(schema.fields.size()) + " fields";
+  }
+  for (std::size_t i = 0; i < schema.fields.size() && reason.empty(); ++i) {
+    const std::string difference = Difference(first.schema.fields[i], schema.fields[i]);
+    if (difference.empty()) continue;
+    reason = "field " + std::to_string(i) + " (" + Quoted(first.schema.fields[i].name) + ", " +
+             Quoted(schema.fields[i].name) + ") has another " + difference;
+  }
+  for (std::size_t i = 0; i < schema.fields.size() && reason.empty(); ++i) {
+    reason = ClassDifference(first.schema, schema, schema.fields[i].name);
+  }
+  for (const auto& predictor : schema.predictors) {
+    const bool shared = std::ranges::any_of(first.schema.predictors, [&](const auto& other) {
+      return other->id() == predictor->id();
+    });
+    // One table of predictors serves all chunks of a data set.
+    if (!shared) reason = "they were coded with different learned predictors";
+  }
+  if (reason.empty()) return {};
+  return Error(ErrorCode::kInvalidArgument, Quoted(first.path) + " and " + Quoted(path) +
+                                                " do not belong to one data set: " + reason);
+}
+
+// What a manifest says of a pack.
+struct ShardFacts {
+  const compress::ShardEntry& entry;
+  std::uint64_t schema_fingerprint = 0;
+  const std::string& manifest;  // its path
+};
+
+// A shard is the file that its manifest names, or none that the set's samples can be read from.
+Status CheckShard(const ShardFacts& facts, const PackFile& pack, std::uint64_t bytes) {
+  const auto wrong = [&](ErrorCode code, const std::string& what) {
+    return Error(code, "not the file that " + Quoted(facts.manifest) + " names: " + what);
+  };
+  if (bytes != facts.entry.file_bytes) {
+    return wrong(ErrorCode::kDataLoss, "it has " + std::to_string(bytes) + " bytes, wanted are " +
+                                           std::to_string(facts.entry.file_bytes));
+  }
+  if (pack.schema_fingerprint() != facts.schema_fingerprint) {
+    return wrong(ErrorCode::kFailedPrecondition, "its schema is not the set's");
+  }
+  if (pack.samples() != facts.entry.samples || pack.root() != facts.entry.root) {
+    return wrong(ErrorCode::kDataLoss, "its index is another one");
+  }
+  return {};
+}
+
+Result<compress::PackManifest> ReadManifest(const ObjectSource& source, const std::string& path) {
+  std::array<std::byte, compress::kManifestHeaderBytes> header;
+  if (source.size() < header.size() || source.size() > limits::kPackManifestBytesMax) {
+    return InputError(ErrorCode::kDataLoss, path, 0, "a manifest of an impossible size");
+  }
+  FOREBAY_TRY(source.ReadAt(0, header));
+  const auto bytes = compress::PackManifestBytes(header);
+  if (!bytes.has_value()) return bytes.error().WithContext(Quoted(path));
+  std::vector<std::byte> whole(static_cast<std::size_t>(source.size()));
+  FOREBAY_TRY(source.ReadAt(0, whole));
+  auto manifest = compress::ReadPackManifest(whole);
+  if (!manifest.has_value()) return manifest.error().WithContext(Quoted(path));
+  return manifest;
+}
+
+// Builds one catalog, pack after pack.
+class PackBuilder {
+ public:
+  explicit PackBuilder(const BuildContext& context) : context_(context) {}
+
+  // A pack, or a manifest and the packs that it names.
+  Status Add(io::IoQueue& queue, const std::string& path) {
+    FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> source,
+                   ObjectSource::Open(context_.root, queue, path));
+    std::array<std::byte, sizeof(std::uint64_t)> magic = {};
+    if (source->size() >= magic.size()) FOREBAY_TRY(source->ReadAt(0, magic));
+    if (!compress::IsManifest(magic)) return AddPack(*source, path, nullptr);
+    FOREBAY_ASSIGN(const compress::PackManifest manifest, ReadManifest(*source, path));
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    for (const compress::ShardEntry& entry : manifest.shards) {
+      const std::string shard_path = folder + entry.name;
+      FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> shard,
+                     ObjectSource::Open(context_.root, queue, shard_path));
+      const ShardFacts facts{entry, manifest.schema_fingerprint, path};
+      FOREBAY_TRY(AddPack(*shard, shard_path, &facts));
+    }
+    return {};
+  }
+
+  Result<std::shared_ptr<const Catalog>> Finish() {
+    if (!writer_.has_value() || writer_->sample_count() == 0) {
+      return Wrong(context_, "has no samples");
+    }
+    FOREBAY_ASSIGN(ImageBytes image, writer_->Finish());
+    return OpenPackImage(std::move(image));
+  }
+
+ private:
+  Status AddPack(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
+    if (!seen_.insert(path).second) return Wrong(context_, "has " + Quoted(path) + " twice");
+    const Status added = AddSource(source, path, facts);
+    // A file that is being written reads as a damaged one: say what is wrong.
+    FOREBAY_TRY(source.CheckUnchanged());
+    if (added.has_value() && context_.progress) context_.progress(seen_.size());
+    return added;
+  }
+
+  Status AddSource(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
+    const Result<PackFile> pack = PackFile::Open(source);
+    if (!pack.has_value()) return pack.error().WithContext(Quoted(path));
+    if (facts != nullptr) {
+      const Status named = CheckShard(*facts, *pack, source.size());
+      if (!named.has_value()) return named.error().WithContext(Quoted(path));
+    }
+    FOREBAY_TRY(TakeSchema(path, pack->schema()));
+    if (pack->samples() == 0) return {};
+    const auto cut = CutPack(pack->schema(), pack->index().chunks, context_.source.extent_bytes);
+    if (!cut.has_value()) return cut.error().WithContext(Quoted(path));
+    const io::FileInfo& info = source.info();
+    FOREBAY_TRY(writer_->AddPack({.path = path,
+                                  .bytes = info.bytes,
+                                  .mtime_ns = info.mtime_ns,
+                                  .identity = pack->identity(),
+                                  .samples = pack->samples(),
+                                  .chunks = pack->index().chunks},
+                                 *cut));
+    for (const compress::KeyEntry& entry : pack->index().keys) {
+      const auto keys = pack->Keys(entry.first_sample, entry.sample_count);
+      if (!keys.has_value()) return keys.error().WithContext(Quoted(path));
+      FOREBAY_TRY(writer_->AddKeys(*keys));
+    }
+    return {};
+  }
+
+  Status TakeSchema(const std::string& path, const PackSchema& schema) {
+    if (writer_.has_value()) return CheckSameSchema(first_, path, schema);
+    for (const PackField& field : schema.fields) {
+      const auto bytes = SpecOf(field).BytesPerSample();
+      if (bytes.has_value()) continue;
+      return bytes.error().WithContext(Quoted(path) + ", field " + Quoted(field.name));
+    }
+    first_ = {.path = path, .schema = schema};
+    writer_.emplace(context_.source.name, schema, context_.scratch);
+    return {};
+  }
+
+  const BuildContext& context_;
+  FirstPack first_;
+  std::set<std::string> seen_;  // paths of packs
+  std::optional<PackImageWriter> writer_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
+  const std::string& name = context.source.name;
+  if (name.empty() || name.size() > limits::kNameBytesMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "data set name " + Quoted(name) + " must have 1 to " +
+                     std::to_string(limits::kNameBytesMax) + " bytes (kNameBytesMax)");
+  }
+  FOREBAY_ASSIGN(const std::vector<std::string> paths, ListPacks(context));
+  FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue,
+                 context.backend.CreateQueue({.depth = 1}));
+  PackBuilder builder(context);
+  for (const std::string& path : paths) FOREBAY_TRY(builder.Add(*queue, path));
+  return builder.Finish();
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,161 @@
+#include "server/catalog/pack/pack_catalog.h"
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "server/catalog/input_error.h"
+#include "server/catalog/pack/pack_image_checker.h"
+
+namespace forebay::catalog {
+namespace {
+
+// A look-up halves a table of chunks of which the first cuts are soon resident, and reads the rows
+// of an object and an extent. That of an extent's pieces, or of a key, goes through no more.
+constexpr std::uint64_t kWalkStretches = 8;
+
+}  // namespace
+
+bool IsPackImage(std::span<const std::byte> image) {
+  return image.size() >= sizeof(std::uint64_t) &&
+         LoadAt<std::uint64_t>(image, 0) == kPackCatalogMagic;
+}
+
+Result<std::shared_ptr<const Catalog>> OpenPackImage(ImageBytes bytes) {
+  FOREBAY_ASSIGN(PackTables tables, CheckPackImage(bytes.bytes()));
+  bytes.DropResidentPages();
+  return std::make_shared<const PackCatalog>(std::move(bytes), std::move(tables));
+}
+
+FieldSpec SpecOf(const compress::PackField& field) {
+  FieldSpec spec;
+  spec.name = field.name;
+  spec.dtype = field.dtype;
+  spec.shape.assign(field.extent.begin(), field.extent.begin() + field.rank);
+  return spec;
+}
+
+PackCatalog::PackCatalog(ImageBytes bytes, PackTables tables)
+    : bytes_(std::move(bytes)), tables_(std::move(tables)) {
+  for (const compress::PackField& field : tables_.schema.fields) tiles_.push_back(field.tiles());
+}
+
+std::uint32_t PackCatalog::PartOf(FieldId field) const {
+  FOREBAY_CHECK(field.value() < tables_.specs.size());
+  return 0;
+}
+
+ObjectInfo PackCatalog::object(ObjectId object) const {
+  FOREBAY_CHECK(object.value() < object_count());
+  const PackObjectRow row = tables_.Object(object.value());
+  const std::span<const std::byte> path = tables_.names.subspan(row.name_offset, row.name_bytes);
+  ObjectInfo info;
+  info.path = {reinterpret_cast<const char*>(path.data()), path.size()};
+  info.bytes = row.bytes;
+  info.mtime_ns = row.mtime_ns;
+  return info;
+}
+
+ExtentInfo PackCatalog::extent(ExtentId extent) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  const PackExtentRow row = tables_.Extent(extent.value());
+  ExtentInfo info;
+  info.first_object = ObjectId(row.object);
+  info.object_offset = row.object_offset;
+  info.bytes = row.bytes;
+  info.first_sample = SampleId(row.first_sample);
+  info.sample_count = row.sample_count;
+  return info;
+}
+
+std::vector<std::string_view> PackCatalog::ConstantNames(FieldId field) const {
+  FOREBAY_CHECK(field.value() < tables_.specs.size());
+  return compress::ClassNames(tables_.schema, tables_.specs[field.value()].name);
+}
+
+Error PackCatalog::NoSamplePlaces() const {
+  return Error(ErrorCode::kUnimplemented,
+               "data set " + Quoted(name()) +
+                   " is packs: its samples lie in compressed chunks, which have no byte ranges");
+}
+
+Status PackCatalog::Locate(SampleId, std::span<FieldLocation>) const { return NoSamplePlaces(); }
+
+Result<Range> PackCatalog::SampleRange(SampleId, std::uint32_t) const { return NoSamplePlaces(); }
+
+Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  bytes_.NoteWalk(kWalkStretches);
+  const PackExtentRow row = tables_.Extent(extent.value());
+  for (std::uint32_t i = 0; i < row.piece_count; ++i) {
+    const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
+    pieces.push_back({.extent = extent,
+                      .offset = static_cast<std::uint32_t>(chunk.offset - row.object_offset),
+                      .length = std::uint64_t{chunk.head_bytes} + chunk.payload_bytes});
+  }
+  return {};
+}
+
+std::uint32_t PackCatalog::PieceCount(ExtentId extent) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  bytes_.NoteWalk(kWalkStretches);
+  return tables_.Extent(extent.value()).piece_count;
+}
+
+Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
+  if (sample.value() >= sample_count()) {
+    return Error(ErrorCode::kOutOfRange, "data set " + Quoted(name()) + " has " +
+                                             std::to_string(sample_count()) + " samples");
+  }
+  bytes_.NoteWalk(kWalkStretches);
+  if (!tables_.schema.keyed) return std::to_string(sample.value());
+  return std::string(tables_.keys.At(sample.value()));
+}
+
+PackChunk PackCatalog::chunk(std::uint64_t number) const {
+  FOREBAY_CHECK(number < chunk_count());
+  const PackChunkRow row = tables_.Chunk(number);
+  const PackObjectRow object = tables_.Object(row.object);
+  PackChunk chunk;
+  chunk.entry = {.field = row.field,
+                 .tile = row.tile,
+                 .first_sample = row.first_sample - object.sample_base,
+                 .sample_count = row.sample_count,
+                 .head_bytes = row.head_bytes,
+                 .offset = row.offset,
+                 .payload_bytes = row.payload_bytes,
+                 .part_offset = row.part_offset,
+                 .sample_bytes = row.sample_bytes,
+                 .head_checksum = row.head_checksum};
+  chunk.identity = object.identity;
+  chunk.sample_base = object.sample_base;
+  chunk.extent = ExtentId(row.extent);
+  chunk.piece = row.piece;
+  chunk.image_offset =
+      static_cast<std::uint32_t>(row.offset - tables_.Extent(row.extent).object_offset);
+  return chunk;
+}
+
+ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
+  FOREBAY_CHECK(field < tiles_.size() && sample.value() < sample_count());
+  bytes_.NoteWalk(kWalkStretches);
+  // The first chunk that ends behind the sample; the field's chunks cover every sample.
+  std::uint64_t low = tables_.field_begins[field];
+  std::uint64_t high = tables_.field_begins[field + 1];
+  while (low < high) {
+    const std::uint64_t middle = low + (high - low) / 2;
+    const PackChunkRow row = tables_.Chunk(middle);
+    if (row.first_sample + row.sample_count > sample.value()) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  ChunkGroup group{.first = low, .count = tiles_[field]};
+  const PackChunkRow row = tables_.Chunk(low);
+  if (row.sample_bytes != 0) {
+    group.count =
+        static_cast<std::uint32_t>((row.sample_bytes - 1) / limits::kChunkBytesMax + 1);
+  }
+  return group;
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,48 @@
+#include "server/catalog/records/record_header.h"
+
+#include <string>
+
+#include "proto/contract/limits.h"
+#include "server/catalog/input_error.h"
+
+namespace forebay::catalog {
+
+Status FitRecords(const HeaderInput& input, RecordHeader& header) {
+  const auto refuse = [&](ErrorCode code, const std::string& reason) {
+    return InputError(code, input.path, header.data_offset, reason);
+  };
+  if (header.shape.size() > limits::kDimensionCountMax) {
+    return refuse(ErrorCode::kUnimplemented,
+                  "a record has " + std::to_string(header.shape.size()) +
+                      " dimensions, the limit is " +
+                      std::to_string(limits::kDimensionCountMax) + " (kDimensionCountMax)");
+  }
+  FieldSpec spec;
+  spec.dtype = header.dtype;
+  spec.shape = header.shape;
+  const Result<std::uint64_t> bytes = spec.BytesPerSample();
+  if (!bytes.has_value()) {
+    return refuse(ErrorCode::kInvalidArgument, "a record exceeds 2^40 bytes");
+  }
+  if (header.sample_count == 0) return refuse(ErrorCode::kInvalidArgument, "no records");
+  if (*bytes == 0) return refuse(ErrorCode::kInvalidArgument, "records of zero bytes");
+  header.record_bytes = *bytes;
+  if (header.data_offset > input.file_bytes) {
+    return refuse(ErrorCode::kDataLoss, "truncated: the file has " +
+                                            std::to_string(input.file_bytes) + " bytes");
+  }
+  const std::uint64_t data_bytes = input.file_bytes - header.data_offset;
+  // Division, so that a count from outside cannot wrap a product.
+  const std::string said = std::to_string(header.sample_count) + " records of " +
+                           std::to_string(*bytes) + " bytes, the file has " +
+                           std::to_string(data_bytes) + " bytes for them";
+  if (header.sample_count > data_bytes / *bytes) {
+    return refuse(ErrorCode::kDataLoss, "truncated: " + said);
+  }
+  if (header.sample_count * *bytes != data_bytes) {
+    return refuse(ErrorCode::kInvalidArgument, "bytes after the last record: " + said);
+  }
+  return {};
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,95 @@
+#include "server/catalog/storage/catalog_format.h"
+
+#include <algorithm>
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::catalog {
+
+std::string_view FormatName(Format format) {
+  switch (format) {
+    case Format::kImageFolder: return "image-folder";
+    case Format::kTar: return "tar";
+    case Format::kIdx: return "idx";
+    case Format::kNpy: return "npy";
+    case Format::kRaw: return "raw";
+    case Format::kPack: return "pack";
+  }
+  return "unknown";
+}
+
+Status CutFixedPart(std::uint64_t sample_count, std::uint64_t extent_bytes, PartRow& part) {
+  FOREBAY_CHECK(part.record_bytes > 0 && extent_bytes > 0);
+  std::uint64_t extent_count = 0;
+  if (part.record_bytes <= extent_bytes) {
+    part.records_per_extent = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        extent_bytes / part.record_bytes, limits::kSamplesPerExtentMax));
+    part.extents_per_record = 1;
+    part.chunk_bytes = 0;
+    extent_count = (sample_count - 1) / part.records_per_extent + 1;
+  } else {
+    const std::uint64_t pieces = (part.record_bytes - 1) / extent_bytes + 1;
+    if (pieces > limits::kExtentCountMax || sample_count > limits::kExtentCountMax / pieces) {
+      return Error(ErrorCode::kResourceExhausted,
+                   "more than " + std::to_string(limits::kExtentCountMax) +
+                       " extents (kExtentCountMax): raise extent_bytes");
+    }
+    part.records_per_extent = 1;
+    part.extents_per_record = static_cast<std::uint32_t>(pieces);
+    part.chunk_bytes = extent_bytes;
+    extent_count = sample_count * pieces;
+  }
+  if (extent_count > limits::kExtentCountMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 std::to_string(extent_count) + " extents exceed " +
+                     std::to_string(limits::kExtentCountMax) +
+                     " (kExtentCountMax): raise extent_bytes");
+  }
+  part.extent_count = static_cast<std::uint32_t>(extent_count);
+  return {};
+}
+
+ExtentRow FixedExtent(const PartRow& part, std::uint32_t part_number,
+                      std::uint64_t sample_count, std::uint32_t index) {
+  ExtentRow row;
+  row.part = part_number;
+  row.first_object = part.first_object;
+  if (part.extents_per_record == 1) {
+    row.first_sample = std::uint64_t{index} * part.records_per_extent;
+    row.sample_count = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(part.records_per_extent, sample_count - row.first_sample));
+    row.starting_count = row.sample_count;
+    row.object_offset = part.data_offset + row.first_sample * part.record_bytes;
+    row.bytes = static_cast<std::uint32_t>(row.sample_count * part.record_bytes);
+    return row;
+  }
+  const std::uint32_t piece = index % part.extents_per_record;
+  const std::uint64_t piece_offset = piece * part.chunk_bytes;
+  row.first_sample = index / part.extents_per_record;
+  row.sample_count = 1;
+  row.starting_count = piece == 0 ? 1 : 0;
+  row.object_offset = part.data_offset + row.first_sample * part.record_bytes + piece_offset;
+  row.bytes = static_cast<std::uint32_t>(
+      std::min(part.chunk_bytes, part.record_bytes - piece_offset));
+  return row;
+}
+
+std::uint64_t FingerprintOf(const HeaderRow& header) {
+  ByteWriter text;
+  text.Le(header.magic);
+  text.Le(header.version);
+  text.Le(header.format);
+  text.Le(header.sample_count);
+  text.Le(header.total_bytes);
+  text.Le(header.part_count);
+  text.Le(header.object_count);
+  text.Le(header.extent_count);
+  text.Le(header.field_count);
+  for (const SectionRow& section : header.sections) text.Le(section.hash);
+  return Checksum(text.bytes());
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,413 @@
+#include "server/catalog/storage/catalog_image.h"
+
+#include <algorithm>
+
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+#include "server/catalog/input_error.h"
+#include "server/catalog/pack/pack_catalog.h"
+#include "server/catalog/storage/image_checker.h"
+
+namespace forebay::catalog {
+namespace {
+
+// Bound of the sample index: 4 MiB, whatever the number of samples.
+constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
+
+// A walk touches the row of an extent and its page.
+constexpr std::uint64_t kWalkStretches = 2;
+
+constexpr unsigned kEntriesBit = 0;
+constexpr unsigned kKeysBit = 1;
+constexpr std::uint32_t kBitsPerExtent = 2;
+
+bool IsKind(const PartRow& part, PartKind kind) {
+  return part.kind == static_cast<std::uint32_t>(kind);
+}
+
+MemberRange LoadMember(std::span<const std::byte> entries, std::size_t at) {
+  return {LoadAt<std::uint32_t>(entries, at), LoadAt<std::uint32_t>(entries, at + 4)};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte> image) {
+  return OpenImage(ImageBytes(std::move(image)));
+}
+
+Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
+  if (IsPackImage(bytes.bytes())) return OpenPackImage(std::move(bytes));
+  FOREBAY_ASSIGN(ImageTables tables, CheckImage(bytes.bytes()));
+  bytes.DropResidentPages();
+  return std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));
+}
+
+Result<std::shared_ptr<const Catalog>> Catalog::Map(const std::string& absolute_path) {
+  FOREBAY_ASSIGN(ImageBytes bytes, ImageBytes::MapFile(absolute_path));
+  Result<std::shared_ptr<const Catalog>> opened = OpenImage(std::move(bytes));
+  if (!opened.has_value()) return opened.error().WithContext(Quoted(absolute_path));
+  return opened;
+}
+
+CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)
+    : bytes_(std::move(bytes)), tables_(std::move(tables)) {
+  for (const FieldPlan& field : tables_.fields) specs_.push_back(field.spec);
+  const std::size_t words = (std::size_t{extent_count()} * kBitsPerExtent + 63) / 64;
+  verified_ = std::make_unique<std::atomic<std::uint64_t>[]>(words);
+  BuildSampleIndex();
+}
+
+void CatalogImage::BuildSampleIndex() {
+  if (IsKind(tables_.parts[0], PartKind::kFixed)) return;
+  while ((sample_count() - 1) >> index_shift_ >= kSampleIndexEntriesMax) ++index_shift_;
+  sample_index_.reserve(((sample_count() - 1) >> index_shift_) + 1);
+  for (std::uint32_t i = 0; i < extent_count(); ++i) {
+    const ExtentRow row = tables_.Extent(i);
+    while (!row.continues() &&
+           sample_index_.size() << index_shift_ < row.first_sample + row.starting_count) {
+      sample_index_.push_back(i);
+    }
+  }
+}
+
+std::uint32_t CatalogImage::PartOf(FieldId field) const {
+  FOREBAY_CHECK(field.value() < tables_.fields.size());
+  return tables_.fields[field.value()].part;
+}
+
+ObjectInfo CatalogImage::object(ObjectId object) const {
+  FOREBAY_CHECK(object.value() < object_count());
+  ObjectInfo info;
+  info.path = tables_.names.At(object.value());
+  info.bytes = tables_.ObjectBytes(object.value());
+  info.mtime_ns = LoadAt<std::int64_t>(
+      tables_.objects, std::size_t{object.value()} * kObjectRowBytes + 6);
+  return info;
+}
+
+ExtentInfo CatalogImage::extent(ExtentId extent) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  const ExtentRow row = tables_.Extent(extent.value());
+  ExtentInfo info;
+  info.part = row.part;
+  info.first_object = ObjectId(row.first_object);
+  info.object_count = row.object_count;
+  info.object_offset = row.object_offset;
+  info.bytes = row.bytes;
+  info.first_sample = SampleId(row.first_sample);
+  info.sample_count = row.sample_count;
+  return info;
+}
+
+std::vector<std::string_view> CatalogImage::ConstantNames(FieldId field) const {
+  FOREBAY_CHECK(field.value() < tables_.fields.size());
+  const std::vector<std::string>& names = tables_.fields[field.value()].constant_names;
+  return {names.begin(), names.end()};
+}
+
+std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
+  bytes_.NoteWalk(kWalkStretches);
+  const std::uint64_t slot = sample >> index_shift_;
+  std::uint32_t low = sample_index_[slot];
+  std::uint32_t high =
+      slot + 1 < sample_index_.size() ? sample_index_[slot + 1] : extent_count() - 1;
+  // The first extent that ends after the sample: never a continuation, whose head ends there.
+  while (low < high) {
+    const std::uint32_t middle = low + (high - low) / 2;
+    const ExtentRow row = tables_.Extent(middle);
+    if (row.first_sample + row.sample_count > sample) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+Range CatalogImage::FixedRange(const PartRow& part, std::uint64_t sample) const {
+  Range range;
+  range.length = part.record_bytes;
+  if (part.extents_per_record == 1) {
+    const std::uint64_t index = sample / part.records_per_extent;
+    range.extent = ExtentId(part.first_extent + static_cast<std::uint32_t>(index));
+    range.offset = static_cast<std::uint32_t>((sample - index * part.records_per_extent) *
+                                              part.record_bytes);
+  } else {
+    range.extent = ExtentId(part.first_extent +
+                            static_cast<std::uint32_t>(sample * part.extents_per_record));
+  }
+  return range;
+}
+
+Range CatalogImage::Resolve(std::uint32_t extent, const ExtentRow& row,
+                            Interval interval) const {
+  Range range;
+  range.extent = ExtentId(extent);
+  range.length = interval.end - interval.begin;
+  std::uint64_t offset = interval.begin;
+  if (range.length == 0) {
+    // An empty range may start at the end of the last extent; it names no byte, so any place
+    // within the first extent serves.
+    offset = std::min<std::uint64_t>(offset, row.bytes);
+  } else if (offset >= row.bytes) {
+    range.extent = ExtentId(extent + static_cast<std::uint32_t>(offset / row.bytes));
+    offset %= row.bytes;
+  }
+  range.offset = static_cast<std::uint32_t>(offset);
+  return range;
+}
+
+std::span<const std::byte> CatalogImage::Entries(const ExtentRow& row) const {
+  return tables_.pages.subspan(
+      row.page_offset, std::size_t{row.starting_count} * tables_.parts[0].entry_bytes);
+}
+
+CatalogImage::Interval CatalogImage::EntryInterval(const ExtentRow& row,
+                                                   std::uint32_t index) const {
+  const std::span<const std::byte> entries = Entries(row);
+  const std::size_t entry_bytes = tables_.parts[0].entry_bytes;
+  if (IsKind(tables_.parts[0], PartKind::kFiles)) {
+    const auto offset = LoadAt<std::uint32_t>(entries, index * entry_bytes);
+    return {offset, offset + tables_.ObjectBytes(row.first_object + index)};
+  }
+  Interval interval{~std::uint64_t{0}, 0};
+  for (std::size_t at = 0; at < entry_bytes; at += kMemberFieldBytes) {
+    const MemberRange member = LoadMember(entries, index * entry_bytes + at);
+    if (member.offset == kAbsentField) continue;
+    interval.begin = std::min<std::uint64_t>(interval.begin, member.offset);
+    interval.end = std::max(interval.end, std::uint64_t{member.offset} + member.length);
+  }
+  return interval;
+}
+
+bool CatalogImage::IsVerified(std::uint32_t extent, unsigned bit) const {
+  const std::size_t index = std::size_t{extent} * kBitsPerExtent + bit;
+  return (verified_[index / 64].load(std::memory_order_acquire) >> (index % 64) & 1) != 0;
+}
+
+void CatalogImage::SetVerified(std::uint32_t extent, unsigned bit) const {
+  const std::size_t index = std::size_t{extent} * kBitsPerExtent + bit;
+  verified_[index / 64].fetch_or(std::uint64_t{1} << (index % 64), std::memory_order_release);
+}
+
+Error CatalogImage::PageError(std::uint32_t extent, std::uint64_t page_offset,
+                              std::string reason) const {
+  const auto pages = static_cast<std::size_t>(SectionKind::kPages);
+  return Error(ErrorCode::kDataLoss,
+               "catalog " + Quoted(name()) + " at offset " +
+                   std::to_string(tables_.header.sections[pages].offset + page_offset) +
+                   ": page of extent " + std::to_string(extent) + " " + std::move(reason));
+}
+
+Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) const {
+  if (IsVerified(extent, kEntriesBit)) return {};
+  if (Checksum(Entries(row)) != row.entries_hash) {
+    return PageError(extent, row.page_offset, "does not match its checksum");
+  }
+  if (IsKind(tables_.parts[0], PartKind::kFiles)) {
+    FOREBAY_TRY(CheckFileEntries(extent, row));
+  } else {
+    FOREBAY_TRY(CheckMemberEntries(extent, row));
+  }
+  SetVerified(extent, kEntriesBit);
+  return {};
+}
+
+Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row) const {
+  const std::span<const std::byte> entries = Entries(row);
+  const std::size_t constants = tables_.fields[1].constant_names.size();
+  std::uint64_t offset = 0;
+  for (std::uint32_t i = 0; i < row.starting_count; ++i) {
+    const std::size_t at = i * kFileEntryBytes;
+    const std::uint64_t bytes = tables_.ObjectBytes(row.first_object + i);
+    if (LoadAt<std::uint32_t>(entries, at) != offset ||
+        LoadAt<std::uint32_t>(entries, at + 4) >= constants || bytes > limits::kSampleBytesMax) {
+      return PageError(extent, row.page_offset + at, "has an impossible entry");
+    }
+    offset += bytes;
+  }
+  // Whole objects: a run fills its extent, a single one its chain.
+  if (row.object_offset != 0 || offset != ChainBytes(extent, row)) {
+    return PageError(extent, row.page_offset, "does not cover its objects");
+  }
+  return {};
+}
+
+std::uint64_t CatalogImage::ChainBytes(std::uint32_t extent, const ExtentRow& row) const {
+  std::uint64_t bytes = row.bytes;
+  for (std::uint32_t next = extent + 1; next < extent_count(); ++next) {
+    const ExtentRow following = tables_.Extent(next);
+    if (!following.continues()) break;
+    bytes += following.bytes;
+  }
+  return bytes;
+}
+
+Status CatalogImage::CheckMemberEntries(std::uint32_t extent, const ExtentRow& row) const {
+  const std::uint64_t chain_bytes = ChainBytes(extent, row);
+  const std::span<const std::byte> entries = Entries(row);
+  const std::size_t entry_bytes = tables_.parts[0].entry_bytes;
+  std::uint64_t previous_end = 0;
+  for (std::uint32_t i = 0; i < row.starting_count; ++i) {
+    for (std::size_t at = 0; at < entry_bytes; at += kMemberFieldBytes) {
+      const MemberRange member = LoadMember(entries, i * entry_bytes + at);
+      const bool is_absent = member.offset == kAbsentField;
+      if (is_absent ? member.length != kAbsentField
+                    : member.offset > chain_bytes ||
+                          member.length > chain_bytes - member.offset) {
+        return PageError(extent, row.page_offset + i * entry_bytes, "has an impossible entry");
+      }
+    }
+    const Interval interval = EntryInterval(row, i);
+    if (interval.begin < previous_end || interval.begin > interval.end ||
+        interval.begin > row.bytes) {
+      return PageError(extent, row.page_offset + i * entry_bytes, "has samples out of order");
+    }
+    previous_end = interval.end;
+  }
+  return {};
+}
+
+Status CatalogImage::Locate(SampleId sample, std::span<FieldLocation> locations) const {
+  FOREBAY_CHECK(sample.value() < sample_count() && locations.size() == specs_.size());
+  if (IsKind(tables_.parts[0], PartKind::kFixed)) {
+    for (std::size_t i = 0; i < locations.size(); ++i) {
+      const PartRow& part = tables_.parts[tables_.fields[i].part];
+      locations[i] = {.present = true, .range = FixedRange(part, sample.value()), .constant = 0};
+    }
+    return {};
+  }
+  const std::uint32_t extent = FirstExtentOf(sample.value());
+  const ExtentRow row = tables_.Extent(extent);
+  FOREBAY_TRY(VerifyEntries(extent, row));
+  const auto index = static_cast<std::uint32_t>(sample.value() - row.first_sample);
+  const std::span<const std::byte> entries = Entries(row);
+  const std::size_t entry_bytes = tables_.parts[0].entry_bytes;
+  if (IsKind(tables_.parts[0], PartKind::kFiles)) {
+    const Range range = Resolve(extent, row, EntryInterval(row, index));
+    locations[0] = {.present = true, .range = range, .constant = 0};
+    locations[1] = {.present = true,
+                    .range = {},
+                    .constant = LoadAt<std::uint32_t>(entries, index * entry_bytes + 4)};
+    return {};
+  }
+  for (std::size_t i = 0; i < locations.size(); ++i) {
+    const MemberRange member =
+        LoadMember(entries, index * entry_bytes + i * kMemberFieldBytes);
+    locations[i] = {};
+    if (member.offset == kAbsentField) continue;
+    locations[i].present = true;
+    locations[i].range = Resolve(
+        extent, row, {member.offset, std::uint64_t{member.offset} + member.length});
+  }
+  return {};
+}
+
+Result<Range> CatalogImage::SampleRange(SampleId sample, std::uint32_t part) const {
+  FOREBAY_CHECK(sample.value() < sample_count() && part < part_count());
+  if (IsKind(tables_.parts[part], PartKind::kFixed)) {
+    return FixedRange(tables_.parts[part], sample.value());
+  }
+  const std::uint32_t extent = FirstExtentOf(sample.value());
+  const ExtentRow row = tables_.Extent(extent);
+  FOREBAY_TRY(VerifyEntries(extent, row));
+  const auto index = static_cast<std::uint32_t>(sample.value() - row.first_sample);
+  return Resolve(extent, row, EntryInterval(row, index));
+}
+
+void CatalogImage::FixedPieces(const PartRow& part, ExtentId extent, const ExtentRow& row,
+                               std::vector<Range>& pieces) const {
+  if (part.extents_per_record > 1) {
+    pieces.push_back({.extent = extent, .offset = 0, .length = row.bytes});
+    return;
+  }
+  for (std::uint32_t i = 0; i < row.sample_count; ++i) {
+    const auto offset = static_cast<std::uint32_t>(i * part.record_bytes);
+    pieces.push_back({.extent = extent, .offset = offset, .length = part.record_bytes});
+  }
+}
+
+Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
+  FOREBAY_CHECK(extent.value() < extent_count());
+  const ExtentRow row = tables_.Extent(extent.value());
+  const PartRow& part = tables_.parts[row.part];
+  if (IsKind(part, PartKind::kFixed)) {
+    FixedPieces(part, extent, row, pieces);
+    return {};
+  }
+  bytes_.NoteWalk(kWalkStretches);
+  // A continuation's sample is listed with the first extent of its chain.
+  std::uint32_t head = extent.value();
+  std::uint64_t image_begin = 0;  // of `extent`, from the start of the head's image
+  ExtentRow head_row = row;
+  while (head_row.continues()) {
+    head_row = tables_.Extent(--head);
+    image_begin += head_row.bytes;
+  }
+  FOREBAY_TRY(VerifyEntries(head, head_row));
+  for (std::uint32_t i = 0; i < row.sample_count; ++i) {
+    const Interval interval = EntryInterval(head_row, i);
+    const std::uint64_t image_end = image_begin + row.bytes;
+    const std::uint64_t begin = std::clamp(interval.begin, image_begin, image_end);
+    const std::uint64_t end = std::clamp(interval.end, begin, image_end);
+    pieces.push_back({.extent = extent,
+                      .offset = static_cast<std::uint32_t>(begin - image_begin),
+                      .length = end - begin});
+  }
+  return {};
+}
+
+Status CatalogImage::VerifyKeys(std::uint32_t extent, const ExtentRow& row,
+                                std::span<const std::byte> keys) const {
+  if (IsVerified(extent, kKeysBit)) return {};
+  // Sections are padded to 8 bytes, so the page's end is found by walking its keys.
+  const std::size_t blocks = (row.starting_count - 1) / kKeysPerIndexEntry + 1;
+  const std::uint64_t page_offset = row.page_offset + Entries(row).size();
+  const std::size_t index_bytes = blocks * sizeof(std::uint32_t);
+  const auto bad = [&] { return PageError(extent, page_offset, "has damaged keys"); };
+  if (keys.size() < index_bytes) return bad();
+  const std::span<const std::byte> text = keys.subspan(index_bytes);
+  std::size_t at = 0;
+  for (std::uint32_t i = 0; i < row.starting_count; ++i) {
+    if (i % kKeysPerIndexEntry == 0 &&
+        LoadAt<std::uint32_t>(keys, i / kKeysPerIndexEntry * sizeof(std::uint32_t)) != at) {
+      return bad();
+    }
+    if (text.size() - at < sizeof(std::uint16_t)) return bad();
+    const auto length = LoadAt<std::uint16_t>(text, at);
+    at += sizeof(std::uint16_t);
+    if (length > limits::kPathBytesMax || length > text.size() - at) return bad();
+    at += length;
+  }
+  if (Checksum(keys.first(index_bytes + at)) != row.keys_hash) return bad();
+  SetVerified(extent, kKeysBit);
+  return {};
+}
+
+Result<std::string> CatalogImage::SampleKey(SampleId sample) const {
+  FOREBAY_CHECK(sample.value() < sample_count());
+  if (IsKind(tables_.parts[0], PartKind::kFixed)) return std::to_string(sample.value());
+  if (IsKind(tables_.parts[0], PartKind::kFiles)) {
+    return std::string(object(ObjectId(static_cast<std::uint32_t>(sample.value()))).path);
+  }
+  const std::uint32_t extent = FirstExtentOf(sample.value());
+  const ExtentRow row = tables_.Extent(extent);
+  const std::uint64_t keys_offset = row.page_offset + Entries(row).size();
+  const std::span<const std::byte> keys =
+      tables_.pages.subspan(keys_offset, tables_.PageEnd(extent) - keys_offset);
+  FOREBAY_TRY(VerifyKeys(extent, row, keys));
+  const std::uint64_t index = sample.value() - row.first_sample;
+  const std::uint64_t block = index / kKeysPerIndexEntry;
+  const std::size_t blocks = (row.starting_count - 1) / kKeysPerIndexEntry + 1;
+  std::size_t at = blocks * sizeof(std::uint32_t) +
+                   LoadAt<std::uint32_t>(keys, block * sizeof(std::uint32_t));
+  for (std::uint64_t i = block * kKeysPerIndexEntry; i < index; ++i) {
+    at += sizeof(std::uint16_t) + LoadAt<std::uint16_t>(keys, at);
+  }
+  const std::span<const std::byte> key =
+      keys.subspan(at + sizeof(std::uint16_t), LoadAt<std::uint16_t>(keys, at));
+  return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,74 @@
+#include "server/catalog/storage/image_bytes.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::catalog {
+
+ImageBytes::ImageBytes(std::vector<std::byte> owned) : owned_(std::move(owned)) {}
+
+ImageBytes::ImageBytes(ImageBytes&& other) noexcept
+    : owned_(std::move(other.owned_)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapping_bytes_(std::exchange(other.mapping_bytes_, 0)) {}
+
+ImageBytes::~ImageBytes() {
+  if (mapping_ != nullptr) ::munmap(mapping_, mapping_bytes_);
+}
+
+Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
+  const UniqueFd fd(::open(absolute_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return Error::FromErrno(errno, "open catalog '" + absolute_path + "'");
+  struct stat info = {};
+  if (::fstat(fd.get(), &info) != 0) {
+    return Error::FromErrno(errno, "stat catalog '" + absolute_path + "'");
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "catalog '" + absolute_path + "' is not a regular file");
+  }
+  const auto bytes = static_cast<std::uint64_t>(info.st_size);
+  if (bytes > limits::kCatalogFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "catalog '" + absolute_path + "' exceeds " +
+                     std::to_string(limits::kCatalogFileBytesMax) +
+                     " bytes (kCatalogFileBytesMax)");
+  }
+  Result<ImageBytes> mapped = MapFd(fd.get(), bytes);
+  if (!mapped.has_value()) return mapped.error().WithContext("'" + absolute_path + "'");
+  return mapped;
+}
+
+Result<ImageBytes> ImageBytes::MapFd(int fd, std::uint64_t bytes) {
+  // An empty file cannot be mapped; as empty bytes it fails the header check with an offset.
+  if (bytes == 0) return ImageBytes(std::vector<std::byte>());
+  void* mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (mapping == MAP_FAILED) return Error::FromErrno(errno, "map catalog");
+  return ImageBytes(mapping, bytes);
+}
+
+std::span<const std::byte> ImageBytes::bytes() const {
+  if (mapping_ == nullptr) return owned_;
+  return {static_cast<const std::byte*>(mapping_), mapping_bytes_};
+}
+
+void ImageBytes::DropResidentPages() const {
+  // Advice only: where it fails, the pages merely stay resident.
+  if (mapping_ != nullptr) ::madvise(mapping_, mapping_bytes_, MADV_DONTNEED);
+}
+
+void ImageBytes::NoteWalk(std::uint64_t stretches) const {
+  if (mapping_bytes_ <= kResidentBytesMax) return;
+  constexpr std::uint64_t kBetweenDrops = kResidentBytesMax / kWalkStretchBytes;
+  const std::uint64_t before = walked_.fetch_add(stretches, std::memory_order_relaxed);
+  if (before / kBetweenDrops != (before + stretches) / kBetweenDrops) DropResidentPages();
+}
+
+}  // namespace forebay::catalog

@@ -1,0 +1,104 @@
+#include "server/catalog/tar/seen_keys.h"
+
+#include <algorithm>
+#include <span>
+
+namespace forebay::catalog {
+namespace {
+
+constexpr std::size_t kRunBufferKeys = 4096;
+
+}  // namespace
+
+// Reads one sorted run of the spool.
+class SeenKeys::Run {
+ public:
+  Run(const TableSpool& spool, std::uint64_t begin, std::uint64_t end)
+      : spool_(&spool), at_(begin), end_(end) {}
+
+  // False at the end of the run.
+  Result<bool> Next() {
+    if (++index_ < keys_.size()) return true;
+    const auto left = static_cast<std::size_t>((end_ - at_) / sizeof(SeenKey));
+    if (left == 0) return false;
+    keys_.resize(std::min(left, kRunBufferKeys));
+    const auto bytes = std::as_writable_bytes(std::span(keys_));
+    FOREBAY_TRY(spool_->Read(at_, bytes));
+    at_ += bytes.size();
+    index_ = 0;
+    return true;
+  }
+  const SeenKey& key() const { return keys_[index_]; }
+
+ private:
+  const TableSpool* spool_;
+  std::uint64_t at_;
+  std::uint64_t end_;
+  std::vector<SeenKey> keys_;
+  std::size_t index_ = 0;
+};
+
+SeenKeys::SeenKeys(const BuildScratch& scratch)
+    : keys_max_(std::max<std::size_t>(1, scratch.table_bytes / sizeof(SeenKey))),
+      spool_({.directory = scratch.directory, .table_bytes = 0}) {}
+
+Status SeenKeys::Add(const SeenKey& key) {
+  if (keys_.size() >= keys_max_) FOREBAY_TRY(SpillRun());
+  keys_.push_back(key);
+  return {};
+}
+
+Status SeenKeys::SpillRun() {
+  std::sort(keys_.begin(), keys_.end());
+  run_starts_.push_back(spool_.size());
+  FOREBAY_TRY(spool_.Append(std::as_bytes(std::span(keys_))));
+  keys_.clear();
+  return {};
+}
+
+Status SeenKeys::TakeTwins(const PairVisitor& visit) {
+  if (!run_starts_.empty()) {
+    FOREBAY_TRY(SpillRun());
+    FOREBAY_TRY(MergeRuns(visit));
+  } else {
+    std::sort(keys_.begin(), keys_.end());
+    for (std::size_t i = 1; i < keys_.size(); ++i) {
+      if (keys_[i - 1].hash == keys_[i].hash) FOREBAY_TRY(visit(keys_[i - 1], keys_[i]));
+    }
+  }
+  keys_.clear();
+  run_starts_.clear();
+  spool_.Clear();
+  return {};
+}
+
+Status SeenKeys::MergeRuns(const PairVisitor& visit) {
+  std::vector<Run> runs;
+  for (std::size_t i = 0; i < run_starts_.size(); ++i) {
+    const bool is_last = i + 1 == run_starts_.size();
+    runs.emplace_back(spool_, run_starts_[i], is_last ? spool_.size() : run_starts_[i + 1]);
+  }
+  std::vector<Run*> heap;  // by the run's next key, the smallest first
+  const auto is_later = [](const Run* a, const Run* b) { return b->key() < a->key(); };
+  for (Run& run : runs) {
+    FOREBAY_ASSIGN(const bool has_key, run.Next());
+    if (has_key) heap.push_back(&run);
+  }
+  std::make_heap(heap.begin(), heap.end(), is_later);
+  std::optional<SeenKey> before;
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), is_later);
+    const SeenKey key = heap.back()->key();
+    FOREBAY_ASSIGN(const bool has_key, heap.back()->Next());
+    if (has_key) {
+      std::push_heap(heap.begin(), heap.end(), is_later);
+    } else {
+      heap.pop_back();
+    }
+    if (before.has_value() && before->hash == key.hash) FOREBAY_TRY(visit(*before, key));
+    before = key;
+  }
+  return {};
+}
+
+}  // namespace forebay::catalog
