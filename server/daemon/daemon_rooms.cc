@@ -155,13 +155,14 @@ Status Daemon::OpenStreams() {
       *decoded,
       [this](const fetch::UnitSamples& samples) { return future_.NextUse(samples); });
   registry_ = std::make_unique<stream::StreamRegistry>(
-      stream::RegistryOptions{.has_ssd = store_ != nullptr, .view_pin_bytes = *pin},
-      stream::RegistryParts{.fetcher = *fetcher_,
-                            .decoded = *decoded_,
-                            .executor = *executor_,
-                            .slots = *slots_,
-                            .future = future_,
-                            .clock = clock_});
+      stream::RegistryOptions{
+          .batches = {.has_ssd = store_ != nullptr, .view_pin_bytes = *pin}},
+      stream::SchedulerParts{.fetcher = *fetcher_,
+                             .decoded = *decoded_,
+                             .executor = *executor_,
+                             .slots = *slots_,
+                             .clock = clock_},
+      future_);
   return {};
 }
 

@@ -18,7 +18,7 @@ catalog::Range DirectoryRange(const UnitSource& source, ExtentId extent) {
 
 Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> refs,
                          io::IoQueue& queue, std::span<WantedChunk> wanted,
-                         std::vector<BadExtent>& bad) {
+                         std::vector<fetch::BadExtent>& bad) {
   std::ranges::stable_sort(wanted, {}, &WantedChunk::extent_index);
   std::vector<Run> wave;  // of extents whose directory must be read
   std::uint64_t wave_bytes = 0;
@@ -60,7 +60,7 @@ Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> re
 Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
                              io::IoQueue& queue, std::span<const Run> runs,
                              std::span<WantedChunk> wanted,
-                             std::vector<BadExtent>& bad) {
+                             std::vector<fetch::BadExtent>& bad) {
   std::uint64_t bytes = 0;
   for (const Run& run : runs) {
     bytes += fetch::AlignedBytes(DirectoryRange(source, refs[run.extent_index]->key.extent));
@@ -88,7 +88,7 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
   std::vector<fetch::PieceFailure> failures;
   FOREBAY_TRY(fetch::ReadPieces(queue, reads, failures));
   if (!failures.empty()) {
-    return BlameCopies(
+    return fetch::BlameCopies(
         failures,
         [&](std::size_t index) -> const tier::ExtentRef& {
           return refs[runs[index].extent_index];
@@ -108,7 +108,7 @@ Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef
 
 Status ChunkFinder::Resolve(UnitSource& source, const tier::ExtentRef& ref,
                             std::span<const std::byte> directory,
-                            std::span<WantedChunk> wanted, std::vector<BadExtent>& bad) {
+                            std::span<WantedChunk> wanted, std::vector<fetch::BadExtent>& bad) {
   if (!directory.empty()) {
     const Status opened = source.OpenDirectory(*ref, directory);
     if (!opened.has_value()) {

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "server/fetch/bad_extent.h"
 #include "server/fetch/piece_reader.h"
 #include "server/io/aligned_buffer.h"
-#include "server/stream/bad_extent.h"
 #include "server/stream/unit_source.h"
 
 namespace forebay::stream {
@@ -32,7 +32,7 @@ class ChunkFinder {
   // Fills in `at` of all; sorts them by extent. `bad` receives extents whose directory is wrong:
   // kDataLoss then.
   Status Find(UnitSource& source, std::span<const tier::ExtentRef> refs, io::IoQueue& queue,
-              std::span<WantedChunk> wanted, std::vector<BadExtent>& bad);
+              std::span<WantedChunk> wanted, std::vector<fetch::BadExtent>& bad);
 
   std::uint64_t remembered_bytes() const { return remembered_bytes_; }
 
@@ -52,10 +52,10 @@ class ChunkFinder {
   void Remember(const tier::ResidentExtent& extent, std::span<const std::byte> bytes);
   static Status Resolve(UnitSource& source, const tier::ExtentRef& ref,
                         std::span<const std::byte> directory, std::span<WantedChunk> wanted,
-                        std::vector<BadExtent>& bad);
+                        std::vector<fetch::BadExtent>& bad);
   Status ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
                   io::IoQueue& queue, std::span<const Run> runs,
-                  std::span<WantedChunk> wanted, std::vector<BadExtent>& bad);
+                  std::span<WantedChunk> wanted, std::vector<fetch::BadExtent>& bad);
 
   std::list<Remembered> remembered_;  // the most recently used first
   std::unordered_map<tier::ExtentKey, std::list<Remembered>::iterator, tier::ExtentKeyHash>

@@ -94,7 +94,7 @@ class ChunkFinderTest : public ::testing::Test {
   std::unique_ptr<io::IoQueue> queue_;
   std::vector<tier::ExtentRef> refs_;
   std::vector<catalog::PackChunk> chunks_;
-  std::vector<BadExtent> bad_;
+  std::vector<fetch::BadExtent> bad_;
   NumberedExtents source_;
   ChunkFinder finder_;
 };

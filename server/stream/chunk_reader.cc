@@ -80,7 +80,7 @@ Status ChunkReader::ReadPieces(const PackedMeans& means,
   std::vector<fetch::PieceFailure> failures;
   FOREBAY_TRY(fetch::ReadPieces(means.queue, reads, failures));
   if (failures.empty()) return {};
-  return BlameCopies(
+  return fetch::BlameCopies(
       failures,
       [&](std::size_t index) -> const tier::ExtentRef& {
         return means.refs[chunks[index]->extent_index];

@@ -9,10 +9,10 @@
 #include "compress/decode/chunk_record.h"
 #include "proto/contract/result.h"
 #include "server/catalog/pack/pack_table.h"
+#include "server/fetch/bad_extent.h"
 #include "server/io/aligned_buffer.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
-#include "server/stream/bad_extent.h"
 #include "server/tier/extent_cache.h"
 #include "server/tier/ram_arena.h"
 
@@ -23,7 +23,7 @@ struct PackedMeans {
   std::span<const tier::ExtentRef> refs;
   tier::RamArena& slots;
   io::IoQueue& queue;
-  std::vector<BadExtent>& bad;  // receives extents whose bytes were wrong
+  std::vector<fetch::BadExtent>& bad;  // receives extents whose bytes were wrong
 };
 
 // A chunk that a batch needs.

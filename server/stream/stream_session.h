@@ -5,9 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -15,10 +15,9 @@
 #include "proto/contract/order.h"
 #include "proto/contract/result.h"
 #include "server/stream/assembled_batch.h"
-#include "server/stream/batch_assembler.h"
+#include "server/stream/batch_job.h"
+#include "server/stream/batch_scheduler.h"
 #include "server/stream/future_use.h"
-#include "server/stream/slot_board.h"
-#include "server/stream/slot_ledger.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::stream {
@@ -49,20 +48,34 @@ struct PullRange {
   std::uint32_t count = 1;
 };
 
-// The slot memory that a batch may take, or has.
-struct BatchRoom {
-  bool is_promised = false;        // need_.held_bytes of its stream
-  std::uint64_t excess_bytes = 0;  // beyond that
+class StreamSession;
+
+// What the registry wants to know of a session. Called without any lock of the session.
+struct SessionHooks {
+  // The reader asks for no more. At most once.
+  std::function<void(const StreamSession&)> left;
+  // The session is closed; `has_left`: `left` was called before. Once.
+  std::function<void(const StreamSession&, bool has_left)> closed;
 };
 
-class StreamRegistry;
+// What a session works with; the scheduler is borrowed.
+struct SessionParts {
+  BatchScheduler& scheduler;
+  std::shared_ptr<StreamSlots> slots;    // of BatchScheduler::Admit
+  std::shared_ptr<StreamFuture> future;  // is told how far the reader has got
+  std::uint64_t view_pin_bytes = 0;      // what views of held batches may pin together
+  SessionHooks hooks;
+};
 
 // Thread-safe. Made by StreamRegistry::Open; shared by the transport and the tasks under way.
-class StreamSession : public std::enable_shared_from_this<StreamSession> {
+class StreamSession final : public BatchOwner,
+                            public std::enable_shared_from_this<StreamSession> {
  public:
-  ~StreamSession();
+  // `sink` is borrowed until Close().
+  StreamSession(std::shared_ptr<const StreamSpec> spec, BatchSink* sink, SessionParts parts);
+  ~StreamSession() override;
 
-  const StreamSpec& spec() const { return *spec_; }
+  const StreamSpec& spec() const override { return *spec_; }
   SessionStats stats() const;
 
   // Starts assembling. kResourceExhausted where the reader has too few credits left: a protocol
@@ -75,51 +88,27 @@ class StreamSession : public std::enable_shared_from_this<StreamSession> {
   void Leave();
   // Frees everything; nothing reaches the sink any more. Idempotent.
   void Close();
-  bool closed() const { return closed_.load(std::memory_order_acquire); }
+  bool closed() const override { return closed_.load(std::memory_order_acquire); }
+
+  // For the scheduler.
+  std::shared_ptr<const Order> OrderOf(EpochId epoch) override;
+  ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs) const override;
+  bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) override;
 
  private:
-  friend class StreamRegistry;
-  StreamSession(StreamRegistry& registry, std::shared_ptr<const StreamSpec> spec,
-                BatchSink* sink, const SlotNeed& need, std::uint32_t promised);
-
-  // One batch on its way.
-  struct Job;
   // One batch with the reader.
   struct Held {
     BatchHold hold;
     BatchRoom room;
   };
-  void Start(const std::shared_ptr<Job>& job);
-  void Advance(const std::shared_ptr<Job>& job, io::IoQueue& queue);
-  bool PinExtents(const std::shared_ptr<Job>& job, std::unique_ptr<BatchAssembler>& assembler,
-                  std::vector<tier::ExtentRef>& refs);
-  static bool TakeWaitedFor(const Job& job, std::span<const ExtentId> extents,
-                            std::vector<tier::ExtentRef>& refs);
-  void AwaitExtents(const std::shared_ptr<Job>& job, std::vector<ExtentId> extents);
-  void LackSlots(const std::shared_ptr<Job>& job, const Error& error, bool is_hopeless);
-  void Finish(const std::shared_ptr<Job>& job, Result<AssembledBatch> outcome);
-  void DropSlot(Job& job);
-  bool Settle(const std::shared_ptr<Job>& job, Result<AssembledBatch>& outcome);
-  void CountLocked(const Job& job, const AssembledBatch& batch);
-  std::shared_ptr<const Order> OrderOf(EpochId epoch);
-  AssembleLimits LimitsFor(std::span<const tier::ExtentRef> refs) const;
+  void CountLocked(const BatchJob& job, const AssembledBatch& batch);
   void PinLocked(const BatchHold& hold);
   void UnpinLocked(const BatchHold& hold);
 
-  StreamRegistry& registry_;
   const std::shared_ptr<const StreamSpec> spec_;
-  const std::shared_ptr<StreamFuture> future_;
-  const SlotNeed need_;             // of one batch
-  const std::uint32_t promised_;    // batches that the registry has reserved as much for
-  // Under the registry's lock: what of that no batch has, and the batches under way that have none
-  // of it, in the order in which they were pulled. The first of them is the next to get some, or
-  // later ones could keep the memory that it waits for.
-  std::uint32_t promises_left_ = promised_;
-  std::vector<Job*> unpromised_;
-  std::uint64_t excess_bytes_ = 0;  // likewise: of all batches
-  SlotBoard board_;      // of packed batches whose memory is reserved
+  const SessionParts parts_;
   std::atomic<bool> closed_ = false;
-  bool has_left_ = false;  // under the registry's lock
+  std::atomic<bool> has_left_ = false;
 
   std::mutex sink_mutex_;                 // held while the sink is called; before mutex_
   BatchSink* sink_;                       // null once closed

@@ -201,14 +201,14 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   FOREBAY_ASSIGN(self.executor_,
                  fetch::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
   self.registry_ = std::make_unique<StreamRegistry>(
-      RegistryOptions{.has_ssd = options.ssd_bytes > 0,
-                      .view_pin_bytes = options.view_pin_bytes},
-      RegistryParts{.fetcher = *self.fetcher_,
-                    .decoded = *self.decoded_,
-                    .executor = *self.executor_,
-                    .slots = *self.slots_,
-                    .future = self.future_,
-                    .clock = options.clock != nullptr ? *options.clock : self.clock_});
+      RegistryOptions{.batches = {.has_ssd = options.ssd_bytes > 0,
+                                  .view_pin_bytes = options.view_pin_bytes}},
+      SchedulerParts{.fetcher = *self.fetcher_,
+                     .decoded = *self.decoded_,
+                     .executor = *self.executor_,
+                     .slots = *self.slots_,
+                     .clock = options.clock != nullptr ? *options.clock : self.clock_},
+      self.future_);
   return made;
 }
 

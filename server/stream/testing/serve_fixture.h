@@ -148,6 +148,7 @@ class ServeFixture {
   tier::SegmentStore* store() { return store_.get(); }  // null: no SSD tier
   StreamRegistry& registry() { return *registry_; }
   stage::Stager& stager() { return *stager_; }
+  fetch::Fetcher& fetcher() { return *fetcher_; }
 
  private:
   ServeFixture() = default;

@@ -1,4 +1,4 @@
-#include "server/stream/packed_gather.h"
+#include "server/stream/packed_gatherer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -29,14 +29,20 @@ std::uint64_t NowNs() {
 
 }  // namespace
 
-void PackedGather::Plan(const StreamSpec& spec, GatherWanted wanted, OpenSlots open) {
-  open_ = std::move(open);
-  wanted.slot = open_.own.get();
-  plan_.Make(spec, wanted, decoded_);
+Status PackedGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
+  open_ = std::move(wanted.open);
+  plan_.Make(spec,
+             {.samples = wanted.samples,
+              .epoch = wanted.epoch,
+              .end_position = wanted.end_position,
+              .all_extents = wanted.all_extents,
+              .slot = open_.own.get()},
+             decoded_);
   reader_.Begin(plan_.IsMadeHere());
+  return {};
 }
 
-void PackedGather::Forget() {
+void PackedGatherer::Forget() {
   gathered_.is_complete = false;
   if (gathered_.bytes.capacity() > limits::kDecodeReadBytesMax) gathered_.bytes = {};
   plan_.Forget();
@@ -45,10 +51,14 @@ void PackedGather::Forget() {
   open_ = {};
 }
 
-Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch) {
+// Fills all fields, in one slot.
+Status PackedGatherer::Gather(const StreamSpec& spec, const GatherMeans& gather_means,
+                              AssembledBatch& batch) {
+  const Means means{.refs = gather_means.refs, .slots = gather_means.slots,
+                    .queue = gather_means.queue, .bad = gather_means.bad};
   FOREBAY_CHECK(means.refs.size() == extents().size());
   FOREBAY_TRY(plan_.FindChunks(means));
-  FOREBAY_TRY(Gather(means, batch));
+  FOREBAY_TRY(GatherVariable(means, batch));
   FOREBAY_TRY(TakeSlot(spec, means));
   const auto& fields = plan_.schema().fields;
   for (std::uint32_t field = 0; field < fields.size(); ++field) {
@@ -59,8 +69,8 @@ Status PackedGather::Fill(const StreamSpec& spec, const Means& means, AssembledB
   return {};
 }
 
-// Of variable values nobody knows the size before they are decoded.
-Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
+// Variable values come first: their sizes, and so the slot's, are known once they are decoded.
+Status PackedGatherer::GatherVariable(const Means& means, AssembledBatch& batch) {
   const auto& fields = plan_.schema().fields;
   if (gathered_.is_complete) {
     batch.Count(gathered_.counted);
@@ -78,7 +88,7 @@ Status PackedGather::Gather(const Means& means, AssembledBatch& batch) {
   return {};
 }
 
-Status PackedGather::TakeSlot(const StreamSpec& spec, const Means& means) {
+Status PackedGatherer::TakeSlot(const StreamSpec& spec, const Means& means) {
   slot_ = open_.own;
   if (slot_ == nullptr) {
     std::vector<std::uint64_t> variable_bytes(gathered_.values.size());
@@ -96,7 +106,7 @@ Status PackedGather::TakeSlot(const StreamSpec& spec, const Means& means) {
 
 // All values of one field, unit by unit: fixed ones into the slot, variable ones into
 // gathered_.
-Status PackedGather::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillField(std::uint32_t field, const Means& means, AssembledBatch& batch) {
   const std::span<GatherUnit> units = plan_.UnitsOf(field);
   std::size_t read = 0;
   for (std::size_t i = 0; i < units.size(); ++i) {
@@ -111,7 +121,7 @@ Status PackedGather::FillField(std::uint32_t field, const Means& means, Assemble
 
 // Reads what lies on SSD of the first units, as many as a wave takes, at least one; returns how
 // many. A unit too large for a wave is read chunk by chunk when it is decoded.
-Result<std::size_t> PackedGather::ReadAhead(std::span<const GatherUnit> units, const Means& means,
+Result<std::size_t> PackedGatherer::ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                             AssembledBatch& batch) {
   std::vector<PlacedChunk*> wave;
   std::uint64_t wave_bytes = 0;
@@ -127,7 +137,7 @@ Result<std::size_t> PackedGather::ReadAhead(std::span<const GatherUnit> units, c
   return std::max<std::size_t>(count, 1);
 }
 
-Status PackedGather::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillUnit(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const bool is_shared = !plan_.schema().fields[unit.field].variable() &&
                          slot_->IsShared(unit.field);
   if (is_shared && !ClaimRows(unit, batch)) return {};
@@ -137,7 +147,7 @@ Status PackedGather::FillUnit(GatherUnit& unit, const Means& means, AssembledBat
 }
 
 // Those of the unit's rows that no other batch has filled by now; false where none is left.
-bool PackedGather::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
+bool PackedGatherer::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
   plan_.KeepUsers(unit, [&](const GatherUser& user) {
     return slot_->Claim(unit.field, user.row);
   });
@@ -149,13 +159,13 @@ bool PackedGather::ClaimRows(GatherUnit& unit, AssembledBatch& batch) {
   return false;
 }
 
-void PackedGather::SettleRows(const GatherUnit& unit, bool are_filled) {
+void PackedGatherer::SettleRows(const GatherUnit& unit, bool are_filled) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     slot_->Settle(unit.field, user.row, are_filled);
   }
 }
 
-Status PackedGather::FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::FillClaimed(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   if (unit.decoded) {
     ++batch.decode.kept_units;
@@ -190,12 +200,12 @@ Status PackedGather::FillClaimed(GatherUnit& unit, const Means& means, Assembled
   return {};
 }
 
-std::span<std::byte> PackedGather::RowOf(const GatherUnit& unit, const GatherUser& user) const {
+std::span<std::byte> PackedGatherer::RowOf(const GatherUnit& unit, const GatherUser& user) const {
   return slot_->Row(unit.field, user.row);
 }
 
 // What the unit does not hold went straight to its place, which is a row.
-void PackedGather::CopyRows(const GatherUnit& unit) {
+void PackedGatherer::CopyRows(const GatherUnit& unit) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     const bool is_held = unit.decoded->Holds(user.index);
     CopyToRow(unit, user, is_held ? unit.decoded->Sample(user.index) : places_[user.index]);
@@ -203,7 +213,7 @@ void PackedGather::CopyRows(const GatherUnit& unit) {
 }
 
 // A sample may stand in several rows, and lie in one of them.
-void PackedGather::CopyToRow(const GatherUnit& unit, const GatherUser& user,
+void PackedGatherer::CopyToRow(const GatherUnit& unit, const GatherUser& user,
                              std::span<const std::byte> value) const {
   const std::span<std::byte> row = RowOf(unit, user);
   FOREBAY_CHECK(value.size() == row.size());
@@ -212,7 +222,7 @@ void PackedGather::CopyToRow(const GatherUnit& unit, const GatherUser& user,
 
 // The samples that the batch, or another one on its way, takes straight into their rows, and
 // nothing else anywhere.
-Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
+Status PackedGatherer::DecodeRows(GatherUnit& unit, const Means& means, AssembledBatch& batch) {
   const std::span<const GatherUser> users = plan_.UsersOf(unit);
   std::vector<RowClaim> claims;
   places_.assign(unit.samples.count, {});
@@ -241,14 +251,14 @@ Status PackedGather::DecodeRows(GatherUnit& unit, const Means& means, AssembledB
 }
 
 // Whether samples of the unit may be decoded each to a place of its own at no cost.
-bool PackedGather::GoesToPlaces(const GatherUnit& unit, const ChunkRecord& record) const {
+bool PackedGatherer::GoesToPlaces(const GatherUnit& unit, const ChunkRecord& record) const {
   return unit.chunk_count == 1 && slot_->IsShared(unit.field) &&
          compress::DecodesToPlaces(record.head.codec);
 }
 
 // Whether one sample of the unit, needed by a batch that ends at `after`, would still be kept when
 // it is needed again.
-bool PackedGather::WouldLast(const GatherUnit& unit, std::uint32_t index,
+bool PackedGatherer::WouldLast(const GatherUnit& unit, std::uint32_t index,
                              std::uint64_t after) const {
   if (!unit.is_worth_keeping) return false;
   fetch::UnitSamples one = unit.samples;
@@ -260,7 +270,7 @@ bool PackedGather::WouldLast(const GatherUnit& unit, std::uint32_t index,
 
 // Samples of the unit that other batches on their way want go to their rows: these neither keep
 // nor copy them.
-void PackedGather::PlaceAhead(const GatherUnit& unit, const Means& means,
+void PackedGatherer::PlaceAhead(const GatherUnit& unit, const Means& means,
                               std::vector<RowClaim>& claims) {
   if (open_.board == nullptr) return;
   open_.board->FindRows(*open_.order, unit.samples.first, unit.samples.count, *slot_, ahead_);
@@ -280,7 +290,7 @@ void PackedGather::PlaceAhead(const GatherUnit& unit, const Means& means,
 // Makes memory for a unit of samples of one size, and says in places_ where each is decoded to.
 // Those that a batch takes go straight to their rows and are left out, unless someone needs them
 // again before they would have to make room.
-void PackedGather::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
+void PackedGatherer::PlaceSamples(const GatherUnit& unit, const ChunkRecord& record,
                                 const Means& means, DecodedUnit& decoded,
                                 std::vector<RowClaim>& claims) {
   const std::uint64_t bytes = RowBytes(unit);
@@ -307,7 +317,7 @@ void PackedGather::PlaceSamples(const GatherUnit& unit, const ChunkRecord& recor
 }
 
 // The same for a unit of a variable field, of which a chunk is the first.
-Status PackedGather::PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
+Status PackedGatherer::PlaceValues(const GatherUnit& unit, const compress::ChunkEntry& entry,
                                  const ChunkRecord& record, DecodedUnit& decoded) const {
   const std::uint64_t bytes =
       entry.sample_bytes != 0 ? entry.sample_bytes : record.head.raw_bytes;
@@ -326,7 +336,7 @@ Status PackedGather::PlaceValues(const GatherUnit& unit, const compress::ChunkEn
   return {};
 }
 
-Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& means,
+Result<DecodedUnit> PackedGatherer::DecodeUnit(GatherUnit& unit, const Means& means,
                                              AssembledBatch& batch) {
   const PackField& field = plan_.schema().fields[unit.field];
   DecodedUnit decoded;
@@ -378,7 +388,7 @@ Result<DecodedUnit> PackedGather::DecodeUnit(GatherUnit& unit, const Means& mean
 }
 
 // Copies the values of a variable field aside, until all lengths are known.
-Status PackedGather::TakeValues(const GatherUnit& unit, const DecodedUnit& decoded) {
+Status PackedGatherer::TakeValues(const GatherUnit& unit, const DecodedUnit& decoded) {
   for (const GatherUser& user : plan_.UsersOf(unit)) {
     const std::span<const std::byte> value = decoded.Sample(user.index);
     if (value.size() > limits::kSlotBytesMax - gathered_.bytes.size()) {
@@ -393,7 +403,7 @@ Status PackedGather::TakeValues(const GatherUnit& unit, const DecodedUnit& decod
   return {};
 }
 
-std::span<std::byte> PackedGather::ScratchFor(const PlacedChunk& chunk) {
+std::span<std::byte> PackedGatherer::ScratchFor(const PlacedChunk& chunk) {
   const std::size_t bytes = compress::RecordScratchBytes(plan_.schema(), chunk.at.entry);
   if (scratch_.size() < bytes) {
     scratch_ = fetch::RawBytes();
@@ -404,7 +414,7 @@ std::span<std::byte> PackedGather::ScratchFor(const PlacedChunk& chunk) {
 
 // What the reader is told: a tensor per fixed field, a span per sample of the others and, where
 // it asked for views, of all.
-void PackedGather::Describe(const StreamSpec& spec, AssembledBatch& batch) const {
+void PackedGatherer::Describe(const StreamSpec& spec, AssembledBatch& batch) const {
   const bool views = spec.delivery == Delivery::kViews && !spec.inline_payload;
   const tier::ArenaBlock& slot = batch.hold.slot;
   const std::uint32_t region =

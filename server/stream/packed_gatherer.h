@@ -1,4 +1,4 @@
-// PackedGather: puts a batch of a packed data set together. Chunks are read from where their
+// PackedGatherer: puts a batch of a packed data set together. Chunks are read from where their
 // extents lie and decoded: samples that no one will need again soon straight into the slot, or the
 // slot of another batch on its way; others to memory that is kept, from where this batch and later
 // ones copy them.
@@ -16,51 +16,31 @@
 #include "server/stream/assembled_batch.h"
 #include "server/stream/chunk_reader.h"
 #include "server/stream/gather_plan.h"
+#include "server/stream/gatherer.h"
 #include "server/stream/slot_board.h"
 
 namespace forebay::stream {
 
-// Where a row's value of a variable field lies in GatheredValues::bytes.
-struct GatheredValue {
-  std::uint64_t offset = 0, length = 0;
-};
-
-// The variable values of a batch that found no slot: known by then, and not decoded again when it
-// is tried again.
-struct GatheredValues {
-  std::vector<std::vector<GatheredValue>> values;  // [field][row]; of fixed fields empty
-  std::vector<std::byte> bytes;
-  AssembledBatch counted;     // what they took, and nothing else
-  bool is_complete = false;
-};
-
-// One batch at a time; keeps its buffers between batches: what one wave of SSD reads takes
-// (limits::kDecodeReadBytesMax), twice, one decoder's scratch, and the variable values of a batch.
-// Not thread-safe.
-class PackedGather {
+// Keeps its buffers between batches: what one wave of SSD reads takes, twice
+// (limits::kDecodeReadBytesMax), one decoder's scratch, and the variable values of a batch.
+class PackedGatherer final : public Gatherer {
  public:
-  explicit PackedGather(fetch::DecodedCache& decoded) : decoded_(decoded) {}
+  // `decoded` is borrowed: the decoded chunks of packed data sets.
+  explicit PackedGatherer(fetch::DecodedCache& decoded) : decoded_(decoded) {}
 
-  // The units of a batch; extents() then lists, each once, where the chunks lie that have to be
-  // decoded. `open` is good until Forget.
-  void Plan(const StreamSpec& spec, GatherWanted wanted, OpenSlots open);
+  Status Plan(const StreamSpec& spec, BatchSamples wanted) override;
+  std::span<const ExtentId> extents() const override { return plan_.extents(); }
+  Status Gather(const StreamSpec& spec, const GatherMeans& means,
+                AssembledBatch& batch) override;
+  GatheredValues TakeGathered() override { return std::exchange(gathered_, {}); }
+  void GiveGathered(GatheredValues gathered) override { gathered_ = std::move(gathered); }
   // Lets go of decoded units that the plan took, and of the slot.
-  void Forget();
-  std::span<const ExtentId> extents() const { return plan_.extents(); }
-
-  // What Fill has decoded of variable fields, after it found no slot memory, and what it then
-  // takes instead of decoding it, for the batch with the same rows.
-  GatheredValues TakeGathered() { return std::exchange(gathered_, {}); }
-  void GiveGathered(GatheredValues gathered) { gathered_ = std::move(gathered); }
-
-  using Means = PackedMeans;
-  // Fills batch.fields, all in one slot. kResourceExhausted where slot memory is short: worth
-  // repeating later. kDataLoss, with `bad`: worth repeating once they were fetched anew.
-  Status Fill(const StreamSpec& spec, const Means& means, AssembledBatch& batch);
+  void Forget() override;
 
  private:
+  using Means = PackedMeans;
   Status TakeSlot(const StreamSpec& spec, const Means& means);
-  Status Gather(const Means& means, AssembledBatch& batch);
+  Status GatherVariable(const Means& means, AssembledBatch& batch);
   Status FillField(std::uint32_t field, const Means& means, AssembledBatch& batch);
   Result<std::size_t> ReadAhead(std::span<const GatherUnit> units, const Means& means,
                                 AssembledBatch& batch);

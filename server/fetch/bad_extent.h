@@ -8,7 +8,7 @@
 #include "server/fetch/piece_reader.h"
 #include "server/tier/extent_cache.h"
 
-namespace forebay::stream {
+namespace forebay::fetch {
 
 struct BadExtent {
   tier::ExtentRef extent;
@@ -19,7 +19,7 @@ struct BadExtent {
 // read. Appends the copies that must be fetched again to `bad`. Returns the error for the batch's
 // reader, in case fetching again does not help.
 template <typename ExtentOf>
-Error BlameCopies(std::span<const fetch::PieceFailure> failures, ExtentOf&& extent_of,
+Error BlameCopies(std::span<const PieceFailure> failures, ExtentOf&& extent_of,
                   std::vector<BadExtent>& bad) {
   const Error* of_gfs = nullptr;
   for (const fetch::PieceFailure& failure : failures) {
@@ -41,4 +41,4 @@ Error BlameCopies(std::span<const fetch::PieceFailure> failures, ExtentOf&& exte
   return Error(ErrorCode::kDataLoss, failures.front().error.message());
 }
 
-}  // namespace forebay::stream
+}  // namespace forebay::fetch

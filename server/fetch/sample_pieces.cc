@@ -1,0 +1,122 @@
+#include "server/fetch/sample_pieces.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+
+namespace forebay::fetch {
+
+void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog,
+                         std::size_t count) {
+  dataset_ = &dataset;
+  catalog_ = &catalog;
+  field_count_ = catalog.fields().size();
+  part_count_ = catalog.part_count();
+  locations_.clear();
+  locations_.reserve(count * field_count_);
+  pieces_.clear();
+  piece_begin_.clear();
+  extents_.clear();
+  extent_index_.clear();
+}
+
+std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
+  const auto [entry, inserted] =
+      extent_index_.try_emplace(extent, static_cast<std::uint32_t>(extents_.size()));
+  if (inserted) extents_.push_back(extent);
+  return entry->second;
+}
+
+// Cuts the sample's range in each part into pieces at the borders of extents.
+Status SamplePieces::Add(SampleId sample) {
+  locations_.resize(locations_.size() + field_count_);
+  FOREBAY_TRY(catalog_->Locate(sample, std::span(locations_).last(field_count_)));
+  for (std::uint32_t part = 0; part < part_count_; ++part) {
+    piece_begin_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+    FOREBAY_ASSIGN(const catalog::Range range, catalog_->SampleRange(sample, part));
+    ExtentId extent = range.extent;
+    std::uint64_t offset = range.offset;
+    std::uint64_t left = range.length;
+    for (;;) {
+      const catalog::ExtentInfo info = catalog_->extent(extent);
+      if (info.part != part || offset > info.bytes || sample < info.first_sample) {
+        return Error(ErrorCode::kDataLoss,
+                     fmt::format("catalog of '{}': sample {} leaves its extents",
+                                 dataset_->name(), sample.value()));
+      }
+      SamplePiece piece;
+      piece.extent_index = IndexOf(extent);
+      piece.offset = static_cast<std::uint32_t>(offset);
+      piece.length = std::min(left, info.bytes - offset);
+      piece.checksum_index =
+          static_cast<std::uint32_t>(sample.value() - info.first_sample.value());
+      pieces_.push_back(piece);
+      left -= piece.length;
+      if (left == 0) break;
+      if (extent.value() + 1 >= catalog_->extent_count()) {
+        return Error(ErrorCode::kDataLoss,
+                     fmt::format("catalog of '{}': sample {} runs past the last extent",
+                                 dataset_->name(), sample.value()));
+      }
+      extent = ExtentId(extent.value() + 1);
+      offset = 0;
+    }
+  }
+  return {};
+}
+
+std::uint64_t SamplePieces::ScratchBytes(const SamplePiece& piece) {
+  return AlignedBytes({.extent = {}, .offset = piece.offset, .length = piece.length});
+}
+
+Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
+                           const std::vector<bool>& in_place, const PieceScratch& scratch,
+                           io::IoQueue& queue, std::vector<BadExtent>& bad) {
+  reads_.clear();
+  read_pieces_.clear();
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    SamplePiece& piece = pieces_[i];
+    const tier::ResidentExtent& extent = *refs[piece.extent_index];
+    if (extent.tier == tier::TierKind::kRam && in_place[piece.extent_index]) {
+      piece.region = extent.block.region().value();
+      piece.region_offset = extent.block.region_offset() + piece.offset;
+      piece.bytes = extent.block.bytes().data() + piece.offset;
+      continue;
+    }
+    const catalog::Range range{.extent = extent.key.extent, .offset = piece.offset,
+                               .length = piece.length};
+    // Direct reads begin and end on device blocks, so a piece has a cell of whole blocks.
+    const std::uint64_t lead = LeadBytes(range);
+    const std::uint64_t cell = AlignedBytes(range);
+    FOREBAY_CHECK(cell <= scratch.memory.size() - used);
+    std::byte* memory = scratch.memory.data() + used;
+    piece.region = scratch.region;
+    piece.region_offset = scratch.region_offset + used + lead;
+    piece.bytes = memory + lead;
+    if (extent.tier == tier::TierKind::kRam) {
+      std::memcpy(memory + lead, extent.block.bytes().data() + piece.offset, piece.length);
+    } else {
+      reads_.push_back({.extent = &extent, .piece = range,
+                        .checksum = extent.sums().pieces[piece.checksum_index],
+                        .memory = {memory, cell}});
+      read_pieces_.push_back(i);
+    }
+    used += cell;
+  }
+  if (reads_.empty()) return {};
+  failures_.clear();
+  FOREBAY_TRY(ReadPieces(queue, reads_, failures_));
+  if (failures_.empty()) return {};
+  return BlameCopies(
+      failures_,
+      [&](std::size_t index) -> const tier::ExtentRef& {
+        return refs[pieces_[read_pieces_[index]].extent_index];
+      },
+      bad);
+}
+
+}  // namespace forebay::fetch

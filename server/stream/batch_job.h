@@ -1,0 +1,121 @@
+// BatchJob: one batch on its way through the BatchScheduler, and whom it is for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/order.h"
+#include "proto/contract/result.h"
+#include "server/stream/assembled_batch.h"
+#include "server/stream/gatherer.h"
+#include "server/stream/slot_board.h"
+#include "server/stream/slot_ledger.h"
+#include "server/stream/stream_spec.h"
+#include "server/tier/extent_cache.h"
+
+namespace forebay::stream {
+
+struct BatchJob;
+
+// The slot memory that a batch may take, or has.
+struct BatchRoom {
+  bool is_promised = false;        // SlotNeed::held_bytes of its stream
+  std::uint64_t excess_bytes = 0;  // beyond that
+};
+
+// The slot memory of one open stream. Made by BatchScheduler::Admit. All but `board` and what is
+// const is guarded by the scheduler's lock.
+struct StreamSlots {
+  StreamSlots(std::shared_ptr<const StreamSpec> spec, const SlotNeed& of_batch,
+              std::uint32_t batches)
+      : need(of_batch), promised(batches), promises_left(batches), board(std::move(spec)) {}
+
+  const SlotNeed need;           // of one batch
+  const std::uint32_t promised;  // batches for which as much is reserved
+  std::uint32_t promises_left;   // of these, how many no batch has
+  // The batches under way without a promise, in the order in which they were pulled. The first of
+  // them gets the next promise, or later ones could keep the memory that it waits for.
+  std::vector<BatchJob*> unpromised;
+  std::uint64_t excess_bytes = 0;  // of all batches
+  SlotBoard board;                 // of packed batches whose memory is reserved
+};
+
+// The stream that a batch is for, as the scheduler sees it. Called from any thread, without the
+// scheduler's lock. Implemented by StreamSession.
+class BatchOwner {
+ public:
+  virtual ~BatchOwner() = default;
+  virtual const StreamSpec& spec() const = 0;
+  // Nobody wants the stream's batches any more.
+  virtual bool closed() const = 0;
+  virtual std::shared_ptr<const Order> OrderOf(EpochId epoch) = 0;
+  // How much of these extents a batch of views may pin now.
+  virtual ViewLimits LimitsFor(std::span<const tier::ExtentRef> refs) const = 0;
+  // Takes the job's batch, or its error; called once for each job. False: the reader has not got a
+  // batch; its memory then stays in `outcome`, and its room with the job.
+  virtual bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) = 0;
+};
+
+// Bytes of an account that several draw on, given back at the end. Move-only.
+class BudgetShare {
+ public:
+  using Account = std::shared_ptr<std::atomic<std::uint64_t>>;
+  BudgetShare() = default;
+  // Invalid where the account has not so many bytes left.
+  static BudgetShare Take(Account account, std::uint64_t bytes) {
+    std::uint64_t left = account->load(std::memory_order_relaxed);
+    do {
+      if (bytes > left) return {};
+    } while (!account->compare_exchange_weak(left, left - bytes, std::memory_order_relaxed));
+    BudgetShare share;
+    share.account_ = std::move(account);
+    share.bytes_ = bytes;
+    return share;
+  }
+  BudgetShare(BudgetShare&& other) noexcept
+      : account_(std::move(other.account_)), bytes_(std::exchange(other.bytes_, 0)) {}
+  BudgetShare& operator=(BudgetShare&& other) noexcept {
+    std::swap(account_, other.account_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~BudgetShare() {
+    if (account_) account_->fetch_add(bytes_, std::memory_order_relaxed);
+  }
+  bool valid() const { return account_ != nullptr; }
+
+ private:
+  Account account_;
+  std::uint64_t bytes_ = 0;
+};
+
+struct BatchJob {
+  std::shared_ptr<BatchOwner> owner;    // keeps it alive until the batch is settled
+  std::shared_ptr<StreamSlots> slots;
+  BatchName name;
+  std::shared_ptr<BatchSlot> slot;      // of a packed batch whose stream shares slots
+  std::vector<tier::ExtentRef> refs;    // pinned by a wait for the GFS
+  GatheredValues gathered;              // decoded by an attempt that found no slot memory
+  BudgetShare gathered_share;           // of what all jobs may keep so
+  std::int64_t started_ns = 0;
+  std::vector<ExtentId> awaited;        // extents that the job waits for
+  std::int64_t awaited_since_ns = 0;
+  int refetches = 0;                    // times that a copy had wrong bytes
+  bool waited = false;                  // for the GFS
+  bool wants_all_extents = false;       // what was decoded has gone while it waited
+  BatchRoom room;                       // under the scheduler's lock until it is settled
+  // What the scheduler knows of its attempts to get slot memory.
+  bool is_starved = false;              // an attempt has failed: the next ones are alone
+  bool is_denied = false;               // parked for scratch, without an attempt
+  bool takes_unasked = false;           // slot memory that the ledger knows nothing of
+  bool has_scratch = false;
+  std::uint64_t scratch_bytes = 0;      // where has_scratch
+  std::uint64_t releases_seen = 0;      // when the attempt began
+  bool slots_were_empty = false;        // likewise
+};
+
+}  // namespace forebay::stream

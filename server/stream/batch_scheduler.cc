@@ -1,0 +1,456 @@
+#include "server/stream/batch_scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/stage/extent_loader.h"
+
+namespace forebay::stream {
+namespace {
+
+// A stream whose batches have no known size is promised memory for so many batches. Other streams
+// are promised memory for as many batches as they have credits.
+constexpr std::uint32_t kPromisedBatches = 2;
+
+// A global order takes a sample here and a sample there; all others take runs of them.
+fetch::Fetcher::Need NeedOf(const StreamSpec& spec) {
+  return spec.order.shape.mode == OrderMode::kGlobal ? fetch::Fetcher::Need::kSamples
+                                                     : fetch::Fetcher::Need::kRuns;
+}
+
+bool IsExhausted(const Result<AssembledBatch>& batch) {
+  return !batch.has_value() && batch.error().code() == ErrorCode::kResourceExhausted;
+}
+
+}  // namespace
+
+BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerParts& parts)
+    : options_(options), parts_(parts), ledger_(parts.slots.capacity_bytes()) {}
+
+Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
+    std::shared_ptr<const StreamSpec> spec) {
+  SlotNeed need = SlotNeedOf(
+      *spec, {.has_ssd = options_.has_ssd, .view_pin_bytes = options_.view_pin_bytes});
+  std::uint32_t promised =
+      spec->batch_bytes_max > 0 ? spec->credits : std::min(spec->credits, kPromisedBatches);
+  std::lock_guard lock(mutex_);
+  Status reserved = ledger_.Reserve(need, promised);
+  if (!reserved.has_value() && spec->delivery == Delivery::kViews && !spec->inline_payload) {
+    // Extents in RAM need no slots for views: such a stream makes do with what others leave.
+    need = {};
+    promised = std::min(spec->credits, kPromisedBatches);
+    reserved = ledger_.Reserve(need, promised);
+  }
+  FOREBAY_TRY(reserved);
+  return std::make_shared<StreamSlots>(std::move(spec), need, promised);
+}
+
+void BatchScheduler::Dismiss(const StreamSlots& slots) {
+  std::lock_guard lock(mutex_);
+  ledger_.GiveBack(slots.need, slots.promised);
+}
+
+void BatchScheduler::Submit(const std::shared_ptr<BatchOwner>& owner,
+                            const std::shared_ptr<StreamSlots>& slots,
+                            std::span<const BatchName> names) {
+  const StreamSpec& spec = owner->spec();
+  const bool shares_slots = spec.is_packed() && spec.batch_bytes_max > 0;
+  Jobs jobs;
+  for (const BatchName& name : names) {
+    auto job = std::make_shared<BatchJob>();
+    job->owner = owner;
+    job->slots = slots;
+    job->name = name;
+    job->started_ns = parts_.clock.NowNs();
+    if (shares_slots) job->slot = slots->board.Open(name, slots->need.held_bytes);
+    jobs.push_back(std::move(job));
+  }
+  Promise(*slots, jobs);
+  StartAll(jobs);
+}
+
+void BatchScheduler::Start(const JobRef& job) {
+  parts_.executor.Post([this, job](io::IoQueue& queue) { Advance(job, queue); });
+}
+
+void BatchScheduler::StartAll(const Jobs& jobs) {
+  for (const JobRef& job : jobs) Start(job);
+}
+
+// One attempt to assemble the batch. Planning is cheap and is repeated by each attempt, so nothing
+// half-assembled is kept while a job waits.
+void BatchScheduler::Advance(const JobRef& job, io::IoQueue& queue) {
+  BatchOwner& owner = *job->owner;
+  if (owner.closed()) return Finish(job, Error(ErrorCode::kCancelled, "the stream was closed"));
+  const StreamSpec& spec = owner.spec();
+  std::unique_ptr<BatchAssembler> assembler = TakeAssembler();
+  const std::shared_ptr<const Order> order = owner.OrderOf(job->name.epoch);
+  const Status planned =
+      assembler->Plan(spec, *order, job->name, job->wants_all_extents,
+                      {.own = job->slot, .board = &job->slots->board, .order = order.get()});
+  if (!planned.has_value()) {
+    GiveAssembler(std::move(assembler));
+    return Finish(job, planned.error());
+  }
+  std::vector<tier::ExtentRef> refs;
+  if (!PinExtents(job, assembler, refs)) return;
+  const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
+    return ref->tier != tier::TierKind::kRam;
+  });
+  // A packed batch of unknown size takes the slot itself unasked.
+  job->takes_unasked = spec.batch_bytes_max == 0 && (reads_ssd || spec.is_packed());
+  if (!BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
+    return GiveAssembler(std::move(assembler));
+  }
+  ViewLimits views;
+  if (spec.delivery == Delivery::kViews) views = owner.LimitsFor(refs);
+  std::vector<fetch::BadExtent> bad;
+  ResumeGathered(*job, *assembler);
+  Result<AssembledBatch> batch = assembler->Assemble(
+      spec, {.refs = refs, .views = views, .slots = parts_.slots, .queue = queue, .bad = bad});
+  refs.clear();
+  AfterAttempt(job, std::move(batch), std::move(assembler), bad);
+}
+
+// Decides what follows an attempt: the batch is finished, tried again, or parked.
+void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
+                                  std::unique_ptr<BatchAssembler> assembler,
+                                  std::vector<fetch::BadExtent>& bad) {
+  const SlotLedger::Excess excess = batch.has_value()
+                                        ? TakeRoom(*job, batch->hold.slot.bytes().size())
+                                        : SlotLedger::Excess::kTaken;
+  const bool is_exhausted = IsExhausted(batch);
+  if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *assembler);
+  GiveAssembler(std::move(assembler));
+  if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
+    // Wrong bytes on a tier: the extent is fetched again before anybody is told.
+    ++job->refetches;
+    EndAttempt(*job);
+    for (const auto& [extent, error] : bad) {
+      parts_.fetcher.ReportBad(extent, error, parts_.clock.NowNs());
+    }
+    bad.clear();  // unpins the copies
+    return Start(job);
+  }
+  if (is_exhausted) {
+    const bool are_empty = parts_.slots.used_bytes() == 0;
+    return LackSlots(job, batch.error(), are_empty && job->slots_were_empty);
+  }
+  if (excess != SlotLedger::Excess::kTaken) {
+    const Error error(ErrorCode::kResourceExhausted,
+                      fmt::format("a batch takes {} bytes of slots, more than other streams have "
+                                  "left; raise slots.capacity, or lower the batch",
+                                  batch->hold.slot.bytes().size()));
+    batch = error;  // its memory is free before anybody is told so
+    return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
+  }
+  EndAttempt(*job);
+  Finish(job, std::move(batch));
+}
+
+void BatchScheduler::Finish(const JobRef& job, Result<AssembledBatch> outcome) {
+  DropSlot(*job);
+  if (job->owner->Settle(*job, outcome)) return;
+  // What nobody took any more is memory that others may be waiting for.
+  if (outcome.has_value()) outcome->hold = {};
+  EndJob(*job);
+}
+
+// The memory of a batch that was delivered has been taken already; that of others may be there.
+void BatchScheduler::DropSlot(BatchJob& job) {
+  if (job.slot == nullptr) return;
+  job.slots->board.Drop(job.slot);
+  const bool had_memory = job.slot->Take().valid();
+  job.slot.reset();
+  if (had_memory) Release(*job.slots, {});
+}
+
+// Pins the extents that the plan needs. False: the job has given the assembler back and goes on
+// later.
+bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssembler>& assembler,
+                                std::vector<tier::ExtentRef>& refs) {
+  const std::span<const ExtentId> extents = assembler->extents();
+  if (TakeWaitedFor(*job, extents, refs)) {
+    job->refs.clear();
+    return true;
+  }
+  if (!job->refs.empty() && !job->wants_all_extents) {
+    // What was decoded has gone while the job waited: from now on it does not depend on that.
+    job->wants_all_extents = true;
+    GiveAssembler(std::move(assembler));
+    Start(job);
+    return false;
+  }
+  const StreamSpec& spec = job->owner->spec();
+  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs)) {
+    job->refs.clear();
+    return true;
+  }
+  std::vector<ExtentId> missing(extents.begin(), extents.end());
+  GiveAssembler(std::move(assembler));
+  AwaitExtents(job, std::move(missing));
+  return false;
+}
+
+// Takes what the job waited for, in the order of `extents`; false if something is missing.
+bool BatchScheduler::TakeWaitedFor(const BatchJob& job, std::span<const ExtentId> extents,
+                                   std::vector<tier::ExtentRef>& refs) {
+  const std::vector<tier::ExtentRef>& held = job.refs;
+  if (held.empty()) return false;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    const auto is_it = [&](const tier::ExtentRef& ref) { return ref->key.extent == extents[i]; };
+    const bool in_order = i < held.size() && is_it(held[i]);
+    const auto found = in_order ? held.begin() + static_cast<std::ptrdiff_t>(i)
+                                : std::ranges::find_if(held, is_it);
+    if (found == held.end()) {
+      refs.clear();
+      return false;
+    }
+    refs.push_back(*found);
+  }
+  return true;
+}
+
+void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> extents) {
+  job->waited = true;
+  job->awaited = extents;
+  job->awaited_since_ns = parts_.clock.NowNs();
+  {
+    std::lock_guard lock(mutex_);
+    awaiting_.insert(job);
+  }
+  const StreamSpec& spec = job->owner->spec();
+  parts_.fetcher.Acquire(*spec.dataset, std::move(extents), NeedOf(spec),
+                         [this, job](Result<std::vector<tier::ExtentRef>> refs) {
+                           if (!EndAwait(job)) return;
+                           if (!refs.has_value()) return Finish(job, refs.error());
+                           job->refs = std::move(*refs);
+                           Start(job);
+                         });
+}
+
+// False: the job was failed while it waited, and must not go on.
+bool BatchScheduler::EndAwait(const JobRef& job) {
+  std::lock_guard lock(mutex_);
+  return awaiting_.erase(job) > 0;
+}
+
+void BatchScheduler::Promise(StreamSlots& slots, const Jobs& jobs) {
+  std::lock_guard lock(mutex_);
+  for (const JobRef& job : jobs) {
+    job->room.is_promised = slots.promises_left > 0;
+    if (job->room.is_promised) {
+      --slots.promises_left;
+    } else {
+      slots.unpromised.push_back(job.get());
+    }
+  }
+}
+
+// Call before slot memory is asked for. False: the job waits for others' memory, and is parked.
+bool BatchScheduler::BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes) {
+  std::lock_guard lock(mutex_);
+  job->releases_seen = releases_;
+  job->slots_were_empty = parts_.slots.used_bytes() == 0;
+  job->is_denied = false;
+  const StreamSlots& slots = *job->slots;
+  if (!job->room.is_promised && slots.need.held_bytes > 0 &&
+      !ledger_.HasExcess(slots.need.held_bytes, slots.excess_bytes)) {
+    parked_.push_back(job);  // until readers give something back
+    return false;
+  }
+  if (scratch_bytes == 0 && !job->is_starved) return true;
+  if (!ledger_.TakeScratch(scratch_bytes, job->is_starved)) {
+    job->is_denied = true;
+    parked_.push_back(job);
+    return false;
+  }
+  job->takes_unasked = false;
+  job->has_scratch = true;
+  job->scratch_bytes = scratch_bytes;
+  return true;
+}
+
+// Starts only those to which the ledger denied scratch: what others lack does not come back with
+// it.
+BatchScheduler::Jobs BatchScheduler::EndScratchLocked(BatchJob& job) {
+  Jobs ready;
+  if (!job.has_scratch) return ready;
+  job.has_scratch = false;
+  ledger_.EndScratch(job.scratch_bytes, job.is_starved);
+  std::erase_if(parked_, [&ready](const JobRef& parked) {
+    if (parked->is_denied) ready.push_back(parked);
+    return parked->is_denied;
+  });
+  return ready;
+}
+
+BatchScheduler::Jobs BatchScheduler::ReleasedLocked() {
+  ++releases_;
+  return std::exchange(parked_, {});
+}
+
+// The job's scratch, if any, is free again: jobs that wait for scratch are tried.
+void BatchScheduler::EndAttempt(BatchJob& job) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    ready = EndScratchLocked(job);
+    if (job.takes_unasked) ready = ReleasedLocked();
+  }
+  StartAll(ready);
+}
+
+// Ends an attempt that found no memory: parks the job, or has it tried again at once if memory was
+// freed since the attempt began.
+void BatchScheduler::ParkFailed(const JobRef& job) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    ready = EndScratchLocked(*job);
+    if (!job->is_starved) {
+      // What it had for a while may have made another fail. Said once in a job's life, so that
+      // two that cannot both succeed do not wake each other for ever.
+      const Jobs others = ReleasedLocked();
+      ready.insert(ready.end(), others.begin(), others.end());
+    }
+    job->is_starved = true;
+    (releases_ != job->releases_seen ? ready : parked_).push_back(job);
+  }
+  StartAll(ready);
+}
+
+// A first failure may be due to others' scratch: the second attempt is made alone. If that fails
+// too, and no reader has anything that it could give back, nothing will help.
+void BatchScheduler::LackSlots(const JobRef& job, const Error& error, bool is_hopeless) {
+  if (job->is_starved && is_hopeless) {
+    EndAttempt(*job);
+    return Finish(job, error);
+  }
+  ParkFailed(job);
+}
+
+// Accounts for a batch that was assembled in `bytes` of slot memory.
+SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  StreamSlots& slots = *job.slots;
+  const std::uint64_t promised = job.room.is_promised ? slots.need.held_bytes : 0;
+  const std::uint64_t excess = bytes - std::min(bytes, promised);
+  if (excess > 0) {
+    const auto of_stream = job.room.is_promised ? std::nullopt : std::optional(slots.excess_bytes);
+    const SlotLedger::Excess answer = ledger_.TakeExcess(excess, of_stream);
+    if (answer != SlotLedger::Excess::kTaken) return answer;
+    job.room.excess_bytes = excess;
+    slots.excess_bytes += excess;
+  }
+  if (!job.room.is_promised) std::erase(slots.unpromised, &job);
+  return SlotLedger::Excess::kTaken;
+}
+
+void BatchScheduler::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
+  ledger_.EndExcess(room.excess_bytes);
+  slots.excess_bytes -= room.excess_bytes;
+  if (!room.is_promised) return;
+  if (slots.unpromised.empty()) {
+    ++slots.promises_left;
+  } else {
+    slots.unpromised.front()->room.is_promised = true;
+    slots.unpromised.erase(slots.unpromised.begin());
+  }
+}
+
+// A job has ended without a batch for the reader.
+void BatchScheduler::EndJob(BatchJob& job) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase(job.slots->unpromised, &job);
+    GiveRoomLocked(*job.slots, std::exchange(job.room, {}));
+    ready = ReleasedLocked();
+  }
+  StartAll(ready);
+}
+
+void BatchScheduler::Release(StreamSlots& slots, std::span<const BatchRoom> rooms) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    for (const BatchRoom& room : rooms) GiveRoomLocked(slots, room);
+    ready = ReleasedLocked();
+  }
+  StartAll(ready);
+}
+
+void BatchScheduler::ExpireWaiting() {
+  const std::int64_t oldest = parts_.clock.NowNs() - limits::kPullDeadlineMs * 1'000'000;
+  Jobs without_slots;
+  Jobs without_extents;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(parked_, [&](const JobRef& job) {
+      if (job->started_ns > oldest) return false;
+      without_slots.push_back(job);
+      return true;
+    });
+    std::erase_if(awaiting_, [&](const JobRef& job) {
+      if (job->awaited_since_ns > oldest) return false;
+      without_extents.push_back(job);
+      return true;
+    });
+  }
+  for (const JobRef& job : without_slots) {
+    Finish(job, Error(ErrorCode::kUnavailable,
+                      fmt::format("no slot memory became free within {} ms; raise slots.capacity",
+                                  limits::kPullDeadlineMs)));
+  }
+  for (const JobRef& job : without_extents) Finish(job, LateExtent(*job));
+}
+
+// Names the first extent that has not come.
+Error BatchScheduler::LateExtent(const BatchJob& job) {
+  const StreamSpec& spec = job.owner->spec();
+  std::vector<tier::ExtentRef> refs;
+  const auto is_missing = [&](ExtentId extent) {
+    return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1},
+                                      fetch::Fetcher::Need::kSamples, refs);
+  };
+  const auto missing = std::ranges::find_if(job.awaited, is_missing);
+  const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("extent {} of '{}' ({}) has not arrived from the GFS within {} ms; ask "
+                           "for the batch again, and see 'forebay status' for GFS failures",
+                           extent.value(), spec.dataset->name(),
+                           stage::NameObjects(*spec.catalog, extent), limits::kPullDeadlineMs));
+}
+
+void BatchScheduler::KeepGathered(BatchJob& job, BatchAssembler& assembler) {
+  GatheredValues gathered = assembler.TakeGathered();
+  if (!gathered.is_complete || gathered.bytes.empty()) return;
+  job.gathered_share = BudgetShare::Take(gathered_account_, gathered.bytes.capacity());
+  if (job.gathered_share.valid()) job.gathered = std::move(gathered);
+}
+
+void BatchScheduler::ResumeGathered(BatchJob& job, BatchAssembler& assembler) {
+  if (!job.gathered_share.valid()) return;
+  assembler.GiveGathered(std::exchange(job.gathered, {}));
+  job.gathered_share = {};
+}
+
+std::unique_ptr<BatchAssembler> BatchScheduler::TakeAssembler() {
+  std::lock_guard lock(mutex_);
+  if (assemblers_.empty()) return std::make_unique<BatchAssembler>(parts_.decoded);
+  std::unique_ptr<BatchAssembler> assembler = std::move(assemblers_.back());
+  assemblers_.pop_back();
+  return assembler;
+}
+
+void BatchScheduler::GiveAssembler(std::unique_ptr<BatchAssembler> assembler) {
+  assembler->Forget();
+  std::lock_guard lock(mutex_);
+  assemblers_.push_back(std::move(assembler));
+}
+
+}  // namespace forebay::stream

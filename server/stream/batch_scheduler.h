@@ -1,0 +1,121 @@
+// BatchScheduler: takes each batch that was asked for from its name to its owner, on the threads of
+// an executor. A batch waits for extents that are not on a tier, and for slot memory; it is tried
+// again when what it waits for is there. The scheduler divides the slot memory among all streams.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/result.h"
+#include "server/fetch/decoded_cache.h"
+#include "server/fetch/executor.h"
+#include "server/fetch/fetcher.h"
+#include "server/io/clock.h"
+#include "server/stream/batch_assembler.h"
+#include "server/stream/batch_job.h"
+#include "server/stream/slot_ledger.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stream {
+
+struct SchedulerOptions {
+  bool has_ssd = false;  // batches may need slot memory to read from SSD
+  std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
+  // What was decoded for batches that wait for slot memory, of all streams together.
+  std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
+};
+
+// What batches are made with; borrowed, must outlive all jobs.
+struct SchedulerParts {
+  fetch::Fetcher& fetcher;
+  fetch::DecodedCache& decoded;
+  fetch::Executor& executor;
+  tier::RamArena& slots;
+  io::Clock& clock;
+};
+
+// Thread-safe. Outlives the jobs that were submitted.
+class BatchScheduler {
+ public:
+  BatchScheduler(const SchedulerOptions& options, const SchedulerParts& parts);
+
+  // Reserves slot memory for a new stream. kResourceExhausted, with the figures: its batches would
+  // not fit in what is left.
+  Result<std::shared_ptr<StreamSlots>> Admit(std::shared_ptr<const StreamSpec> spec);
+  // Gives back what Admit has reserved. Call once the stream is closed.
+  void Dismiss(const StreamSlots& slots);
+
+  // Starts assembling these batches. Each ends with one call of owner->Settle, not within this one.
+  void Submit(const std::shared_ptr<BatchOwner>& owner, const std::shared_ptr<StreamSlots>& slots,
+              std::span<const BatchName> names);
+  // Batches of a stream were released, and their memory is free: tries batches that wait for slot
+  // memory again.
+  void Release(StreamSlots& slots, std::span<const BatchRoom> rooms);
+  // Fails batches that have waited longer than limits::kPullDeadlineMs, for slot memory or for the
+  // GFS, with a kUnavailable that says for what; their readers may ask again. Does not wake batches
+  // that can go on: that is done by whoever frees memory or brings extents. Call about once a
+  // second.
+  void ExpireWaiting();
+
+ private:
+  using JobRef = std::shared_ptr<BatchJob>;
+  using Jobs = std::vector<JobRef>;
+
+  void Start(const JobRef& job);
+  void StartAll(const Jobs& jobs);
+  void Advance(const JobRef& job, io::IoQueue& queue);
+  void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
+                    std::unique_ptr<BatchAssembler> assembler,
+                    std::vector<fetch::BadExtent>& bad);
+  void Finish(const JobRef& job, Result<AssembledBatch> outcome);
+  void DropSlot(BatchJob& job);
+
+  // Waiting for extents.
+  bool PinExtents(const JobRef& job, std::unique_ptr<BatchAssembler>& assembler,
+                  std::vector<tier::ExtentRef>& refs);
+  static bool TakeWaitedFor(const BatchJob& job, std::span<const ExtentId> extents,
+                            std::vector<tier::ExtentRef>& refs);
+  void AwaitExtents(const JobRef& job, std::vector<ExtentId> extents);
+  bool EndAwait(const JobRef& job);
+  Error LateExtent(const BatchJob& job);
+
+  // Waiting for slot memory.
+  void Promise(StreamSlots& slots, const Jobs& jobs);
+  bool BeginAttempt(const JobRef& job, std::uint64_t scratch_bytes);
+  void EndAttempt(BatchJob& job);
+  void ParkFailed(const JobRef& job);
+  void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
+  SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
+  void EndJob(BatchJob& job);
+  void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room);
+  // Return what is to be started afterwards, without the lock.
+  Jobs EndScratchLocked(BatchJob& job);
+  Jobs ReleasedLocked();
+
+  // What an attempt has decoded, for the next one; as long as all jobs together keep no more
+  // than the options allow.
+  void KeepGathered(BatchJob& job, BatchAssembler& assembler);
+  static void ResumeGathered(BatchJob& job, BatchAssembler& assembler);
+  std::unique_ptr<BatchAssembler> TakeAssembler();
+  void GiveAssembler(std::unique_ptr<BatchAssembler> assembler);
+
+  const SchedulerOptions options_;
+  const SchedulerParts parts_;
+  std::mutex mutex_;
+  SlotLedger ledger_;
+  std::uint64_t releases_ = 0;            // times that slot memory became free
+  Jobs parked_;                           // wait for slot memory
+  std::unordered_set<JobRef> awaiting_;   // wait for extents
+  // Bytes that jobs may still keep of what was decoded for them.
+  const std::shared_ptr<std::atomic<std::uint64_t>> gathered_account_ =
+      std::make_shared<std::atomic<std::uint64_t>>(options_.gathered_bytes);
+  std::vector<std::unique_ptr<BatchAssembler>> assemblers_;  // idle
+};
+
+}  // namespace forebay::stream

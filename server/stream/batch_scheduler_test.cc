@@ -1,0 +1,189 @@
+// The scheduler alone: its streams are test doubles, and its tasks run when a test says so.
+#include "server/stream/batch_scheduler.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
+#include "server/io/manual_clock.h"
+#include "server/io/memory_backend.h"
+#include "server/stream/testing/serve_fixture.h"
+
+namespace forebay::stream {
+namespace {
+
+constexpr std::size_t kRecordBytes = 1000;
+
+// Runs its tasks one by one, in this thread.
+class HandCranked final : public fetch::Executor {
+ public:
+  explicit HandCranked(std::unique_ptr<io::IoQueue> queue) : queue_(std::move(queue)) {}
+  void Post(fetch::Task task) override { tasks_.push_back(std::move(task)); }
+  std::size_t waiting() const { return tasks_.size(); }
+  // Runs one task; false if there is none.
+  bool Crank() {
+    if (tasks_.empty()) return false;
+    const fetch::Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task(*queue_);
+    return true;
+  }
+  void CrankAll() {
+    while (Crank()) {
+    }
+  }
+
+ private:
+  std::unique_ptr<io::IoQueue> queue_;
+  std::deque<fetch::Task> tasks_;
+};
+
+// A stream that takes batches, or that does not.
+class ScriptedOwner final : public BatchOwner {
+ public:
+  explicit ScriptedOwner(std::shared_ptr<const StreamSpec> spec) : spec_(std::move(spec)) {}
+
+  const StreamSpec& spec() const override { return *spec_; }
+  bool closed() const override { return is_closed; }
+  std::shared_ptr<const Order> OrderOf(EpochId epoch) override {
+    return std::make_shared<Order>(spec_->order, epoch);
+  }
+  ViewLimits LimitsFor(std::span<const tier::ExtentRef>) const override { return {}; }
+  bool Settle(const BatchJob& job, Result<AssembledBatch>& outcome) override {
+    if (!outcome.has_value()) {
+      errors.push_back(outcome.error());
+      return false;
+    }
+    if (!takes) return false;
+    names.push_back(job.name);
+    holds.push_back(std::exchange(outcome->hold, {}));
+    rooms.push_back(job.room);
+    return true;
+  }
+
+  bool is_closed = false;
+  bool takes = true;
+  std::vector<BatchName> names;
+  std::vector<BatchHold> holds;
+  std::vector<BatchRoom> rooms;
+  std::vector<Error> errors;
+
+ private:
+  const std::shared_ptr<const StreamSpec> spec_;
+};
+
+class BatchSchedulerTest : public ::testing::Test {
+ protected:
+  BatchSchedulerTest() {
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(64, kRecordBytes))
+                    .has_value());
+    auto made = ServeFixture::Create(memory_, kRecordBytes, {.slot_bytes = 64 << 10});
+    EXPECT_TRUE(made.has_value());
+    serve_ = std::move(*made);
+    EXPECT_TRUE(serve_->StageAll().has_value());
+    executor_.emplace(*memory_.CreateQueue({.depth = 4}));
+    scheduler_.emplace(SchedulerOptions{}, SchedulerParts{.fetcher = serve_->fetcher(),
+                                                          .decoded = serve_->decoded(),
+                                                          .executor = *executor_,
+                                                          .slots = serve_->slots(),
+                                                          .clock = clock_});
+    // A batch takes two pages: 8 records of 1,000 bytes.
+    auto spec = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 2}));
+    EXPECT_TRUE(spec.has_value());
+    spec_ = std::make_shared<const StreamSpec>(std::move(*spec));
+    owner_ = std::make_shared<ScriptedOwner>(spec_);
+    slots_ = *scheduler_->Admit(spec_);
+  }
+  ~BatchSchedulerTest() override { scheduler_->Dismiss(*slots_); }
+
+  void Submit(std::initializer_list<std::uint64_t> steps) {
+    std::vector<BatchName> names;
+    for (const std::uint64_t step : steps) names.push_back({.step = StepId(step)});
+    scheduler_->Submit(owner_, slots_, names);
+  }
+
+  io::MemoryBackend memory_;
+  io::ManualClock clock_;
+  std::unique_ptr<ServeFixture> serve_;
+  std::optional<HandCranked> executor_;
+  std::optional<BatchScheduler> scheduler_;
+  std::shared_ptr<const StreamSpec> spec_;
+  std::shared_ptr<ScriptedOwner> owner_;
+  std::shared_ptr<StreamSlots> slots_;
+};
+
+TEST_F(BatchSchedulerTest, BatchesComeInTheOrderInWhichTheyWereSubmitted) {
+  Submit({3, 1, 2});
+  EXPECT_TRUE(owner_->names.empty()) << "nothing is assembled within the call";
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->names.size(), 3U);
+  EXPECT_EQ(owner_->names[0].step, StepId(3));
+  EXPECT_EQ(owner_->names[2].step, StepId(2));
+}
+
+TEST_F(BatchSchedulerTest, ABatchOfAClosedStreamIsCancelledWithoutBeingAssembled) {
+  Submit({0});
+  owner_->is_closed = true;
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->errors.size(), 1U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kCancelled);
+}
+
+TEST_F(BatchSchedulerTest, AWrongNameFailsAlone) {
+  Submit({1'000, 0});
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->errors.size(), 1U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kOutOfRange);
+  EXPECT_EQ(owner_->names.size(), 1U);
+}
+
+TEST_F(BatchSchedulerTest, ABatchThatNobodyTakesLeavesNoMemoryBehind) {
+  owner_->takes = false;
+  Submit({0, 1, 2, 3});
+  executor_->CrankAll();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
+}
+
+TEST_F(BatchSchedulerTest, BatchesBeyondThePromiseWaitForARelease) {
+  // Another stream has all the memory that is not promised to this one.
+  auto other = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 6}));
+  ASSERT_TRUE(other.has_value());
+  const auto others = scheduler_->Admit(std::make_shared<const StreamSpec>(std::move(*other)));
+  ASSERT_TRUE(others.has_value()) << others.error().ToString();
+  ASSERT_FALSE(scheduler_->Admit(spec_).has_value()) << "some memory is not promised";
+  Submit({0, 1, 2});
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->names.size(), 2U);
+  const BatchRoom room = owner_->rooms.front();
+  owner_->holds.clear();
+  scheduler_->Release(*slots_, {&room, 1});
+  EXPECT_EQ(executor_->waiting(), 1U);
+  executor_->CrankAll();
+  EXPECT_EQ(owner_->names.size(), 3U);
+  scheduler_->Dismiss(**others);
+}
+
+TEST_F(BatchSchedulerTest, ABatchThatWaitsForMemoryTooLongIsFailed) {
+  auto other = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 6}));
+  ASSERT_TRUE(other.has_value());
+  const auto others = scheduler_->Admit(std::make_shared<const StreamSpec>(std::move(*other)));
+  ASSERT_TRUE(others.has_value()) << others.error().ToString();
+  Submit({0, 1, 2});
+  executor_->CrankAll();
+  ASSERT_EQ(owner_->names.size(), 2U);
+  scheduler_->ExpireWaiting();
+  EXPECT_TRUE(owner_->errors.empty());
+  clock_.AdvanceNs((limits::kPullDeadlineMs + 1) * 1'000'000);
+  scheduler_->ExpireWaiting();
+  ASSERT_EQ(owner_->errors.size(), 1U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kUnavailable);
+  scheduler_->Dismiss(**others);
+}
+
+}  // namespace
+}  // namespace forebay::stream

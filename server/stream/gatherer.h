@@ -1,0 +1,89 @@
+// Gatherer: turns the samples of one batch into bytes that a reader can use: views of extents in
+// RAM, or rows in a slot. There are two: RawGatherer for data sets that are stored uncompressed,
+// PackedGatherer for data sets whose samples are decoded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/fetch/bad_extent.h"
+#include "server/io/io_backend.h"
+#include "server/stream/assembled_batch.h"
+#include "server/stream/slot_board.h"
+#include "server/stream/stream_spec.h"
+#include "server/tier/extent_cache.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stream {
+
+// The samples of a batch, in the order of its rows; borrowed until Forget.
+struct BatchSamples {
+  std::span<const std::uint64_t> samples;
+  EpochId epoch;
+  std::uint64_t end_position = 0;  // position in the epoch's order behind the batch
+  // List the extents of samples that are decoded already, too, for a batch that must not depend on
+  // what is kept.
+  bool all_extents = false;
+  OpenSlots open;  // of a packed data set: its stream's slots
+};
+
+struct ViewLimits {
+  // Views may pin this many bytes of extents in this batch; samples of further extents are
+  // copied to the slot.
+  std::uint64_t pin_bytes = ~std::uint64_t{0};
+  // By index of the planned extents: true if other batches pin it, so another pin costs nothing.
+  // Empty: all false.
+  std::vector<bool> pinned_already;
+};
+
+// What a batch is gathered with; borrowed.
+struct GatherMeans {
+  std::vector<tier::ExtentRef>& refs;  // the planned extents, in order; views take theirs
+  const ViewLimits& views;
+  tier::RamArena& slots;  // memory for samples that must be copied, read or decoded
+  io::IoQueue& queue;
+  std::vector<fetch::BadExtent>& bad;  // receives copies whose bytes were wrong
+};
+
+// Where a row's value of a variable field lies in GatheredValues::bytes.
+struct GatheredValue {
+  std::uint64_t offset = 0, length = 0;
+};
+
+// The decoded values of variable size of a batch that found no slot. Its next attempt uses them
+// instead of decoding again.
+struct GatheredValues {
+  std::vector<std::vector<GatheredValue>> values;  // [field][row]; of fixed fields empty
+  std::vector<std::byte> bytes;
+  AssembledBatch counted;     // what they took, and nothing else
+  bool is_complete = false;
+};
+
+// One batch at a time: Plan, Gather, Forget. Keeps its buffers for the next batch. Not thread-safe.
+class Gatherer {
+ public:
+  virtual ~Gatherer() = default;
+
+  // Finds out which extents the batch needs; extents() then lists them, each once. What is decoded
+  // already needs none, so the next Plan of the same batch may list others.
+  virtual Status Plan(const StreamSpec& spec, BatchSamples wanted) = 0;
+  virtual std::span<const ExtentId> extents() const = 0;
+
+  // Fills the fields of `batch`, its memory and its counts. kResourceExhausted: there is no slot
+  // memory now; repeat the call later. kDataLoss with copies in means.bad: report them
+  // (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
+  virtual Status Gather(const StreamSpec& spec, const GatherMeans& means,
+                        AssembledBatch& batch) = 0;
+
+  // Takes the values that a Gather without slot memory has decoded; may be empty.
+  virtual GatheredValues TakeGathered() { return {}; }
+  // Gives them back, after Plan and before Gather of the same batch.
+  virtual void GiveGathered(GatheredValues) {}
+  // Releases what a plan holds: decoded chunks, slots.
+  virtual void Forget() {}
+};
+
+}  // namespace forebay::stream

@@ -1,0 +1,189 @@
+#include "server/stream/raw_gatherer.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+#include "server/stream/slot_layout.h"
+
+namespace forebay::stream {
+namespace {
+
+bool IsViews(const StreamSpec& spec) {
+  return spec.delivery == Delivery::kViews && !spec.inline_payload;
+}
+
+}  // namespace
+
+Status RawGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
+  samples_ = wanted.samples;
+  pieces_.Begin(*spec.dataset, *spec.catalog, samples_.size());
+  for (const std::uint64_t sample : samples_) FOREBAY_TRY(pieces_.Add(SampleId(sample)));
+  return {};
+}
+
+Status RawGatherer::Gather(const StreamSpec& spec, const GatherMeans& means,
+                           AssembledBatch& batch) {
+  FOREBAY_CHECK(means.refs.size() == extents().size());
+  FOREBAY_TRY(PlacePieces(spec, means, batch));
+  batch.fields.resize(spec.catalog->fields().size());
+  if (!IsViews(spec)) return FillContiguous(spec, means.slots, batch);
+  FillViews(spec, batch);
+  // Only what a view points into stays pinned; copied samples need their extents no more.
+  for (std::size_t i = 0; i < means.refs.size(); ++i) {
+    if (in_place_[i]) batch.hold.extents.push_back(std::move(means.refs[i]));
+  }
+  return {};
+}
+
+// Views point into extents in RAM that are pinned anyway, and into what else fits in the limit. A
+// contiguous batch needs its extents only as long as this call gathers from them.
+void RawGatherer::ChooseInPlace(const StreamSpec& spec, const GatherMeans& means) {
+  in_place_.assign(means.refs.size(), !IsViews(spec));
+  if (!IsViews(spec)) return;
+  std::uint64_t pin_left = means.views.pin_bytes;
+  for (std::size_t i = 0; i < means.refs.size(); ++i) {
+    if (means.refs[i]->tier != tier::TierKind::kRam) continue;
+    if (!means.views.pinned_already.empty() && means.views.pinned_already[i]) {
+      in_place_[i] = true;
+    } else if (means.refs[i]->image_bytes <= pin_left) {
+      pin_left -= means.refs[i]->image_bytes;
+      in_place_[i] = true;
+    }
+  }
+}
+
+// Gives every piece an address: in the RAM tier, or, for what lies on SSD or may not be pinned, in
+// slot memory.
+Status RawGatherer::PlacePieces(const StreamSpec& spec, const GatherMeans& means,
+                                AssembledBatch& batch) {
+  ChooseInPlace(spec, means);
+  std::uint64_t scratch_bytes = 0;
+  for (const fetch::SamplePiece& piece : pieces_.pieces()) {
+    const tier::TierKind tier = means.refs[piece.extent_index]->tier;
+    batch.CountSource(tier, 1, piece.length);
+    if (tier == tier::TierKind::kRam && in_place_[piece.extent_index]) continue;
+    scratch_bytes += fetch::SamplePieces::ScratchBytes(piece);
+    if (tier == tier::TierKind::kRam) ++batch.copied_views;
+  }
+  fetch::PieceScratch scratch;
+  if (scratch_bytes > 0) {
+    // Views stay in it. A contiguous batch gives it back as soon as it is gathered, and takes
+    // the slot that its reader holds from the other end.
+    const tier::Stay stay = IsViews(spec) ? tier::Stay::kLong : tier::Stay::kBrief;
+    FOREBAY_ASSIGN(batch.hold.slot, means.slots.Allocate(scratch_bytes, stay));
+    scratch = {.memory = batch.hold.slot.bytes(),
+               .region = batch.hold.slot.region().value(),
+               .region_offset = batch.hold.slot.region_offset()};
+  }
+  return pieces_.Place(means.refs, in_place_, scratch, means.queue, means.bad);
+}
+
+void RawGatherer::FillViews(const StreamSpec& spec, AssembledBatch& batch) const {
+  const std::size_t count = samples_.size();
+  for (std::size_t field = 0; field < batch.fields.size(); ++field) {
+    AssembledField& out = batch.fields[field];
+    if (spec.catalog->fields()[field].source == FieldSource::kConstant) {
+      FillConstants(field, out);
+      continue;
+    }
+    out.spans.reserve(count);
+    bool one_each = true;
+    std::vector<std::uint32_t> counts(count, 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
+                                       std::uint64_t length) {
+        out.spans.push_back({.region = piece.region, .reserved = 0,
+                             .offset = piece.region_offset + lead, .length = length});
+        ++counts[i];
+        batch.payload_bytes += length;
+      });
+      if (counts[i] == 0 && pieces_.location(i, field).present) {
+        // A present field of no bytes is still one (empty) span.
+        out.spans.push_back({.region = kInlineRegion, .reserved = 0, .offset = 0, .length = 0});
+        counts[i] = 1;
+      }
+      if (counts[i] == 0) {
+        out.spans.push_back({.region = kAbsentRegion, .reserved = 0, .offset = 0, .length = 0});
+        counts[i] = 1;
+      }
+      one_each = one_each && counts[i] == 1;
+    }
+    if (!one_each) out.span_counts = std::move(counts);
+  }
+}
+
+void RawGatherer::FillConstants(std::size_t field, AssembledField& out) const {
+  out.constants.resize(samples_.size());
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    out.constants[i] = static_cast<std::int64_t>(pieces_.location(i, field).constant);
+  }
+}
+
+// What the values of each field of variable size take in a slot; 0 for other fields.
+std::vector<std::uint64_t> RawGatherer::VariableBytes(const StreamSpec& spec) const {
+  const std::span<const FieldSpec> fields = spec.catalog->fields();
+  std::vector<std::uint64_t> bytes(fields.size());
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    if (fields[field].source == FieldSource::kConstant || fields[field].is_fixed()) continue;
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      const catalog::FieldLocation& location = pieces_.location(i, field);
+      if (location.present) bytes[field] += AlignUp(location.range.length, kPackAlignment);
+    }
+  }
+  return bytes;
+}
+
+// Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
+// packed. One copy of every byte.
+Status RawGatherer::FillContiguous(const StreamSpec& spec, tier::RamArena& slots,
+                                   AssembledBatch& batch) {
+  const std::span<const FieldSpec> fields = spec.catalog->fields();
+  FOREBAY_ASSIGN(const SlotLayout layout,
+                 LayOutRows(fields, samples_.size(), VariableBytes(spec)));
+  tier::ArenaBlock slot;
+  if (layout.total_bytes > 0) {
+    FOREBAY_ASSIGN(slot, slots.Allocate(layout.total_bytes));
+  }
+  const std::uint32_t region = spec.inline_payload ? kInlineRegion : slot.region().value();
+  const std::uint64_t base = spec.inline_payload ? 0 : slot.region_offset();
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    AssembledField& out = batch.fields[field];
+    if (fields[field].source == FieldSource::kConstant) {
+      FillConstants(field, out);
+      continue;
+    }
+    const std::uint64_t row_bytes = layout.row_bytes[field];
+    std::uint64_t cursor = layout.begins[field];
+    out.is_tensor = fields[field].is_fixed();
+    if (out.is_tensor) {
+      out.tensor = {.region = region, .reserved = 0, .offset = base + cursor,
+                    .length = row_bytes * samples_.size()};
+    }
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      const std::uint64_t begin = cursor;
+      pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
+                                       std::uint64_t length) {
+        std::memcpy(slot.bytes().data() + cursor, piece.bytes + lead, length);
+        cursor += length;
+      });
+      batch.payload_bytes += cursor - begin;
+      if (out.is_tensor && cursor - begin == row_bytes) continue;
+      if (out.is_tensor) {
+        return Error(ErrorCode::kDataLoss,
+                     fmt::format("sample {} has {} bytes of field '{}', which takes {}",
+                                 samples_[i], cursor - begin, fields[field].name, row_bytes));
+      }
+      const bool present = pieces_.location(i, field).present;
+      out.spans.push_back({.region = present ? region : kAbsentRegion, .reserved = 0,
+                           .offset = present ? base + begin : 0, .length = cursor - begin});
+      cursor = begin + AlignUp(cursor - begin, kPackAlignment);
+    }
+  }
+  batch.hold.slot = std::move(slot);  // scratch that SSD pieces came through goes back here
+  return {};
+}
+
+}  // namespace forebay::stream
