@@ -50,6 +50,12 @@ struct ModelPart {
   std::vector<std::string> takes = {};  // earlier parts, not the one just before
 };
 
+// Makes a T from copies of `arguments`, for ModelPart::make.
+template <typename T, typename... Arguments>
+std::function<std::shared_ptr<Part>()> PartMaker(Arguments... arguments) {
+  return [=] { return std::make_shared<T>(arguments...); };
+}
+
 // Figures of some samples that are added up over an evaluation.
 struct Score {
   double correct = 0;   // samples whose answer is right; of a regression: sum of |error|

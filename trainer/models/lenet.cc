@@ -1,10 +1,16 @@
+// LeCun et al., "Gradient-based learning applied to document recognition", 1998; with ReLU and max
+// pooling, without dropout and batch statistics. Parts: conv1, conv2, linear1, linear2.
+// {n, C, H, W} -> {n, outputs}.
+#include <fmt/format.h>
 #include <torch/nn/functional/linear.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <memory>
 
-#include "trainer/models/networks.h"
+#include "trainer/exec/model.h"
+#include "trainer/models/sample_losses.h"
 
 namespace forebay::train {
 namespace {
@@ -53,7 +59,25 @@ class Linear final : public Weights {
   bool last_;
 };
 
-}  // namespace
+constexpr ModelSetting kSettings[] = {
+    {"channels", 16, 1, 4096, true, true, "of the first convolution; the second has twice as many"},
+    {"hidden", 128, 1, 65536, true, true, "width of the fully connected layer"},
+    kLabelSmoothing,
+};
+
+constexpr ModelPreset kPresets[] = {
+    {"lenet", {1, 28, 28}, 10},
+    {"lenet-micro", {1, 8, 8}, 3, {{"channels", 3}, {"hidden", 12}}},
+};
+
+constexpr const LossKind* kLosses[] = {&kCrossEntropy, &kSquaredError, &kAbsoluteError};
+
+// Two poolings leave something of every side.
+Status CheckSides(const ModelSizes& sizes) {
+  if (std::min(sizes.shape[1], sizes.shape[2]) >= 4) return {};
+  return RefusedModel(sizes.name,
+                      fmt::format("images of {}; sides of at least 4", sizes.ShapeText()));
+}
 
 std::vector<ModelPart> LeNetParts(const ModelSizes& sizes) {
   const std::int64_t channels = sizes.Whole("channels");
@@ -66,5 +90,16 @@ std::vector<ModelPart> LeNetParts(const ModelSizes& sizes) {
       {.name = "linear2", .make = PartMaker<Linear>(hidden, sizes.outputs, true)},
   };
 }
+
+}  // namespace
+
+extern const ModelFamily kLeNet = {.name = "LeNet",
+                                   .axes = 3,
+                                   .presets = kPresets,
+                                   .settings = kSettings,
+                                   .losses = kLosses,
+                                   .foreign_names = {},
+                                   .check = &CheckSides,
+                                   .parts = &LeNetParts};
 
 }  // namespace forebay::train

@@ -7,31 +7,12 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "trainer/models/networks.h"
-#include "trainer/models/sample_losses.h"
+#include "trainer/exec/model.h"
+#include "trainer/models/model_request.h"
 #include "trainer/models/weight_import.h"
 
 namespace forebay::train {
 namespace {
-
-std::vector<ModelPart> PartsOf(const ModelSizes& sizes) {
-  switch (sizes.family) {
-    case ModelFamily::kLeNet: return LeNetParts(sizes);
-    case ModelFamily::kResNet: return ResNetParts(sizes);
-    case ModelFamily::kVisionTransformer: return VisionTransformerParts(sizes);
-    case ModelFamily::kUNet3d: return UNet3dParts(sizes);
-    case ModelFamily::kCosmoFlow: return CosmoFlowParts(sizes);
-  }
-  return {};
-}
-
-std::shared_ptr<Loss> LossOf(const ModelSizes& sizes) {
-  if (sizes.loss == "dice-cross-entropy") return MakeDiceCrossEntropy();
-  if (sizes.loss == "squared-error") return MakeSquaredError();
-  if (sizes.loss == "absolute-error") return MakeAbsoluteError();
-  const auto smoothing = sizes.settings.find("label_smoothing");
-  return MakeCrossEntropy(smoothing == sizes.settings.end() ? 0 : smoothing->second);
-}
 
 // Parameters and buffers of a part, in torch's order, by full name.
 std::vector<std::pair<std::string, torch::Tensor>> TensorsOf(const Part& part,
@@ -80,8 +61,8 @@ Result<Model> MakeModel(const ModelRequest& request) {
   FOREBAY_ASSIGN(const ModelSizes sizes, ResolveModel(request));
   Model model;
   model.name = sizes.Title();
-  model.parts = PartsOf(sizes);
-  model.loss = LossOf(sizes);
+  model.parts = sizes.family->parts(sizes);
+  model.loss = LossOf(sizes).make(sizes);
   FOREBAY_TRY(CheckModel(model));
   return model;
 }

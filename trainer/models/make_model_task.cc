@@ -4,27 +4,9 @@
 #include <utility>
 
 #include "trainer/models/model_config.h"
-#include "trainer/models/name_table.h"
 #include "trainer/models/weight_import.h"
 
 namespace forebay::train {
-namespace {
-
-// Of one sample: class indices of it or of its voxels, or the numbers to predict.
-std::vector<std::int64_t> TargetShape(const ModelSizes& sizes) {
-  if (sizes.loss == "cross-entropy") return {};
-  if (sizes.loss == "dice-cross-entropy") return {sizes.shape.begin() + 1, sizes.shape.end()};
-  return {sizes.outputs};
-}
-
-Metric MetricOf(const ModelSizes& sizes) {
-  if (sizes.loss == "cross-entropy") return {};
-  if (sizes.loss == "dice-cross-entropy") return {.name = "dice", .higher_is_better = true};
-  return {.name = "mae", .higher_is_better = false};
-}
-
-}  // namespace
-
 Result<std::shared_ptr<const ModelTask>> MakeModelTask(const TrainConfig& config,
                                                        const SampleFacts& facts) {
   FOREBAY_ASSIGN(const ConfiguredModel configured, ConfigureModel(config, facts));
@@ -33,18 +15,18 @@ Result<std::shared_ptr<const ModelTask>> MakeModelTask(const TrainConfig& config
   FOREBAY_ASSIGN(task->model, MakeModel(configured.request));
   if (!config.model.weights.empty()) {
     FOREBAY_ASSIGN(task->model, WithWeights(std::move(task->model), config.model.weights,
-                                            {.names = NamesOf(sizes.family),
+                                            {.names = sizes.family->foreign_names,
                                              .fresh = configured.fresh}));
   }
   task->input_shape = sizes.shape;
   task->channels_last = configured.channels_last;
-  task->target_shape = TargetShape(sizes);
+  task->target_shape = LossOf(sizes).target_shape(sizes);
   // Inputs that the augmentation normalises come as they are to be.
   if (config.augmentation.channel_means.empty()) {
     task->input_mean = config.model.input_mean;
     task->input_stddev = config.model.input_stddev;
   }
-  task->metric = MetricOf(sizes);
+  task->metric = LossOf(sizes).metric;
   return std::shared_ptr<const ModelTask>(std::move(task));
 }
 

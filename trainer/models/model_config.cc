@@ -181,23 +181,22 @@ std::string ConfiguredModel::Text() const {
 
 std::string ModelList() {
   std::string text;
-  std::string_view family;
-  for (const std::string_view name : ModelNames()) {
-    const ModelSizes sizes = ResolveModel({.name = std::string(name)}).value();
-    if (FamilyName(sizes.family) != family) {
-      family = FamilyName(sizes.family);
-      text += fmt::format("{}{}, loss {}\n  settings: usual number, bounds\n",
-                          text.empty() ? "" : "\n", family,
-                          fmt::join(LossesOf(sizes.family), ", "));
-      for (const ModelSetting& setting : SettingsOf(sizes.family)) text += SettingText(setting);
-      text += "  names: own sample and outputs, settings of its own\n";
+  for (const ModelFamily* const family : ModelFamilies()) {
+    std::vector<std::string_view> losses;
+    for (const LossKind* const loss : family->losses) losses.push_back(loss->name);
+    text += fmt::format("{}{}, loss {}\n  settings: usual number, bounds\n",
+                        text.empty() ? "" : "\n", family->name, fmt::join(losses, ", "));
+    for (const ModelSetting& setting : family->settings) text += SettingText(setting);
+    text += "  names: own sample and outputs, settings of its own\n";
+    for (const ModelPreset& preset : family->presets) {
+      text += fmt::format("    {:<24} {} to {}", preset.name,
+                          fmt::join(preset.shape, preset.shape + family->axes, "x"),
+                          preset.outputs);
+      for (const ModelPreset::Setting& own : preset.settings) {
+        if (!own.name.empty()) text += fmt::format(", {}={}", own.name, own.value);
+      }
+      text += '\n';
     }
-    text += fmt::format("    {:<24} {} to {}", name, fmt::join(sizes.shape, "x"), sizes.outputs);
-    for (const ModelSetting& setting : SettingsOf(sizes.family)) {
-      const double value = sizes.Number(setting.name);
-      if (value != setting.usual) text += fmt::format(", {}={}", setting.name, value);
-    }
-    text += '\n';
   }
   return text;
 }

@@ -143,7 +143,10 @@ TEST(ModelConfig, WhatCannotBeIsRefusedWithWhatCan) {
 TEST(ModelConfig, ListHasEveryModelSettingAndLoss) {
   const std::string list = ModelList();
   for (const std::string_view name : ModelNames()) EXPECT_THAT(list, HasSubstr(name));
-  for (const std::string_view loss : LossNames()) EXPECT_THAT(list, HasSubstr(loss));
+  for (const ModelFamily* const family : ModelFamilies()) {
+    EXPECT_THAT(list, HasSubstr(family->name));
+    for (const LossKind* const loss : family->losses) EXPECT_THAT(list, HasSubstr(loss->name));
+  }
   EXPECT_THAT(list, HasSubstr("small_stem"));
   EXPECT_THAT(list, HasSubstr("1x28x28 to 10, patch=4, width=64"));
 }

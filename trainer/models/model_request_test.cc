@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -24,10 +25,37 @@ TEST(ModelRequest, EveryNameResolvesAsItIs) {
   for (const std::string_view name : ModelNames()) {
     const auto sizes = ResolveModel({.name = std::string(name)});
     ASSERT_TRUE(sizes.has_value()) << sizes.error().ToString();
-    EXPECT_EQ(sizes->settings.size(), SettingsOf(sizes->family).size());
+    EXPECT_EQ(sizes->settings.size(), sizes->family->settings.size());
     titles.insert(sizes->Title());
   }
   EXPECT_EQ(titles.size(), ModelNames().size());
+}
+
+// What a descriptor says fits together: a new family is held against this.
+TEST(ModelRequest, EveryFamilyIsComplete) {
+  for (const ModelFamily* const family : ModelFamilies()) {
+    EXPECT_FALSE(family->presets.empty()) << family->name;
+    EXPECT_TRUE(family->axes == 3 || family->axes == 4) << family->name;
+    EXPECT_NE(family->parts, nullptr) << family->name;
+    for (const ModelPreset& preset : family->presets) {
+      for (const ModelPreset::Setting& own : preset.settings) {
+        const bool is_there =
+            own.name.empty() ||
+            std::ranges::count(family->settings, own.name, &ModelSetting::name) == 1;
+        EXPECT_TRUE(is_there) << preset.name << " " << own.name;
+      }
+    }
+    for (const ModelSetting& setting : family->settings) {
+      EXPECT_LE(setting.minimum, setting.usual) << setting.name;
+      EXPECT_LE(setting.usual, setting.maximum) << setting.name;
+    }
+    for (const LossKind* const loss : family->losses) {
+      const auto sizes = ResolveModel({.name = std::string(family->presets.front().name),
+                                       .loss = std::string(loss->name)});
+      ASSERT_TRUE(sizes.has_value()) << sizes.error().ToString();
+      EXPECT_EQ(&LossOf(*sizes), loss);
+    }
+  }
 }
 
 TEST(ModelRequest, PresetsDifferFromTheFamilysUsualNumbers) {

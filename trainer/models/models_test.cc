@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "trainer/exec/hybrid_trainer.h"
-#include "trainer/models/networks.h"
+#include "trainer/models/model_request.h"
 #include "trainer/models/sample_losses.h"
 #include "trainer/models/weight_import.h"
 #include "trainer/testing/temp_folder.h"
@@ -272,13 +272,13 @@ TEST(WithWeights, ImportedModelComputesTheSame) {
     const Model model = Make({.name = name});
     const Parts parts = MakeParts(model);
     const auto path = temp.path() / "weights.safetensors";
-    WriteForeign(path, model, parts, NamesOf(sizes.family));
+    WriteForeign(path, model, parts, sizes.family->foreign_names);
     Shape shape = sizes.shape;
     shape.insert(shape.begin(), 2);
     const torch::Tensor input = torch::randn(shape);
     const torch::Tensor expected = Compute(model, parts, input);
     EXPECT_FALSE(Compute(model, MakeParts(model), input).equal(expected)) << name;
-    const Result<Model> imported = WithWeights(model, path, {.names = NamesOf(sizes.family)});
+    const Result<Model> imported = WithWeights(model, path, {.names = sizes.family->foreign_names});
     ASSERT_TRUE(imported.has_value()) << imported.error().ToString();
     EXPECT_TRUE(Compute(*imported, MakeParts(*imported), input).equal(expected)) << name;
   }
@@ -289,7 +289,9 @@ TEST(WithWeights, FreshHeadIsForOtherClasses) {
   const auto path = temp.path() / "weights.safetensors";
   const Model model = Make({.name = "resnet-micro"});
   const Parts parts = MakeParts(model);
-  const ImportOptions options{.names = NamesOf(ModelFamily::kResNet), .fresh = {"head."}};
+  const ImportOptions options{
+      .names = ResolveModel({.name = "resnet-micro"}).value().family->foreign_names,
+      .fresh = {"head."}};
   WriteForeign(path, model, parts, options.names);
   const Model other = Make({.name = "resnet-micro", .outputs = 7});
   const Result<Model> refused = WithWeights(other, path, {.names = options.names});
@@ -324,10 +326,10 @@ TEST(WithWeights, NamesAreThoseOfTorchvisionAndTimm) {
     for (const ModelPart& spec : Make({.name = known.name}).parts) {
       const auto part = spec.make();
       for (const auto& item : part->named_parameters()) {
-        names.push_back(ForeignName(NamesOf(sizes.family), spec.name + "." + item.key()));
+        names.push_back(ForeignName(sizes.family->foreign_names, spec.name + "." + item.key()));
       }
       for (const auto& item : part->named_buffers()) {
-        names.push_back(ForeignName(NamesOf(sizes.family), spec.name + "." + item.key()));
+        names.push_back(ForeignName(sizes.family->foreign_names, spec.name + "." + item.key()));
       }
     }
     EXPECT_EQ(names.size(), known.tensors);

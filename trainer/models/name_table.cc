@@ -7,22 +7,6 @@
 namespace forebay::train {
 namespace {
 
-// Blocks have torchvision's names as they are.
-constexpr NameRule kResNetNames[] = {
-    {"stem.", ""},
-    {"head.", ""},
-};
-constexpr NameRule kVisionTransformerNames[] = {
-    {"patches.proj.", "patch_embed.proj."},
-    {"patches.", ""},
-    {"attention#.norm.", "blocks.#.norm1."},
-    {"attention#.", "blocks.#.attn."},
-    {"mlp#.norm.", "blocks.#.norm2."},
-    {"mlp#.", "blocks.#.mlp."},
-    {"head.norm.", "norm."},
-    {"head.fc.", "head."},
-};
-
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // What follows `rule.own` in `own`, after `number` took the place of '#'; nullopt where it does
@@ -45,17 +29,6 @@ std::optional<std::string_view> AfterPrefix(const NameRule& rule, std::string_vi
 }
 
 }  // namespace
-
-std::span<const NameRule> NamesOf(ModelFamily family) {
-  switch (family) {
-    case ModelFamily::kResNet: return kResNetNames;
-    case ModelFamily::kVisionTransformer: return kVisionTransformerNames;
-    case ModelFamily::kLeNet:
-    case ModelFamily::kUNet3d:
-    case ModelFamily::kCosmoFlow: break;
-  }
-  return {};
-}
 
 std::string ForeignName(std::span<const NameRule> names, std::string_view own) {
   for (const NameRule& rule : names) {

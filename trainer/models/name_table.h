@@ -1,11 +1,9 @@
-// How other programs name the parameters of the same models: torchvision (ResNet), timm (ViT).
+// How other programs name the parameters of the same models (ModelFamily::foreign_names).
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "trainer/models/model_request.h"
 
 namespace forebay::train {
 
@@ -15,9 +13,6 @@ struct NameRule {
   std::string_view own;
   std::string_view foreign;
 };
-
-// Empty for a family whose names are nobody else's.
-std::span<const NameRule> NamesOf(ModelFamily family);
 
 // `own` as the table has it, by the first rule that fits; as it is where none does.
 std::string ForeignName(std::span<const NameRule> names, std::string_view own);

@@ -1,3 +1,6 @@
+// He et al., "Deep residual learning", 2016, as torchvision has it: v1.5, the 3x3 convolution of a
+// bottleneck has the stride. Parts: stem, residual blocks, head; named as torchvision names them.
+// {n, C, H, W} -> {n, outputs}.
 #include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/conv.h>
@@ -6,7 +9,7 @@
 #include <utility>
 
 #include "trainer/exec/layers.h"
-#include "trainer/models/networks.h"
+#include "trainer/models/sample_losses.h"
 
 namespace forebay::train {
 namespace {
@@ -129,7 +132,41 @@ class ResNetHead final : public Part {
   torch::nn::Linear linear_{nullptr};
 };
 
-}  // namespace
+constexpr ModelSetting kSettings[] = {
+    {"width", 64, 1, 4096, true, true, "channels of the stem and of the first stage"},
+    {"blocks1", 2, 1, 256, true, true, "residual blocks of the first stage"},
+    {"blocks2", 2, 0, 256, true, true, "of the second, which halves height and width"},
+    {"blocks3", 2, 0, 256, true, true, "of the third"},
+    {"blocks4", 2, 0, 256, true, true, "of the fourth"},
+    {"bottleneck", 0, 0, 1, true, true, "1: blocks of three convolutions, four times as wide"},
+    {"small_stem", 0, 0, 1, true, true, "1: a 3x3 stem, no stride, no pooling: for small images"},
+    kLabelSmoothing,
+};
+
+constexpr ModelPreset kPresets[] = {
+    {"resnet18", {3, 224, 224}, 1000},
+    {"resnet50",
+     {3, 224, 224},
+     1000,
+     {{"blocks1", 3}, {"blocks2", 4}, {"blocks3", 6}, {"blocks4", 3}, {"bottleneck", 1}}},
+    {"resnet-micro",
+     {1, 8, 8},
+     3,
+     {{"width", 6}, {"blocks1", 1}, {"blocks3", 0}, {"blocks4", 0}, {"small_stem", 1}}},
+    {"resnet-bottleneck-micro",
+     {3, 16, 16},
+     3,
+     {{"width", 4}, {"blocks1", 1}, {"blocks2", 1}, {"blocks3", 0}, {"blocks4", 0},
+      {"bottleneck", 1}}},
+};
+
+constexpr const LossKind* kLosses[] = {&kCrossEntropy, &kSquaredError, &kAbsoluteError};
+
+// Blocks have torchvision's names as they are.
+constexpr NameRule kTorchvisionNames[] = {
+    {"stem.", ""},
+    {"head.", ""},
+};
 
 std::vector<ModelPart> ResNetParts(const ModelSizes& sizes) {
   const std::int64_t width = sizes.Whole("width");
@@ -154,5 +191,16 @@ std::vector<ModelPart> ResNetParts(const ModelSizes& sizes) {
   parts.push_back({.name = "head", .make = PartMaker<ResNetHead>(channels, sizes.outputs)});
   return parts;
 }
+
+}  // namespace
+
+extern const ModelFamily kResNet = {.name = "ResNet",
+                                    .axes = 3,
+                                    .presets = kPresets,
+                                    .settings = kSettings,
+                                    .losses = kLosses,
+                                    .foreign_names = kTorchvisionNames,
+                                    .check = nullptr,
+                                    .parts = &ResNetParts};
 
 }  // namespace forebay::train

@@ -61,7 +61,36 @@ class NumberError final : public Loss {
   bool is_squared_;
 };
 
+using Shape = std::vector<std::int64_t>;
+
+Shape ClassIndex(const ModelSizes&) { return {}; }
+Shape Numbers(const ModelSizes& sizes) { return {sizes.outputs}; }
+Shape Voxels(const ModelSizes& sizes) { return {sizes.shape.begin() + 1, sizes.shape.end()}; }
+
 }  // namespace
+
+const LossKind kCrossEntropy = {
+    .name = "cross-entropy",
+    .make =
+        [](const ModelSizes& sizes) {
+          const auto smoothing = sizes.settings.find(std::string(kLabelSmoothing.name));
+          return MakeCrossEntropy(smoothing == sizes.settings.end() ? 0 : smoothing->second);
+        },
+    .target_shape = &ClassIndex,
+    .metric = {}};
+const LossKind kDiceCrossEntropy = {
+    .name = "dice-cross-entropy",
+    .make = [](const ModelSizes&) { return MakeDiceCrossEntropy(); },
+    .target_shape = &Voxels,
+    .metric = {.name = "dice", .higher_is_better = true}};
+const LossKind kSquaredError = {.name = "squared-error",
+                                .make = [](const ModelSizes&) { return MakeSquaredError(); },
+                                .target_shape = &Numbers,
+                                .metric = {.name = "mae", .higher_is_better = false}};
+const LossKind kAbsoluteError = {.name = "absolute-error",
+                                 .make = [](const ModelSizes&) { return MakeAbsoluteError(); },
+                                 .target_shape = &Numbers,
+                                 .metric = {.name = "mae", .higher_is_better = false}};
 
 std::shared_ptr<Loss> MakeDiceCrossEntropy() { return std::make_shared<DiceCrossEntropy>(); }
 

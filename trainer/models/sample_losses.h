@@ -1,11 +1,18 @@
-// Losses of volumes and of numbers; that of classes is in trainer/exec/model.h.
+// Losses by name, and those of volumes and of numbers; that of classes is in trainer/exec/model.h.
 #pragma once
 
 #include <memory>
 
 #include "trainer/exec/model.h"
+#include "trainer/models/model_family.h"
 
 namespace forebay::train {
+
+// What families of models list as their losses.
+extern const LossKind kCrossEntropy;      // with the setting label_smoothing, where there is one
+extern const LossKind kDiceCrossEntropy;
+extern const LossKind kSquaredError;
+extern const LossKind kAbsoluteError;
 
 // Half Dice loss (Milletari et al., 2016), half cross entropy, as MLPerf's 3D U-Net: of a sample,
 // the mean of both over classes and over voxels; the background, class 0, counts in the latter

@@ -1,3 +1,6 @@
+// Dosovitskiy et al., "An image is worth 16x16 words", 2021, as timm has it: class token, learnt
+// positions, normalisation first. Parts: patches; attention and perceptron of each block as parts
+// of their own; head. {n, C, H, W} -> {n, outputs}.
 #include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/conv.h>
@@ -8,7 +11,7 @@
 #include <cmath>
 
 #include "trainer/exec/layers.h"
-#include "trainer/models/networks.h"
+#include "trainer/models/sample_losses.h"
 
 namespace forebay::train {
 namespace {
@@ -136,7 +139,61 @@ class TransformerHead final : public Part {
   torch::nn::Linear linear_{nullptr};
 };
 
-}  // namespace
+constexpr ModelSetting kSettings[] = {
+    {"patch", 16, 1, 1024, true, true, "pixels of a patch's side"},
+    {"width", 192, 1, 65536, true, true, "of a token"},
+    {"depth", 12, 1, 1000, true, true, "pairs of attention and perceptron"},
+    {"heads", 3, 1, 1024, true, true, "of attention; they divide the width"},
+    {"mlp_ratio", 4, 0.01, 64, false, true, "width of the perceptron over that of a token"},
+    {"dropout", 0, 0, 0.99, false, false, "of embeddings, projections and perceptrons"},
+    {"attention_dropout", 0, 0, 0.99, false, false, "of attention weights"},
+    kLabelSmoothing,
+};
+
+constexpr ModelPreset kPresets[] = {
+    {"vit-tiny", {3, 224, 224}, 1000},
+    {"vit-small", {3, 224, 224}, 1000, {{"width", 384}, {"heads", 6}}},
+    {"vit-base", {3, 224, 224}, 1000, {{"width", 768}, {"heads", 12}}},
+    {"vit-large", {3, 224, 224}, 1000, {{"width", 1024}, {"depth", 24}, {"heads", 16}}},
+    {"vit-huge",
+     {3, 224, 224},
+     1000,
+     {{"patch", 14}, {"width", 1280}, {"depth", 32}, {"heads", 16}}},
+    // For images of 28 x 28 pixels on a processor.
+    {"vit-mini",
+     {1, 28, 28},
+     10,
+     {{"patch", 4}, {"width", 64}, {"depth", 6}, {"heads", 4}, {"mlp_ratio", 2}}},
+    {"vit-micro",
+     {1, 8, 8},
+     4,
+     {{"patch", 4}, {"width", 12}, {"depth", 2}, {"heads", 2}, {"mlp_ratio", 2},
+      {"dropout", 0.1}, {"attention_dropout", 0.1}}},
+};
+
+constexpr const LossKind* kLosses[] = {&kCrossEntropy, &kSquaredError, &kAbsoluteError};
+
+constexpr NameRule kTimmNames[] = {
+    {"patches.proj.", "patch_embed.proj."},
+    {"patches.", ""},
+    {"attention#.norm.", "blocks.#.norm1."},
+    {"attention#.", "blocks.#.attn."},
+    {"mlp#.norm.", "blocks.#.norm2."},
+    {"mlp#.", "blocks.#.mlp."},
+    {"head.norm.", "norm."},
+    {"head.fc.", "head."},
+};
+
+Status CheckPatchesAndHeads(const ModelSizes& sizes) {
+  const std::int64_t patch = sizes.Whole("patch");
+  if (sizes.shape[1] % patch != 0 || sizes.shape[2] % patch != 0) {
+    return RefusedModel(sizes.name, fmt::format("images of {} are no whole number of patches of {}",
+                                                sizes.ShapeText(), patch));
+  }
+  if (sizes.Whole("width") % sizes.Whole("heads") == 0) return {};
+  return RefusedModel(sizes.name, fmt::format("a width of {} is no multiple of {} heads",
+                                              sizes.Whole("width"), sizes.Whole("heads")));
+}
 
 std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
   const std::int64_t patch = sizes.Whole("patch");
@@ -163,5 +220,16 @@ std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
   parts.push_back({.name = "head", .make = PartMaker<TransformerHead>(shape)});
   return parts;
 }
+
+}  // namespace
+
+extern const ModelFamily kVisionTransformer = {.name = "ViT",
+                                               .axes = 3,
+                                               .presets = kPresets,
+                                               .settings = kSettings,
+                                               .losses = kLosses,
+                                               .foreign_names = kTimmNames,
+                                               .check = &CheckPatchesAndHeads,
+                                               .parts = &VisionTransformerParts};
 
 }  // namespace forebay::train

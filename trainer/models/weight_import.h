@@ -23,7 +23,7 @@ struct WantedTensor {
 };
 
 struct ImportOptions {
-  std::span<const NameRule> names;  // NamesOf the model's family
+  std::span<const NameRule> names;  // of the model's family
   // What starts so keeps the weights it is made with, whatever the file has: a head for classes of
   // one's own.
   std::vector<std::string> fresh = {};

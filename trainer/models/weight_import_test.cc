@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "trainer/models/model_request.h"
+
 namespace forebay::train {
 namespace {
 
@@ -14,23 +16,27 @@ struct Names {
   const char* foreign;
 };
 
-void ExpectNames(ModelFamily family, const std::vector<Names>& names) {
+// Those of the family that has a model of this name.
+std::span<const NameRule> NamesOf(const std::string& model) {
+  return ResolveModel({.name = model}).value().family->foreign_names;
+}
+
+void ExpectNames(const std::string& model, const std::vector<Names>& names) {
   for (const Names& pair : names) {
-    EXPECT_EQ(ForeignName(NamesOf(family), pair.own), pair.foreign);
+    EXPECT_EQ(ForeignName(NamesOf(model), pair.own), pair.foreign);
   }
 }
 
 TEST(NameTable, ResNetIsTorchvisions) {
-  ExpectNames(ModelFamily::kResNet, {{"stem.conv1.weight", "conv1.weight"},
-                                     {"stem.bn1.running_var", "bn1.running_var"},
-                                     {"layer3.11.bn2.bias", "layer3.11.bn2.bias"},
-                                     {"layer2.0.downsample.0.weight",
-                                      "layer2.0.downsample.0.weight"},
-                                     {"head.fc.bias", "fc.bias"}});
+  ExpectNames("resnet18", {{"stem.conv1.weight", "conv1.weight"},
+                           {"stem.bn1.running_var", "bn1.running_var"},
+                           {"layer3.11.bn2.bias", "layer3.11.bn2.bias"},
+                           {"layer2.0.downsample.0.weight", "layer2.0.downsample.0.weight"},
+                           {"head.fc.bias", "fc.bias"}});
 }
 
 TEST(NameTable, VisionTransformerIsTimms) {
-  ExpectNames(ModelFamily::kVisionTransformer,
+  ExpectNames("vit-tiny",
               {{"patches.cls_token", "cls_token"},
                {"patches.pos_embed", "pos_embed"},
                {"patches.proj.weight", "patch_embed.proj.weight"},
@@ -45,8 +51,8 @@ TEST(NameTable, VisionTransformerIsTimms) {
 }
 
 TEST(NameTable, OtherFamiliesKeepTheirNames) {
-  EXPECT_TRUE(NamesOf(ModelFamily::kUNet3d).empty());
-  EXPECT_EQ(ForeignName(NamesOf(ModelFamily::kCosmoFlow), "conv1.conv.bias"), "conv1.conv.bias");
+  EXPECT_TRUE(NamesOf("unet3d").empty());
+  EXPECT_EQ(ForeignName(NamesOf("cosmoflow"), "conv1.conv.bias"), "conv1.conv.bias");
   EXPECT_TRUE(IsNoWeight("bn1.num_batches_tracked"));
   EXPECT_FALSE(IsNoWeight("bn1.weight"));
 }
@@ -67,7 +73,7 @@ std::string ComplaintOf(const SafetensorsHeader& header, const ImportOptions& op
 }
 
 TEST(WeightImport, FindsForeignNamesAndOwnOnes) {
-  const ImportOptions options{.names = NamesOf(ModelFamily::kResNet)};
+  const ImportOptions options{.names = NamesOf("resnet18")};
   SafetensorsHeader header;
   header.tensors = {Entry("conv1.weight", {2, 3}, "BF16"), Entry("head.fc.weight", {4}),
                     Entry("bn1.num_batches_tracked", {}, "I64")};
@@ -80,7 +86,7 @@ TEST(WeightImport, FindsForeignNamesAndOwnOnes) {
 }
 
 TEST(WeightImport, ListsEveryDifference) {
-  const ImportOptions options{.names = NamesOf(ModelFamily::kResNet)};
+  const ImportOptions options{.names = NamesOf("resnet18")};
   SafetensorsHeader header;
   header.tensors = {Entry("conv1.weight", {3, 2}), Entry("bn7.weight", {4})};
   const std::string complaint = ComplaintOf(header, options);
@@ -93,7 +99,7 @@ TEST(WeightImport, ListsEveryDifference) {
 }
 
 TEST(WeightImport, ListsTenOfAKind) {
-  const ImportOptions options{.names = NamesOf(ModelFamily::kResNet)};
+  const ImportOptions options{.names = NamesOf("resnet18")};
   SafetensorsHeader header;
   header.tensors = {Entry("conv1.weight", {2, 3}), Entry("fc.weight", {4})};
   for (int at = 0; at < 11; ++at) header.tensors.push_back(Entry("x" + std::to_string(at), {}));
@@ -104,7 +110,7 @@ TEST(WeightImport, ListsTenOfAKind) {
 }
 
 TEST(WeightImport, FreshTensorsMayDifferOrMiss) {
-  const ImportOptions options{.names = NamesOf(ModelFamily::kResNet), .fresh = {"head."}};
+  const ImportOptions options{.names = NamesOf("resnet18"), .fresh = {"head."}};
   SafetensorsHeader header;
   header.tensors = {Entry("conv1.weight", {2, 3}), Entry("fc.weight", {1000})};
   const auto other = MatchWeights(header, kWanted, options);

@@ -1,12 +1,14 @@
+// The 3D U-Net of MLPerf training (Isensee et al., "No new-net", 2018; Cicek et al., 2016): two
+// convolutions a level, each with instance normalisation and ReLU; strided ones lead down,
+// transposed ones up; `levels` skips over the bottom. Parts: every convolution.
+// {n, C, D, H, W} -> {n, outputs, D, H, W}.
 #include <fmt/format.h>
-#include <torch/nn/init.h>
 #include <torch/nn/modules/conv.h>
-#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 
-#include "trainer/exec/layers.h"
-#include "trainer/models/networks.h"
+#include "trainer/exec/model.h"
+#include "trainer/models/sample_losses.h"
 
 namespace forebay::train {
 namespace {
@@ -88,63 +90,34 @@ class UNetOutput final : public Part {
   torch::nn::Conv3d conv_{nullptr};
 };
 
-// Max pooling of 2x2x2. Torch's has no deterministic backward pass on a GPU.
-torch::Tensor Halve(const torch::Tensor& input) {
-  if (input.device().is_cpu()) return torch::max_pool3d(input, 2);
-  torch::Tensor output = input;
-  for (std::int64_t axis = 2; axis < 5; ++axis) {
-    const std::int64_t even = output.size(axis) / 2 * 2;
-    output = torch::maximum(output.slice(axis, 0, even, 2), output.slice(axis, 1, even, 2));
+constexpr ModelSetting kSettings[] = {
+    {"width", 32, 1, 4096, true, true, "channels of the first level; the next doubles"},
+    {"width_max", 320, 1, 65536, true, true, "channels of the widest level"},
+    {"levels", 5, 1, 16, true, true, "that hand a skip on; the bottom lies below them"},
+};
+
+constexpr ModelPreset kPresets[] = {
+    {"unet3d", {1, 128, 128, 128}, 3},
+    {"unet3d-micro", {1, 8, 8, 8}, 3, {{"width", 4}, {"width_max", 6}, {"levels", 2}}},
+};
+
+constexpr const LossKind* kLosses[] = {&kDiceCrossEntropy};
+
+Status CheckLevels(const ModelSizes& sizes) {
+  const std::int64_t scale = std::int64_t{1} << sizes.Whole("levels");
+  const std::span<const std::int64_t> sides = std::span(sizes.shape).subspan(1);
+  const bool divides = std::ranges::all_of(
+      sides, [scale](std::int64_t side) { return side % scale == 0; });
+  // Instance normalisation needs two voxels at least.
+  if (!divides || *std::ranges::max_element(sides) == scale) {
+    return RefusedModel(
+        sizes.name, fmt::format("volumes of {}: with {} levels, sides are multiples of {} and one "
+                                "at least is larger",
+                                sizes.ShapeText(), sizes.Whole("levels"), scale));
   }
-  return output;
+  if (sizes.outputs >= 2) return {};
+  return RefusedModel(sizes.name, "one class; two at least, the first is the background");
 }
-
-class CosmoConvolution final : public Part {
- public:
-  CosmoConvolution(std::int64_t in, std::int64_t out, double slope) : slope_(slope) {
-    conv_ = register_module(
-        "conv", torch::nn::Conv3d(torch::nn::Conv3dOptions(in, out, 3).padding(1)));
-    torch::nn::init::xavier_uniform_(conv_->weight);
-    torch::nn::init::zeros_(conv_->bias);
-  }
-  // Pooling before the leaky ReLU gives the same values as after it, with an eighth of its work.
-  torch::Tensor Forward(const Tensors& inputs, Pass&) override {
-    return torch::leaky_relu(Halve(conv_->forward(inputs[0])), slope_);
-  }
-
- private:
-  double slope_;
-  torch::nn::Conv3d conv_{nullptr};
-};
-
-struct DenseShape {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-  bool is_last = false;
-  double slope = 0;
-  double dropout = 0;
-};
-
-class CosmoDense final : public Part {
- public:
-  explicit CosmoDense(const DenseShape& shape) : shape_(shape) {
-    linear_ = register_module("linear", torch::nn::Linear(shape.in, shape.out));
-    torch::nn::init::xavier_uniform_(linear_->weight);
-    torch::nn::init::zeros_(linear_->bias);
-  }
-  torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
-    const torch::Tensor output = linear_->forward(inputs[0].flatten(1));
-    // Somewhat beyond the targets, so that tanh reaches them.
-    if (shape_.is_last) return 1.2 * torch::tanh(output);
-    return Dropout(torch::leaky_relu(output, shape_.slope), shape_.dropout, pass);
-  }
-
- private:
-  DenseShape shape_;
-  torch::nn::Linear linear_{nullptr};
-};
-
-}  // namespace
 
 std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
   const std::int64_t levels = sizes.Whole("levels");
@@ -178,31 +151,15 @@ std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
   return parts;
 }
 
-std::vector<ModelPart> CosmoFlowParts(const ModelSizes& sizes) {
-  const double slope = sizes.Number("slope");
-  const std::int64_t convolutions = sizes.Whole("convolutions");
-  std::vector<ModelPart> parts;
-  std::int64_t channels = sizes.shape[0];
-  for (std::int64_t at = 0; at < convolutions; ++at) {
-    const std::int64_t out = sizes.Whole("width") << at;
-    parts.push_back({.name = fmt::format("conv{}", at + 1),
-                     .make = PartMaker<CosmoConvolution>(channels, out, slope)});
-    channels = out;
-  }
-  std::int64_t pooled = channels;
-  for (std::size_t axis = 1; axis < 4; ++axis) pooled *= sizes.shape[axis] >> convolutions;
-  const DenseShape dense1 = {.in = pooled,
-                             .out = sizes.Whole("hidden1"),
-                             .slope = slope,
-                             .dropout = sizes.Number("dropout")};
-  DenseShape dense2 = dense1;
-  dense2.in = dense1.out;
-  dense2.out = sizes.Whole("hidden2");
-  const DenseShape output = {.in = dense2.out, .out = sizes.outputs, .is_last = true};
-  parts.push_back({.name = "dense1", .make = PartMaker<CosmoDense>(dense1)});
-  parts.push_back({.name = "dense2", .make = PartMaker<CosmoDense>(dense2)});
-  parts.push_back({.name = "output", .make = PartMaker<CosmoDense>(output)});
-  return parts;
-}
+}  // namespace
+
+extern const ModelFamily kUNet3d = {.name = "3D U-Net",
+                                    .axes = 4,
+                                    .presets = kPresets,
+                                    .settings = kSettings,
+                                    .losses = kLosses,
+                                    .foreign_names = {},
+                                    .check = &CheckLevels,
+                                    .parts = &UNet3dParts};
 
 }  // namespace forebay::train
