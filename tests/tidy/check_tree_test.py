@@ -142,6 +142,19 @@ CASES = {
         [code("server/io/a.cc", '#include "clock.h"'), code("server/io/a.cc", '#include "../x.h"')],
         [code("server/io/a.cc", '#include "server/io/clock.h"\n#include <clock.h>')],
     ),
+    "own-include-first": (
+        [
+            {**code("server/io/a.cc", '#include <vector>\n#include "server/io/a.h"'),
+             **code("server/io/a.h", "")},
+            {**code("server/io/a.cc", ""), **code("server/io/a.h", "")},
+        ],
+        [
+            {**code("server/io/a.cc", '// What it does.\n#include "server/io/a.h"\n'
+                                      '#include <vector>'),
+             **code("server/io/a.h", "")},
+            code("server/io/a.cc", "#include <vector>"),
+        ],
+    ),
     "test-include": (
         [code("server/io/a.cc", "#include <gmock/gmock.h>")],
         [

@@ -133,12 +133,25 @@ def _rooms(file, room, header, public):
     return None
 
 
+def _own_header_first(tree, file):
+    """x.cc includes x.h before all else, which shows that x.h compiles alone."""
+    own = file.path.removesuffix(".cc") + ".h"
+    if file.suffix != ".cc" or own not in tree.by_path:
+        return
+    first = _INCLUDE.search(file.uncommented)
+    if first is None or first.group(2) != own:
+        line = file.line_of(first.start(1)) if first else 1
+        yield Finding(file.path, line, "own-include-first",
+                      f"include \"{own}\" first: tests/header_check.cmake relies on it")
+
+
 def include_rules(tree):
     public = public_client_headers(tree)
     for file in tree.files:
         room = room_of(file.path)
         if not file.is_cpp or room is None:
             continue
+        yield from _own_header_first(tree, file)
         for match in _INCLUDE.finditer(file.uncommented):
             quote, header = match.groups()
             line = file.line_of(match.start(1))

@@ -1,9 +1,9 @@
 // Apart from train_config.cc because CLI11 is slow to compile.
-#include <CLI/CLI.hpp>
+#include "trainer/core/command_line.h"
 
 #include <fmt/format.h>
 
-#include "trainer/core/command_line.h"
+#include <CLI/CLI.hpp>
 
 namespace forebay::train {
 namespace {
