@@ -41,19 +41,19 @@ bool Applies(FaultKind kind, IoCall call) {
 }
 
 void FaultInjector::Arm(const Fault& fault) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   fault_ = fault;
   candidates_seen_ = 0;
 }
 
 void FaultInjector::Disarm() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   fault_.reset();
 }
 
 std::optional<FaultInjector::Decision> FaultInjector::Decide(IoCall call,
                                                                std::string_view path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++operations_seen_;
   if (!fault_.has_value() || !Applies(fault_->kind, call)) return std::nullopt;
   if (fault_->call.has_value() && *fault_->call != call) return std::nullopt;
@@ -68,39 +68,39 @@ std::optional<FaultInjector::Decision> FaultInjector::Decide(IoCall call,
 }
 
 std::uint64_t FaultInjector::operations_seen() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return operations_seen_;
 }
 
 std::uint64_t FaultInjector::candidates_seen() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return candidates_seen_;
 }
 
 std::uint64_t FaultInjector::faults_injected() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return faults_injected_;
 }
 
 void FaultInjector::ReleaseStalls() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++release_count_;
-  released_.notify_all();
+  released_.NotifyAll();
 }
 
 bool FaultInjector::IsReleased(std::uint64_t stall_ticket) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return release_count_ > stall_ticket;
 }
 
 void FaultInjector::AwaitRelease(std::uint64_t stall_ticket,
                                  std::optional<std::int64_t> timeout_ms) {
-  std::unique_lock lock(mutex_);
-  const auto is_released = [&] { return release_count_ > stall_ticket; };
+  MutexLock lock(mutex_);
+  const auto is_released = [&]() FOREBAY_REQUIRES(mutex_) { return release_count_ > stall_ticket; };
   if (timeout_ms.has_value()) {
-    released_.wait_for(lock, std::chrono::milliseconds(*timeout_ms), is_released);
+    released_.WaitFor(mutex_, std::chrono::milliseconds(*timeout_ms), is_released);
   } else {
-    released_.wait(lock, is_released);
+    while (!is_released()) released_.Wait(mutex_);
   }
 }
 

@@ -2,14 +2,13 @@
 // fault happened. Part of forebay::io_testing.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::io {
 
@@ -73,13 +72,13 @@ class FaultInjector {
   void AwaitRelease(std::uint64_t stall_ticket, std::optional<std::int64_t> timeout_ms);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable released_;
-  std::optional<Fault> fault_;
-  std::uint64_t operations_seen_ = 0;
-  std::uint64_t candidates_seen_ = 0;
-  std::uint64_t faults_injected_ = 0;
-  std::uint64_t release_count_ = 0;
+  mutable Mutex mutex_;
+  CondVar released_;
+  std::optional<Fault> fault_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t operations_seen_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t candidates_seen_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t faults_injected_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t release_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 // The error of kEio, kEnospc, kErofs and kInterrupted: as the kernel's, tagged "injected fault at

@@ -117,7 +117,7 @@ Result<MemoryFileSystem::Parent> MemoryFileSystem::WalkToParent(const Handle& ba
 
 Result<MemoryFileSystem::Handle> MemoryFileSystem::Find(const Handle& base,
                                                         std::string_view path) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(NodePtr node, Walk(base, path));
   return Handle{std::move(node), generation_};
 }
@@ -125,7 +125,7 @@ Result<MemoryFileSystem::Handle> MemoryFileSystem::Find(const Handle& base,
 Result<MemoryFileSystem::Handle> MemoryFileSystem::OpenFile(const Handle& base,
                                                             std::string_view path,
                                                             OpenMode mode) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   const auto child = parent.node->live_children.find(parent.name);
   const bool is_there = child != parent.node->live_children.end();
@@ -146,7 +146,7 @@ Result<MemoryFileSystem::Handle> MemoryFileSystem::OpenFile(const Handle& base,
 
 Result<std::vector<DirectoryEntry>> MemoryFileSystem::List(const Handle& base,
                                                            std::string_view path) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk(base, path));
   if (!node->is_directory) return FileError(ENOTDIR, "list " + QuotePath(path));
   std::vector<DirectoryEntry> entries;
@@ -157,7 +157,7 @@ Result<std::vector<DirectoryEntry>> MemoryFileSystem::List(const Handle& base,
 }
 
 Status MemoryFileSystem::MakeDirectory(const Handle& base, std::string_view path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   if (parent.node->live_children.count(parent.name) != 0) {
     return FileError(EEXIST, "make directory " + QuotePath(path));
@@ -168,7 +168,7 @@ Status MemoryFileSystem::MakeDirectory(const Handle& base, std::string_view path
 }
 
 Status MemoryFileSystem::Rename(const Handle& base, std::string_view from, std::string_view to) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto fail = [&](int system_errno) {
     return FileError(system_errno, "rename " + QuotePath(from) + " to " + QuotePath(to));
   };
@@ -195,7 +195,7 @@ Status MemoryFileSystem::Rename(const Handle& base, std::string_view from, std::
 }
 
 Status MemoryFileSystem::Remove(const Handle& base, std::string_view path, bool is_directory) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const Parent parent, WalkToParent(base, path));
   const auto child = parent.node->live_children.find(parent.name);
   const std::string what = "remove " + QuotePath(path);
@@ -211,7 +211,7 @@ Status MemoryFileSystem::Remove(const Handle& base, std::string_view path, bool 
 }
 
 Status MemoryFileSystem::SyncDirectory(const Handle& base, std::string_view path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk(base, path));
   if (!node->is_directory) return FileError(ENOTDIR, "sync directory " + QuotePath(path));
   node->durable_children = node->live_children;
@@ -219,7 +219,7 @@ Status MemoryFileSystem::SyncDirectory(const Handle& base, std::string_view path
 }
 
 Result<FileInfo> MemoryFileSystem::Info(const Handle& file) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_TRY(CheckHandle(file));
   FileInfo info;
   info.bytes = file.node->live.size();
@@ -231,7 +231,7 @@ Result<FileInfo> MemoryFileSystem::Info(const Handle& file) const {
 
 Result<std::uint64_t> MemoryFileSystem::Read(const Handle& file, std::uint64_t offset,
                                              std::span<std::byte> buffer) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_TRY(CheckHandle(file));
   const MemoryNode::Bytes& live = file.node->live;
   if (offset >= live.size() || buffer.empty()) return std::uint64_t{0};
@@ -243,7 +243,7 @@ Result<std::uint64_t> MemoryFileSystem::Read(const Handle& file, std::uint64_t o
 Result<std::uint64_t> MemoryFileSystem::Write(const Handle& file, OpenMode mode,
                                               std::uint64_t offset,
                                               std::span<const std::byte> data) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_TRY(CheckHandle(file));
   MemoryNode& node = *file.node;
   const std::uint64_t begin = mode == OpenMode::kAppend ? node.live.size() : offset;
@@ -256,14 +256,14 @@ Result<std::uint64_t> MemoryFileSystem::Write(const Handle& file, OpenMode mode,
 }
 
 Result<std::uint64_t> MemoryFileSystem::SyncData(const Handle& file) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_TRY(CheckHandle(file));
   MakeDurable(*file.node);
   return std::uint64_t{0};
 }
 
 Status MemoryFileSystem::Resize(const Handle& file, std::uint64_t bytes, bool may_shrink) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_TRY(CheckHandle(file));
   MemoryNode& node = *file.node;
   if (bytes > node.live.size()) {
@@ -301,22 +301,22 @@ void MemoryFileSystem::Drop(MemoryNode& node) {
 }
 
 MemoryFileSystem::Handle MemoryFileSystem::Root() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {root_, generation_};
 }
 
 Directory::Space MemoryFileSystem::FreeSpace() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {capacity_bytes_ - std::min(capacity_bytes_, used_bytes_), capacity_bytes_};
 }
 
 void MemoryFileSystem::SetCapacity(std::uint64_t capacity_bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   capacity_bytes_ = capacity_bytes;
 }
 
 void MemoryFileSystem::Crash(const CrashOptions& options) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::uint64_t random = options.seed;
   const std::size_t torn_bytes = std::max<std::size_t>(options.torn_bytes, 1);
   const std::vector<NodePtr> nodes = AllNodes(root_);
@@ -352,13 +352,13 @@ MemoryFileSystem::NodePtr MemoryFileSystem::AddDirectoryLocked(std::string_view 
 }
 
 MemoryFileSystem::Handle MemoryFileSystem::AddDirectory(std::string_view relative_path) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {AddDirectoryLocked(relative_path), generation_};
 }
 
 void MemoryFileSystem::AddFile(std::string_view relative_path,
                                std::span<const std::byte> bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto [directory, name] = SplitLeaf(relative_path);
   const NodePtr parent = AddDirectoryLocked(directory);
   const std::string key(name);
@@ -374,14 +374,14 @@ void MemoryFileSystem::AddFile(std::string_view relative_path,
 }
 
 Result<std::vector<std::byte>> MemoryFileSystem::FileBytes(std::string_view relative_path) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk({root_, generation_}, relative_path));
   if (node->is_directory) return FileError(EISDIR, "read " + QuotePath(relative_path));
   return node->live;
 }
 
 Status MemoryFileSystem::FlipBit(std::string_view relative_path, std::uint64_t bit_index) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_ASSIGN(const NodePtr node, Walk({root_, generation_}, relative_path));
   const std::uint64_t at = bit_index / 8;
   if (at >= node->live.size()) {
@@ -395,18 +395,18 @@ Status MemoryFileSystem::FlipBit(std::string_view relative_path, std::uint64_t b
 }
 
 void MemoryFileSystem::CountOpenFile(int change) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   open_file_count_ += static_cast<std::size_t>(change);
   open_file_peak_ = std::max(open_file_peak_, open_file_count_);
 }
 
 std::size_t MemoryFileSystem::open_file_peak() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return open_file_peak_;
 }
 
 std::size_t MemoryFileSystem::open_file_count() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return open_file_count_;
 }
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 #include "server/io/memory_backend.h"
 
@@ -87,24 +87,25 @@ class MemoryFileSystem {
     MemoryNode* node = nullptr;
     std::string name;
   };
-  Status CheckHandle(const Handle& handle) const;
-  Result<NodePtr> Walk(const Handle& base, std::string_view path) const;
-  Result<Parent> WalkToParent(const Handle& base, std::string_view path) const;
-  Status Grow(MemoryNode& node, std::uint64_t bytes);
-  void ChangeSize(MemoryNode& node, std::uint64_t bytes);
-  void Drop(MemoryNode& node);
-  NodePtr MakeNode(bool is_directory);
-  NodePtr AddDirectoryLocked(std::string_view relative_path);
-  void Touch(MemoryNode& node) { node.mtime_ns = ++time_; }
+  Status CheckHandle(const Handle& handle) const FOREBAY_REQUIRES(mutex_);
+  Result<NodePtr> Walk(const Handle& base, std::string_view path) const FOREBAY_REQUIRES(mutex_);
+  Result<Parent> WalkToParent(const Handle& base, std::string_view path) const
+      FOREBAY_REQUIRES(mutex_);
+  Status Grow(MemoryNode& node, std::uint64_t bytes) FOREBAY_REQUIRES(mutex_);
+  void ChangeSize(MemoryNode& node, std::uint64_t bytes) FOREBAY_REQUIRES(mutex_);
+  void Drop(MemoryNode& node) FOREBAY_REQUIRES(mutex_);
+  NodePtr MakeNode(bool is_directory) FOREBAY_REQUIRES(mutex_);
+  NodePtr AddDirectoryLocked(std::string_view relative_path) FOREBAY_REQUIRES(mutex_);
+  void Touch(MemoryNode& node) FOREBAY_REQUIRES(mutex_) { node.mtime_ns = ++time_; }
 
-  mutable std::mutex mutex_;
-  NodePtr root_;
-  std::uint64_t capacity_bytes_;
-  std::uint64_t used_bytes_ = 0;
-  std::uint64_t generation_ = 0;
-  std::int64_t time_ = 0;
-  std::size_t open_file_count_ = 0;
-  std::size_t open_file_peak_ = 0;
+  mutable Mutex mutex_;
+  NodePtr root_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t capacity_bytes_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t used_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t generation_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t time_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::size_t open_file_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::size_t open_file_peak_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace forebay::io

@@ -15,10 +15,10 @@ Result<std::unique_ptr<QueueCrew>> QueueCrew::Create(IoBackend& backend, const O
   Status added;
   for (std::uint32_t i = 0; i < options.threads && added.has_value(); ++i) added = crew->Add();
   {
-    std::lock_guard lock(crew->mutex_);
+    MutexLock lock(crew->mutex_);
     (added.has_value() ? crew->has_begun_ : crew->is_given_up_) = true;
   }
-  crew->begins_.notify_all();
+  crew->begins_.NotifyAll();
   FOREBAY_TRY(added);
   return crew;
 }
@@ -27,7 +27,7 @@ QueueCrew::~QueueCrew() = default;
 
 Status QueueCrew::Add() {
   FOREBAY_ASSIGN(auto queue, backend_.CreateQueue({.depth = options_.queue_depth}));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Member& member = members_.emplace_back();
   member.queue = std::move(queue);
   try {
@@ -42,18 +42,18 @@ Status QueueCrew::Add() {
 
 void QueueCrew::RunMember(Member& member) {
   {
-    std::unique_lock lock(mutex_);
-    begins_.wait(lock, [this] { return has_begun_ || is_given_up_; });
+    MutexLock lock(mutex_);
+    while (!has_begun_ && !is_given_up_) begins_.Wait(mutex_);
     if (is_given_up_) return;
   }
   body_(*this, *member.queue);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   member.has_returned = true;
-  returned_.notify_all();
+  returned_.NotifyAll();
 }
 
 std::uint32_t QueueCrew::CountOf(std::span<const std::thread::id> threads) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return static_cast<std::uint32_t>(std::ranges::count_if(members_, [&](const Member& member) {
     return std::ranges::find(threads, member.thread.get_id()) != threads.end();
   }));
@@ -63,7 +63,7 @@ Status QueueCrew::AdjustTo(std::uint32_t held_up) {
   std::uint32_t missing = 0;
   std::list<Member> gone;  // joined after the lock
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto member = members_.begin(); member != members_.end();) {
       const auto next = std::next(member);
       if (member->has_returned) gone.splice(gone.end(), members_, member);
@@ -77,20 +77,20 @@ Status QueueCrew::AdjustTo(std::uint32_t held_up) {
 }
 
 std::uint32_t QueueCrew::spare() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return wanted_ - options_.threads;
 }
 
 bool QueueCrew::Dismisses() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (active_ <= wanted_) return false;
   --active_;
   return true;
 }
 
 bool QueueCrew::AwaitEnd(std::chrono::milliseconds wait) {
-  std::unique_lock lock(mutex_);
-  return returned_.wait_for(lock, wait, [this] {
+  MutexLock lock(mutex_);
+  return returned_.WaitFor(mutex_, wait, [this]() FOREBAY_REQUIRES(mutex_) {
     return std::ranges::all_of(members_, &Member::has_returned);
   });
 }

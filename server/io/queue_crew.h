@@ -3,18 +3,17 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 
 namespace forebay::io {
@@ -67,14 +66,14 @@ class QueueCrew {
   IoBackend& backend_;
   const Options options_;
   const Body body_;
-  mutable std::mutex mutex_;
-  std::condition_variable begins_;
-  bool has_begun_ = false;  // all threads exist: they may call the body
-  bool is_given_up_ = false;
-  std::condition_variable returned_;
-  std::uint32_t wanted_;
-  std::uint32_t active_ = 0;  // threads that have not been dismissed
-  std::list<Member> members_;
+  mutable Mutex mutex_;
+  CondVar begins_;
+  bool has_begun_ FOREBAY_GUARDED_BY(mutex_) = false;  // all threads exist
+  bool is_given_up_ FOREBAY_GUARDED_BY(mutex_) = false;
+  CondVar returned_;
+  std::uint32_t wanted_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint32_t active_ FOREBAY_GUARDED_BY(mutex_) = 0;  // threads that have not been dismissed
+  std::list<Member> members_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::io

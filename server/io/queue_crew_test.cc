@@ -1,14 +1,13 @@
 #include "server/io/queue_crew.h"
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/io/memory_backend.h"
 
 namespace forebay::io {
@@ -30,49 +29,50 @@ class QueueCrewTest : public ::testing::Test {
   }
 
   void Body(QueueCrew& crew, IoQueue& queue) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     queues_.insert(&queue);
     ids_.push_back(std::this_thread::get_id());
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return ends_ || (looks_ && crew.Dismisses()); });
+    changed_.NotifyAll();
+    while (!(ends_ || (looks_ && crew.Dismisses()))) changed_.Wait(mutex_);
     queues_.erase(&queue);
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   void AwaitCount(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20),
-                                  [&] { return queues_.size() == count; }))
+    MutexLock lock(mutex_);
+    const auto is_met = [&]() FOREBAY_REQUIRES(mutex_) { return queues_.size() == count; };
+    EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(20), is_met))
         << queues_.size() << " threads instead of " << count;
   }
   // Whoever waits asks whether it is surplus.
   void LetLook() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       looks_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   void End() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       ends_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   MemoryBackend backend_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<IoQueue*> queues_;
-  std::vector<std::thread::id> ids_;
-  bool looks_ = false;
-  bool ends_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<IoQueue*> queues_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<std::thread::id> ids_ FOREBAY_GUARDED_BY(mutex_);
+  bool looks_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool ends_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::unique_ptr<QueueCrew> crew_;
 };
 
 TEST_F(QueueCrewTest, EveryThreadHasAQueueOfItsOwn) {
   Start(3);
+  MutexLock lock(mutex_);
   EXPECT_EQ(queues_.size(), 3U);
   EXPECT_EQ(crew_->spare(), 0U);
   EXPECT_EQ(crew_->CountOf(ids_), 3U);

@@ -4,8 +4,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/operation_rules.h"
 #include "server/io/posix_directory.h"
 #include "server/io/transfer.h"
@@ -84,10 +83,10 @@ class ThreadPool {
   void Stop();
   void Work();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  JobList jobs_;
-  bool is_stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  JobList jobs_ FOREBAY_GUARDED_BY(mutex_);
+  bool is_stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 
@@ -122,15 +121,17 @@ class ThreadQueue final : public IoQueue {
   std::size_t Wait(std::size_t count_min, std::vector<Completion>& completions,
                    std::optional<std::int64_t> timeout_ms) override {
     const std::size_t wanted = std::min(count_min, in_flight());
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     wanted_count_ = wanted;
-    const auto is_enough = [this] { return done_count_ >= wanted_count_; };
+    const auto is_enough = [this]() FOREBAY_REQUIRES(mutex_) {
+      return done_count_ >= wanted_count_;
+    };
     if (timeout_ms.has_value()) {
       constexpr std::int64_t kTimeoutMsMax = 1'000'000'000;
-      done_changed_.wait_for(lock, std::chrono::milliseconds(std::min(*timeout_ms, kTimeoutMsMax)),
-                             is_enough);
+      const std::chrono::milliseconds timeout(std::min(*timeout_ms, kTimeoutMsMax));
+      done_changed_.WaitFor(mutex_, timeout, is_enough);
     } else {
-      done_changed_.wait(lock, is_enough);
+      while (!is_enough()) done_changed_.Wait(mutex_);
     }
     const std::size_t count = done_count_;
     for (; done_count_ > 0; --done_count_) {
@@ -150,20 +151,20 @@ class ThreadQueue final : public IoQueue {
 
   // Called by the pool. Notifies under the lock, because the queue may be gone after it.
   void Finish(Job* job) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     done_.Push(job);
-    if (++done_count_ >= wanted_count_) done_changed_.notify_one();
+    if (++done_count_ >= wanted_count_) done_changed_.NotifyOne();
   }
 
  private:
   ThreadPool& pool_;
   std::vector<Job> slots_;
   std::vector<std::uint32_t> free_;
-  std::mutex mutex_;
-  std::condition_variable done_changed_;
-  JobList done_;
-  std::size_t done_count_ = 0;
-  std::size_t wanted_count_ = 0;
+  Mutex mutex_;
+  CondVar done_changed_;
+  JobList done_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t done_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::size_t wanted_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
@@ -182,33 +183,33 @@ Status ThreadPool::Start(std::size_t count) {
 
 void ThreadPool::Stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     is_stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
 void ThreadPool::Add(std::vector<Job>& slots, std::span<const std::uint32_t> taken) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const std::uint32_t slot : taken) jobs_.Push(&slots[slot]);
   }
-  for (std::size_t i = 0; i < std::min(taken.size(), threads_.size()); ++i) changed_.notify_one();
+  for (std::size_t i = 0; i < std::min(taken.size(), threads_.size()); ++i) changed_.NotifyOne();
 }
 
 void ThreadPool::Work() {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_stopping_ || !jobs_.empty(); });
+    while (!is_stopping_ && jobs_.empty()) changed_.Wait(mutex_);
     if (jobs_.empty()) return;
     Job* job = jobs_.Pop();
-    lock.unlock();
+    lock.Unlock();
     do {
       job->outcome = Advance(job->transfer, AskKernel(job->transfer));
     } while (!job->outcome);
     job->queue->Finish(job);
-    lock.lock();
+    lock.Lock();
   }
 }
 
