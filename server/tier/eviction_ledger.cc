@@ -5,14 +5,14 @@
 namespace forebay::tier {
 
 void EvictionLedger::Count(const Key& key, bool is_gone) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Sum& sum = sums_[key];
   ++sum.extents;
   if (is_gone) ++sum.gone;
 }
 
 std::map<EvictionLedger::Key, EvictionLedger::Sum> EvictionLedger::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::exchange(sums_, {});
 }
 

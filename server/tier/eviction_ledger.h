@@ -5,8 +5,8 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/extent_cache.h"
 
 namespace forebay::tier {
@@ -37,8 +37,8 @@ class EvictionLedger {
   std::map<Key, Sum> Take();
 
  private:
-  std::mutex mutex_;
-  std::map<Key, Sum> sums_;
+  Mutex mutex_;
+  std::map<Key, Sum> sums_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::tier

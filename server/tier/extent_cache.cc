@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +11,7 @@
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/compaction.h"
 #include "server/tier/eviction_ledger.h"
 #include "server/tier/segment_format.h"
@@ -81,26 +80,30 @@ class TwoTierCache final : public ExtentCache {
   };
   using Index = std::unordered_map<ExtentKey, Entry, ExtentKeyHash>;
 
-  // What follows needs the lock, except where said.
-  ExtentRef FindResident(const ExtentKey& key, bool& must_open);
-  ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits);  // takes the lock itself
-  std::vector<Candidate> RamCandidates(std::uint64_t next_use, bool spares_homes) const;
-  std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const;
-  bool HasRunLocked(std::uint64_t wanted);
-  bool CanSpillLocked(const ResidentExtent& extent) const;
-  void EvictFromRam(const Candidate& candidate, io::IoQueue* queue);  // takes the lock itself
-  void DropEvicted(Index::iterator found);
+  ExtentRef FindResident(const ExtentKey& key, bool& must_open) FOREBAY_REQUIRES(mutex_);
+  ExtentRef OpenFromSsd(const ExtentKey& key, std::uint64_t hits)
+      FOREBAY_EXCLUDES(mutex_);
+  std::vector<Candidate> RamCandidates(std::uint64_t next_use, bool spares_homes) const
+      FOREBAY_REQUIRES(mutex_);
+  std::vector<Candidate> SsdCandidates(std::uint64_t next_use) const FOREBAY_REQUIRES(mutex_);
+  bool HasRunLocked(std::uint64_t wanted) FOREBAY_REQUIRES(mutex_);
+  bool CanSpillLocked(const ResidentExtent& extent) const FOREBAY_REQUIRES(mutex_);
+  void EvictFromRam(const Candidate& candidate, io::IoQueue* queue)
+      FOREBAY_EXCLUDES(mutex_);
+  void DropEvicted(Index::iterator found) FOREBAY_REQUIRES(mutex_);
   static void SortFarthestFirst(std::vector<Candidate>& candidates);
-  void DropRam(Index::iterator found, EvictionCause cause);
-  bool DropSsd(Index::iterator found, EvictionCause cause);
+  void DropRam(Index::iterator found, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
+  bool DropSsd(Index::iterator found, EvictionCause cause) FOREBAY_REQUIRES(mutex_);
   void CountInLedger(const ExtentKey& key, const Entry& left, TierKind tier, EvictionCause cause);
-  void EraseIfEmpty(Index::iterator found);
-  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use,
-                     bool for_guest);                                      // takes it itself
-  Status RemoveFromStore(const ExtentKey& key);                            // takes it itself
-  void CountDeviceError(const ExtentKey& key, std::int64_t now_ns);
-  void CountBadSegment(const ExtentKey& key, const Error& found);
-  Counters& counters(TierKind tier) { return counters_[static_cast<std::size_t>(tier)]; }
+  void EraseIfEmpty(Index::iterator found) FOREBAY_REQUIRES(mutex_);
+  Status MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_use, bool for_guest)
+      FOREBAY_EXCLUDES(mutex_);
+  Status RemoveFromStore(const ExtentKey& key) FOREBAY_EXCLUDES(mutex_);
+  void CountDeviceError(const ExtentKey& key, std::int64_t now_ns) FOREBAY_REQUIRES(mutex_);
+  void CountBadSegment(const ExtentKey& key, const Error& found) FOREBAY_REQUIRES(mutex_);
+  Counters& counters(TierKind tier) FOREBAY_REQUIRES(mutex_) {
+    return counters_[static_cast<std::size_t>(tier)];
+  }
 
   RamArena& arena_;
   SegmentStore* const store_;
@@ -109,21 +112,29 @@ class TwoTierCache final : public ExtentCache {
   const io::Clock& clock_;
   const NextUse next_use_;
 
-  mutable std::mutex mutex_;  // guards what follows; never held during I/O
-  Index index_;
-  std::unordered_set<ExtentKey, ExtentKeyHash> removing_;  // dropped, their files not yet removed
-  std::unordered_set<ExtentKey, ExtentKeyHash> writing_;   // to SSD
-  std::uint64_t guests_begun_ = 0, guests_ended_ = 0;      // writes of them to SSD
-  std::condition_variable ssd_changed_;                    // one of these
-  Counters counters_[2];
+  // Never held during I/O. While it is held, the cache calls `next_use_`, the eviction ledger, the
+  // arena, and those functions of the store that do no I/O; each may lock a mutex of its own, and
+  // none may call the cache.
+  mutable Mutex mutex_;
+  Index index_ FOREBAY_GUARDED_BY(mutex_);
+  // Dropped extents whose files are not removed yet; extents that are being written to SSD.
+  std::unordered_set<ExtentKey, ExtentKeyHash> removing_ FOREBAY_GUARDED_BY(mutex_);
+  std::unordered_set<ExtentKey, ExtentKeyHash> writing_ FOREBAY_GUARDED_BY(mutex_);
+  // Writes of guests to SSD.
+  std::uint64_t guests_begun_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t guests_ended_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  CondVar ssd_changed_;  // removing_, writing_ or guests_ended_
+  Counters counters_[2] FOREBAY_GUARDED_BY(mutex_);
   struct DeviceError {
     std::int64_t at_ns = 0;
     ExtentKey key;
   };
-  std::deque<DeviceError> last_device_errors_;  // of an extent each, oldest first
-  bool is_ssd_retired_ = false;
-  std::uint64_t device_errors_ = 0;
-  std::uint64_t spilled_ = 0, moved_ = 0;  // ExtentCache::TierStats'
+  // The last error of each extent, oldest first.
+  std::deque<DeviceError> last_device_errors_ FOREBAY_GUARDED_BY(mutex_);
+  bool is_ssd_retired_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint64_t device_errors_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t spilled_ FOREBAY_GUARDED_BY(mutex_) = 0;  // of ExtentCache::TierStats
+  std::uint64_t moved_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
 TwoTierCache::TwoTierCache(RamArena& arena, SegmentStore* store, const Options& options,
@@ -165,7 +176,7 @@ ExtentRef TwoTierCache::FindResident(const ExtentKey& key, bool& must_open) {
 // `hits` is what a success adds to the count.
 ExtentRef TwoTierCache::OpenFromSsd(const ExtentKey& key, std::uint64_t hits) {
   const Result<std::shared_ptr<const Segment>> segment = store_->Get(key);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(key);
   if (!segment.has_value()) {
     // The store has removed what it found damaged. What it could not open for want of a
@@ -206,7 +217,7 @@ void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> re
   FOREBAY_CHECK(keys.size() == results.size());
   std::vector<std::size_t> to_open;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       bool must_open = false;
       results[i] = FindResident(keys[i], must_open);
@@ -218,7 +229,7 @@ void TwoTierCache::Find(std::span<const ExtentKey> keys, std::span<ExtentRef> re
 
 ExtentRef TwoTierCache::FindOn(const ExtentKey& key, TierKind tier) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = index_.find(key);
     if (found == index_.end()) return nullptr;
     const Entry& entry = found->second;
@@ -303,7 +314,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
   const std::uint64_t low = Permille(capacity, options_.guests_low_permille);
   std::vector<Candidate> candidates;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (HasRunLocked(wanted)) {
       Result<ArenaBlock> block = arena_.Allocate(bytes);
       if (block.has_value()) return block;
@@ -314,7 +325,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
   std::uint64_t plan_again_below = ~std::uint64_t{0};
   for (const Candidate& candidate : candidates) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       // Guests that are needed farther go until there is room to spare, so that not every load
       // looks for one. All others go only where nothing else helps: they would be read twice.
       const bool goes_early = candidate.worth == Worth::kGuest && candidate.next_use > next_use;
@@ -329,7 +340,7 @@ Result<ArenaBlock> TwoTierCache::AllocateRam(std::uint64_t bytes, std::uint64_t 
     }
     EvictFromRam(candidate, queue);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   static_cast<void>(HasRunLocked(wanted));
   Result<ArenaBlock> block = arena_.Allocate(bytes);
   if (block.has_value()) return block;
@@ -368,7 +379,7 @@ bool TwoTierCache::HasRunLocked(std::uint64_t wanted) {
 void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) {
   ExtentRef spilling;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = index_.find(candidate.key);
     if (found == index_.end() || !found->second.ram) return;
     if (found->second.ram.use_count() > 1) return;
@@ -379,7 +390,7 @@ void TwoTierCache::EvictFromRam(const Candidate& candidate, io::IoQueue* queue) 
   }
   const Status stored = PublishSsd(*queue, candidate.key, spilling->block.bytes(),
                                    spilling->checksums, kEvictsNobody, /*is_guest=*/true);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(candidate.key);
   spilling.reset();
   if (stored.has_value()) ++spilled_;
@@ -410,7 +421,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
   extent->image_bytes = block.bytes().size();
   extent->block = std::move(block);
   extent->checksums = std::move(checksums);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Entry& entry = index_[key];
   if (entry.ram) {
     entry.is_guest_in_ram = entry.is_guest_in_ram && is_guest;
@@ -423,7 +434,7 @@ Result<ExtentRef> TwoTierCache::PublishRam(const ExtentKey& key, ArenaBlock bloc
 }
 
 void TwoTierCache::MakeAtHome(const ExtentKey& key, TierKind tier) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(key);
   if (found == index_.end()) return;
   Entry& entry = found->second;
@@ -457,10 +468,10 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
   if (file_bytes > capacity || Fits(store_->used_bytes(), file_bytes, high)) return {};
   std::vector<Candidate> candidates;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     // A guest that is still being written takes room and cannot be evicted.
     const std::uint64_t begun = for_guest ? 0 : guests_begun_;
-    ssd_changed_.wait(lock, [&] { return guests_ended_ >= begun; });
+    while (guests_ended_ < begun) ssd_changed_.Wait(mutex_);
     candidates = SsdCandidates(next_use);
   }
   for (const Candidate& candidate : candidates) {
@@ -468,7 +479,7 @@ Status TwoTierCache::MakeSsdRoom(std::uint64_t file_bytes, std::uint64_t next_us
     const bool is_farther = candidate.next_use > next_use;
     if (Fits(used, file_bytes, is_farther ? low : capacity)) break;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       const auto found = index_.find(candidate.key);
       const bool is_pinned = found != index_.end() && !found->second.ssd.expired();
       if (found == index_.end() || is_pinned) continue;
@@ -490,10 +501,10 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
     return Error(ErrorCode::kFailedPrecondition, "this node has no SSD tier");
   }
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     // The store would call a copy that is just being removed, or is just being written and may
     // fail, one that is there.
-    ssd_changed_.wait(lock, [&] { return !removing_.contains(key) && !writing_.contains(key); });
+    while (removing_.contains(key) || writing_.contains(key)) ssd_changed_.Wait(mutex_);
     if (is_ssd_retired_) {
       return Error(ErrorCode::kFailedPrecondition,
                    "the SSD tier has been retired after repeated errors");
@@ -510,10 +521,10 @@ Status TwoTierCache::PublishSsd(io::IoQueue& queue, const ExtentKey& key,
                                                            checksums.pieces.size());
   Status status = MakeSsdRoom(file_bytes, next_use, is_guest);
   if (status.has_value()) status = store_->Put(queue, key, image, checksums);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   writing_.erase(key);
   guests_ended_ += is_guest ? 1 : 0;
-  ssd_changed_.notify_all();
+  ssd_changed_.NotifyAll();
   if (!status.has_value()) {
     // A full tier, or a caller's mistake, says nothing about the device.
     const ErrorCode code = status.error().code();
@@ -534,7 +545,7 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
   ExtentRef dropped;  // freed without the lock
   bool is_ssd_dropped = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = index_.find(key);
     if (found != index_.end()) {
       if (tier.value_or(TierKind::kRam) == TierKind::kRam && found->second.ram) {
@@ -571,7 +582,7 @@ void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
 void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
                                     std::int64_t now_ns) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = index_.find(key);
     // Readers of one bad segment may all report it; it counts once.
     if (found == index_.end() || !DropSsd(found, EvictionCause::kDamaged)) return;
@@ -588,16 +599,16 @@ void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
 Status TwoTierCache::RemoveFromStore(const ExtentKey& key) {
   const Status removed = store_->Remove(key);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     removing_.erase(key);
   }
-  ssd_changed_.notify_all();
+  ssd_changed_.NotifyAll();
   return removed;
 }
 
 void TwoTierCache::ReportBadRam(const ExtentKey& key) {
   ExtentRef dropped;  // freed without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(key);
   if (found == index_.end() || !found->second.ram) return;
   dropped = found->second.ram;
@@ -609,7 +620,7 @@ void TwoTierCache::ReportBadRam(const ExtentKey& key) {
 std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
   std::vector<ExtentKey> keys;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [key, entry] : index_) {
       if (tier == TierKind::kRam ? entry.ram != nullptr : entry.is_on_ssd) keys.push_back(key);
     }
@@ -620,7 +631,7 @@ std::vector<ExtentKey> TwoTierCache::Resident(TierKind tier) const {
 
 ExtentCache::TierStats TwoTierCache::stats(TierKind tier) const {
   TierStats stats;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Counters& counted = counters_[static_cast<std::size_t>(tier)];
   stats.extents = counted.extents;
   stats.evictions = counted.evictions;

@@ -36,10 +36,10 @@ PopulateAhead::PopulateAhead(std::span<const SharedRegion> regions, std::uint64_
 
 PopulateAhead::~PopulateAhead() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
@@ -47,7 +47,7 @@ void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes) {
   const std::uint64_t region_bytes = regions_[region].bytes().size();
   FOREBAY_CHECK(end_bytes <= region_bytes);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Progress& progress = progress_[region];
     // Refilled once half of it is gone, not at every block.
     const std::uint64_t left = progress.wanted - std::min(progress.wanted, end_bytes);
@@ -56,16 +56,16 @@ void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes) {
     progress.done = std::max(progress.done, end_bytes / kStepBytes * kStepBytes);
     progress.wanted = end_bytes + std::min(ahead_bytes_, region_bytes - end_bytes);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void PopulateAhead::Drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || refused_ || NextLocked() == nullptr; });
+  MutexLock lock(mutex_);
+  while (!stopping_ && !refused_ && NextLocked() != nullptr) changed_.Wait(mutex_);
 }
 
 std::uint64_t PopulateAhead::populated_bytes() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return populated_bytes_;
 }
 
@@ -78,28 +78,28 @@ PopulateAhead::Progress* PopulateAhead::NextLocked() {
 void PopulateAhead::Run() {
   // With what processor time is left over: never before those who serve and consume.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   for (;;) {
     Progress* next = nullptr;
-    changed_.wait(lock, [&] {
+    while (!stopping_ && next == nullptr) {
       next = refused_ ? nullptr : NextLocked();
-      return stopping_ || next != nullptr;
-    });
+      if (next == nullptr) changed_.Wait(mutex_);
+    }
     if (stopping_) return;
     const std::span<std::byte> region =
         regions_[static_cast<std::size_t>(next - progress_.data())].bytes();
     const std::uint64_t begin = next->done;
     const std::uint64_t bytes = std::min(kStepBytes, region.size() - begin);
-    lock.unlock();
+    lock.Unlock();
     const bool populated = Populate(region.subspan(begin, bytes));
-    lock.lock();
+    lock.Lock();
     if (populated) {
       next->done = std::max(next->done, begin + bytes);
       populated_bytes_ += bytes;
     } else {
       refused_ = true;
     }
-    if (refused_ || NextLocked() == nullptr) changed_.notify_all();
+    if (refused_ || NextLocked() == nullptr) changed_.NotifyAll();
   }
 }
 

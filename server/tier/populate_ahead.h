@@ -4,14 +4,13 @@
 // gathered at 0.3 to 1.5 GB/s while the reads ahead of it ran out.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/shared_region.h"
 
 namespace forebay::tier {
@@ -45,16 +44,16 @@ class PopulateAhead {
   };
 
   void Run();
-  Progress* NextLocked();
+  Progress* NextLocked() FOREBAY_REQUIRES(mutex_);
 
   const std::span<const SharedRegion> regions_;
   const std::uint64_t ahead_bytes_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<Progress> progress_;  // by region
-  std::uint64_t populated_bytes_ = 0;
-  bool refused_ = false;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Progress> progress_ FOREBAY_GUARDED_BY(mutex_);  // by region
+  std::uint64_t populated_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  bool refused_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: started when everything else is there
 };
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <utility>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/page_runs.h"
 #include "server/tier/populate_ahead.h"
 
@@ -44,11 +44,11 @@ class PageRunArena final : public RamArena {
 
   std::uint64_t capacity_bytes() const override { return capacity_bytes_; }
   std::uint64_t used_bytes() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return capacity_bytes_ - runs_.free_pages() * kPageBytes;
   }
   std::uint64_t largest_free_bytes() const override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return runs_.longest_run_pages() * kPageBytes;
   }
   std::span<const SharedRegion> regions() const override { return regions_; }
@@ -64,7 +64,7 @@ class PageRunArena final : public RamArena {
     if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
     if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
     const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
     if (!run) return Full(bytes, "fit in no free run");
     const std::uint64_t offset = run->first_page * kPageBytes;
@@ -75,7 +75,7 @@ class PageRunArena final : public RamArena {
 
   void Free(const ArenaBlock& block) override {
     const std::uint64_t pages = (block.bytes().size() + kPageBytes - 1) / kPageBytes;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     runs_.Give({block.region().value() - first_region_.value(),
                 block.region_offset() / kPageBytes, pages});
   }
@@ -85,7 +85,7 @@ class PageRunArena final : public RamArena {
     const std::span<std::byte> from = block.bytes();
     const std::uint64_t pages = (from.size() + kPageBytes - 1) / kPageBytes;
     const std::size_t region = block.region().value() - first_region_.value();
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     runs_.Give({region, block.region_offset() / kPageBytes, pages});
     runs_.TakeAt({region, offset / kPageBytes, pages});
     const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
@@ -96,7 +96,7 @@ class PageRunArena final : public RamArena {
 
   std::vector<FreeRun> FreeRuns() const override {
     std::vector<FreeRun> free;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (std::size_t region = 0; region < regions_.size(); ++region) {
       for (const auto& [first_page, pages] : runs_.free_runs(region)) {
         free.push_back({.region = RegionId(first_region_.value() +
@@ -109,7 +109,7 @@ class PageRunArena final : public RamArena {
   }
 
  private:
-  std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) {
+  std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) FOREBAY_REQUIRES(mutex_) {
     if (stay == Stay::kBrief) return runs_.TakeHighest(pages);
     return lowest_first_ ? runs_.TakeLowest(pages) : runs_.Take(pages);
   }
@@ -123,8 +123,8 @@ class PageRunArena final : public RamArena {
   const std::uint64_t capacity_bytes_;
   const bool lowest_first_;
   const std::vector<SharedRegion> regions_;
-  mutable std::mutex mutex_;
-  PageRuns runs_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  PageRuns runs_ FOREBAY_GUARDED_BY(mutex_);
   std::unique_ptr<PopulateAhead> ahead_;  // null: not asked for; ends before its regions
 };
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
-#include <mutex>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/aligned_buffer.h"
 #include "server/tier/manifest_log.h"
 #include "server/tier/segment_format.h"
@@ -69,7 +69,7 @@ class FileSegmentStore final : public SegmentStore {
   Result<std::shared_ptr<const Segment>> Get(const ExtentKey& key) override;
   Status Remove(const ExtentKey& key) override;
   bool Contains(const ExtentKey& key) const override {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     const auto found = index_.find(key);
     return found != index_.end() && found->second.state == State::kPublished;
   }
@@ -77,7 +77,7 @@ class FileSegmentStore final : public SegmentStore {
   std::vector<Stored> Contents() const override;
   std::uint64_t capacity_bytes() const override { return options_.capacity_bytes; }
   std::uint64_t used_bytes() const override {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     return used_bytes_;
   }
   Recovery recovery() const override { return recovery_; }
@@ -117,32 +117,36 @@ class FileSegmentStore final : public SegmentStore {
   Status RecordRemoval(const ExtentKey& key, const SegmentShape& shape);
   void Discard(Leftover files);
   void RetryLeftovers();
-  void RemoveStrays(const std::set<std::string, std::less<>>& names);
+  void RemoveStrays(const std::set<std::string, std::less<>>& names) FOREBAY_REQUIRES(index_mutex_);
   std::vector<ManifestRecord> LiveRecords() const;
-  Status AppendRecord(io::IoQueue& queue, const ManifestRecord& record);
-  void CompactIfDue(io::IoQueue& queue);
-  SegmentPtr Keep(const ExtentKey& key, Entry& entry, SegmentPtr segment, OpenList& closed);
-  void Forget(Entry& entry, OpenList& closed);
+  Status AppendRecord(io::IoQueue& queue, const ManifestRecord& record)
+      FOREBAY_REQUIRES(manifest_mutex_);
+  void CompactIfDue(io::IoQueue& queue) FOREBAY_REQUIRES(manifest_mutex_);
+  SegmentPtr Keep(const ExtentKey& key, Entry& entry, SegmentPtr segment, OpenList& closed)
+      FOREBAY_REQUIRES(index_mutex_);
+  void Forget(Entry& entry, OpenList& closed) FOREBAY_REQUIRES(index_mutex_);
 
   io::IoBackend& backend_;
   io::Directory& directory_;
   const Options options_;
   Recovery recovery_;  // constant after Recover
 
-  // Lock order: manifest_mutex_, then index_mutex_. Only the first is held during I/O.
-  std::mutex manifest_mutex_;
-  ManifestLog manifest_;  // guarded by manifest_mutex_
+  // Held during I/O, so that records reach the manifest in the order of what they record.
+  Mutex manifest_mutex_ FOREBAY_ACQUIRED_BEFORE(index_mutex_);
+  ManifestLog manifest_ FOREBAY_GUARDED_BY(manifest_mutex_);
 
-  mutable std::mutex index_mutex_;  // guards what follows
-  std::unordered_map<ExtentKey, Entry, ExtentKeyHash> index_;
-  OpenList open_;
-  std::vector<Leftover> leftovers_;
-  std::uint64_t used_bytes_ = 0;
-  std::uint64_t next_sequence_ = 0;
-  std::uint64_t next_attempt_ = 0;
+  mutable Mutex index_mutex_;  // never held during I/O once the store is open
+  std::unordered_map<ExtentKey, Entry, ExtentKeyHash> index_ FOREBAY_GUARDED_BY(index_mutex_);
+  OpenList open_ FOREBAY_GUARDED_BY(index_mutex_);
+  std::vector<Leftover> leftovers_ FOREBAY_GUARDED_BY(index_mutex_);
+  std::uint64_t used_bytes_ FOREBAY_GUARDED_BY(index_mutex_) = 0;
+  std::uint64_t next_sequence_ FOREBAY_GUARDED_BY(index_mutex_) = 0;
+  std::uint64_t next_attempt_ FOREBAY_GUARDED_BY(index_mutex_) = 0;
 };
 
+// Nobody else knows the store yet: the locks are held for the sake of the functions below.
 Status FileSegmentStore::Recover() {
+  const MutexLock manifest_lock(manifest_mutex_);
   FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
   FOREBAY_ASSIGN(const ParsedManifest manifest, manifest_.Load(*queue));
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, directory_.List(""));
@@ -153,6 +157,7 @@ Status FileSegmentStore::Recover() {
       files.insert(entry.name);
     }
   }
+  UniqueLock index_lock(index_mutex_);
   for (const ManifestRecord& record : manifest.records) {
     if (record.kind == ManifestKind::kRemove) {
       index_.erase(record.key);
@@ -178,6 +183,7 @@ Status FileSegmentStore::Recover() {
   }
   recovery_.segments = index_.size();
   RemoveStrays(files);
+  index_lock.Unlock();
   // A store that cannot write can still be read, so this failure is left to the first Put,
   // which needs the rewrite and reports why it fails.
   static_cast<void>(manifest_.Rewrite(*queue, LiveRecords()));
@@ -227,7 +233,7 @@ Status FileSegmentStore::Put(io::IoQueue& queue, const ExtentKey& key,
 // Claims the key and its bytes, so that nobody else can take either.
 Status FileSegmentStore::Reserve(const ExtentKey& key, const SegmentShape& shape,
                                  std::string& temp_name) {
-  std::lock_guard lock(index_mutex_);
+  MutexLock lock(index_mutex_);
   if (index_.count(key) != 0) {
     return Error(ErrorCode::kAlreadyExists, "extent " + KeyText(key) + " is on SSD already");
   }
@@ -272,10 +278,10 @@ Status FileSegmentStore::Publish(io::IoQueue& queue, const Names& names, const E
                                  const SegmentShape& shape) {
   FOREBAY_TRY(directory_.Rename(names.temp, names.published));
   FOREBAY_TRY(directory_.Sync(""));
-  std::lock_guard lock(manifest_mutex_);
+  MutexLock lock(manifest_mutex_);
   FOREBAY_TRY(AppendRecord(queue, {ManifestKind::kPublish, key, shape}));
   {
-    std::lock_guard index_lock(index_mutex_);
+    MutexLock index_lock(index_mutex_);
     Entry& entry = index_[key];
     entry.state = State::kPublished;
     entry.sequence = next_sequence_++;
@@ -290,7 +296,7 @@ void FileSegmentStore::Discard(Leftover files) {
     const Status removed = directory_.Unlink(name);
     return removed.has_value() || removed.error().code() == ErrorCode::kNotFound;
   });
-  std::lock_guard lock(index_mutex_);
+  MutexLock lock(index_mutex_);
   if (files.names.empty()) {
     used_bytes_ -= files.file_bytes;
     index_.erase(files.key);
@@ -303,14 +309,14 @@ void FileSegmentStore::Discard(Leftover files) {
 void FileSegmentStore::RetryLeftovers() {
   std::vector<Leftover> leftovers;
   {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     leftovers.swap(leftovers_);
   }
   for (Leftover& files : leftovers) Discard(std::move(files));
 }
 
 std::vector<ManifestRecord> FileSegmentStore::LiveRecords() const {
-  std::lock_guard lock(index_mutex_);
+  MutexLock lock(index_mutex_);
   std::vector<std::pair<std::uint64_t, ManifestRecord>> live;
   for (const auto& [key, entry] : index_) {
     if (entry.state != State::kPublished) continue;
@@ -323,7 +329,6 @@ std::vector<ManifestRecord> FileSegmentStore::LiveRecords() const {
   return records;
 }
 
-// With manifest_mutex_ held.
 Status FileSegmentStore::AppendRecord(io::IoQueue& queue, const ManifestRecord& record) {
   if (manifest_.needs_rewrite() || manifest_.record_count() >= kManifestRecordsMax) {
     FOREBAY_TRY(manifest_.Rewrite(queue, LiveRecords()));
@@ -331,13 +336,13 @@ Status FileSegmentStore::AppendRecord(io::IoQueue& queue, const ManifestRecord& 
   return manifest_.Append(queue, record);
 }
 
-// With manifest_mutex_ held. The record that made it due is durable already, so a failure here
-// is not the caller's: either the old manifest goes on, or the next append rewrites.
+// The record that made it due is durable already, so a failure here is not the caller's: either
+// the old manifest goes on, or the next append rewrites.
 void FileSegmentStore::CompactIfDue(io::IoQueue& queue) {
   const std::uint64_t records = manifest_.record_count();
   std::uint64_t entries = 0;
   {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     entries = index_.size();
   }
   if (records < entries + std::max(entries, kDeadRecordsMin)) return;
@@ -371,8 +376,8 @@ Result<FileSegmentStore::SegmentPtr> FileSegmentStore::OpenSegment(const ExtentK
   return SegmentPtr(std::move(segment));
 }
 
-// With index_mutex_ held: makes the segment the next reader's. What must be closed for it goes
-// to `closed`, to be closed without the lock.
+// Makes the segment the next reader's. What must be closed for it goes to `closed`, to be closed
+// without the lock.
 FileSegmentStore::SegmentPtr FileSegmentStore::Keep(const ExtentKey& key, Entry& entry,
                                                     SegmentPtr segment, OpenList& closed) {
   if (entry.is_kept) {
@@ -403,7 +408,7 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
   SegmentShape shape;
   std::uint64_t sequence = 0;
   {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     const auto found = index_.find(key);
     if (found == index_.end() || found->second.state != State::kPublished) return not_found();
     Entry& entry = found->second;
@@ -423,7 +428,7 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
     }
     return error;
   }
-  std::lock_guard lock(index_mutex_);
+  MutexLock lock(index_mutex_);
   const auto found = index_.find(key);
   if (found == index_.end() || found->second.state != State::kPublished ||
       found->second.sequence != sequence) {
@@ -436,7 +441,7 @@ Result<std::shared_ptr<const Segment>> FileSegmentStore::Get(const ExtentKey& ke
 
 Status FileSegmentStore::RecordRemoval(const ExtentKey& key, const SegmentShape& shape) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue, backend_.CreateQueue({.depth = 1}));
-  std::lock_guard lock(manifest_mutex_);
+  MutexLock lock(manifest_mutex_);
   FOREBAY_TRY(AppendRecord(*queue, {ManifestKind::kRemove, key, shape}));
   CompactIfDue(*queue);
   return {};
@@ -446,7 +451,7 @@ Status FileSegmentStore::Remove(const ExtentKey& key) {
   OpenList closed;
   SegmentShape shape;
   {
-    std::lock_guard lock(index_mutex_);
+    MutexLock lock(index_mutex_);
     const auto found = index_.find(key);
     if (found == index_.end() || found->second.state != State::kPublished) {
       return Error(ErrorCode::kNotFound, "extent " + KeyText(key) + " is not on SSD");
