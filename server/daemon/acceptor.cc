@@ -145,7 +145,7 @@ Status Acceptor::Listen() {
 }
 
 bool Acceptor::KnowsSession(std::uint64_t session) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return sessions_.contains(session);
 }
 
@@ -206,7 +206,7 @@ void Acceptor::ServeOpen(std::span<const pollfd> polled) {
     if (keep) {
       kept.push_back(std::move(connection));
     } else if (connection.handed_over) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       sessions_.erase(connection.session);
       --connections_;
     }
@@ -298,7 +298,7 @@ bool Acceptor::Complete(Connection& connection) {
   UniqueFd watched(fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!watched.valid()) return false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     sessions_.insert(connection.session);
   }
   ++connections_;

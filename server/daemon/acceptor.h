@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/contract/wire_layout.h"
 #include "server/io/clock.h"
@@ -114,8 +114,8 @@ class Acceptor {
   std::atomic<std::uint64_t> refused_ = 0;
   std::vector<Connection> open_;  // the thread's own
   std::int64_t retry_ns_ = 0;     // no accepting before; the thread's own
-  mutable std::mutex mutex_;
-  std::unordered_set<std::uint64_t> sessions_;
+  mutable Mutex mutex_;
+  std::unordered_set<std::uint64_t> sessions_ FOREBAY_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

@@ -11,11 +11,9 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -23,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/manual_clock.h"
 #include "server/tier/shared_region.h"
 
@@ -142,7 +141,7 @@ class AcceptorTest : public ::testing::Test {
       entries.push_back(entry);
     }
     const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       EXPECT_EQ(peer.pid, getpid());
       EXPECT_EQ(peer.uid, getuid());
       handed_over_.push_back(std::move(fd));
@@ -152,7 +151,7 @@ class AcceptorTest : public ::testing::Test {
                                      .connections_max = connections_max},
                                     std::move(entries), clock_, hand_over,
                                     [this](const Error& error) {
-                                      std::lock_guard lock(mutex_);
+                                      MutexLock lock(mutex_);
                                       broken_ = error;
                                     });
     ASSERT_TRUE(created.has_value()) << created.error().ToString();
@@ -161,8 +160,14 @@ class AcceptorTest : public ::testing::Test {
   }
 
   std::size_t HandedOver() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return handed_over_.size();
+  }
+
+  // The descriptor stays open until the test ends.
+  int FirstHandedOver() {
+    MutexLock lock(mutex_);
+    return handed_over_.at(0).get();
   }
 
   // A peer that has passed the handshake.
@@ -196,9 +201,9 @@ class AcceptorTest : public ::testing::Test {
   std::string socket_path_;
   io::ManualClock clock_;
   std::vector<tier::SharedRegion> regions_;
-  std::mutex mutex_;
-  std::vector<UniqueFd> handed_over_;
-  std::optional<Error> broken_;  // by mutex_
+  Mutex mutex_;
+  std::vector<UniqueFd> handed_over_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<Error> broken_ FOREBAY_GUARDED_BY(mutex_);
   std::size_t joined_ = 0;
   std::unique_ptr<Acceptor> acceptor_;
 };
@@ -259,7 +264,7 @@ TEST_F(AcceptorTest, WhatFollowsTheHelloIsLeftToTheTransport) {
   peer.Send(bytes.data(), bytes.size());
   ASSERT_TRUE(Eventually([&] { return HandedOver() == 1; }));
   char rest[8] = {};
-  EXPECT_EQ(recv(handed_over_[0].get(), rest, sizeof(rest), 0), 3);
+  EXPECT_EQ(recv(FirstHandedOver(), rest, sizeof(rest), 0), 3);
   EXPECT_STREQ(rest, "PRI");
 }
 
@@ -293,7 +298,7 @@ TEST_F(AcceptorTest, AGoneClientIsNoticedWhileTheTransportHoldsItsSocket) {
 TEST_F(AcceptorTest, AClientThatEndsItsSideAloneIsEndedOnBoth) {
   Start();
   const std::unique_ptr<RawPeer> peer = Joined();
-  const int transport = handed_over_[0].get();
+  const int transport = FirstHandedOver();
   peer->Send("abc", 3);
   peer->HalfClose();
   ASSERT_TRUE(Eventually([&] { return acceptor_->connection_count() == 0; }));
@@ -308,7 +313,7 @@ TEST_F(AcceptorTest, AConnectionThatTheTransportEndsIsNoticed) {
   Start();
   const std::unique_ptr<RawPeer> peer = Joined();
   ASSERT_TRUE(Eventually([&] { return HandedOver() == 1; }));
-  shutdown(handed_over_[0].get(), SHUT_RDWR);
+  shutdown(FirstHandedOver(), SHUT_RDWR);
   EXPECT_TRUE(Eventually([&] { return acceptor_->connection_count() == 0; }));
 }
 
@@ -457,12 +462,15 @@ TEST_F(AcceptorTest, WhereItCannotWatchItsSocketsTheOwnerIsTold) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
   acceptor_->StopAccepting();  // wakes its thread
   const bool told = Eventually([this] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return broken_.has_value();
   });
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(told);
-  EXPECT_THAT(broken_->message(), HasSubstr(socket_path_));
+  {
+    MutexLock lock(mutex_);
+    EXPECT_THAT(broken_->message(), HasSubstr(socket_path_));
+  }
   EXPECT_EQ(acceptor_->connection_count(), 1U) << "connections that are there stay";
 }
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/daemon/verifier.h"
 #include "server/stream/data_service.h"
 #include "server/stream/stream_spec.h"
@@ -26,13 +25,13 @@ grpc::Status Unknown(const std::string& name) {
 class Pace {
  public:
   void Wait() {
-    std::unique_lock lock(mutex_);
-    never_.wait_for(lock, kProgressInterval);
+    MutexLock lock(mutex_);
+    never_.WaitFor(mutex_, kProgressInterval);
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable never_;
+  Mutex mutex_;
+  CondVar never_;
 };
 
 bool IsSettled(const stage::Dataset& dataset) {

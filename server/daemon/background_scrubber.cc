@@ -60,7 +60,7 @@ BackgroundScrubber::BackgroundScrubber(io::Clock& clock, tier::Scrubber scrubber
 BackgroundScrubber::~BackgroundScrubber() = default;
 
 tier::Scrubber::Counts BackgroundScrubber::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return counts_;
 }
 
@@ -106,9 +106,9 @@ void BackgroundScrubber::Run(const std::stop_token& stop) {
               std::chrono::nanoseconds(static_cast<std::int64_t>(
                   decoded_bytes * 1e9 / static_cast<double>(bytes_per_second_)));
     }
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     counts_ = scrubber_.counts();
-    wake_.wait_for(lock, stop, pause, [] { return false; });
+    wake_.WaitFor(mutex_, stop, pause, [] { return false; });
   }
 }
 

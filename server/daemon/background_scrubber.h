@@ -2,14 +2,13 @@
 // rot is found while the GFS can still mend it, and not by a sample.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
@@ -57,9 +56,9 @@ class BackgroundScrubber {
   std::unique_ptr<io::IoQueue> queue_;  // the thread's own
   fetch::DecodedCache* const decoded_;
   std::uint64_t bytes_per_second_ = 0;  // 0: no limit
-  mutable std::mutex mutex_;
-  std::condition_variable_any wake_;
-  tier::Scrubber::Counts counts_;
+  mutable Mutex mutex_;
+  StoppableCondVar wake_;
+  tier::Scrubber::Counts counts_ FOREBAY_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

@@ -291,7 +291,7 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
 // A rebuild makes another Dataset, for streams refer to the catalog of the one before, which is
 // served until its objects have been looked at.
 Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) {
-  std::lock_guard lock(staging_mutex_);  // one rebuild of a data set at a time
+  MutexLock lock(staging_mutex_);
   stage::Dataset* const dataset = datasets_.Find(name);
   if (dataset == nullptr) return Error(ErrorCode::kNotFound, "no data set '" + name + "'");
   const stage::DatasetState state = dataset->progress().state;

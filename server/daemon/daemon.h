@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <grpcpp/server.h>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
 #include "server/daemon/acceptor.h"
 #include "server/daemon/admin_service.h"
@@ -127,7 +127,9 @@ class Daemon final : public AdminTarget {
   tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;
-  std::mutex staging_mutex_;  // held during StageNow
+  // Held during StageNow: one rebuild of a data set at a time. Guards no member; taken before the
+  // mutexes of the data sets, of their table and of the stager.
+  Mutex staging_mutex_;
   std::unique_ptr<stage::Stager> stager_;
   peer::SingleNode peers_;
   std::unique_ptr<fetch::Fetcher> fetcher_;

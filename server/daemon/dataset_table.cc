@@ -11,12 +11,12 @@
 namespace forebay::daemon {
 
 void DatasetTable::Add(std::unique_ptr<stage::Dataset> dataset) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   served_.push_back(std::move(dataset));
 }
 
 Status DatasetTable::Keep(std::unique_ptr<stage::Dataset> successor) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (kept_.size() >= limits::kReplacedDatasetsMax) {
     return Error(ErrorCode::kResourceExhausted,
                  fmt::format("this daemon has rebuilt data sets {} times, and keeps what streams "
@@ -28,7 +28,7 @@ Status DatasetTable::Keep(std::unique_ptr<stage::Dataset> successor) {
 }
 
 void DatasetTable::Swap(const stage::Dataset& old, const stage::Dataset& successor) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto pointer = [](const auto& entry) { return entry.get(); };
   const auto served = std::ranges::find(served_, &old, pointer);
   const auto kept = std::ranges::find(kept_, &successor, pointer);
@@ -37,7 +37,7 @@ void DatasetTable::Swap(const stage::Dataset& old, const stage::Dataset& success
 }
 
 bool DatasetTable::IsBeingReplaced(std::string_view name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::ranges::any_of(kept_, [&](const auto& entry) {
     return entry->name() == name &&
            entry->progress().state == stage::DatasetState::kCataloguing;
@@ -45,22 +45,24 @@ bool DatasetTable::IsBeingReplaced(std::string_view name) const {
 }
 
 stage::Dataset* DatasetTable::Find(std::string_view name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found =
       std::ranges::find(served_, name, [](const auto& entry) { return entry->name(); });
   return found == served_.end() ? nullptr : found->get();
 }
 
 std::vector<stage::Dataset*> DatasetTable::Served() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<stage::Dataset*> datasets;
   for (const auto& dataset : served_) datasets.push_back(dataset.get());
   return datasets;
 }
 
 std::vector<stage::Dataset*> DatasetTable::All() const {
-  std::vector<stage::Dataset*> datasets = Served();
-  std::lock_guard lock(mutex_);
+  // Both under one lock: a Swap in between would show one data set twice and the other not at all.
+  MutexLock lock(mutex_);
+  std::vector<stage::Dataset*> datasets;
+  for (const auto& dataset : served_) datasets.push_back(dataset.get());
   for (const auto& dataset : kept_) datasets.push_back(dataset.get());
   return datasets;
 }

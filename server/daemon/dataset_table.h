@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/stage/dataset.h"
 
 namespace forebay::daemon {
@@ -34,9 +34,10 @@ class DatasetTable {
   std::vector<stage::Dataset*> All() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<stage::Dataset>> served_;
-  std::vector<std::unique_ptr<stage::Dataset>> kept_;  // that are served no more, or not yet
+  mutable Mutex mutex_;  // held while Dataset::progress locks the data set's
+  std::vector<std::unique_ptr<stage::Dataset>> served_ FOREBAY_GUARDED_BY(mutex_);
+  // Data sets that are served no more, or not yet.
+  std::vector<std::unique_ptr<stage::Dataset>> kept_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::daemon

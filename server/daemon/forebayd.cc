@@ -5,13 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -23,6 +21,7 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/printable.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/daemon/config.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/daemon_arguments.h"
@@ -75,11 +74,11 @@ class EndInTime {
 
  private:
   void Watch(const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any gone;
-    std::unique_lock lock(mutex);
+    Mutex mutex;
+    StoppableCondVar gone;
+    MutexLock lock(mutex);
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
-    if (gone.wait_for(lock, stop, patience, [&stop] { return stop.stop_requested(); })) return;
+    if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
     spdlog::error("forebayd could not stop within {} ms, and exits without waiting for {}",
                   patience.count(),

@@ -153,13 +153,13 @@ RoomSurvey::RoomSurvey(const Config& config, io::IoBackend& backend, const io::C
 }
 
 bool RoomSurvey::Await() {
-  std::unique_lock lock(mutex_);
-  return over_.wait_for(lock, std::chrono::milliseconds(patience_ms_ + kLastCallMs),
-                        [this] { return is_over_; });
+  MutexLock lock(mutex_);
+  return over_.WaitFor(mutex_, std::chrono::milliseconds(patience_ms_ + kLastCallMs),
+                       [this]() FOREBAY_REQUIRES(mutex_) { return is_over_; });
 }
 
 RoomReport RoomSurvey::Report() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return report_;
 }
 
@@ -173,21 +173,21 @@ Error RoomSurvey::Silent(const std::string& path) const {
 void RoomSurvey::Run() {
   Result<plan::TierPlan> tiers = LookAtTiers();
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     report_.tiers = std::move(tiers);
   }
   for (std::size_t i = 0; i < config_.datasets.size(); ++i) {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       report_.datasets[i].size = Silent(config_.datasets[i].root_path);
     }
     Result<stage::DatasetSize> size = LookAt(config_.datasets[i]);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     report_.datasets[i].size = std::move(size);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   is_over_ = true;
-  over_.notify_all();
+  over_.NotifyAll();
 }
 
 Result<plan::TierPlan> RoomSurvey::LookAtTiers() {

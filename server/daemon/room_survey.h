@@ -2,14 +2,13 @@
 // (`forebayd --check`). Nothing is read but names, sizes and headers, and nothing is changed.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/daemon/config.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
@@ -62,10 +61,10 @@ class RoomSurvey {
   const std::int64_t patience_ms_;
   const std::int64_t deadline_ns_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable over_;
-  bool is_over_ = false;
-  RoomReport report_;
+  mutable Mutex mutex_;
+  CondVar over_;
+  bool is_over_ FOREBAY_GUARDED_BY(mutex_) = false;
+  RoomReport report_ FOREBAY_GUARDED_BY(mutex_);
   std::jthread thread_;  // last: it uses all of the above
 };
 
