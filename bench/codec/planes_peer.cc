@@ -6,6 +6,7 @@
 
 #include "bench/codec/peer_table.h"
 #include "bench/codec/profile_names.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/plane_decoder.h"
 
 namespace forebay::bench {
@@ -24,14 +25,14 @@ std::uint8_t ValidBits(std::span<const std::byte> raw, std::size_t item_bytes) {
   return static_cast<std::uint8_t>(std::bit_width(highest));
 }
 
-Result<compress::WaveKernel> KernelOf(const std::string& isa) {
-  const compress::WaveKernel best = compress::BestWaveKernel();
+Result<compress::Isa> IsaOf(const std::string& isa) {
+  const compress::Isa best = compress::BestIsa();
   if (isa.empty()) return best;
-  compress::WaveKernel wanted = compress::WaveKernel::kScalar;
+  compress::Isa wanted = compress::Isa::kScalar;
   if (isa == "avx2") {
-    wanted = compress::WaveKernel::kAvx2;
+    wanted = compress::Isa::kAvx2;
   } else if (isa == "avx512") {
-    wanted = compress::WaveKernel::kAvx512;
+    wanted = compress::Isa::kAvx512;
   } else if (isa != "scalar") {
     return Error(ErrorCode::kInvalidArgument, "no kernels " + isa + "; scalar, avx2, avx512");
   }
@@ -42,8 +43,8 @@ Result<compress::WaveKernel> KernelOf(const std::string& isa) {
 // A piece is the number of valid bits, then the body.
 class PlanesCodec : public PieceCodec {
  public:
-  PlanesCodec(compress::Profile profile, compress::WaveKernel kernel)
-      : profile_(profile), kernel_(kernel) {}
+  PlanesCodec(compress::Profile profile, compress::Isa isa)
+      : profile_(profile), isa_(isa) {}
 
   Result<std::vector<std::byte>> Encode(const PieceShape& shape,
                                         std::span<const std::byte> raw) override {
@@ -62,7 +63,7 @@ class PlanesCodec : public PieceCodec {
     const std::size_t scratch_bytes = compress::PlaneScratchBytes(planes);
     if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
     return compress::DecodePlanes(planes, coded.subspan(1), shape.frames, out,
-                                  std::span(scratch_).first(scratch_bytes), kernel_);
+                                  std::span(scratch_).first(scratch_bytes), isa_);
   }
 
   // The frames before it in the piece come along.
@@ -77,7 +78,7 @@ class PlanesCodec : public PieceCodec {
     if (frames_.size() < shape.bytes) frames_.resize(shape.bytes);
     FOREBAY_TRY(compress::DecodePlanes(planes, coded.subspan(1), index + 1,
                                        std::span(frames_).first(wanted),
-                                       std::span(scratch_).first(scratch_bytes), kernel_));
+                                       std::span(scratch_).first(scratch_bytes), isa_));
     std::memcpy(out.data(), frames_.data() + wanted - out.size(), out.size());
     return {};
   }
@@ -88,7 +89,7 @@ class PlanesCodec : public PieceCodec {
   }
 
   compress::Profile profile_;
-  compress::WaveKernel kernel_;
+  compress::Isa isa_;
   std::vector<std::byte> scratch_;
   std::vector<std::byte> frames_;
 };
@@ -97,7 +98,7 @@ class PlanesCodec : public PieceCodec {
 
 Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options) {
   FOREBAY_ASSIGN(const compress::Profile profile, ProfileOf(options.profile));
-  FOREBAY_ASSIGN(const compress::WaveKernel kernel, KernelOf(options.isa));
+  FOREBAY_ASSIGN(const compress::Isa isa, IsaOf(options.isa));
   return MakePiecewisePeer(
       {.name = "planes_" + options.profile,
        .settings = "plane codec alone, GOP " + std::to_string(options.gop) +
@@ -106,7 +107,7 @@ Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options) {
        .piece_frames = options.gop,
        .whole_frames = true,
        .item_bytes_max = 2,
-       .make_codec = AlwaysCodec<PlanesCodec>(profile, kernel)});
+       .make_codec = AlwaysCodec<PlanesCodec>(profile, isa)});
 }
 
 }  // namespace forebay::bench

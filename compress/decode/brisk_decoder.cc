@@ -8,6 +8,7 @@
 #include "compress/decode/block_row_copy.h"
 #include "compress/decode/brisk_blocks.h"
 #include "compress/decode/inflate.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/damaged.h"
 #include "proto/contract/byte_cursor.h"
@@ -142,10 +143,10 @@ bool AtEnd(const BriskStream& stream) {
 }
 
 template <typename T>
-bool DecodeRow(const BriskRow<T>& row, WaveKernel kernel, BriskStream& stream) {
+bool DecodeRow(const BriskRow<T>& row, Isa isa, BriskStream& stream) {
 #ifdef FOREBAY_X86_KERNELS
-  const bool widest = kernel == WaveKernel::kAvx512;
-  if (widest || kernel == WaveKernel::kAvx2) {
+  const bool widest = isa == Isa::kAvx512;
+  if (widest || isa == Isa::kAvx2) {
     if constexpr (sizeof(T) == 1) {
       return widest ? DecodeBriskRowAvx512(row, stream) : DecodeBriskRowAvx2(row, stream);
     } else {
@@ -153,7 +154,7 @@ bool DecodeRow(const BriskRow<T>& row, WaveKernel kernel, BriskStream& stream) {
     }
   }
 #endif
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   return DecodeBriskRow(row, stream);
 }
 
@@ -167,7 +168,7 @@ class BriskFrames {
         out_(out),
         is_whole_(shape.columns == memory.stride && shape.rows % kPackedRows == 0) {}
 
-  Status Decode(std::uint32_t frames_wanted, const BriskSide& side, WaveKernel kernel,
+  Status Decode(std::uint32_t frames_wanted, const BriskSide& side, Isa isa,
                 BriskStream& stream) {
     const std::uint8_t* codes = side.codes;
     const T* previous = nullptr;
@@ -192,7 +193,7 @@ class BriskFrames {
                 previous != nullptr && inside ? previous + at - memory_.stride : zeros,
             .stride = memory_.stride,
             .mask = static_cast<T>((1U << shape_.bits) - 1)};
-        if (!DecodeRow(blocks, kernel, stream)) return Damaged(kPart, "a section ends early");
+        if (!DecodeRow(blocks, isa, stream)) return Damaged(kPart, "a section ends early");
         codes += memory_.block_columns;
       }
       if (!in_place && !place.empty()) CopyOut(current, place);
@@ -217,7 +218,7 @@ class BriskFrames {
 
 template <typename T>
 Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
-              std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+              std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
               ScratchArena& arena) {
   const BriskMemory<T> memory(shape, arena);
   ByteReader reader(body);
@@ -248,7 +249,7 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   stream.escapes = escapes.data();
   stream.escapes_end = escapes.data() + escapes.size();
   BriskFrames<T> frames(shape, memory, out);
-  FOREBAY_TRY(frames.Decode(frames_wanted, side, kernel, stream));
+  FOREBAY_TRY(frames.Decode(frames_wanted, side, isa, stream));
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
     return Damaged(kPart, "the sections do not end with the frames");
   }
@@ -269,12 +270,12 @@ std::size_t BriskScratchBytes(const PlaneShape& shape) {
 }
 
 Status DecodeBrisk(const PlaneShape& shape, std::span<const std::byte> body,
-                   std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                   std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                    std::span<std::byte> scratch) {
   ScratchArena arena(scratch);
   return shape.bits <= 8
-             ? Decode<std::uint8_t>(shape, body, frames_wanted, kernel, out, arena)
-             : Decode<std::uint16_t>(shape, body, frames_wanted, kernel, out, arena);
+             ? Decode<std::uint8_t>(shape, body, frames_wanted, isa, out, arena)
+             : Decode<std::uint16_t>(shape, body, frames_wanted, isa, out, arena);
 }
 
 }  // namespace forebay::compress

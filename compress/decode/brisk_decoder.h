@@ -2,7 +2,7 @@
 #pragma once
 
 #include "compress/decode/frame_output.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
 
@@ -15,7 +15,7 @@ std::size_t BriskScratchBytes(const PlaneShape& shape);
 // `out`. Errors: kDataLoss for a body that no encoder wrote; what was written is then undefined,
 // within 2^bits. Every kernel gives the same bits.
 Status DecodeBrisk(const PlaneShape& shape, std::span<const std::byte> body,
-                   std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                   std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                    std::span<std::byte> scratch);
 
 }  // namespace forebay::compress

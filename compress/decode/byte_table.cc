@@ -5,12 +5,12 @@
 namespace forebay::compress {
 
 std::uint8_t MapBytes(const ByteTable& table, std::span<const std::uint8_t> from,
-                      std::uint8_t* to, WaveKernel kernel) {
+                      std::uint8_t* to, Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
-  if (kernel == WaveKernel::kAvx512) return MapBytesAvx512(table, from, to);
-  if (kernel == WaveKernel::kAvx2) return MapBytesAvx2(table, from, to);
+  if (isa == Isa::kAvx512) return MapBytesAvx512(table, from, to);
+  if (isa == Isa::kAvx2) return MapBytesAvx2(table, from, to);
 #endif
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   std::uint8_t largest = 0;
   for (const std::uint8_t byte : from) {
     largest = std::max(largest, byte);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 
 namespace forebay::compress {
 
@@ -18,7 +18,7 @@ struct ByteTable {
 // to[i] = table.bytes[from[i]]; returns the largest of `from`, 0 where there are none. `to` has as
 // many bytes and does not overlap. The same everywhere, whatever the kernel.
 std::uint8_t MapBytes(const ByteTable& table, std::span<const std::uint8_t> from,
-                      std::uint8_t* to, WaveKernel kernel = BestWaveKernel());
+                      std::uint8_t* to, Isa isa = BestIsa());
 
 // The same, a processor with AVX2, or with AVX-512 VBMI, taken for granted.
 std::uint8_t MapBytesAvx2(const ByteTable& table, std::span<const std::uint8_t> from,

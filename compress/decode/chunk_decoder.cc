@@ -6,6 +6,7 @@
 
 #include "compress/decode/byte_stream.h"
 #include "compress/decode/coded_chunk.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/strided_copy.h"
 #include "compress/format/damaged.h"
@@ -46,14 +47,14 @@ Error UnknownCodec(ChunkCodec codec) {
 
 Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   const ChunkScratch& scratch, PredictorList predictors, WaveKernel kernel) {
+                   const ChunkScratch& scratch, PredictorList predictors, Isa isa) {
   const std::size_t wanted = range.sample_count * shape.sample_bytes();
   const bool dense = IsDense(shape, range, out);
   const std::span<std::byte> samples =
       dense ? out.memory.first(wanted) : scratch.linear.first(wanted);
   FOREBAY_TRY(DecodeCodedChunk(shape, payload, range.first_sample + range.sample_count,
                                FrameOutput(samples, range.first_sample), scratch.codec,
-                               predictors, kernel));
+                               predictors, isa));
   if (!dense) CopyBox(shape, range, samples, out);
   return {};
 }
@@ -109,7 +110,7 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape) {
 
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
-                   std::span<std::byte> scratch, PredictorList predictors, WaveKernel kernel) {
+                   std::span<std::byte> scratch, PredictorList predictors, Isa isa) {
   FOREBAY_TRY(CheckChunkShape(shape));
   FOREBAY_TRY(CheckRange(shape, range, out));
   FOREBAY_TRY(CheckScratch(shape, scratch));
@@ -125,7 +126,7 @@ Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const st
     case ChunkCodec::kLz4:
       return DecodeBytes(shape, StreamCoder::kLz4, payload, range, out, parts);
     case ChunkCodec::kCoded:
-      return DecodeCoded(shape, payload, range, out, parts, predictors, kernel);
+      return DecodeCoded(shape, payload, range, out, parts, predictors, isa);
   }
   return UnknownCodec(codec);
 }
@@ -134,7 +135,7 @@ Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
                           std::span<const std::byte> payload,
                           std::span<const std::span<std::byte>> places,
                           std::span<std::byte> scratch, PredictorList predictors,
-                          WaveKernel kernel) {
+                          Isa isa) {
   FOREBAY_TRY(CheckChunkShape(shape));
   FOREBAY_TRY(CheckPlaces(shape, places));
   FOREBAY_TRY(CheckScratch(shape, scratch));
@@ -159,7 +160,7 @@ Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
     }
     case ChunkCodec::kCoded:
       return DecodeCodedChunk(shape, payload, static_cast<std::uint32_t>(places.size()),
-                              FrameOutput::Each(places), parts.codec, predictors, kernel);
+                              FrameOutput::Each(places), parts.codec, predictors, isa);
   }
   return UnknownCodec(codec);
 }

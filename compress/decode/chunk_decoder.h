@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/chunk_codec.h"
 #include "compress/format/chunk_shape.h"
 #include "compress/format/predictor.h"
@@ -56,7 +56,7 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape);
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    std::span<std::byte> scratch, PredictorList predictors = {},
-                   WaveKernel kernel = BestWaveKernel());
+                   Isa isa = BestIsa());
 
 // Decodes whole samples, each to a place of its own: sample i of the chunk to `places[i]`, which
 // has shape.sample_bytes() bytes, or none where it is not wanted. No more places than samples;
@@ -65,7 +65,7 @@ Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
                           std::span<const std::byte> payload,
                           std::span<const std::span<std::byte>> places,
                           std::span<std::byte> scratch, PredictorList predictors = {},
-                          WaveKernel kernel = BestWaveKernel());
+                          Isa isa = BestIsa());
 
 // Whether DecodeChunkSamples decodes chunks of this codec to their places, or aside and copies.
 constexpr bool DecodesToPlaces(ChunkCodec codec) {

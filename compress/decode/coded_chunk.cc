@@ -7,6 +7,7 @@
 
 #include "compress/decode/byte_stream.h"
 #include "compress/decode/element_assembler.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/mask_decoder.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/decode/scratch_arena.h"
@@ -54,9 +55,9 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
 class CodedChunk {
  public:
   CodedChunk(const ChunkShape& shape, std::uint32_t end, const FrameOutput& out,
-             std::span<std::byte> scratch, PredictorList predictors, WaveKernel kernel)
+             std::span<std::byte> scratch, PredictorList predictors, Isa isa)
       : shape_(shape), geometry_(GeometryOf(shape)), end_(end), out_(out),
-        predictors_(predictors), kernel_(kernel) {
+        predictors_(predictors), isa_(isa) {
     ScratchArena arena(scratch);
     scratch_ = TakeCoded(shape, geometry_, arena);
   }
@@ -68,7 +69,7 @@ class CodedChunk {
                           FramesWanted(),
                           AreWholeFrames() ? out_.Split(geometry_.sample_pixels / FramePixels())
                                            : out_,
-                          scratch_.plane_codec, kernel_, predictors_);
+                          scratch_.plane_codec, isa_, predictors_);
     }
     for (std::uint32_t i = 0; i < head_.stages.mask_count; ++i) FOREBAY_TRY(DecodeMask(i));
     FOREBAY_TRY(DecodeDictionary());
@@ -117,7 +118,7 @@ class CodedChunk {
       return DecodePlanes(geometry_.Plane(1), coded.body, FramesWanted(),
                           std::as_writable_bytes(scratch_.masks[index])
                               .first(FramesWanted() * FramePixels()),
-                          scratch_.plane_codec, kernel_, predictors_);
+                          scratch_.plane_codec, isa_, predictors_);
     }
     FOREBAY_ASSIGN(const std::span<const std::byte> runs, DecodeSide(index, 0));
     const std::size_t period =
@@ -160,7 +161,7 @@ class CodedChunk {
         const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
         FOREBAY_TRY(DecodePlanes(shape, stream.body, FramesWanted(),
                                  samples.first(FramesWanted() * frame_bytes),
-                                 scratch_.plane_codec, kernel_, predictors_));
+                                 scratch_.plane_codec, isa_, predictors_));
       } else {
         FOREBAY_TRY(DecodeByteStream(stream.coder, stream.body, samples, scratch_.byte_stream));
       }
@@ -202,7 +203,7 @@ class CodedChunk {
     for (std::size_t i = 0; i < head_.stages.mask_count; ++i) {
       job.masks[i] = scratch_.masks[i].subspan(first, count);
     }
-    job.kernel = kernel_;
+    job.isa = isa_;
     job.first_sample = static_cast<std::uint32_t>(first_sample);
     job.sample_count = static_cast<std::uint32_t>(sample_count);
     return job;
@@ -239,7 +240,7 @@ class CodedChunk {
   const std::size_t end_;
   const FrameOutput& out_;
   const PredictorList predictors_;
-  const WaveKernel kernel_;
+  const Isa isa_;
   CodedScratch scratch_;
   CodedHead head_;
   std::array<PlaneSource, kPlanesMax * kChannelsMax> planes_;
@@ -255,9 +256,9 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape) {
 
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
-                        PredictorList predictors, WaveKernel kernel) {
+                        PredictorList predictors, Isa isa) {
   FOREBAY_CHECK(end > 0 && end <= shape.samples);
-  return CodedChunk(shape, end, out, scratch, predictors, kernel).Decode(payload);
+  return CodedChunk(shape, end, out, scratch, predictors, isa).Decode(payload);
 }
 
 }  // namespace forebay::compress

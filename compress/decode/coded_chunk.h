@@ -6,7 +6,7 @@
 #include <span>
 
 #include "compress/decode/frame_output.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/chunk_shape.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
@@ -20,6 +20,6 @@ std::size_t CodedChunkScratchBytes(const ChunkShape& shape);
 // Looks at no frame behind the last of them. Errors as of DecodeChunk.
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
-                        PredictorList predictors, WaveKernel kernel);
+                        PredictorList predictors, Isa isa);
 
 }  // namespace forebay::compress

@@ -211,7 +211,7 @@ bool LookUpBytes(const AssemblyJob& job, std::span<std::byte> out) {
   const auto* const from = reinterpret_cast<const std::uint8_t*>(job.planes[0].samples) + begin;
   const std::size_t addressed = std::size_t{1} << job.stages->plane_bits[0];
   return MapBytes(table, {from, out.size()}, reinterpret_cast<std::uint8_t*>(out.data()),
-                  job.kernel) < std::min(table.entries, addressed);
+                  job.isa) < std::min(table.entries, addressed);
 }
 
 // The one plane that has samples, where elements are f32 on a linear scale, in one channel and
@@ -256,7 +256,7 @@ Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
   // What is out of the ordinary goes the common way, which knows what to do about it.
   if (IsByteDictionary(job) && LookUpBytes(job, out)) return {};
   if (const std::optional<LinearRun> run = AsLinearRun(job)) {
-    EmitLinearValues(*run, out.size() / sizeof(float), out.data(), job.kernel);
+    EmitLinearValues(*run, out.size() / sizeof(float), out.data(), job.isa);
     return {};
   }
   const bool quantised = job.stages->is_quantised();

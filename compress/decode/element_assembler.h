@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/chunk_header.h"
 #include "compress/format/chunk_shape.h"
 #include "proto/contract/result.h"
@@ -29,7 +29,7 @@ struct AssemblyJob {
   std::span<const std::uint64_t> dictionary;
   std::array<std::span<const std::uint8_t>, kMasksMax> masks;  // of the wanted elements
   std::uint32_t first_sample = 0, sample_count = 0;
-  WaveKernel kernel = WaveKernel::kScalar;
+  Isa isa = Isa::kScalar;
 };
 
 // Writes the wanted samples, dense, to `out`; escapes excepted. Error: kDataLoss for a code

@@ -21,22 +21,22 @@ void EmitRest(const LinearRun& run, std::size_t begin, std::size_t end, std::byt
   }
 }
 
-std::size_t EmitWide(const LinearRun& run, std::size_t count, std::byte* to, WaveKernel kernel) {
+std::size_t EmitWide(const LinearRun& run, std::size_t count, std::byte* to, Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
-  if (kernel == WaveKernel::kAvx512) return EmitLinearValuesAvx512(run, count, to);
-  if (kernel == WaveKernel::kAvx2) return EmitLinearValuesAvx2(run, count, to);
+  if (isa == Isa::kAvx512) return EmitLinearValuesAvx512(run, count, to);
+  if (isa == Isa::kAvx2) return EmitLinearValuesAvx2(run, count, to);
 #endif
   static_cast<void>(run);
   static_cast<void>(count);
   static_cast<void>(to);
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   return 0;
 }
 
 }  // namespace
 
-void EmitLinearValues(const LinearRun& run, std::size_t count, std::byte* to, WaveKernel kernel) {
-  const std::size_t done = EmitWide(run, count, to, kernel);
+void EmitLinearValues(const LinearRun& run, std::size_t count, std::byte* to, Isa isa) {
+  const std::size_t done = EmitWide(run, count, to, isa);
   if (run.sample_bytes == 1) {
     EmitRest<std::uint8_t>(run, done, count, to);
   } else {

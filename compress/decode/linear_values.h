@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/chunk_header.h"
 
 namespace forebay::compress {
@@ -28,7 +28,7 @@ struct LinearRun {
 
 // Writes `count` values, 4 bytes each, to `to`, which may lie at any address. The same bits with
 // every kernel, of which the processor must have `kernel`.
-void EmitLinearValues(const LinearRun& run, std::size_t count, std::byte* to, WaveKernel kernel);
+void EmitLinearValues(const LinearRun& run, std::size_t count, std::byte* to, Isa isa);
 
 // Kernels write the first values, as many of `count` as fill their registers, and return how many
 // those are.

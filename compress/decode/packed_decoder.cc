@@ -7,6 +7,7 @@
 
 #include "compress/decode/block_row_copy.h"
 #include "compress/decode/inflate.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/packed_blocks.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/format/damaged.h"
@@ -64,20 +65,20 @@ Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_
 }
 
 template <typename T>
-const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, WaveKernel kernel) {
+const std::byte* DecodeRow(const PackedRow<T>& row, const std::byte* planes, Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
   if constexpr (sizeof(T) == 1) {
-    if (kernel == WaveKernel::kAvx512) return DecodePackedRowAvx512(row, planes);
-    if (kernel == WaveKernel::kAvx2) return DecodePackedRowAvx2(row, planes);
+    if (isa == Isa::kAvx512) return DecodePackedRowAvx512(row, planes);
+    if (isa == Isa::kAvx2) return DecodePackedRowAvx2(row, planes);
   }
 #endif
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   return DecodePackedRow(row, planes);
 }
 
 template <typename T>
 Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                    std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                     ScratchArena& arena) {
   PackedMemory<T> memory(shape, arena);
   ByteReader reader(body);
@@ -121,7 +122,7 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
                                                  : zeros,
                            .stride = memory.stride,
                            .mask = static_cast<T>((1U << shape.bits) - 1)},
-                          next, kernel);
+                          next, isa);
       codes += memory.block_columns;
       if (in_place || place.empty()) continue;
       // Row of blocks by row of blocks, while they lie in the nearest cache.
@@ -194,12 +195,12 @@ std::size_t PackedScratchBytes(const PlaneShape& shape) {
 }
 
 Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                    std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                     std::span<std::byte> scratch) {
   ScratchArena arena(scratch);
   return shape.bits <= 8
-             ? DecodeFrames<std::uint8_t>(shape, body, frames_wanted, kernel, out, arena)
-             : DecodeFrames<std::uint16_t>(shape, body, frames_wanted, kernel, out, arena);
+             ? DecodeFrames<std::uint8_t>(shape, body, frames_wanted, isa, out, arena)
+             : DecodeFrames<std::uint16_t>(shape, body, frames_wanted, isa, out, arena);
 }
 
 }  // namespace forebay::compress

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "compress/decode/frame_output.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
 
@@ -16,7 +16,7 @@ std::size_t PackedScratchBytes(const PlaneShape& shape);
 
 // As DecodeWave: `body` begins behind the kind byte.
 Status DecodePacked(const PlaneShape& shape, std::span<const std::byte> body,
-                    std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                    std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                     std::span<std::byte> scratch);
 
 }  // namespace forebay::compress

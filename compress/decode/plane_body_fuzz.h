@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/plane_shape.h"
 #include "proto/contract/result.h"
 
@@ -18,7 +18,7 @@ namespace forebay::compress {
 // A codec of planes, as its decoder's header declares it.
 struct PlaneBodyCodec {
   std::size_t (*scratch_bytes)(const PlaneShape&);
-  std::function<Status(const PlaneShape&, std::span<const std::byte>, std::uint32_t, WaveKernel,
+  std::function<Status(const PlaneShape&, std::span<const std::byte>, std::uint32_t, Isa,
                        std::span<std::byte>, std::span<std::byte>)>
       decode;
 };
@@ -29,7 +29,7 @@ inline constexpr std::size_t kGuard = 64;
 inline constexpr std::byte kCanary{0xC7};
 
 inline bool Decode(const PlaneBodyCodec& codec, const PlaneShape& shape,
-                   std::span<const std::byte> body, std::uint32_t frames, WaveKernel kernel,
+                   std::span<const std::byte> body, std::uint32_t frames, Isa isa,
                    std::vector<std::byte>& samples) {
   PlaneShape wanted = shape;
   wanted.frames = frames;
@@ -37,7 +37,7 @@ inline bool Decode(const PlaneBodyCodec& codec, const PlaneShape& shape,
   std::vector<std::byte> scratch(codec.scratch_bytes(shape), kCanary);
   const bool decodes =
       codec
-          .decode(shape, body, frames, kernel,
+          .decode(shape, body, frames, isa,
                   std::span(samples).subspan(kGuard, wanted.bytes()), scratch)
           .has_value();
   const auto intact = [](std::byte byte) { return byte == kCanary; };
@@ -67,9 +67,9 @@ inline void CheckPlaneBody(const PlaneBodyCodec& codec, const PlaneShape& shape,
                            std::span<const std::byte> body) {
   std::vector<std::byte> scalar, other;
   for (std::uint32_t frames = shape.frames; frames > 0; --frames) {
-    const bool decodes = fuzz::Decode(codec, shape, body, frames, WaveKernel::kScalar, scalar);
-    for (const WaveKernel kernel : WaveKernels().subspan(1)) {
-      if (fuzz::Decode(codec, shape, body, frames, kernel, other) != decodes) __builtin_trap();
+    const bool decodes = fuzz::Decode(codec, shape, body, frames, Isa::kScalar, scalar);
+    for (const Isa isa : AvailableIsas().subspan(1)) {
+      if (fuzz::Decode(codec, shape, body, frames, isa, other) != decodes) __builtin_trap();
       if (scalar != other) __builtin_trap();
     }
     if (decodes) fuzz::CheckRange(shape, scalar);

@@ -6,8 +6,10 @@
 
 #include "compress/decode/brisk_decoder.h"
 #include "compress/decode/inflate.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
+#include "compress/decode/wave_decoder.h"
 #include "compress/format/damaged.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
@@ -108,17 +110,17 @@ std::size_t PlaneScratchBytes(const PlaneShape& shape) {
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch, WaveKernel kernel,
+                    std::span<std::byte> scratch, Isa isa,
                     PredictorList predictors) {
   FOREBAY_CHECK(samples.size() ==
                 frames_wanted * shape.frame_samples() * shape.sample_bytes());
-  return DecodePlanes(shape, body, frames_wanted, FrameOutput(samples), scratch, kernel,
+  return DecodePlanes(shape, body, frames_wanted, FrameOutput(samples), scratch, isa,
                       predictors);
 }
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, const FrameOutput& out,
-                    std::span<std::byte> scratch, WaveKernel kernel,
+                    std::span<std::byte> scratch, Isa isa,
                     PredictorList predictors) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   if (frames_wanted * shape.frame_samples() == 0) return {};
@@ -126,7 +128,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   const std::byte kind = body[0];
   body = body.subspan(1);
   if (kind == kPlaneKindWave) {
-    return DecodeWave(shape, body, frames_wanted, kernel, out, scratch);
+    return DecodeWave(shape, body, frames_wanted, isa, out, scratch);
   }
   if (kind == kPlaneKindLearned) {
     if (shape.bits > 8 || body.size() < kShortIdBytes) {
@@ -135,14 +137,14 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
     if (predictor == nullptr) return MissingPredictor(id);
-    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, kernel, out, scratch,
+    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, isa, out, scratch,
                       predictor);
   }
   if (kind == kPlaneKindPacked) {
-    return DecodePacked(shape, body, frames_wanted, kernel, out, scratch);
+    return DecodePacked(shape, body, frames_wanted, isa, out, scratch);
   }
   if (kind == kPlaneKindBrisk) {
-    return DecodeBrisk(shape, body, frames_wanted, kernel, out, scratch);
+    return DecodeBrisk(shape, body, frames_wanted, isa, out, scratch);
   }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "compress/decode/frame_output.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/plane_shape.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
@@ -25,13 +25,13 @@ std::size_t PlaneScratchBytes(const PlaneShape& shape);
 // id. Without it the error is kFailedPrecondition and says which.
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, const FrameOutput& out,
-                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel(),
+                    std::span<std::byte> scratch, Isa isa = BestIsa(),
                     PredictorList predictors = {});
 
 // The same into `samples`: the frames one after the other, exactly that long.
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     std::uint32_t frames_wanted, std::span<std::byte> samples,
-                    std::span<std::byte> scratch, WaveKernel kernel = BestWaveKernel(),
+                    std::span<std::byte> scratch, Isa isa = BestIsa(),
                     PredictorList predictors = {});
 
 }  // namespace forebay::compress

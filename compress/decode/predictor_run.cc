@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/predictor_kernels.h"
 
 namespace forebay::compress {
@@ -57,14 +58,14 @@ void RunPredictorScalar(const PredictorNet& net, PredictorBatch& batch, std::siz
   for (std::size_t pixel = 0; pixel < count; ++pixel) RunPixel(net, pixel, batch);
 }
 
-PredictorRun PredictorRunOf(WaveKernel kernel) {
+PredictorRun PredictorRunOf(Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
-  if (kernel == WaveKernel::kAvx512 && __builtin_cpu_supports("avx512vnni")) {
+  if (isa == Isa::kAvx512 && __builtin_cpu_supports("avx512vnni")) {
     return RunPredictorAvx512;
   }
-  if (kernel != WaveKernel::kScalar) return RunPredictorAvx2;
+  if (isa != Isa::kScalar) return RunPredictorAvx2;
 #endif
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   return RunScalar;
 }
 

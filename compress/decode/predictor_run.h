@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/format/predictor.h"
 #include "compress/format/wave_format.h"
 
@@ -26,7 +26,7 @@ struct alignas(64) PredictorBatch {
 using PredictorRun = void (*)(const PredictorNet& net, PredictorBatch& batch);
 
 // The one for `kernel`; where the processor lacks what it needs, the next slower one.
-PredictorRun PredictorRunOf(WaveKernel kernel);
+PredictorRun PredictorRunOf(Isa isa);
 
 // The reference, for the first `count` pixels.
 void RunPredictorScalar(const PredictorNet& net, PredictorBatch& batch, std::size_t count);

@@ -394,8 +394,6 @@ void ToRaster(const WaveOrderFrame<std::uint8_t>& frame) {
 
 }  // namespace
 
-bool HaveWaveAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt"); }
-
 const WaveOrderKernel<std::uint8_t> kWaveAvx2 = {
     .sum_temporal = SumTemporal, .run_lanes = RunLanes, .to_raster = ToRaster};
 

@@ -7,9 +7,6 @@
 
 namespace forebay::compress {
 
-// True where this processor can run the kernels.
-bool HaveWaveAvx2();
-
 // For samples of up to 8 bits: a step's 64 samples in two registers.
 extern const WaveOrderKernel<std::uint8_t> kWaveAvx2;
 

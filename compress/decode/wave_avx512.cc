@@ -499,13 +499,6 @@ void ToRaster(const WaveOrderFrame<std::uint8_t>& frame) {
 
 }  // namespace
 
-bool HaveWaveAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("gfni") &&
-         __builtin_cpu_supports("bmi2");
-}
-
 const WaveOrderKernel<std::uint8_t> kWaveAvx512 = {
     .sum_temporal = SumTemporal, .run_lanes = RunLanes, .to_raster = ToRaster};
 

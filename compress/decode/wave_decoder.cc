@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/scratch_arena.h"
 #include "compress/decode/wave_avx2.h"
 #include "compress/decode/wave_avx512.h"
@@ -154,16 +155,16 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
 
 // The kernel for samples of type T that `kernel` names; null for the scalar decoder.
 template <typename T>
-const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
+const WaveOrderKernel<T>* Vectors(Isa isa) {
 #ifdef FOREBAY_X86_KERNELS
-  if (kernel == WaveKernel::kAvx512) {
+  if (isa == Isa::kAvx512) {
     if constexpr (sizeof(T) == 1) {
       return &kWaveAvx512;
     } else {
       return &kWaveWideAvx512;
     }
   }
-  if (kernel == WaveKernel::kAvx2) {
+  if (isa == Isa::kAvx2) {
     if constexpr (sizeof(T) == 1) {
       return &kWaveAvx2;
     } else {
@@ -171,7 +172,7 @@ const WaveOrderKernel<T>* Vectors(WaveKernel kernel) {
     }
   }
 #endif
-  static_cast<void>(kernel);
+  static_cast<void>(isa);
   return nullptr;
 }
 
@@ -189,44 +190,30 @@ std::size_t ScratchBytes(const PlaneShape& shape) {
 
 template <typename T>
 Status Decode(const PlaneShape& shape, const WavePlan& plan, std::uint32_t frames_wanted,
-              WaveKernel kernel, const FrameOutput& out, ScratchArena& arena) {
-  const WaveOrderKernel<T>* const vectors = Vectors<T>(kernel);
+              Isa isa, const FrameOutput& out, ScratchArena& arena) {
+  const WaveOrderKernel<T>* const vectors = Vectors<T>(isa);
   return vectors != nullptr
-             ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, PredictorRunOf(kernel),
+             ? DecodeWaveOrder<T>(shape, plan, frames_wanted, *vectors, PredictorRunOf(isa),
                                   out, arena)
              : DecodeFrames<T>(shape, plan, frames_wanted, out, arena);
 }
 
 }  // namespace
 
-WaveKernel BestWaveKernel() {
-#ifdef FOREBAY_X86_KERNELS
-  if (HaveWaveAvx512()) return WaveKernel::kAvx512;
-  if (HaveWaveAvx2()) return WaveKernel::kAvx2;
-#endif
-  return WaveKernel::kScalar;
-}
-
-std::span<const WaveKernel> WaveKernels() {
-  static constexpr std::array kAll = {WaveKernel::kScalar, WaveKernel::kAvx2,
-                                      WaveKernel::kAvx512};
-  return std::span(kAll).first(static_cast<std::size_t>(BestWaveKernel()) + 1);
-}
-
 std::size_t WaveScratchBytes(const PlaneShape& shape) {
   return shape.bits <= 8 ? ScratchBytes<std::uint8_t>(shape) : ScratchBytes<std::uint16_t>(shape);
 }
 
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
-                  std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                  std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                   std::span<std::byte> scratch, const Predictor* predictor) {
   FOREBAY_CHECK(predictor == nullptr || shape.bits <= 8);
   ScratchArena arena(scratch);
   FOREBAY_ASSIGN(const WavePlan plan,
                  ReadWavePlan(shape, body, frames_wanted, arena, predictor));
   return shape.bits <= 8
-             ? Decode<std::uint8_t>(shape, plan, frames_wanted, kernel, out, arena)
-             : Decode<std::uint16_t>(shape, plan, frames_wanted, kernel, out, arena);
+             ? Decode<std::uint8_t>(shape, plan, frames_wanted, isa, out, arena)
+             : Decode<std::uint16_t>(shape, plan, frames_wanted, isa, out, arena);
 }
 
 }  // namespace forebay::compress

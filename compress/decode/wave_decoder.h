@@ -6,21 +6,12 @@
 #include <span>
 
 #include "compress/decode/frame_output.h"
+#include "compress/decode/isa.h"
 #include "compress/format/plane_shape.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
-
-// Which kernels run, slowest first; a processor that has one has those before it. All give the same
-// bits.
-enum class WaveKernel : std::uint8_t { kScalar, kAvx2, kAvx512 };
-
-// The fastest that this processor has.
-WaveKernel BestWaveKernel();
-
-// All that it has, from kScalar to the fastest.
-std::span<const WaveKernel> WaveKernels();
 
 std::size_t WaveScratchBytes(const PlaneShape& shape);
 
@@ -29,7 +20,7 @@ std::size_t WaveScratchBytes(const PlaneShape& shape);
 // `predictor` is what a learned body (of samples of up to 8 bits) was coded with, else null.
 // Errors: kDataLoss.
 Status DecodeWave(const PlaneShape& shape, std::span<const std::byte> body,
-                  std::uint32_t frames_wanted, WaveKernel kernel, const FrameOutput& out,
+                  std::uint32_t frames_wanted, Isa isa, const FrameOutput& out,
                   std::span<std::byte> scratch, const Predictor* predictor = nullptr);
 
 }  // namespace forebay::compress

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "compress/decode/brisk_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/encode/brisk_encoder.h"
 #include "compress/encode/brisk_symbols.h"
@@ -46,13 +47,13 @@ std::vector<std::byte> MakeSamples(const PlaneShape& shape, std::uint32_t spread
 
 // `offset` moves the output off its natural alignment.
 Status Decode(const PlaneShape& shape, std::span<const std::byte> body, std::uint32_t frames,
-              WaveKernel kernel, std::vector<std::byte>& samples, std::size_t offset = 0) {
+              Isa isa, std::vector<std::byte>& samples, std::size_t offset = 0) {
   const std::size_t bytes = frames * shape.frame_samples() * shape.sample_bytes();
   samples.assign(bytes + offset, std::byte{0xEE});
   std::vector<std::byte> scratch(BriskScratchBytes(shape), std::byte{0xA5});
   // A copy of its own, so that a sanitizer sees every load beyond the end.
   const std::vector<std::byte> exact(body.begin(), body.end());
-  Status status = DecodeBrisk(shape, exact, frames, kernel,
+  Status status = DecodeBrisk(shape, exact, frames, isa,
                               std::span(samples).subspan(offset, bytes), scratch);
   samples.erase(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(offset));
   return status;
@@ -62,12 +63,12 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body, std::uin
 bool AllDecode(const PlaneShape& shape, std::span<const std::byte> body, std::uint32_t frames,
                std::vector<std::byte>& samples) {
   const bool decodes =
-      Decode(shape, body, frames, WaveKernel::kScalar, samples).has_value();
+      Decode(shape, body, frames, Isa::kScalar, samples).has_value();
   std::vector<std::byte> other;
-  for (const WaveKernel kernel : WaveKernels().subspan(1)) {
-    EXPECT_EQ(Decode(shape, body, frames, kernel, other).has_value(), decodes);
+  for (const Isa isa : AvailableIsas().subspan(1)) {
+    EXPECT_EQ(Decode(shape, body, frames, isa, other).has_value(), decodes);
     if (decodes) {
-      EXPECT_TRUE(other == samples) << "kernel " << static_cast<int>(kernel);
+      EXPECT_TRUE(other == samples) << "kernel " << static_cast<int>(isa);
     }
   }
   return decodes;
@@ -103,8 +104,8 @@ TEST(BriskCodec, DecodesToAnyAddress) {
     const PlaneShape shape{.frames = 2, .rows = 8, .columns = 32, .bits = bits};
     const auto samples = MakeSamples(shape, 9, random);
     const auto body = EncodeBrisk(shape, samples);
-    for (const WaveKernel kernel : WaveKernels()) {
-      ASSERT_TRUE(Decode(shape, body, 2, kernel, decoded, 1).has_value());
+    for (const Isa isa : AvailableIsas()) {
+      ASSERT_TRUE(Decode(shape, body, 2, isa, decoded, 1).has_value());
       EXPECT_TRUE(decoded == samples);
     }
   }
@@ -126,9 +127,9 @@ TEST(BriskCodec, LargePlanesWithManyClassesComeBackThroughEncodePlanes) {
     ASSERT_EQ(body->front(), kPlaneKindBrisk);
     EXPECT_LT(EncodeBrisk(shape, samples, BriskEffort::kRefined).size(), body->size());
     std::vector<std::byte> decoded(samples.size()), scratch(PlaneScratchBytes(shape));
-    for (const WaveKernel kernel : WaveKernels()) {
+    for (const Isa isa : AvailableIsas()) {
       ASSERT_TRUE(
-          DecodePlanes(shape, *body, shape.frames, decoded, scratch, kernel).has_value());
+          DecodePlanes(shape, *body, shape.frames, decoded, scratch, isa).has_value());
       EXPECT_TRUE(decoded == samples) << int{bits} << " bits, seed " << kSeed;
     }
   }

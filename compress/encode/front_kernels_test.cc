@@ -9,6 +9,7 @@
 #include "compress/decode/block_row_copy.h"
 #include "compress/decode/byte_table.h"
 #include "compress/decode/chunk_decoder.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/mask_decoder.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/chunk_encoder.h"
@@ -221,9 +222,9 @@ TEST(ByteTables, MapEveryByteAndNothingBeside) {
       expected[i] = table.bytes[from[i]];
       largest = std::max(largest, from[i]);
     }
-    for (const WaveKernel kernel : WaveKernels()) {
+    for (const Isa isa : AvailableIsas()) {
       std::vector<std::uint8_t> to(count + 64, 0xC7);
-      ASSERT_EQ(MapBytes(table, from, to.data(), kernel), largest) << count;
+      ASSERT_EQ(MapBytes(table, from, to.data(), isa), largest) << count;
       ASSERT_EQ(to, expected) << count << " bytes, seed " << kSeed;
     }
   }

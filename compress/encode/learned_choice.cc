@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/predictor_run.h"
 #include "compress/encode/fixed_log.h"
 #include "compress/encode/learned_view.h"
@@ -86,7 +87,7 @@ void CorrectAll(const Predictor& predictor, Work& work) {
   work.predictor = &predictor;
   work.energies.resize(work.residuals.size());
   const LearnedView view(work);
-  const PredictorRun run = PredictorRunOf(BestWaveKernel());
+  const PredictorRun run = PredictorRunOf(BestIsa());
   for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
     const PredictorNet& net = predictor.net(frame > 0);
     if (net.present()) CorrectFrame(view, net, run, frame, work);

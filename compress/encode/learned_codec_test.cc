@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/decode/predictor_run.h"
 #include "compress/encode/learned_samples.h"
@@ -137,9 +138,9 @@ TEST(PredictorKernels, AgreeBitForBit) {
       }
       PredictorBatch expected = *any;
       RunPredictorScalar(net, expected, kWaveLanes);
-      for (const WaveKernel kernel : WaveKernels()) {
+      for (const Isa isa : AvailableIsas()) {
         PredictorBatch batch = *any;
-        PredictorRunOf(kernel)(net, batch);
+        PredictorRunOf(isa)(net, batch);
         ASSERT_EQ(batch.corrections, expected.corrections) << round;
         ASSERT_EQ(batch.mirrored, expected.mirrored) << round;
         ASSERT_EQ(batch.energies, expected.energies) << round;
@@ -168,16 +169,16 @@ std::vector<std::byte> MakeSamples(const PlaneShape& shape) {
 
 void ExpectAllKernelsDecode(const PlaneShape& shape, std::span<const std::byte> samples,
                             std::span<const std::byte> body, PredictorList predictors) {
-  for (const WaveKernel kernel : WaveKernels()) {
+  for (const Isa isa : AvailableIsas()) {
     for (const std::uint32_t frames : {shape.frames, (shape.frames + 1) / 2}) {
       std::vector<std::byte> decoded(frames * shape.frame_samples(), std::byte{0xEE});
       std::vector<std::byte> scratch(PlaneScratchBytes(shape), std::byte{0xA5});
       const Status status =
-          DecodePlanes(shape, body, frames, decoded, scratch, kernel, predictors);
+          DecodePlanes(shape, body, frames, decoded, scratch, isa, predictors);
       const std::string where = std::to_string(shape.frames) + " x " +
                                 std::to_string(shape.rows) + " x " +
-                                std::to_string(shape.columns) + ", kernel " +
-                                std::to_string(static_cast<int>(kernel)) + ", frames " +
+                                std::to_string(shape.columns) + ", isa " +
+                                std::to_string(static_cast<int>(isa)) + ", frames " +
                                 std::to_string(frames);
       ASSERT_TRUE(status.has_value()) << where << ": " << status.error().message();
       ASSERT_TRUE(std::ranges::equal(decoded, samples.first(decoded.size()))) << where;
@@ -232,7 +233,7 @@ TEST(LearnedPlanes, NameThePredictorThatIsMissing) {
   for (const auto& list : {std::vector<std::shared_ptr<const Predictor>>{},
                            std::vector<std::shared_ptr<const Predictor>>{TwoNets(kSeed + 9)}}) {
     const Status status =
-        DecodePlanes(shape, body, shape.frames, decoded, scratch, BestWaveKernel(), list);
+        DecodePlanes(shape, body, shape.frames, decoded, scratch, BestIsa(), list);
     ASSERT_FALSE(status.has_value());
     EXPECT_EQ(status.error().code(), ErrorCode::kFailedPrecondition);
     EXPECT_NE(status.error().message().find(Sha256Hex(predictor->id()).substr(0, 16)),
@@ -253,7 +254,7 @@ TEST(LearnedPlanes, RefuseBodiesOfNoSense) {
     std::vector<std::byte> decoded(shape.bytes());
     std::vector<std::byte> scratch(PlaneScratchBytes(shape));
     const Status status = DecodePlanes(shape, bytes, shape.frames, decoded, scratch,
-                                       BestWaveKernel(), list);
+                                       BestIsa(), list);
     if (status.has_value()) return std::nullopt;
     return status.error().code();
   };
@@ -268,12 +269,12 @@ TEST(LearnedPlanes, RefuseBodiesOfNoSense) {
     damaged[9 + random() % (body.size() - 9)] ^= static_cast<std::byte>(1U << random() % 8);
     std::vector<std::byte> first;
     bool first_ok = false;
-    for (const WaveKernel kernel : WaveKernels()) {
+    for (const Isa isa : AvailableIsas()) {
       std::vector<std::byte> decoded(narrow.bytes());
       std::vector<std::byte> scratch(PlaneScratchBytes(narrow), std::byte{0xA5});
-      const bool ok = DecodePlanes(narrow, damaged, narrow.frames, decoded, scratch, kernel, list)
+      const bool ok = DecodePlanes(narrow, damaged, narrow.frames, decoded, scratch, isa, list)
                           .has_value();
-      if (kernel == WaveKernel::kScalar) {
+      if (isa == Isa::kScalar) {
         first = decoded;
         first_ok = ok;
       }

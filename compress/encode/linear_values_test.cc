@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "compress/decode/element_assembler.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/linear_values.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/format/quantiser.h"
@@ -78,10 +79,10 @@ TEST(LinearValues, AreTheSameWithEveryKernelAndNothingBesideIsWritten) {
                            .masks = {masks[0].data(), masks[1].data()},
                            .patterns = {0x7FC0'1234, 0xD015'02F9}};
     const std::vector<std::byte> expected = Expected(run, count);
-    for (const WaveKernel kernel : WaveKernels()) {
+    for (const Isa isa : AvailableIsas()) {
       std::vector<std::byte> values(expected.size(), kUntouched);
-      EmitLinearValues(run, count, values.data(), kernel);
-      ASSERT_EQ(values, expected) << count << " values, kernel " << static_cast<int>(kernel)
+      EmitLinearValues(run, count, values.data(), isa);
+      ASSERT_EQ(values, expected) << count << " values, isa " << static_cast<int>(isa)
                                   << ", seed " << kSeed;
     }
   }

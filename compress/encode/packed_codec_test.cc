@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/packed_decoder.h"
 #include "compress/encode/packed_encoder.h"
 #include "compress/format/packed_format.h"
@@ -33,10 +34,10 @@ std::vector<std::byte> MakeSamples(const PlaneShape& shape, std::uint32_t spread
 }
 
 Status Decode(const PlaneShape& shape, std::span<const std::byte> body, std::uint32_t frames,
-              WaveKernel kernel, std::vector<std::byte>& samples) {
+              Isa isa, std::vector<std::byte>& samples) {
   samples.assign(frames * shape.frame_samples() * shape.sample_bytes(), std::byte{0xEE});
   std::vector<std::byte> scratch(PackedScratchBytes(shape), std::byte{0xA5});
-  return DecodePacked(shape, body, frames, kernel, std::span(samples), scratch);
+  return DecodePacked(shape, body, frames, isa, std::span(samples), scratch);
 }
 
 TEST(PackedCodec, EveryShapeAndWidthComesBack) {
@@ -49,9 +50,9 @@ TEST(PackedCodec, EveryShapeAndWidthComesBack) {
           const PlaneShape shape{.frames = 3, .rows = rows, .columns = columns, .bits = bits};
           const auto samples = MakeSamples(shape, spread, random);
           const auto body = EncodePacked(shape, samples);
-          for (WaveKernel kernel : WaveKernels()) {
+          for (Isa isa : AvailableIsas()) {
             for (std::uint32_t frames : {1U, 3U}) {
-              ASSERT_TRUE(Decode(shape, body, frames, kernel, decoded).has_value());
+              ASSERT_TRUE(Decode(shape, body, frames, isa, decoded).has_value());
               ASSERT_TRUE(std::equal(decoded.begin(), decoded.end(), samples.begin()))
                   << int{bits} << " bits, " << rows << " x " << columns << ", spread " << spread
                   << ", seed " << kSeed;
@@ -78,12 +79,12 @@ TEST(PackedCodec, RefusesEveryTruncationAndAnyAddition) {
     auto body = EncodePacked(shape, MakeSamples(shape, spread, random));
     for (std::size_t bytes = 0; bytes < body.size(); ++bytes) {
       const Status status = Decode(shape, std::span(body).first(bytes), shape.frames,
-                                   BestWaveKernel(), decoded);
+                                   BestIsa(), decoded);
       ASSERT_FALSE(status.has_value()) << bytes << " of " << body.size();
       EXPECT_EQ(status.error().code(), ErrorCode::kDataLoss);
     }
     body.push_back(std::byte{1});
-    EXPECT_FALSE(Decode(shape, body, shape.frames, BestWaveKernel(), decoded).has_value());
+    EXPECT_FALSE(Decode(shape, body, shape.frames, BestIsa(), decoded).has_value());
   }
 }
 
@@ -93,13 +94,13 @@ TEST(PackedCodec, RefusesUnknownFlagsAndWidthsBeyondTheSamples) {
   std::vector<std::byte> body(6 + 5 * sizeof(std::uint64_t));
   body[1] = std::byte{1};       // one block byte
   body[5] = std::byte{5 << 3};  // five planes, no predictor
-  EXPECT_TRUE(Decode(shape, body, 1, WaveKernel::kScalar, decoded).has_value());
+  EXPECT_TRUE(Decode(shape, body, 1, Isa::kScalar, decoded).has_value());
   body[0] = std::byte{kPackedSqueezedPlanes << 1};
-  EXPECT_FALSE(Decode(shape, body, 1, WaveKernel::kScalar, decoded).has_value());
+  EXPECT_FALSE(Decode(shape, body, 1, Isa::kScalar, decoded).has_value());
   body[0] = std::byte{0};
   body[5] = std::byte{6 << 3};
   body.resize(6 + 6 * sizeof(std::uint64_t));
-  EXPECT_FALSE(Decode(shape, body, 1, WaveKernel::kScalar, decoded).has_value());
+  EXPECT_FALSE(Decode(shape, body, 1, Isa::kScalar, decoded).has_value());
 }
 
 // Flips may give other samples, which checksums above find; all kernels must give the same.
@@ -113,9 +114,9 @@ TEST(PackedCodec, KernelsAgreeOnDamagedBodies) {
     auto damaged = body;
     damaged[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
     const bool scalar_ok =
-        Decode(shape, damaged, 3, WaveKernel::kScalar, scalar).has_value();
-    for (WaveKernel kernel : WaveKernels()) {
-      const bool other_ok = Decode(shape, damaged, 3, kernel, other).has_value();
+        Decode(shape, damaged, 3, Isa::kScalar, scalar).has_value();
+    for (Isa isa : AvailableIsas()) {
+      const bool other_ok = Decode(shape, damaged, 3, isa, other).has_value();
       ASSERT_EQ(scalar_ok, other_ok) << "bit " << bit;
       ASSERT_TRUE(!scalar_ok || scalar == other) << "bit " << bit;
     }

@@ -13,6 +13,7 @@
 
 #include "compress/decode/chunk_decoder.h"
 #include "compress/decode/chunk_record.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/pack_file.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/encode/byte_stream_encoder.h"
@@ -91,18 +92,18 @@ void ExpectScatteredFrames(const PlaneShape& shape, std::span<const std::byte> b
                            PredictorList predictors = {}) {
   const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();
   std::vector<std::byte> scratch(PlaneScratchBytes(shape));
-  for (const WaveKernel kernel : WaveKernels()) {
+  for (const Isa isa : AvailableIsas()) {
     for (int round = 0; round < 4; ++round) {
       const auto frames = static_cast<std::uint32_t>(1 + random() % shape.frames);
       ScatteredPlaces places(frames, frame_bytes, random);
       const Status status =
-          DecodePlanes(shape, body, frames, FrameOutput::Each(places.places()), scratch, kernel,
+          DecodePlanes(shape, body, frames, FrameOutput::Each(places.places()), scratch, isa,
                        predictors);
       ASSERT_TRUE(status.has_value()) << status.error().ToString();
       ASSERT_TRUE(places.Hold(samples))
           << "kind " << std::to_integer<int>(body[0]) << ", " << shape.rows << " x "
-          << shape.columns << ", " << int{shape.bits} << " bits, kernel "
-          << static_cast<int>(kernel) << ", seed " << kSeed;
+          << shape.columns << ", " << int{shape.bits} << " bits, isa "
+          << static_cast<int>(isa) << ", seed " << kSeed;
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/encode/wave_encoder.h"
 #include "proto/contract/checksum.h"
@@ -51,12 +52,12 @@ struct Decoded {
 };
 
 Decoded Decode(const PlaneShape& shape, std::span<const std::byte> body, std::uint32_t frames,
-               WaveKernel kernel) {
+               Isa isa) {
   Decoded result;
   result.samples.assign(frames * shape.frame_samples() * shape.sample_bytes(), std::byte{0xEE});
   std::vector<std::byte> scratch(WaveScratchBytes(shape), std::byte{0xA5});
   const Status status =
-      DecodeWave(shape, body, frames, kernel, std::span(result.samples), scratch);
+      DecodeWave(shape, body, frames, isa, std::span(result.samples), scratch);
   if (!status.has_value()) {
     EXPECT_EQ(status.error().code(), ErrorCode::kDataLoss) << status.error().message();
   }
@@ -67,12 +68,12 @@ Decoded Decode(const PlaneShape& shape, std::span<const std::byte> body, std::ui
 void ExpectRoundTrip(const PlaneShape& shape, Scene scene, const WaveEffort& effort) {
   const auto samples = MakeSamples(shape, scene, kSeed);
   const auto body = EncodeWave(shape, samples, effort);
-  for (WaveKernel kernel : WaveKernels()) {
-    const Decoded decoded = Decode(shape, body, shape.frames, kernel);
+  for (Isa isa : AvailableIsas()) {
+    const Decoded decoded = Decode(shape, body, shape.frames, isa);
     ASSERT_TRUE(decoded.ok && decoded.samples == samples)
         << shape.frames << " x " << shape.rows << " x " << shape.columns << ", "
-        << int{shape.bits} << " bits, scene " << static_cast<int>(scene) << ", kernel "
-        << static_cast<int>(kernel) << ", seed " << kSeed;
+        << int{shape.bits} << " bits, scene " << static_cast<int>(scene) << ", isa "
+        << static_cast<int>(isa) << ", seed " << kSeed;
   }
 }
 
@@ -134,9 +135,9 @@ TEST(WaveCodec, FirstFramesAreAPrefixOfAll) {
   const PlaneShape shape{.frames = 6, .rows = 66, .columns = 140, .bits = 8};
   const auto samples = MakeSamples(shape, Scene::kMoving, kSeed);
   const auto body = EncodeWave(shape, samples, {});
-  for (WaveKernel kernel : WaveKernels()) {
+  for (Isa isa : AvailableIsas()) {
     for (std::uint32_t frames = 0; frames <= shape.frames; ++frames) {
-      const Decoded decoded = Decode(shape, body, frames, kernel);
+      const Decoded decoded = Decode(shape, body, frames, isa);
       ASSERT_TRUE(decoded.ok);
       EXPECT_TRUE(std::equal(decoded.samples.begin(), decoded.samples.end(), samples.begin()));
     }
@@ -161,9 +162,9 @@ TEST(WaveCodec, EncodesTheSameBytesEverywhere) {
 TEST(WaveCodec, RefusesEveryTruncation) {
   const PlaneShape shape{.frames = 2, .rows = 20, .columns = 24, .bits = 8};
   const auto body = EncodeWave(shape, MakeSamples(shape, Scene::kMoving, kSeed), {});
-  for (WaveKernel kernel : WaveKernels()) {
+  for (Isa isa : AvailableIsas()) {
     for (std::size_t bytes = 0; bytes < body.size(); ++bytes) {
-      EXPECT_FALSE(Decode(shape, std::span(body).first(bytes), shape.frames, kernel).ok) << bytes;
+      EXPECT_FALSE(Decode(shape, std::span(body).first(bytes), shape.frames, isa).ok) << bytes;
     }
   }
 }
@@ -182,13 +183,13 @@ TEST(WaveCodec, KernelsAgreeOnDamagedBodies) {
       const std::size_t range = round % 2 == 0 ? std::min<std::size_t>(400, body.size())
                                                : body.size();
       damaged[random() % range] ^= static_cast<std::byte>(1U << (random() % 8));
-      const Decoded scalar = Decode(shape, damaged, shape.frames, WaveKernel::kScalar);
+      const Decoded scalar = Decode(shape, damaged, shape.frames, Isa::kScalar);
       refused += scalar.ok ? 0 : 1;
-      for (WaveKernel kernel : WaveKernels().subspan(1)) {
-        const Decoded other = Decode(shape, damaged, shape.frames, kernel);
+      for (Isa isa : AvailableIsas().subspan(1)) {
+        const Decoded other = Decode(shape, damaged, shape.frames, isa);
         // What is refused at its end was decoded before: it is the same, too.
         ASSERT_TRUE(scalar.ok == other.ok && scalar.samples == other.samples)
-            << int{bits} << " bits, round " << round << ", kernel " << static_cast<int>(kernel)
+            << int{bits} << " bits, round " << round << ", isa " << static_cast<int>(isa)
             << ", seed " << kSeed;
       }
     }

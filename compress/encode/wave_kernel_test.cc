@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/wave_decoder.h"
 #include "compress/encode/wave_work.h"
 
@@ -50,13 +51,13 @@ std::vector<T> ExpectKernelsDecode(const PlaneShape& shape, const std::vector<T>
   work.blocks = made.blocks;
   ComputeResiduals(work);
   const std::vector<std::byte> body = WriteWaveBody(work);
-  for (const WaveKernel kernel : WaveKernels()) {
+  for (const Isa isa : AvailableIsas()) {
     std::vector<std::byte> decoded(bytes.size(), std::byte{0xEE});
     std::vector<std::byte> scratch(WaveScratchBytes(shape), std::byte{0xA5});
     const Status status =
-        DecodeWave(shape, body, shape.frames, kernel, std::span(decoded), scratch);
+        DecodeWave(shape, body, shape.frames, isa, std::span(decoded), scratch);
     EXPECT_TRUE(status.has_value() && std::ranges::equal(decoded, bytes))
-        << Name(shape, made.parameters) << ", kernel " << static_cast<int>(kernel) << ", seed "
+        << Name(shape, made.parameters) << ", isa " << static_cast<int>(isa) << ", seed "
         << kSeed;
   }
   return work.residuals;
@@ -150,10 +151,10 @@ void ExpectRandomBodiesDecode(std::uint8_t bits, std::mt19937& random) {
   ExpectKernelsDecode<T>(shape, RandomSamples<T>(shape, random), RandomChoice(shape, random));
 }
 
-TEST(WaveKernels, AreListedFromTheScalarOneToTheBest) {
-  EXPECT_EQ(WaveKernels().front(), WaveKernel::kScalar);
-  EXPECT_EQ(WaveKernels().back(), BestWaveKernel());
-  EXPECT_TRUE(std::ranges::is_sorted(WaveKernels()));
+TEST(AvailableIsas, GoFromScalarToTheBest) {
+  EXPECT_EQ(AvailableIsas().front(), Isa::kScalar);
+  EXPECT_EQ(AvailableIsas().back(), BestIsa());
+  EXPECT_TRUE(std::ranges::is_sorted(AvailableIsas()));
 }
 
 // Row d of the picture is made of pairs k, k + d: where the second is decoded, west is k and the

@@ -6,6 +6,7 @@
 
 #include "compress/decode/byte_source.h"
 #include "compress/decode/byte_stream.h"
+#include "compress/decode/isa.h"
 #include "compress/decode/pack_file.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/decode/predictor_file.h"
@@ -22,7 +23,7 @@ Result<std::vector<std::byte>> SamplesOf(const PlaneShape& shape, const ChunkStr
   if (stream.coder == StreamCoder::kPlanes) {
     std::vector<std::byte> scratch(PlaneScratchBytes(shape));
     FOREBAY_TRY(DecodePlanes(shape, stream.body, shape.frames, samples, scratch,
-                             BestWaveKernel(), predictors));
+                             BestIsa(), predictors));
     return samples;
   }
   std::vector<std::byte> scratch(ByteStreamScratchBytes());

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <vector>
 
+#include "compress/decode/isa.h"
 #include "compress/decode/plane_decoder.h"
 #include "compress/encode/plane_encoder.h"
 
@@ -35,14 +36,14 @@ Result<HeldOutGain> MeasureGain(std::span<const PlaneStack> stacks,
                    EncodePlanes(stack.shape, stack.samples, Profile::kLearned, predictor.get()));
     std::vector<std::byte> decoded(stack.samples.size());
     std::vector<std::byte> scratch(PlaneScratchBytes(stack.shape));
-    for (const WaveKernel kernel : WaveKernels()) {
-      if (!all_kernels && kernel != BestWaveKernel()) continue;
+    for (const Isa isa : AvailableIsas()) {
+      if (!all_kernels && isa != BestIsa()) continue;
       std::ranges::fill(decoded, std::byte{0});
       const auto began = std::chrono::steady_clock::now();
-      FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch, kernel,
+      FOREBAY_TRY(DecodePlanes(stack.shape, learned, stack.shape.frames, decoded, scratch, isa,
                                list));
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-      if (kernel == BestWaveKernel()) gain.decode_s += took.count();
+      if (isa == BestIsa()) gain.decode_s += took.count();
       if (decoded != stack.samples) {
         return Error(ErrorCode::kInternal, "a plane did not come back under the new predictor");
       }

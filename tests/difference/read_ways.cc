@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compress/decode/chunk_record.h"
+#include "compress/decode/isa.h"
 #include "compress/format/pack_format.h"
 #include "proto/contract/byte_cursor.h"
 #include "tests/difference/sample_box.h"
@@ -28,9 +29,9 @@ std::string NameOf(std::optional<ErrorCode> error) {
   return error.has_value() ? std::string(ErrorCodeName(*error)) : "OK";
 }
 
-std::string NameOf(WaveKernel kernel) {
+std::string NameOf(Isa isa) {
   constexpr std::array<const char*, 3> kNames = {"scalar", "AVX2", "AVX-512"};
-  return kNames.at(static_cast<std::size_t>(kernel));
+  return kNames.at(static_cast<std::size_t>(isa));
 }
 
 bool IsUntouched(std::span<const std::byte> bytes) {
@@ -142,8 +143,8 @@ ReadWays::ReadWays(const Specimen& specimen, std::mt19937& random)
       random_(random),
       scratch_(ChunkScratchBytes(specimen.shape)) {}
 
-WaveKernel ReadWays::AnyKernel() {
-  const auto kernels = WaveKernels();
+Isa ReadWays::AnyIsa() {
+  const auto kernels = AvailableIsas();
   return kernels[Below(static_cast<std::uint32_t>(kernels.size()))];
 }
 
@@ -157,7 +158,7 @@ bool ReadWays::HasDifference(std::string what) {
   return true;
 }
 
-ReadOutcome ReadWays::ReadDense(std::uint32_t first, std::uint32_t count, WaveKernel kernel) {
+ReadOutcome ReadWays::ReadDense(std::uint32_t first, std::uint32_t count, Isa isa) {
   const ChunkRange range = ChunkRange::Samples(shape_, first, count);
   ReadOutcome outcome;
   Bytes memory(count * shape_.sample_bytes() + 2 * kGuardBytes, kCanary);
@@ -165,7 +166,7 @@ ReadOutcome ReadWays::ReadDense(std::uint32_t first, std::uint32_t count, WaveKe
       std::span(memory).subspan(kGuardBytes, memory.size() - 2 * kGuardBytes);
   outcome.error = CodeOf(DecodeChunk(shape_, specimen_.codec, specimen_.payload, range,
                                      StridedOutput::Dense(shape_, range, out), scratch_,
-                                     specimen_.predictors, kernel));
+                                     specimen_.predictors, isa));
   if (!IsUntouched(std::span(memory).first(kGuardBytes)) ||
       !IsUntouched(std::span(memory).last(kGuardBytes))) {
     HasDifference("a dense read writes beside its output");
@@ -176,7 +177,7 @@ ReadOutcome ReadWays::ReadDense(std::uint32_t first, std::uint32_t count, WaveKe
 
 void ReadWays::ReadAlone() {
   for (std::uint32_t i = 0; i < shape_.samples; ++i) {
-    alone_.push_back(ReadDense(i, 1, WaveKernel::kScalar));
+    alone_.push_back(ReadDense(i, 1, Isa::kScalar));
   }
 }
 
@@ -214,17 +215,17 @@ bool ReadWays::IsExplained(const std::vector<std::uint32_t>& samples, const Read
 bool ReadWays::CheckKernels() {
   std::vector<std::uint32_t> all(shape_.samples);
   std::iota(all.begin(), all.end(), 0U);
-  for (const WaveKernel kernel : WaveKernels()) {
-    if (!IsExplained(all, ReadDense(0, shape_.samples, kernel), "whole, " + NameOf(kernel))) {
+  for (const Isa isa : AvailableIsas()) {
+    if (!IsExplained(all, ReadDense(0, shape_.samples, isa), "whole, " + NameOf(isa))) {
       return false;
     }
     const std::uint32_t one = Below(shape_.samples);
-    if (!IsExplained({one}, ReadDense(one, 1, kernel), "alone, " + NameOf(kernel))) return false;
+    if (!IsExplained({one}, ReadDense(one, 1, isa), "alone, " + NameOf(isa))) return false;
   }
   const auto [first, count] = AnyRun();
-  const WaveKernel kernel = AnyKernel();
+  const Isa isa = AnyIsa();
   return IsExplained({all.begin() + first, all.begin() + first + count},
-                     ReadDense(first, count, kernel), "a run, " + NameOf(kernel));
+                     ReadDense(first, count, isa), "a run, " + NameOf(isa));
 }
 
 // Some samples, each at a place of its own, in any order and at any address.
@@ -240,7 +241,7 @@ bool ReadWays::CheckPlaces(bool as_records) {
     places[i] = std::span(memory).subspan(gap + (i + turn) % count * (bytes + gap), bytes);
     samples.push_back(i);
   }
-  const WaveKernel kernel = AnyKernel();
+  const Isa isa = AnyIsa();
   ReadOutcome outcome;
   if (as_records) {
     TileOfPack tile(specimen_, alone_, true);
@@ -248,13 +249,13 @@ bool ReadWays::CheckPlaces(bool as_records) {
                                          tile.scratch()));
   } else {
     outcome.error = CodeOf(DecodeChunkSamples(shape_, specimen_.codec, specimen_.payload, places,
-                                              scratch_, specimen_.predictors, kernel));
+                                              scratch_, specimen_.predictors, isa));
   }
   for (const std::uint32_t sample : samples) {
     outcome.bytes.insert(outcome.bytes.end(), places[sample].begin(), places[sample].end());
     std::ranges::fill(places[sample], kCanary);
   }
-  const std::string way = as_records ? "samples of a record" : "places, " + NameOf(kernel);
+  const std::string way = as_records ? "samples of a record" : "places, " + NameOf(isa);
   if (!IsUntouched(memory)) return !HasDifference(way + ": writes beside the places");
   return IsExplained(samples, outcome, way);
 }
@@ -268,11 +269,11 @@ bool ReadWays::CheckBox() {
     range.extent[axis] = 1 + Below(shape_.extent[axis] - range.origin[axis]);
   }
   GuardedBox box(shape_, range, Below(3));
-  const WaveKernel kernel = AnyKernel();
+  const Isa isa = AnyIsa();
   const auto error = CodeOf(DecodeChunk(shape_, specimen_.codec, specimen_.payload, range,
-                                        box.output(), scratch_, specimen_.predictors, kernel));
+                                        box.output(), scratch_, specimen_.predictors, isa));
   const Bytes found = box.TakeElements();
-  const std::string way = "a box, " + NameOf(kernel);
+  const std::string way = "a box, " + NameOf(isa);
   if (!box.IsAlone()) return !HasDifference(way + ": writes beside the box");
   ReadOutcome outcome{.error = error, .bytes = {}};
   std::vector<std::uint32_t> samples(count);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compress/decode/chunk_decoder.h"
+#include "compress/decode/isa.h"
 #include "proto/contract/result.h"
 #include "tests/difference/specimen.h"
 
@@ -37,7 +38,7 @@ class ReadWays {
  private:
   using Bytes = std::vector<std::byte>;
 
-  ReadOutcome ReadDense(std::uint32_t first, std::uint32_t count, WaveKernel kernel);
+  ReadOutcome ReadDense(std::uint32_t first, std::uint32_t count, Isa isa);
   void ReadAlone();
   bool CheckKernels();
   bool CheckPlaces(bool as_records);
@@ -50,7 +51,7 @@ class ReadWays {
   bool HasDifference(std::string what);
 
   std::uint32_t Below(std::uint32_t limit) { return static_cast<std::uint32_t>(random_() % limit); }
-  WaveKernel AnyKernel();
+  Isa AnyIsa();
   // A run of samples: the first, and how many.
   std::pair<std::uint32_t, std::uint32_t> AnyRun();
 
