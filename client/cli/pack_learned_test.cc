@@ -32,7 +32,7 @@ class PackLearnedTest : public PackCommandTest {
     const auto predictor = compress::LargerOfTwoPredictor();
     const auto bytes = predictor->bytes();
     Write("given.net", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    hex_ = Sha256Hex(predictor->id());
+    hex_ = compress::Sha256Hex(predictor->id());
   }
   ~PackLearnedTest() override { setenv("PATH", path_before_.c_str(), 1); }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "compress/format/sha256.h"
 #include "proto/contract/byte_cursor.h"
-#include "proto/contract/sha256.h"
 
 namespace forebay::compress {
 namespace {

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "compress/format/sha256.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
-#include "proto/contract/sha256.h"
 
 namespace forebay::compress {
 

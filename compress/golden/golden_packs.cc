@@ -10,12 +10,12 @@
 
 #include "compress/encode/learned_samples.h"
 #include "compress/encode/pack_test_model.h"
+#include "compress/format/sha256.h"
 #include "compress/golden/golden_planes.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
-#include "proto/contract/sha256.h"
 
 namespace forebay::compress {
 namespace {

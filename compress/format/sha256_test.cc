@@ -1,11 +1,11 @@
-#include "proto/contract/sha256.h"
+#include "compress/format/sha256.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 
-namespace forebay {
+namespace forebay::compress {
 namespace {
 
 std::string HexOf(std::string_view text) {
@@ -35,4 +35,4 @@ TEST(Sha256, PadsEveryLengthOfALastBlock) {
 }
 
 }  // namespace
-}  // namespace forebay
+}  // namespace forebay::compress
