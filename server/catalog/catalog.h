@@ -19,21 +19,10 @@
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
+#include "server/catalog/format.h"
 #include "server/io/io_backend.h"
 
 namespace forebay::catalog {
-
-// Persisted by number.
-enum class Format : std::uint8_t {
-  kImageFolder = 1,  // class directories of whole files
-  kTar = 2,          // WebDataset layout: key.ext groups, read in place
-  kIdx = 3,          // one or more IDX files (MNIST family)
-  kNpy = 4,          // one or more .npy files (x, y)
-  kRaw = 5,          // fixed-size records, one or more files
-  kPack = 6,         // one or more packs (docs/pack.md): compressed, delivered decoded
-};
-// "image-folder", "tar", "idx", "npy", "raw", "pack"
-std::string_view FormatName(Format format);
 
 class PackTable;
 

@@ -61,8 +61,9 @@ std::span<const ConfigKey> ConfigKeys();
 struct DatasetKey {
   std::string_view name;           // "path", within [[dataset]]
   std::string_view default_text;
-  std::string_view help;
+  std::string help;
 };
+// Those of every data set, and those that formats have (catalog::FormatKey).
 std::span<const DatasetKey> DatasetKeys();
 
 // All keys at their defaults.

@@ -2,8 +2,10 @@
 #include <charconv>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
 #include "server/daemon/config.h"
 #include "server/daemon/dataset_config.h"
 #include "server/tier/capacity.h"
@@ -86,8 +88,9 @@ std::vector<ConfigKey> TierKeys() {
   return {
       {"tier.ram.capacity", "25%",
        "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). "
-       "One thirty-second of it is a reserve. With an SSD tier, tar or compression the reserve is "
-       "one sixteenth, at least two extents and at most a quarter, because staging works in it.",
+       "One thirty-second of it is a reserve. With an SSD tier, with compression, or with a "
+       "format that is catalogued by a pass over its bytes, the reserve is one sixteenth, at least "
+       "two extents and at most a quarter, because staging works in it.",
        Capacity(&Config::ram_capacity)},
       {"tier.ssd.directory", "",
        "Directory on node-local SSD for extents. Empty: no SSD tier.",
@@ -217,26 +220,33 @@ std::vector<ConfigKey> StreamKeys() {
   };
 }
 
-constexpr auto kDatasetKeys = std::to_array<DatasetKey>({
-    {"name", "(required)", "Name of the data set for clients and the CLI."},
-    {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
-    {"format", "(detected)", "image-folder, tar, idx, npy, raw or pack."},
-    {"files", "(found)", "idx, npy, raw: list of \"field=path\"; pack, whose format must be "
-                         "set then: list of \"path\", packs or sets; paths beneath the root."},
-    {"dtype", "u8", "raw: element type of a record."},
-    {"shape", "(required for raw)", "raw: elements of a record, for example [28, 28]."},
-    {"header", "0", "raw: bytes before the first record of each file."},
-    {"suffixes", "[]", "image-folder: file suffixes that are samples; empty: all."},
-    {"extent", "32MiB", "Target size of an extent, at most 64MiB."},
-    {"splits", "{}", "Table of split name = file of sample ids, for selection list:NAME."},
-    {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
-    {"persist", "false",
-     "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
-    {"compress", "off",
-     "idx, npy, raw: compress at staging, so that more fits on the tiers: off, fast, balanced or "
-     "dense."},
-    {"comment", "", "Ignored."},
-});
+std::vector<DatasetKey> MakeDatasetKeys() {
+  std::vector<std::string_view> formats;
+  for (const catalog::FormatDriver* driver : catalog::FormatDrivers()) {
+    formats.push_back(driver->name);
+  }
+  std::vector<DatasetKey> keys = {
+      {"name", "(required)", "Name of the data set for clients and the CLI."},
+      {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
+      {"format", "(detected)", fmt::format("One of {}.", fmt::join(formats, ", "))}};
+  for (const std::string_view name : catalog::FormatKeyNames()) {
+    const catalog::FormatKey* key = catalog::FindFormatKey(name, std::nullopt);
+    keys.push_back({name, key->default_text, catalog::FormatKeyHelp(name)});
+  }
+  const DatasetKey others[] = {
+      {"extent", "32MiB", "Target size of an extent, at most 64MiB."},
+      {"splits", "{}", "Table of split name = file of sample ids, for selection list:NAME."},
+      {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
+      {"persist", "false",
+       "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
+      {"compress", "off",
+       "Where samples have a fixed size and are not compressed already: compress at staging, so "
+       "that more fits on the tiers: off, fast, balanced or dense."},
+      {"comment", "", "Ignored."},
+  };
+  keys.insert(keys.end(), std::begin(others), std::end(others));
+  return keys;
+}
 
 }  // namespace
 
@@ -251,7 +261,10 @@ std::span<const ConfigKey> ConfigKeys() {
   return keys;
 }
 
-std::span<const DatasetKey> DatasetKeys() { return kDatasetKeys; }
+std::span<const DatasetKey> DatasetKeys() {
+  static const std::vector<DatasetKey> keys = MakeDatasetKeys();
+  return keys;
+}
 
 std::string ConfigReference() {
   std::string text =
@@ -262,7 +275,8 @@ std::string ConfigReference() {
       "all\nits data sets, as order `global` needs it; if not, `WARNING` lines on stderr name a "
       "capacity that\nwould. The exit code stays 0, because order `block` works without. Names, "
       "sizes and headers are\nlooked at, or a saved catalog, for 10 s at most; no sample is "
-      "read. The size of tar shards that were\nnever staged is known as an upper bound.\n\n"
+      "read. The size of a data set that\nwas never staged, and is catalogued by a pass over its "
+      "bytes, is estimated from above.\n\n"
       "| key | default | meaning |\n|---|---|---|\n";
   for (const ConfigKey& key : ConfigKeys()) {
     text += fmt::format("| `{}` | {} | {} |\n", key.name,

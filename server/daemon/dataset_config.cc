@@ -7,19 +7,19 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
 #include "server/daemon/config.h"
 
 namespace forebay::daemon {
 namespace {
 
-constexpr std::array<catalog::Format, 6> kFormats = {
-    catalog::Format::kImageFolder, catalog::Format::kTar, catalog::Format::kIdx,
-    catalog::Format::kNpy, catalog::Format::kRaw, catalog::Format::kPack};
+using catalog::SettingValue;
 
 Error Wrong(std::string_view key, std::string_view reason) {
-  return Error(ErrorCode::kInvalidArgument, fmt::format("dataset key '{}': {}", key, reason));
+  return catalog::KeyError(key, reason);
 }
 
 Status TakeString(const toml::table& table, const char* key, std::string& target) {
@@ -38,62 +38,46 @@ Status TakeBool(const toml::table& table, const char* key, bool& target) {
   return {};
 }
 
-Status TakeStrings(const toml::table& table, const char* key, std::vector<std::string>& target) {
-  const toml::node* node = table.get(key);
-  if (node == nullptr) return {};
-  if (node->as_array() == nullptr) return Wrong(key, "a list of strings is expected");
-  for (const toml::node& entry : *node->as_array()) {
-    if (entry.as_string() == nullptr) return Wrong(key, "a list of strings is expected");
-    target.push_back(entry.as_string()->get());
-  }
-  return {};
-}
-
-Status TakeShape(const toml::table& table, std::vector<std::uint64_t>& shape) {
-  const toml::node* node = table.get("shape");
-  if (node == nullptr) return {};
-  if (node->as_array() == nullptr) return Wrong("shape", "a list of whole numbers is expected");
-  for (const toml::node& entry : *node->as_array()) {
-    if (entry.as_integer() == nullptr || entry.as_integer()->get() <= 0) {
-      return Wrong("shape", "a list of positive whole numbers is expected");
-    }
-    shape.push_back(static_cast<std::uint64_t>(entry.as_integer()->get()));
-  }
-  if (shape.size() > limits::kDimensionCountMax) return Wrong("shape", "too many dimensions");
-  return {};
-}
-
 Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
   std::string name;
   FOREBAY_TRY(TakeString(table, "format", name));
   if (name.empty()) return {};
-  for (const catalog::Format format : kFormats) {
-    if (catalog::FormatName(format) == name) {
-      source.format = format;
-      return {};
-    }
+  const catalog::FormatDriver* driver = catalog::FindDriver(name);
+  if (driver != nullptr) {
+    source.format = driver->format;
+    return {};
   }
-  return Wrong("format",
-               fmt::format("'{}' is none of image-folder, tar, idx, npy, raw, pack", name));
+  std::vector<std::string_view> names;
+  for (const catalog::FormatDriver* known : catalog::FormatDrivers()) names.push_back(known->name);
+  return Wrong("format", fmt::format("'{}' is none of {}", name, fmt::join(names, ", ")));
 }
 
-// After TakeFormat: packs bring the names of their fields with them.
-Status TakeFiles(const toml::table& table, catalog::DatasetSource& source) {
-  std::vector<std::string> files;
-  FOREBAY_TRY(TakeStrings(table, "files", files));
-  for (const std::string& file : files) {
-    if (source.format == catalog::Format::kPack) {
-      if (file.empty()) return Wrong("files", "a path is expected");
-      source.files.push_back({.field = "", .path = file});
-      continue;
-    }
-    const std::size_t equals = file.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == file.size()) {
-      return Wrong("files", fmt::format("'{}' is not field=path", file));
-    }
-    source.files.push_back({.field = file.substr(0, equals), .path = file.substr(equals + 1)});
+SettingValue::Scalar ScalarOf(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return number->get();
+  return std::monostate();
+}
+
+SettingValue ValueOf(const toml::node& node) {
+  const toml::array* array = node.as_array();
+  if (array == nullptr) return SettingValue(ScalarOf(node));
+  std::vector<SettingValue::Scalar> list;
+  for (const toml::node& entry : *array) list.push_back(ScalarOf(entry));
+  return SettingValue(std::move(list));
+}
+
+// The keys that formats have, after TakeFormat.
+Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) {
+  for (const std::string_view name : catalog::FormatKeyNames()) {
+    const toml::node* node = table.get(name);
+    if (node == nullptr) continue;
+    const catalog::FormatKey* key = catalog::FindFormatKey(name, source.format);
+    const Status taken = key->take(ValueOf(*node), source);
+    if (!taken.has_value()) return Wrong(name, taken.error().message());
   }
-  return {};
+  if (!source.format) return {};
+  const catalog::FormatDriver* driver = catalog::FindDriver(*source.format);
+  return driver->check == nullptr ? Status() : driver->check(source);
 }
 
 Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& splits) {
@@ -181,29 +165,13 @@ Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
     return Wrong("path", fmt::format("data set '{}' needs an absolute path", source.name));
   }
   FOREBAY_TRY(TakeFormat(table, source));
-  FOREBAY_TRY(TakeFiles(table, source));
-  std::string dtype = "u8";
-  FOREBAY_TRY(TakeString(table, "dtype", dtype));
-  const Result<Dtype> parsed = ParseDtype(dtype);
-  if (!parsed.has_value()) return Wrong("dtype", parsed.error().message());
-  source.raw_dtype = *parsed;
-  FOREBAY_TRY(TakeShape(table, source.raw_shape));
-  if (source.format == catalog::Format::kRaw && source.raw_shape.empty()) {
-    return Wrong("shape", fmt::format("data set '{}' of format raw needs one", source.name));
-  }
+  FOREBAY_TRY(TakeFormatKeys(table, source));
   std::string extent = "32MiB";
   FOREBAY_TRY(TakeString(table, "extent", extent));
   const auto extent_bytes = ParseByteCount(
       extent, {.min = limits::kIoAlignmentBytes, .max = limits::kExtentBytesMax});
   if (!extent_bytes.has_value()) return Wrong("extent", extent_bytes.error().message());
   source.extent_bytes = *extent_bytes;
-  if (const toml::node* header = table.get("header")) {
-    if (header->as_integer() == nullptr || header->as_integer()->get() < 0) {
-      return Wrong("header", "a whole number of bytes is expected");
-    }
-    source.raw_header_bytes = static_cast<std::uint64_t>(header->as_integer()->get());
-  }
-  FOREBAY_TRY(TakeStrings(table, "suffixes", source.suffixes));
   FOREBAY_TRY(TakeSplits(table, options.splits));
   FOREBAY_TRY(TakeBool(table, "stage_at_start", options.stage_at_start));
   FOREBAY_TRY(TakeBool(table, "persist", options.persist));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "server/catalog/format_driver.h"
 #include "server/daemon/config.h"
 
 namespace forebay::daemon {
@@ -17,22 +18,18 @@ using KeyText = std::pair<std::string_view, std::string>;
 // The keys that decide which samples a data set has, in the configuration's words.
 std::vector<KeyText> ContentOf(const stage::DatasetOptions& options) {
   const catalog::DatasetSource& source = options.source;
-  std::vector<std::string> files;
-  for (const catalog::FieldFile& file : source.files) {
-    files.push_back(fmt::format("{}={}", file.field, file.path));
+  std::vector<KeyText> keys = {
+      {"path", options.root_path},
+      {"format", source.format ? std::string(catalog::FormatName(*source.format)) : "detected"}};
+  for (const std::string_view name : catalog::FormatKeyNames()) {
+    keys.emplace_back(name, catalog::FindFormatKey(name, source.format)->show(source));
   }
   std::vector<std::string> splits;
   for (const auto& [name, path] : options.splits) {
     splits.push_back(fmt::format("{}={}", name, path));
   }
-  return {{"path", options.root_path},
-          {"format", source.format ? std::string(catalog::FormatName(*source.format)) : "detected"},
-          {"files", fmt::format("[{}]", fmt::join(files, ", "))},
-          {"dtype", std::string(DtypeName(source.raw_dtype))},
-          {"shape", fmt::format("[{}]", fmt::join(source.raw_shape, ", "))},
-          {"header", std::to_string(source.raw_header_bytes)},
-          {"suffixes", fmt::format("[{}]", fmt::join(source.suffixes, ", "))},
-          {"splits", fmt::format("[{}]", fmt::join(splits, ", "))}};
+  keys.emplace_back("splits", fmt::format("[{}]", fmt::join(splits, ", ")));
+  return keys;
 }
 
 Error Differs(const std::string& what) {

@@ -10,7 +10,7 @@
 
 #include "server/stage/packed_form.h"
 #include "server/stage/saved_catalog.h"
-#include "server/stage/tar_scan.h"
+#include "server/stage/scan_pass.h"
 
 namespace forebay::stage {
 
@@ -55,7 +55,7 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
   }
   if (!catalog::BuildsFromMetadata(*resolved.format)) {
     if (replaces) TakeOver(dataset, replaced);
-    return Scan(dataset, rebuild, queue);
+    return Scan(dataset, resolved, rebuild, queue);
   }
   auto built = catalog::BuildFromMetadata(
       parts_.backend, dataset.root(), resolved, nullptr,
@@ -186,14 +186,15 @@ void Cataloguer::ChooseForm(Dataset& dataset,
   dataset.SetForm(nullptr, form.error().message());
 }
 
-Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
+Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+                        io::IoQueue& queue) {
+  FOREBAY_ASSIGN(auto builder, catalog::CreateScanBuilder(dataset.root(), source,
+                                                          {.directory = options_.catalog_path}));
   // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
   FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
-  TarScan scan(
-      dataset, queue, *ssd_queue,
-      {.request_bytes = options_.request_bytes,
-       .depth = options_.scan_depth,
-       .scratch_path = options_.catalog_path},
+  ScanPass scan(
+      dataset, std::move(builder), queue, *ssd_queue,
+      {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
       {.cut =
            [&](const ExtentKey& key) {
              const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
@@ -215,7 +216,7 @@ Status Cataloguer::Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue) {
            }});
   FOREBAY_ASSIGN(auto catalog, scan.Run());
   Save(dataset, *catalog);
-  ChooseForm(dataset, catalog);  // logs why tar data sets are not compressed
+  ChooseForm(dataset, catalog);  // logs why samples of any size are not compressed
   const std::uint32_t count = catalog->extent_count();
   std::vector<bool> resident(count, false);
   std::vector<plan::Home> homes(count, plan::Home::kTransient);

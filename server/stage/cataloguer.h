@@ -1,6 +1,6 @@
 // Cataloguer: gives a data set its catalog, and its extents their homes. The catalog is loaded from
-// a file that an earlier daemon saved, built from metadata, or built by one pass over tar shards
-// that also stages them.
+// a file that an earlier daemon saved, built from metadata, or built by one pass over the bytes
+// that also stages them, as the format asks.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ class Cataloguer {
   // first reads are forgotten, and all extents of the data set on the tiers are evicted, because
   // bytes may have changed under an unchanged modification time. `replaced`: the data set of the
   // same name that `dataset` replaces. It loses its extents and homes when `dataset` takes over:
-  // once the catalog is built from metadata, or before a pass over archives, which stores what it
+  // once the catalog is built from metadata, or before a pass over the bytes, which stores what it
   // reads. Where Run fails before that, nothing changes for it.
   Status Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
              const CatalogueWatch& watch, io::IoQueue& queue);
@@ -78,7 +78,8 @@ class Cataloguer {
   Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
   static void ChooseForm(Dataset& dataset,
                          const std::shared_ptr<const catalog::Catalog>& catalog);
-  Status Scan(Dataset& dataset, bool rebuild, io::IoQueue& queue);
+  Status Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+              io::IoQueue& queue);
   bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
                    const tier::ResidentExtent& found);
 

@@ -16,9 +16,6 @@ namespace {
 
 using CatalogPtr = std::shared_ptr<const catalog::Catalog>;
 
-// A sample in a tar shard takes a header and a block of data, of 512 bytes each.
-constexpr std::uint64_t kTarSampleBytesMin = 1024;
-
 void AddExtent(DatasetSize& size, std::uint64_t image_bytes, std::uint64_t pieces) {
   size.extents.push_back(FootprintOf(image_bytes, pieces));
   size.image_bytes.push_back(image_bytes);
@@ -50,11 +47,12 @@ DatasetSize SizeOfCatalog(const CatalogPtr& catalog, Compression compression) {
 // Extents are cut between samples, so two that follow each other have more bytes together than one
 // of full size. So there are at most two for each full size, and one for the end; each of them may
 // be rounded up by a page.
-void AddShard(DatasetSize& size, std::uint64_t shard_bytes, std::uint64_t extent_bytes) {
+void AddScanned(DatasetSize& size, std::uint64_t object_bytes, std::uint64_t extent_bytes) {
+  const std::uint64_t sample_bytes = catalog::ScannedSampleBytes(size.format);
   const std::uint64_t half = std::max<std::uint64_t>(1, extent_bytes / 2);
-  for (std::uint64_t left = shard_bytes; left > 0;) {
+  for (std::uint64_t left = object_bytes; left > 0;) {
     const std::uint64_t bytes = std::min(half, left);
-    AddExtent(size, bytes + limits::kIoAlignmentBytes, bytes / kTarSampleBytesMin + 1);
+    AddExtent(size, bytes + limits::kIoAlignmentBytes, bytes / sample_bytes + 1);
     size.image_bytes.back() = bytes;
     left -= bytes;
   }
@@ -62,18 +60,20 @@ void AddShard(DatasetSize& size, std::uint64_t shard_bytes, std::uint64_t extent
   size.image_bytes.back() = 0;
 }
 
-Result<DatasetSize> SizeOfShards(io::Directory& root, const DatasetOptions& options) {
-  FOREBAY_ASSIGN(const auto builder, catalog::CreateScanBuilder(root, options.source));
+// Before the pass: `source` has a format that needs one.
+Result<DatasetSize> SizeBeforeScan(io::Directory& root, const catalog::DatasetSource& source) {
+  FOREBAY_ASSIGN(const auto builder, catalog::CreateScanBuilder(root, source));
   DatasetSize size;
-  size.format = catalog::Format::kTar;
+  size.format = *source.format;
   size.objects = builder->objects().size();
   size.is_at_most = true;
-  for (const auto& shard : builder->objects()) {
-    size.bytes += shard.bytes;
-    AddShard(size, shard.bytes, options.source.extent_bytes);
+  for (const auto& object : builder->objects()) {
+    size.bytes += object.bytes;
+    AddScanned(size, object.bytes, source.extent_bytes);
   }
   // Where RAM is full, an extent may fit there by half, and goes to SSD whole.
-  AddExtent(size, options.source.extent_bytes, options.source.extent_bytes / kTarSampleBytesMin);
+  AddExtent(size, source.extent_bytes,
+            source.extent_bytes / catalog::ScannedSampleBytes(size.format));
   size.image_bytes.back() = 0;
   return size;
 }
@@ -111,9 +111,9 @@ Result<DatasetSize> SizeOf(io::IoBackend& backend, io::Directory& root,
       FOREBAY_ASSIGN(source.format, catalog::DetectFormat(root, source));
     }
     if (!catalog::BuildsFromMetadata(*source.format)) {
-      FOREBAY_ASSIGN(DatasetSize shards, SizeOfShards(root, options));
-      shards.note = std::move(note);
-      return shards;
+      FOREBAY_ASSIGN(DatasetSize scanned, SizeBeforeScan(root, source));
+      scanned.note = std::move(note);
+      return scanned;
     }
     FOREBAY_ASSIGN(catalog, catalog::BuildFromMetadata(backend, root, source, nullptr));
   }

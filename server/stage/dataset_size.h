@@ -17,8 +17,9 @@ struct DatasetSize {
   catalog::Format format = catalog::Format::kRaw;
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;  // of all extents
-  // Tar shards without a saved catalog: their extents are not known before a pass over them.
-  // `bytes` are the shards', and `extents` take at least what the true ones do.
+  // A format that is catalogued by a pass, without a saved catalog: extents are not known yet.
+  // `bytes` are the objects', and `extents` take at least what the true ones do, unless samples are
+  // smaller than the format expects (catalog::ScannedSampleBytes).
   bool is_at_most = false;
   bool is_compressed = false;  // at staging: `extents` are what they take at most
   // In the order of staging: what the placer reckons with, and the bytes of the image.
@@ -29,7 +30,8 @@ struct DatasetSize {
 };
 
 // Of the data set's saved catalog, where `catalog_path` has one that fits; else of names, sizes and
-// headers. Costs what cataloguing costs but for tar shards, which are only looked at. Saves
+// headers. Costs what cataloguing costs but for formats that need a pass, whose objects are
+// only looked at. Saves
 // nothing. Errors are those of cataloguing.
 Result<DatasetSize> SizeOf(io::IoBackend& backend, io::Directory& root,
                            const DatasetOptions& options, const std::string& catalog_path);

@@ -1,6 +1,6 @@
 // ExtentLoader: brings an extent from the GFS to a tier, in two halves that can be used alone:
 // ReadExtent (GFS -> verified bytes) and StoreExtent (verified bytes -> tier). Background staging,
-// demands of readers, early runs and the pass over tar shards all use it.
+// demands of readers, early runs and the pass over the bytes of a data set all use it.
 #pragma once
 
 #include <cstdint>

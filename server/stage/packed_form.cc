@@ -94,13 +94,7 @@ PackedForm::PackedForm(std::shared_ptr<const catalog::Catalog> catalog, Compress
 Result<std::shared_ptr<const PackedForm>> PackedForm::Create(
     std::shared_ptr<const catalog::Catalog> catalog, Compression compression) {
   FOREBAY_CHECK(compression != Compression::kOff);
-  const catalog::Format format = catalog->format();
-  if (format == catalog::Format::kPack) return CannotPack("packs are compressed already");
-  if (format != catalog::Format::kIdx && format != catalog::Format::kNpy &&
-      format != catalog::Format::kRaw) {
-    return CannotPack(fmt::format("samples of format {} have no fixed size",
-                                  catalog::FormatName(format)));
-  }
+  if (catalog->packs() != nullptr) return CannotPack("packs are compressed already");
   std::shared_ptr<PackedForm> form(new PackedForm(std::move(catalog), compression));
   const auto fields = static_cast<std::uint32_t>(form->catalog_->fields().size());
   form->part_fields_.assign(form->catalog_->part_count(), fields);
@@ -119,7 +113,8 @@ Result<std::shared_ptr<const PackedForm>> PackedForm::Create(
 Status PackedForm::AddField(FieldId field) {
   const FieldSpec& spec = catalog_->fields()[field.value()];
   if (spec.source != FieldSource::kExtent || !spec.is_fixed()) {
-    return CannotPack(fmt::format("field '{}' has no fixed size", spec.name));
+    return CannotPack(fmt::format("samples of format {} have no fixed size",
+                                  catalog::FormatName(catalog_->format())));
   }
   const std::uint32_t part = catalog_->PartOf(field);
   if (part_fields_[part] != catalog_->fields().size()) {

@@ -1,8 +1,10 @@
-// Catalogs of class directories of whole files (dataset_builder.h).
+// The driver of format image-folder: directories at the top of the root are classes, the files
+// beneath them are samples. The catalog follows from names and sizes.
 #include <algorithm>
+#include <array>
 
 #include "proto/contract/limits.h"
-#include "server/catalog/dataset_builder.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/stat_many.h"
 #include "server/catalog/storage/catalog_image.h"
@@ -10,6 +12,24 @@
 
 namespace forebay::catalog {
 namespace {
+
+constexpr auto kKeys = std::to_array<FormatKey>({
+    {.name = "suffixes",
+     .default_text = "[]",
+     .help = "file suffixes that are samples; empty: all",
+     .take = [](const SettingValue& value, DatasetSource& source) -> Status {
+       FOREBAY_ASSIGN(source.suffixes, value.Texts());
+       return {};
+     },
+     .show =
+         [](const DatasetSource& source) {
+           std::string text;
+           for (const std::string& suffix : source.suffixes) {
+             text += (text.empty() ? "" : ", ") + suffix;
+           }
+           return "[" + text + "]";
+         }},
+});
 
 constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut
 
@@ -198,10 +218,21 @@ Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   return OpenImage(std::move(bytes));
 }
 
+Result<bool> HasClasses(std::span<const io::DirectoryEntry> top) {
+  return std::ranges::any_of(top, [](const io::DirectoryEntry& entry) {
+    return entry.is_directory && !entry.name.starts_with('.');
+  });
+}
+
 }  // namespace
 
-Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& context) {
-  return ImageFolderBuilder(context).Build();
-}
+constinit const FormatDriver kImageFolderDriver = {
+    .format = Format::kImageFolder,
+    .name = "image-folder",
+    .signs = "class directories",
+    .keys = kKeys,
+    .detect = HasClasses,
+    .build = [](const BuildContext& context) { return ImageFolderBuilder(context).Build(); },
+};
 
 }  // namespace forebay::catalog

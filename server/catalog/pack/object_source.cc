@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "proto/contract/limits.h"
-#include "server/catalog/dataset_builder.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {

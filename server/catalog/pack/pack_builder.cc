@@ -1,4 +1,6 @@
-// Catalogs of packs (dataset_builder.h).
+// The driver of format pack: packs, or the shards of a manifest. Reads header, schema, footer,
+// index and keys of each file, none of its chunks. Memory: what the scratch says for each table,
+// and 130 bytes per chunk of one file at a time.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -7,7 +9,7 @@
 #include "compress/decode/pack_file.h"
 #include "compress/format/pack_manifest.h"
 #include "proto/contract/limits.h"
-#include "server/catalog/dataset_builder.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/pack/object_source.h"
 #include "server/catalog/pack/pack_catalog.h"
@@ -21,6 +23,18 @@ using compress::PackField;
 using compress::PackFile;
 using compress::PackSchema;
 
+constexpr auto kKeys = std::to_array<FormatKey>({
+    {.name = "files",
+     .default_text = "(found)",
+     .help = "list of \"path\", packs or sets beneath the root; the format must be set then",
+     .take = TakePaths,
+     .show = ShowPaths},
+});
+
+bool IsPackName(std::string_view name) {
+  return name.ends_with(".fbp") || name.ends_with(".pack") || name.ends_with(".fbset");
+}
+
 Error Wrong(const BuildContext& context, const std::string& reason) {
   return Error(ErrorCode::kInvalidArgument,
                "data set " + Quoted(context.source.name) + " " + reason);
@@ -29,7 +43,8 @@ Error Wrong(const BuildContext& context, const std::string& reason) {
 // Packs at the top of the root, or the set there: what its manifest does not name is left of a
 // run that was killed, or of another generation.
 Result<std::vector<std::string>> FindPacks(const BuildContext& context) {
-  FOREBAY_ASSIGN(std::vector<std::string> paths, FilesNamedLike(context.root, Format::kPack));
+  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
+  FOREBAY_ASSIGN(std::vector<std::string> paths, FilesNamedLike(top, IsPackName));
   std::vector<std::string> sets;
   for (const std::string& path : paths) {
     if (path.ends_with(".fbset")) sets.push_back(path);
@@ -263,8 +278,6 @@ class PackBuilder {
   std::optional<PackImageWriter> writer_;
 };
 
-}  // namespace
-
 Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
   const std::string& name = context.source.name;
   if (name.empty() || name.size() > limits::kNameBytesMax) {
@@ -279,5 +292,21 @@ Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
   for (const std::string& path : paths) FOREBAY_TRY(builder.Add(*queue, path));
   return builder.Finish();
 }
+
+}  // namespace
+
+constinit const FormatDriver kPackDriver = {
+    .format = Format::kPack,
+    .name = "pack",
+    .signs = "packs (*.fbset, *.fbp, *.pack)",
+    .keys = kKeys,
+    .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
+      FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsPackName));
+      return !names.empty();
+    },
+    .build = BuildPacks,
+    .is_own_image = IsPackImage,
+    .open_image = OpenPackImage,
+};
 
 }  // namespace forebay::catalog

@@ -1,14 +1,50 @@
-// Catalogs of IDX, .npy and raw record files (dataset_builder.h).
+// The drivers of formats idx, npy and raw: every file is a part of fixed-size records and supplies
+// one field of every sample.
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "proto/contract/limits.h"
-#include "server/catalog/dataset_builder.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/records/record_header.h"
 #include "server/catalog/storage/catalog_writer.h"
 
 namespace forebay::catalog {
 namespace {
+
+// The position of "-idx" or ".idx" followed by a digit, as in "labels-idx1-ubyte".
+std::optional<std::size_t> FindIdxTag(std::string_view name) {
+  for (std::size_t at = 1; at + 4 < name.size(); ++at) {
+    const char digit = name[at + 4];
+    if ((name[at] == '-' || name[at] == '.') && name.substr(at + 1, 3) == "idx" &&
+        digit >= '0' && digit <= '9') {
+      return at;
+    }
+  }
+  return std::nullopt;
+}
+
+bool IsIdxName(std::string_view name) {
+  return name.ends_with(".idx") || (FindIdxTag(name).has_value() && !name.ends_with(".gz"));
+}
+
+bool IsNpyName(std::string_view name) { return name.ends_with(".npy"); }
+
+// The field that a file supplies unless configuration says so: its stem, and of the MNIST family's
+// names ("train-images-idx3-ubyte") the word before "-idx" ("images").
+std::string DefaultFieldName(std::string_view path, Format format) {
+  std::string_view name = path.substr(path.rfind('/') + 1);
+  if (format == Format::kIdx) {
+    const std::optional<std::size_t> tag = FindIdxTag(name);
+    if (tag.has_value()) {
+      name = name.substr(0, *tag);
+      return std::string(name.substr(name.rfind('-') + 1));
+    }
+  }
+  const std::size_t dot = name.rfind('.');
+  return std::string(dot == 0 ? name : name.substr(0, dot));
+}
 
 struct RecordFile {
   std::string field;
@@ -58,8 +94,11 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
 
 Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format format) {
   std::vector<FieldFile> named = context.source.files;
-  if (named.empty()) {
-    FOREBAY_ASSIGN(const std::vector<std::string> paths, FilesNamedLike(context.root, format));
+  // Raw files are never guessed: nothing tells their type and shape.
+  if (named.empty() && format != Format::kRaw) {
+    FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
+    FOREBAY_ASSIGN(const std::vector<std::string> paths,
+                   FilesNamedLike(top, format == Format::kIdx ? IsIdxName : IsNpyName));
     for (const std::string& path : paths) named.push_back({.field = "", .path = path});
   }
   if (named.empty()) {
@@ -113,8 +152,6 @@ Status ReadHeaders(const BuildContext& context, Format format, std::vector<Recor
   return {};
 }
 
-}  // namespace
-
 Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& context,
                                                         Format format) {
   FOREBAY_ASSIGN(std::vector<RecordFile> files, ListFiles(context, format));
@@ -138,5 +175,119 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
   FOREBAY_TRY(writer.Finish(sample_count, fields));
   return Catalog::FromBytes(sink.Release());
 }
+
+// --- configuration ---------------------------------------------------------------------------
+
+Status TakeFieldFiles(const SettingValue& value, DatasetSource& source) {
+  FOREBAY_ASSIGN(const std::vector<std::string> files, value.Texts());
+  for (const std::string& file : files) {
+    const std::size_t equals = file.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == file.size()) {
+      return Error(ErrorCode::kInvalidArgument, "'" + file + "' is not field=path");
+    }
+    source.files.push_back({.field = file.substr(0, equals), .path = file.substr(equals + 1)});
+  }
+  return {};
+}
+
+std::string ShowFieldFiles(const DatasetSource& source) {
+  std::string text;
+  for (const FieldFile& file : source.files) {
+    text += (text.empty() ? "" : ", ") + file.field + "=" + file.path;
+  }
+  return "[" + text + "]";
+}
+
+Status TakeDtype(const SettingValue& value, DatasetSource& source) {
+  FOREBAY_ASSIGN(const std::string name, value.Text());
+  FOREBAY_ASSIGN(source.raw_dtype, ParseDtype(name));
+  return {};
+}
+
+Status TakeShape(const SettingValue& value, DatasetSource& source) {
+  FOREBAY_ASSIGN(source.raw_shape, value.Dimensions());
+  if (source.raw_shape.size() <= limits::kDimensionCountMax) return {};
+  return Error(ErrorCode::kInvalidArgument, "too many dimensions");
+}
+
+std::string ShowShape(const DatasetSource& source) {
+  std::string text;
+  for (const std::uint64_t dimension : source.raw_shape) {
+    text += (text.empty() ? "" : ", ") + std::to_string(dimension);
+  }
+  return "[" + text + "]";
+}
+
+constexpr FormatKey kFilesKey = {.name = "files",
+                                 .default_text = "(found)",
+                                 .help = "list of \"field=path\" beneath the root",
+                                 .take = TakeFieldFiles,
+                                 .show = ShowFieldFiles};
+constexpr std::array kHeadedKeys = {kFilesKey};
+constexpr auto kRawKeys = std::to_array<FormatKey>({
+    kFilesKey,
+    {.name = "dtype",
+     .default_text = "u8",
+     .help = "element type of a record",
+     .take = TakeDtype,
+     .show = [](const DatasetSource& source) { return std::string(DtypeName(source.raw_dtype)); }},
+    {.name = "shape",
+     .default_text = "(required for raw)",
+     .help = "elements of a record, for example [28, 28]",
+     .take = TakeShape,
+     .show = ShowShape},
+    {.name = "header",
+     .default_text = "0",
+     .help = "bytes before the first record of each file",
+     .take = [](const SettingValue& value, DatasetSource& source) -> Status {
+       FOREBAY_ASSIGN(source.raw_header_bytes, value.Bytes());
+       return {};
+     },
+     .show = [](const DatasetSource& source) { return std::to_string(source.raw_header_bytes); }},
+});
+
+Status CheckRaw(const DatasetSource& source) {
+  if (!source.raw_shape.empty()) return {};
+  return KeyError("shape", "data set '" + source.name + "' of format raw needs one");
+}
+
+template <bool (*kIsNamedLike)(std::string_view)>
+Result<bool> HasFile(std::span<const io::DirectoryEntry> top) {
+  FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, kIsNamedLike));
+  return !names.empty();
+}
+
+template <Format kFormat>
+Result<std::shared_ptr<const Catalog>> Build(const BuildContext& context) {
+  return BuildRecordFiles(context, kFormat);
+}
+
+}  // namespace
+
+constinit const FormatDriver kIdxDriver = {
+    .format = Format::kIdx,
+    .name = "idx",
+    .signs = "IDX files",
+    .keys = kHeadedKeys,
+    .detect = HasFile<IsIdxName>,
+    .build = Build<Format::kIdx>,
+};
+
+constinit const FormatDriver kNpyDriver = {
+    .format = Format::kNpy,
+    .name = "npy",
+    .signs = "*.npy",
+    .keys = kHeadedKeys,
+    .detect = HasFile<IsNpyName>,
+    .build = Build<Format::kNpy>,
+};
+
+constinit const FormatDriver kRawDriver = {
+    .format = Format::kRaw,
+    .name = "raw",
+    .keys = kRawKeys,
+    .check = CheckRaw,
+    .build = Build<Format::kRaw>,
+};
 
 }  // namespace forebay::catalog

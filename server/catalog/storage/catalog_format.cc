@@ -9,18 +9,6 @@
 
 namespace forebay::catalog {
 
-std::string_view FormatName(Format format) {
-  switch (format) {
-    case Format::kImageFolder: return "image-folder";
-    case Format::kTar: return "tar";
-    case Format::kIdx: return "idx";
-    case Format::kNpy: return "npy";
-    case Format::kRaw: return "raw";
-    case Format::kPack: return "pack";
-  }
-  return "unknown";
-}
-
 Status CutFixedPart(std::uint64_t sample_count, std::uint64_t extent_bytes, PartRow& part) {
   FOREBAY_CHECK(part.record_bytes > 0 && extent_bytes > 0);
   std::uint64_t extent_count = 0;

@@ -5,8 +5,8 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
-#include "server/catalog/pack/pack_catalog.h"
 #include "server/catalog/storage/image_checker.h"
 
 namespace forebay::catalog {
@@ -37,7 +37,11 @@ Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte>
 }
 
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
-  if (IsPackImage(bytes.bytes())) return OpenPackImage(std::move(bytes));
+  for (const FormatDriver* driver : FormatDrivers()) {
+    if (driver->is_own_image != nullptr && driver->is_own_image(bytes.bytes())) {
+      return driver->open_image(std::move(bytes));
+    }
+  }
   FOREBAY_ASSIGN(ImageTables tables, CheckImage(bytes.bytes()));
   bytes.DropResidentPages();
   return std::make_shared<const CatalogImage>(std::move(bytes), std::move(tables));

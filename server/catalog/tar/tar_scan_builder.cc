@@ -1,5 +1,5 @@
-// The ScanBuilder of tar shards (dataset_source.h): groups members into samples by
-// WebDataset's rule and cuts extents at sample boundaries while the bytes pass by.
+// The driver of format tar and its ScanBuilder: groups members into samples by WebDataset's rule
+// and cuts extents at sample boundaries while the bytes pass by.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
-#include "server/catalog/dataset_builder.h"
+#include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/sample_records.h"
 #include "server/catalog/storage/catalog_image.h"
@@ -405,36 +405,40 @@ Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
   return OpenImage(std::move(image));
 }
 
-}  // namespace
+bool IsTarName(std::string_view name) { return name.ends_with(".tar"); }
 
-Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
-                                                       const DatasetSource& source,
-                                                       const BuildScratch& scratch) {
-  FOREBAY_TRY(CheckExtentBytes(source));
-  if (source.format.value_or(Format::kTar) != Format::kTar) {
-    return Error(ErrorCode::kFailedPrecondition,
-                 "data set " + Quoted(source.name) + " of format " +
-                     std::string(FormatName(*source.format)) +
-                     " builds from metadata (BuildFromMetadata)");
-  }
+Result<std::unique_ptr<ScanBuilder>> ScanTar(const ScanContext& context) {
+  const DatasetSource& source = context.source;
   if (source.extent_bytes < kTarExtentBytesMin) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(source.name) + ": extents of tar shards have at least " +
                      std::to_string(kTarExtentBytesMin) + " bytes");
   }
-  FOREBAY_ASSIGN(const std::vector<std::string> paths, FilesNamedLike(root, Format::kTar));
-  std::vector<ScanBuilder::PlannedObject> objects;
-  for (const std::string& path : paths) {
-    FOREBAY_ASSIGN(const io::FileInfo info, root.Stat(path));
-    objects.push_back({.path = path, .bytes = info.bytes, .mtime_ns = info.mtime_ns});
-  }
-  if (objects.empty()) {
+  FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
+  FOREBAY_ASSIGN(const std::vector<std::string> paths, FilesNamedLike(top, IsTarName));
+  if (paths.empty()) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(source.name) + " has no *.tar files");
   }
+  FOREBAY_ASSIGN(std::vector<ScanBuilder::PlannedObject> objects,
+                 PlanObjects(context.root, paths));
   const std::uint64_t extent_bytes = source.extent_bytes / kTarBlockBytes * kTarBlockBytes;
   return std::make_unique<TarScanBuilder>(source.name, extent_bytes, std::move(objects),
-                                          scratch);
+                                          context.scratch);
 }
+
+}  // namespace
+
+constinit const FormatDriver kTarDriver = {
+    .format = Format::kTar,
+    .name = "tar",
+    .signs = "*.tar",
+    .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
+      FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsTarName));
+      return !names.empty();
+    },
+    .scan = ScanTar,
+    .scanned_sample_bytes = 2 * kTarBlockBytes,  // a header and a block of data
+};
 
 }  // namespace forebay::catalog

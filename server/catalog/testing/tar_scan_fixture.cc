@@ -22,8 +22,10 @@ Result<std::vector<io::DirectoryEntry>> ArchivesBySize::List(std::string_view) {
 Result<std::shared_ptr<const Catalog>> TarScanFixture::Scan(std::size_t feed_bytes) {
   cuts_.clear();
   held_bytes_max_ = 0;
+  DatasetSource source = source_;
+  source.format = source_.format.value_or(Format::kTar);
   FOREBAY_ASSIGN(const std::unique_ptr<ScanBuilder> builder,
-                 CreateScanBuilder(*root_, source_, scratch_));
+                 CreateScanBuilder(*root_, source, scratch_));
   std::uint32_t number = 0;
   for (const ScanBuilder::PlannedObject& object : builder->objects()) {
     const std::vector<std::byte> bytes = TextBytes(FileText(object.path));

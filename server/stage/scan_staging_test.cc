@@ -1,6 +1,6 @@
-// Tar shards are catalogued and staged in one pass: each byte is read once, each shard opened
-// once, and every extent is published from the bytes that were scanned.
-#include "server/stage/tar_scan.h"
+// Data sets whose format needs a scan are catalogued and staged in one pass: each byte is read
+// once, each shard opened once, and every extent is published from the bytes that were scanned.
+#include "server/stage/scan_pass.h"
 
 #include <atomic>
 #include <cstring>

@@ -1,17 +1,17 @@
-// TarScan: catalogues and stages a data set in one sequential pass. Requests are kept in flight
-// ahead of the scanner, across object boundaries; an extent is handed over as soon as the
-// scanner has cut it, from the very bytes that were scanned.
+// ScanPass: catalogues and stages a data set in one sequential pass, for formats whose samples are
+// only known from their bytes (catalog::ScanBuilder). Requests are kept in flight ahead of the
+// builder, across object boundaries; an extent is handed over as soon as the builder has cut it,
+// from the very bytes that it was fed.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/catalog/dataset_source.h"
+#include "server/catalog/scan_builder.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
@@ -21,12 +21,11 @@
 namespace forebay::stage {
 
 // Single use; everything passed in is borrowed for its lifetime.
-class TarScan {
+class ScanPass {
  public:
   struct Options {
     std::uint64_t request_bytes = 0;
     std::uint32_t depth = 1;
-    std::string scratch_path = {};  // catalog::BuildScratch::directory
   };
   struct Hooks {
     // An extent is known by its key, and is about to be compared with its first read.
@@ -36,8 +35,8 @@ class TarScan {
   };
 
   // `idle_queue` has nothing under way whenever an extent is handed over.
-  TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options,
-          Hooks hooks);
+  ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder, io::IoQueue& queue,
+           io::IoQueue& idle_queue, const Options& options, Hooks hooks);
 
   // Reads every object once. What was published stays published also where it fails.
   Result<std::shared_ptr<const catalog::Catalog>> Run();
@@ -65,7 +64,7 @@ class TarScan {
   io::IoQueue& idle_queue_;
   const Options options_;
   const Hooks hooks_;
-  std::unique_ptr<catalog::ScanBuilder> builder_;
+  const std::unique_ptr<catalog::ScanBuilder> builder_;
 
   std::size_t next_object_ = 0;      // of the next request
   std::uint64_t next_offset_ = 0;

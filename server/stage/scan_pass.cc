@@ -1,4 +1,4 @@
-#include "server/stage/tar_scan.h"
+#include "server/stage/scan_pass.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,17 +9,16 @@
 
 namespace forebay::stage {
 
-TarScan::TarScan(Dataset& dataset, io::IoQueue& queue, io::IoQueue& idle_queue,
-                 const Options& options, Hooks hooks)
+ScanPass::ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder,
+                   io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options, Hooks hooks)
     : dataset_(dataset),
       queue_(queue),
       idle_queue_(idle_queue),
       options_(options),
-      hooks_(std::move(hooks)) {}
+      hooks_(std::move(hooks)),
+      builder_(std::move(builder)) {}
 
-Result<std::shared_ptr<const catalog::Catalog>> TarScan::Run() {
-  FOREBAY_ASSIGN(builder_, catalog::CreateScanBuilder(dataset_.root(), dataset_.options().source,
-                                                      {.directory = options_.scratch_path}));
+Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
   dataset_.CountGfs(0, 0, 0, builder_->objects().size());
   Status status = IssueAhead();
   while (status.has_value() && !pending_.empty()) {
@@ -34,7 +33,7 @@ Result<std::shared_ptr<const catalog::Catalog>> TarScan::Run() {
 }
 
 // Keeps up to `depth` requests in flight, in the order of the pass.
-Status TarScan::IssueAhead() {
+Status ScanPass::IssueAhead() {
   const auto& objects = builder_->objects();
   while (pending_.size() < options_.depth && next_object_ < objects.size()) {
     const catalog::ScanBuilder::PlannedObject& object = objects[next_object_];
@@ -76,7 +75,7 @@ Status TarScan::IssueAhead() {
   return {};
 }
 
-Status TarScan::AwaitFront() {
+Status ScanPass::AwaitFront() {
   while (!pending_.front().done) {
     completions_.clear();
     queue_.Wait(1, completions_);
@@ -101,7 +100,7 @@ Status TarScan::AwaitFront() {
   return {};
 }
 
-Status TarScan::FeedFront() {
+Status ScanPass::FeedFront() {
   Chunk chunk = std::move(pending_.front());
   pending_.pop_front();
   ++first_;
@@ -121,7 +120,7 @@ Status TarScan::FeedFront() {
 }
 
 // Gathers an extent's image from the chunks it lies in, and hands it over.
-Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
+Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
   const std::uint64_t begin = cut.info.object_offset;
   const std::uint64_t end = begin + cut.info.bytes;
   FOREBAY_ASSIGN(tier::ArenaBlock image, hooks_.allocate(cut.info.bytes));
@@ -142,7 +141,7 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
                             .extent = cut.extent,
                             .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
   hooks_.cut(key);
-  // The scanner has cut the extent from these very bytes, so the first reading is done.
+  // The builder has cut the extent from these very bytes, so the first reading is done.
   const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
     if (!past_caches) return {};
     FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
@@ -160,7 +159,7 @@ Status TarScan::Emit(const catalog::ScanBuilder::CutExtent& cut) {
 }
 
 // Chunks that end at or before `offset` of the current object are part of no later extent.
-void TarScan::DropChunksBefore(std::uint64_t offset) {
+void ScanPass::DropChunksBefore(std::uint64_t offset) {
   auto keep = fed_.begin();
   while (keep != fed_.end() && keep->offset + keep->length <= offset) {
     spare_.push_back(std::move(keep->memory));

@@ -1,0 +1,30 @@
+// The data-set formats: the one list in which a format registers itself.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace forebay::catalog {
+
+// One line for each format: the number that saved catalogs keep, which never changes and is never
+// used again; the enumerator; the driver (format_driver.h), which the format's folder defines.
+// Messages name formats in this order. A configuration key that several formats have is taken as
+// the first of them takes it, where a data set does not say its format.
+#define FOREBAY_CATALOG_FORMATS(FORMAT)            \
+  FORMAT(2, kTar, kTarDriver)                      \
+  FORMAT(3, kIdx, kIdxDriver)                      \
+  FORMAT(4, kNpy, kNpyDriver)                      \
+  FORMAT(5, kRaw, kRawDriver)                      \
+  FORMAT(6, kPack, kPackDriver)                    \
+  FORMAT(1, kImageFolder, kImageFolderDriver)
+
+enum class Format : std::uint8_t {
+#define FOREBAY_ENUMERATOR(number, enumerator, driver) enumerator = (number),
+  FOREBAY_CATALOG_FORMATS(FOREBAY_ENUMERATOR)
+#undef FOREBAY_ENUMERATOR
+};
+
+// The name in configuration and messages ("tar"); "unknown" where no format has the number.
+std::string_view FormatName(Format format);
+
+}  // namespace forebay::catalog

@@ -1,0 +1,132 @@
+// FormatDriver: all that Forebay knows of one data-set format. Every format is a folder of this
+// room that defines one driver per format name; format.h lists them. Nothing else in the product
+// names a format.
+//
+// To add a format: write its folder with a driver, add its line to format.h and its folder to
+// CMakeLists.txt, describe it in docs/catalog.md. Configuration, detection, cataloguing, staging
+// and documentation of keys follow from the driver. Example, of a format that needs no key:
+//
+//   constinit const FormatDriver kLogDriver = {
+//       .format = Format::kLog,
+//       .name = "log",
+//       .signs = "*.log",
+//       .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
+//         FOREBAY_ASSIGN(const auto names, FilesNamedLike(top, IsLogName));
+//         return !names.empty();
+//       },
+//       .build = BuildLogs};
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/catalog/dataset_source.h"
+#include "server/catalog/format.h"
+#include "server/catalog/scan_builder.h"
+#include "server/catalog/setting_value.h"
+#include "server/catalog/storage/image_bytes.h"
+
+namespace forebay::catalog {
+
+// What a catalog is made from; all outlive the call.
+struct BuildContext {
+  io::IoBackend& backend;
+  io::Directory& root;
+  const DatasetSource& source;
+  const std::function<void(std::uint64_t)>& progress;  // may be empty: objects seen so far
+  const RunSink& runs;                                 // may be empty
+  const BuildScratch& scratch;
+};
+
+// What a pass is planned from; all outlive the call, `source` and `scratch` not the builder.
+struct ScanContext {
+  io::Directory& root;
+  const DatasetSource& source;
+  const BuildScratch& scratch;
+};
+
+// A key of a [[dataset]] table that a format has. Two formats may have a key of one name.
+struct FormatKey {
+  std::string_view name;
+  std::string_view default_text;  // as the documentation shows it
+  std::string_view help;          // without the names of the formats that have the key
+  // Takes the value into `source`. Errors say what is wrong with it; the caller adds the key.
+  Status (*take)(const SettingValue& value, DatasetSource& source) = nullptr;
+  // The setting as configuration would write it, for comparing two configurations.
+  std::string (*show)(const DatasetSource& source) = nullptr;
+};
+
+// Exactly one of `build` and `scan` is set.
+struct FormatDriver {
+  Format format;
+  std::string_view name;  // in configuration and messages
+  // What tells the format, for the message that none fits: "*.tar". Empty: it is never guessed.
+  std::string_view signs = {};
+  std::span<const FormatKey> keys = {};
+  // Called after all keys were taken: what is missing, or does not go together (KeyError).
+  Status (*check)(const DatasetSource& source) = nullptr;
+  // True where the entries at the top of a root look like this format. Null: never guessed.
+  Result<bool> (*detect)(std::span<const io::DirectoryEntry> top) = nullptr;
+
+  // The catalog follows from names, sizes and headers; no sample byte is read. Opens only objects
+  // whose header must be read. Errors name object, offset and reason. Memory: the listing of one
+  // directory, and what the scratch says.
+  Result<std::shared_ptr<const Catalog>> (*build)(const BuildContext& context) = nullptr;
+
+  // The catalog is made by a pass over the bytes.
+  Result<std::unique_ptr<ScanBuilder>> (*scan)(const ScanContext& context) = nullptr;
+  // The fewest bytes of an object that a sample is expected to take on average: bounds the memory
+  // for checksums that is planned for a data set before its pass.
+  std::uint64_t scanned_sample_bytes = 0;
+
+  // For a format whose catalogs have an image of their own: whether an image is one, and a catalog
+  // made of it. Null: the image that `storage` reads.
+  bool (*is_own_image)(std::span<const std::byte> image) = nullptr;
+  Result<std::shared_ptr<const Catalog>> (*open_image)(ImageBytes bytes) = nullptr;
+};
+
+// The folders of the formats define these.
+#define FOREBAY_DRIVER(number, enumerator, driver) extern const FormatDriver driver;
+FOREBAY_CATALOG_FORMATS(FOREBAY_DRIVER)
+#undef FOREBAY_DRIVER
+
+// In the order of format.h.
+std::span<const FormatDriver* const> FormatDrivers();
+// Null where no format has this number, or this name.
+const FormatDriver* FindDriver(Format format);
+const FormatDriver* FindDriver(std::string_view name);
+
+// The name of every key of any format, once each.
+std::vector<std::string_view> FormatKeyNames();
+// The key as `format` takes it; where that has none of this name, or is not set, as the first
+// format takes it that has one. Null where no format has it.
+const FormatKey* FindFormatKey(std::string_view name, std::optional<Format> format);
+// The help of a key, each of its meanings after the names of the formats that have it.
+std::string FormatKeyHelp(std::string_view name);
+
+// --- what drivers share ----------------------------------------------------------------------
+
+// The files among the entries at the top of a root whose names `is_named_like` accepts, sorted by
+// bytes. Hidden names and directories are passed over; another kind of entry is NotAFile.
+Result<std::vector<std::string>> FilesNamedLike(std::span<const io::DirectoryEntry> top,
+                                                bool (*is_named_like)(std::string_view name));
+// The error for an object that is no regular file.
+Error NotAFile(std::string_view path);
+
+// Size and time of the objects of a pass.
+Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
+                                                            std::span<const std::string> paths);
+
+// The key `files` as a list of paths, for formats whose files supply the same fields.
+Status TakePaths(const SettingValue& value, DatasetSource& source);
+std::string ShowPaths(const DatasetSource& source);
+
+}  // namespace forebay::catalog
