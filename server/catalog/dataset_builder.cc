@@ -36,7 +36,7 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   std::string names, signs;
   for (const FormatDriver* driver : FormatDrivers()) {
     if (driver->detect == nullptr) continue;
-    signs = std::string(driver->signs) + (signs.empty() ? "" : ", ") + signs;
+    signs += (signs.empty() ? "" : ", ") + std::string(driver->signs);
     FOREBAY_ASSIGN(const bool fits, driver->detect(top));
     if (!fits) continue;
     found.push_back(driver->format);

@@ -27,7 +27,7 @@ struct FieldFile {
 struct DatasetSource {
   std::string name;
   std::optional<Format> format;  // unset: detected by what lies at the top of the root
-  // What the keys of formats set (FormatKey); a format without the key ignores it.
+  // These members are set by keys of formats (FormatKey). A format without the key ignores them.
   std::vector<FieldFile> files;  // in order; empty: found by name
   Dtype raw_dtype = Dtype::kU8;  // of a record, which begin after `raw_header_bytes` of a file
   std::vector<std::uint64_t> raw_shape;
@@ -44,8 +44,8 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source);
 // number of samples is known at once. False where it takes a pass over the bytes (ScanBuilder).
 bool BuildsFromMetadata(Format format);
 
-// Of a format that takes a pass: the fewest bytes of an object that a sample is expected to take on
-// average. 0 for other formats.
+// The bytes of an object that a sample takes at least, on average, as far as the format expects
+// (FormatDriver::scanned_sample_bytes). 0 for formats that build from metadata.
 std::uint64_t ScannedSampleBytes(Format format);
 
 // Told of an extent made of whole objects as soon as it is certain, long before the catalog is. The
@@ -70,7 +70,8 @@ Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
 // kFailedPrecondition names the first object that changed, and how.
 Status VerifyObjects(const Catalog& catalog, io::Directory& root);
 
-// Saves with the publish rules of design 7.2, so that a torn catalog is never found.
+// Saves the catalog under another name and renames it once it is durable, so that a torn catalog is
+// never found.
 Status SaveCatalog(const Catalog& catalog, io::IoBackend& backend, io::Directory& directory,
                    const std::string& file_name);
 

@@ -1,4 +1,4 @@
-// The registry of formats, made from the list in format.h, and what several drivers use.
+// The registry of formats, made from the list in format.h, and functions that several drivers use.
 #include "server/catalog/format_driver.h"
 
 #include <algorithm>
@@ -129,9 +129,9 @@ Status TakePaths(const SettingValue& value, DatasetSource& source) {
 }
 
 std::string ShowPaths(const DatasetSource& source) {
-  std::string text;
-  for (const FieldFile& file : source.files) text += (text.empty() ? "" : ", ") + file.path;
-  return "[" + text + "]";
+  std::vector<std::string> paths;
+  for (const FieldFile& file : source.files) paths.push_back(file.path);
+  return ListText(paths);
 }
 
 }  // namespace forebay::catalog

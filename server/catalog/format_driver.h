@@ -36,7 +36,7 @@
 
 namespace forebay::catalog {
 
-// What a catalog is made from; all outlive the call.
+// The arguments of FormatDriver::build. All are borrowed for the call.
 struct BuildContext {
   io::IoBackend& backend;
   io::Directory& root;
@@ -46,7 +46,8 @@ struct BuildContext {
   const BuildScratch& scratch;
 };
 
-// What a pass is planned from; all outlive the call, `source` and `scratch` not the builder.
+// The arguments of FormatDriver::scan. All are borrowed: `root` for the life of the builder, the
+// others for the call.
 struct ScanContext {
   io::Directory& root;
   const DatasetSource& source;
@@ -68,10 +69,12 @@ struct FormatKey {
 struct FormatDriver {
   Format format;
   std::string_view name;  // in configuration and messages
-  // What tells the format, for the message that none fits: "*.tar". Empty: it is never guessed.
+  // By which files the format is detected, for the error that no format fits: "*.tar". Empty if it
+  // is never detected.
   std::string_view signs = {};
   std::span<const FormatKey> keys = {};
-  // Called after all keys were taken: what is missing, or does not go together (KeyError).
+  // Called after all keys were taken. Refuses a source in which a key is missing, or two keys
+  // contradict each other (KeyError).
   Status (*check)(const DatasetSource& source) = nullptr;
   // True where the entries at the top of a root look like this format. Null: never guessed.
   Result<bool> (*detect)(std::span<const io::DirectoryEntry> top) = nullptr;
@@ -83,8 +86,8 @@ struct FormatDriver {
 
   // The catalog is made by a pass over the bytes.
   Result<std::unique_ptr<ScanBuilder>> (*scan)(const ScanContext& context) = nullptr;
-  // The fewest bytes of an object that a sample is expected to take on average: bounds the memory
-  // for checksums that is planned for a data set before its pass.
+  // The bytes of an object that a sample takes at least, on average. Greater than 0 if `scan` is
+  // set. Bounds the number of checksums for which memory is planned before the pass.
   std::uint64_t scanned_sample_bytes = 0;
 
   // For a format whose catalogs have an image of their own: whether an image is one, and a catalog

@@ -44,6 +44,12 @@ Result<std::vector<std::uint64_t>> SettingValue::Dimensions() const {
   return dimensions;
 }
 
+std::string ListText(std::span<const std::string> texts) {
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + text;
+  return "[" + list + "]";
+}
+
 Error KeyError(std::string_view key, std::string_view reason) {
   return Error(ErrorCode::kInvalidArgument,
                "dataset key '" + std::string(key) + "': " + std::string(reason));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,6 +34,9 @@ class SettingValue {
   Scalar scalar_;
   std::vector<Scalar> list_;
 };
+
+// A list of texts as messages show it: "[a, b]".
+std::string ListText(std::span<const std::string> texts);
 
 // The error for a key of a [[dataset]] table: "dataset key 'shape': <reason>".
 Error KeyError(std::string_view key, std::string_view reason);

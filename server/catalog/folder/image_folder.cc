@@ -21,14 +21,7 @@ constexpr auto kKeys = std::to_array<FormatKey>({
        FOREBAY_ASSIGN(source.suffixes, value.Texts());
        return {};
      },
-     .show =
-         [](const DatasetSource& source) {
-           std::string text;
-           for (const std::string& suffix : source.suffixes) {
-             text += (text.empty() ? "" : ", ") + suffix;
-           }
-           return "[" + text + "]";
-         }},
+     .show = [](const DatasetSource& source) { return ListText(source.suffixes); }},
 });
 
 constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut

@@ -235,7 +235,9 @@ TEST_F(ImageFolderTest, RefusesADataSetWithoutAName) {
 }
 
 TEST_F(ImageFolderTest, RefusesARootThatFitsSeveralFormatsOrNone) {
-  EXPECT_THAT(BuildError(), HasSubstr("has no class directories"));
+  EXPECT_THAT(BuildError(),
+              HasSubstr("has no *.tar, IDX files, *.npy, packs (*.fbset, *.fbp, *.pack), class "
+                        "directories at the top of its root; set its format"));
   AddFile("a/1", "1");
   AddFile("b.tar", "1");
   EXPECT_THAT(BuildError(), HasSubstr("fits several formats: tar image-folder"));

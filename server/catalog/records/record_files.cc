@@ -191,11 +191,9 @@ Status TakeFieldFiles(const SettingValue& value, DatasetSource& source) {
 }
 
 std::string ShowFieldFiles(const DatasetSource& source) {
-  std::string text;
-  for (const FieldFile& file : source.files) {
-    text += (text.empty() ? "" : ", ") + file.field + "=" + file.path;
-  }
-  return "[" + text + "]";
+  std::vector<std::string> files;
+  for (const FieldFile& file : source.files) files.push_back(file.field + "=" + file.path);
+  return ListText(files);
 }
 
 Status TakeDtype(const SettingValue& value, DatasetSource& source) {
@@ -211,11 +209,11 @@ Status TakeShape(const SettingValue& value, DatasetSource& source) {
 }
 
 std::string ShowShape(const DatasetSource& source) {
-  std::string text;
+  std::vector<std::string> dimensions;
   for (const std::uint64_t dimension : source.raw_shape) {
-    text += (text.empty() ? "" : ", ") + std::to_string(dimension);
+    dimensions.push_back(std::to_string(dimension));
   }
-  return "[" + text + "]";
+  return ListText(dimensions);
 }
 
 constexpr FormatKey kFilesKey = {.name = "files",
