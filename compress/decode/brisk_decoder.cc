@@ -1,3 +1,8 @@
+// Decodes brisk planes (docs/pack_chunk.md). Opens the sections of the body and checks all of the
+// side information, so that kernels look classes up without a check; then decodes frame by frame,
+// one row of blocks at a time, with the kernel of the instruction set. A frame is decoded in the
+// caller's memory where whole blocks cover it, else in scratch, from where it is copied. After the
+// last frame every section must have ended. Called by plane_decoder.cc.
 #include "compress/decode/brisk_decoder.h"
 
 #include <algorithm>

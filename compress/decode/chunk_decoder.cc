@@ -1,3 +1,8 @@
+// Decodes one chunk, as a box of samples or as samples with a place each. Checks what the caller
+// gives, then does what the chunk's codec asks: stored bytes are copied, zstd and LZ4 are decoded
+// whole, coded chunks (coded_chunk.h) as far as the last sample that is wanted. Decodes into the
+// caller's memory where the wanted samples lie there one after the other, else into scratch, from
+// where they are copied.
 #include "compress/decode/chunk_decoder.h"
 
 #include <algorithm>

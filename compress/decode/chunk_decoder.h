@@ -52,7 +52,7 @@ std::size_t ChunkScratchBytes(const ChunkShape& shape);
 // payload that no encoder wrote; kUnimplemented for one that a newer encoder may have. After an
 // error the wanted elements are undefined. `predictors` are those of learned planes
 // (DecodePlanes). Not a checksum: a damaged payload may decode (the container verifies before and
-// after). Every kernel gives the same bits and the same error codes; the processor has `kernel`.
+// after). Every kernel gives the same bits and the same error codes; the processor has `isa`.
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    std::span<std::byte> scratch, PredictorList predictors = {},

@@ -1,3 +1,8 @@
+// Decodes a coded chunk stage by stage (docs/pack_chunk.md): masks, dictionary, planes, elements,
+// and last the escapes, which overwrite single elements. ParseChunkHead has checked the lengths of
+// all streams, and each stage checks what it reads. Planes are decoded into scratch and put
+// together by element_assembler.h; a chunk whose elements are one plane as it is (IsIdentity) is
+// decoded straight into the caller's memory. Called by chunk_decoder.cc.
 #include "compress/decode/coded_chunk.h"
 
 #include <algorithm>

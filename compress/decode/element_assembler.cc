@@ -1,3 +1,8 @@
+// Puts planes together to elements, in blocks of 1,024 pixels that stay in a near cache: joins the
+// bits of all planes to codes, undoes the colour transform, puts the channels of a pixel side by
+// side, looks codes up in the dictionary, applies shift and offset, turns codes into values of the
+// element's type, and lays the masks' patterns over them. Two common cases have kernels of their
+// own: bytes that a dictionary maps (byte_table.h) and floats on a linear scale (linear_values.h).
 #include "compress/decode/element_assembler.h"
 
 #include <algorithm>

@@ -27,7 +27,7 @@ struct LinearRun {
 };
 
 // Writes `count` values, 4 bytes each, to `to`, which may lie at any address. The same bits with
-// every kernel, of which the processor must have `kernel`.
+// every kernel, of which the processor must have `isa`.
 void EmitLinearValues(const LinearRun& run, std::size_t count, std::byte* to, Isa isa);
 
 // Kernels write the first values, as many of `count` as fill their registers, and return how many

@@ -1,3 +1,8 @@
+// Decodes packed planes (docs/pack_chunk.md): blocks of 4 x 16 residuals, stored as bit planes of
+// one width per block, predicted from their neighbours and, where the block says so, from the
+// previous frame. All widths are checked and added up first, so that the kernels read bit planes
+// without a bound check. DecodePackedRow is the portable kernel, which the others must agree with.
+// Called by plane_decoder.cc.
 #include "compress/decode/packed_decoder.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Decodes a stack of planes by its kind, the first byte of the body. Wave-coded, learned, packed
+// and brisk planes have decoders of their own. Raw and zstd planes are decoded here: raw ones are
+// the samples, zstd ones the differences between frames, so that all frames up to the last wanted
+// one are summed. Bits beyond the plane's are dropped in both. Called by coded_chunk.cc.
 #include "compress/decode/plane_decoder.h"
 
 #include <algorithm>

@@ -25,7 +25,7 @@ struct alignas(64) PredictorBatch {
 // Widths of all layers are at most kPredictorWidthMax, so that a layer's rows fit on the stack.
 using PredictorRun = void (*)(const PredictorNet& net, PredictorBatch& batch);
 
-// The one for `kernel`; where the processor lacks what it needs, the next slower one.
+// The one for `isa`; where the processor lacks what it needs, the next slower one.
 PredictorRun PredictorRunOf(Isa isa);
 
 // The reference, for the first `count` pixels.

@@ -1,5 +1,6 @@
-// Samples of up to 8 bits: 64 lanes of a step in two registers of bytes. Sums of 16 bits lie in the
-// order in which bytes are unpacked: of each 32 lanes 0-7 and 16-23, then 8-15 and 24-31.
+// The AVX2 kernel of wave-coded planes (wave_order.h), for samples of up to 8 bits: 64 lanes of a
+// step in two registers of bytes. Sums of 16 bits lie in the order in which bytes are unpacked: of
+// each 32 lanes 0-7 and 16-23, then 8-15 and 24-31.
 #include "compress/decode/wave_avx2.h"
 
 #include <immintrin.h>

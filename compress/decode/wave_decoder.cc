@@ -1,3 +1,7 @@
+// Decodes wave-coded planes (docs/pack_chunk.md): reads the plan (wave_plan.h), then decodes with
+// the kernel of the instruction set (wave_order.h), or, without one, with the scalar decoder in
+// this file. That keeps three frames in a ring, since a frame is predicted from the two before it,
+// and sums up what these contribute before it decodes the frame. Called by plane_decoder.cc.
 #include "compress/decode/wave_decoder.h"
 
 #include <algorithm>
@@ -153,7 +157,7 @@ Status DecodeFrames(const PlaneShape& shape, const WavePlan& plan, std::uint32_t
   return {};
 }
 
-// The kernel for samples of type T that `kernel` names; null for the scalar decoder.
+// The kernel for samples of type T and this instruction set; null for the scalar decoder.
 template <typename T>
 const WaveOrderKernel<T>* Vectors(Isa isa) {
 #ifdef FOREBAY_X86_KERNELS

@@ -1,3 +1,7 @@
+// Chooses the blocks that a learned predictor corrects. All pixels are corrected first, and the
+// contexts' frequencies are counted with that. Then the bits of each block are compared with and
+// without corrections: a block that does not gain gets back its residuals and names a copy of its
+// filter that is not corrected. Costs use integer logarithms, so that every machine chooses alike.
 #include "compress/encode/learned_choice.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Makes the golden packs of version 2: one small pack for each feature of the format, its samples
+// computed by arithmetic. golden_test.cc compares them with the files in good/. So no function here
+// may change what it makes: a new feature gets a new pack.
 #include "compress/golden/golden_packs.h"
 
 #include <algorithm>
