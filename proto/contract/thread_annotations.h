@@ -27,9 +27,9 @@
 //   };
 //
 // The presets `clang`, `tidy` and `fuzz` refuse code that touches `values_` without the lock.
-// Other compilers ignore the macros. Constructors and destructors are not checked. A lambda is
-// a function of its own: one that runs under a lock says so after its parameter list, as in
-// `[this]() FOREBAY_REQUIRES(mutex_) { return done_; }`.
+// Other compilers ignore the macros. clang does not check constructors and destructors. It checks
+// a lambda as a function of its own, so a lambda that runs under a lock declares that after its
+// parameter list: `[this]() FOREBAY_REQUIRES(mutex_) { return done_; }`.
 #pragma once
 
 #include <chrono>

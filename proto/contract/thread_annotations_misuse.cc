@@ -1,6 +1,6 @@
-// Code that clang's thread-safety analysis must refuse. It is compiled by the ctest
-// `thread_annotations_misuse` alone, which defines FOREBAY_MISUSE and expects the message that
-// belongs to it; without FOREBAY_MISUSE it must compile.
+// Code that clang's thread-safety analysis must refuse. Only the ctests
+// `thread_annotations_misuse_N` compile it, with FOREBAY_MISUSE = N: they expect the message that
+// belongs to that misuse. With 0 the file must compile.
 #include "proto/contract/thread_annotations.h"
 
 #ifndef FOREBAY_MISUSE

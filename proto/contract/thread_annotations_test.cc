@@ -1,5 +1,5 @@
-// That the annotated types do what the standard ones do that they wrap. What the analysis refuses
-// is in thread_annotations_misuse.cc.
+// The annotated types behave as the standard types that they wrap. thread_annotations_misuse.cc
+// shows what the analysis refuses.
 #include "proto/contract/thread_annotations.h"
 
 #include <chrono>

@@ -108,7 +108,7 @@ struct BatchJob {
   bool waited = false;                  // for the GFS
   bool wants_all_extents = false;       // what was decoded has gone while it waited
   BatchRoom room;                       // under the scheduler's lock until it is settled
-  // What the scheduler knows of its attempts to get slot memory.
+  // The job's attempts to get slot memory; used by the scheduler alone.
   bool is_starved = false;              // an attempt has failed: the next ones are alone
   bool is_denied = false;               // parked for scratch, without an attempt
   bool takes_unasked = false;           // slot memory that the ledger knows nothing of

@@ -154,7 +154,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
 void BatchScheduler::Finish(const JobRef& job, Result<AssembledBatch> outcome) {
   DropSlot(*job);
   if (job->owner->Settle(*job, outcome)) return;
-  // What nobody took any more is memory that others may be waiting for.
+  // Nobody took the batch: its memory goes back to the batches that wait for some.
   if (outcome.has_value()) outcome->hold = {};
   EndJob(*job);
 }
@@ -178,7 +178,8 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     return true;
   }
   if (!job->refs.empty() && !job->wants_all_extents) {
-    // What was decoded has gone while the job waited: from now on it does not depend on that.
+    // A chunk that the plan counted on was dropped from the decoded cache while the job waited.
+    // From now on the job pins the extents of all its chunks.
     job->wants_all_extents = true;
     GiveAssembler(std::move(assembler));
     Start(job);
@@ -312,8 +313,9 @@ void BatchScheduler::ParkFailed(const JobRef& job) {
     std::lock_guard lock(mutex_);
     ready = EndScratchLocked(*job);
     if (!job->is_starved) {
-      // What it had for a while may have made another fail. Said once in a job's life, so that
-      // two that cannot both succeed do not wake each other for ever.
+      // The memory that this attempt held may have made another job's attempt fail, so the others
+      // are tried again. Done once in a job's life: otherwise two jobs that cannot both succeed
+      // would wake each other for ever.
       const Jobs others = ReleasedLocked();
       ready.insert(ready.end(), others.begin(), others.end());
     }

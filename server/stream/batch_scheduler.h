@@ -27,11 +27,12 @@ namespace forebay::stream {
 struct SchedulerOptions {
   bool has_ssd = false;  // batches may need slot memory to read from SSD
   std::uint64_t view_pin_bytes = limits::kViewPinnedBytesDefault;  // per stream
-  // What was decoded for batches that wait for slot memory, of all streams together.
+  // Limit for values that were decoded and are kept while their batches wait for slot memory, of
+  // all streams together.
   std::uint64_t gathered_bytes = 16 * limits::kDecodeReadBytesMax;
 };
 
-// What batches are made with; borrowed, must outlive all jobs.
+// The parts that the scheduler uses. Borrowed; they must outlive all jobs.
 struct SchedulerParts {
   fetch::Fetcher& fetcher;
   fetch::DecodedCache& decoded;
@@ -98,8 +99,8 @@ class BatchScheduler {
   Jobs EndScratchLocked(BatchJob& job);
   Jobs ReleasedLocked();
 
-  // What an attempt has decoded, for the next one; as long as all jobs together keep no more
-  // than the options allow.
+  // Keeps the values that an attempt has decoded for the job's next attempt, unless all jobs
+  // together would keep more than SchedulerOptions::gathered_bytes.
   void KeepGathered(BatchJob& job, BatchAssembler& assembler);
   static void ResumeGathered(BatchJob& job, BatchAssembler& assembler);
   std::unique_ptr<BatchAssembler> TakeAssembler();
