@@ -1,4 +1,4 @@
-#include "client/batch.h"
+#include "forebay/batch.h"
 
 #include <cstring>
 #include <functional>

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "client/batch.h"
 #include "client/region_map.h"
 #include "client/stream_schema.h"
+#include "forebay/batch.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/order_token.h"
 

@@ -1,4 +1,4 @@
-#include "client/client.h"
+#include "forebay/client.h"
 
 #include <errno.h>
 #include <unistd.h>

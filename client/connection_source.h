@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string>
 
-#include "client/client.h"
 #include "client/daemon_connection.h"
 #include "client/embedded_daemon.h"
+#include "forebay/client.h"
 #include "proto/contract/result.h"
 
 namespace forebay::internal {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "client/batch.h"
-#include "client/stream_options.h"
+#include "forebay/batch.h"
+#include "forebay/stream_options.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/result.h"
 #include "proto/contract/unique_fd.h"

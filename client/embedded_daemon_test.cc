@@ -19,7 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
+#include "forebay/client.h"
 
 namespace forebay::internal {
 namespace {

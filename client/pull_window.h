@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "client/batch.h"
-#include "client/batch_stream.h"
+#include "forebay/batch.h"
+#include "forebay/batch_stream.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 

@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 
-#include "client/batch_stream.h"
-#include "client/client.h"
 #include "client/connection_source.h"
 #include "client/delivery_log.h"
 #include "client/stream_core.h"
-#include "client/stream_options.h"
 #include "client/transform_pool.h"
+#include "forebay/batch_stream.h"
+#include "forebay/client.h"
+#include "forebay/stream_options.h"
 
 namespace forebay::internal {
 

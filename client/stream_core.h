@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "client/batch_state.h"
-#include "client/batch_stream.h"
 #include "client/daemon_connection.h"
 #include "client/inline_assembly.h"
 #include "client/pull_window.h"
@@ -21,6 +20,7 @@
 #include "client/stream_ledger.h"
 #include "client/stream_schema.h"
 #include "client/transform_pool.h"
+#include "forebay/batch_stream.h"
 #include "forebay/v1/data.pb.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/order_steps.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "client/batch_state.h"
-#include "client/stream_options.h"
+#include "forebay/stream_options.h"
 #include "proto/contract/result.h"
 
 namespace forebay::internal {

@@ -37,9 +37,9 @@ if(header_sources)
   set_target_properties(header_check PROPERTIES CXX_CLANG_TIDY "")
   target_compile_options(header_check PRIVATE -O0 -g0)
   target_link_libraries(header_check PRIVATE
-    forebay::build_flags forebay::contract forebay::wire tl::expected fmt::fmt spdlog::spdlog
-    nlohmann_json::nlohmann_json prometheus-cpp::core PkgConfig::xxhash PkgConfig::uring
-    GTest::gmock)
+    forebay::build_flags forebay::client forebay::contract forebay::wire tl::expected
+    fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json prometheus-cpp::core PkgConfig::xxhash
+    PkgConfig::uring GTest::gmock)
   if(FOREBAY_CHECK_HEADERS)
     set_target_properties(header_check PROPERTIES EXCLUDE_FROM_ALL OFF)
   endif()

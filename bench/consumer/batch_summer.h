@@ -2,7 +2,7 @@
 #pragma once
 
 #include "bench/peers/delivery_digest.h"
-#include "client/batch.h"
+#include "forebay/batch.h"
 #include "proto/contract/result.h"
 
 namespace forebay::bench {

@@ -12,7 +12,7 @@
 #include "bench/consumer/batch_summer.h"
 #include "bench/consumer/consume_options.h"
 #include "bench/peers/run_report.h"
-#include "client/client.h"
+#include "forebay/client.h"
 
 namespace forebay::bench {
 namespace {

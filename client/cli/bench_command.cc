@@ -14,7 +14,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/stream_arguments.h"
-#include "client/client.h"
+#include "forebay/client.h"
 
 namespace forebay::cli {
 namespace {

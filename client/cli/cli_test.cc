@@ -14,9 +14,9 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/printable_stream.h"
 #include "client/cli/program.h"
-#include "client/client.h"
 #include "client/testing/fake_admin_service.h"
 #include "client/testing/fake_daemon.h"
+#include "forebay/client.h"
 
 namespace forebay::cli {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "client/cli/pack_plan.h"
 #include "client/cli/pack_source.h"
-#include "client/client.h"
 #include "client/embedded_daemon.h"
+#include "forebay/client.h"
 
 namespace forebay::cli {
 namespace {

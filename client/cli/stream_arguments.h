@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "client/stream_options.h"
+#include "forebay/stream_options.h"
 #include "proto/contract/result.h"
 
 namespace CLI {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "client/client.h"
+#include <forebay/client.h>
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/client.h"
+#include <forebay/client.h>
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "client/client.h"
+#include <forebay/client.h>
 
 namespace {
 

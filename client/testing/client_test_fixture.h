@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "client/client.h"
 #include "client/testing/fake_daemon.h"
+#include "forebay/client.h"
 
 namespace forebay::testing {
 

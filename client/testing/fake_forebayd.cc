@@ -1,35 +1,44 @@
-// A FakeDaemon as a program with forebayd's flags, for the tests of embedded mode.
+// A FakeDaemon as a program with those flags of forebayd that embedded mode passes, each followed
+// by its value. For the tests of embedded mode and of the installed library.
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
-
-#include <CLI/CLI.hpp>
+#include <string_view>
 
 #include "client/testing/fake_daemon.h"
+
+namespace {
+
+constexpr std::string_view kJobKey = "daemon.job_id=";
+
+}  // namespace
 
 int main(int argc, char** argv) {
   forebay::testing::FakeDaemonOptions options;
   int ready_fd = -1;
-  int idle_s = 0;
   std::string config;
-  std::vector<std::string> settings;
-  CLI::App app;
-  app.add_option("--config", config);
-  app.add_option("--set", settings);
-  app.add_option("--socket", options.socket_path)->required();
-  app.add_option("--ready-fd", ready_fd);
-  app.add_option("--exit-when-idle-s", idle_s);
-  app.add_option("--samples", options.samples);
-  app.add_option("--image-bytes", options.image_bytes);
-  app.add_option("--slot-bytes", options.slot_bytes);
-  CLI11_PARSE(app, argc, argv);
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    const std::string value = argv[i + 1];
+    if (flag == "--config") {
+      config = value;
+    } else if (flag == "--set") {
+      if (value.starts_with(kJobKey)) options.job_id = value.substr(kJobKey.size());
+    } else if (flag == "--socket") {
+      options.socket_path = value;
+    } else if (flag == "--ready-fd") {
+      ready_fd = std::atoi(value.c_str());
+    } else if (flag != "--exit-when-idle-s") {
+      std::fprintf(stderr, "fake_forebayd: unknown flag %s\n", argv[i]);
+      return 2;
+    }
+  }
   // A file "fail" as the configuration: end before anything is ready.
   if (config.ends_with("/fail")) return 1;
-  for (const std::string& setting : settings) {
-    const std::string key = "daemon.job_id=";
-    if (setting.starts_with(key)) options.job_id = setting.substr(key.size());
-  }
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

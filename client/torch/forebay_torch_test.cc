@@ -1,11 +1,11 @@
-#include "client/torch/forebay_torch.h"
+#include "forebay/torch.h"
 
 #include <sstream>
 
 #include <gtest/gtest.h>
 
-#include "client/client.h"
 #include "client/testing/fake_daemon.h"
+#include "forebay/client.h"
 
 namespace forebay::libtorch {
 namespace {

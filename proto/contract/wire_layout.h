@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "proto/contract/delivery.h"
 #include "proto/contract/ids.h"
 
 namespace forebay {
@@ -78,11 +79,5 @@ static_assert(sizeof(ClientHello) == 32 && std::is_trivially_copyable_v<ClientHe
 static_assert(sizeof(ServerHello) == 40 && std::is_trivially_copyable_v<ServerHello>);
 static_assert(sizeof(RegionEntry) == 40 && std::is_trivially_copyable_v<RegionEntry>);
 static_assert(sizeof(WireSpan) == 24 && std::is_trivially_copyable_v<WireSpan>);
-
-// How a minibatch arrives (design 5). Sent by number.
-enum class Delivery : std::uint32_t {
-  kContiguous = 1,  // fixed-size fields gathered into one tensor, the rest packed, in a slot
-  kViews = 2,       // spans into the arena (or a slot): no copy
-};
 
 }  // namespace forebay

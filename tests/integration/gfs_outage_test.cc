@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/gfs_emu/testing/gfs_process.h"
-#include "client/client.h"
+#include "forebay/client.h"
 #include "tests/integration/daemon_rig.h"
 
 namespace forebay::integration {

@@ -49,13 +49,22 @@ TEST_HEADER = re.compile(r"(gtest|gmock|benchmark)/")
 PURE_ANGLE = re.compile(r"[a-z0-9_]+$|tl/expected\.hpp$|xxhash\.h$|[a-z0-9_]+\.h$|"
                         r"(sys|linux|net|netinet|arpa)/[a-z0-9_]+\.h$")
 NOT_PURE = re.compile(r"(liburing|zstd\w*|mpi|archive|archive_entry|fuse\w*|lz4|curl|pthread)\.h$")
+# The client's public headers. They are included as "forebay/x.h", in the tree and installed.
+PUBLIC_FOLDER = "client/include/forebay/"
 
 _INCLUDE = re.compile(r"(?m)^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]")
 
 
+def path_of(header):
+    """The path of a header as it is included: <forebay/x.h> is a public header of the client."""
+    if header.startswith("forebay/") and not WIRE_HEADER.match(header):
+        return PUBLIC_FOLDER + header.removeprefix("forebay/")
+    return header
+
+
 def room_of(path):
-    """The room a path lies in, or None for what lies in no room."""
-    parts = path.split("/")
+    """The room a path, or a header as it is included, lies in; None for what lies in no room."""
+    parts = path_of(path).split("/")
     if parts[0] == "server" and len(parts) > 2:
         return f"server/{parts[1]}"
     if parts[:2] == ["proto", "contract"]:
@@ -72,17 +81,9 @@ def is_torch_adaptor(file):
 
 
 def public_client_headers(tree):
-    """client/client.h and every header of client/ that it shows, directly or not."""
-    public, waiting = set(), ["client/client.h"]
-    while waiting:
-        path = waiting.pop()
-        if path in public or path not in tree.by_path:
-            continue
-        public.add(path)
-        for _, header in _INCLUDE.findall(tree.by_path[path].uncommented):
-            if room_of(header) == "client":
-                waiting.append(header)
-    return public
+    """The client's public headers but the torch adaptor, which shows LibTorch."""
+    return {file.path for file in tree.files
+            if file.path.startswith(PUBLIC_FOLDER) and not is_torch_adaptor(file)}
 
 
 def _third_party(file, room, header):
@@ -107,9 +108,12 @@ def _purity(file, room, quote, header, public):
     if file.path in public or room == "proto/contract" and not file.is_test:
         if quote == "<" and (NOT_PURE.match(header) or not PURE_ANGLE.match(header)) or (
                 WIRE_HEADER.match(header)):
-            where = "client.h and what it includes show" if file.path in public else (
+            where = "public headers of the client show" if file.path in public else (
                 "proto/contract uses")
             return "pure-include", f"{where} only the standard library, tl::expected and xxHash"
+    if file.path.startswith(PUBLIC_FOLDER) and room_of(header) == "client":
+        if not path_of(header).startswith(PUBLIC_FOLDER):
+            return "pure-include", "a public header of the client shows no other header of client/"
     return None
 
 
@@ -127,7 +131,7 @@ def _rooms(file, room, header, public):
         allowed = allowed | ALLOWED_FIXTURE_ROOMS.get(room, set())
     if target not in allowed:
         return "room-include", f"{room} must not include {target} (arrows run one way)"
-    if room == "trainer" and target == "client" and header not in public:
+    if room == "trainer" and target == "client" and path_of(header) not in public:
         if "torch" not in header:
             return "room-include", "the trainer sees only client/'s public headers"
     return None
@@ -161,5 +165,7 @@ def include_rules(tree):
                            _purity(file, room, quote, header, public)]
             if quote == '"' and room_of(header) is None and not WIRE_HEADER.match(header):
                 checks.append(("path-include", "quoted includes are qualified from the root"))
+            if header.startswith(PUBLIC_FOLDER):
+                checks.append(("path-include", "public headers are included as forebay/x.h"))
             for rule, message in filter(None, checks):
                 yield Finding(file.path, line, rule, f"<{header}>: {message}")

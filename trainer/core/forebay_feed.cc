@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/batch.h"
-#include "client/batch_stream.h"
-#include "client/stream_options.h"
+#include "forebay/batch.h"
+#include "forebay/batch_stream.h"
+#include "forebay/stream_options.h"
 #include "proto/contract/order_spec.h"
 #include "proto/contract/order_token.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/client.h"
+#include "forebay/client.h"
 #include "trainer/core/augmentation.h"
 #include "trainer/core/feed.h"
 #include "trainer/core/train_config.h"

@@ -22,8 +22,8 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
-#include "client/batch.h"
-#include "client/batch_stream.h"
+#include "forebay/batch.h"
+#include "forebay/batch_stream.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 

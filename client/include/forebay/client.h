@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "client/batch_stream.h"
-#include "client/stream_options.h"
+#include "forebay/batch_stream.h"
+#include "forebay/stream_options.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 

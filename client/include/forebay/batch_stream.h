@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "client/batch.h"
+#include "forebay/batch.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"

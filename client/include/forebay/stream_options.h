@@ -9,11 +9,12 @@
 #include <span>
 #include <string>
 
-#include "client/batch.h"
-#include "proto/contract/order.h"
+#include "forebay/batch.h"
+#include "proto/contract/delivery.h"
+#include "proto/contract/ids.h"
+#include "proto/contract/order_spec.h"
 #include "proto/contract/order_token.h"
 #include "proto/contract/result.h"
-#include "proto/contract/wire_layout.h"
 
 namespace forebay {
 
