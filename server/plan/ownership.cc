@@ -1,37 +1,65 @@
 #include "server/plan/ownership.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/mix64.h"
 
 namespace forebay::plan {
+namespace {
+
+std::uint64_t KeyOf(std::uint64_t dataset, ExtentId extent) {
+  return Mix64(dataset + kGolden64 * (extent.value() + 1ULL));
+}
+
+// A node of weight w draws w tickets; the highest ticket of all wins, so its chance is w / sum of
+// weights, exactly and without logarithms.
+std::uint64_t HighestTicket(std::uint64_t key, const Node& node) {
+  const std::uint32_t tickets = std::clamp(node.weight, 1U, limits::kNodeWeightMax);
+  std::uint64_t highest = 0;
+  for (std::uint32_t ticket = 0; ticket < tickets; ++ticket) {
+    const std::uint64_t ticket_id =
+        (static_cast<std::uint64_t>(node.rank.value()) << 32) | (ticket + 1);
+    highest = std::max(highest, Mix64(key ^ Mix64(ticket_id)));
+  }
+  return highest;
+}
+
+struct Scored {
+  std::uint64_t score = 0;
+  NodeRank rank;
+};
+
+bool Wins(const Scored& a, const Scored& b) {
+  return a.score != b.score ? a.score > b.score : a.rank < b.rank;
+}
+
+}  // namespace
 
 NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> nodes) {
   FOREBAY_CHECK(!nodes.empty());
-  const std::uint64_t key = Mix64(dataset + kGolden64 * (extent.value() + 1ULL));
-  NodeRank best_rank = nodes.front().rank;
-  std::uint64_t best_score = 0;
-  bool found = false;
-  for (const Node& node : nodes) {
-    // A node of weight w draws w tickets; the highest ticket of all wins, so its chance is
-    // w / sum of weights, exactly and without logarithms.
-    const std::uint32_t tickets = std::clamp(node.weight, 1U, limits::kNodeWeightMax);
-    for (std::uint32_t ticket = 0; ticket < tickets; ++ticket) {
-      const std::uint64_t ticket_id =
-          (static_cast<std::uint64_t>(node.rank.value()) << 32) | (ticket + 1);
-      const std::uint64_t score = Mix64(key ^ Mix64(ticket_id));
-      const bool wins = !found || score > best_score ||
-                        (score == best_score && node.rank < best_rank);
-      if (wins) {
-        best_score = score;
-        best_rank = node.rank;
-        found = true;
-      }
-    }
+  const std::uint64_t key = KeyOf(dataset, extent);
+  Scored best{HighestTicket(key, nodes.front()), nodes.front().rank};
+  for (const Node& node : nodes.subspan(1)) {
+    const Scored scored{HighestTicket(key, node), node.rank};
+    if (Wins(scored, best)) best = scored;
   }
-  return best_rank;
+  return best.rank;
+}
+
+std::vector<NodeRank> RankedOwners(std::uint64_t dataset, ExtentId extent,
+                                   std::span<const Node> nodes) {
+  const std::uint64_t key = KeyOf(dataset, extent);
+  std::vector<Scored> scored;
+  scored.reserve(nodes.size());
+  for (const Node& node : nodes) scored.push_back({HighestTicket(key, node), node.rank});
+  std::ranges::sort(scored, Wins);
+  std::vector<NodeRank> ranked;
+  ranked.reserve(scored.size());
+  for (const Scored& node : scored) ranked.push_back(node.rank);
+  return ranked;
 }
 
 }  // namespace forebay::plan

@@ -1,10 +1,11 @@
-// Ownership: which node reads an extent from the GFS and serves it to peers. Weighted
-// rendezvous hashing (Thaler and Ravishankar, 1998): a pure function of the extent and the live
-// nodes, so losing a node moves only that node's share.
+// Ownership: which node reads an extent from the GFS and serves it to others, and which nodes take
+// its place if it does not answer. Weighted rendezvous hashing (Thaler and Ravishankar, 1998): a
+// pure function of the extent and the nodes, so losing a node moves only that node's share.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "proto/contract/ids.h"
 
@@ -19,5 +20,10 @@ struct Node {
 // all nodes agree whatever they were compiled with. `nodes` is not empty; their order does not
 // matter. O(sum of weights).
 NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> nodes);
+
+// All nodes in the order in which they are asked for the extent: its owner, then its substitutes.
+// A node that is left out moves no other one past another. O(sum of weights + n log n).
+std::vector<NodeRank> RankedOwners(std::uint64_t dataset, ExtentId extent,
+                                   std::span<const Node> nodes);
 
 }  // namespace forebay::plan

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,29 @@ TEST(Ownership, LosingANodeMovesOnlyItsShare) {
     }
   }
   EXPECT_EQ(received.size(), 7u) << "the lost share must spread over all survivors";
+}
+
+TEST(Ownership, TheRankingBeginsWithTheOwnerAndNamesEachNodeOnce) {
+  const std::vector<Node> nodes = {
+      {NodeRank(0), 1}, {NodeRank(1), 3}, {NodeRank(5), 64}, {NodeRank(7), 16}};
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    const std::vector<NodeRank> ranked = RankedOwners(9, ExtentId(i), nodes);
+    EXPECT_EQ(ranked.front(), OwnerOf(9, ExtentId(i), nodes));
+    EXPECT_EQ(ranked.size(), nodes.size());
+    EXPECT_EQ(std::set<NodeRank>(ranked.begin(), ranked.end()).size(), nodes.size());
+  }
+}
+
+TEST(Ownership, ANodeThatLeavesTheRankingMovesNoOtherPastAnother) {
+  std::vector<Node> nodes = Nodes(6);
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    std::vector<NodeRank> ranked = RankedOwners(9, ExtentId(i), nodes);
+    std::vector<Node> left = nodes;
+    std::erase_if(left, [](const Node& node) { return node.rank == NodeRank(2); });
+    std::erase(ranked, NodeRank(2));
+    EXPECT_EQ(RankedOwners(9, ExtentId(i), left), ranked);
+    EXPECT_EQ(OwnerOf(9, ExtentId(i), left), ranked.front());
+  }
 }
 
 std::vector<std::uint32_t> Owners(std::uint64_t dataset, std::span<const Node> nodes,

@@ -1,0 +1,42 @@
+#include "server/plan/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::plan {
+
+Membership::Membership(NodeRank self, std::vector<Node> nodes)
+    : self_(self),
+      nodes_(std::move(nodes)),
+      lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())) {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) lives_[i] = true;
+  static_cast<void>(IndexOf(self));
+}
+
+std::size_t Membership::IndexOf(NodeRank node) const {
+  const auto found = std::ranges::find(nodes_, node, &Node::rank);
+  FOREBAY_CHECK(found != nodes_.end());
+  return static_cast<std::size_t>(found - nodes_.begin());
+}
+
+bool Membership::Lives(NodeRank node) const {
+  return node == self_ || lives_[IndexOf(node)].load(std::memory_order_relaxed);
+}
+
+void Membership::SetLives(NodeRank node, bool lives) {
+  lives_[IndexOf(node)].store(lives, std::memory_order_relaxed);
+}
+
+std::vector<NodeRank> Membership::AskedBefore(std::uint64_t dataset, ExtentId extent) const {
+  std::vector<NodeRank> asked;
+  if (is_alone()) return asked;
+  for (const NodeRank node : RankedOwners(dataset, extent, nodes_)) {
+    if (node == self_) break;
+    if (Lives(node)) asked.push_back(node);
+  }
+  return asked;
+}
+
+}  // namespace forebay::plan
