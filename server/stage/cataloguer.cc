@@ -127,6 +127,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
   std::vector<std::uint64_t> planned(count);
   std::vector<plan::Home> homes(count);
   std::vector<bool> resident(count, false);
+  std::vector<bool> elsewhere(count, false);
   for (std::uint32_t i = 0; i < count; ++i) {
     const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
     keys[i] = form ? form->Key(raw) : raw;
@@ -144,6 +145,13 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
       dataset.CountStored(extent, found->image_bytes);
     }
+    // What another node reads gets no home here, unless an earlier daemon of this node left it.
+    elsewhere[i] = !tier && parts_.nodes != nullptr &&
+                   !parts_.nodes->Reads(dataset.hash(), extent);
+    if (elsewhere[i]) {
+      homes[i] = plan::Home::kTransient;
+      continue;
+    }
     const Housing::Planned home = parts_.housing.HomeOf(
         keys[i], tier, planned[i],
         form ? form->PieceCount(extent) : catalog->PieceCount(extent));
@@ -155,6 +163,7 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
     }
   }
   if (form) dataset.SetPlannedBytes(std::move(planned));
+  if (std::ranges::count(elsewhere, true) > 0) dataset.SetElsewhere(std::move(elsewhere));
   parts_.housing.EndCataloguing(dataset.hash());
   dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
   return {};

@@ -13,6 +13,7 @@
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
+#include "server/plan/membership.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
 #include "server/stage/housing.h"
@@ -30,6 +31,7 @@ struct CataloguerOptions {
 struct CataloguerParts {
   io::IoBackend& backend;
   io::Directory* catalogs = nullptr;  // null: catalogs are not saved
+  const plan::Membership* nodes = nullptr;  // of the job; null: this one alone
   StagingTiers& tiers;
   Housing& housing;
   ExtentLoader& loader;

@@ -97,9 +97,9 @@ std::uint64_t Dataset::transient_bytes() const {
   std::lock_guard lock(mutex_);
   if (form_ && progress_.state == DatasetState::kStaging) return 0;
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < homes_.size(); ++i) {
-    if (homes_[i] != plan::Home::kTransient) continue;
-    bytes += catalog_->extent(ExtentId(static_cast<std::uint32_t>(i))).bytes;
+  for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+    if (homes_[i] != plan::Home::kTransient || IsElsewhereLocked(i)) continue;
+    bytes += catalog_->extent(ExtentId(i)).bytes;
   }
   return bytes;
 }
@@ -117,6 +117,7 @@ std::string Dataset::CapacityAdvice() const {
   {
     std::lock_guard lock(mutex_);
     for (std::uint32_t i = 0; i < homes_.size(); ++i) {
+      if (IsElsewhereLocked(i)) continue;
       const ExtentId extent(i);
       extents.push_back(FootprintLocked(extent, PlannedBytesLocked(extent)));
       if (homes_[i] == plan::Home::kRam) room.ram_bytes += extents.back().ram_bytes;
@@ -269,6 +270,25 @@ plan::Home Dataset::home(ExtentId extent) const {
   return homes_[extent.value()];
 }
 
+void Dataset::SetElsewhere(std::vector<bool> elsewhere) {
+  std::lock_guard lock(mutex_);
+  FOREBAY_CHECK(homes_.empty() || elsewhere.size() == homes_.size());
+  for (std::size_t i = 0; i < homes_.size(); ++i) {
+    if (homes_[i] != plan::Home::kTransient) elsewhere[i] = false;
+  }
+  elsewhere_ = std::move(elsewhere);
+}
+
+void Dataset::MakeOurs(ExtentId extent) {
+  std::lock_guard lock(mutex_);
+  if (!elsewhere_.empty()) elsewhere_[extent.value()] = false;
+}
+
+bool Dataset::IsElsewhere(ExtentId extent) const {
+  std::lock_guard lock(mutex_);
+  return IsElsewhereLocked(extent.value());
+}
+
 std::uint64_t Dataset::PlannedBytes(ExtentId extent) const {
   std::lock_guard lock(mutex_);
   return PlannedBytesLocked(extent);
@@ -300,8 +320,8 @@ std::vector<ExtentId> Dataset::Homeless() const {
   std::vector<ExtentId> homeless;
   std::lock_guard lock(mutex_);
   for (std::uint32_t i = 0; i < homes_.size(); ++i) {
-    const bool is_one =
-        homes_[i] == plan::Home::kTransient && extents_[i] != ExtentState::kLoading;
+    const bool is_one = homes_[i] == plan::Home::kTransient &&
+                        extents_[i] != ExtentState::kLoading && !IsElsewhereLocked(i);
     if (is_one) homeless.push_back(ExtentId(i));
   }
   return homeless;
@@ -312,7 +332,8 @@ std::optional<ExtentId> Dataset::NextHomeless() {
   if (progress_.state != DatasetState::kStaging) return std::nullopt;
   for (; next_homeless_ < extents_.size(); ++next_homeless_) {
     const bool is_homeless = homes_[next_homeless_] == plan::Home::kTransient &&
-                             extents_[next_homeless_] == ExtentState::kAbsent;
+                             extents_[next_homeless_] == ExtentState::kAbsent &&
+                             !IsElsewhereLocked(next_homeless_);
     if (is_homeless) return ExtentId(next_homeless_);
   }
   return std::nullopt;

@@ -141,6 +141,13 @@ class Dataset {
   // At shutdown: calls everybody who waits for the catalog with `error`.
   void AbandonCatalogWaiters(const Error& error);
   plan::Home home(ExtentId extent) const;
+  // Which extents other nodes of the job read from the GFS and keep. They get no home here, and do
+  // not count as extents without one. An extent that has a home here already is not affected. Call
+  // before SetCatalog, or between passes; without a call, all extents are this node's.
+  void SetElsewhere(std::vector<bool> elsewhere);
+  // This node has read the extent from the GFS in place of its owner, and keeps it from now on.
+  void MakeOurs(ExtentId extent);
+  bool IsElsewhere(ExtentId extent) const;
   // Whether a copy of the extent in RAM has no space reserved there.
   bool IsGuestInRam(ExtentId extent) const {
     return is_replaced_ || home(extent) != plan::Home::kRam;
@@ -183,6 +190,9 @@ class Dataset {
   std::string StoredFormLocked() const;
   std::uint64_t PlannedBytesLocked(ExtentId extent) const;
   plan::Footprint FootprintLocked(ExtentId extent, std::uint64_t image_bytes) const;
+  bool IsElsewhereLocked(std::uint32_t extent) const {
+    return !elsewhere_.empty() && elsewhere_[extent];
+  }
   // Ends the pass if every extent has been claimed and no load is under way.
   bool FinishLocked(std::int64_t now_ns);
 
@@ -207,6 +217,7 @@ class Dataset {
   std::uint64_t packed_bytes_ = 0, packed_from_bytes_ = 0;  // of those that are known
   std::vector<ExtentState> extents_;
   std::vector<plan::Home> homes_;
+  std::vector<bool> elsewhere_;  // extents of other nodes; empty: there are none
   std::unordered_map<ExtentId, std::vector<Waiter>, IdHash> waiters_;
   std::vector<Waiter> catalog_waiters_;
   DatasetProgress progress_;

@@ -53,12 +53,15 @@ std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent) {
 Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
                                        std::optional<plan::Home> destination, io::IoQueue& queue) {
   const ExtentId number = extent.key.extent;
-  const std::uint64_t raw_bytes = extent.image.bytes().size();
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  const bool is_packed = form && extent.is_packed;
+  const std::uint64_t raw_bytes =
+      is_packed ? form->catalog().extent(number).bytes : extent.image.bytes().size();
   const std::uint64_t raw_checksum = extent.checksums.image;
   tier::ExtentKey key = extent.key;
   ExtentImage image{.block = std::move(extent.image), .checksums = std::move(extent.checksums)};
-  if (const std::shared_ptr<const PackedForm> form = dataset.form()) {
-    key = form->Key(extent.key);
+  if (form) key = form->Key(extent.key);
+  if (form && !is_packed) {
     FOREBAY_ASSIGN(image, packer_.Make(*form, key, std::move(image.block), queue));
   }
   const std::uint64_t image_bytes = image.block.bytes().size();
@@ -88,7 +91,7 @@ Result<bool> ExtentLoader::StoreExtent(Dataset& dataset, VerifiedExtent extent,
     const bool is_guest = destination ? dataset.IsGuestInRam(number) : home != plan::Home::kRam;
     FOREBAY_TRY(tiers_.StoreInRam(key, std::move(image), is_guest));
   }
-  if (dataset.is_replaced()) {
+  if (dataset.is_replaced() && !is_packed) {
     // It may have been replaced, and its copies evicted, since the extent was read.
     const Status shared = dataset.ShareRead(extent.key, raw_checksum);
     if (!shared.has_value()) {

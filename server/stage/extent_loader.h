@@ -43,11 +43,12 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
 std::string NameObjects(std::span<const catalog::ObjectInfo> objects);
 std::string NameObjects(const catalog::Catalog& catalog, ExtentId extent);
 
-// The result of ReadExtent, in memory of the RAM tier.
+// The result of ReadExtent or VerifySupplied, in memory of the RAM tier.
 struct VerifiedExtent {
   tier::ExtentKey key;  // of the raw extent
   tier::ArenaBlock image;
   tier::ExtentChecksums checksums;
+  bool is_packed = false;  // another node has compressed it already (SuppliedExtent)
 };
 
 // Thread-safe.
@@ -60,10 +61,10 @@ class ExtentLoader {
   // From now on nobody waits for a turn to compress. Call after the tiers have been stopped.
   void Stop() { packer_.Stop(); }
 
-  // Compresses the extent if its data set has a packed form, finds its home, publishes it there and
-  // counts it. An SSD that refuses it is no error: the extent goes to RAM, with or without a home
-  // there. `destination`: publish it there, whatever its home is. Returns true if the extent is
-  // smaller than planned and other extents got a home because of that.
+  // Compresses the extent if its data set has a packed form and it is raw, finds its home,
+  // publishes it there and counts it. An SSD that refuses it is no error: the extent goes to RAM,
+  // with or without a home there. `destination`: publish it there, whatever its home is. Returns
+  // true if the extent is smaller than planned and other extents got a home because of that.
   Result<bool> StoreExtent(Dataset& dataset, VerifiedExtent extent,
                            std::optional<plan::Home> destination, io::IoQueue& queue);
 

@@ -100,7 +100,8 @@ std::vector<tier::ExtentKey> Housing::Vacate(Dataset& dataset) {
 
 Housing::Settled Housing::Settle(Dataset& dataset, ExtentId extent, std::uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  if (dataset.is_replaced()) return {};
+  // A copy of what another node keeps needs no space reserved: it can be copied again.
+  if (dataset.is_replaced() || dataset.IsElsewhere(extent)) return {};
   const plan::Home home = dataset.home(extent);
   const std::uint64_t planned = dataset.PlannedBytes(extent);
   if (home != plan::Home::kTransient && planned == bytes) return {.home = home};

@@ -197,4 +197,21 @@ Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const 
   return chunk;
 }
 
+Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const tier::ExtentKey& key,
+                                                 std::span<const std::byte> image) {
+  const std::uint32_t chunks = form.ChunkCount(key.extent);
+  const std::uint64_t directory_bytes = DirectoryBytes(chunks);
+  if (image.size() < directory_bytes) return Damaged(key, "it is too short for its directory");
+  FOREBAY_ASSIGN(const PackedDirectory directory,
+                 PackedDirectory::Open(form, key, image.size(), image.first(directory_bytes)));
+  std::vector<catalog::Range> pieces = {
+      {.extent = key.extent, .offset = 0, .length = directory_bytes}};
+  for (std::uint32_t number = 0; number < chunks; ++number) {
+    FOREBAY_ASSIGN(const catalog::PackChunk chunk, directory.ChunkAt(number));
+    pieces.push_back(
+        {.extent = key.extent, .offset = chunk.image_offset, .length = chunk.bytes()});
+  }
+  return pieces;
+}
+
 }  // namespace forebay::stage

@@ -67,4 +67,9 @@ class PackedDirectory {
   std::span<const std::byte> rows_;
 };
 
+// The pieces of a whole image: its directory, then its chunk records. kDataLoss: the image is not
+// the one that belongs to the extent of this packed key.
+Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const tier::ExtentKey& key,
+                                                 std::span<const std::byte> image);
+
 }  // namespace forebay::stage

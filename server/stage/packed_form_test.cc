@@ -102,6 +102,8 @@ class PackedFormTest : public catalog::CatalogFixture {
           form, KeyOf(form, ExtentId(i)), images.back().size(),
           std::span(images.back()).first(pieces.front().length));
       EXPECT_TRUE(directory.has_value()) << directory.error().ToString();
+      const auto found = PackedPieces(form, KeyOf(form, ExtentId(i)), images.back());
+      EXPECT_TRUE(found.has_value() && found->size() == pieces.size());
       for (std::uint32_t chunk = 0; chunk < form.ChunkCount(ExtentId(i)); ++chunk) {
         const auto at = directory->ChunkAt(chunk);
         EXPECT_TRUE(at.has_value());

@@ -88,6 +88,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
       parts_(std::move(parts)),
       gate_(options.requests, parts_.clock),
       gfs_(options.request_bytes, gate_, parts_.calls),
+      gfs_extents_(gfs_),
       tiers_(parts_.cache,
              {.has_ssd = parts_.store != nullptr, .working_bytes = options_.ram_working_bytes},
              parts_.next_use, parts_.clock),
@@ -101,6 +102,7 @@ Stager::Stager(const StagerOptions& options, StagerParts parts)
                    .catalog_path = options_.catalog_path},
                   {.backend = parts_.backend,
                    .catalogs = parts_.catalogs,
+                   .nodes = parts_.nodes,
                    .tiers = tiers_,
                    .housing = housing_,
                    .loader = loader_}) {}
@@ -170,6 +172,14 @@ void Stager::Begin(Dataset& dataset, bool rebuild, std::int64_t grace_ns,
 bool Stager::StageAgain(Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
   if (parts_.cache.stats(tier::TierKind::kSsd).retired) housing_.CloseSsd();
+  if (parts_.nodes != nullptr) {
+    // Nodes may have gone or come since the last pass.
+    std::vector<bool> elsewhere(catalog->extent_count());
+    for (std::uint32_t i = 0; i < elsewhere.size(); ++i) {
+      elsewhere[i] = !Reads(dataset, ExtentId(i));
+    }
+    dataset.SetElsewhere(std::move(elsewhere));
+  }
   housing_.HouseAgain(dataset);
   std::vector<bool> resident(catalog->extent_count(), false);
   for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
@@ -513,6 +523,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
 
 void Stager::StageEarly(Dataset& dataset, ExtentId extent, const catalog::ExtentInfo& info,
                         std::span<const catalog::ObjectInfo> objects) {
+  if (!Reads(dataset, extent)) return;
   const plan::Room left = housing_.left();
   const plan::Footprint footprint = FootprintOf(info.bytes, objects.size());
   if (footprint.ram_bytes > left.ram_bytes && footprint.ssd_bytes > left.ssd_bytes) return;
@@ -623,48 +634,76 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  const bool in_pieces =
-      job.access == Access::kPieces ||
-      (job.access == Access::kPiecesIfHomeless && home == plan::Home::kTransient);
-  if (in_pieces && GfsPieces::CanRead(dataset)) {
+  // Pieces come from the GFS, so only the node that reads the extent may read it in pieces. An
+  // extent of another node has no home here, but if this node takes that node's place, it reads the
+  // extent once, whole.
+  const bool is_homeless = home == plan::Home::kTransient && !dataset.IsElsewhere(extent);
+  const bool in_pieces = job.access == Access::kPieces ||
+                         (job.access == Access::kPiecesIfHomeless && is_homeless);
+  if (in_pieces && GfsPieces::CanRead(dataset) && Reads(dataset, extent)) {
     if (pieces_.Find(key)) return {};  // and its objects answer again
     return pieces_.Describe(dataset, catalog, extent, *job.rank, queue);
   }
-  const std::uint64_t bytes = catalog->extent(extent).bytes;
   std::unique_ptr<StagingTiers::WorkingMemory> working;
   // Homes in RAM are planned for compressed images, not for the raw bytes that they are made of.
   const bool is_passing = home == plan::Home::kSsd || dataset.form();
-  if (is_passing) working = tiers_.AwaitWorkingMemory(bytes, job.background);
+  if (is_passing) {
+    working = tiers_.AwaitWorkingMemory(catalog->extent(extent).bytes, job.background);
+  }
   // A reader waits only briefly: if memory stays short, it reads in pieces.
   const bool may_be_in_pieces = !job.background && GfsPieces::CanRead(dataset);
-  FOREBAY_ASSIGN(ArenaBlock block,
-                 tiers_.Allocate({.bytes = bytes,
-                                  .key = home == plan::Home::kSsd ? nullptr : &key,
-                                  .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
-                                                              : limits::kMemoryWaitMs,
-                                  .spares_homes = job.background},
-                                 queue));
-  std::vector<catalog::Range> pieces;
-  if (!dataset.form()) FOREBAY_TRY(catalog->Pieces(extent, pieces));
-  const auto read = [&](std::span<std::byte> image, bool past_caches) {
-    return gfs_.ReadImage(queue, dataset, *catalog, extent, *job.rank, image, past_caches);
+  const auto allocate = [&](std::uint64_t bytes) {
+    return tiers_.Allocate({.bytes = bytes,
+                            .key = home == plan::Home::kSsd ? nullptr : &key,
+                            .wait_ms = may_be_in_pieces ? limits::kDemandMemoryWaitMs
+                                                        : limits::kMemoryWaitMs,
+                            .spares_homes = job.background},
+                           queue);
   };
-  FOREBAY_ASSIGN(ExtentChecksums checksums,
-                 ReadExtent(dataset,
-                            {.key = tier::KeyOf(*catalog, extent),
-                             .pieces = pieces,
-                             .objects = NameObjects(*catalog, extent)},
-                            block.bytes(), read));
+  FOREBAY_ASSIGN(SuppliedExtent supplied,
+                 Supply(dataset, *catalog, extent, *job.rank, allocate, queue));
   FOREBAY_ASSIGN(
       const bool has_housed_others,
       loader_.StoreExtent(dataset,
                           {.key = tier::KeyOf(*catalog, extent),
-                           .image = std::move(block),
-                           .checksums = std::move(checksums)},
+                           .image = std::move(supplied.image),
+                           .checksums = std::move(supplied.checksums),
+                           .is_packed = supplied.is_packed},
                           job.access == Access::kInRam ? std::optional(home) : std::nullopt,
                           queue));
   if (has_housed_others) ResumeBackground(dataset);
   return {};
+}
+
+Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& catalog,
+                                      ExtentId extent, const Rank& rank,
+                                      const AllocateImage& allocate, io::IoQueue& queue) {
+  ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
+                        .rank = rank};
+  // Other nodes have the objects as they are now, so readers of a replaced data set go to the GFS.
+  if (parts_.nodes != nullptr && !dataset.is_replaced()) {
+    for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
+      request.node = node;
+      Result<SuppliedExtent> supplied = parts_.peers->Read(request, allocate, queue);
+      if (supplied.has_value()) {
+        Result<ExtentChecksums> verified = VerifySupplied(dataset, catalog, extent, *supplied);
+        if (verified.has_value()) {
+          supplied->checksums = std::move(*verified);
+          return supplied;
+        }
+        spdlog::warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+                     node.value(), verified.error().message());
+        continue;
+      }
+      if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
+      spdlog::warn("data set '{}': node {} does not answer for extent {}; the next node is asked: "
+                   "{}", dataset.name(), node.value(), extent.value(), supplied.error().message());
+      parts_.nodes->SetLives(node, false);
+    }
+  }
+  FOREBAY_ASSIGN(SuppliedExtent supplied, gfs_extents_.Read(request, allocate, queue));
+  dataset.MakeOurs(extent);
+  return supplied;
 }
 
 void Stager::ResumeBackground(Dataset& dataset) {

@@ -21,11 +21,13 @@
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
 #include "server/io/queue_crew.h"
+#include "server/plan/membership.h"
 #include "server/stage/cataloguer.h"
 #include "server/stage/dataset.h"
 #include "server/stage/extent_loader.h"
-#include "server/stage/gfs_pieces.h"
+#include "server/stage/extent_source.h"
 #include "server/stage/gfs_calls.h"
+#include "server/stage/gfs_pieces.h"
 #include "server/stage/gfs_reader.h"
 #include "server/stage/housing.h"
 #include "server/stage/patient_backend.h"
@@ -58,6 +60,9 @@ struct StagerParts {
   GfsPatience* patience = nullptr;  // of `backend`; stopped together with the stager
   GfsCalls* calls = nullptr;        // of `backend`; null: hung calls are not detected
   tier::NextUse next_use;
+  // The nodes of the job, and the source that asks them. Both null: a job of one node.
+  plan::Membership* nodes = nullptr;
+  ExtentSource* peers = nullptr;
 };
 
 // Thread-safe.
@@ -187,6 +192,14 @@ class Stager {
   void EndEarly(Dataset& dataset);
 
   Status Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQueue& queue);
+  // Brings an extent into memory, verified: from the nodes that are asked before this one, in turn.
+  // Only if there is none, or none of them answers, from the GFS.
+  Result<SuppliedExtent> Supply(Dataset& dataset, const catalog::Catalog& catalog, ExtentId extent,
+                                const Rank& rank, const AllocateImage& allocate,
+                                io::IoQueue& queue);
+  bool Reads(const Dataset& dataset, ExtentId extent) const {
+    return parts_.nodes == nullptr || parts_.nodes->Reads(dataset.hash(), extent);
+  }
   void BringHome(Dataset& dataset, const tier::ResidentExtent& found, const Job& job,
                  io::IoQueue& queue);
   // Continues background staging after extents that the pass had skipped got a home.
@@ -196,6 +209,7 @@ class Stager {
   StagerParts parts_;
   RequestGate gate_;
   GfsReader gfs_;
+  GfsExtents gfs_extents_;
   StagingTiers tiers_;
   Housing housing_;
   ExtentLoader loader_;

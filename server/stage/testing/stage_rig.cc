@@ -16,7 +16,7 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                  .region_bytes = 1 << 30,
                                                  .first_region = RegionId(0)}));
   if (options.ssd_bytes > 0) {
-    FOREBAY_ASSIGN(ssd_directory_, backend_.OpenDirectory(folder_ + "/ssd"));
+    FOREBAY_ASSIGN(ssd_directory_, backend_.OpenDirectory(folder_ + options.ssd_folder));
     FOREBAY_ASSIGN(store_, tier::SegmentStore::Open(
                                backend_, *ssd_directory_,
                                {.capacity_bytes = options.ssd_bytes, .direct = true}));
@@ -41,7 +41,9 @@ Status StageRig::Start(const DatasetOptions& dataset, const RigOptions& options)
                                                    .store = store_.get(),
                                                    .cache = *cache_,
                                                    .clock = clock_,
-                                                   .next_use = never}));
+                                                   .next_use = never,
+                                                   .nodes = options.nodes,
+                                                   .peers = options.peers}));
   return {};
 }
 

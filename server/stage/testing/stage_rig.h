@@ -27,10 +27,14 @@ struct RigOptions {
   std::uint64_t request_bytes = 16 << 10;
   std::uint32_t scan_depth = 4;
   bool saves_catalogs = false;  // the back end must be a real one then
+  std::string ssd_folder = "/ssd";  // beneath the rig's folder
+  // See StagerParts; borrowed.
+  plan::Membership* nodes = nullptr;
+  ExtentSource* peers = nullptr;
 };
 
-// Beneath `folder` ("" on a memory back end) there must be /gfs, and /ssd and /state where they
-// are used.
+// Beneath `folder` ("" on a memory back end) there must be /gfs, and ssd_folder and /state where
+// they are used.
 class StageRig {
  public:
   StageRig(io::IoBackend& inner, std::string folder)
@@ -61,6 +65,7 @@ class StageRig {
   Stager& stager() { return *stager_; }
   tier::ExtentCache& cache() { return *cache_; }
   tier::RamArena& arena() { return *arena_; }
+  io::Clock& clock() { return clock_; }
   std::uint32_t extent_count() { return dataset_->catalog()->extent_count(); }
 
   io::FaultInjector gfs_faults;

@@ -1,0 +1,255 @@
+// Several nodes in one process stage one data set: each reads its share, the GFS is read once in
+// all, and an extent of another node is copied from it. A node that is gone is replaced by the
+// first of its substitutes that lives.
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/io_test_fixture.h"
+#include "server/io/memory_backend.h"
+#include "server/peer/testing/in_process_nodes.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::peer {
+namespace {
+
+using io::testing::Pattern;
+using stage::RigOptions;
+using stage::StageRig;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kFileBytes = 1'024'000;  // in 16 extents
+constexpr std::uint32_t kExtents = 16;
+
+class ExtentExchangeTest : public ::testing::Test {
+ protected:
+  ExtentExchangeTest() {
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes, 1)).has_value());
+  }
+
+  struct Node {
+    Node(io::IoBackend& backend, NodeRank self, const std::vector<plan::Node>& all)
+        : nodes(self, all), rig(backend, "") {}
+    plan::Membership nodes;
+    StageRig rig;
+    std::unique_ptr<stage::LocalExtents> local;
+  };
+
+  // Starts nodes 0 to count - 1, which have not staged anything yet.
+  void Start(std::uint32_t count, RigOptions options = {},
+             const stage::DatasetOptions& dataset = stage::RecordDataset()) {
+    std::vector<plan::Node> all;
+    for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      nodes_.push_back(std::make_unique<Node>(memory_, NodeRank(rank), all));
+      Node& node = *nodes_.back();
+      options.nodes = &node.nodes;
+      options.peers = &transport_;
+      options.ssd_folder = "/ssd" + std::to_string(rank);
+      EXPECT_TRUE(memory_.AddDirectory(options.ssd_folder).has_value());
+      FOREBAY_EXPECT_OK(node.rig.Start(dataset, options));
+      node.local = std::make_unique<stage::LocalExtents>(node.rig.cache(), node.rig.stager(),
+                                                         node.rig.clock());
+      transport_.Add(NodeRank(rank), {.extents = node.local.get(),
+                                      .dataset = &node.rig.dataset(),
+                                      .backend = &node.rig.backend()});
+    }
+  }
+  StageRig& rig(std::uint32_t rank) { return nodes_[rank]->rig; }
+  plan::Membership& membership(std::uint32_t rank) { return nodes_[rank]->nodes; }
+  // The owner of the extent, then its substitutes.
+  std::vector<NodeRank> Ranked(ExtentId extent) {
+    return plan::RankedOwners(rig(0).dataset().hash(), extent, membership(0).nodes());
+  }
+  // An extent whose owner, and so on, are these.
+  ExtentId ExtentRanked(const std::vector<NodeRank>& ranked) {
+    for (std::uint32_t i = 0; i < kExtents; ++i) {
+      if (Ranked(ExtentId(i)) == ranked) return ExtentId(i);
+    }
+    ADD_FAILURE() << "no extent has these owners";
+    return ExtentId(0);
+  }
+  std::uint64_t GfsBytes() {
+    std::uint64_t bytes = 0;
+    for (const auto& node : nodes_) bytes += node->rig.dataset().progress().gfs_bytes;
+    return bytes;
+  }
+  void StageAll() {
+    for (const auto& node : nodes_) FOREBAY_EXPECT_OK(node->rig.StageAll());
+  }
+
+  io::MemoryBackend memory_;
+  InProcessNodes transport_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+TEST_F(ExtentExchangeTest, EachNodeStagesItsShareAndTheSetIsReadOnce) {
+  Start(2);
+  StageAll();
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      const bool owns = Ranked(ExtentId(i)).front() == NodeRank(rank);
+      const bool has = rig(rank).cache().Find(rig(rank).dataset().key(ExtentId(i))) != nullptr;
+      EXPECT_EQ(has, owns) << "extent " << i << " on node " << rank;
+    }
+  }
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    const stage::DatasetProgress progress = rig(rank).dataset().progress();
+    EXPECT_EQ(progress.state, stage::DatasetState::kStaged);
+    EXPECT_GT(progress.gfs_bytes, 0U);
+    EXPECT_EQ(rig(rank).dataset().transient_bytes(), 0U) << "extents of others need no home here";
+    EXPECT_EQ(transport_.extents_asked(NodeRank(rank)), 0U);
+  }
+}
+
+TEST_F(ExtentExchangeTest, AnExtentOfAnotherNodeIsCopiedFromItAndKeptAsAGuest) {
+  Start(2);
+  StageAll();
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  FOREBAY_EXPECT_OK(rig(0).Verify(extent));
+  EXPECT_EQ(rig(0).dataset().home(extent), plan::Home::kTransient);
+  EXPECT_EQ(transport_.extents_asked(NodeRank(1)), 1U);
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
+TEST_F(ExtentExchangeTest, AnExtentIsCopiedFromItsOwnersSsd) {
+  // Each node's RAM has no room for homes, so that its share lies on SSD.
+  Start(2, {.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20});
+  StageAll();
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
+  const tier::ExtentRef owners = rig(1).cache().Find(rig(1).dataset().key(extent));
+  ASSERT_TRUE(owners != nullptr && owners->tier == tier::TierKind::kSsd);
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  FOREBAY_EXPECT_OK(rig(0).Verify(extent));
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
+TEST_F(ExtentExchangeTest, AnOwnerThatHasNotBegunStagesForTheNodeThatAsks) {
+  Start(2);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
+  FOREBAY_EXPECT_OK(rig(0).VerifyAll());
+  FOREBAY_EXPECT_OK(stage::AwaitSettled(rig(1).dataset()));
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
+TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
+  Start(4);
+  for (std::uint32_t rank = 1; rank < 4; ++rank) FOREBAY_EXPECT_OK(rig(rank).StageAll());
+  const std::uint64_t staged = GfsBytes();
+  transport_.SetAnswers(NodeRank(0), false);
+  // Nobody has read the share of node 0, and the three others all want it at the same time.
+  {
+    std::vector<std::jthread> readers;
+    for (std::uint32_t rank = 1; rank < 4; ++rank) {
+      readers.emplace_back([this, rank] {
+        for (std::uint32_t i = 0; i < kExtents; ++i) {
+          FOREBAY_EXPECT_OK(rig(rank).Demand(ExtentId(i)));
+        }
+      });
+    }
+  }
+  EXPECT_EQ(rig(0).dataset().progress().gfs_bytes, 0U);
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+  EXPECT_LT(staged, kFileBytes);
+  for (std::uint32_t i = 0; i < kExtents; ++i) {
+    const std::vector<NodeRank> ranked = Ranked(ExtentId(i));
+    if (ranked[0] != NodeRank(0)) continue;
+    for (std::uint32_t rank = 1; rank < 4; ++rank) {
+      // The node that has read the extent keeps it. It is its home from now on.
+      EXPECT_EQ(rig(rank).dataset().home(ExtentId(i)) == plan::Home::kRam,
+                ranked[1] == NodeRank(rank))
+          << "extent " << i << " on node " << rank;
+    }
+  }
+  for (std::uint32_t rank = 1; rank < 4; ++rank) {
+    FOREBAY_EXPECT_OK(rig(rank).VerifyAll());
+    EXPECT_FALSE(membership(rank).Lives(NodeRank(0)));
+  }
+}
+
+TEST_F(ExtentExchangeTest, TheLastNodeReadsEverything) {
+  Start(3);
+  transport_.SetAnswers(NodeRank(1), false);
+  transport_.SetAnswers(NodeRank(2), false);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  for (std::uint32_t i = 0; i < kExtents; ++i) FOREBAY_EXPECT_OK(rig(0).Demand(ExtentId(i)));
+  FOREBAY_EXPECT_OK(rig(0).VerifyAll());
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
+TEST_F(ExtentExchangeTest, StagingAgainTakesTheShareOfANodeThatIsGone) {
+  Start(2);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  const std::uint64_t share = GfsBytes();
+  membership(0).SetLives(NodeRank(1), false);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+  EXPECT_LT(share, kFileBytes);
+  FOREBAY_EXPECT_OK(rig(0).VerifyAll());
+  // It came back: what is at home here stays.
+  membership(0).SetLives(NodeRank(1), true);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  FOREBAY_EXPECT_OK(rig(0).VerifyAll());
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+}
+
+TEST_F(ExtentExchangeTest, WrongBytesOfANodeAreRefusedAndTheNextIsAsked) {
+  Start(3);
+  StageAll();
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(2), NodeRank(0)});
+  transport_.SetFlipsBits(NodeRank(1));
+  const std::uint64_t asked = transport_.extents_asked(NodeRank(2));
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  FOREBAY_EXPECT_OK(rig(0).Verify(extent));
+  EXPECT_EQ(transport_.extents_asked(NodeRank(2)), asked + 1);
+  EXPECT_TRUE(membership(0).Lives(NodeRank(1))) << "it does answer";
+}
+
+TEST_F(ExtentExchangeTest, AnErrorOfTheOwnerIsTheErrorHereAndNotTakenForSilence) {
+  Start(2);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  rig(1).gfs_faults.Arm({.call = io::IoCall::kRead, .is_persistent = true});
+  const Status failed = rig(0).Demand(ExtentRanked({NodeRank(1), NodeRank(0)}));
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_THAT(failed.error().message(), HasSubstr("injected fault"));
+  EXPECT_TRUE(membership(0).Lives(NodeRank(1)));
+  EXPECT_LT(GfsBytes(), kFileBytes) << "this node does not read in its place";
+}
+
+TEST_F(ExtentExchangeTest, NodesWithOtherObjectsAreToldApart) {
+  Start(2);
+  FOREBAY_EXPECT_OK(rig(0).StageAll());
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes + 1000, 1)).has_value());
+  const Status refused = rig(0).Demand(ExtentRanked({NodeRank(1), NodeRank(0)}));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(refused.error().message(), HasSubstr("configured alike"));
+}
+
+TEST_F(ExtentExchangeTest, ACompressedExtentTravelsCompressed) {
+  stage::DatasetOptions dataset = stage::RecordDataset();
+  dataset.compression = stage::Compression::kFast;
+  Start(2, {}, dataset);
+  StageAll();
+  const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
+  FOREBAY_EXPECT_OK(rig(0).Demand(extent));
+  const tier::ExtentRef ours = rig(0).cache().Find(rig(0).dataset().key(extent));
+  const tier::ExtentRef theirs = rig(1).cache().Find(rig(1).dataset().key(extent));
+  ASSERT_TRUE(ours && theirs);
+  EXPECT_EQ(ours->checksums.image, theirs->checksums.image);
+  EXPECT_EQ(ours->checksums.pieces, theirs->checksums.pieces);
+  EXPECT_TRUE(std::ranges::equal(ours->block.bytes(), theirs->block.bytes()));
+  EXPECT_EQ(GfsBytes(), kFileBytes);
+  const stage::DatasetProgress progress = rig(0).dataset().progress();
+  EXPECT_LT(progress.staged_bytes, progress.total_bytes);
+  EXPECT_EQ(progress.staged_bytes % 1000, 0U) << "bytes of the objects are counted";
+}
+
+}  // namespace
+}  // namespace forebay::peer

@@ -1,0 +1,57 @@
+#include "server/peer/testing/in_process_nodes.h"
+
+#include <memory>
+
+#include <fmt/format.h>
+
+namespace forebay::peer {
+namespace {
+
+Error Silent(NodeRank rank) {
+  return Error(ErrorCode::kUnavailable, fmt::format("node {} does not answer", rank.value()));
+}
+
+}  // namespace
+
+void InProcessNodes::Add(NodeRank rank, const Node& node) {
+  std::lock_guard lock(mutex_);
+  nodes_[rank] = {.node = node};
+}
+
+void InProcessNodes::SetAnswers(NodeRank rank, bool answers) {
+  std::lock_guard lock(mutex_);
+  nodes_.at(rank).answers = answers;
+}
+
+void InProcessNodes::SetFlipsBits(NodeRank rank) {
+  std::lock_guard lock(mutex_);
+  nodes_.at(rank).flips_bits = true;
+}
+
+Result<stage::SuppliedExtent> InProcessNodes::Read(const stage::ExtentRequest& request,
+                                                   const stage::AllocateImage& allocate,
+                                                   io::IoQueue&) {
+  State asked;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = nodes_.find(request.node);
+    if (found == nodes_.end()) return Silent(request.node);
+    ++found->second.extents_asked;
+    asked = found->second;
+  }
+  if (!asked.answers) return Silent(request.node);
+  // The node that is asked reads its own SSD.
+  FOREBAY_ASSIGN(const auto queue, asked.node.backend->CreateQueue({.depth = 4}));
+  FOREBAY_ASSIGN(stage::SuppliedExtent supplied,
+                 asked.node.extents->Read(*asked.node.dataset, request.catalog.fingerprint(),
+                                          request.extent, allocate, *queue));
+  if (asked.flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
+  return supplied;
+}
+
+std::uint64_t InProcessNodes::extents_asked(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return nodes_.at(rank).extents_asked;
+}
+
+}  // namespace forebay::peer

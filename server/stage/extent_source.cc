@@ -1,0 +1,87 @@
+#include "server/stage/extent_source.h"
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "server/stage/extent_loader.h"
+#include "server/stage/gfs_reader.h"
+#include "server/stage/packed_extent.h"
+#include "server/stage/packed_form.h"
+
+namespace forebay::stage {
+
+Result<SuppliedExtent> GfsExtents::Read(const ExtentRequest& request,
+                                        const AllocateImage& allocate, io::IoQueue& queue) {
+  const catalog::Catalog& catalog = request.catalog;
+  SuppliedExtent supplied;
+  FOREBAY_ASSIGN(supplied.image, allocate(catalog.extent(request.extent).bytes));
+  // A data set that is compressed at staging gets the checksums of its pieces when it is packed.
+  std::vector<catalog::Range> pieces;
+  if (!request.dataset.form()) FOREBAY_TRY(catalog.Pieces(request.extent, pieces));
+  const auto read = [&](std::span<std::byte> image, bool past_caches) {
+    return gfs_.ReadImage(queue, request.dataset, catalog, request.extent, request.rank, image,
+                          past_caches);
+  };
+  FOREBAY_ASSIGN(supplied.checksums,
+                 ReadExtent(request.dataset,
+                            {.key = tier::KeyOf(catalog, request.extent),
+                             .pieces = pieces,
+                             .objects = NameObjects(catalog, request.extent)},
+                            supplied.image.bytes(), read));
+  return supplied;
+}
+
+Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Catalog& catalog,
+                                             ExtentId extent, const SuppliedExtent& supplied) {
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  const bool is_packed = form && supplied.is_packed;
+  const tier::ExtentKey raw_key = tier::KeyOf(catalog, extent);
+  const tier::ExtentKey key = is_packed ? form->Key(raw_key) : raw_key;
+  const std::span<const std::byte> image = supplied.image.bytes();
+  const Error not_intact(ErrorCode::kDataLoss,
+                         fmt::format("extent {} came with bytes that do not match its checksum",
+                                     extent.value()));
+  std::vector<catalog::Range> pieces;
+  if (is_packed) {
+    FOREBAY_ASSIGN(pieces, PackedPieces(*form, key, image));
+  } else {
+    if (image.size() != catalog.extent(extent).bytes) return not_intact;
+    // With a packed form, pieces are known once the image is packed.
+    if (!form) FOREBAY_TRY(catalog.Pieces(extent, pieces));
+  }
+  // The identity of the extent that was asked for goes into its checksum, so that the right bytes
+  // of another extent are found out too.
+  tier::ExtentChecksums found = tier::ComputeChecksums(key, image, pieces);
+  if (found.image != supplied.checksums.image) return not_intact;
+  if (is_packed) return found;
+  if (dataset.first_reads().Compare(raw_key, found.image) == FirstReads::Outcome::kChanged) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("extent {} is not as it was when this node first read it",
+                             extent.value()));
+  }
+  FOREBAY_TRY(dataset.ShareRead(raw_key, found.image));
+  return found;
+}
+
+bool IsNoAnswer(const Error& error) {
+  return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kDeadlineExceeded;
+}
+
+Error ErrorForOthers(const Error& error) {
+  if (IsNoAnswer(error)) return Error(ErrorCode::kAborted, error.message());
+  if (error.code() == ErrorCode::kCancelled) {
+    return Error(ErrorCode::kUnavailable, error.message());
+  }
+  return error;
+}
+
+Error ErrorFromOthers(const Error& error) {
+  return error.code() == ErrorCode::kAborted ? Error(ErrorCode::kUnavailable, error.message())
+                                             : error;
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,84 @@
+// ExtentSource: interface that supplies whole extents, for what is staged or copied. The GFS
+// answers it (GfsExtents), and so do other nodes of the job: a transport of `peer` carries the
+// request, and LocalExtents answers it on the node that is asked. Stager decides whom to ask: the
+// extent's owner, then its substitutes (plan::Membership), and the GFS only on the first of these
+// nodes that lives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
+#include "server/stage/request_gate.h"
+#include "server/tier/extent_key.h"
+#include "server/tier/ram_arena.h"
+
+namespace forebay::stage {
+
+class GfsReader;
+
+struct ExtentRequest {
+  NodeRank node;  // who is asked; the GFS ignores it
+  Dataset& dataset;
+  const catalog::Catalog& catalog;  // of `dataset`
+  ExtentId extent;
+  const Rank& rank;  // priority of GFS requests
+};
+
+// An extent in memory of this node.
+struct SuppliedExtent {
+  tier::ArenaBlock image;
+  // From the GFS: of the image and its pieces. From another node: of the image alone, because the
+  // receiver computes the others (VerifySupplied).
+  tier::ExtentChecksums checksums;
+  // The image is compressed already, in the form of its data set (Dataset::form). Otherwise it is
+  // the bytes of the objects.
+  bool is_packed = false;
+};
+
+// Allocates memory for an image of so many bytes.
+using AllocateImage = std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)>;
+
+// Thread-safe; each caller brings its own queue, which is idle before and after the call.
+class ExtentSource {
+ public:
+  virtual ~ExtentSource() = default;
+  // Brings the extent into memory from `allocate`. Blocks until it is there, or until a deadline of
+  // the source. Errors of `allocate` are passed on. Bytes from another node are not verified yet,
+  // and IsNoAnswer says whether an error means that the next node is to be asked.
+  virtual Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
+                                      io::IoQueue& queue) = 0;
+};
+
+// The GFS. Reads the extent's objects, and compares the image with the extent's first read
+// (ReadExtent). Thread-safe.
+class GfsExtents final : public ExtentSource {
+ public:
+  explicit GfsExtents(GfsReader& gfs) : gfs_(gfs) {}  // borrowed
+  Result<SuppliedExtent> Read(const ExtentRequest& request, const AllocateImage& allocate,
+                              io::IoQueue& queue) override;
+
+ private:
+  GfsReader& gfs_;
+};
+
+// Checks an extent that another node has supplied (docs/design.md, P1): the image against the
+// checksum that came with it, and an uncompressed image against the extent's first read as well.
+// Returns the checksums of the image and of its pieces. kDataLoss names the extent.
+Result<tier::ExtentChecksums> VerifySupplied(Dataset& dataset, const catalog::Catalog& catalog,
+                                             ExtentId extent, const SuppliedExtent& supplied);
+
+// Between nodes, kUnavailable and kDeadlineExceeded mean that the node itself did not answer. A
+// node that answers with such an error of its own (its GFS does not respond) says kAborted.
+bool IsNoAnswer(const Error& error);
+// An error of this node as it goes to another one. A node that shuts down (kCancelled) no longer
+// answers: kUnavailable.
+Error ErrorForOthers(const Error& error);
+// An error of another node as readers of this one get it: kAborted becomes kUnavailable.
+Error ErrorFromOthers(const Error& error);
+
+}  // namespace forebay::stage

@@ -1,0 +1,169 @@
+// What another node supplies is checked before it is used; what this node supplies to others, and
+// which errors mean that a node does not answer. peer/extent_exchange_test.cc has both ends.
+#include "server/stage/extent_source.h"
+
+#include <cstring>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/io_test_fixture.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/local_extents.h"
+#include "server/stage/packed_form.h"
+#include "server/stage/testing/stage_rig.h"
+#include "server/tier/segment_format.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::testing::Pattern;
+using io::testing::Take;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kFileBytes = 512'000;  // in 8 extents
+constexpr ExtentId kExtent{3};
+
+class ExtentSourceTest : public ::testing::Test {
+ protected:
+  ExtentSourceTest() {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(kFileBytes, 1)).has_value());
+  }
+
+  void Start(const RigOptions& options = {}, Compression compression = Compression::kOff) {
+    DatasetOptions dataset = RecordDataset();
+    dataset.compression = compression;
+    FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+    FOREBAY_EXPECT_OK(rig_.StageAll());
+  }
+  // As another node asks.
+  Result<SuppliedExtent> Supply(ExtentId extent, std::uint64_t fingerprint) {
+    LocalExtents local(rig_.cache(), rig_.stager(), clock_);
+    const auto queue = Take(rig_.backend().CreateQueue({.depth = 2}));
+    return local.Read(rig_.dataset(), fingerprint, extent,
+                      [&](std::uint64_t bytes) { return rig_.arena().Allocate(bytes); }, *queue);
+  }
+  Result<SuppliedExtent> Supply(ExtentId extent) {
+    return Supply(extent, rig_.dataset().catalog()->fingerprint());
+  }
+  Result<tier::ExtentChecksums> Verify(ExtentId extent, const SuppliedExtent& supplied) {
+    return VerifySupplied(rig_.dataset(), *rig_.dataset().catalog(), extent, supplied);
+  }
+  void ExpectRefused(ExtentId extent, const SuppliedExtent& supplied) {
+    const auto refused = Verify(extent, supplied);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kDataLoss);
+    EXPECT_THAT(refused.error().message(), HasSubstr(std::to_string(extent.value())));
+  }
+
+  io::MemoryBackend memory_;
+  io::SteadyClock clock_;
+  StageRig rig_{memory_, ""};
+};
+
+TEST_F(ExtentSourceTest, WhatIsSuppliedFromRamHasTheChecksumsOfTheFirstRead) {
+  Start();
+  const SuppliedExtent supplied = Take(Supply(kExtent));
+  EXPECT_FALSE(supplied.is_packed);
+  const auto verified = Verify(kExtent, supplied);
+  ASSERT_TRUE(verified.has_value()) << verified.error().ToString();
+  const tier::ExtentRef here = rig_.cache().Find(rig_.dataset().key(kExtent));
+  EXPECT_EQ(verified->image, here->checksums.image);
+  EXPECT_EQ(verified->pieces, here->checksums.pieces);
+}
+
+TEST_F(ExtentSourceTest, AFlippedBitAnotherLengthAndAnotherExtentAreRefused) {
+  Start();
+  SuppliedExtent supplied = Take(Supply(kExtent));
+  ExpectRefused(ExtentId(4), supplied);
+  supplied.image.bytes()[64'999] ^= std::byte{4};
+  ExpectRefused(kExtent, supplied);
+  SuppliedExtent last = Take(Supply(ExtentId(7)));  // it is shorter
+  last.checksums = supplied.checksums;
+  ExpectRefused(kExtent, last);
+}
+
+TEST_F(ExtentSourceTest, BytesThatAreNotThoseOfTheFirstReadAreRefused) {
+  Start();
+  SuppliedExtent supplied = Take(Supply(kExtent));
+  // The sender has read other bytes than this node, and their checksum matches.
+  supplied.image.bytes()[0] ^= std::byte{1};
+  supplied.checksums =
+      tier::ComputeChecksums(rig_.dataset().key(kExtent), supplied.image.bytes(), {});
+  ExpectRefused(kExtent, supplied);
+  EXPECT_EQ(rig_.dataset().first_reads().mismatches(), 1U);
+}
+
+TEST_F(ExtentSourceTest, ACompressedExtentIsVerifiedWithItsPieces) {
+  Start({}, Compression::kFast);
+  SuppliedExtent supplied = Take(Supply(kExtent));
+  EXPECT_TRUE(supplied.is_packed);
+  const auto verified = Verify(kExtent, supplied);
+  ASSERT_TRUE(verified.has_value()) << verified.error().ToString();
+  EXPECT_EQ(verified->pieces.size(), rig_.dataset().form()->PieceCount(kExtent));
+  EXPECT_EQ(verified->pieces,
+            rig_.cache().Find(rig_.dataset().key(kExtent))->checksums.pieces);
+  ExpectRefused(ExtentId(4), supplied);
+  const std::size_t last = supplied.image.bytes().size() - 1;
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{30}, last}) {
+    supplied.image.bytes()[offset] ^= std::byte{1};
+    ExpectRefused(kExtent, supplied);
+    supplied.image.bytes()[offset] ^= std::byte{1};
+  }
+}
+
+TEST_F(ExtentSourceTest, AnEvictedExtentIsStagedForTheNodeThatAsks) {
+  Start();
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(kExtent), std::nullopt));
+  EXPECT_TRUE(Verify(kExtent, Take(Supply(kExtent))).has_value());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes + 65'000);
+}
+
+TEST_F(ExtentSourceTest, ADamagedCopyOnSsdIsNotSuppliedButStagedAgain) {
+  Start({.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20});
+  const tier::ExtentRef here = rig_.cache().Find(rig_.dataset().key(kExtent));
+  ASSERT_EQ(here->tier, tier::TierKind::kSsd);
+  EXPECT_TRUE(Verify(kExtent, Take(Supply(kExtent))).has_value());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes);
+  ASSERT_TRUE(memory_.FlipBit("/ssd/" + tier::SegmentName(here->key), 12'345).has_value());
+  EXPECT_TRUE(Verify(kExtent, Take(Supply(kExtent))).has_value());
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, kFileBytes + 65'000);
+  EXPECT_EQ(rig_.cache().stats(tier::TierKind::kSsd).bad_extents, 1U);
+}
+
+TEST_F(ExtentSourceTest, ANodeWithAnotherCatalogOrANumberBeyondItIsRefused) {
+  Start();
+  const auto other = Supply(kExtent, 1);
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code(), ErrorCode::kFailedPrecondition);
+  const auto beyond = Supply(ExtentId(8));
+  ASSERT_FALSE(beyond.has_value());
+  EXPECT_EQ(beyond.error().code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_F(ExtentSourceTest, ADataSetThatCannotBeCataloguedIsAnErrorOfThisNode) {
+  // One record and a half.
+  FOREBAY_EXPECT_OK(memory_.AddFile("/gfs/data.bin", Pattern(1500)));
+  FOREBAY_EXPECT_OK(rig_.Start(RecordDataset()));
+  const auto failed = Supply(kExtent, 1);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_FALSE(IsNoAnswer(failed.error())) << failed.error().ToString();
+}
+
+TEST(ExtentSourceErrors, AnOwnErrorIsNotTakenForSilence) {
+  for (const ErrorCode code : {ErrorCode::kUnavailable, ErrorCode::kDeadlineExceeded}) {
+    EXPECT_TRUE(IsNoAnswer(Error(code, "x")));
+    const Error sent = ErrorForOthers(Error(code, "x"));
+    EXPECT_EQ(sent.code(), ErrorCode::kAborted);
+    EXPECT_EQ(ErrorFromOthers(sent).code(), ErrorCode::kUnavailable);
+  }
+  EXPECT_TRUE(IsNoAnswer(ErrorForOthers(Error(ErrorCode::kCancelled, "shutting down"))));
+  const Error lost = ErrorForOthers(Error(ErrorCode::kDataLoss, "x"));
+  EXPECT_EQ(lost.code(), ErrorCode::kDataLoss);
+  EXPECT_EQ(ErrorFromOthers(lost).code(), ErrorCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace forebay::stage

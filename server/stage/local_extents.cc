@@ -1,0 +1,88 @@
+#include "server/stage/local_extents.h"
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/plan/placement.h"
+
+namespace forebay::stage {
+namespace {
+
+// Blocks until `begin` has called the waiter that it is given.
+template <typename Begin>
+Status Await(Begin&& begin) {
+  // Shared, because the caller of the waiter may still be in set_value when the future is ready.
+  const auto outcome = std::make_shared<std::promise<Status>>();
+  begin([outcome](const Status& status) { outcome->set_value(status); });
+  return outcome->get_future().get();
+}
+
+// Reads the copy on SSD into `image`, and verifies it as a whole.
+Status ReadSegment(const tier::ResidentExtent& extent, std::span<std::byte> image,
+                   io::IoQueue& queue) {
+  // Blocks of an arena are whole pages, so that a direct read may fill the padding too.
+  const std::span<std::byte> pages(image.data(), plan::FootprintBytes(image.size()));
+  FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, pages));
+  if (tier::ComputeChecksums(extent.key, image, {}).image == extent.sums().image) return {};
+  return Error(ErrorCode::kDataLoss, fmt::format("extent {} on SSD does not match its checksum",
+                                                 extent.key.extent.value()));
+}
+
+}  // namespace
+
+Status CheckFingerprint(const Dataset& dataset, std::uint64_t fingerprint) {
+  const std::uint64_t ours = dataset.catalog()->fingerprint();
+  if (ours == fingerprint) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("data set '{}' has fingerprint {:016x} here and {:016x} on the node "
+                           "that asks; the nodes must be configured alike, and the objects must "
+                           "not change during a job",
+                           dataset.name(), ours, fingerprint));
+}
+
+Result<SuppliedExtent> LocalExtents::Read(Dataset& dataset, std::uint64_t fingerprint,
+                                          ExtentId extent, const AllocateImage& allocate,
+                                          io::IoQueue& queue) {
+  stager_.StageForReader(dataset);
+  const Status catalogued = Await([&](Waiter waiter) { dataset.WhenCatalogued(waiter); });
+  if (!catalogued.has_value()) return ErrorForOthers(catalogued.error());
+  FOREBAY_TRY(CheckFingerprint(dataset, fingerprint));
+  // Equal fingerprints mean equal numbers of extents, but the number comes from outside.
+  if (extent.value() >= dataset.catalog()->extent_count()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("data set '{}' has no extent {}", dataset.name(), extent.value()));
+  }
+  // An extent may be evicted between its arrival and the copy, and a copy on SSD may be damaged:
+  // then it is staged again.
+  for (int arrivals = 0; arrivals < limits::kExtentArrivalsMax; ++arrivals) {
+    const tier::ExtentRef found = cache_.Find(dataset.key(extent));
+    if (!found) {
+      const Status staged =
+          Await([&](Waiter waiter) { stager_.Demand(dataset, extent, std::move(waiter)); });
+      if (!staged.has_value()) return ErrorForOthers(staged.error());
+      continue;
+    }
+    SuppliedExtent supplied{.image = {},
+                            .checksums = {.image = found->sums().image, .pieces = {}},
+                            .is_packed = dataset.form() != nullptr};
+    FOREBAY_ASSIGN(supplied.image, allocate(found->image_bytes));
+    if (found->tier == tier::TierKind::kRam) {
+      std::memcpy(supplied.image.bytes().data(), found->block.bytes().data(), found->image_bytes);
+      return supplied;
+    }
+    const Status read = ReadSegment(*found, supplied.image.bytes(), queue);
+    if (read.has_value()) return supplied;
+    cache_.ReportBadSegment(found->key, read.error(), clock_.NowNs());
+  }
+  return Error(ErrorCode::kAborted,
+               fmt::format("extent {} of '{}' is evicted, or damaged, faster than it is copied",
+                           extent.value(), dataset.name()));
+}
+
+}  // namespace forebay::stage
