@@ -6,9 +6,11 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
+#include <span>
 #include <toml++/toml.h>
 
 #include "proto/contract/limits.h"
+#include "trainer/numerics/optimiser.h"
 
 namespace forebay::train {
 namespace {
@@ -166,6 +168,14 @@ std::string ValueText(const ConfigKey& key) {
 
 constexpr double kBatchMax = limits::kGlobalBatchMax;
 
+// The names of all that is registered, which are the choices of a key.
+template <typename Descriptor>
+std::vector<std::string> NamesOf(std::span<const Descriptor> registered) {
+  std::vector<std::string> names;
+  for (const Descriptor& one : registered) names.emplace_back(one.name);
+  return names;
+}
+
 std::vector<ConfigKey> InputKeys(TrainConfig& config) {
   auto& data = config.data;
   auto& model = config.model;
@@ -253,7 +263,7 @@ std::vector<ConfigKey> TrainKeys(OptimiserConfig& train) {
       {"train.decay_factor", &train.decay_factor, "schedule step: what it is multiplied with",
        1e-6, 1, {}},
       {"train.optimiser", &train.optimiser, "how weights follow gradients", 0, 0,
-       {"sgd", "adamw"}},
+       NamesOf(Optimisers())},
       {"train.momentum", &train.momentum, "of SGD", 0, 1, {}},
       {"train.beta1", &train.beta1, "of AdamW", 0, 0.999999, {}},
       {"train.beta2", &train.beta2, "of AdamW", 0, 0.999999, {}},

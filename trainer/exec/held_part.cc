@@ -30,13 +30,8 @@ torch::Tensor PieceOf(const torch::Tensor& flat, std::size_t offset, std::size_t
 
 }  // namespace
 
-std::vector<std::string> StateNames(OptimiserKind kind) {
-  if (kind == OptimiserKind::kSgd) return {"momentum"};
-  return {"exp_avg", "exp_avg_sq"};  // as PyTorch calls them
-}
-
 Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uint64_t seed,
-                                                 OptimiserKind optimiser,
+                                                 const Optimiser& optimiser,
                                                  const torch::Device& device) {
   std::unique_ptr<HeldPart> held(new HeldPart());
   held->name_ = spec.name;
@@ -76,7 +71,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
     held->buffers_.push_back(item.value());
     held->buffer_names_.push_back(spec.name + "." + item.key());
   }
-  held->state_names_ = StateNames(optimiser);
+  held->state_names_ = {optimiser.states.begin(), optimiser.states.end()};
   const torch::NoGradGuard no_grad;
   for (std::size_t at = 0; at <= held->state_names_.size(); ++at) {
     held->memory_.push_back(held->Room(device));

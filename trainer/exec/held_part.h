@@ -34,9 +34,6 @@ struct HeldTensor {
   std::span<float> values;
 };
 
-// What an optimiser's states are called in checkpoints, OptimiserStates(kind) of them.
-std::vector<std::string> StateNames(OptimiserKind kind);
-
 // Not thread-safe. Weights are single precision and lie in one piece, as each state of the
 // optimiser does: in plain memory of the processor, or in that of a GPU.
 class HeldPart {
@@ -44,7 +41,7 @@ class HeldPart {
   // Makes the part with first weights from `seed` and its name; optimiser state is zero.
   // kFailedPrecondition where a parameter or buffer is not of single precision.
   static Result<std::unique_ptr<HeldPart>> Make(const ModelPart& spec, std::uint64_t seed,
-                                                OptimiserKind optimiser,
+                                                const Optimiser& optimiser,
                                                 const torch::Device& device = torch::kCPU);
 
   const std::string& name() const { return name_; }

@@ -23,13 +23,13 @@ class HalfFrozen final : public Part {
   }
 };
 
-class HeldPartTest : public ::testing::TestWithParam<OptimiserKind> {
+class HeldPartTest : public ::testing::TestWithParam<Optimiser> {
  protected:
   void SetUp() override {
+    options_.optimiser = FindOptimiser(GetParam().name).value();
     part_ = HeldPart::Make({.name = "p", .make = [] { return std::make_shared<HalfFrozen>(); }}, 1,
-                           GetParam())
+                           *options_.optimiser)
                 .value();
-    options_.kind = GetParam();
   }
   // Weights first, then states; each parameter's in turn.
   void ExpectFrozen() {
@@ -62,8 +62,8 @@ TEST_P(HeldPartTest, FrozenWeightsDoNotDecayByLibTorch) {
   ExpectFrozen();
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, HeldPartTest,
-                         ::testing::Values(OptimiserKind::kSgd, OptimiserKind::kAdamW));
+INSTANTIATE_TEST_SUITE_P(All, HeldPartTest, ::testing::ValuesIn(Optimisers()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
 }  // namespace forebay::train

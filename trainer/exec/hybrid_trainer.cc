@@ -106,7 +106,7 @@ Result<StepPlan> BuildLayoutPlan(const HybridLayout& layout, const ModelMeasure&
   request.micro_batches = micro_batches;
   request.schedule = layout.schedule;
   request.trains = trains;
-  request.optimiser_states = OptimiserStates(options.stage.optimiser.kind);
+  request.optimiser_states = options.stage.optimiser.optimiser->state_count();
   request.bucket_bytes = options.bucket_bytes;
   request.clips = options.stage.clip_norm > 0 || options.stage.skips_not_finite;
   return BuildPlan(request);
@@ -146,7 +146,7 @@ Status HybridTrainer::TakeParts(const HybridLayout& layout) {
   for (std::uint32_t part = 0; part < model_.parts.size(); ++part) {
     if (!Holds(layout, communicator_.rank(), part) || parts_.contains(part)) continue;
     FOREBAY_ASSIGN(parts_[part], HeldPart::Make(model_.parts[part], options_.stage.seed,
-                                                options_.stage.optimiser.kind,
+                                                *options_.stage.optimiser.optimiser,
                                                 options_.stage.device));
   }
   return {};

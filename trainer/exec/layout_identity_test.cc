@@ -20,17 +20,17 @@ class LayoutIdentity : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(LayoutIdentity, SgdEndsInTheSameWeights) {
-  ExpectSame(OptionsOf(OptimiserKind::kSgd, 0));
+  ExpectSame(OptionsOf("sgd", 0));
 }
 
 TEST_P(LayoutIdentity, MovedValuesEndInTheSameWeights) {
   const auto which = static_cast<std::size_t>(GetParam());
   testing::ExpectSameWhenMoved(testing::TinyModels()[which](),
-                               OptionsOf(OptimiserKind::kSgd, 0));
+                               OptionsOf("sgd", 0));
 }
 
 TEST_P(LayoutIdentity, ClippedAdamWEndsInTheSameWeights) {
-  ExpectSame(OptionsOf(OptimiserKind::kAdamW, 0.5));
+  ExpectSame(OptionsOf("adamw", 0.5));
 }
 
 // As on a GPU. The norm of a gradient may come out otherwise, so that only layouts are compared.
@@ -44,11 +44,11 @@ TEST_P(LayoutIdentity, SumsAndUpdatesByLibTorchEndInTheSameWeights) {
     return Train(tiny, course, options).digest;
   };
   using enum UpdateArithmetic;
-  const HybridOptions sgd = OptionsOf(OptimiserKind::kSgd, 0);
+  const HybridOptions sgd = OptionsOf("sgd", 0);
   const std::uint64_t plain = digest(sgd, kPlain, 1, {{0}});
   EXPECT_EQ(digest(sgd, kLibTorch, 1, {{0}}), plain);
   EXPECT_EQ(digest(sgd, kLibTorch, 2, {{0, 2}}), plain);
-  const HybridOptions clipped = OptionsOf(OptimiserKind::kAdamW, 0.5);
+  const HybridOptions clipped = OptionsOf("adamw", 0.5);
   EXPECT_EQ(digest(clipped, kLibTorch, 2, {{0, 2}}), digest(clipped, kLibTorch, 1, {{0}}));
 }
 
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(TinyModels, LayoutIdentity, ::testing::Range(0, 5));
 // What trainers with a layer of normalisation for each worker do.
 TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
   const testing::TinyModel tiny = testing::TinyModels()[0]();
-  HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
+  HybridOptions options = OptionsOf("sgd", 0);
   options.stage.first_replica_statistics = true;
   const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
     const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
@@ -75,7 +75,7 @@ TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
 // A stage that has nothing to learn, and one whose weights are frozen.
 TEST(LayoutIdentityTest, StagesWithoutTrainedParametersPassOnWhatTheyMake) {
   const testing::TinyModel tiny = testing::TinyModels()[4]();
-  const HybridOptions options = OptionsOf(OptimiserKind::kAdamW, 0.5);
+  const HybridOptions options = OptionsOf("adamw", 0.5);
   const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
     const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
                                  .steps = 3};
@@ -98,7 +98,7 @@ TEST(LayoutIdentityTest, AModelThatHasNothingToLearnIsRefused) {
 
 TEST(LayoutIdentityTest, AnotherSeedEndsInOtherWeights) {
   const testing::TinyModel tiny = testing::TinyModels()[0]();
-  HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
+  HybridOptions options = OptionsOf("sgd", 0);
   const testing::Course course{.layouts = {testing::LayoutOf(1, {{0}}, Schedule::k1f1b)},
                                .steps = 2};
   const testing::Trained first = Train(tiny, course, options);

@@ -14,7 +14,7 @@ using testing::LayoutOf;
 using testing::OptionsOf;
 
 HybridOptions LowPrecision() {
-  HybridOptions options = OptionsOf(OptimiserKind::kSgd, 0);
+  HybridOptions options = OptionsOf("sgd", 0);
   options.stage.precision = Precision::kBf16;
   return options;
 }
@@ -36,7 +36,7 @@ TEST_P(LowPrecisionTest, LearnsWhatSinglePrecisionLearns) {
   const testing::TinyModel tiny = Tiny();
   const testing::Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 10};
   const testing::Trained low = Train(tiny, alone, LowPrecision());
-  const testing::Trained single = Train(tiny, alone, OptionsOf(OptimiserKind::kSgd, 0));
+  const testing::Trained single = Train(tiny, alone, OptionsOf("sgd", 0));
   EXPECT_NE(low.digest, single.digest);
   EXPECT_NEAR(low.last_loss, single.last_loss, 0.03 * single.first_loss);
   EXPECT_NEAR(low.evaluated, single.evaluated, 0.03 * single.evaluated);
@@ -57,7 +57,7 @@ TEST(LowPrecisionMessages, AreHalfAsLong) {
   const testing::TinyModel tiny = testing::TinyModels()[0]();
   const testing::Course halves{.layouts = {LayoutOf(1, {{0, 2}}, Schedule::k1f1b)}, .steps = 1};
   const testing::Trained low = Train(tiny, halves, LowPrecision());
-  const testing::Trained single = Train(tiny, halves, OptionsOf(OptimiserKind::kSgd, 0));
+  const testing::Trained single = Train(tiny, halves, OptionsOf("sgd", 0));
   EXPECT_GT(low.activation_bytes, 0U);
   EXPECT_EQ(2 * low.activation_bytes, single.activation_bytes);
 }

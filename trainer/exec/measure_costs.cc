@@ -65,13 +65,12 @@ class CostProbe {
   Status ProbeUpdate(SimulationCosts& costs) const {
     std::vector<float> weights(kFloats, 1.0F);
     const std::vector<float> gradient(kFloats, 1e-3F);
-    std::vector<std::vector<float>> states(OptimiserStates(request_.optimiser),
+    std::vector<std::vector<float>> states(request_.optimiser.optimiser->state_count(),
                                            std::vector<float>(kFloats));
     const std::vector<std::span<float>> spans(states.begin(), states.end());
-    const OptimiserOptions options{.kind = request_.optimiser};
     const UpdateStep step{.learning_rate = 1e-3, .number = 1};
     FOREBAY_ASSIGN(const std::uint64_t ns, Time([&]() -> Status {
-                     UpdateWeights(options, step, weights, gradient, spans);
+                     UpdateWeights(request_.optimiser, step, weights, gradient, spans);
                      return {};
                    }));
     costs.update_ns_per_byte =
@@ -85,7 +84,7 @@ class CostProbe {
     const auto floats = static_cast<std::int64_t>(kFloats);
     const torch::Tensor gradient = torch::ones({floats}, there);
     const torch::Tensor weights = torch::ones({floats}, there);
-    std::vector<torch::Tensor> states(OptimiserStates(request_.optimiser));
+    std::vector<torch::Tensor> states(request_.optimiser.optimiser->state_count());
     for (torch::Tensor& state : states) state = torch::zeros({floats}, there);
     const auto timed = [&](const std::function<void()>& work) {
       return Time([&]() -> Status {
@@ -94,11 +93,10 @@ class CostProbe {
         return {};
       });
     };
-    const OptimiserOptions options{.kind = request_.optimiser};
     const UpdateStep step{.learning_rate = 1e-3, .number = 1};
     constexpr auto kBytes = static_cast<double>(kFloats * sizeof(float));
     FOREBAY_ASSIGN(const std::uint64_t update_ns, timed([&] {
-                     UpdateTensors(options, step, weights, gradient, states);
+                     UpdateTensors(request_.optimiser, step, weights, gradient, states);
                    }));
     costs.update_ns_per_byte = static_cast<double>(update_ns) / kBytes;
     const torch::Tensor host = HostRoom({floats}, torch::kFloat32, request_.device);

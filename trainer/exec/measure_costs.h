@@ -16,7 +16,7 @@ namespace forebay::train {
 
 struct CostRequest {
   LinkProbe links = {};  // what messages cost
-  OptimiserKind optimiser = OptimiserKind::kSgd;
+  OptimiserOptions optimiser = {};
   std::uint64_t bucket_bytes = 4U << 20;  // of reductions
   torch::Device device = torch::kCPU;     // where ranks compute
   SwapOptions swap = {};

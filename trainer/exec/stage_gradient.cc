@@ -22,7 +22,7 @@ StageGradient::StageGradient(std::vector<HeldPart*> parts, SumOrder order,
                              UpdateArithmetic arithmetic, const torch::Device& device)
     : parts_(std::move(parts)), offsets_(OffsetsOf(parts_)), floats_(offsets_.back(), order) {
   if (arithmetic == UpdateArithmetic::kLibTorch || !device.is_cpu()) {
-    tensors_.emplace(offsets_.back(), order, device);
+    tensors_.emplace(offsets_.back(), order, TensorMemory(device));
   }
 }
 
@@ -88,7 +88,6 @@ void StageGradient::Update(const OptimiserOptions& options, const UpdateStep& st
       parts_[at]->Update(options, step, FloatsOf(at));
     }
   }
-  tensor_sum_ = torch::Tensor();  // or the next step's sum would lie beside it
 }
 
 }  // namespace forebay::train

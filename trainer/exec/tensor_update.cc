@@ -2,113 +2,133 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <bit>
-#include <cmath>
+#include <array>
+#include <tuple>
+#include <utility>
 
 #include "proto/contract/check.h"
+#include "trainer/numerics/optimiser_formulas.h"
 
 namespace forebay::train {
 namespace {
 
-// Scalars are rounded to floats before they are used, as numerics/ does.
-double Rounded(double value) { return static_cast<float>(value); }
+// The type of the numbers in a formula: a flat tensor. Each operator is one operation of LibTorch,
+// none of them fused, so that a sum of two products is a sum of two rounded products. Factors are
+// floats, as in numerics/. An operator writes its result into an operand that is an intermediate
+// result, because nobody else holds that, and makes a new tensor otherwise: operators take operands
+// by value, and the copy that is made of a variable is no intermediate result. An assignment writes
+// into the tensor that the variable was made with: weights and states change where they lie.
+class Floats {
+ public:
+  explicit Floats(torch::Tensor tensor) : Floats(std::move(tensor), false) {}
+  Floats(const Floats& other) : Floats(other.tensor_, false) {}
+  Floats(Floats&& other) = default;
+  Floats& operator=(const Floats& other) {
+    if (this != &other) tensor_.copy_(other.tensor_);
+    return *this;
+  }
+  ~Floats() = default;
 
-torch::Tensor Scaled(const torch::Tensor& values, double scale) {
-  return scale == 1 ? values : values.mul(Rounded(scale));
+  friend Floats operator*(Floats one, float factor) {
+    // Multiplying by one changes nothing, and a gradient that is not clipped is scaled by one.
+    if (factor == 1.0F) return one;
+    return Made(one.is_intermediate_ ? one.tensor_.mul_(factor) : one.tensor_.mul(factor));
+  }
+  friend Floats operator+(Floats one, float addend) {
+    return Made(one.is_intermediate_ ? one.tensor_.add_(addend) : one.tensor_.add(addend));
+  }
+  friend Floats operator+(Floats one, Floats other) {
+    if (other.is_intermediate_) return Made(other.tensor_.add_(one.tensor_));
+    return Made(one.is_intermediate_ ? one.tensor_.add_(other.tensor_)
+                                  : one.tensor_.add(other.tensor_));
+  }
+  friend Floats operator-(Floats one, const Floats& other) {
+    return Made(one.is_intermediate_ ? one.tensor_.sub_(other.tensor_)
+                                  : one.tensor_.sub(other.tensor_));
+  }
+  friend Floats operator*(Floats one, const Floats& other) {
+    return Made(one.is_intermediate_ ? one.tensor_.mul_(other.tensor_)
+                                  : one.tensor_.mul(other.tensor_));
+  }
+  friend Floats operator/(Floats one, const Floats& other) {
+    return Made(one.is_intermediate_ ? one.tensor_.div_(other.tensor_)
+                                  : one.tensor_.div(other.tensor_));
+  }
+  // The square root, rounded as IEEE 754 says. The one of MKL, which LibTorch may take on a
+  // processor, is not; there the root of doubles is taken and rounded.
+  friend Floats Root(const Floats& one) {
+    if (!one.tensor_.is_cpu()) return Made(one.tensor_.sqrt());
+    return Made(one.tensor_.to(torch::kFloat64).sqrt_().to(torch::kFloat32));
+  }
+
+ private:
+  Floats(torch::Tensor tensor, bool is_intermediate)
+      : tensor_(std::move(tensor)), is_intermediate_(is_intermediate) {}
+  static Floats Made(torch::Tensor tensor) { return {std::move(tensor), true}; }
+
+  torch::Tensor tensor_;
+  bool is_intermediate_;
+};
+
+template <typename Formula, std::size_t... State>
+void UpdateBy(const OptimiserOptions& options, const UpdateStep& step,
+              const torch::Tensor& weights, const torch::Tensor& gradient,
+              const std::vector<torch::Tensor>& states, std::index_sequence<State...>) {
+  Floats weight(weights);
+  std::array<Floats, sizeof...(State)> own = {Floats(states[State])...};
+  Formula::Update(Formula::FactorsOf(options, step), weight, Floats(gradient), own[State]...);
 }
 
-// Rounded as the standard of floats says. MKL's, which LibTorch may take on a processor, is not.
-torch::Tensor Root(const torch::Tensor& values) {
-  if (!values.is_cpu()) return values.sqrt();
-  return values.to(torch::kFloat64).sqrt_().to(torch::kFloat32);
+// Finds the formula that has the optimiser's name, and applies it.
+template <typename... Formula>
+void UpdateByName(const std::tuple<Formula...>*, const OptimiserOptions& options,
+                  const UpdateStep& step, const torch::Tensor& weights,
+                  const torch::Tensor& gradient, const std::vector<torch::Tensor>& states) {
+  const auto try_formula = [&]<typename One>(const One*) {
+    if (One::kName != options.optimiser->name) return false;
+    UpdateBy<One>(options, step, weights, gradient, states,
+                  std::make_index_sequence<One::kStates.size()>());
+    return true;
+  };
+  FOREBAY_CHECK((try_formula(static_cast<const Formula*>(nullptr)) || ...));
 }
 
-// One operation after the other, none of them fused: so that a sum is of two rounded products.
-void UpdateSgd(const OptimiserOptions& options, const UpdateStep& step, torch::Tensor weights,
-               const torch::Tensor& gradient, torch::Tensor velocity) {
-  torch::Tensor slope = Scaled(gradient, step.gradient_scale);
-  if (step.weight_decay != 0) slope = slope.add(weights.mul(Rounded(step.weight_decay)));
-  velocity.mul_(Rounded(options.momentum)).add_(slope);
-  weights.sub_(velocity.mul(Rounded(step.learning_rate)));
-}
-
-void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step, torch::Tensor weights,
-                 const torch::Tensor& gradient, torch::Tensor mean, torch::Tensor square) {
-  const auto number = static_cast<double>(step.number);
-  const double mean_bias = 1.0 - std::pow(options.beta1, number);
-  const double square_bias = 1.0 - std::pow(options.beta2, number);
-  const auto beta1 = static_cast<float>(options.beta1);
-  const auto beta2 = static_cast<float>(options.beta2);
-  const torch::Tensor slope = Scaled(gradient, step.gradient_scale);
-  mean.mul_(beta1).add_(slope.mul(1.0F - beta1));
-  square.mul_(beta2).add_(slope.mul(slope).mul_(1.0F - beta2));
-  const torch::Tensor divisor =
-      Root(square).mul_(Rounded(1.0 / std::sqrt(square_bias))).add_(Rounded(options.epsilon));
-  const torch::Tensor change = mean.mul(Rounded(step.learning_rate / mean_bias)).div_(divisor);
-  const double keep = 1.0 - step.learning_rate * step.weight_decay;
-  if (keep != 1) weights.mul_(Rounded(keep));
-  weights.sub_(change);
+torch::Tensor PieceOf(const torch::Tensor& flat, std::size_t offset, const torch::Tensor& like) {
+  return flat.narrow(0, static_cast<std::int64_t>(offset), like.numel()).view(like.sizes());
 }
 
 }  // namespace
 
-TensorGradientSum::TensorGradientSum(std::size_t floats, SumOrder order,
-                                     const torch::Device& device)
-    : floats_(static_cast<std::int64_t>(floats)), order_(order), device_(device) {}
-
-torch::Tensor TensorGradientSum::Leaf(std::size_t offset, std::size_t floats) {
-  if (!leaf_.defined()) leaf_ = torch::empty({floats_}, device_);
-  return leaf_.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(floats));
+torch::Tensor TensorMemory::Make(std::size_t floats) const {
+  return torch::empty({static_cast<std::int64_t>(floats)}, device_);
 }
 
-void TensorGradientSum::Add(std::size_t offset, const torch::Tensor& piece) {
+void TensorMemory::Clear(torch::Tensor& buffer) const { buffer.zero_(); }
+
+void TensorMemory::Put(const torch::Tensor& piece, std::size_t offset,
+                       torch::Tensor& buffer) const {
   const torch::NoGradGuard no_grad;
-  Leaf(offset, static_cast<std::size_t>(piece.numel())).view(piece.sizes()).copy_(piece);
+  PieceOf(buffer, offset, piece).copy_(piece);
 }
 
-void TensorGradientSum::AddNothing(std::size_t offset, std::size_t floats) {
-  Leaf(offset, floats).zero_();
+void TensorMemory::AddThrough(const torch::Tensor& piece, std::size_t offset,
+                              std::span<torch::Tensor* const> nodes) const {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor addend = piece;
+  for (torch::Tensor* const node : nodes) addend = PieceOf(*node, offset, piece).add_(addend);
 }
 
-void TensorGradientSum::Next() {
-  std::size_t carries = micro_batches_ == 0 ? 0 : 1;
-  if (order_ == SumOrder::kTree) {
-    carries = static_cast<std::size_t>(std::countr_one(micro_batches_));
-  }
-  torch::Tensor sum = Leaf(0, static_cast<std::size_t>(floats_));
-  for (std::size_t carry = 0; carry < carries; ++carry) {
-    sum = nodes_.back().add_(sum);
-    nodes_.pop_back();
-  }
-  if (carries == 0) leaf_ = torch::Tensor();  // it is a node now
-  nodes_.push_back(sum);
-  ++micro_batches_;
-}
-
-torch::Tensor TensorGradientSum::Finish() {
-  if (nodes_.empty()) nodes_.push_back(torch::zeros({floats_}, device_));
-  while (nodes_.size() > 1) {
-    const torch::Tensor right = nodes_.back();
-    nodes_.pop_back();
-    nodes_.back().add_(right);
-  }
-  torch::Tensor sum = nodes_.back();
-  nodes_.clear();
-  leaf_ = torch::Tensor();
-  micro_batches_ = 0;
-  return sum;
+void TensorMemory::AddWhole(const torch::Tensor& addend, torch::Tensor& sum) const {
+  sum.add_(addend);
 }
 
 void UpdateTensors(const OptimiserOptions& options, const UpdateStep& step,
                    const torch::Tensor& weights, const torch::Tensor& gradient,
                    const std::vector<torch::Tensor>& states) {
-  FOREBAY_CHECK(states.size() == OptimiserStates(options.kind));
+  FOREBAY_CHECK(states.size() == options.optimiser->states.size());
   const torch::NoGradGuard no_grad;
-  if (options.kind == OptimiserKind::kSgd) {
-    UpdateSgd(options, step, weights, gradient, states[0]);
-  } else {
-    UpdateAdamW(options, step, weights, gradient, states[0], states[1]);
-  }
+  UpdateByName(static_cast<const OptimiserFormulas*>(nullptr), options, step, weights, gradient,
+               states);
 }
 
 // The conversion copies: how kernels sum may depend on where memory begins.

@@ -1,10 +1,12 @@
-// What numerics/ does with plain floats, by LibTorch on tensors: gradients of micro-batches summed
-// in a tree, their norm, the optimisers. For a GPU, where all of it stays in its memory; on a
-// processor every float comes out bit for bit as numerics/ has it, but the norm, which is near it.
+// Does by LibTorch, on tensors, what numerics/ does with plain floats: sums the gradients of
+// micro-batches, takes their norm, and applies the optimisers' formulas. Meant for a GPU, whose
+// memory nothing leaves. On a processor all results are bit for bit those of numerics/, except the
+// norm.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <torch/types.h>
@@ -14,32 +16,33 @@
 
 namespace forebay::train {
 
-// As GradientSum, for flat tensors of one device. Not thread-safe. May throw.
-class TensorGradientSum {
+// The memory of TensorGradientSum: gradients are flat tensors on one device. A piece may have any
+// shape.
+class TensorMemory {
  public:
-  TensorGradientSum(std::size_t floats, SumOrder order, const torch::Device& device);
+  using Buffer = torch::Tensor;
+  using Piece = torch::Tensor;
 
-  // A piece of the next micro-batch's gradient, of any shape. All pieces of one come before Next.
-  void Add(std::size_t offset, const torch::Tensor& piece);
-  void AddNothing(std::size_t offset, std::size_t floats);
-  void Next();
-  // The sum over all; none are left then. Without any: zeros.
-  torch::Tensor Finish();
+  explicit TensorMemory(const torch::Device& device) : device_(device) {}
 
-  std::size_t micro_batches() const { return micro_batches_; }
+  Buffer Make(std::size_t floats) const;
+  void Clear(Buffer& buffer) const;
+  void Put(const Piece& piece, std::size_t offset, Buffer& buffer) const;
+  void AddThrough(const Piece& piece, std::size_t offset, std::span<Buffer* const> nodes) const;
+  void AddWhole(const Buffer& addend, Buffer& sum) const;
+  template <typename Take>
+  void ForZeros(std::size_t floats, const Take& take) const {
+    take(0, torch::zeros({static_cast<std::int64_t>(floats)}, device_));
+  }
 
  private:
-  torch::Tensor Leaf(std::size_t offset, std::size_t floats);
-
-  std::int64_t floats_;
-  SumOrder order_;
   torch::Device device_;
-  std::size_t micro_batches_ = 0;
-  torch::Tensor leaf_;                // the next micro-batch's
-  std::vector<torch::Tensor> nodes_;  // complete subtrees, largest first
 };
 
-// As UpdateWeights. All are flat, of one length, and on one device. May throw.
+using TensorGradientSum = GradientSumOver<TensorMemory>;
+
+// Updates `weights` and `states` in place, as UpdateWeights does. All tensors are flat, of one
+// length and on one device. May throw.
 void UpdateTensors(const OptimiserOptions& options, const UpdateStep& step,
                    const torch::Tensor& weights, const torch::Tensor& gradient,
                    const std::vector<torch::Tensor>& states);

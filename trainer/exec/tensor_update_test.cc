@@ -24,7 +24,7 @@ class GradientSumBits : public ::testing::TestWithParam<SumOrder> {};
 TEST_P(GradientSumBits, AreThoseOfPlainFloats) {
   constexpr std::int64_t kFirst = 1234;
   for (const std::uint64_t micro_batches : {1U, 2U, 3U, 7U, 8U}) {
-    TensorGradientSum tensors(kFloats, GetParam(), torch::kCPU);
+    TensorGradientSum tensors(kFloats, GetParam(), TensorMemory(torch::kCPU));
     GradientSum floats(kFloats, GetParam());
     for (std::uint64_t at = 0; at < micro_batches; ++at) {
       const torch::Tensor gradient = Draw(at);
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, GradientSumBits,
                          ::testing::Values(SumOrder::kTree, SumOrder::kLeftToRight));
 
 TEST(TensorGradientSumTest, WhatHasNoGradientIsZero) {
-  TensorGradientSum sum(4, SumOrder::kTree, torch::kCPU);
+  TensorGradientSum sum(4, SumOrder::kTree, TensorMemory(torch::kCPU));
   EXPECT_EQ(sum.Finish().sum().item<float>(), 0);
   for (int at = 0; at < 2; ++at) {
     sum.Add(0, torch::ones({2}));
@@ -56,13 +56,13 @@ TEST(TensorGradientSumTest, WhatHasNoGradientIsZero) {
   EXPECT_TRUE(torch::equal(sum.Finish(), torch::tensor({2.0F, 2.0F, 0.0F, 0.0F})));
 }
 
-class UpdateTensorsTest : public ::testing::TestWithParam<OptimiserKind> {};
+class UpdateTensorsTest : public ::testing::TestWithParam<Optimiser> {};
 
 TEST_P(UpdateTensorsTest, HasTheBitsOfUpdateWeights) {
-  const OptimiserOptions options{.kind = GetParam()};
+  const OptimiserOptions options{.optimiser = FindOptimiser(GetParam().name).value()};
   const torch::Tensor tensor_weights = Draw(1);
   const torch::Tensor plain_weights = tensor_weights.clone();
-  std::vector<torch::Tensor> tensors(OptimiserStates(GetParam()));
+  std::vector<torch::Tensor> tensors(options.optimiser->state_count());
   for (torch::Tensor& state : tensors) state = torch::zeros({kFloats});
   std::vector<std::vector<float>> plain(tensors.size(), std::vector<float>(kFloats));
   const std::vector<std::span<float>> spans(plain.begin(), plain.end());
@@ -78,8 +78,8 @@ TEST_P(UpdateTensorsTest, HasTheBitsOfUpdateWeights) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, UpdateTensorsTest,
-                         ::testing::Values(OptimiserKind::kSgd, OptimiserKind::kAdamW));
+INSTANTIATE_TEST_SUITE_P(All, UpdateTensorsTest, ::testing::ValuesIn(Optimisers()),
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(SquaredNormTest, IsNearThatOfPlainFloats) {
   const torch::Tensor values = Draw(3);

@@ -53,11 +53,11 @@ auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   }
 }
 
-HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan, OptimiserKind kind,
-                        std::uint64_t probed_bucket_bytes) {
+HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan,
+                        const Optimiser& optimiser, std::uint64_t probed_bucket_bytes) {
   HybridOptions options;
   options.stage.seed = static_cast<std::uint64_t>(config.train.seed);
-  options.stage.optimiser = {.kind = kind,
+  options.stage.optimiser = {.optimiser = &optimiser,
                              .momentum = config.train.momentum,
                              .beta1 = config.train.beta1,
                              .beta2 = config.train.beta2,
@@ -159,7 +159,7 @@ class TorchEngine final : public Engine {
   Communicator& communicator_;
   std::shared_ptr<const ModelTask> task_;
   LayoutPlan plan_;
-  OptimiserKind optimiser_ = OptimiserKind::kSgd;
+  const Optimiser* optimiser_ = nullptr;
   Precision precision_ = Precision::kFp32;
   torch::Device device_ = torch::kCPU;
   std::unique_ptr<DeviceFeed> device_feed_;  // to a GPU; null: the processor computes
@@ -184,7 +184,7 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
                                                   const Print& print) {
   std::unique_ptr<TorchEngine> engine(new TorchEngine(config, std::move(task), communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
-  FOREBAY_ASSIGN(engine->optimiser_, ParseOptimiser(config.train.optimiser));
+  FOREBAY_ASSIGN(engine->optimiser_, FindOptimiser(config.train.optimiser));
   FOREBAY_ASSIGN(engine->precision_, ParsePrecision(config.train.precision));
   FOREBAY_ASSIGN(engine->device_, ChooseDevice(config.run.device, communicator.local_rank()));
   if (!engine->device_.is_cpu()) {
@@ -234,11 +234,11 @@ Status TorchEngine::Probe(const Print& print) {
 }
 
 Result<HybridOptions> TorchEngine::MakeOptions() {
-  HybridOptions options = OptionsOf(config_, plan_, optimiser_, links_.bucket_bytes);
+  HybridOptions options = OptionsOf(config_, plan_, *optimiser_, links_.bucket_bytes);
   options.stage.precision = precision_;
   options.stage.device = device_;
   FOREBAY_ASSIGN(options.costs, MeasureCosts({.links = links_,
-                                              .optimiser = optimiser_,
+                                              .optimiser = options.stage.optimiser,
                                               .bucket_bytes = options.bucket_bytes,
                                               .device = device_,
                                               .now_ns = NowNs},
@@ -299,7 +299,7 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout,
   costs.message_ns_per_byte = links_.ns_per_byte;
   costs.message_ns = links_.message_ns;
   costs.micro_batches = plan_.MicroBatchesOf(layout) / layout.replicas;
-  costs.parameter_copies = ParameterCopies(OptimiserStates(optimiser_), costs.micro_batches);
+  costs.parameter_copies = ParameterCopies(optimiser_->state_count(), costs.micro_batches);
   costs.replicas = layout.replicas;
   costs.holds_all = plan_.schedule == Schedule::kGpipe;
   if (!memory_ || memory_->budget_bytes() == 0) {
@@ -387,8 +387,8 @@ std::string TorchEngine::Identity() const {
 
 Status TorchEngine::Copy(Checkpoint& checkpoint) {
   checkpoint.model = task_->model.name;
-  checkpoint.optimiser = OptimiserName(optimiser_);
-  checkpoint.optimiser_states = StateNames(optimiser_);
+  checkpoint.optimiser = optimiser_->name;
+  checkpoint.optimiser_states = {optimiser_->states.begin(), optimiser_->states.end()};
   checkpoint.identity = Identity();
   checkpoint.tensors.clear();
   // Replicas hold the same: the first one's ranks write.
@@ -411,11 +411,11 @@ Status TorchEngine::Copy(Checkpoint& checkpoint) {
 }
 
 Status TorchEngine::CheckOrigin(const Checkpoint& checkpoint) const {
-  if (checkpoint.model != task_->model.name || checkpoint.optimiser != OptimiserName(optimiser_)) {
+  if (checkpoint.model != task_->model.name || checkpoint.optimiser != optimiser_->name) {
     return Error(ErrorCode::kFailedPrecondition,
                  fmt::format("the checkpoint is of \"{}\" with {}, this run of \"{}\" with {}",
                              checkpoint.model, checkpoint.optimiser, task_->model.name,
-                             OptimiserName(optimiser_)));
+                             optimiser_->name));
   }
   const std::string identity = Identity();
   if (config_.checkpoint.force_identity || checkpoint.identity.empty() ||

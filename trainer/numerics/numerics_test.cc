@@ -127,7 +127,7 @@ struct Trained {
 Trained Train(const OptimiserOptions& options, const std::vector<std::size_t>& cuts) {
   constexpr std::size_t kCount = 1003;
   Trained trained{Uneven(kCount, 1), {}};
-  trained.states.assign(OptimiserStates(options.kind), std::vector<float>(kCount));
+  trained.states.assign(options.optimiser->state_count(), std::vector<float>(kCount));
   for (std::uint64_t step = 1; step <= 5; ++step) {
     const std::vector<float> gradient = Uneven(kCount, 100 + step);
     std::size_t begin = 0;
@@ -149,8 +149,8 @@ Trained Train(const OptimiserOptions& options, const std::vector<std::size_t>& c
 }
 
 TEST(OptimiserTest, BitsDoNotDependOnTheLayoutOfParameters) {
-  for (const OptimiserKind kind : {OptimiserKind::kSgd, OptimiserKind::kAdamW}) {
-    const OptimiserOptions options{.kind = kind};
+  for (const Optimiser& optimiser : Optimisers()) {
+    const OptimiserOptions options{.optimiser = &optimiser};
     const Trained whole = Train(options, {});
     for (const auto& cuts : {std::vector<std::size_t>{1}, std::vector<std::size_t>{5, 18, 1000},
                              std::vector<std::size_t>{512, 515, 516, 517}}) {
@@ -166,7 +166,7 @@ TEST(OptimiserTest, SgdIsItsFormula) {
   std::array<float, 1> velocity = {0.5F};
   const std::array<float, 1> gradient = {3.0F};
   const std::array<std::span<float>, 1> states = {velocity};
-  UpdateWeights({.kind = OptimiserKind::kSgd, .momentum = 0.5},
+  UpdateWeights({.optimiser = FindOptimiser("sgd").value(), .momentum = 0.5},
                 {.learning_rate = 0.25, .weight_decay = 0.5, .gradient_scale = 2, .number = 1},
                 weight, gradient, states);
   EXPECT_EQ(velocity[0], 0.25F + 6.0F + 1.0F);
@@ -179,7 +179,7 @@ TEST(OptimiserTest, AdamWIsItsFormula) {
   std::array<float, 1> square = {0.2F};
   const std::array<float, 1> gradient = {0.5F};
   const std::array<std::span<float>, 2> states = {mean, square};
-  UpdateWeights({.kind = OptimiserKind::kAdamW},
+  UpdateWeights({.optimiser = FindOptimiser("adamw").value()},
                 {.learning_rate = 0.01, .weight_decay = 0.1, .gradient_scale = 1, .number = 3},
                 weight, gradient, states);
   const double m = 0.1 * 0.9 + 0.5 * 0.1;
@@ -192,10 +192,16 @@ TEST(OptimiserTest, AdamWIsItsFormula) {
 }
 
 TEST(OptimiserTest, NamesAndStates) {
-  EXPECT_EQ(ParseOptimiser("adamw").value(), OptimiserKind::kAdamW);
-  EXPECT_EQ(ParseOptimiser("sgd").value(), OptimiserKind::kSgd);
-  EXPECT_FALSE(ParseOptimiser("adam").has_value());
-  EXPECT_EQ(OptimiserStates(OptimiserKind::kAdamW), 2U);
+  EXPECT_EQ(FindOptimiser("sgd").value(), &Optimisers().front());
+  EXPECT_EQ(OptimiserOptions().optimiser, &Optimisers().front());
+  EXPECT_EQ(FindOptimiser("sgd").value()->state_count(), 1U);
+  // Checkpoints name them so.
+  const std::span<const std::string_view> states = FindOptimiser("adamw").value()->states;
+  EXPECT_TRUE(std::ranges::equal(states, std::array{"exp_avg", "exp_avg_sq"}));
+  const auto unknown = FindOptimiser("adam");
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(unknown.error().message(), "unknown optimiser \"adam\": sgd or adamw");
 }
 
 TEST(ClippingTest, NormsAreScaledToTheLimit) {

@@ -2,88 +2,78 @@
 #include "trainer/numerics/optimiser.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/check.h"
 #include "trainer/comm/collectives.h"
+#include "trainer/numerics/optimiser_formulas.h"
 
 namespace forebay::train {
 namespace {
 
-// Both updates read all of an element before they write any of it: arrays that lie at the same
-// offset of their pages look to a processor as if a load needed the store before it, and the update
-// takes eight times as long. Pointers, because checked indices keep loops out of vectors.
-void UpdateSgd(const OptimiserOptions& options, const UpdateStep& step, std::size_t count,
-               float* weights, const float* gradient, float* velocity) {
-  const auto rate = static_cast<float>(step.learning_rate);
-  const auto decay = static_cast<float>(step.weight_decay);
-  const auto scale = static_cast<float>(step.gradient_scale);
-  const auto momentum = static_cast<float>(options.momentum);
+// Applies the formula element by element. An element's inputs are all read before any of its
+// results is written: where arrays lie at the same offset of their pages, a processor takes a load
+// for one that needs the store before it, and the update takes eight times as long. The arguments
+// are pointers, because the compiler does not vectorise loops over checked indices.
+template <typename Formula, std::size_t... State>
+void UpdateElements(const typename Formula::Factors& factors, std::size_t count, float* weights,
+                    const float* gradient, const std::array<float*, sizeof...(State)>& states,
+                    std::index_sequence<State...>) {
   for (std::size_t i = 0; i < count; ++i) {
-    const float weight = weights[i];
-    const float slope = gradient[i] * scale + weight * decay;
-    const float speed = velocity[i] * momentum + slope;
-    velocity[i] = speed;
-    weights[i] = weight - speed * rate;
+    float weight = weights[i];
+    std::array<float, sizeof...(State)> own = {states[State][i]...};
+    Formula::Update(factors, weight, gradient[i], own[State]...);
+    ((states[State][i] = own[State]), ...);
+    weights[i] = weight;
   }
 }
 
-void UpdateAdamW(const OptimiserOptions& options, const UpdateStep& step, std::size_t count,
-                 float* weights, const float* gradient, float* means, float* squares) {
-  const auto number = static_cast<double>(step.number);
-  const double mean_bias = 1.0 - std::pow(options.beta1, number);
-  const double square_bias = 1.0 - std::pow(options.beta2, number);
-  const auto rate = static_cast<float>(step.learning_rate / mean_bias);
-  const auto root = static_cast<float>(1.0 / std::sqrt(square_bias));
-  const auto keep = static_cast<float>(1.0 - step.learning_rate * step.weight_decay);
-  const auto scale = static_cast<float>(step.gradient_scale);
-  const auto beta1 = static_cast<float>(options.beta1);
-  const auto beta2 = static_cast<float>(options.beta2);
-  const auto epsilon = static_cast<float>(options.epsilon);
-  for (std::size_t i = 0; i < count; ++i) {
-    const float weight = weights[i];
-    const float slope = gradient[i] * scale;
-    const float mean = means[i] * beta1 + slope * (1.0F - beta1);
-    const float square = squares[i] * beta2 + slope * slope * (1.0F - beta2);
-    means[i] = mean;
-    squares[i] = square;
-    weights[i] = weight * keep - rate * mean / (std::sqrt(square) * root + epsilon);
-  }
+template <typename Formula>
+void UpdateFloats(const OptimiserOptions& options, const UpdateStep& step,
+                  std::span<float> weights, std::span<const float> gradient,
+                  std::span<const std::span<float>> states) {
+  std::array<float*, Formula::kStates.size()> pointers = {};
+  std::ranges::transform(states, pointers.begin(), [](auto state) { return state.data(); });
+  UpdateElements<Formula>(Formula::FactorsOf(options, step), weights.size(), weights.data(),
+                          gradient.data(), pointers,
+                          std::make_index_sequence<Formula::kStates.size()>());
 }
+
+template <typename... Formula>
+constexpr std::array<Optimiser, sizeof...(Formula)> TableOf(const std::tuple<Formula...>*) {
+  return {Optimiser{
+      .name = Formula::kName, .states = Formula::kStates, .update = &UpdateFloats<Formula>}...};
+}
+
+constexpr auto kOptimisers = TableOf(static_cast<const OptimiserFormulas*>(nullptr));
 
 }  // namespace
 
-Result<OptimiserKind> ParseOptimiser(std::string_view name) {
-  for (const OptimiserKind kind : {OptimiserKind::kSgd, OptimiserKind::kAdamW}) {
-    if (name == OptimiserName(kind)) return kind;
-  }
+std::span<const Optimiser> Optimisers() { return kOptimisers; }
+
+Result<const Optimiser*> FindOptimiser(std::string_view name) {
+  const auto* const found = std::ranges::find(kOptimisers, name, &Optimiser::name);
+  if (found != kOptimisers.end()) return found;
+  std::vector<std::string_view> names;
+  for (const Optimiser& optimiser : kOptimisers) names.push_back(optimiser.name);
   return Error(ErrorCode::kInvalidArgument,
-               fmt::format("unknown optimiser \"{}\": sgd or adamw", name));
-}
-
-std::string_view OptimiserName(OptimiserKind kind) {
-  return kind == OptimiserKind::kSgd ? "sgd" : "adamw";
-}
-
-std::uint32_t OptimiserStates(OptimiserKind kind) {
-  return kind == OptimiserKind::kSgd ? 1 : 2;
+               fmt::format("unknown optimiser \"{}\": {}", name, fmt::join(names, " or ")));
 }
 
 void UpdateWeights(const OptimiserOptions& options, const UpdateStep& step,
                    std::span<float> weights, std::span<const float> gradient,
                    std::span<const std::span<float>> states) {
   FOREBAY_CHECK(gradient.size() == weights.size());
-  FOREBAY_CHECK(states.size() == OptimiserStates(options.kind));
+  FOREBAY_CHECK(states.size() == options.optimiser->states.size());
   for (const std::span<float>& state : states) FOREBAY_CHECK(state.size() == weights.size());
-  if (options.kind == OptimiserKind::kSgd) {
-    UpdateSgd(options, step, weights.size(), weights.data(), gradient.data(), states[0].data());
-  } else {
-    UpdateAdamW(options, step, weights.size(), weights.data(), gradient.data(), states[0].data(),
-                states[1].data());
-  }
+  options.optimiser->update(options, step, weights, gradient, states);
 }
 
 double SquaredNorm(std::span<const float> values) {

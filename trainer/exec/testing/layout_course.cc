@@ -83,11 +83,11 @@ HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedul
           .split = std::move(split)};
 }
 
-HybridOptions OptionsOf(OptimiserKind kind, double clip_norm) {
+HybridOptions OptionsOf(std::string_view optimiser, double clip_norm) {
   HybridOptions options;
   options.stage.device = DeviceOfTests();
   options.stage.seed = 5;
-  options.stage.optimiser.kind = kind;
+  options.stage.optimiser.optimiser = FindOptimiser(optimiser).value();
   options.stage.weight_decay = 0.01;
   options.stage.clip_norm = clip_norm;
   options.micro_batches = kCourseMicroBatches;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "trainer/exec/hybrid_trainer.h"
@@ -32,7 +33,7 @@ HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedul
 
 // Of kCourseMicroBatches micro-batches, in buckets that every part crosses. On the device that
 // $FOREBAY_TEST_DEVICE names, which all ranks share; else on the processor.
-HybridOptions OptionsOf(OptimiserKind kind, double clip_norm);
+HybridOptions OptionsOf(std::string_view optimiser, double clip_norm);
 
 // Trains on samples that depend on step and micro-batch only; the last micro-batch of a step is a
 // short one. All ranks on threads; a failed one, or ranks that disagree, fail the test.

@@ -106,7 +106,7 @@ Result<Outcome> TrainRank(const Model& model, const ModelMeasure& measure,
                           const HybridLayout& layout, std::unique_ptr<Transport> transport) {
   Communicator communicator(std::move(transport), Communicator::kTimeoutNs);
   HybridOptions options;
-  options.stage.optimiser.kind = OptimiserKind::kAdamW;
+  FOREBAY_ASSIGN(options.stage.optimiser.optimiser, FindOptimiser("adamw"));
   options.micro_batches = kMicroBatches;
   FOREBAY_ASSIGN(const auto trainer, HybridTrainer::Make(model, measure, communicator, options,
                                                          layout));
