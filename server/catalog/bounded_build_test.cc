@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class BoundedBuildTest : public TarScanFixture {
+class BoundedBuildTest : public ScanFixture {
  protected:
   static constexpr std::uint64_t kFeedBytes = 16 * limits::kMiB;
 

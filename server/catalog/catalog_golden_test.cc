@@ -2,7 +2,7 @@
 // its fingerprint is what daemons, tokens and saved catalogs agree on.
 #include "proto/contract/checksum.h"
 #include "server/catalog/selection.h"
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -15,7 +15,7 @@ struct Golden {
   std::uint64_t image_hash = 0;
 };
 
-class CatalogGoldenTest : public TarScanFixture {
+class CatalogGoldenTest : public ScanFixture {
  protected:
   static void ExpectIs(const Result<std::shared_ptr<const Catalog>>& catalog,
                        const Golden& golden) {

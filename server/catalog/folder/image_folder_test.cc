@@ -6,6 +6,7 @@
 namespace forebay::catalog {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -236,8 +237,8 @@ TEST_F(ImageFolderTest, RefusesADataSetWithoutAName) {
 
 TEST_F(ImageFolderTest, RefusesARootThatFitsSeveralFormatsOrNone) {
   EXPECT_THAT(BuildError(),
-              HasSubstr("has no *.tar, IDX files, *.npy, packs (*.fbset, *.fbp, *.pack), class "
-                        "directories at the top of its root; set its format"));
+              AllOf(HasSubstr("has no *.tar, "), HasSubstr(", class directories at the top of its "
+                                                           "root; set its format")));
   AddFile("a/1", "1");
   AddFile("b.tar", "1");
   EXPECT_THAT(BuildError(), HasSubstr("fits several formats: tar image-folder"));

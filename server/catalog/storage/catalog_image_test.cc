@@ -8,7 +8,7 @@
 
 #include "proto/contract/checksum.h"
 #include "server/catalog/testing/record_text.h"
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class CatalogImageTest : public TarScanFixture {
+class CatalogImageTest : public ScanFixture {
  protected:
   std::vector<std::byte> FolderImage() {
     AddFile("folder/a/1", PatternText(70, 1));

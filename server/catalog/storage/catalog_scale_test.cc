@@ -13,7 +13,7 @@
 
 #include "server/catalog/catalog.h"
 #include "server/catalog/storage/catalog_writer.h"
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {

@@ -1,7 +1,7 @@
 // Malformed tar archives: each is refused by name, offset and reason, however it is fed.
 #include <gmock/gmock.h>
 
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -10,7 +10,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class TarMalformedTest : public TarScanFixture {
+class TarMalformedTest : public ScanFixture {
  protected:
   // One good sample, 1024 bytes, so that errors have an offset of their own.
   std::string good_ = TarFileText("good/1.jpg", "good");

@@ -10,8 +10,7 @@
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"
 #include "server/catalog/sample_records.h"
-#include "server/catalog/storage/catalog_image.h"
-#include "server/catalog/storage/catalog_writer.h"
+#include "server/catalog/scan_tables.h"
 #include "server/catalog/tar/seen_keys.h"
 #include "server/catalog/tar/tar_scanner.h"
 
@@ -42,9 +41,8 @@ class TarScanBuilder final : public ScanBuilder {
       : name_(std::move(name)),
         extent_bytes_(extent_bytes),
         objects_(std::move(objects)),
-        scratch_(scratch),
         seen_keys_(scratch),
-        records_(scratch) {
+        tables_(scratch) {
     BeginObject();
   }
 
@@ -72,13 +70,11 @@ class TarScanBuilder final : public ScanBuilder {
   Status CutWaiting(std::uint64_t end);
   Status CutChunk(std::uint64_t end);
   Status FlushChunks();
-  Status Emit(ExtentRow row, std::vector<Range> pieces);
   Status CheckKeys();
 
   const std::string name_;
   const std::uint64_t extent_bytes_;  // a multiple of a block
   const std::vector<PlannedObject> objects_;
-  const BuildScratch scratch_;
   std::size_t object_ = 0;
   std::optional<TarScanner> scanner_;
   std::optional<Error> failure_;
@@ -94,9 +90,7 @@ class TarScanBuilder final : public ScanBuilder {
   SeenKeys seen_keys_;
 
   std::map<std::string, std::uint8_t> fields_;  // by name; numbers in order of discovery
-  std::vector<ExtentRow> extents_;
-  SampleRecords records_;
-  std::uint64_t sample_count_ = 0;
+  ScanTables tables_;
 };
 
 void TarScanBuilder::BeginObject() {
@@ -274,7 +268,6 @@ Status TarScanBuilder::CompleteSample() {
     is_spanning_ = false;
     extent_start_ = end;
     sample_.reset();
-    ++sample_count_;
     return {};
   }
   waiting_.push_back(*std::move(sample_));
@@ -289,7 +282,6 @@ Status TarScanBuilder::CutWaiting(std::uint64_t end) {
   ExtentRow row;
   row.first_object = static_cast<std::uint32_t>(object_);
   row.object_offset = extent_start_;
-  row.first_sample = sample_count_;
   row.sample_count = static_cast<std::uint32_t>(waiting_.size());
   row.starting_count = row.sample_count;
   row.bytes = static_cast<std::uint32_t>(end - extent_start_);
@@ -300,14 +292,13 @@ Status TarScanBuilder::CutWaiting(std::uint64_t end) {
                       .length = sample.end - sample.begin});
     FOREBAY_TRY(RecordSample(sample));
   }
-  sample_count_ += waiting_.size();
   waiting_.clear();
   extent_start_ = end;
-  return Emit(row, std::move(pieces));
+  return tables_.AddExtent(row, object().path, std::move(pieces), *cut_);
 }
 
 Status TarScanBuilder::RecordSample(const OpenSample& sample) {
-  FOREBAY_ASSIGN(const std::uint64_t at, records_.Append(sample.record, extent_start_));
+  FOREBAY_ASSIGN(const std::uint64_t at, tables_.AddSample(sample.record, extent_start_));
   return seen_keys_.Add({KeyHash(sample.record.key), at, sample.header_offset});
 }
 
@@ -318,7 +309,6 @@ Status TarScanBuilder::CutChunk(std::uint64_t end) {
   ExtentRow row;
   row.first_object = static_cast<std::uint32_t>(object_);
   row.object_offset = chunk_start_;
-  row.first_sample = sample_count_;
   row.sample_count = 1;
   row.starting_count = chunk_start_ == extent_start_ ? 1 : 0;
   row.bytes = static_cast<std::uint32_t>(end - chunk_start_);
@@ -329,7 +319,7 @@ Status TarScanBuilder::CutChunk(std::uint64_t end) {
   const bool is_last = end >= sample.end;
   if (is_last) FOREBAY_TRY(RecordSample(sample));
   chunk_start_ = end;
-  return Emit(row, {piece});
+  return tables_.AddExtent(row, object().path, {piece}, *cut_);
 }
 
 // Cuts the extents of a spanning sample whose bytes have all been fed, except its last.
@@ -341,32 +331,12 @@ Status TarScanBuilder::FlushChunks() {
   return {};
 }
 
-Status TarScanBuilder::Emit(ExtentRow row, std::vector<Range> pieces) {
-  if (extents_.size() >= limits::kExtentCountMax) {
-    return Refuse(row.object_offset, "more than " + std::to_string(limits::kExtentCountMax) +
-                                         " extents (kExtentCountMax): raise extent_bytes",
-                  ErrorCode::kResourceExhausted);
-  }
-  CutExtent cut;
-  cut.extent = ExtentId(static_cast<std::uint32_t>(extents_.size()));
-  cut.info.first_object = ObjectId(row.first_object);
-  cut.info.object_offset = row.object_offset;
-  cut.info.bytes = row.bytes;
-  cut.info.first_sample = SampleId(row.first_sample);
-  cut.info.sample_count = row.sample_count;
-  cut.pieces = std::move(pieces);
-  for (Range& piece : cut.pieces) piece.extent = cut.extent;
-  extents_.push_back(row);
-  cut_->push_back(std::move(cut));
-  return {};
-}
-
 // A key that comes back after another one would make two samples of what WebDataset's readers
 // take for one, or for a mistake.
 Status TarScanBuilder::CheckKeys() {
   return seen_keys_.TakeTwins([&](const SeenKey& before, const SeenKey& twin) -> Status {
-    FOREBAY_ASSIGN(const std::string key, records_.KeyAt(twin.record_at));
-    FOREBAY_ASSIGN(const std::string key_before, records_.KeyAt(before.record_at));
+    FOREBAY_ASSIGN(const std::string key, tables_.KeyAt(twin.record_at));
+    FOREBAY_ASSIGN(const std::string key_before, tables_.KeyAt(before.record_at));
     if (key_before != key) return {};
     return Refuse(twin.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
                                    std::to_string(before.offset) +
@@ -380,29 +350,10 @@ Result<std::shared_ptr<const Catalog>> TarScanBuilder::Finish() {
     return Error(ErrorCode::kFailedPrecondition,
                  Quoted(object().path) + " has not been fed to its end");
   }
-  TableSpool sink(scratch_);
-  CatalogWriter writer(sink, name_, Format::kTar, scratch_);
-  for (const PlannedObject& object : objects_) {
-    FOREBAY_TRY(writer.AddObject(object.path, object.bytes, object.mtime_ns));
-  }
-  // Sorted names give every field its final number.
-  std::vector<FieldPlan> plans;
-  std::vector<std::size_t> final_numbers(fields_.size());
-  for (const auto& [field, number] : fields_) {
-    final_numbers[number] = plans.size();
-    plans.emplace_back().spec.name = field;
-  }
-  const auto entry_bytes = static_cast<std::uint32_t>(plans.size() * kMemberFieldBytes);
-  FOREBAY_TRY(writer.BeginPart(PartKind::kMembers, entry_bytes));
-  SampleRecords::Reader reader(records_);
-  for (const ExtentRow& row : extents_) {
-    FOREBAY_ASSIGN(const SamplePages pages,
-                   reader.ReadPages(row.starting_count, final_numbers));
-    FOREBAY_TRY(writer.AddExtent(row, pages.entries, pages.keys));
-  }
-  FOREBAY_TRY(writer.Finish(sample_count_, plans));
-  FOREBAY_ASSIGN(ImageBytes image, sink.Release());
-  return OpenImage(std::move(image));
+  std::vector<std::string> fields(fields_.size());
+  for (const auto& [field, number] : fields_) fields[number] = field;
+  return tables_.Write(
+      {.name = name_, .format = Format::kTar, .objects = objects_, .fields = fields});
 }
 
 bool IsTarName(std::string_view name) { return name.ends_with(".tar"); }

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 #include "server/catalog/testing/tar_text.h"
 
 namespace forebay::catalog {
@@ -70,7 +70,7 @@ Members LibarchiveMembers(const std::string& text) {
   return members;
 }
 
-class TarScanTest : public TarScanFixture {
+class TarScanTest : public ScanFixture {
  protected:
   void ExpectSamples(const Catalog& catalog, const Samples& samples) {
     ASSERT_EQ(catalog.sample_count(), samples.size());

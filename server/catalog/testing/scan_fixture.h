@@ -1,4 +1,4 @@
-// Test support: feeds tar archives to a ScanBuilder and holds its cuts against the catalog.
+// Test support: feeds files to a ScanBuilder and holds its cuts against the catalog.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,16 @@ class ArchivesBySize final : public io::Directory {
   std::vector<std::uint64_t> bytes_;
 };
 
-class TarScanFixture : public CatalogFixture {
+class ScanFixture : public CatalogFixture {
  protected:
-  // Scans every *.tar of the root, fed in pieces of `feed_bytes`; holds every cut against what
-  // the builder said that it still needed.
+  // Scans the root as the format of source_, or as tar shards if that is not set. Files are fed in
+  // pieces of `feed_bytes`; every cut is held against what the builder said that it still needed.
   Result<std::shared_ptr<const Catalog>> Scan(std::size_t feed_bytes = 1 << 20);
   // Scan, which must fail; the error's text.
   std::string ScanError(std::size_t feed_bytes = 1 << 20);
-  // Writes `text` as the only archive, "a.tar", and scans it, which must fail.
-  std::string ScanErrorOf(const std::string& text);
+  // Writes `text` as `file` and scans it, which must fail with the same error for two sizes of
+  // pieces.
+  std::string ScanErrorOf(const std::string& text, const std::string& file = "a.tar");
 
   // Asserts that the cuts of the last Scan are the catalog's extents and pieces.
   void ExpectCutsMatch(const Catalog& catalog) const;

@@ -1,4 +1,4 @@
-#include "server/catalog/testing/tar_scan_fixture.h"
+#include "server/catalog/testing/scan_fixture.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ Result<std::vector<io::DirectoryEntry>> ArchivesBySize::List(std::string_view) {
   return entries;
 }
 
-Result<std::shared_ptr<const Catalog>> TarScanFixture::Scan(std::size_t feed_bytes) {
+Result<std::shared_ptr<const Catalog>> ScanFixture::Scan(std::size_t feed_bytes) {
   cuts_.clear();
   held_bytes_max_ = 0;
   DatasetSource source = source_;
@@ -48,21 +48,21 @@ Result<std::shared_ptr<const Catalog>> TarScanFixture::Scan(std::size_t feed_byt
   return builder->Finish();
 }
 
-std::string TarScanFixture::ScanError(std::size_t feed_bytes) {
+std::string ScanFixture::ScanError(std::size_t feed_bytes) {
   const auto scanned = Scan(feed_bytes);
   EXPECT_FALSE(scanned.has_value());
   return scanned.has_value() ? "" : scanned.error().ToString();
 }
 
-std::string TarScanFixture::ScanErrorOf(const std::string& text) {
-  AddFile("a.tar", text);
+std::string ScanFixture::ScanErrorOf(const std::string& text, const std::string& file) {
+  AddFile(file, text);
   // Two feeding sizes must agree: an error may not depend on how the bytes arrive.
   const std::string whole = ScanError();
   EXPECT_EQ(ScanError(7), whole);
   return whole;
 }
 
-void TarScanFixture::ExpectFed(std::size_t first, std::uint32_t object,
+void ScanFixture::ExpectFed(std::size_t first, std::uint32_t object,
                                std::uint64_t fed_bytes) const {
   for (std::size_t i = first; i < cuts_.size(); ++i) {
     EXPECT_EQ(cuts_[i].info.first_object.value(), object);
@@ -70,13 +70,13 @@ void TarScanFixture::ExpectFed(std::size_t first, std::uint32_t object,
   }
 }
 
-void TarScanFixture::ExpectNeeded(std::size_t first, std::uint64_t needed_from) const {
+void ScanFixture::ExpectNeeded(std::size_t first, std::uint64_t needed_from) const {
   for (std::size_t i = first; i < cuts_.size(); ++i) {
     EXPECT_GE(cuts_[i].info.object_offset, needed_from) << "extent " << i << " was let go";
   }
 }
 
-void TarScanFixture::ExpectCutsMatch(const Catalog& catalog) const {
+void ScanFixture::ExpectCutsMatch(const Catalog& catalog) const {
   ASSERT_EQ(cuts_.size(), catalog.extent_count());
   for (std::uint32_t i = 0; i < cuts_.size(); ++i) {
     const ExtentInfo info = catalog.extent(ExtentId(i));
