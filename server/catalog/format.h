@@ -16,6 +16,7 @@ namespace forebay::catalog {
   FORMAT(4, kNpy, kNpyDriver)                      \
   FORMAT(5, kRaw, kRawDriver)                      \
   FORMAT(6, kPack, kPackDriver)                    \
+  FORMAT(7, kJsonLines, kJsonLinesDriver)          \
   FORMAT(1, kImageFolder, kImageFolderDriver)
 
 enum class Format : std::uint8_t {

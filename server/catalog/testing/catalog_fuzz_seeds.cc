@@ -94,6 +94,14 @@ void WriteTars(SeedWriter& seeds) {
                               TarFileText("s.jpg", "pax") + TarEndText());
 }
 
+void WriteJsonLines(SeedWriter& seeds) {
+  seeds.Write("jsonl", "{\"a\": 1}\n{\"a\": 2}\r\n\n \t\r\n[3]");
+  seeds.Write("jsonl", "\xEF\xBB\xBF{}\n12345\r\n1234\r\r\n     \n");
+  seeds.Write("jsonl", "\xEF\xBB");
+  seeds.Write("jsonl", std::string("\xFF\xFE{\0}\0\n\0", 8));
+  seeds.Write("jsonl", std::string("\0\0\xFE\xFF\0\0\0{", 8));
+}
+
 void WriteHeaders(SeedWriter& seeds) {
   seeds.Write("record_header", IdxText(0x0D, {2, 3}, std::string(24, 'x')));
   seeds.Write("record_header",
@@ -122,5 +130,6 @@ int main(int argc, char** argv) {
   forebay::catalog::WriteHeaders(seeds);
   forebay::catalog::WriteSelections(seeds);
   forebay::catalog::WritePackCatalogs(seeds);
+  forebay::catalog::WriteJsonLines(seeds);
   return seeds.is_good() ? 0 : 1;
 }
