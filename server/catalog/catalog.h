@@ -59,6 +59,19 @@ struct FieldLocation {
   std::uint64_t constant = 0;    // source kConstant
 };
 
+// Where the fields of samples lie, for formats that store them as byte ranges. Thread-safe; part of
+// a catalog and lives as long.
+class SampleTable {
+ public:
+  virtual ~SampleTable() = default;
+
+  // One location per field of fields(); `sample` < sample_count(), locations.size() ==
+  // fields().size(). kDataLoss where the sample's page is damaged.
+  virtual Status Locate(SampleId sample, std::span<FieldLocation> locations) const = 0;
+  // The smallest range of `part` that holds all fields of `sample`: the unit of checksums.
+  virtual Result<Range> SampleRange(SampleId sample, std::uint32_t part) const = 0;
+};
+
 // Thread-safe. Holds its bytes (owned or mapped) until destruction.
 class Catalog {
  public:
@@ -89,18 +102,14 @@ class Catalog {
   // Names of the classes that are the values of a field, from 0 on; empty where it has none.
   virtual std::vector<std::string_view> ConstantNames(FieldId field) const = 0;
 
-  // Where the chunks lie, for kPack; null for every other format. A pack's pieces are chunks, not
-  // samples: Locate and SampleRange are for the other formats and refuse it (kUnimplemented).
+  // How the bytes of samples are found: exactly one of the two is not null. Samples are byte ranges
+  // of extents, or lie in the compressed chunks of packs.
+  virtual const SampleTable* samples() const { return nullptr; }
   virtual const PackTable* packs() const { return nullptr; }
 
-  // One location per field of fields(); `sample` < sample_count(), locations.size() ==
-  // fields().size(). kDataLoss where the sample's page is damaged.
-  virtual Status Locate(SampleId sample, std::span<FieldLocation> locations) const = 0;
-  // The smallest range of `part` that holds all fields of `sample`: the unit of checksums.
-  virtual Result<Range> SampleRange(SampleId sample, std::uint32_t part) const = 0;
   // The pieces of one extent, in image order: piece i is the intersection with the extent of
   // sample first_sample + i. Appends sample_count ranges {offset, length within the extent}.
-  // kPack: piece i is the extent's i-th chunk record, and there are as many as it has chunks.
+  // Packs: piece i is the extent's i-th chunk record, and there are as many as it has chunks.
   virtual Status Pieces(ExtentId extent, std::vector<Range>& pieces) const = 0;
   // How many these are.
   virtual std::uint32_t PieceCount(ExtentId number) const { return extent(number).sample_count; }

@@ -49,16 +49,19 @@ void Seal(std::vector<std::byte>& image) {
 }
 
 void Visit(const Catalog& catalog) {
+  const SampleTable* const table = catalog.samples();
+  if ((table == nullptr) == (catalog.packs() == nullptr)) __builtin_trap();
   constexpr std::uint64_t kVisitsMax = 64;
   std::vector<FieldLocation> locations(catalog.fields().size());
   for (std::uint64_t s = 0; s < std::min(kVisitsMax, catalog.sample_count()); ++s) {
     for (const std::uint64_t sample : {s, catalog.sample_count() - 1 - s}) {
-      if (!catalog.Locate(SampleId(sample), locations).has_value()) continue;
+      (void)catalog.SampleKey(SampleId(sample)).has_value();
+      if (table == nullptr) continue;
+      (void)table->SampleRange(SampleId(sample), 0).has_value();
+      if (!table->Locate(SampleId(sample), locations).has_value()) continue;
       for (const FieldLocation& location : locations) {
         if (location.range.extent.value() >= catalog.extent_count()) __builtin_trap();
       }
-      (void)catalog.SampleKey(SampleId(sample)).has_value();
-      (void)catalog.SampleRange(SampleId(sample), 0).has_value();
     }
   }
   std::vector<Range> pieces;

@@ -13,6 +13,8 @@ void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& 
                          std::size_t count) {
   dataset_ = &dataset;
   catalog_ = &catalog;
+  samples_ = catalog.samples();
+  FOREBAY_CHECK(samples_ != nullptr);
   field_count_ = catalog.fields().size();
   part_count_ = catalog.part_count();
   locations_.clear();
@@ -33,10 +35,10 @@ std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
 // Cuts the sample's range in each part into pieces at the borders of extents.
 Status SamplePieces::Add(SampleId sample) {
   locations_.resize(locations_.size() + field_count_);
-  FOREBAY_TRY(catalog_->Locate(sample, std::span(locations_).last(field_count_)));
+  FOREBAY_TRY(samples_->Locate(sample, std::span(locations_).last(field_count_)));
   for (std::uint32_t part = 0; part < part_count_; ++part) {
     piece_begin_.push_back(static_cast<std::uint32_t>(pieces_.size()));
-    FOREBAY_ASSIGN(const catalog::Range range, catalog_->SampleRange(sample, part));
+    FOREBAY_ASSIGN(const catalog::Range range, samples_->SampleRange(sample, part));
     ExtentId extent = range.extent;
     std::uint64_t offset = range.offset;
     std::uint64_t left = range.length;

@@ -44,7 +44,8 @@ struct PieceScratch {
 // the next list. Not thread-safe.
 class SamplePieces {
  public:
-  // Begins a list of `count` samples of `dataset`, whose catalog is `catalog`; both are borrowed.
+  // Begins a list of `count` samples of `dataset`, whose catalog is `catalog` and not one of packs;
+  // both are borrowed.
   void Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog, std::size_t count);
   // Appends a sample. kDataLoss: the catalog contradicts itself.
   Status Add(SampleId sample);
@@ -96,6 +97,7 @@ class SamplePieces {
 
   const stage::Dataset* dataset_ = nullptr;
   const catalog::Catalog* catalog_ = nullptr;
+  const catalog::SampleTable* samples_ = nullptr;  // the catalog's
   std::size_t field_count_ = 0;
   std::size_t part_count_ = 1;
   std::vector<catalog::FieldLocation> locations_;  // sample-major, field_count_ each

@@ -243,7 +243,7 @@ TEST_F(GfsReaderTest, PiecesOfManySmallObjectsOpenFewOfThemAtOnce) {
   std::vector<std::vector<std::byte>> memory(kFiles);
   std::vector<tier::SourceRead> pieces;
   for (std::uint32_t i = 0; i < kFiles; ++i) {
-    const catalog::Range range = Take(catalog_->SampleRange(SampleId(i), 0));
+    const catalog::Range range = Take(catalog_->samples()->SampleRange(SampleId(i), 0));
     memory[i].resize(range.length);
     pieces.push_back({.extent = range.extent, .offset = range.offset, .memory = memory[i]});
   }

@@ -211,7 +211,7 @@ PackedChunk PackedForm::ChunkOf(ExtentId extent, std::uint32_t number) const {
 PackedUnit PackedForm::UnitOf(std::uint32_t field_number, SampleId sample) const {
   const PackField& field = schema_.fields[field_number];
   const std::uint32_t part = catalog_->PartOf(FieldId(field_number));
-  const Result<catalog::Range> range = catalog_->SampleRange(sample, part);
+  const Result<catalog::Range> range = catalog_->samples()->SampleRange(sample, part);
   FOREBAY_CHECK(range.has_value());  // fixed records lie where arithmetic says
   const catalog::ExtentInfo info = catalog_->extent(range->extent);
   const auto index = static_cast<std::uint32_t>(sample.value() - info.first_sample.value());

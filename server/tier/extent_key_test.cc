@@ -35,10 +35,6 @@ class SmallCatalog final : public catalog::Catalog {
   }
   std::uint64_t total_bytes() const override { return 170; }
   std::vector<std::string_view> ConstantNames(FieldId) const override { return {}; }
-  Status Locate(SampleId, std::span<catalog::FieldLocation>) const override { return {}; }
-  Result<catalog::Range> SampleRange(SampleId, std::uint32_t) const override {
-    return catalog::Range{};
-  }
   Status Pieces(ExtentId, std::vector<catalog::Range>&) const override { return {}; }
   Result<std::string> SampleKey(SampleId) const override { return std::string(); }
   std::span<const std::byte> image() const override { return {}; }

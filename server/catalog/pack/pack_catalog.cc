@@ -71,16 +71,6 @@ std::vector<std::string_view> PackCatalog::ConstantNames(FieldId field) const {
   return compress::ClassNames(tables_.schema, tables_.specs[field.value()].name);
 }
 
-Error PackCatalog::NoSamplePlaces() const {
-  return Error(ErrorCode::kUnimplemented,
-               "data set " + Quoted(name()) +
-                   " is packs: its samples lie in compressed chunks, which have no byte ranges");
-}
-
-Status PackCatalog::Locate(SampleId, std::span<FieldLocation>) const { return NoSamplePlaces(); }
-
-Result<Range> PackCatalog::SampleRange(SampleId, std::uint32_t) const { return NoSamplePlaces(); }
-
 Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   FOREBAY_CHECK(extent.value() < extent_count());
   bytes_.NoteWalk(kWalkStretches);

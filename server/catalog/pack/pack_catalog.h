@@ -67,8 +67,6 @@ class PackCatalog final : public Catalog, public PackTable {
   std::uint64_t total_bytes() const override { return tables_.header.total_bytes; }
   std::vector<std::string_view> ConstantNames(FieldId field) const override;
   const PackTable* packs() const override { return this; }
-  Status Locate(SampleId sample, std::span<FieldLocation> locations) const override;
-  Result<Range> SampleRange(SampleId sample, std::uint32_t part) const override;
   Status Pieces(ExtentId extent, std::vector<Range>& pieces) const override;
   std::uint32_t PieceCount(ExtentId extent) const override;
   Result<std::string> SampleKey(SampleId sample) const override;
@@ -81,8 +79,6 @@ class PackCatalog final : public Catalog, public PackTable {
   ChunkGroup GroupOf(std::uint32_t field, SampleId sample) const override;
 
  private:
-  Error NoSamplePlaces() const;
-
   ImageBytes bytes_;
   PackTables tables_;
   std::vector<std::uint32_t> tiles_;  // of each field

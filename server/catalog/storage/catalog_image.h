@@ -47,7 +47,7 @@ struct ImageTables {
 // back: it returns from the page cache.
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes);
 
-class CatalogImage final : public Catalog {
+class CatalogImage final : public Catalog, public SampleTable {
  public:
   CatalogImage(ImageBytes bytes, ImageTables tables);
 
@@ -64,6 +64,7 @@ class CatalogImage final : public Catalog {
   ExtentInfo extent(ExtentId extent) const override;
   std::uint64_t total_bytes() const override { return tables_.header.total_bytes; }
   std::vector<std::string_view> ConstantNames(FieldId field) const override;
+  const SampleTable* samples() const override { return this; }
   Status Locate(SampleId sample, std::span<FieldLocation> locations) const override;
   Result<Range> SampleRange(SampleId sample, std::uint32_t part) const override;
   Status Pieces(ExtentId extent, std::vector<Range>& pieces) const override;

@@ -75,7 +75,7 @@ std::string Describe(const Catalog& catalog) {
   }
   std::vector<FieldLocation> locations(catalog.fields().size());
   for (std::uint64_t s = 0; s < catalog.sample_count(); ++s) {
-    const Status located = catalog.Locate(SampleId(s), locations);
+    const Status located = catalog.samples()->Locate(SampleId(s), locations);
     if (!located.has_value()) return located.error().ToString();
     for (const FieldLocation& location : locations) {
       add(location.present ? 1 : 0);
@@ -86,7 +86,7 @@ std::string Describe(const Catalog& catalog) {
     if (!key.has_value()) return key.error().ToString();
     text += *key;
     for (std::uint32_t part = 0; part < catalog.part_count(); ++part) {
-      add_range(catalog.SampleRange(SampleId(s), part).value());
+      add_range(catalog.samples()->SampleRange(SampleId(s), part).value());
     }
   }
   std::vector<Range> pieces;
@@ -180,13 +180,13 @@ TEST_F(CatalogImageTest, NamesTheDamagedPage) {
   const auto catalog = Catalog::FromBytes(std::move(image));
   ASSERT_TRUE(catalog.has_value()) << "pages are checked at their first use";
   std::vector<FieldLocation> locations(2);
-  EXPECT_THAT((*catalog)->Locate(SampleId(0), locations).error().ToString(),
+  EXPECT_THAT((*catalog)->samples()->Locate(SampleId(0), locations).error().ToString(),
               HasSubstr("DATA_LOSS: catalog 'test' at offset 512: page of extent 0 does not "
                         "match its checksum"));
   std::vector<Range> pieces;
   EXPECT_FALSE((*catalog)->Pieces(ExtentId(0), pieces).has_value());
-  EXPECT_FALSE((*catalog)->SampleRange(SampleId(0), 0).has_value());
-  EXPECT_TRUE((*catalog)->Locate(SampleId(1), locations).has_value()) << "another page";
+  EXPECT_FALSE((*catalog)->samples()->SampleRange(SampleId(0), 0).has_value());
+  EXPECT_TRUE((*catalog)->samples()->Locate(SampleId(1), locations).has_value()) << "another page";
 }
 
 TEST_F(CatalogImageTest, RefusesAnotherVersionByNumber) {
@@ -292,7 +292,7 @@ TEST_F(CatalogImageTest, VerifiesPagesOnceFromManyThreads) {
     threads.emplace_back([&] {
       std::vector<FieldLocation> locations(2);
       for (std::uint64_t s = 0; s < 2000; ++s) {
-        if ((*catalog)->Locate(SampleId(s), locations).has_value()) ++located;
+        if ((*catalog)->samples()->Locate(SampleId(s), locations).has_value()) ++located;
       }
     });
   }

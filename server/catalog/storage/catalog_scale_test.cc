@@ -153,7 +153,7 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
   std::vector<FieldLocation> locations(2);
   for (int i = 0; i < 20000; ++i) {
     const std::uint64_t sample = random() % sample_count;
-    ASSERT_TRUE((*catalog)->Locate(SampleId(sample), locations).has_value());
+    ASSERT_TRUE((*catalog)->samples()->Locate(SampleId(sample), locations).has_value());
     ASSERT_EQ(locations[1].range.extent.value(), sample / kSamplesPerExtent);
     ASSERT_EQ(locations[1].range.offset, sample % kSamplesPerExtent * kSampleBytes + 1536);
     if (i % 100 != 0) continue;

@@ -82,7 +82,7 @@ std::string CatalogFixture::RangeText(const Catalog& catalog, const Range& range
 std::string CatalogFixture::FieldText(const Catalog& catalog, SampleId sample,
                                       FieldId field) const {
   std::vector<FieldLocation> locations(catalog.fields().size());
-  const Status located = catalog.Locate(sample, locations);
+  const Status located = catalog.samples()->Locate(sample, locations);
   EXPECT_TRUE(located.has_value()) << located.error().ToString();
   const FieldLocation& location = locations[field.value()];
   if (!location.present) return "(absent)";
@@ -126,7 +126,7 @@ void CatalogFixture::ExpectPartConsistent(const Catalog& catalog, std::uint32_t 
     }
   }
   for (std::uint64_t sample = 0; sample < catalog.sample_count(); ++sample) {
-    const auto range = catalog.SampleRange(SampleId(sample), part);
+    const auto range = catalog.samples()->SampleRange(SampleId(sample), part);
     ASSERT_TRUE(range.has_value());
     ASSERT_LE(range->offset, catalog.extent(range->extent).bytes);
     EXPECT_EQ(RangeText(catalog, *range), gathered[sample]) << "sample " << sample;
