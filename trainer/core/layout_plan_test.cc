@@ -5,11 +5,9 @@
 
 #include <functional>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "trainer/core/layout_feeds.h"
-#include "trainer/schedule/layout_planner.h"
 
 namespace forebay::train {
 namespace {
@@ -135,13 +133,6 @@ TEST(LayoutPlan, FastSumsMakeWeightsDependOnTheLayout) {
   EXPECT_EQ(PlanDependence(config), "");  // resumed under other layouts with a warning
   config.train.normalisation = "per_worker";
   EXPECT_EQ(LayoutDependence(config), "train.exactness, train.normalisation");
-}
-
-// The plan of a run and the planner's list of layouts live in one namespace.
-TEST(LayoutPlan, IsNotTheRankingOfLayouts) {
-  static_assert(!std::is_same_v<LayoutPlan, LayoutRanking>);
-  EXPECT_TRUE(LayoutRanking().choices.empty());
-  EXPECT_TRUE(LayoutPlan().switches.empty());
 }
 
 TEST(LayoutPlan, InputsGoToFirstStagesTargetsToLast) {
