@@ -105,10 +105,11 @@ class MemoryBench {
     options.keeping = [this, name, into = way.get()](const StepPlan& plan) {
       return Choose(name, plan, *into);
     };
+    HybridLayout layout;
+    layout.split = {{0}};
+    FOREBAY_ASSIGN(layout.schedule, FindPipelineSchedule("gpipe"));
     FOREBAY_ASSIGN(way->trainer, HybridTrainer::Make(task_.model, measure_, communicator_, options,
-                                                     {.layout = {},
-                                                      .schedule = Schedule::kGpipe,
-                                                      .split = {{0}}}));
+                                                     layout));
     ways_.push_back(std::move(way));
     return {};
   }

@@ -77,10 +77,9 @@ class LayoutBench {
     FOREBAY_ASSIGN(measure_, Measure());
     FOREBAY_ASSIGN(links_, ProbeBuckets());
     FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
-    FOREBAY_ASSIGN(const Schedule schedule, ParseSchedule(settings_.schedule));
     HybridLayout layout;
     layout.layout = {.replicas = settings_.replicas, .stages = settings_.stages};
-    layout.schedule = schedule;
+    FOREBAY_ASSIGN(layout.schedule, FindPipelineSchedule(settings_.schedule));
     FOREBAY_ASSIGN(layout.split, Split());
     FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_.model, measure_, communicator_, options,
                                                  layout));

@@ -249,7 +249,7 @@ std::string LayoutDependence(const TrainConfig& config) {
 
 Result<LayoutPlan> MakeLayoutPlan(const TrainConfig& config, std::uint32_t ranks) {
   LayoutPlan plan;
-  FOREBAY_ASSIGN(plan.schedule, ParseSchedule(config.layout.pipeline_schedule));
+  FOREBAY_ASSIGN(plan.schedule, FindPipelineSchedule(config.layout.pipeline_schedule));
   FOREBAY_ASSIGN(plan.first, FirstLayout(config.layout, ranks));
   FOREBAY_ASSIGN(plan.switches, Switches(config.layout.switches, ranks));
   FOREBAY_TRY(ChooseMicroBatch(config, plan));

@@ -30,7 +30,7 @@ struct LayoutSwitch {
 struct LayoutPlan {
   Layout first;
   std::vector<LayoutSwitch> switches;
-  Schedule schedule = Schedule::k1f1b;
+  const PipelineSchedule* schedule = &PipelineSchedules().front();
   std::vector<std::uint32_t> split;  // first part of each stage; empty: the balanced cut
   std::uint32_t global_batch = 1;    // samples of a step, over all replicas
   std::uint32_t micro_batch = 1;     // samples of a canonical micro-batch

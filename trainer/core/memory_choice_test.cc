@@ -26,7 +26,7 @@ StepPlan PlanOf(const StageSplit& split) {
   request.stages = CutIntoStages(graph, split).value();
   request.layout = {.replicas = 1, .stages = split.stages()};
   request.micro_batches = 4;
-  request.schedule = Schedule::kGpipe;
+  request.schedule = FindPipelineSchedule("gpipe").value();
   return BuildPlan(request).value();
 }
 

@@ -11,6 +11,7 @@
 
 #include "proto/contract/limits.h"
 #include "trainer/numerics/optimiser.h"
+#include "trainer/schedule/pipeline_schedule.h"
 
 namespace forebay::train {
 namespace {
@@ -296,7 +297,7 @@ std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
       {"layout.replicas", &layout.replicas, "data parallel; 0: ranks / stages", 0, 65536, {}},
       {"layout.stages", &layout.stages, "pipeline stages of a replica", 1, 65536, {}},
       {"layout.pipeline_schedule", &layout.pipeline_schedule,
-       "order of forward and backward passes", 0, 0, {"1f1b", "gpipe"}},
+       "order of forward and backward passes", 0, 0, NamesOf(PipelineSchedules())},
       {"layout.split", &layout.split,
        "first part of each stage, such as 0,2; auto: balanced by a measurement, within "
        "memory.budget",

@@ -56,7 +56,7 @@ struct HybridOptions {
 // How the model is laid out over the ranks.
 struct HybridLayout {
   Layout layout;
-  Schedule schedule = Schedule::k1f1b;
+  const PipelineSchedule* schedule = &PipelineSchedules().front();
   StageSplit split;
   // Where micro-batches follow the layout: how many a step has, and the measure of one, which
   // outlives the trainer. 0 and null: the trainer's, as for canonical ones.

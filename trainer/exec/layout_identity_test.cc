@@ -39,7 +39,7 @@ TEST_P(LayoutIdentity, SumsAndUpdatesByLibTorchEndInTheSameWeights) {
   const auto digest = [&](HybridOptions options, UpdateArithmetic arithmetic,
                           std::uint32_t replicas, const StageSplit& split) {
     options.stage.arithmetic = arithmetic;
-    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
+    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, "1f1b")},
                                  .steps = 3};
     return Train(tiny, course, options).digest;
   };
@@ -60,7 +60,7 @@ TEST(LayoutIdentityTest, StatisticsOfTheFirstReplicaDependOnTheReplicas) {
   HybridOptions options = OptionsOf("sgd", 0);
   options.stage.first_replica_statistics = true;
   const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
-    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
+    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, "1f1b")},
                                  .steps = 2};
     return Train(tiny, course, options);
   };
@@ -77,7 +77,7 @@ TEST(LayoutIdentityTest, StagesWithoutTrainedParametersPassOnWhatTheyMake) {
   const testing::TinyModel tiny = testing::TinyModels()[4]();
   const HybridOptions options = OptionsOf("adamw", 0.5);
   const auto train = [&](std::uint32_t replicas, const StageSplit& split) {
-    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, Schedule::k1f1b)},
+    const testing::Course course{.layouts = {testing::LayoutOf(replicas, split, "1f1b")},
                                  .steps = 3};
     return Train(tiny, course, options).digest;
   };
@@ -99,7 +99,7 @@ TEST(LayoutIdentityTest, AModelThatHasNothingToLearnIsRefused) {
 TEST(LayoutIdentityTest, AnotherSeedEndsInOtherWeights) {
   const testing::TinyModel tiny = testing::TinyModels()[0]();
   HybridOptions options = OptionsOf("sgd", 0);
-  const testing::Course course{.layouts = {testing::LayoutOf(1, {{0}}, Schedule::k1f1b)},
+  const testing::Course course{.layouts = {testing::LayoutOf(1, {{0}}, "1f1b")},
                                .steps = 2};
   const testing::Trained first = Train(tiny, course, options);
   options.stage.seed = 6;

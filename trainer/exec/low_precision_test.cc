@@ -34,7 +34,7 @@ TEST_P(LowPrecisionTest, EndsInTheSameWeightsUnderEveryLayout) {
 
 TEST_P(LowPrecisionTest, LearnsWhatSinglePrecisionLearns) {
   const testing::TinyModel tiny = Tiny();
-  const testing::Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 10};
+  const testing::Course alone{.layouts = {LayoutOf(1, {{0}}, "1f1b")}, .steps = 10};
   const testing::Trained low = Train(tiny, alone, LowPrecision());
   const testing::Trained single = Train(tiny, alone, OptionsOf("sgd", 0));
   EXPECT_NE(low.digest, single.digest);
@@ -55,7 +55,7 @@ TEST(LowPrecisionMemory, MovedValuesEndInTheSameWeights) {
 TEST(LowPrecisionMessages, AreHalfAsLong) {
   ASSERT_TRUE(SetTorchThreads(1).has_value());
   const testing::TinyModel tiny = testing::TinyModels()[0]();
-  const testing::Course halves{.layouts = {LayoutOf(1, {{0, 2}}, Schedule::k1f1b)}, .steps = 1};
+  const testing::Course halves{.layouts = {LayoutOf(1, {{0, 2}}, "1f1b")}, .steps = 1};
   const testing::Trained low = Train(tiny, halves, LowPrecision());
   const testing::Trained single = Train(tiny, halves, OptionsOf("sgd", 0));
   EXPECT_GT(low.activation_bytes, 0U);

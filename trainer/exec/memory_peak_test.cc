@@ -80,7 +80,9 @@ class MemoryPeak : public ::testing::TestWithParam<int> {
     Communicator communicator(std::move(ends[0]), kPatienceNs);
     const auto trainer =
         HybridTrainer::Make(tiny_.model, measure_, communicator, options,
-                            {.layout = {}, .schedule = Schedule::kGpipe, .split = {{0}}})
+                            {.layout = {},
+                             .schedule = FindPipelineSchedule("gpipe").value(),
+                             .split = {{0}}})
             .value();
     SyntheticSource source(tiny_);
     const std::vector<std::uint32_t> samples(kMicroBatches, kSamples);

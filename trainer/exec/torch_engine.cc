@@ -301,7 +301,7 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout,
   costs.micro_batches = plan_.MicroBatchesOf(layout) / layout.replicas;
   costs.parameter_copies = ParameterCopies(optimiser_->state_count(), costs.micro_batches);
   costs.replicas = layout.replicas;
-  costs.holds_all = plan_.schedule == Schedule::kGpipe;
+  costs.schedule = plan_.schedule;
   if (!memory_ || memory_->budget_bytes() == 0) {
     FOREBAY_ASSIGN(SplitChoice choice, FindSplit(measure.graph, layout.stages, costs));
     return std::move(choice.split);

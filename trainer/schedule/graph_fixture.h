@@ -88,7 +88,7 @@ inline RandomCase MakeRandomCase(std::mt19937_64& random) {
   request.layout.stages = made.split.stages();
   request.layout.replicas = 1 + static_cast<std::uint32_t>(random() % 2);
   request.micro_batches = request.layout.replicas * (1U << (random() % 4));
-  request.schedule = random() % 2 == 0 ? Schedule::kGpipe : Schedule::k1f1b;
+  request.schedule = &PipelineSchedules()[random() % PipelineSchedules().size()];
   request.trains = random() % 8 != 0;
   request.clips = random() % 2 == 0;
   request.bucket_bytes = 1024;

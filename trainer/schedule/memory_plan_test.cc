@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "trainer/schedule/graph_fixture.h"
 #include "trainer/schedule/plan_checker.h"
@@ -13,12 +14,12 @@ namespace forebay::train {
 namespace {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t micro_batches,
-                Schedule schedule) {
+                std::string_view schedule) {
   PlanRequest request;
   request.stages = CutIntoStages(graph, split).value();
   request.layout = {.replicas = 1, .stages = split.stages()};
   request.micro_batches = micro_batches;
-  request.schedule = schedule;
+  request.schedule = FindPipelineSchedule(schedule).value();
   return BuildPlan(request).value();
 }
 
@@ -50,7 +51,7 @@ std::string Moves(const StepPlan& plan, std::uint32_t rank) {
 }
 
 TEST(MemoryPlanTest, DropsAfterForwardAndComputesAgainBeforeBackward) {
-  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 1, "1f1b");
   const auto moved = MoveSaved(plan, KeepAll(plan, kDropped));
   ASSERT_TRUE(moved.has_value()) << moved.error().ToString();
   EXPECT_EQ(Moves(*moved, 0),
@@ -59,7 +60,7 @@ TEST(MemoryPlanTest, DropsAfterForwardAndComputesAgainBeforeBackward) {
 }
 
 TEST(MemoryPlanTest, SwapsInOneModuleAhead) {
-  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 1, "1f1b");
   StepKeeping choices = KeepAll(plan, {.graph = Keeping::kSwap});
   choices[0][0][2] = {};
   const auto moved = MoveSaved(plan, choices);
@@ -69,7 +70,7 @@ TEST(MemoryPlanTest, SwapsInOneModuleAhead) {
 }
 
 TEST(MemoryPlanTest, SwapsInAsFarAheadAsIsWanted) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, "1f1b");
   StepKeeping choices = KeepAll(plan, {});
   choices[0][0][0] = {.graph = Keeping::kSwap, .ahead = 3};
   const auto moved = MoveSaved(plan, choices);
@@ -85,7 +86,7 @@ TEST(MemoryPlanTest, SwapsInAsFarAheadAsIsWanted) {
 }
 
 TEST(MemoryPlanTest, OutputsAreSwappedAfterTheirLastUser) {
-  const StepPlan plan = PlanOf(UNetChain(), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(UNetChain(), {{0}}, 1, "1f1b");
   StepKeeping choices = KeepAll(plan, {});
   choices[0][0][1].output = Keeping::kSwap;  // used by modules 2 and 3
   const auto moved = MoveSaved(plan, choices);
@@ -95,7 +96,7 @@ TEST(MemoryPlanTest, OutputsAreSwappedAfterTheirLastUser) {
 }
 
 TEST(MemoryPlanTest, RanksThatKeepAllStayAsTheyWere) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0, 2}}, 2, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0, 2}}, 2, "1f1b");
   StepKeeping choices = KeepAll(plan, {});
   choices[1][1][0] = kDropped;
   const auto moved = MoveSaved(plan, choices);
@@ -107,7 +108,7 @@ TEST(MemoryPlanTest, RanksThatKeepAllStayAsTheyWere) {
 
 TEST(MemoryPlanTest, PeakIsWhatStaysAndOneModule) {
   // Graphs of 400 bytes beside outputs of 100; 5,000 bytes are resident.
-  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, "1f1b");
   const std::uint64_t resident = plan.programs[0].resident_bytes;
   const auto kept = CheckPlan(plan, {});
   ASSERT_TRUE(kept.has_value());
@@ -122,7 +123,7 @@ TEST(MemoryPlanTest, ScratchCountsWhileAModuleIsComputed) {
   ModelGraph graph = EvenChain(4);
   graph.modules[1].forward_scratch_bytes = 700;
   graph.modules[2].backward_scratch_bytes = 900;
-  const StepPlan plan = PlanOf(graph, {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(graph, {{0}}, 1, "1f1b");
   const std::uint64_t other = plan.programs[0].resident_bytes + 64 + 8;
   // Of a whole pass: in B 2, with the gradient of its output, when the graph of module 3 has gone.
   EXPECT_EQ(CheckPlan(plan, {}).value().peak_bytes[0], other + 4 * 500 + 900 + 100 - 400);
@@ -138,7 +139,7 @@ TEST(MemoryPlanTest, ScratchCountsWhileAModuleIsComputed) {
 
 TEST(MemoryPlanTest, RoomForASwapIsTakenWhereItIsAskedFor) {
   // A slow link: memory is free only when the plan has waited for it, and taken before it is full.
-  const StepPlan plan = PlanOf(EvenChain(6), {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(6), {{0}}, 1, "1f1b");
   const StepPlan moved =
       MoveSaved(plan, KeepAll(plan, {.graph = Keeping::kSwap, .output = Keeping::kSwap})).value();
   const auto facts = CheckPlan(moved, {});
@@ -155,7 +156,7 @@ TEST(MemoryPlanTest, RoomForASwapIsTakenWhereItIsAskedFor) {
 TEST(MemoryPlanTest, WhatCannotBeSwappedStays) {
   ModelGraph graph = EvenChain(3);
   graph.modules[1].fixed_bytes = 150;  // of 400
-  const StepPlan plan = PlanOf(graph, {{0}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(graph, {{0}}, 1, "1f1b");
   const auto facts =
       CheckPlan(MoveSaved(plan, KeepAll(plan, {.graph = Keeping::kSwap})).value(), {});
   ASSERT_TRUE(facts.has_value());
@@ -168,7 +169,7 @@ TEST(MemoryPlanTest, WhatCannotBeSwappedStays) {
 }
 
 TEST(MemoryPlanTest, AnOutputThatLeavesIsThereTwiceWhileItIsComputedAgain) {
-  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, "1f1b");
   const auto kept = CheckPlan(plan, {});
   const auto dropped = CheckPlan(MoveSaved(plan, KeepAll(plan, kDropped)).value(), {});
   ASSERT_TRUE(kept.has_value() && dropped.has_value());
@@ -217,7 +218,7 @@ void ExpectRefused(const StepPlan& plan, const std::string& says) {
 }
 
 TEST(MemoryPlanTest, TheCheckerKnowsModules) {
-  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 2, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 2, "1f1b");
   const StepPlan moved = MoveSaved(plan, KeepAll(plan, kDropped)).value();
   const auto find = [](StepPlan& of, Op op, std::size_t nth) {
     auto& list = of.programs[0].instructions;
@@ -244,7 +245,7 @@ TEST(MemoryPlanTest, TheCheckerKnowsModules) {
 }
 
 TEST(MemoryPlanTest, MicroBatchesDoNotMixOnTheWayBack) {
-  const StepPlan plan = PlanOf(EvenChain(2), {{0}}, 2, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(2), {{0}}, 2, "gpipe");
   StepPlan moved = MoveSaved(plan, KeepAll(plan, kSwapped)).value();
   auto& list = moved.programs[0].instructions;
   const auto backward = std::ranges::find(list, Op::kBackward, &Instruction::op);
@@ -258,7 +259,7 @@ TEST(MemoryPlanTest, MicroBatchesDoNotMixOnTheWayBack) {
 }
 
 TEST(MemoryPlanTest, RefusesChoicesThatDoNotFit) {
-  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 2, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(3), {{0}}, 2, "1f1b");
   const auto refused = [](const StepPlan& of, const StepKeeping& choices, const char* says) {
     const auto moved = MoveSaved(of, choices);
     ASSERT_FALSE(moved.has_value()) << says;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "trainer/schedule/graph_fixture.h"
 
@@ -11,12 +12,12 @@ namespace forebay::train {
 namespace {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
-                std::uint32_t micro_batches, Schedule schedule) {
+                std::uint32_t micro_batches, std::string_view schedule) {
   PlanRequest request;
   request.stages = CutIntoStages(graph, split).value();
   request.layout = {.replicas = replicas, .stages = split.stages()};
   request.micro_batches = micro_batches;
-  request.schedule = schedule;
+  request.schedule = FindPipelineSchedule(schedule).value();
   return BuildPlan(request).value();
 }
 
@@ -50,7 +51,7 @@ ModuleProfile Module(std::uint64_t forward_ns, std::uint64_t graph_bytes,
 }
 
 TEST(MemoryPlannerTest, KeepsAllWhereItFits) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 2, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 2, "gpipe");
   const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan), 1.0));
   ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
   EXPECT_EQ(choice->keeping, KeepAll(plan, {}));
@@ -61,7 +62,7 @@ TEST(MemoryPlannerTest, RecomputesWhatIsCheapOverASlowLink) {
   // Module 0 is cheap to compute again, module 1 is dear; either alone would do.
   const StepPlan plan = PlanOf(Chain({Module(10, 1000, 10), Module(10'000, 1000, 10),
                                       Module(100, 100, 10)}),
-                               {{0}}, 1, 1, Schedule::k1f1b);
+                               {{0}}, 1, 1, "1f1b");
   const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 900, 1e-6));
   ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
   EXPECT_EQ(choice->keeping[0][0][0].graph, Keeping::kRecompute);
@@ -73,7 +74,7 @@ TEST(MemoryPlannerTest, RecomputesWhatIsCheapOverASlowLink) {
 TEST(MemoryPlannerTest, SwapsOverAFastLink) {
   const StepPlan plan = PlanOf(Chain({Module(10'000, 1000, 10), Module(10'000, 1000, 10),
                                       Module(10'000, 1000, 10), Module(10'000, 1000, 10)}),
-                               {{0}}, 1, 1, Schedule::k1f1b);
+                               {{0}}, 1, 1, "1f1b");
   const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 1000, 1.0));
   ASSERT_TRUE(choice.has_value()) << choice.error().ToString();
   EXPECT_EQ(choice->keeping[0][0][0].graph, Keeping::kSwap);
@@ -85,7 +86,7 @@ TEST(MemoryPlannerTest, SwapsOverAFastLink) {
 TEST(MemoryPlannerTest, ComesBackAsFarAheadAsASlowLinkTakes) {
   // A transfer takes as long as the backward passes of two modules.
   const StepPlan plan = PlanOf(Chain(std::vector(8, Module(1000, 4000, 10))), {{0}}, 1, 1,
-                               Schedule::k1f1b);
+                               "1f1b");
   MemoryRequest request = RequestFor(plan, PeakOf(plan) - 4000, 1.0);
   request.may_recompute = false;
   const auto choice = PlanMemory(request);
@@ -94,7 +95,7 @@ TEST(MemoryPlannerTest, ComesBackAsFarAheadAsASlowLinkTakes) {
 }
 
 TEST(MemoryPlannerTest, SmallBuffersAreNotSwapped) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, "gpipe");
   MemoryRequest request = RequestFor(plan, PeakOf(plan) - 400, 1.0);
   request.may_recompute = false;
   EXPECT_TRUE(PlanMemory(request).has_value());
@@ -103,7 +104,7 @@ TEST(MemoryPlannerTest, SmallBuffersAreNotSwapped) {
 }
 
 TEST(MemoryPlannerTest, NamesTheLeastThatWouldDo) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0, 2}}, 2, 8, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0, 2}}, 2, 8, "1f1b");
   const auto refused = PlanMemory(RequestFor(plan, 10, 1.0));
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::kResourceExhausted);
@@ -118,7 +119,7 @@ TEST(MemoryPlannerTest, NamesTheLeastThatWouldDo) {
 }
 
 TEST(MemoryPlannerTest, TheHostHasABudgetToo) {
-  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(4), {{0}}, 1, 4, "gpipe");
   MemoryRequest request = RequestFor(plan, PeakOf(plan) - 800, 1.0);
   request.may_recompute = false;
   const auto free = PlanMemory(request);
@@ -129,7 +130,7 @@ TEST(MemoryPlannerTest, TheHostHasABudgetToo) {
 }
 
 TEST(MemoryPlannerTest, ReplicasDoTheSame) {
-  const StepPlan plan = PlanOf(EvenChain(6), {{0, 3}}, 2, 8, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(6), {{0, 3}}, 2, 8, "gpipe");
   const auto choice = PlanMemory(RequestFor(plan, PeakOf(plan) - 2000, 0.001));
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->keeping[0], choice->keeping[2]);
@@ -137,7 +138,7 @@ TEST(MemoryPlannerTest, ReplicasDoTheSame) {
 }
 
 TEST(MemoryPlannerTest, RefusesWhatIsNoPlan) {
-  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 1, Schedule::k1f1b);
+  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 1, "1f1b");
   plan.programs[0].instructions.clear();
   EXPECT_EQ(PlanMemory(RequestFor(plan, 1, 1.0)).error().code(), ErrorCode::kInvalidArgument);
 }
@@ -174,7 +175,7 @@ TEST(MemoryPlannerTest, ComesCloseToExhaustiveSearch) {
     for (int at = 0; at < 4; ++at) {
       modules.push_back(Module(50 + random() % 1000, random() % 2000, 10 + random() % 500));
     }
-    const StepPlan plan = PlanOf(Chain(modules), {{0}}, 1, 1, Schedule::k1f1b);
+    const StepPlan plan = PlanOf(Chain(modules), {{0}}, 1, 1, "1f1b");
     const std::uint64_t peak = PeakOf(plan);
     const MemoryRequest request =
         RequestFor(plan, peak * (50 + random() % 50) / 100,
@@ -204,7 +205,7 @@ TEST(MemoryPlannerTest, IsNeverSlowerThanOneMeansAlone) {
     for (int at = 0; at < 6; ++at) {
       modules.push_back(Module(50 + random() % 3000, 500 + random() % 2000, 10 + random() % 100));
     }
-    const StepPlan plan = PlanOf(Chain(modules), {{0, 3}}, 1, 4, Schedule::k1f1b);
+    const StepPlan plan = PlanOf(Chain(modules), {{0, 3}}, 1, 4, "1f1b");
     MemoryRequest request = RequestFor(plan, PeakOf(plan) * 6 / 10, 1.0);
     request.most_instructions = round % 2 == 0 ? 1'000'000 : 30'000;  // however short the search
     const auto both = PlanMemory(request);
@@ -241,7 +242,7 @@ MemoryRequest OnSixtyFourRanks(std::uint32_t stages) {
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     split.begins.push_back(stage * 128 / stages);
   }
-  const StepPlan plan = PlanOf(graph, split, 64 / stages, 128, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(graph, split, 64 / stages, 128, "1f1b");
   const std::uint64_t resident = plan.programs[0].resident_bytes;
   const std::uint64_t budget = resident + (PeakOf(plan) - resident) * 7 / 10;
   return RequestFor(plan, budget, 4.0);

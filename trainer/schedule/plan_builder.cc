@@ -27,18 +27,20 @@ class RankWriter {
   }
 
   void WriteSteps() {
-    const std::uint32_t count = share();
-    const std::uint32_t stages = request_.layout.stages;
-    const std::uint32_t ahead = request_.schedule == Schedule::kGpipe || !request_.trains
-                                    ? count
-                                    : std::min(count, stages - 1 - stage_);
-    for (std::uint32_t index = 0; index < ahead; ++index) Forward(first_ + index);
-    if (!request_.trains) return;
-    for (std::uint32_t index = ahead; index < count; ++index) {
-      Forward(first_ + index);
-      Backward(first_ + index - ahead);
+    if (!request_.trains) {
+      for (std::uint32_t index = 0; index < share(); ++index) Forward(first_ + index);
+      return;
     }
-    for (std::uint32_t index = count - ahead; index < count; ++index) Backward(first_ + index);
+    for (const StagePass& pass :
+         request_.schedule->order({.stage = stage_,
+                                   .stages = request_.layout.stages,
+                                   .micro_batches = share()})) {
+      if (pass.backward) {
+        Backward(first_ + pass.index);
+      } else {
+        Forward(first_ + pass.index);
+      }
+    }
   }
 
   // Begins all collectives, of which the first is the plan's number `from`, then ends them.
@@ -269,18 +271,6 @@ CollectiveRange AddNorms(const PlanRequest& request, std::uint32_t replica, Step
 
 }  // namespace
 
-Result<Schedule> ParseSchedule(std::string_view name) {
-  for (const Schedule schedule : {Schedule::kGpipe, Schedule::k1f1b}) {
-    if (name == ScheduleName(schedule)) return schedule;
-  }
-  return Error(ErrorCode::kInvalidArgument,
-               fmt::format("unknown schedule \"{}\": gpipe or 1f1b", name));
-}
-
-std::string_view ScheduleName(Schedule schedule) {
-  return schedule == Schedule::kGpipe ? "gpipe" : "1f1b";
-}
-
 std::uint32_t GradientBuffers(std::uint32_t micro_batches) {
   return static_cast<std::uint32_t>(std::bit_width(micro_batches));
 }
@@ -292,7 +282,7 @@ std::uint32_t ParameterCopies(std::uint32_t optimiser_states, std::uint32_t micr
 Result<StepPlan> BuildPlan(const PlanRequest& request) {
   FOREBAY_TRY(CheckRequest(request));
   StepPlan plan;
-  plan.schedule = request.trains ? std::string(ScheduleName(request.schedule)) : "forward";
+  plan.schedule = request.trains ? std::string(request.schedule->name) : "forward";
   plan.layout = request.layout;
   plan.micro_batches = request.micro_batches;
   plan.trains = request.trains;

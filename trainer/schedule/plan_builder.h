@@ -4,27 +4,18 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "proto/contract/result.h"
+#include "trainer/schedule/pipeline_schedule.h"
 #include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {
-
-enum class Schedule : std::uint8_t {
-  kGpipe,  // all forward, then all backward (Huang et al., 2019)
-  k1f1b,   // one forward, one backward after a warm-up (Narayanan et al., 2019, flushed)
-};
-
-// "gpipe" or "1f1b".
-Result<Schedule> ParseSchedule(std::string_view name);
-std::string_view ScheduleName(Schedule schedule);
 
 struct PlanRequest {
   StageGraph stages;
   Layout layout;
   std::uint32_t micro_batches = 1;  // canonical ones of a step, over all replicas
-  Schedule schedule = Schedule::k1f1b;
+  const PipelineSchedule* schedule = &PipelineSchedules().front();
   bool trains = true;                 // false: forward only
   std::uint32_t optimiser_states = 1;  // copies of the parameters that the optimiser keeps
   std::uint64_t bucket_bytes = 4U << 20;  // gradients are reduced in pieces of at most this

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "trainer/schedule/graph_fixture.h"
 #include "trainer/schedule/plan_simulator.h"
@@ -13,19 +14,19 @@ namespace forebay::train {
 namespace {
 
 StepPlan PlanOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
-                std::uint32_t micro_batches, Schedule schedule) {
+                std::uint32_t micro_batches, std::string_view schedule) {
   PlanRequest request;
   request.stages = CutIntoStages(graph, split).value();
   request.layout = {.replicas = replicas, .stages = split.stages()};
   request.micro_batches = micro_batches;
-  request.schedule = schedule;
+  request.schedule = FindPipelineSchedule(schedule).value();
   request.clips = true;
   request.bucket_bytes = 1024;
   return BuildPlan(request).value();
 }
 
 // Two replicas of a U-Net in three stages.
-StepPlan Hybrid(Schedule schedule = Schedule::k1f1b) {
+StepPlan Hybrid(std::string_view schedule = "1f1b") {
   return PlanOf(UNetChain(), {{0, 2, 3}}, 2, 8, schedule);
 }
 
@@ -51,8 +52,8 @@ void ExpectRefused(const StepPlan& plan, const std::string& says,
 }
 
 TEST(PlanCheckerTest, PassesWhatTheBuilderMakes) {
-  for (const Schedule schedule : {Schedule::kGpipe, Schedule::k1f1b}) {
-    const auto facts = CheckPlan(Hybrid(schedule), {});
+  for (const PipelineSchedule& schedule : PipelineSchedules()) {
+    const auto facts = CheckPlan(Hybrid(schedule.name), {});
     ASSERT_TRUE(facts.has_value()) << facts.error().message();
     EXPECT_EQ(facts->peak_bytes.size(), 6U);
   }
@@ -68,8 +69,8 @@ TEST(PlanCheckerTest, PassesRandomPlans) {
 }
 
 TEST(PlanCheckerTest, OneForwardOneBackwardHoldsFewerMicroBatches) {
-  const auto gpipe = CheckPlan(PlanOf(EvenChain(4), {{0, 2}}, 1, 16, Schedule::kGpipe), {});
-  const auto alternating = CheckPlan(PlanOf(EvenChain(4), {{0, 2}}, 1, 16, Schedule::k1f1b), {});
+  const auto gpipe = CheckPlan(PlanOf(EvenChain(4), {{0, 2}}, 1, 16, "gpipe"), {});
+  const auto alternating = CheckPlan(PlanOf(EvenChain(4), {{0, 2}}, 1, 16, "1f1b"), {});
   ASSERT_TRUE(gpipe.has_value() && alternating.has_value());
   // Of the first stage: 16 against 2 saved, besides what is resident.
   EXPECT_GE(gpipe->peak_bytes[0] - alternating->peak_bytes[0], 14U * 1000);
@@ -79,10 +80,10 @@ TEST(PlanCheckerTest, RefusesMissingEnds) {
   StepPlan unreceived = Hybrid();
   Erase(unreceived, 0, Find(unreceived, 0, Op::kSend, 3));
   ExpectRefused(unreceived, "the order of messages differs");
-  StepPlan last = PlanOf(EvenChain(2), {{0, 1}}, 1, 1, Schedule::kGpipe);
+  StepPlan last = PlanOf(EvenChain(2), {{0, 1}}, 1, 1, "gpipe");
   Erase(last, 0, Find(last, 0, Op::kSend));
   ExpectRefused(last, "nobody sends it");
-  StepPlan lost = PlanOf(EvenChain(2), {{0, 1}}, 1, 1, Schedule::kGpipe);
+  StepPlan lost = PlanOf(EvenChain(2), {{0, 1}}, 1, 1, "gpipe");
   const std::size_t receive = Find(lost, 0, Op::kReceive);
   Instruction again = lost.programs[1].instructions[Find(lost, 1, Op::kSend)];
   lost.programs[1].instructions.insert(
@@ -94,7 +95,7 @@ TEST(PlanCheckerTest, RefusesMissingEnds) {
 }
 
 TEST(PlanCheckerTest, RefusesSwappedMessages) {
-  StepPlan plan = Hybrid(Schedule::kGpipe);
+  StepPlan plan = Hybrid("gpipe");
   auto& list = plan.programs[1].instructions;
   std::swap(list[Find(plan, 1, Op::kReceive, 0)], list[Find(plan, 1, Op::kReceive, 1)]);
   ExpectRefused(plan, "the order of messages differs");
@@ -111,7 +112,7 @@ TEST(PlanCheckerTest, RefusesMixedUpMicroBatches) {
 
 TEST(PlanCheckerTest, RefusesRanksThatWaitForEachOther) {
   // Rank 0 wants the gradient of micro-batch 0 before it sends the activation of it.
-  StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::k1f1b);
+  StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 2, "1f1b");
   auto& list = plan.programs[0].instructions;
   const std::size_t receive = Find(plan, 0, Op::kReceive);
   const std::size_t send = Find(plan, 0, Op::kSend);
@@ -125,13 +126,13 @@ TEST(PlanCheckerTest, RefusesRanksThatWaitForEachOther) {
 TEST(PlanCheckerTest, FindsTheHangOfWaitingSends) {
   // Stage 0 sends an activation while stage 1 sends it a gradient: harmless as long as sends do
   // not wait, fatal where they do.
-  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 4, Schedule::k1f1b);
+  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 4, "1f1b");
   EXPECT_TRUE(CheckPlan(plan, {}).has_value());
   ExpectRefused(plan, "wait for each other", {.sends_wait = true});
 }
 
 TEST(PlanCheckerTest, GpipeStandsWaitingSends) {
-  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 4, Schedule::kGpipe);
+  const StepPlan plan = PlanOf(EvenChain(2), {{0, 1}}, 1, 4, "gpipe");
   EXPECT_TRUE(CheckPlan(plan, {.sends_wait = true}).has_value());
 }
 
@@ -172,7 +173,7 @@ TEST(PlanCheckerTest, RefusesCollectivesThatHalfOfTheMembersBegin) {
 TEST(PlanCheckerTest, RefusesCollectivesThatWaitCrosswise) {
   // Two groups with two members in common, begun in opposite orders: the hang of communicators
   // on several streams. Those who share them must agree on the order.
-  StepPlan plan = PlanOf(EvenChain(1), {{0}}, 2, 2, Schedule::kGpipe);
+  StepPlan plan = PlanOf(EvenChain(1), {{0}}, 2, 2, "gpipe");
   plan.collectives.push_back(
       {.kind = CollectiveKind::kStatistics, .members = {0, 1}, .bytes = 8});
   const auto id = static_cast<std::uint32_t>(plan.collectives.size() - 1);
@@ -229,7 +230,7 @@ TEST(PlanCheckerTest, RefusesInputsThatAreNotWaitedFor) {
 }
 
 TEST(PlanCheckerTest, RefusesBuffersThatAreNotThere) {
-  StepPlan early = PlanOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::kGpipe);
+  StepPlan early = PlanOf(EvenChain(2), {{0, 1}}, 1, 2, "gpipe");
   auto& list = early.programs[1].instructions;
   std::swap(list[Find(early, 1, Op::kReceive)], list[Find(early, 1, Op::kForward)]);
   ExpectRefused(early, "a buffer it needs is not there");
@@ -268,7 +269,7 @@ TEST(PlanCheckerTest, RefusesIndicesOutOfRange) {
 
 // Saved buffer 0 of a one-stage plan, moved and brought back between forward and backward.
 StepPlan WithMoves(Op away, Op back) {
-  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 2, Schedule::kGpipe);
+  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 2, "gpipe");
   auto& list = plan.programs[0].instructions;
   const std::uint32_t saved = list[Find(plan, 0, Op::kForward)].makes.back();
   list.insert(list.begin() + static_cast<std::ptrdiff_t>(Find(plan, 0, Op::kForward)) + 1,
@@ -281,7 +282,7 @@ StepPlan WithMoves(Op away, Op back) {
 // The host's copy of a buffer is there until its way back has ended, which is where it is used: a
 // buffer that leaves meanwhile finds it there.
 TEST(PlanCheckerTest, ABufferIsOnTheHostUntilItIsUsedAgain) {
-  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 2, Schedule::kGpipe);
+  StepPlan plan = PlanOf(EvenChain(2), {{0}}, 1, 2, "gpipe");
   auto& list = plan.programs[0].instructions;
   const auto forward = list.begin() + static_cast<std::ptrdiff_t>(Find(plan, 0, Op::kForward));
   const std::uint32_t first = forward->makes.back();
@@ -302,7 +303,7 @@ TEST(PlanCheckerTest, ABufferIsOnTheHostUntilItIsUsedAgain) {
 }
 
 TEST(PlanCheckerTest, SwappedAndDroppedBuffersComeBack) {
-  const auto kept = CheckPlan(PlanOf(EvenChain(2), {{0}}, 1, 2, Schedule::kGpipe), {});
+  const auto kept = CheckPlan(PlanOf(EvenChain(2), {{0}}, 1, 2, "gpipe"), {});
   const auto swapped = CheckPlan(WithMoves(Op::kSwapOut, Op::kSwapIn), {});
   const auto dropped = CheckPlan(WithMoves(Op::kDrop, Op::kRecompute), {});
   ASSERT_TRUE(kept.has_value() && swapped.has_value() && dropped.has_value());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <string_view>
 
 #include "trainer/schedule/graph_fixture.h"
 #include "trainer/schedule/plan_checker.h"
@@ -11,12 +12,12 @@
 namespace forebay::train {
 namespace {
 
-StepPlan PlanOf(Schedule schedule) {
+StepPlan PlanOf(std::string_view schedule) {
   PlanRequest request;
   request.stages = CutIntoStages(EvenChain(2), {{0, 1}}).value();
   request.layout = {.replicas = 1, .stages = 2};
   request.micro_batches = 4;
-  request.schedule = schedule;
+  request.schedule = FindPipelineSchedule(schedule).value();
   return BuildPlan(request).value();
 }
 
@@ -26,13 +27,13 @@ std::uint64_t Of(const MemoryPeaks& peaks, MemoryClass memory) {
 
 // EvenChain: 500 bytes are saved by a module and micro-batch, of which 100 leave the stage.
 TEST(PlanPeaksTest, GpipeKeepsAllMicroBatchesAnd1f1bAsManyAsStages) {
-  EXPECT_EQ(Of(PeaksByClass(PlanOf(Schedule::kGpipe), 0), MemoryClass::kSaved), 4 * 400U);
-  EXPECT_EQ(Of(PeaksByClass(PlanOf(Schedule::k1f1b), 0), MemoryClass::kSaved), 2 * 400U);
-  EXPECT_EQ(Of(PeaksByClass(PlanOf(Schedule::k1f1b), 1), MemoryClass::kSaved), 500U);
+  EXPECT_EQ(Of(PeaksByClass(PlanOf("gpipe"), 0), MemoryClass::kSaved), 4 * 400U);
+  EXPECT_EQ(Of(PeaksByClass(PlanOf("1f1b"), 0), MemoryClass::kSaved), 2 * 400U);
+  EXPECT_EQ(Of(PeaksByClass(PlanOf("1f1b"), 1), MemoryClass::kSaved), 500U);
 }
 
 TEST(PlanPeaksTest, OnlyTheFirstStageHasInputsAndEachItsParameters) {
-  const StepPlan plan = PlanOf(Schedule::k1f1b);
+  const StepPlan plan = PlanOf("1f1b");
   for (std::uint32_t rank = 0; rank < 2; ++rank) {
     const MemoryPeaks peaks = PeaksByClass(plan, rank);
     EXPECT_EQ(Of(peaks, MemoryClass::kResident), plan.programs[rank].resident_bytes);

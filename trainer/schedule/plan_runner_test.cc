@@ -7,6 +7,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "trainer/comm/local_transport.h"
@@ -87,21 +88,21 @@ void ExpectSums(const RandomCase& made, const Outcome& outcome) {
 }
 
 RandomCase CaseOf(const ModelGraph& graph, const StageSplit& split, std::uint32_t replicas,
-                  std::uint32_t micro_batches, Schedule schedule) {
+                  std::uint32_t micro_batches, std::string_view schedule) {
   RandomCase made{.graph = graph, .split = split, .plan = {}};
   PlanRequest request;
   request.stages = CutIntoStages(graph, split).value();
   request.layout = {.replicas = replicas, .stages = split.stages()};
   request.micro_batches = micro_batches;
-  request.schedule = schedule;
+  request.schedule = FindPipelineSchedule(schedule).value();
   request.clips = true;
   made.plan = BuildPlan(request).value();
   return made;
 }
 
 TEST(PlanRunnerTest, ASkipThatBypassesAStageArrives) {
-  for (const Schedule schedule : {Schedule::kGpipe, Schedule::k1f1b}) {
-    const RandomCase made = CaseOf(UNetChain(), {{0, 2, 3}}, 1, 4, schedule);
+  for (const PipelineSchedule& schedule : PipelineSchedules()) {
+    const RandomCase made = CaseOf(UNetChain(), {{0, 2, 3}}, 1, 4, schedule.name);
     ExpectSums(made, RunOnce(made));
   }
 }
@@ -110,7 +111,7 @@ TEST(PlanRunnerTest, EveryLayoutComputesTheSame) {
   for (const std::uint32_t replicas : {1U, 2U, 4U}) {
     for (const StageSplit& split :
          {StageSplit{{0}}, StageSplit{{0, 2}}, StageSplit{{0, 1, 4}}}) {
-      const RandomCase made = CaseOf(UNetChain(), split, replicas, 8, Schedule::k1f1b);
+      const RandomCase made = CaseOf(UNetChain(), split, replicas, 8, "1f1b");
       ExpectSums(made, RunOnce(made));
     }
   }
@@ -151,7 +152,7 @@ TEST(PlanRunnerTest, WhateverTheCheckerPassesEnds) {
 TEST(PlanRunnerTest, SwappedAndDroppedValuesComeBack) {
   for (const auto& [away, back] : {std::pair(Op::kSwapOut, Op::kSwapIn),
                                   std::pair(Op::kDrop, Op::kRecompute)}) {
-    RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, Schedule::kGpipe);
+    RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, "gpipe");
     auto& list = made.plan.programs[0].instructions;
     const auto forward = std::ranges::find(list, Op::kForward, &Instruction::op);
     const std::uint32_t saved = forward->makes.back();
@@ -190,7 +191,7 @@ class SlowSwapWorker final : public IntegerWorker {
 };
 
 TEST(PlanRunnerTest, WaitsForSwapsAreNotComputation) {
-  const RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, Schedule::kGpipe);
+  const RandomCase made = CaseOf(EvenChain(3), {{0}}, 1, 2, "gpipe");
   const StepPlan plan =
       MoveSaved(made.plan, KeepAll(made.plan, {.graph = Keeping::kSwap})).value();
   SlowSwapWorker worker(made.graph, made.split, plan, 0);
@@ -207,7 +208,7 @@ TEST(PlanRunnerTest, WaitsForSwapsAreNotComputation) {
 }
 
 TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
-  const RandomCase made = CaseOf(EvenChain(4), {{0, 2}}, 2, 4, Schedule::k1f1b);
+  const RandomCase made = CaseOf(EvenChain(4), {{0, 2}}, 2, 4, "1f1b");
   const Outcome outcome = RunOnce(made);
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     const RankReport& report = *outcome.reports[rank];
@@ -223,7 +224,7 @@ TEST(PlanRunnerTest, TimesAndSpansCoverTheStep) {
 }
 
 TEST(PlanRunnerTest, CountsTheBytesThatLeaveByLane) {
-  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 2, 4, Schedule::k1f1b);
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 2, 4, "1f1b");
   const Outcome outcome = RunOnce(made);
   const auto sent = [&](std::uint32_t rank, Lane lane) {
     return outcome.reports[rank]->sent_bytes[static_cast<std::size_t>(lane)];
@@ -241,7 +242,7 @@ TEST(PlanRunnerTest, CountsTheBytesThatLeaveByLane) {
 }
 
 TEST(PlanRunnerTest, RanksOfDifferentStepsFindOut) {
-  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::k1f1b);
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, "1f1b");
   const Outcome outcome = RunOnce(made, [](std::uint32_t rank, StepIdentity& identity) {
     if (rank == 1) identity.step = 6;
   });
@@ -253,7 +254,7 @@ TEST(PlanRunnerTest, RanksOfDifferentStepsFindOut) {
 }
 
 TEST(PlanRunnerTest, RanksOfDifferentSamplesFindOut) {
-  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, Schedule::k1f1b);
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 2, "1f1b");
   const Outcome outcome = RunOnce(made, [](std::uint32_t rank, StepIdentity& identity) {
     if (rank == 0) identity.samples_hashes[1] += 1;
   });
@@ -274,7 +275,7 @@ class FailingWorker final : public IntegerWorker {
 };
 
 TEST(PlanRunnerTest, AStageThatFailsEndsThePeersToo) {
-  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 4, Schedule::k1f1b);
+  const RandomCase made = CaseOf(EvenChain(2), {{0, 1}}, 1, 4, "1f1b");
   auto ends = MakeLocalTransports(2);
   std::vector<Result<RankReport>> reports(2, Error(ErrorCode::kUnknown, "did not run"));
   std::array<Progress, 2> progress;

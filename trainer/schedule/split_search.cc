@@ -83,10 +83,8 @@ class Pieces {
   std::vector<Piece> pieces_;
 };
 
-std::uint64_t BytesOf(const Piece& piece, const SplitCosts& costs, std::uint32_t stage,
-                      std::uint32_t stages) {
-  const std::uint64_t in_flight =
-      costs.holds_all ? costs.micro_batches : std::min(costs.micro_batches, stages - stage);
+// `in_flight`: how many micro-batches the stage holds at once.
+std::uint64_t BytesOf(const Piece& piece, const SplitCosts& costs, std::uint64_t in_flight) {
   std::uint64_t passes = piece.crossing_bytes * in_flight;
   passes += costs.moves_saved ? piece.largest_bytes
                               : piece.saved_bytes * in_flight + piece.scratch_bytes;
@@ -115,7 +113,13 @@ class Search {
       : modules_(static_cast<std::uint32_t>(graph.modules.size())),
         stages_(stages),
         costs_(costs),
-        pieces_(graph, costs) {}
+        pieces_(graph, costs) {
+    for (std::uint32_t stage = 0; stage < stages; ++stage) {
+      held_.push_back(MicroBatchesHeld(
+          *costs.schedule,
+          {.stage = stage, .stages = stages, .micro_batches = costs.micro_batches}));
+    }
+  }
 
   // best[stage][end]; best[stages - 1][modules] is the whole.
   std::vector<std::vector<Best>> Run(bool by_memory) {
@@ -140,7 +144,7 @@ class Search {
                 bool by_memory, Best& best) {
     if (before.slowest_ns == kNever) return;
     const Piece& piece = pieces_.At(begin, end);
-    const std::uint64_t bytes = BytesOf(piece, costs_, stage, stages_);
+    const std::uint64_t bytes = BytesOf(piece, costs_, held_[stage]);
     if (!by_memory && costs_.budget_bytes != 0 && bytes > costs_.budget_bytes) return;
     const Best candidate{.slowest_ns = std::max(before.slowest_ns, piece.ns),
                          .sent_bytes = before.sent_bytes + piece.crossing_bytes,
@@ -153,6 +157,7 @@ class Search {
   std::uint32_t stages_;
   const SplitCosts& costs_;
   Pieces pieces_;
+  std::vector<std::uint32_t> held_;  // micro-batches, by stage
 };
 
 StageSplit SplitOf(const std::vector<std::vector<Best>>& best, std::uint32_t modules) {

@@ -6,6 +6,7 @@
 
 #include "proto/contract/result.h"
 #include "trainer/schedule/model_graph.h"
+#include "trainer/schedule/pipeline_schedule.h"
 
 namespace forebay::train {
 
@@ -14,13 +15,13 @@ struct SplitCosts {
   double message_ns_per_byte = 0;
   std::uint64_t message_ns = 0;  // per message
   // Memory of a stage: parameters times `parameter_copies`; and what is saved and has arrived for
-  // the micro-batches in flight (stages - stage, at most `micro_batches`; all of them under GPipe)
-  // with the largest scratch of a module, or, where that is more, what reductions hold after them.
+  // the micro-batches that the stage holds at once under the schedule, with the largest scratch of
+  // a module, or, where that is more, what reductions hold after them.
   std::uint64_t budget_bytes = 0;  // 0: unlimited
   std::uint32_t parameter_copies = 3;
   std::uint32_t micro_batches = 1;  // of a replica
   std::uint32_t replicas = 1;
-  bool holds_all = false;  // GPipe
+  const PipelineSchedule* schedule = &PipelineSchedules().front();
   // What is saved may be swapped out or computed again: of it only the largest module's counts.
   bool moves_saved = false;
 };

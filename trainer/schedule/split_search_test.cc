@@ -87,6 +87,19 @@ TEST(SplitSearchTest, MemoryOutweighsSpeed) {
   EXPECT_EQ(choice->split.begins, (Begins{0, 2}));
 }
 
+TEST(SplitSearchTest, EveryStageHoldsWhatItsScheduleSays) {
+  SplitCosts costs;
+  costs.micro_batches = 8;
+  costs.parameter_copies = 1;
+  costs.schedule = FindPipelineSchedule("gpipe").value();
+  costs.budget_bytes = 10;
+  const auto choice = FindSplit(EvenChain(4), 2, costs);
+  ASSERT_FALSE(choice.has_value());
+  // As in NamesTheSmallestBudget, but what is saved and arrives is held for 8 micro-batches.
+  EXPECT_NE(choice.error().message().find("10800 bytes"), std::string::npos)
+      << choice.error().message();
+}
+
 TEST(SplitSearchTest, NamesTheSmallestBudget) {
   SplitCosts costs;
   costs.budget_bytes = 10;

@@ -77,9 +77,10 @@ Result<Trained> TrainRank(const TinyModel& tiny, const ModelMeasure& measure, co
 
 }  // namespace
 
-HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedule) {
+HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split,
+                      std::string_view schedule) {
   return {.layout = {.replicas = replicas, .stages = split.stages()},
-          .schedule = schedule,
+          .schedule = FindPipelineSchedule(schedule).value(),
           .split = std::move(split)};
 }
 
@@ -130,7 +131,7 @@ void ExpectSameUnderEveryLayout(const TinyModel& tiny, const HybridOptions& opti
   const StageSplit thirds{{0, parts / 3, 2 * parts / 3}};
   const StageSplit uneven{{0, 1}};
   const Trained alone = Train(
-      tiny, {.layouts = {LayoutOf(1, whole, Schedule::k1f1b)}, .steps = steps}, options);
+      tiny, {.layouts = {LayoutOf(1, whole, "1f1b")}, .steps = steps}, options);
   ASSERT_NE(alone.digest, 0U);
   EXPECT_LT(alone.last_loss, alone.first_loss) << tiny.model.name << " learns nothing";
   struct Case {
@@ -138,14 +139,14 @@ void ExpectSameUnderEveryLayout(const TinyModel& tiny, const HybridOptions& opti
     Course course;
   };
   const std::vector<Case> cases = {
-      {"DP2", {.layouts = {LayoutOf(2, whole, Schedule::kGpipe)}}},
-      {"PP2 gpipe", {.layouts = {LayoutOf(1, halves, Schedule::kGpipe)}}},
-      {"PP2 1f1b", {.layouts = {LayoutOf(1, halves, Schedule::k1f1b)}}},
-      {"PP3 1f1b", {.layouts = {LayoutOf(1, thirds, Schedule::k1f1b)}}},
-      {"DP2xPP2", {.layouts = {LayoutOf(2, uneven, Schedule::k1f1b)}}},
+      {"DP2", {.layouts = {LayoutOf(2, whole, "gpipe")}}},
+      {"PP2 gpipe", {.layouts = {LayoutOf(1, halves, "gpipe")}}},
+      {"PP2 1f1b", {.layouts = {LayoutOf(1, halves, "1f1b")}}},
+      {"PP3 1f1b", {.layouts = {LayoutOf(1, thirds, "1f1b")}}},
+      {"DP2xPP2", {.layouts = {LayoutOf(2, uneven, "1f1b")}}},
       {"switching",
-       {.layouts = {LayoutOf(2, whole, Schedule::kGpipe), LayoutOf(1, halves, Schedule::k1f1b),
-                    LayoutOf(1, uneven, Schedule::kGpipe)},
+       {.layouts = {LayoutOf(2, whole, "gpipe"), LayoutOf(1, halves, "1f1b"),
+                    LayoutOf(1, uneven, "gpipe")},
         .switch_every = 5}},
   };
   for (Case other : cases) {
@@ -171,10 +172,10 @@ HybridOptions Moving(HybridOptions options, ModuleKeeping keeping, std::size_t e
 
 void ExpectSameWhenMoved(const TinyModel& tiny, const HybridOptions& options) {
   const auto parts = static_cast<std::uint32_t>(tiny.model.parts.size());
-  const Course alone{.layouts = {LayoutOf(1, {{0}}, Schedule::k1f1b)}, .steps = 6};
-  const Course halves{.layouts = {LayoutOf(1, {{0, parts / 2}}, Schedule::kGpipe)}, .steps = 6};
-  const Course switching{.layouts = {LayoutOf(2, {{0}}, Schedule::kGpipe),
-                                     LayoutOf(1, {{0, parts / 3}}, Schedule::k1f1b)},
+  const Course alone{.layouts = {LayoutOf(1, {{0}}, "1f1b")}, .steps = 6};
+  const Course halves{.layouts = {LayoutOf(1, {{0, parts / 2}}, "gpipe")}, .steps = 6};
+  const Course switching{.layouts = {LayoutOf(2, {{0}}, "gpipe"),
+                                     LayoutOf(1, {{0, parts / 3}}, "1f1b")},
                          .switch_every = 2,
                          .steps = 6};
   const std::uint64_t kept = Train(tiny, alone, options).digest;

@@ -29,7 +29,8 @@ struct Trained {
   std::uint64_t activation_bytes = 0;  // that it sent in the last step
 };
 
-HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split, Schedule schedule);
+HybridLayout LayoutOf(std::uint32_t replicas, StageSplit split,
+                      std::string_view schedule);
 
 // Of kCourseMicroBatches micro-batches, in buckets that every part crosses. On the device that
 // $FOREBAY_TEST_DEVICE names, which all ranks share; else on the processor.

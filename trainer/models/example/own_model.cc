@@ -130,7 +130,6 @@ Result<Outcome> Train(const Model& model, const StageSplit& split) {
   FOREBAY_ASSIGN(const ModelMeasure measure,
                  MeasureModel(model, input, target, [] { return std::uint64_t{0}; }));
   const HybridLayout layout = {.layout = {.replicas = 1, .stages = split.stages()},
-                               .schedule = Schedule::k1f1b,
                                .split = split};
   auto ends = MakeLocalTransports(split.stages());
   std::vector<Result<Outcome>> outcomes(ends.size(), Error(ErrorCode::kUnknown, "did not run"));
