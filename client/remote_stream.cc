@@ -235,11 +235,9 @@ Status RemoteStream::Reconnect(Deadline deadline) {
       ++stats_.reconnects;
       return attached;
     }
-    const auto pause = backoff.Next();
-    if (!attached.error().retryable() || steady_clock::now() + pause >= deadline) {
-      return attached;
-    }
-    std::this_thread::sleep_for(pause);
+    const Deadline resume_at = steady_clock::now() + backoff.Next();
+    if (!attached.error().retryable() || resume_at >= deadline) return attached;
+    core_->Pause(resume_at);
   }
 }
 
@@ -268,6 +266,7 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
     if (outcome.waited == Waited::kCallEnded) {
       const Deadline connect_end = ConnectEnd();
       const Status reconnected = Reconnect(std::min(connect_end, until));
+      if (!reconnected && core_->is_cancelled()) continue;  // which the next wait says
       if (!reconnected && reconnected.error().retryable() && until < connect_end) {
         return Error(ErrorCode::kDeadlineExceeded,
                      reconnected.error().message() +
@@ -354,7 +353,7 @@ StreamStats RemoteStream::stats() const {
 }
 
 void RemoteStream::Cancel() {
-  core_->Abandon(Error(ErrorCode::kCancelled, "the stream was cancelled by its reader"));
+  core_->Cancel();
 }
 
 Status RemoteStream::Finish() {
@@ -366,7 +365,9 @@ Status RemoteStream::Finish() {
   const auto broke = [&finished] { return !finished && finished.error().retryable(); };
   // Every batch of the broken call was checked as it arrived; a new one shows that daemon and
   // order are still there.
-  if (broke() && Reconnect(ConnectEnd())) finished = core_->Finish(PullDeadline());
+  if (broke() && (Reconnect(ConnectEnd()) || core_->is_cancelled())) {
+    finished = core_->Finish(PullDeadline());
+  }
   if (broke()) {
     finished = Error(ErrorCode::kDataLoss, "the stream ended without a trailer: " +
                                                finished.error().ToString());

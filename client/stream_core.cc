@@ -33,6 +33,10 @@ Error HoldsEverything(std::uint32_t credits) {
                    "prefetch_depth");
 }
 
+Error Cancelled() {
+  return Error(ErrorCode::kCancelled, "the stream was cancelled by its reader");
+}
+
 Error Late(const BatchName& name) {
   return Error(ErrorCode::kDeadlineExceeded, "the batch of " + NameOf(name) + " has not arrived");
 }
@@ -58,7 +62,10 @@ StreamCore::StreamCore(StreamSettings settings)
       credits_(settings_.open.credits()),
       window_(settings_.range),
       assembly_(credits_),
-      sender_([this] { RunSender(); }) {}
+      sender_([this] { RunSender(); }) {
+  std::lock_guard lock(mutex_);
+  all_handed_out_ = window_.at_end();
+}
 
 StreamCore::~StreamCore() {
   {
@@ -107,11 +114,13 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   former.reset();
   discarded.clear();
   lock.lock();
-  const auto answered = [this] { return opened_ || ended_ || failure_.has_value(); };
-  if (!changed_.wait_until(lock, deadline, answered)) {
+  const auto answered = [this] { return opened_ || ended_ || NextStops(); };
+  const bool in_time = changed_.wait_until(lock, deadline, answered);
+  if (!in_time || (!opened_ && !ended_ && !failure_)) {
     call_->Cancel();
     changed_.wait(lock, [this] { return ended_; });
-    return Error(ErrorCode::kDeadlineExceeded, "the daemon did not open the stream in time");
+    return in_time ? Cancelled() : Error(ErrorCode::kDeadlineExceeded,
+                                         "the daemon did not open the stream in time");
   }
   if (opened_) {
     // What came after the answer, be it a failure, is for who asks for batches.
@@ -125,10 +134,10 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
   std::unique_lock lock(mutex_);
   Outcome outcome;
   for (;;) {
-    if (failure_) return *failure_;
+    if (NextStops()) return Stop();
     if (finishing_) return Finished();
     std::deque<PulledBatch>& queue = window_.queue();
-    if (queue.empty() && window_.at_end()) {
+    if (all_handed_out_) {
       outcome.waited = Waited::kEndOfOrder;
       return outcome;
     }
@@ -145,6 +154,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     if (front.phase == Phase::kReady) {
       outcome.state = std::move(front.state);
       window_.PopFront();
+      all_handed_out_ = queue.empty() && window_.at_end();
       FillQueue();
       const bool calls_sender = CallsSender();
       lock.unlock();
@@ -164,7 +174,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
     if (Send(lock)) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
     if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
-        !queue.empty() && IsUnderWay(queue.front()) && !failure_ && !ended_) {
+        !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
       outcome.waited = Waited::kLate;
       outcome.error = Late(queue.front().name);
     }
@@ -178,7 +188,7 @@ Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
                                              const BatchName& name, Deadline deadline) {
   // Where prefetched batches have taken every credit, the one needed last makes room; Next
   // asks for it again.
-  while (!failure_ && !ended_) {
+  while (!PullStops() && !ended_) {
     if (CreditsUsed() < credits_) return window_.AskNamed(name);
     if (window_.queue().empty()) return HoldsEverything(credits_);
     const PulledBatch& last = window_.queue().back();
@@ -208,14 +218,15 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     if (!asked) return asked.error();
     batch = *asked;
   }
-  if (batch == nullptr && !failure_ && !ended_) {
+  if (batch == nullptr && !PullStops() && !ended_) {
     outcome.waited = Waited::kLate;
     outcome.error = Late(name);
     return outcome;
   }
   if (batch != nullptr) batch->abandoned = false;
   const auto settled = [&] {
-    return failure_ || ended_ || batch->phase == Phase::kReady || batch->phase == Phase::kFailed;
+    return PullStops() || ended_ || batch->phase == Phase::kReady ||
+           batch->phase == Phase::kFailed;
   };
   const auto began = steady_clock::now();
   Send(lock);
@@ -228,7 +239,10 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     outcome.error = Late(name);
     return outcome;
   }
-  if (failure_) return *failure_;
+  if (PullStops()) {
+    if (batch != nullptr) batch->abandoned = true;
+    return Stop();
+  }
   if (ended_) {
     outcome.waited = Waited::kCallEnded;
     return outcome;
@@ -247,13 +261,13 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
 
 void StreamCore::Pause(Deadline until) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [this] { return failure_.has_value() || closed_; });
+  changed_.wait_until(lock, until, [this] { return PullStops() || closed_; });
 }
 
 Status StreamCore::Finish(Deadline deadline) {
   Discarded discarded;
   std::unique_lock lock(mutex_);
-  if (failure_) return *failure_;
+  if (NextStops()) return Stop();
   finishing_ = true;
   // What is under way on this call still arrives and counts; the rest is not wanted any more.
   while (!window_.queue().empty()) {
@@ -268,11 +282,11 @@ Status StreamCore::Finish(Deadline deadline) {
   discarded.clear();
   lock.lock();
   Send(lock);
-  const auto settled = [this] { return trailer_ || ended_ || failure_.has_value(); };
+  const auto settled = [this] { return trailer_ || ended_ || NextStops(); };
   if (!changed_.wait_until(lock, deadline, settled)) {
     return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
   }
-  if (failure_) return *failure_;
+  if (NextStops()) return Stop();
   if (!trailer_) return *call_error_;
   FOREBAY_TRY(ledger_.Compare(*trailer_));
   // By the end of the call the daemon has its memory back, which the next stream may need.
@@ -290,6 +304,24 @@ void StreamCore::Abandon(Error error) {
     Fail(std::move(error));
   }
   changed_.notify_all();
+}
+
+void StreamCore::Cancel() {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_ = cancelled_ || !failure_;
+  }
+  changed_.notify_all();
+}
+
+bool StreamCore::is_cancelled() const {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+Error StreamCore::Stop() const {
+  const bool cancel_counts = cancelled_ && !all_handed_out_;
+  return failure_ && !cancel_counts ? *failure_ : Cancelled();
 }
 
 void StreamCore::Close() {
@@ -350,7 +382,7 @@ std::size_t StreamCore::CreditsUsed() const {
 }
 
 void StreamCore::FillQueue() {
-  if (closed_ || finishing_ || filling_paused_ || failure_) return;
+  if (closed_ || finishing_ || filling_paused_ || PullStops()) return;
   while (window_.queue().size() < settings_.prefetch_depth && CreditsUsed() < credits_) {
     if (window_.AskNext() == nullptr) return;
   }

@@ -83,6 +83,9 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   Status Finish(Deadline deadline);
   // Ends the stream with an error of the caller's side.
   void Abandon(Error error);
+  // See BatchStream::Cancel. Wakes every wait; does nothing to a stream that has failed.
+  void Cancel();
+  bool is_cancelled() const;
   // The stream's owner is gone: nothing is asked for any more. Held batches live on.
   void Close();
 
@@ -142,6 +145,12 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   Result<PulledBatch*> AskForNamed(std::unique_lock<std::mutex>& lock, const BatchName& name,
                                    Deadline deadline);
   void Fail(Error error);
+  // Whether calls end with the error Stop(): the stream has failed, or was cancelled. To Next and
+  // Finish a Cancel means nothing once the whole order has been handed out. Where a stream was
+  // cancelled and failed later, what followed from the cancelling is no news.
+  bool NextStops() const { return failure_.has_value() || (cancelled_ && !all_handed_out_); }
+  bool PullStops() const { return failure_.has_value() || cancelled_; }
+  Error Stop() const;
   void RunSender();  // locks
 
   const StreamSettings settings_;
@@ -156,6 +165,8 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   bool closed_ = false;
   bool finishing_ = false;
   std::optional<Error> failure_;         // final
+  bool cancelled_ = false;               // before failure_ was set, if it is
+  bool all_handed_out_ = false;          // every batch of Next's order
 
   // Of the current call.
   std::unique_ptr<StreamCall> call_;

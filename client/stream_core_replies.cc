@@ -20,6 +20,13 @@ Error Disagreement(const std::string& what, std::uint64_t here, std::uint64_t th
                    std::to_string(there) + " at the daemon");
 }
 
+// A daemon that stops cancels its calls and what is under way in them, which is worth asking again.
+// To the caller kCancelled means its own Cancel, and nothing else.
+Error FromDaemon(Error error) {
+  if (error.code() != ErrorCode::kCancelled) return error;
+  return Error(ErrorCode::kUnavailable, "cancelled by the daemon: " + error.message());
+}
+
 }  // namespace
 
 // The deleter of every shared state: the batch's memory goes back to the daemon.
@@ -202,7 +209,7 @@ Status StreamCore::TakeBatchError(const v1::BatchError& error) {
     return {};
   }
   pulled->phase = Phase::kFailed;
-  pulled->error = Error(ErrorCodeFromNumber(error.code()), error.message());
+  pulled->error = FromDaemon(Error(ErrorCodeFromNumber(error.code()), error.message()));
   return {};
 }
 
@@ -229,10 +236,7 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   std::lock_guard lock(mutex_);
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
-  // A daemon that stops cancels its calls; that and a lost connection are worth a reconnect.
-  if (error.code() == ErrorCode::kCancelled) {
-    error = Error(ErrorCode::kUnavailable, "the daemon cancelled the stream");
-  }
+  error = FromDaemon(std::move(error));
   if (!error.retryable() && !trailer_) Fail(error);
   call_error_ = std::move(error);
   ended_ = true;

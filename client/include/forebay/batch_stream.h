@@ -40,12 +40,21 @@ class BatchStream {
  public:
   virtual ~BatchStream() = default;
 
-  // The next batch in order, prefetching behind it; nullopt after the last epoch. Blocks until a
-  // batch is there: what the daemon cannot bring yet is asked for again, by its name, for
-  // StreamOptions::retry_for_ms. After that kUnavailable or kDeadlineExceeded, with the daemon's
-  // last words, which name the object that it waits for; the stream stays usable, and the next call
-  // asks for the same batch. Other errors are final for the stream. kResourceExhausted instead of a
-  // deadlock where the caller holds every batch of the stream.
+  // The next batch in order; the stream fetches those behind it meanwhile. Blocks until the batch
+  // is there. What is returned tells how the stream stands:
+  //
+  // - A batch: it goes on.
+  // - nullopt: it has ended. Every batch of the last epoch has been handed out. Every later call
+  //   returns nullopt, too, whether Cancel() was called since or not.
+  // - kCancelled: Cancel() was called before that, and so says every later call. The daemon never
+  //   causes this code.
+  // - kUnavailable, kDeadlineExceeded: the daemon is gone and did not come back within
+  //   ClientOptions::connect_timeout_ms, or it could not bring the batch, for which it was asked
+  //   again for StreamOptions::retry_for_ms. The message names the daemon's address, or the object
+  //   that it waits for. The stream stays usable: the next call asks for the same batch.
+  // - kResourceExhausted: the caller holds every batch of the stream, so that waiting would never
+  //   end. Let go of one, then call again.
+  // - Any other error is final: every later call returns it.
   Result<std::optional<Batch>> Next() { return Next(Deadline::max()); }
 
   // The same, but waits until `deadline` at most, and does not wait where that has passed: a caller
@@ -69,14 +78,18 @@ class BatchStream {
   virtual StreamStats stats() const = 0;               // thread-safe
 
   // Ends the stream, wherever it stands: waits for what is under way and for the daemon's trailer,
-  // and checks its counts and checksum against what arrived. kDataLoss where they differ. Batches
-  // still held stay readable. Afterwards the stream's name is free for other words (another number
-  // of ranks, say), and so is its memory at the daemon as soon as no batch is held.
+  // and checks its counts and checksum against what arrived. kDataLoss where they differ, or no
+  // trailer came. A stream that has failed, or was cancelled before its end, is not checked: the
+  // error is that of Next. Batches still held stay readable. Afterwards the stream's name is free
+  // for other options (another number of ranks, say), and so is its memory at the daemon as soon as
+  // no batch is held.
   virtual Status Finish() = 0;
 
-  // Thread-safe: a call that waits for a batch returns kCancelled, and so does every later one that
-  // could wait; a wait for a lost daemon ends with its own limit. For who reads on a thread of its
-  // own and stops.
+  // Stops a reader that runs on another thread. Thread-safe, and does not wait. A call of Next,
+  // Pull or Finish that waits returns kCancelled at once (while it looks for a lost daemon, after
+  // ClientOptions::connect_timeout_ms at most), and so does every later one. Two streams are not
+  // cancelled by it: one that has failed keeps its error; and of one whose last batch has been
+  // handed out, Next still returns nullopt and Finish still checks the trailer.
   virtual void Cancel() = 0;
 };
 
