@@ -61,11 +61,11 @@ TEST_F(CatalogGoldenTest, ImageFolder) {
 
 TEST_F(CatalogGoldenTest, RawRecords) {
   source_.format = Format::kRaw;
-  source_.raw_dtype = Dtype::kU8;
-  source_.raw_shape = {3, 5};
-  source_.raw_header_bytes = 7;
+  source_.settings.SetText("dtype", "u8");
+  source_.settings.SetNumbers("shape", {3, 5});
+  source_.settings.SetNumber("header", 7);
   source_.extent_bytes = 100;
-  source_.files = {{.field = "x", .path = "x.bin"}, {.field = "y", .path = "y.bin"}};
+  source_.settings.SetTexts("files", {"x=x.bin", "y=y.bin"});
   AddFile("x.bin", PatternText(7 + 15 * 40, 1));
   AddFile("y.bin", PatternText(7 + 15 * 40, 2));
   ExpectIs(Build(), {.samples = 40, .extents = 14, .fingerprint = 186084324972254011ULL,

@@ -13,27 +13,16 @@
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
 #include "server/catalog/scan_builder.h"
+#include "server/catalog/setting_value.h"
 #include "server/catalog/storage/build_scratch.h"
 #include "server/io/io_backend.h"
 
 namespace forebay::catalog {
 
-// A file that configuration names, and the field it supplies.
-struct FieldFile {
-  std::string field;  // "x"; empty: the format names it
-  std::string path;   // beneath the data set's root
-};
-
 struct DatasetSource {
   std::string name;
   std::optional<Format> format;  // unset: detected by what lies at the top of the root
-  // These members are set by keys of formats (FormatKey). A format without the key ignores them.
-  std::vector<FieldFile> files;  // in order; empty: found by name
-  Dtype raw_dtype = Dtype::kU8;  // of a record, which begin after `raw_header_bytes` of a file
-  std::vector<std::uint64_t> raw_shape;
-  std::uint64_t raw_header_bytes = 0;
-  std::vector<std::string> suffixes;  // of files that are samples; empty: every file
-
+  FormatSettings settings;  // the keys of formats (FormatKey); a format ignores those of others
   std::uint64_t extent_bytes = limits::kExtentBytesDefault;  // target size of an extent
 };
 

@@ -88,6 +88,22 @@ std::string FormatKeyHelp(std::string_view name) {
   return text + ".";
 }
 
+std::string ShownSetting(std::string_view name, const DatasetSource& source) {
+  const SettingValue* value = source.settings.Find(name);
+  if (value != nullptr) return value->Shown();
+  const FormatKey* key = FindFormatKey(name, source.format);
+  return key == nullptr ? "" : std::string(key->default_text);
+}
+
+void IdentifySetting(std::string_view name, const DatasetSource& source, ByteWriter& writer) {
+  const SettingValue* value = source.settings.Find(name);
+  const FormatKey* key = FindFormatKey(name, source.format);
+  if (key != nullptr && key->identify != nullptr) return key->identify(value, writer);
+  if (value == nullptr) return;
+  writer.String(name);
+  value->AppendTo(writer);
+}
+
 Result<std::vector<std::string>> FilesNamedLike(std::span<const io::DirectoryEntry> top,
                                                 bool (*is_named_like)(std::string_view name)) {
   std::vector<std::string> names;
@@ -119,19 +135,21 @@ Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
   return objects;
 }
 
-Status TakePaths(const SettingValue& value, DatasetSource& source) {
+Result<std::vector<std::string>> ParsePaths(const SettingValue& value) {
   FOREBAY_ASSIGN(std::vector<std::string> paths, value.Texts());
-  for (std::string& path : paths) {
-    if (path.empty()) return Error(ErrorCode::kInvalidArgument, "a path is expected");
-    source.files.push_back({.field = "", .path = std::move(path)});
-  }
-  return {};
+  if (std::ranges::none_of(paths, &std::string::empty)) return paths;
+  return Error(ErrorCode::kInvalidArgument, "a path is expected");
 }
 
-std::string ShowPaths(const DatasetSource& source) {
+// Written as formats do whose files have names of fields before their paths.
+void IdentifyPaths(const SettingValue* value, ByteWriter& writer) {
   std::vector<std::string> paths;
-  for (const FieldFile& file : source.files) paths.push_back(file.path);
-  return ListText(paths);
+  if (value != nullptr) paths = value->Texts().value_or(paths);
+  writer.Varint(paths.size());
+  for (const std::string& path : paths) {
+    writer.String("");
+    writer.String(path);
+  }
 }
 
 }  // namespace forebay::catalog

@@ -57,12 +57,16 @@ struct ScanContext {
 // A key of a [[dataset]] table that a format has. Two formats may have a key of one name.
 struct FormatKey {
   std::string_view name;
-  std::string_view default_text;  // as the documentation shows it
-  std::string_view help;          // without the names of the formats that have the key
-  // Takes the value into `source`. Errors say what is wrong with it; the caller adds the key.
-  Status (*take)(const SettingValue& value, DatasetSource& source) = nullptr;
-  // The setting as configuration would write it, for comparing two configurations.
-  std::string (*show)(const DatasetSource& source) = nullptr;
+  // The value of a key that is not set, as documentation and messages show it. Where this is a
+  // value ("u8"), setting it is the same as not setting the key.
+  std::string_view default_text;
+  std::string_view help;  // without the names of the formats that have the key
+  // Refuses a value that the key cannot have. Errors say what is wrong; the caller adds the key.
+  Status (*check)(const SettingValue& value) = nullptr;
+  // Appends what tells two settings apart; `value` is null if the key is not set. Saved catalogs
+  // are found by it, so what it appends never changes. New keys leave it null: then the name and
+  // the value are appended, if the key is set.
+  void (*identify)(const SettingValue* value, ByteWriter& writer) = nullptr;
 };
 
 // Exactly one of `build` and `scan` is set.
@@ -73,7 +77,7 @@ struct FormatDriver {
   // is never detected.
   std::string_view signs = {};
   std::span<const FormatKey> keys = {};
-  // Called after all keys were taken. Refuses a source in which a key is missing, or two keys
+  // Called after each key was checked. Refuses a source in which a key is missing, or two keys
   // contradict each other (KeyError).
   Status (*check)(const DatasetSource& source) = nullptr;
   // True where the entries at the top of a root look like this format. Null: never guessed.
@@ -109,11 +113,15 @@ const FormatDriver* FindDriver(std::string_view name);
 
 // The name of every key of any format, once each.
 std::vector<std::string_view> FormatKeyNames();
-// The key as `format` takes it; where that has none of this name, or is not set, as the first
-// format takes it that has one. Null where no format has it.
+// The key of `format`; where that has none of this name, or is not set, the key of the first format
+// that has one. Null where no format has it.
 const FormatKey* FindFormatKey(std::string_view name, std::optional<Format> format);
 // The help of a key, each of its meanings after the names of the formats that have it.
 std::string FormatKeyHelp(std::string_view name);
+// The setting of a key that some format has, as messages show it, for comparing configurations.
+std::string ShownSetting(std::string_view name, const DatasetSource& source);
+// Appends what tells two settings of the key apart (FormatKey::identify).
+void IdentifySetting(std::string_view name, const DatasetSource& source, ByteWriter& writer);
 
 // --- what drivers share ----------------------------------------------------------------------
 
@@ -128,8 +136,25 @@ Error NotAFile(std::string_view path);
 Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
                                                             std::span<const std::string> paths);
 
+// FormatKey::check for a key that the driver parses by `kParse`, which returns a Result.
+template <auto kParse>
+Status CheckBy(const SettingValue& value) {
+  const auto parsed = kParse(value);
+  return parsed.has_value() ? Status() : Status(parsed.error());
+}
+
+// The setting of `key`, parsed by `kParse`, or `unset`. Errors name the key.
+template <auto kParse, typename T>
+Result<T> SettingOf(const DatasetSource& source, std::string_view key, T unset) {
+  const SettingValue* value = source.settings.Find(key);
+  if (value == nullptr) return unset;
+  Result<T> parsed = kParse(*value);
+  if (!parsed.has_value()) return KeyError(key, parsed.error().message());
+  return parsed;
+}
+
 // The key `files` as a list of paths, for formats whose files supply the same fields.
-Status TakePaths(const SettingValue& value, DatasetSource& source);
-std::string ShowPaths(const DatasetSource& source);
+Result<std::vector<std::string>> ParsePaths(const SettingValue& value);
+void IdentifyPaths(const SettingValue* value, ByteWriter& writer);
 
 }  // namespace forebay::catalog

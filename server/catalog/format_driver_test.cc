@@ -11,6 +11,7 @@
 namespace forebay::catalog {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(FormatDriverTest, EachIsFoundByItsNumberAndByItsName) {
@@ -42,11 +43,11 @@ TEST(FormatDriverTest, EachThatIsDetectedSaysByWhichFiles) {
   }
 }
 
-TEST(FormatDriverTest, EachKeyTakesShowsAndDocumentsItsValue) {
+TEST(FormatDriverTest, EachKeyChecksAndDocumentsItsValue) {
   for (const FormatDriver* driver : FormatDrivers()) {
     for (const FormatKey& key : driver->keys) {
-      EXPECT_NE(key.take, nullptr) << driver->name << ' ' << key.name;
-      EXPECT_NE(key.show, nullptr) << driver->name << ' ' << key.name;
+      ASSERT_NE(key.check, nullptr) << driver->name << ' ' << key.name;
+      EXPECT_FALSE(key.check(SettingValue(SettingValue::Scalar())).has_value()) << key.name;
       EXPECT_FALSE(key.default_text.empty() || key.help.empty()) << key.name;
       EXPECT_EQ(FindFormatKey(key.name, driver->format), &key);
       EXPECT_THAT(FormatKeyHelp(key.name), HasSubstr(std::string(key.help)));
@@ -55,12 +56,56 @@ TEST(FormatDriverTest, EachKeyTakesShowsAndDocumentsItsValue) {
   EXPECT_EQ(FindFormatKey("tempo", std::nullopt), nullptr);
 }
 
-TEST(FormatDriverTest, AListKeyShowsWhatConfigurationWouldWrite) {
+TEST(FormatDriverTest, ASettingIsShownAsConfigurationWritesIt) {
   DatasetSource source;
-  EXPECT_EQ(ShowPaths(source), "[]");
-  const SettingValue paths(std::vector<SettingValue::Scalar>{std::string("a"), std::string("b")});
-  ASSERT_TRUE(TakePaths(paths, source).has_value());
-  EXPECT_EQ(ShowPaths(source), "[a, b]");
+  source.format = Format::kRaw;
+  EXPECT_EQ(ShownSetting("dtype", source), "u8") << "the default";
+  EXPECT_EQ(ShownSetting("files", source), "(found)");
+  source.settings.SetTexts("files", {"x=a", "y=b"});
+  source.settings.SetNumbers("shape", {28, 3});
+  source.settings.SetNumber("header", 7);
+  source.settings.SetText("dtype", "f32");
+  EXPECT_EQ(ShownSetting("files", source), "[x=a, y=b]");
+  EXPECT_EQ(ShownSetting("shape", source), "[28, 3]");
+  EXPECT_EQ(ShownSetting("header", source), "7");
+  EXPECT_EQ(ShownSetting("dtype", source), "f32");
+  EXPECT_EQ(ShownSetting("tempo", source), "") << "no format has this key";
+}
+
+TEST(FormatDriverTest, ASettingIsReplacedClearedAndUnsetByAnEmptyList) {
+  FormatSettings settings;
+  EXPECT_EQ(settings.Find("files"), nullptr);
+  settings.SetText("files", "a");
+  settings.SetTexts("files", {"b", "c"});
+  EXPECT_THAT(settings.Find("files")->Texts().value(), ElementsAre("b", "c"));
+  settings.SetTexts("files", {});
+  EXPECT_EQ(settings.Find("files"), nullptr);
+  settings.SetText("files", "a");
+  settings.Clear("files");
+  settings.Clear("files");
+  EXPECT_EQ(settings.Find("files"), nullptr);
+}
+
+// A key of a format to come says nothing of how it is told apart.
+TEST(FormatDriverTest, DifferentSettingsAreToldApart) {
+  using Scalar = SettingValue::Scalar;
+  const SettingValue values[] = {
+      SettingValue(Scalar(std::string("1"))), SettingValue(Scalar(std::int64_t{1})),
+      SettingValue(std::vector<Scalar>{std::string("1")}),
+      SettingValue(std::vector<Scalar>{std::string("a"), std::string("b")}),
+      SettingValue(std::vector<Scalar>{std::string("a, b")})};
+  std::set<std::vector<std::byte>> seen;
+  for (const SettingValue& value : values) {
+    DatasetSource source;
+    source.settings.Set("tempo", value);
+    ByteWriter writer;
+    IdentifySetting("tempo", source, writer);
+    EXPECT_TRUE(seen.emplace(writer.bytes().begin(), writer.bytes().end()).second)
+        << value.Shown();
+  }
+  ByteWriter writer;
+  IdentifySetting("tempo", DatasetSource(), writer);
+  EXPECT_TRUE(writer.bytes().empty()) << "what is not set appends nothing";
 }
 
 TEST(FormatDriverTest, AValueOfAnotherKindIsRefused) {

@@ -8,6 +8,12 @@ Error Expected(const char* kind) {
   return Error(ErrorCode::kInvalidArgument, std::string(kind) + " is expected");
 }
 
+std::string ShownScalar(const SettingValue::Scalar& scalar) {
+  if (const auto* text = std::get_if<std::string>(&scalar)) return *text;
+  if (const auto* number = std::get_if<std::int64_t>(&scalar)) return std::to_string(*number);
+  return "?";
+}
+
 }  // namespace
 
 Result<std::string> SettingValue::Text() const {
@@ -44,10 +50,54 @@ Result<std::vector<std::uint64_t>> SettingValue::Dimensions() const {
   return dimensions;
 }
 
-std::string ListText(std::span<const std::string> texts) {
+std::string SettingValue::Shown() const {
+  if (!is_list_) return ShownScalar(scalar_);
   std::string list;
-  for (const std::string& text : texts) list += (list.empty() ? "" : ", ") + text;
+  for (const Scalar& entry : list_) list += (list.empty() ? "" : ", ") + ShownScalar(entry);
   return "[" + list + "]";
+}
+
+void SettingValue::AppendTo(ByteWriter& writer) const {
+  const std::vector<Scalar> one = {scalar_};
+  writer.Le<std::uint8_t>(is_list_ ? 1 : 0);
+  writer.Varint(is_list_ ? list_.size() : 1);
+  for (const Scalar& entry : is_list_ ? list_ : one) {
+    writer.Le<std::uint8_t>(static_cast<std::uint8_t>(entry.index()));
+    writer.String(ShownScalar(entry));
+  }
+}
+
+void FormatSettings::Set(std::string_view key, SettingValue value) {
+  Clear(key);
+  if (!value.is_empty_list()) values_.emplace(key, std::move(value));
+}
+
+void FormatSettings::SetText(std::string_view key, std::string text) {
+  Set(key, SettingValue(SettingValue::Scalar(std::move(text))));
+}
+
+void FormatSettings::SetTexts(std::string_view key, const std::vector<std::string>& texts) {
+  Set(key, SettingValue(std::vector<SettingValue::Scalar>(texts.begin(), texts.end())));
+}
+
+void FormatSettings::SetNumber(std::string_view key, std::uint64_t number) {
+  Set(key, SettingValue(SettingValue::Scalar(static_cast<std::int64_t>(number))));
+}
+
+void FormatSettings::SetNumbers(std::string_view key, const std::vector<std::uint64_t>& numbers) {
+  std::vector<SettingValue::Scalar> list;
+  for (const std::uint64_t number : numbers) list.emplace_back(static_cast<std::int64_t>(number));
+  Set(key, SettingValue(std::move(list)));
+}
+
+void FormatSettings::Clear(std::string_view key) {
+  const auto found = values_.find(key);
+  if (found != values_.end()) values_.erase(found);
+}
+
+const SettingValue* FormatSettings::Find(std::string_view key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
 }
 
 Error KeyError(std::string_view key, std::string_view reason) {

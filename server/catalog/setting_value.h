@@ -1,15 +1,17 @@
 // SettingValue: the value of a key of a [[dataset]] table, independent of the library that parsed
-// the file. The daemon makes it, the driver of a format takes it.
+// the file. FormatSettings: the values of the keys that formats have. The daemon makes them; what
+// they mean is known to the driver of the format alone.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::catalog {
@@ -23,11 +25,18 @@ class SettingValue {
   explicit SettingValue(Scalar scalar) : scalar_(std::move(scalar)) {}
   explicit SettingValue(std::vector<Scalar> list) : is_list_(true), list_(std::move(list)) {}
 
+  bool is_empty_list() const { return is_list_ && list_.empty(); }
+
   // kInvalidArgument where the value is of another kind; the message says which kind is expected.
   Result<std::string> Text() const;
   Result<std::vector<std::string>> Texts() const;
   Result<std::uint64_t> Bytes() const;                   // a number that is not negative
   Result<std::vector<std::uint64_t>> Dimensions() const;  // positive numbers
+
+  // As messages show it: "text", "7", "[a, b]".
+  std::string Shown() const;
+  // Appends the value, so that different values append different bytes.
+  void AppendTo(ByteWriter& writer) const;
 
  private:
   bool is_list_ = false;
@@ -35,8 +44,21 @@ class SettingValue {
   std::vector<Scalar> list_;
 };
 
-// A list of texts as messages show it: "[a, b]".
-std::string ListText(std::span<const std::string> texts);
+// The values of keys, by name. A key whose value is an empty list counts as not set.
+class FormatSettings {
+ public:
+  void Set(std::string_view key, SettingValue value);
+  void SetText(std::string_view key, std::string text);
+  void SetTexts(std::string_view key, const std::vector<std::string>& texts);
+  void SetNumber(std::string_view key, std::uint64_t number);  // below 2^63
+  void SetNumbers(std::string_view key, const std::vector<std::uint64_t>& numbers);
+  void Clear(std::string_view key);
+  // Null if the key is not set. Valid until the key is set or cleared.
+  const SettingValue* Find(std::string_view key) const;
+
+ private:
+  std::map<std::string, SettingValue, std::less<>> values_;
+};
 
 // The error for a key of a [[dataset]] table: "dataset key 'shape': <reason>".
 Error KeyError(std::string_view key, std::string_view reason);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
 #include "server/daemon/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -17,9 +18,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const catalog::DatasetSource& source = dataset.source;
     if (source.name.empty() || source.name.size() > limits::kNameBytesMax ||
         dataset.root_path.empty() || source.extent_bytes < limits::kIoAlignmentBytes ||
-        source.extent_bytes > limits::kExtentBytesMax ||
-        source.raw_shape.size() > limits::kDimensionCountMax) {
+        source.extent_bytes > limits::kExtentBytesMax) {
       __builtin_trap();
+    }
+    for (const std::string_view name : catalog::FormatKeyNames()) {
+      const catalog::SettingValue* value = source.settings.Find(name);
+      if (value == nullptr) continue;
+      if (!catalog::FindFormatKey(name, source.format)->check(*value).has_value()) {
+        __builtin_trap();
+      }
     }
   }
   return 0;

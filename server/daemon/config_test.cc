@@ -16,6 +16,7 @@
 namespace forebay::daemon {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -134,10 +135,11 @@ TEST(ConfigTest, AWholeFileIsTaken) {
   ASSERT_EQ(config.datasets.size(), 2U);
   const stage::DatasetOptions& faces = config.datasets[0];
   EXPECT_EQ(faces.source.name, "faces");
-  EXPECT_EQ(faces.source.raw_shape, (std::vector<std::uint64_t>{3, 4}));
-  EXPECT_EQ(faces.source.raw_header_bytes, 128U);
+  const catalog::FormatSettings& settings = faces.source.settings;
+  EXPECT_THAT(settings.Find("shape")->Dimensions().value(), ElementsAre(3U, 4U));
+  EXPECT_EQ(settings.Find("header")->Bytes().value(), 128U);
   EXPECT_EQ(faces.source.extent_bytes, 16 * limits::kMiB);
-  EXPECT_EQ(faces.source.files.size(), 2U);
+  EXPECT_EQ(settings.Find("files")->Texts().value().size(), 2U);
   EXPECT_EQ(faces.splits.at("train"), "train.txt");
   EXPECT_FALSE(faces.stage_at_start);
   EXPECT_TRUE(faces.persist);
@@ -287,10 +289,7 @@ TEST(ConfigTest, FilesOfPacksAreNamedWithoutFields) {
   ASSERT_EQ(config.datasets.size(), 1U);
   const catalog::DatasetSource& source = config.datasets[0].source;
   EXPECT_EQ(source.format, catalog::Format::kPack);
-  ASSERT_EQ(source.files.size(), 2U);
-  EXPECT_EQ(source.files[0].path, "b.pack");
-  EXPECT_EQ(source.files[1].path, "k=v.pack");
-  EXPECT_EQ(source.files[1].field, "");
+  EXPECT_THAT(source.settings.Find("files")->Texts().value(), ElementsAre("b.pack", "k=v.pack"));
   std::string text(kPacks);
   text.replace(text.find("b.pack"), 6, "");
   EXPECT_THAT(RefusalOf(text), HasSubstr("dataset key 'files'"));

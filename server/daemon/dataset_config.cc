@@ -72,8 +72,10 @@ Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) 
     const toml::node* node = table.get(name);
     if (node == nullptr) continue;
     const catalog::FormatKey* key = catalog::FindFormatKey(name, source.format);
-    const Status taken = key->take(ValueOf(*node), source);
-    if (!taken.has_value()) return Wrong(name, taken.error().message());
+    SettingValue value = ValueOf(*node);
+    const Status checked = key->check(value);
+    if (!checked.has_value()) return Wrong(name, checked.error().message());
+    source.settings.Set(name, std::move(value));
   }
   if (!source.format) return {};
   const catalog::FormatDriver* driver = catalog::FindDriver(*source.format);

@@ -35,8 +35,8 @@ class RoomSurveyTest : public ::testing::Test {
     stage::DatasetOptions& options = config_.datasets.emplace_back();
     options.source.name = name;
     options.source.format = catalog::Format::kRaw;
-    options.source.files = {{.field = "x", .path = "x.bin"}};
-    options.source.raw_shape = {4096};
+    options.source.settings.SetTexts("files", {"x=x.bin"});
+    options.source.settings.SetNumbers("shape", {4096});
     options.source.extent_bytes = kMiB;
     options.root_path = "/" + name;
   }

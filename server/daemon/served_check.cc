@@ -22,7 +22,7 @@ std::vector<KeyText> ContentOf(const stage::DatasetOptions& options) {
       {"path", options.root_path},
       {"format", source.format ? std::string(catalog::FormatName(*source.format)) : "detected"}};
   for (const std::string_view name : catalog::FormatKeyNames()) {
-    keys.emplace_back(name, catalog::FindFormatKey(name, source.format)->show(source));
+    keys.emplace_back(name, catalog::ShownSetting(name, source));
   }
   std::vector<std::string> splits;
   for (const auto& [name, path] : options.splits) {

@@ -51,7 +51,7 @@ class GfsReaderTest : public ::testing::Test {
     DatasetOptions options;
     options.source.name = "folder";
     options.source.format = catalog::Format::kImageFolder;
-    options.source.suffixes = {".jpg"};
+    options.source.settings.SetTexts("suffixes", {".jpg"});
     options.source.extent_bytes = 64 << 10;
     Catalogue(options);
   }
@@ -128,12 +128,13 @@ TEST_F(GfsReaderTest, AnObjectThatIsOneExtentIsClosedAtOnce) {
 
 TEST_F(GfsReaderTest, HoldsABoundedNumberOfObjectsOpen) {
   DatasetOptions options = RecordDataset();
-  options.source.files.clear();
+  std::vector<std::string> files;
   for (int i = 0; i < 60; ++i) {  // below kFieldCountMax, in two data sets
     const std::string path = "part" + std::to_string(i) + ".bin";
     ASSERT_TRUE(memory_.AddFile("/gfs/" + path, Pattern(66'000)).has_value());
-    options.source.files.push_back({.field = "f" + std::to_string(i), .path = path});
+    files.push_back("f" + std::to_string(i) + "=" + path);
   }
+  options.source.settings.SetTexts("files", files);
   Catalogue(options);
   Dataset twin(options, backend_, Take(backend_.OpenDirectory("/gfs")));
   for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {

@@ -81,7 +81,7 @@ class HeldObjectTest : public ::testing::Test {
     DatasetOptions options = RecordDataset();
     options.root_path = "/gfs";
     options.source.name = name;
-    options.source.files = {{.field = "x", .path = name + ".bin"}};
+    options.source.settings.SetTexts("files", {"x=" + name + ".bin"});
     return std::make_unique<Dataset>(options, backend_, Take(backend_.OpenGfsDirectory("/gfs")));
   }
 
@@ -220,7 +220,7 @@ TEST_F(HeldObjectTest, ACatalogDoesNotWaitForAnObjectWhoseExtentIsReadEarly) {
   options.root_path = "/gfs";
   options.source.name = "folder";
   options.source.format = catalog::Format::kImageFolder;
-  options.source.suffixes = {".jpg"};
+  options.source.settings.SetTexts("suffixes", {".jpg"});
   options.source.extent_bytes = 64 << 10;
   Dataset folder(options, backend_, Take(backend_.OpenGfsDirectory("/gfs")));
   Hold(IoCall::kRead, "class0/1000.jpg");

@@ -29,12 +29,12 @@ std::string WaveText(std::size_t count) {
 
 class PackedFormTest : public catalog::CatalogFixture {
  protected:
-  void UseRaw(Dtype dtype, std::vector<std::uint64_t> shape, const std::string& text) {
+  void UseRaw(Dtype dtype, const std::vector<std::uint64_t>& shape, const std::string& text) {
     AddFile("x.bin", text);
     source_.format = catalog::Format::kRaw;
-    source_.files = {{.field = "x", .path = "x.bin"}};
-    source_.raw_dtype = dtype;
-    source_.raw_shape = std::move(shape);
+    source_.settings.SetTexts("files", {"x=x.bin"});
+    source_.settings.SetText("dtype", std::string(DtypeName(dtype)));
+    source_.settings.SetNumbers("shape", shape);
   }
 
   Result<std::shared_ptr<const PackedForm>> Form(
@@ -173,7 +173,7 @@ TEST_F(PackedFormTest, HoldsNumbersOfEverySize) {
 TEST_F(PackedFormTest, CodesBigEndianElementsAsBytes) {
   AddFile("x-idx2-int", catalog::IdxText(0x0C, {20, 6}, catalog::PatternText(480, 3)));
   source_.format = catalog::Format::kIdx;
-  source_.files = {{.field = "x", .path = "x-idx2-int"}};
+  source_.settings.SetTexts("files", {"x=x-idx2-int"});
   const auto form = Form();
   ASSERT_TRUE(form.has_value()) << form.error().ToString();
   EXPECT_EQ((*form)->schema().fields[0].dtype, Dtype::kU8);

@@ -1,27 +1,37 @@
 #include "server/stage/saved_catalog.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
+#include "server/catalog/format_driver.h"
 
 namespace forebay::stage {
+
+namespace {
+
+// The keys of the first version, which every name covers, before and after the size of extents.
+constexpr std::array<std::string_view, 3> kFirstKeys = {"dtype", "shape", "header"};
+constexpr std::array<std::string_view, 2> kSecondKeys = {"files", "suffixes"};
+
+}  // namespace
 
 std::string SavedCatalogName(const catalog::DatasetSource& source) {
   ByteWriter writer;
   writer.Le<std::uint8_t>(source.format ? static_cast<std::uint8_t>(*source.format) : 0);
-  writer.Le<std::uint8_t>(static_cast<std::uint8_t>(source.raw_dtype));
-  writer.Varint(source.raw_shape.size());
-  for (const std::uint64_t dimension : source.raw_shape) writer.Varint(dimension);
-  writer.Varint(source.raw_header_bytes);
+  for (const std::string_view key : kFirstKeys) catalog::IdentifySetting(key, source, writer);
   writer.Varint(source.extent_bytes);
-  writer.Varint(source.files.size());
-  for (const catalog::FieldFile& file : source.files) {
-    writer.String(file.field);
-    writer.String(file.path);
+  for (const std::string_view key : kSecondKeys) catalog::IdentifySetting(key, source, writer);
+  // A key that came later counts only if it is set, so that the other names stay what they were.
+  for (const std::string_view key : catalog::FormatKeyNames()) {
+    const bool came_later = std::ranges::find(kFirstKeys, key) == kFirstKeys.end() &&
+                            std::ranges::find(kSecondKeys, key) == kSecondKeys.end();
+    if (came_later) catalog::IdentifySetting(key, source, writer);
   }
-  writer.Varint(source.suffixes.size());
-  for (const std::string& suffix : source.suffixes) writer.String(suffix);
   return fmt::format("{}-{:016x}.catalog", source.name, Checksum(writer.bytes()));
 }
 

@@ -21,6 +21,7 @@
 #include "server/io/io_test_fixture.h"
 #include "server/io/memory_backend.h"
 #include "server/io/thread_backend.h"
+#include "server/stage/saved_catalog.h"
 #include "server/stage/testing/stage_rig.h"
 #include "server/tier/segment_format.h"
 
@@ -67,7 +68,7 @@ class StagerTest : public ::testing::Test {
     DatasetOptions folder;
     folder.source.name = "folder";
     folder.source.format = catalog::Format::kImageFolder;
-    folder.source.suffixes = {".jpg"};
+    folder.source.settings.SetTexts("suffixes", {".jpg"});
     folder.source.extent_bytes = 64 << 10;
     FOREBAY_EXPECT_OK(rig.Start(folder, {.readers = 3}));
     return total;
@@ -803,6 +804,37 @@ TEST_F(SavedCatalogTest, ADamagedOneIsBuiltAnew) {
   FOREBAY_EXPECT_OK(StartAndStage());
   EXPECT_GT(std::filesystem::file_size(SavedPath()), 100u);
   FOREBAY_EXPECT_OK(rig_->VerifyAll());
+}
+
+// Names that earlier versions gave: their catalogs are found again.
+TEST(SavedCatalogNameTest, DependsOnTheConfigurationAloneAndStays) {
+  catalog::DatasetSource plain;
+  plain.name = "plain";
+  EXPECT_EQ(SavedCatalogName(plain), "plain-0e9e36c6cddb938d.catalog");
+  catalog::DatasetSource raw;
+  raw.name = "raw";
+  raw.format = catalog::Format::kRaw;
+  raw.extent_bytes = 1 << 20;
+  raw.settings.SetText("dtype", "f32");
+  raw.settings.SetNumbers("shape", {3, 300});
+  raw.settings.SetNumber("header", 128);
+  raw.settings.SetTexts("files", {"x=a.bin", "y=b=c.bin"});
+  EXPECT_EQ(SavedCatalogName(raw), "raw-d43414a7805f605b.catalog");
+  catalog::DatasetSource packs;
+  packs.name = "packs";
+  packs.format = catalog::Format::kPack;
+  packs.settings.SetTexts("files", {"b.pack", "k=v.pack"});
+  EXPECT_EQ(SavedCatalogName(packs), "packs-0b746a16e0638a58.catalog");
+  catalog::DatasetSource folder;
+  folder.name = "folder";
+  folder.format = catalog::Format::kImageFolder;
+  folder.settings.SetTexts("suffixes", {".jpg", ".png"});
+  EXPECT_EQ(SavedCatalogName(folder), "folder-feda49f95fd288e8.catalog");
+  catalog::DatasetSource found;
+  found.name = "found";
+  found.settings.SetTexts("files", {"x=x.npy"});
+  found.settings.SetText("dtype", "i16");
+  EXPECT_EQ(SavedCatalogName(found), "found-b0cf713e55804716.catalog");
 }
 
 TEST_F(SavedCatalogTest, AnotherConfigurationNeverFindsIt) {

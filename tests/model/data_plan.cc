@@ -71,10 +71,12 @@ catalog::DatasetSource DataPlan::Source() const {
   source.format = format;
   source.extent_bytes = extent_bytes;
   if (format != catalog::Format::kRaw) return source;
-  source.raw_shape = {record_bytes};
+  source.settings.SetNumbers("shape", {record_bytes});
+  std::vector<std::string> files;
   for (const std::string& path : paths) {
-    source.files.push_back({.field = path.substr(0, path.find('.')), .path = path});
+    files.push_back(path.substr(0, path.find('.')) + "=" + path);
   }
+  source.settings.SetTexts("files", files);
   return source;
 }
 

@@ -13,15 +13,21 @@
 namespace forebay::catalog {
 namespace {
 
+Result<std::vector<std::string>> ParseSuffixes(const SettingValue& value) { return value.Texts(); }
+
+void IdentifySuffixes(const SettingValue* value, ByteWriter& writer) {
+  std::vector<std::string> suffixes;
+  if (value != nullptr) suffixes = value->Texts().value_or(suffixes);
+  writer.Varint(suffixes.size());
+  for (const std::string& suffix : suffixes) writer.String(suffix);
+}
+
 constexpr auto kKeys = std::to_array<FormatKey>({
     {.name = "suffixes",
      .default_text = "[]",
      .help = "file suffixes that are samples; empty: all",
-     .take = [](const SettingValue& value, DatasetSource& source) -> Status {
-       FOREBAY_ASSIGN(source.suffixes, value.Texts());
-       return {};
-     },
-     .show = [](const DatasetSource& source) { return ListText(source.suffixes); }},
+     .check = CheckBy<&ParseSuffixes>,
+     .identify = IdentifySuffixes},
 });
 
 constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut
@@ -34,8 +40,9 @@ void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
 // Walks the class directories and writes objects and extents as files go by.
 class ImageFolderBuilder {
  public:
-  explicit ImageFolderBuilder(const BuildContext& context)
+  ImageFolderBuilder(const BuildContext& context, std::vector<std::string> suffixes)
       : context_(context),
+        suffixes_(std::move(suffixes)),
         sink_(context.scratch),
         writer_(sink_, context.source.name, Format::kImageFolder, context.scratch) {}
 
@@ -51,6 +58,7 @@ class ImageFolderBuilder {
   bool IsSample(std::string_view name) const;
 
   const BuildContext& context_;
+  const std::vector<std::string> suffixes_;  // of files that are samples; empty: every file
   TableSpool sink_;
   CatalogWriter writer_;
   std::vector<std::string> classes_;
@@ -65,10 +73,9 @@ class ImageFolderBuilder {
 };
 
 bool ImageFolderBuilder::IsSample(std::string_view name) const {
-  const std::vector<std::string>& suffixes = context_.source.suffixes;
-  return suffixes.empty() ||
-         std::any_of(suffixes.begin(), suffixes.end(),
-                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+  return suffixes_.empty() ||
+         std::ranges::any_of(suffixes_,
+                             [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
 Status ImageFolderBuilder::CutRun() {
@@ -211,6 +218,13 @@ Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   return OpenImage(std::move(bytes));
 }
 
+Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& context) {
+  FOREBAY_ASSIGN(
+      std::vector<std::string> suffixes,
+      SettingOf<&ParseSuffixes>(context.source, "suffixes", std::vector<std::string>()));
+  return ImageFolderBuilder(context, std::move(suffixes)).Build();
+}
+
 Result<bool> HasClasses(std::span<const io::DirectoryEntry> top) {
   return std::ranges::any_of(top, [](const io::DirectoryEntry& entry) {
     return entry.is_directory && !entry.name.starts_with('.');
@@ -225,7 +239,7 @@ constinit const FormatDriver kImageFolderDriver = {
     .signs = "class directories",
     .keys = kKeys,
     .detect = HasClasses,
-    .build = [](const BuildContext& context) { return ImageFolderBuilder(context).Build(); },
+    .build = BuildImageFolder,
 };
 
 }  // namespace forebay::catalog

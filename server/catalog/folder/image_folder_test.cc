@@ -122,7 +122,7 @@ TEST_F(ImageFolderTest, TakesOnlyConfiguredSuffixes) {
   AddFile("a/1.jpg", "1");
   AddFile("a/1.txt", "no");
   AddFile("a/2.png", "2");
-  source_.suffixes = {".jpg", ".png"};
+  source_.settings.SetTexts("suffixes", {".jpg", ".png"});
   const auto catalog = Build();
   ASSERT_TRUE(catalog.has_value());
   EXPECT_EQ((*catalog)->sample_count(), 2U);

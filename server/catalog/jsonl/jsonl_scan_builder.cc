@@ -25,8 +25,8 @@ constexpr auto kKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
      .help = "list of \"path\" beneath the root (the format must be set then)",
-     .take = TakePaths,
-     .show = ShowPaths},
+     .check = CheckBy<&ParsePaths>,
+     .identify = IdentifyPaths},
 });
 
 class JsonLinesScanBuilder final : public ScanBuilder {
@@ -164,19 +164,18 @@ bool IsJsonLinesName(std::string_view name) { return name.ends_with(".jsonl"); }
 
 // The files that configuration names, or those at the top of the root.
 Result<std::vector<std::string>> ListFiles(const ScanContext& context) {
-  std::vector<std::string> paths;
-  if (context.source.files.empty()) {
+  FOREBAY_ASSIGN(std::vector<std::string> paths,
+                 SettingOf<&ParsePaths>(context.source, "files", std::vector<std::string>()));
+  if (paths.empty()) {
     FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
     FOREBAY_ASSIGN(paths, FilesNamedLike(top, IsJsonLinesName));
   }
   std::set<std::string_view> seen;
-  for (const FieldFile& file : context.source.files) {
+  for (const std::string& path : paths) {
     // Keys say where a sample is from, so two samples must not have the same one.
-    if (!seen.insert(file.path).second) {
-      return KeyError("files", "data set " + Quoted(context.source.name) + " names " +
-                                   Quoted(file.path) + " twice");
-    }
-    paths.push_back(file.path);
+    if (seen.insert(path).second) continue;
+    return KeyError("files", "data set " + Quoted(context.source.name) + " names " +
+                                 Quoted(path) + " twice");
   }
   if (!paths.empty()) return paths;
   return Error(ErrorCode::kInvalidArgument,

@@ -86,7 +86,7 @@ TEST_F(JsonLinesScanTest, ConfigurationNamesFilesInItsOwnOrder) {
   AddFile("z/late.txt", "2\n");
   AddFile("early", "1\n");
   AddFile("a.jsonl", "no\n");
-  source_.files = {{.field = "", .path = "z/late.txt"}, {.field = "", .path = "early"}};
+  source_.settings.SetTexts("files", {"z/late.txt", "early"});
   const auto catalog = ScanOrFail();
   ASSERT_NE(catalog, nullptr);
   EXPECT_THAT(Keys(*catalog), ElementsAre("z/late.txt:1", "early:1"));
@@ -248,12 +248,12 @@ TEST_F(JsonLinesScanTest, RefusesEncodingsWhoseLinesDoNotEndWithAByte) {
 TEST_F(JsonLinesScanTest, RefusesADataSetWithoutSamplesOrFiles) {
   EXPECT_THAT(ScanError(), HasSubstr("has no *.jsonl files at the top of its root; name them"));
   EXPECT_THAT(ScanErrorOf("\n \n", "a.jsonl"), HasSubstr("has no samples"));
-  source_.files = {{.field = "", .path = "gone.jsonl"}};
+  source_.settings.SetTexts("files", {"gone.jsonl"});
   EXPECT_THAT(ScanError(), HasSubstr("gone.jsonl"));
-  source_.files = {{.field = "", .path = "a.jsonl"}, {.field = "", .path = "a.jsonl"}};
+  source_.settings.SetTexts("files", {"a.jsonl", "a.jsonl"});
   EXPECT_THAT(ScanError(), AllOf(HasSubstr("dataset key 'files'"), HasSubstr("'a.jsonl' twice")));
   ASSERT_TRUE(backend_.AddDirectory("/data/folder").has_value());
-  source_.files = {{.field = "", .path = "folder"}};
+  source_.settings.SetTexts("files", {"folder"});
   EXPECT_THAT(ScanError(), HasSubstr("'folder' is not a file"));
 }
 

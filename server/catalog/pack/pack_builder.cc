@@ -27,8 +27,8 @@ constexpr auto kKeys = std::to_array<FormatKey>({
     {.name = "files",
      .default_text = "(found)",
      .help = "list of \"path\", packs or sets beneath the root; the format must be set then",
-     .take = TakePaths,
-     .show = ShowPaths},
+     .check = CheckBy<&ParsePaths>,
+     .identify = IdentifyPaths},
 });
 
 bool IsPackName(std::string_view name) {
@@ -57,16 +57,10 @@ Result<std::vector<std::string>> FindPacks(const BuildContext& context) {
 }
 
 Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
-  std::vector<std::string> paths;
-  if (context.source.files.empty()) {
+  FOREBAY_ASSIGN(std::vector<std::string> paths,
+                 SettingOf<&ParsePaths>(context.source, "files", std::vector<std::string>()));
+  if (paths.empty()) {
     FOREBAY_ASSIGN(paths, FindPacks(context));
-  }
-  for (const FieldFile& file : context.source.files) {
-    if (!file.field.empty()) {
-      return Wrong(context, "names a field for " + Quoted(file.path) +
-                                ": packs bring the names of their fields with them");
-    }
-    paths.push_back(file.path);
   }
   if (paths.empty()) {
     return Wrong(context, "has no packs (*.fbset, *.fbp, *.pack) at the top of its root; name "

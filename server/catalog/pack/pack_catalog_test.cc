@@ -125,17 +125,15 @@ TEST_F(PackCatalogTest, NamedFilesKeepTheirOrder) {
   AddPack("x/late.bin", compress::MakeModel(2, 1));
   AddPack("early.pack", compress::MakeModel(3, 2));
   source_.format = Format::kPack;
-  source_.files = {{.field = "", .path = "x/late.bin"}, {.field = "", .path = "early.pack"}};
+  source_.settings.SetTexts("files", {"x/late.bin", "early.pack"});
   const auto catalog = MustBuild();
   ASSERT_NE(catalog, nullptr);
   ASSERT_EQ(catalog->object_count(), 2U);
   EXPECT_EQ(catalog->object(ObjectId(0)).path, "x/late.bin");
   ExpectSample(*catalog, 2, 1, packs_[1]);
-  source_.files[0].field = "image";
-  EXPECT_THAT(BuildError(), HasSubstr("names a field for 'x/late.bin'"));
-  source_.files[0] = source_.files[1];
+  source_.settings.SetTexts("files", {"early.pack", "early.pack"});
   EXPECT_THAT(BuildError(), HasSubstr("has 'early.pack' twice"));
-  source_.files[0].path = "gone.pack";
+  source_.settings.SetTexts("files", {"gone.pack", "early.pack"});
   EXPECT_THAT(BuildError(), HasSubstr("gone.pack"));
 }
 
@@ -257,10 +255,10 @@ TEST_F(PackCatalogTest, RefusesDirectoriesAndEmptyRoots) {
   source_.format = Format::kPack;
   AddFile("other.txt", "x");
   EXPECT_THAT(BuildError(), HasSubstr("has no packs (*.fbset, *.fbp, *.pack) at the top"));
-  source_.files = {{.field = "", .path = "folder"}};
+  source_.settings.SetTexts("files", {"folder"});
   ASSERT_TRUE(backend_.AddDirectory("/data/folder").has_value());
   EXPECT_THAT(BuildError(), HasSubstr("'folder' is not a file"));
-  source_.files.clear();
+  source_.settings.Clear("files");
   source_.extent_bytes = 0;
   EXPECT_THAT(BuildError(), HasSubstr("extent_bytes"));
   source_.extent_bytes = 1000;

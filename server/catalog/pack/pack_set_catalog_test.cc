@@ -26,7 +26,7 @@ class PackSetCatalogTest : public PackCatalogTest {
     manifest_.schema_fingerprint = packs_[0].file->schema_fingerprint();
     Publish();
     source_.format = Format::kPack;
-    source_.files = {{.field = "", .path = "sets/s.fbset"}};
+    source_.settings.SetTexts("files", {"sets/s.fbset"});
   }
   void Publish() { AddFile("sets/s.fbset", BytesText(compress::WritePackManifest(manifest_))); }
 
@@ -47,7 +47,7 @@ TEST_F(PackSetCatalogTest, TheOneSetAtTheTopIsFound) {
     AddFile(std::string("top/") + name, FileText(std::string("sets/") + name));
   }
   root_ = *backend_.OpenDirectory("/data/top");
-  source_.files.clear();
+  source_.settings.Clear("files");
   const auto catalog = MustBuild();
   ASSERT_NE(catalog, nullptr);
   EXPECT_EQ(catalog->sample_count(), 8U);
@@ -71,9 +71,9 @@ TEST_F(PackSetCatalogTest, RefusesShardsThatTheManifestDoesNotMean) {
   EXPECT_THAT(refusal([](auto& set) { set.schema_fingerprint ^= 1; }), HasSubstr("its schema"));
   EXPECT_THAT(refusal([](auto& set) { set.shards[1].name = "gone.fbp"; }), HasSubstr("gone.fbp"));
   EXPECT_THAT(refusal([](auto& set) { set.shards[1].name = "../a.fbp"; }), HasSubstr("beneath"));
-  source_.files.push_back({.field = "", .path = "sets/2.fbp"});
+  source_.settings.SetTexts("files", {"sets/s.fbset", "sets/2.fbp"});
   EXPECT_THAT(refusal([](auto&) {}), HasSubstr("has 'sets/2.fbp' twice"));
-  source_.files.pop_back();
+  source_.settings.SetTexts("files", {"sets/s.fbset"});
   std::string text = FileText("sets/s.fbset");
   AddFile("sets/s.fbset", text.substr(0, 20));
   EXPECT_THAT(BuildError(), HasSubstr("impossible size"));

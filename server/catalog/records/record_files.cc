@@ -46,6 +46,58 @@ std::string DefaultFieldName(std::string_view path, Format format) {
   return std::string(dot == 0 ? name : name.substr(0, dot));
 }
 
+// --- settings --------------------------------------------------------------------------------
+
+// A file that configuration names, and the field that it supplies.
+struct FieldFile {
+  std::string field;  // empty: found by name, so the format names it
+  std::string path;   // beneath the data set's root
+};
+
+Result<std::vector<FieldFile>> ParseFieldFiles(const SettingValue& value) {
+  FOREBAY_ASSIGN(const std::vector<std::string> texts, value.Texts());
+  std::vector<FieldFile> files;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+      return Error(ErrorCode::kInvalidArgument, "'" + text + "' is not field=path");
+    }
+    files.push_back({.field = text.substr(0, equals), .path = text.substr(equals + 1)});
+  }
+  return files;
+}
+
+Result<Dtype> ParseRawDtype(const SettingValue& value) {
+  FOREBAY_ASSIGN(const std::string name, value.Text());
+  return ParseDtype(name);
+}
+
+Result<std::vector<std::uint64_t>> ParseRawShape(const SettingValue& value) {
+  FOREBAY_ASSIGN(std::vector<std::uint64_t> shape, value.Dimensions());
+  if (shape.size() <= limits::kDimensionCountMax) return shape;
+  return Error(ErrorCode::kInvalidArgument, "too many dimensions");
+}
+
+Result<std::uint64_t> ParseRawHeader(const SettingValue& value) { return value.Bytes(); }
+
+// What configuration says of the records of raw files.
+struct RawRecords {
+  Dtype dtype = Dtype::kU8;
+  std::vector<std::uint64_t> shape;
+  std::uint64_t header_bytes = 0;  // of each file, before its first record
+};
+
+Result<RawRecords> RawRecordsOf(const DatasetSource& source) {
+  RawRecords records;
+  FOREBAY_ASSIGN(records.dtype, SettingOf<&ParseRawDtype>(source, "dtype", records.dtype));
+  FOREBAY_ASSIGN(records.shape, SettingOf<&ParseRawShape>(source, "shape", records.shape));
+  FOREBAY_ASSIGN(records.header_bytes,
+                 SettingOf<&ParseRawHeader>(source, "header", records.header_bytes));
+  return records;
+}
+
+// --- files -----------------------------------------------------------------------------------
+
 struct RecordFile {
   std::string field;
   std::string path;
@@ -66,10 +118,11 @@ Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue,
 
 // Raw files have no header of their own: configuration gives type and shape, the size n.
 Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& file) {
+  FOREBAY_ASSIGN(const RawRecords records, RawRecordsOf(source));
   RecordHeader header;
-  header.dtype = source.raw_dtype;
-  header.shape = source.raw_shape;
-  header.data_offset = source.raw_header_bytes;
+  header.dtype = records.dtype;
+  header.shape = records.shape;
+  header.data_offset = records.header_bytes;
   FieldSpec spec;
   spec.dtype = header.dtype;
   spec.shape = header.shape;
@@ -93,7 +146,8 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
 }
 
 Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format format) {
-  std::vector<FieldFile> named = context.source.files;
+  FOREBAY_ASSIGN(std::vector<FieldFile> named,
+                 SettingOf<&ParseFieldFiles>(context.source, "files", std::vector<FieldFile>()));
   // Raw files are never guessed: nothing tells their type and shape.
   if (named.empty() && format != Format::kRaw) {
     FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
@@ -176,76 +230,65 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
   return Catalog::FromBytes(sink.Release());
 }
 
-// --- configuration ---------------------------------------------------------------------------
+// --- keys ------------------------------------------------------------------------------------
 
-Status TakeFieldFiles(const SettingValue& value, DatasetSource& source) {
-  FOREBAY_ASSIGN(const std::vector<std::string> files, value.Texts());
-  for (const std::string& file : files) {
-    const std::size_t equals = file.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == file.size()) {
-      return Error(ErrorCode::kInvalidArgument, "'" + file + "' is not field=path");
-    }
-    source.files.push_back({.field = file.substr(0, equals), .path = file.substr(equals + 1)});
+// What is appended for a value that cannot be parsed does not matter: it was refused before.
+void IdentifyFieldFiles(const SettingValue* value, ByteWriter& writer) {
+  std::vector<FieldFile> files;
+  if (value != nullptr) files = ParseFieldFiles(*value).value_or(files);
+  writer.Varint(files.size());
+  for (const FieldFile& file : files) {
+    writer.String(file.field);
+    writer.String(file.path);
   }
-  return {};
 }
 
-std::string ShowFieldFiles(const DatasetSource& source) {
-  std::vector<std::string> files;
-  for (const FieldFile& file : source.files) files.push_back(file.field + "=" + file.path);
-  return ListText(files);
+void IdentifyDtype(const SettingValue* value, ByteWriter& writer) {
+  Dtype dtype = RawRecords().dtype;
+  if (value != nullptr) dtype = ParseRawDtype(*value).value_or(dtype);
+  writer.Le<std::uint8_t>(static_cast<std::uint8_t>(dtype));
 }
 
-Status TakeDtype(const SettingValue& value, DatasetSource& source) {
-  FOREBAY_ASSIGN(const std::string name, value.Text());
-  FOREBAY_ASSIGN(source.raw_dtype, ParseDtype(name));
-  return {};
+void IdentifyShape(const SettingValue* value, ByteWriter& writer) {
+  std::vector<std::uint64_t> shape;
+  if (value != nullptr) shape = ParseRawShape(*value).value_or(shape);
+  writer.Varint(shape.size());
+  for (const std::uint64_t dimension : shape) writer.Varint(dimension);
 }
 
-Status TakeShape(const SettingValue& value, DatasetSource& source) {
-  FOREBAY_ASSIGN(source.raw_shape, value.Dimensions());
-  if (source.raw_shape.size() <= limits::kDimensionCountMax) return {};
-  return Error(ErrorCode::kInvalidArgument, "too many dimensions");
-}
-
-std::string ShowShape(const DatasetSource& source) {
-  std::vector<std::string> dimensions;
-  for (const std::uint64_t dimension : source.raw_shape) {
-    dimensions.push_back(std::to_string(dimension));
-  }
-  return ListText(dimensions);
+void IdentifyHeader(const SettingValue* value, ByteWriter& writer) {
+  std::uint64_t bytes = 0;
+  if (value != nullptr) bytes = ParseRawHeader(*value).value_or(bytes);
+  writer.Varint(bytes);
 }
 
 constexpr FormatKey kFilesKey = {.name = "files",
                                  .default_text = "(found)",
                                  .help = "list of \"field=path\" beneath the root",
-                                 .take = TakeFieldFiles,
-                                 .show = ShowFieldFiles};
+                                 .check = CheckBy<&ParseFieldFiles>,
+                                 .identify = IdentifyFieldFiles};
 constexpr std::array kHeadedKeys = {kFilesKey};
 constexpr auto kRawKeys = std::to_array<FormatKey>({
     kFilesKey,
     {.name = "dtype",
      .default_text = "u8",
      .help = "element type of a record",
-     .take = TakeDtype,
-     .show = [](const DatasetSource& source) { return std::string(DtypeName(source.raw_dtype)); }},
+     .check = CheckBy<&ParseRawDtype>,
+     .identify = IdentifyDtype},
     {.name = "shape",
      .default_text = "(required for raw)",
      .help = "elements of a record, for example [28, 28]",
-     .take = TakeShape,
-     .show = ShowShape},
+     .check = CheckBy<&ParseRawShape>,
+     .identify = IdentifyShape},
     {.name = "header",
      .default_text = "0",
      .help = "bytes before the first record of each file",
-     .take = [](const SettingValue& value, DatasetSource& source) -> Status {
-       FOREBAY_ASSIGN(source.raw_header_bytes, value.Bytes());
-       return {};
-     },
-     .show = [](const DatasetSource& source) { return std::to_string(source.raw_header_bytes); }},
+     .check = CheckBy<&ParseRawHeader>,
+     .identify = IdentifyHeader},
 });
 
 Status CheckRaw(const DatasetSource& source) {
-  if (!source.raw_shape.empty()) return {};
+  if (source.settings.Find("shape") != nullptr) return {};
   return KeyError("shape", "data set '" + source.name + "' of format raw needs one");
 }
 

@@ -44,9 +44,9 @@ TEST_F(RecordFilesTest, SpansExtentsWithRecordsLargerThanOne) {
   const std::string data = PatternText(7 * 250, 3);
   AddFile("x.bin", "HEADER" + data);
   source_.format = Format::kRaw;
-  source_.files = {{.field = "x", .path = "x.bin"}};
-  source_.raw_shape = {250};
-  source_.raw_header_bytes = 6;
+  source_.settings.SetTexts("files", {"x=x.bin"});
+  source_.settings.SetNumbers("shape", {250});
+  source_.settings.SetNumber("header", 6);
   source_.extent_bytes = 100;
   const auto catalog = Build();
   ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
@@ -61,9 +61,9 @@ TEST_F(RecordFilesTest, CutsExtentsAtEverySizeAroundARecord) {
   const std::string data = PatternText(24 * 10, 4);
   AddFile("x.bin", data);
   source_.format = Format::kRaw;
-  source_.files = {{.field = "", .path = "x.bin"}};
-  source_.raw_dtype = Dtype::kF32;
-  source_.raw_shape = {2, 3};
+  source_.settings.SetTexts("files", {"x=x.bin"});
+  source_.settings.SetText("dtype", "f32");
+  source_.settings.SetNumbers("shape", {2, 3});
   for (std::uint64_t extent_bytes = 1; extent_bytes < 300; ++extent_bytes) {
     source_.extent_bytes = extent_bytes;
     const auto catalog = Build();
@@ -77,7 +77,7 @@ TEST_F(RecordFilesTest, CutsExtentsAtEverySizeAroundARecord) {
 TEST_F(RecordFilesTest, TakesZeroBytesPerSample) {
   AddFile("x.bin", PatternText(1 << 20, 5));
   source_.format = Format::kRaw;
-  source_.files = {{.field = "x", .path = "x.bin"}};
+  source_.settings.SetTexts("files", {"x=x.bin"});
   const auto catalog = Build();
   ASSERT_TRUE(catalog.has_value());
   EXPECT_EQ((*catalog)->sample_count(), 1U << 20);
@@ -117,40 +117,44 @@ TEST_F(RecordFilesTest, RefusesTwoFilesForOneField) {
 TEST_F(RecordFilesTest, RefusesRawFilesThatEndWithinARecord) {
   AddFile("x.bin", "0123456789");
   source_.format = Format::kRaw;
-  source_.files = {{.field = "x", .path = "x.bin"}};
-  source_.raw_shape = {4};
+  source_.settings.SetTexts("files", {"x=x.bin"});
+  source_.settings.SetNumbers("shape", {4});
   EXPECT_THAT(BuildError(), HasSubstr("'x.bin' at offset 8: the file ends within a record"));
-  source_.raw_header_bytes = 10;
+  source_.settings.SetNumber("header", 10);
   EXPECT_THAT(BuildError(), HasSubstr("no records"));
-  source_.raw_shape = {0};
-  source_.raw_header_bytes = 0;
-  EXPECT_THAT(BuildError(), HasSubstr("no records"));
-  source_.raw_dtype = Dtype::kBytes;
-  source_.raw_shape = {};
+  source_.settings.SetNumbers("shape", {0});
+  EXPECT_THAT(BuildError(), HasSubstr("dataset key 'shape': a list of positive whole numbers"));
+  source_.settings.SetNumber("header", 0);
+  source_.settings.SetText("dtype", "bytes");
+  source_.settings.Clear("shape");
   EXPECT_THAT(BuildError(), HasSubstr("need a shape"));
 }
 
 TEST_F(RecordFilesTest, RefusesMissingFiles) {
   source_.format = Format::kRaw;
   EXPECT_THAT(BuildError(), HasSubstr("has no raw files"));
-  source_.files = {{.field = "x", .path = "absent"}};
+  source_.settings.SetTexts("files", {"x=absent"});
   EXPECT_THAT(BuildError(), HasSubstr("NOT_FOUND"));
   AddFile("dir/file", "x");
-  source_.files = {{.field = "x", .path = "dir"}};
+  source_.settings.SetTexts("files", {"x=dir"});
   EXPECT_THAT(BuildError(), HasSubstr("is not a file"));
 }
 
 TEST_F(RecordFilesTest, RefusesMoreFilesThanFields) {
   source_.format = Format::kRaw;
-  source_.files.resize(limits::kFieldCountMax + 1);
+  std::vector<std::string> files;
+  for (std::size_t i = 0; i <= limits::kFieldCountMax; ++i) {
+    files.push_back(std::to_string(i) + "=x.bin");
+  }
+  source_.settings.SetTexts("files", files);
   EXPECT_THAT(BuildError(), HasSubstr("kFieldCountMax"));
 }
 
 TEST_F(RecordFilesTest, RefusesExtentsTooSmallForTheData) {
   AddFile("x.bin", PatternText(1 << 20, 5));
   source_.format = Format::kRaw;
-  source_.files = {{.field = "x", .path = "x.bin"}};
-  source_.raw_shape = {1 << 20};
+  source_.settings.SetTexts("files", {"x=x.bin"});
+  source_.settings.SetNumbers("shape", {1 << 20});
   source_.extent_bytes = 1;
   ASSERT_TRUE(Build().has_value());  // 2^20 extents of one byte are within the limit
 }

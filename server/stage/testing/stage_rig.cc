@@ -135,8 +135,8 @@ DatasetOptions RecordDataset(std::uint64_t record_bytes) {
   DatasetOptions dataset;
   dataset.source.name = "data";
   dataset.source.format = catalog::Format::kRaw;
-  dataset.source.files = {{.field = "x", .path = "data.bin"}};
-  dataset.source.raw_shape = {record_bytes};
+  dataset.source.settings.SetTexts("files", {"x=data.bin"});
+  dataset.source.settings.SetNumbers("shape", {record_bytes});
   dataset.source.extent_bytes = 64 << 10;
   return dataset;
 }

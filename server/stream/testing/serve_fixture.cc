@@ -184,8 +184,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
     dataset.source = *options.source;
   } else {
     dataset.source.format = catalog::Format::kRaw;
-    dataset.source.files = {{.field = "x", .path = "data.bin"}};
-    dataset.source.raw_shape = {record_bytes};
+    dataset.source.settings.SetTexts("files", {"x=data.bin"});
+    dataset.source.settings.SetNumbers("shape", {record_bytes});
   }
   dataset.source.name = "data";
   dataset.source.extent_bytes = options.extent_bytes;
