@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "client/testing/fake_daemon.h"
+#include "client/torch/torch_example.inc"
 #include "forebay/client.h"
 
 namespace forebay::libtorch {
@@ -107,6 +108,22 @@ TEST(ForebayTorch, ADataSetEndsAtEveryEpoch) {
       EXPECT_FALSE(batch->fields[2].defined());
       ++batches;
     }
+    EXPECT_EQ(batches, 62);
+  }
+}
+
+TEST(ForebayTorch, TheHeadersExampleTrainsOneEpoch) {
+  FakeDaemon daemon;
+  StreamOptions options;
+  options.epochs = 2;
+  StreamDataset data(Open(daemon, options));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    int batches = 0;
+    TrainEpoch(data, [&](const ::torch::Tensor& images, const ::torch::Tensor& weights) {
+      EXPECT_EQ(images.sizes(), (std::vector<std::int64_t>{16, 100}));
+      EXPECT_EQ(weights.dtype(), ::torch::kFloat32);
+      ++batches;
+    });
     EXPECT_EQ(batches, 62);
   }
 }

@@ -1,4 +1,12 @@
 // Where a pack's bytes come from.
+//
+//   // The first 8 bytes of a file: "FEBYPAK1" where it is a pack.
+//   forebay::Result<std::string> FirstBytesOf(const std::string& path) {
+//     FOREBAY_ASSIGN(const auto file, forebay::compress::OpenByteSource(path));
+//     std::string bytes(8, ' ');
+//     FOREBAY_TRY(file->ReadAt(0, std::as_writable_bytes(std::span(bytes))));
+//     return bytes;
+//   }
 #pragma once
 
 #include <cstddef>

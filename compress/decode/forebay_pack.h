@@ -1,6 +1,29 @@
 /* Reads packs and sets of packs (docs/pack.md) from C. Plain C99; no C++ type, no exception and no
  * allocator crosses it.
  *
+ *   #include <stdio.h>
+ *   #include <stdlib.h>
+ *
+ *   int read_first_image(const char* path, void* pixels, size_t pixel_bytes);
+ *   int read_first_image(const char* path, void* pixels, size_t pixel_bytes) {
+ *     forebay_pack* pack;
+ *     forebay_pack_error error;
+ *     forebay_pack_scratch scratch = {NULL, 0};
+ *     uint32_t field;
+ *     int code = forebay_pack_open(path, &pack, &error);
+ *     if (code == 0) code = forebay_pack_find_field(pack, "image", &field, &error);
+ *     if (code == 0) code = forebay_pack_scratch_bytes(pack, 0, 1, &scratch.bytes, &error);
+ *     if (code == 0) {
+ *       scratch.memory = malloc(scratch.bytes);
+ *       code = forebay_pack_read(pack, field, 0, 1, NULL, pixels, pixel_bytes, NULL, scratch,
+ *                                &error);
+ *       free(scratch.memory);
+ *     }
+ *     if (code != 0) fprintf(stderr, "%s\n", error.message);
+ *     forebay_pack_close(pack);
+ *     return code;
+ *   }
+ *
  * Functions that can fail return 0 or one of the codes below, and then fill `*error`, which may
  * be NULL. What they would have written is then undefined. Strings are UTF-8 with a final zero.
  * An open pack may be read by many threads at once, each with scratch memory of its own; nothing

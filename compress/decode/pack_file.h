@@ -1,4 +1,20 @@
 // Reads a pack file (docs/pack.md): whole samples, single fields, regions.
+//
+//   // The sum of the pixels of each image in a pack.
+//   forebay::Result<std::vector<std::uint64_t>> SumsOfImages(const std::string& path) {
+//     FOREBAY_ASSIGN(const auto source, forebay::compress::OpenByteSource(path));
+//     FOREBAY_ASSIGN(const auto pack, forebay::compress::PackFile::Open(*source));
+//     FOREBAY_ASSIGN(const std::uint32_t field, pack.FindField("image"));
+//     std::vector<std::byte> pixels(pack.schema().fields[field].sample_bytes());
+//     std::vector<std::byte> scratch(pack.ScratchBytes());   // reading allocates nothing
+//     std::vector<std::uint64_t> sums;
+//     for (std::uint64_t sample = 0; sample < pack.samples(); ++sample) {
+//       FOREBAY_TRY(pack.ReadSamples(field, sample, 1, pixels, scratch));
+//       std::uint64_t& sum = sums.emplace_back();
+//       for (const std::byte pixel : pixels) sum += std::to_integer<std::uint64_t>(pixel);
+//     }
+//     return sums;
+//   }
 #pragma once
 
 #include <array>

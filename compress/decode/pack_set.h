@@ -1,4 +1,16 @@
 // Reads a set of packs: shards that look like one sequence of samples (docs/pack.md).
+//
+//   // A sample of a set whose first field is a byte string of any length.
+//   forebay::Result<std::string> ReadText(const std::string& manifest_path, std::uint64_t sample) {
+//     FOREBAY_ASSIGN(const auto set, forebay::compress::PackSet::Open(manifest_path));
+//     FOREBAY_ASSIGN(const std::size_t scratch_bytes, set->ScratchBytes(sample, 1));
+//     std::vector<std::byte> scratch(scratch_bytes);
+//     FOREBAY_ASSIGN(const std::uint64_t text_bytes, set->SampleBytes(0, sample, scratch));
+//     std::string text(text_bytes, ' ');
+//     FOREBAY_TRY(
+//         set->ReadBytes(0, sample, std::as_writable_bytes(std::span(text)), scratch));
+//     return text;
+//   }
 #pragma once
 
 #include <cstddef>

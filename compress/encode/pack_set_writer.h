@@ -1,4 +1,23 @@
 // Writes a set of packs, or adds to one (docs/pack.md).
+//
+//   #include <array>
+//
+//   // Adds texts to a set, which is begun where there is none. A shard has 1 GiB of them at most.
+//   forebay::Status AddTexts(const std::string& path, std::span<const std::string> texts) {
+//     forebay::compress::PackSchema schema;
+//     schema.fields.resize(1);   // a new field is a byte string of any length
+//     schema.fields[0].name = "text";
+//     forebay::compress::PackSetWriterOptions options;
+//     options.append = true;
+//     options.shard_raw_bytes = std::uint64_t{1} << 30;
+//     FOREBAY_ASSIGN(const auto writer,
+//                    forebay::compress::PackSetWriter::Open(path, schema, options));
+//     for (const std::string& text : texts) {
+//       FOREBAY_TRY(writer->Add(std::array{std::as_bytes(std::span(text))}, /*key=*/""));
+//     }
+//     FOREBAY_TRY(writer->Finish());   // readers see the new samples from now on
+//     return {};
+//   }
 #pragma once
 
 #include <cstdint>

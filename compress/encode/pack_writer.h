@@ -1,4 +1,24 @@
 // Writes a pack file (docs/pack.md) as samples come, with memory that the schema bounds.
+//
+//   #include <array>
+//
+//   // Packs grey images of 28 x 28 pixels.
+//   forebay::Result<forebay::compress::PackSummary> PackImages(
+//       const std::string& path, std::span<const std::array<std::byte, 784>> images) {
+//     forebay::compress::PackField image;
+//     image.name = "image";
+//     image.kind = forebay::compress::FieldKind::kImage;
+//     image.dtype = forebay::Dtype::kU8;
+//     image.rank = 2;
+//     image.extent = image.tile = {28, 28, 1, 1};   // one tile: an image is decoded whole
+//     forebay::compress::PackSchema schema;
+//     schema.fields = {image};
+//     FOREBAY_ASSIGN(const auto writer, forebay::compress::PackWriter::Create(path, schema, {}));
+//     for (const std::array<std::byte, 784>& pixels : images) {
+//       FOREBAY_TRY(writer->Add(std::array{std::span<const std::byte>(pixels)}, /*key=*/""));
+//     }
+//     return writer->Finish();   // only now there is a file at `path`, and it is complete
+//   }
 #pragma once
 
 #include <cstddef>

@@ -15,6 +15,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples"))
+import header_examples  # noqa: E402
+
 arguments = argparse.Namespace()
 
 PROJECT = """cmake_minimum_required(VERSION 3.25)
@@ -62,6 +65,11 @@ class InstalledLibrary(unittest.TestCase):
 
     def pkg_config(self, *words):
         return run(["pkg-config", *words, "forebay"], env=self.environment).split()
+
+    def compile(self, source, program):
+        run([arguments.compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror",
+             *arguments.flags.split(), source, *self.pkg_config("--cflags", "--libs"),
+             "-o", program])
 
     def expect_reads(self, program):
         """The program reads the epoch that a daemon from memory serves: 15 batches of 64."""
@@ -116,10 +124,20 @@ class InstalledLibrary(unittest.TestCase):
 
     def test_builds_the_readme_program_by_pkg_config(self):
         program = self.folder / "by_pkg_config"
-        run([arguments.compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror",
-             *arguments.flags.split(), self.source, *self.pkg_config("--cflags", "--libs"),
-             "-o", program])
+        self.compile(self.source, program)
         self.expect_reads(program)
+
+    def test_links_the_examples_of_public_headers(self):
+        # That of torch.h needs LibTorch: client/torch runs it.
+        headers = [str(path.relative_to(arguments.source))
+                   for path in (arguments.source / "client/include/forebay").glob("*.h")
+                   if path.name != "torch.h"]
+        self.assertGreaterEqual(len(headers), 4)
+        examples = self.folder / "examples.cc"
+        examples.write_text(
+            header_examples.source_of(header_examples.read_examples(arguments.source, headers)) +
+            "int main() {}\n", encoding="utf-8")
+        self.compile(examples, self.folder / "examples")
 
     def test_builds_the_readme_program_by_find_package(self):
         project = self.folder / "project"

@@ -1,4 +1,26 @@
-// Batch: one minibatch (or micro-batch) of this rank, in memory shared with the daemon.
+// Batch: one minibatch (or micro-batch) of this rank, in memory shared with the daemon. Its fields
+// are read in place; nothing is copied unless Gather is called.
+//
+//   #include <string>
+//
+//   // The sum of all pixels of a field whose samples have one size.
+//   forebay::Result<std::uint64_t> SumOfImages(const forebay::Batch& batch) {
+//     FOREBAY_ASSIGN(const forebay::TensorView images, batch.Tensor("images"));
+//     std::uint64_t sum = 0;
+//     for (const std::byte pixel : std::span(images.data, images.bytes)) {
+//       sum += std::to_integer<std::uint64_t>(pixel);
+//     }
+//     return sum;
+//   }
+//
+//   // A sample of a field whose samples have any length. Its bytes may lie in several pieces.
+//   std::string TextOf(const forebay::Batch& batch, forebay::FieldId text, std::uint32_t sample) {
+//     std::string joined;
+//     for (const std::span<const std::byte> piece : batch.Spans(text, sample)) {
+//       joined.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+//     }
+//     return joined;
+//   }
 #pragma once
 
 #include <cstddef>

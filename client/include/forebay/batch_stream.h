@@ -1,9 +1,27 @@
-// BatchStream: one rank's view of a stream.
+// BatchStream: one rank's view of a stream. Gives the minibatches of a data set in a shuffled order
+// that is the same for every number of ranks, epoch after epoch; Client::Open makes one.
+//
+//   #include <functional>
+//
+//   // Gives every batch to `use`, until the stream has ended or another thread has called
+//   // stream.Cancel(). Keeps in `resume` where a restart continues.
+//   forebay::Status ReadAll(forebay::BatchStream& stream, forebay::PositionToken& resume,
+//                           const std::function<void(const forebay::Batch&)>& use) {
+//     for (;;) {
+//       const forebay::Result<std::optional<forebay::Batch>> next = stream.Next();
+//       if (!next && next.error().code() == forebay::ErrorCode::kCancelled) return {};
+//       if (!next) return next.error();
+//       if (!*next) return stream.Finish();   // the last epoch has ended
+//       use(**next);
+//       resume = (*next)->token();            // for StreamOptions::resume
+//     }
+//   }
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "forebay/batch.h"

@@ -1,14 +1,24 @@
 // forebay::Client: the library's entry point. Connects to the daemon of this node (or starts a
 // private one) and opens streams of minibatches.
 //
-//   FOREBAY_ASSIGN(auto client, forebay::Client::Connect({}));
-//   FOREBAY_ASSIGN(auto stream, client->Open({.dataset = "fashion-mnist", .global_batch = 64}));
-//   for (;;) {
-//     FOREBAY_ASSIGN(std::optional<forebay::Batch> batch, stream->Next());
-//     if (!batch) break;                     // all epochs delivered
-//     Train(batch->Tensor("images"), batch->Tensor("labels"));
-//   }                                        // leaving scope gives the batch's memory back
-//   FOREBAY_TRY(stream->Finish());           // checks the daemon's trailer
+//   // Calls `train` with the images and labels of every minibatch of an epoch.
+//   forebay::Status TrainEpoch(
+//       const std::function<void(forebay::TensorView, forebay::TensorView)>& train) {
+//     FOREBAY_ASSIGN(const auto client, forebay::Client::Connect({}));
+//     FOREBAY_ASSIGN(const auto stream,
+//                    client->Open({.dataset = "fashion-mnist", .global_batch = 64}));
+//     for (;;) {
+//       FOREBAY_ASSIGN(const std::optional<forebay::Batch> batch, stream->Next());
+//       if (!batch) break;              // the epoch has been delivered
+//       FOREBAY_ASSIGN(const auto images, batch->Tensor("images"));
+//       FOREBAY_ASSIGN(const auto labels, batch->Tensor("labels"));
+//       train(images, labels);
+//     }                                 // leaving the scope gives the batch's memory back
+//     return stream->Finish();          // checks that no sample was lost or repeated
+//   }
+//
+// FOREBAY_ASSIGN and FOREBAY_TRY return an error to the caller; Result and Error are described in
+// proto/contract/result.h, which is installed as forebay/contract/result.h.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,26 @@
 // StreamOptions: what a reader asks of a data set.
+//
+//   // Rank `rank` of `ranks` reads 90 epochs, 256 samples a step over all ranks, and goes on where
+//   // the run ended that kept `resume`. A hook on the library's threads doubles every byte.
+//   forebay::StreamOptions OptionsOfRank(std::uint32_t rank, std::uint32_t ranks,
+//                                        std::optional<forebay::PositionToken> resume) {
+//     forebay::StreamOptions options;
+//     options.dataset = "fashion-mnist";
+//     options.global_batch = 256;
+//     options.ranks = ranks;
+//     options.rank = rank;
+//     options.epochs = 90;
+//     options.seed = 7;   // another seed, another order
+//     options.resume = resume;
+//     options.transform_bytes = 28 * 28;
+//     options.transform = [](const forebay::TransformInput& input) -> forebay::Status {
+//       FOREBAY_ASSIGN(const forebay::TensorView images, input.batch.Tensor("images"));
+//       const std::byte* image = images.data + input.index * input.output.size();
+//       for (std::size_t i = 0; i < input.output.size(); ++i) input.output[i] = image[i] << 1;
+//       return {};
+//     };
+//     return options;
+//   }
 #pragma once
 
 #include <cstddef>

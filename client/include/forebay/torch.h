@@ -1,9 +1,14 @@
 // Forebay for LibTorch (1.13 and 2.x): batches as tensors without a copy, and a stateful data
 // set for torch::data. Header-only: the client library itself never links LibTorch.
 //
-//   auto data = forebay::libtorch::StreamDataset(std::move(stream));
-//   for (auto batch = data.get_batch(0); batch; batch = data.get_batch(0)) {
-//     Train(batch->fields[0], batch->fields[1]);   // until the epoch's end
+//   #include <functional>
+//
+//   // Calls `train` with the first two fields of every minibatch of an epoch.
+//   void TrainEpoch(forebay::libtorch::StreamDataset& data,
+//                   const std::function<void(torch::Tensor, torch::Tensor)>& train) {
+//     for (auto batch = data.get_batch(0); batch; batch = data.get_batch(0)) {
+//       train(batch->fields[0], batch->fields[1]);
+//     }   // the epoch has ended; the next call goes on with the next one
 //   }
 #pragma once
 
