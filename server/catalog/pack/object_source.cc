@@ -26,7 +26,7 @@ Status ObjectSource::ReadAt(std::uint64_t offset, std::span<std::byte> bytes) co
                       "wanted " + std::to_string(bytes.size()) + " bytes of a file of " +
                           std::to_string(info_.bytes));
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!bytes.empty()) {
     const std::size_t count =
         std::min<std::size_t>(bytes.size(), limits::kIoRequestBytesMax);

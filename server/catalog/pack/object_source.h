@@ -4,12 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
 #include "compress/decode/byte_source.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 
 namespace forebay::catalog {
@@ -33,11 +33,11 @@ class ObjectSource final : public compress::ByteSource {
                const io::FileInfo& info)
       : queue_(queue), path_(std::move(path)), file_(std::move(file)), info_(info) {}
 
-  io::IoQueue& queue_;
+  mutable Mutex mutex_;  // held during a read
+  io::IoQueue& queue_ FOREBAY_GUARDED_BY(mutex_);
   const std::string path_;
   const std::unique_ptr<io::File> file_;
   const io::FileInfo info_;
-  mutable std::mutex mutex_;
 };
 
 }  // namespace forebay::catalog
