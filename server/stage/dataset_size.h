@@ -14,7 +14,7 @@
 namespace forebay::stage {
 
 struct DatasetSize {
-  catalog::Format format = catalog::Format::kRaw;
+  catalog::Format format{};
   std::uint64_t objects = 0;
   std::uint64_t bytes = 0;  // of all extents
   // A format that is catalogued by a pass, without a saved catalog: extents are not known yet.

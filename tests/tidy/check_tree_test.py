@@ -240,6 +240,15 @@ CASES = {
         [code("server/io/a.cc", "assert(x > 0);")],
         [code("server/io/a.cc", "static_assert(sizeof(int) == 4);\nFOREBAY_CHECK(x > 0);")],
     ),
+    "format-named": (
+        [code("server/stage/a.cc", "if (format == catalog::Format::kTar) return;"),
+         code("server/catalog/a.cc", "Format format = Format::kRaw;"),
+         code("server/catalog/storage/a.h", "Format format = Format::kRaw;")],
+        [code("server/catalog/tar/a.cc", "Format format = Format::kTar;"),
+         code("server/stage/a_test.cc", "Format format = Format::kTar;"),
+         code("server/stream/testing/a.cc", "Format format = Format::kTar;"),
+         code("server/catalog/a.h", "// .format = Format::kLog\nLogFormat format;")],
+    ),
     "banned-header": (
         [code("server/io/a.cc", "#include <coroutine>"),
          code("server/io/a.h", "#include <cassert>")],

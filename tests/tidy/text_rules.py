@@ -37,6 +37,15 @@ def _in_product(file):
     return not file.is_test
 
 
+# The folder of a data-set format; "storage" is what formats share.
+_FORMAT_FOLDER = re.compile(r"server/catalog/(?!storage/)[^/]+/")
+
+
+def _outside_formats(file):
+    return (file.path.startswith(("server/", "client/")) and not file.is_test
+            and "/testing/" not in file.path and not _FORMAT_FOLDER.match(file.path))
+
+
 # (rule, pattern, where, remedy); matched against code without comments and literals.
 BANNED_CODE = [
     ("library-shuffle", r"\bstd::(ranges::)?(shuffle|random_shuffle|sample)\b", _anywhere,
@@ -65,6 +74,8 @@ BANNED_CODE = [
      "keep a std::jthread and join it at shutdown"),
     ("assert-macro", r"\bassert\s*\(", _anywhere,
      "use FOREBAY_CHECK (invariants stay on) or a Result (bytes from outside)"),
+    ("format-named", r"\bFormat::k[A-Z]", _outside_formats,
+     "a data-set format is named in its own folder alone; ask its FormatDriver"),
 ]
 BANNED_HEADERS = {
     "coroutine": "coroutines are not used",
