@@ -24,7 +24,7 @@
 #include "server/fetch/fetcher.h"
 #include "server/io/clock.h"
 #include "server/io/io_backend.h"
-#include "server/peer/single_node.h"
+#include "server/plan/membership.h"
 #include "server/stage/gfs_calls.h"
 #include "server/stage/patient_backend.h"
 #include "server/stage/stager.h"
@@ -131,7 +131,7 @@ class Daemon final : public AdminTarget {
   // mutexes of the data sets, of their table and of the stager.
   Mutex staging_mutex_;
   std::unique_ptr<stage::Stager> stager_;
-  peer::SingleNode peers_;
+  const plan::Membership nodes_;  // of the job: this one alone
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;

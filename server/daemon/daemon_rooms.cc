@@ -104,7 +104,7 @@ Status Daemon::OpenDatasets() {
                                         .next_use = [this](const tier::ExtentKey& key) {
                                           return future_.NextUse(key);
                                         }}));
-  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, peers_);
+  fetcher_ = std::make_unique<fetch::Fetcher>(*cache_, *stager_, nodes_);
   return {};
 }
 

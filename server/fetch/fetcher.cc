@@ -45,7 +45,7 @@ struct Fetcher::Request {
 };
 
 bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents,
-                         Need need, std::vector<tier::ExtentRef>& refs) {
+                         Need need, std::vector<tier::ExtentRef>& refs, Where where) {
   std::vector<tier::ExtentKey> keys;
   keys.reserve(extents.size());
   for (const ExtentId extent : extents) keys.push_back(dataset.key(extent));
@@ -54,7 +54,7 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
   bool are_all = true;
   for (std::size_t i = 0; i < refs.size(); ++i) {
     if (!refs[i] && need == Need::kSamples) refs[i] = stager_.pieces().FindReadable(keys[i]);
-    are_all = are_all && refs[i];
+    are_all = are_all && (refs[i] || IsElsewhere(dataset, extents[i], where));
   }
   // Checked after the lookup, because a data set is marked outdated before other bytes are
   // published on a tier.
@@ -62,7 +62,7 @@ bool Fetcher::TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId
 }
 
 void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need,
-                      Done done) {
+                      Done done, Where where) {
   auto request = std::make_shared<Request>();
   request->dataset = &dataset;
   request->extents = std::move(extents);
@@ -70,15 +70,19 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
   request->done = std::move(done);
   request->arrivals.resize(request->extents.size());
   request->is_short.resize(request->extents.size());
-  if (TryAcquire(dataset, request->extents, need, request->refs)) {
+  if (TryAcquire(dataset, request->extents, need, request->refs, where)) {
     request->done(std::move(request->refs));
     return;
   }
   if (dataset.is_outdated()) return request->done(Outdated(dataset));
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < request->refs.size(); ++i) {
-    if (!request->refs[i]) missing.push_back(i);
+    const bool is_missing =
+        !request->refs[i] && !IsElsewhere(dataset, request->extents[i], where);
+    if (is_missing) missing.push_back(i);
   }
+  // All extents are here or elsewhere: another node has come back since TryAcquire looked.
+  if (missing.empty()) return request->done(std::move(request->refs));
   request->missing = missing.size();
   for (const std::size_t index : missing) Bring(request, index);
 }
@@ -98,30 +102,11 @@ stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t ind
 }
 
 void Fetcher::Bring(const std::shared_ptr<Request>& request, std::size_t index) {
-  stage::Dataset& dataset = *request->dataset;
-  const ExtentId extent = request->extents[index];
-  const stage::Stager::Access access = AccessFor(*request, index);
-  auto stage_it = [this, request, index, &dataset, extent, access] {
-    const auto arrived = [this, request, index](const Status& status) {
-      Arrived(request, index, status);
-    };
-    stager_.Demand(dataset, extent, arrived, access);
+  const auto arrived = [this, request, index](const Status& status) {
+    Arrived(request, index, status);
   };
-  const std::vector<plan::Node> nodes = peers_.Nodes();
-  const NodeRank owner = plan::OwnerOf(dataset.hash(), extent, nodes);
-  if (owner == peers_.self()) {
-    stage_it();
-    return;
-  }
-  peers_.Bring(owner, dataset.hash(), extent,
-               [this, request, index, stage_it](const Status& status) {
-                 // A lost owner is survivable: this node reads the extent itself.
-                 if (status.has_value()) {
-                   Arrived(request, index, status);
-                 } else {
-                   stage_it();
-                 }
-               });
+  stager_.Demand(*request->dataset, request->extents[index], arrived,
+                 AccessFor(*request, index));
 }
 
 void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index,

@@ -1,7 +1,7 @@
 // Fetcher: "bring me these extents". Extents in RAM or on SSD are there at once; missing ones are
-// requested from the node that owns them, or staged. At most one read per extent is under way at a
-// time, whoever asks (single flight). Extents that no tier can hold are read from the GFS in
-// pieces.
+// staged, unless the caller gets their samples from the node that owns them. At most one read per
+// extent is under way at a time, whoever asks (single flight). Extents that no tier can hold are
+// read from the GFS in pieces.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/fetch/peer_source.h"
+#include "server/plan/membership.h"
 #include "server/stage/stager.h"
 #include "server/tier/extent_cache.h"
 
@@ -21,18 +21,23 @@ namespace forebay::fetch {
 // Thread-safe; everything passed in is borrowed.
 class Fetcher {
  public:
-  Fetcher(tier::ExtentCache& cache, stage::Stager& stager, PeerSource& peers)
-      : cache_(cache), stager_(stager), peers_(peers) {}
+  Fetcher(tier::ExtentCache& cache, stage::Stager& stager, const plan::Membership& nodes)
+      : cache_(cache), stager_(stager), nodes_(nodes) {}
 
   // How a reader uses its extents.
   enum class Need : std::uint8_t {
     kRuns,     // most of their samples, soon: extents are fetched as a whole
     kSamples,  // single samples: an extent without a home is read in pieces
   };
+  // Which extents a reader wants pinned.
+  enum class Where : std::uint8_t {
+    kHere,      // all
+    kAnywhere,  // all but those that other nodes supply rows of: their references are null
+  };
   // If every extent is there now, returns true and fills `refs`, which pin them. Always false for
   // an outdated data set (Dataset::is_outdated); Acquire then returns kFailedPrecondition.
   bool TryAcquire(const stage::Dataset& dataset, std::span<const ExtentId> extents, Need need,
-                  std::vector<tier::ExtentRef>& refs);
+                  std::vector<tier::ExtentRef>& refs, Where where = Where::kHere);
 
   // Makes every extent resident, or readable in pieces (its reference is then on tier kGfs), and
   // calls `done` once, with the references in order, or the first error; within this call if all
@@ -41,7 +46,8 @@ class Fetcher {
   // before it can be pinned, is read in pieces. If its data set is compressed at staging, this is
   // impossible: kUnavailable (memory was short) or kResourceExhausted (the tiers are too small).
   using Done = std::function<void(Result<std::vector<tier::ExtentRef>>)>;
-  void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need, Done done);
+  void Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Need need, Done done,
+               Where where = Where::kHere);
 
   // Call after a read of `ref` returned wrong bytes: drops that copy, or its checksums if it was
   // read in pieces, so that the next Acquire fetches the extent again. If several readers report
@@ -50,6 +56,10 @@ class Fetcher {
 
  private:
   struct Request;
+  bool IsElsewhere(const stage::Dataset& dataset, ExtentId extent, Where where) const {
+    return where == Where::kAnywhere && !dataset.is_replaced() &&
+           !nodes_.Reads(dataset.hash(), extent);
+  }
   static stage::Stager::Access AccessFor(const Request& request, std::size_t index);
   void Bring(const std::shared_ptr<Request>& request, std::size_t index);
   void Arrived(const std::shared_ptr<Request>& request, std::size_t index,
@@ -57,7 +67,7 @@ class Fetcher {
 
   tier::ExtentCache& cache_;
   stage::Stager& stager_;
-  PeerSource& peers_;
+  const plan::Membership& nodes_;
 };
 
 }  // namespace forebay::fetch

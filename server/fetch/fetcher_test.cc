@@ -1,5 +1,5 @@
-// Whatever is asked for arrives pinned, from the tier, the owner or the GFS, each extent by one
-// read, and `done` is called once.
+// Whatever is asked for arrives pinned, from the tier or the GFS, each extent by one read, and
+// `done` is called once. Extents of other nodes are left to them where the reader asks for that.
 #include "server/fetch/fetcher.h"
 
 #include <atomic>
@@ -35,23 +35,6 @@ using ::testing::HasSubstr;
 constexpr std::uint64_t kFileBytes = 512'000;  // in 8 extents
 constexpr std::uint64_t kExtentBytes = 65'000;
 
-// A transport of as many nodes as a test wants; what Bring does is the test's.
-class ScriptedPeers final : public PeerSource {
- public:
-  std::vector<plan::Node> Nodes() const override { return nodes; }
-  NodeRank self() const override { return NodeRank(0); }
-  void Bring(NodeRank owner, std::uint64_t, ExtentId extent,
-             std::function<void(const Status&)> done) override {
-    EXPECT_EQ(owner, NodeRank(1));
-    ++asked;
-    bring(extent, std::move(done));
-  }
-
-  std::vector<plan::Node> nodes = {{NodeRank(0), 1}};
-  std::function<void(ExtentId, std::function<void(const Status&)>)> bring;
-  std::atomic<int> asked = 0;
-};
-
 class FetcherTest : public ::testing::Test {
  protected:
   FetcherTest() {
@@ -61,7 +44,7 @@ class FetcherTest : public ::testing::Test {
   void Start(const RigOptions& options = {}) {
     FOREBAY_EXPECT_OK(rig_.Start(stage::RecordDataset(), options));
     FOREBAY_EXPECT_OK(rig_.StageAll());
-    fetcher_.emplace(rig_.cache(), rig_.stager(), peers_);
+    fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
   }
   static std::vector<ExtentId> Extents(std::uint32_t count) {
     std::vector<ExtentId> extents;
@@ -74,16 +57,18 @@ class FetcherTest : public ::testing::Test {
     return AcquireOf(rig_.dataset(), std::move(extents), need);
   }
   Result<Refs> AcquireOf(stage::Dataset& dataset, std::vector<ExtentId> extents,
-                         Fetcher::Need need = Fetcher::Need::kRuns) {
+                         Fetcher::Need need = Fetcher::Need::kRuns,
+                         Fetcher::Where where = Fetcher::Where::kHere) {
     std::mutex mutex;
     std::condition_variable told;
     std::optional<Result<Refs>> outcome;
-    fetcher_->Acquire(dataset, std::move(extents), need, [&](Result<Refs> refs) {
+    const auto done = [&](Result<Refs> refs) {
       std::lock_guard lock(mutex);
       EXPECT_FALSE(outcome.has_value()) << "called twice";
       outcome.emplace(std::move(refs));
       told.notify_all();
-    });
+    };
+    fetcher_->Acquire(dataset, std::move(extents), need, done, where);
     std::unique_lock lock(mutex);
     told.wait(lock, [&] { return outcome.has_value(); });
     return std::move(*outcome);
@@ -93,13 +78,18 @@ class FetcherTest : public ::testing::Test {
       FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(extent), std::nullopt));
     }
   }
+  std::uint64_t BytesOf(std::span<const ExtentId> extents) {
+    std::uint64_t bytes = 0;
+    for (const ExtentId extent : extents) bytes += rig_.dataset().catalog()->extent(extent).bytes;
+    return bytes;
+  }
   std::uint64_t ReadAgain() const {
     return const_cast<stage::StageRig&>(rig_).dataset().progress().gfs_bytes - kFileBytes;
   }
 
   io::MemoryBackend memory_;
   stage::StageRig rig_{memory_, ""};
-  ScriptedPeers peers_;
+  plan::Membership nodes_{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
   std::optional<Fetcher> fetcher_;
 };
 
@@ -171,50 +161,55 @@ TEST_F(FetcherTest, TheSameExtentTwiceInOneRequestIsOneRead) {
   EXPECT_EQ(ReadAgain(), kExtentBytes);
 }
 
-// --- peers --------------------------------------------------------------------------------
+// --- other nodes ----------------------------------------------------------------------------
 
-TEST_F(FetcherTest, AsksTheOwnerAndReadsNothingFromTheGfs) {
+TEST_F(FetcherTest, ExtentsOfAnotherNodeAreLeftToItWhereTheReaderGetsRowsOfThem) {
   Start();
   EvictAll();
-  peers_.nodes = {{NodeRank(1), 1}};  // the other node owns everything
-  ASSERT_EQ(plan::OwnerOf(rig_.dataset().hash(), ExtentId(0), peers_.nodes), NodeRank(1));
-  peers_.bring = [this](ExtentId extent, auto done) {
-    // As a transport does: the bytes come from elsewhere, into this node's cache.
-    const catalog::ExtentInfo info = rig_.dataset().catalog()->extent(extent);
-    auto block = io::testing::Take(rig_.cache().AllocateRam(info.bytes, 0));
-    FOREBAY_EXPECT_OK(rig_.cache().PublishRam(rig_.dataset().key(extent), std::move(block), {}));
-    done(Status());
-  };
-  EXPECT_TRUE(Acquire(Extents(8)).has_value());
-  EXPECT_EQ(peers_.asked, 8);
-  EXPECT_EQ(ReadAgain(), 0u);
+  Refs refs;
+  std::vector<ExtentId> ours;
+  std::vector<ExtentId> others;
+  for (const ExtentId extent : Extents(8)) {
+    (nodes_.Reads(rig_.dataset().hash(), extent) ? ours : others).push_back(extent);
+  }
+  ASSERT_FALSE(ours.empty());
+  ASSERT_FALSE(others.empty());
+  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), others, Fetcher::Need::kSamples, refs));
+  EXPECT_TRUE(fetcher_->TryAcquire(rig_.dataset(), others, Fetcher::Need::kSamples, refs,
+                                   Fetcher::Where::kAnywhere));
+  EXPECT_EQ(refs.size(), others.size());
+  EXPECT_EQ(refs.front(), nullptr);
+  EXPECT_FALSE(fetcher_->TryAcquire(rig_.dataset(), ours, Fetcher::Need::kSamples, refs,
+                                    Fetcher::Where::kAnywhere));
+
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+                                     Fetcher::Where::kAnywhere);
+  ASSERT_TRUE(all.has_value()) << all.error().ToString();
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ((*all)[i] != nullptr, nodes_.Reads(rig_.dataset().hash(), ExtentId(i)));
+  }
+  EXPECT_EQ(ReadAgain(), BytesOf(ours));
 }
 
-TEST_F(FetcherTest, ALostOwnerIsSurvivable) {
+TEST_F(FetcherTest, ACopyThatIsHereIsUsedWhoeverOwnsTheExtent) {
+  Start();
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+                                     Fetcher::Where::kAnywhere);
+  ASSERT_TRUE(all.has_value()) << all.error().ToString();
+  for (const tier::ExtentRef& ref : *all) EXPECT_NE(ref, nullptr);
+}
+
+TEST_F(FetcherTest, ExtentsOfANodeThatIsGoneAreReadHere) {
   Start();
   EvictAll();
-  peers_.nodes = {{NodeRank(1), 1}};
-  peers_.bring = [](ExtentId, auto done) { done(Error(ErrorCode::kUnavailable, "gone")); };
-  EXPECT_TRUE(Acquire(Extents(8)).has_value());
-  EXPECT_EQ(peers_.asked, 8);
+  nodes_.SetLives(NodeRank(1), false);
+  const Result<Refs> all = AcquireOf(rig_.dataset(), Extents(8), Fetcher::Need::kRuns,
+                                     Fetcher::Where::kAnywhere);
+  ASSERT_TRUE(all.has_value()) << all.error().ToString();
   EXPECT_EQ(ReadAgain(), kFileBytes) << "this node reads the GFS itself, once";
   FOREBAY_EXPECT_OK(rig_.VerifyAll());
 }
 
-TEST_F(FetcherTest, AnOwnerThatDeliversNothingIsAskedABoundedNumberOfTimes) {
-  Start();
-  EvictAll();
-  peers_.nodes = {{NodeRank(1), 1}};
-  peers_.bring = [](ExtentId, auto done) { done(Status()); };  // so it says
-  const auto refs = Acquire(Extents(1));
-  ASSERT_EQ(CodeOf(refs), ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refs.error().message(), HasSubstr("evicted faster"));
-  EXPECT_EQ(peers_.asked, 8);
-}
-
-// --- extents on no tier -------------------------------------------------------------------
-
-// Half of the data set fits: the rest has no home.
 TEST_F(FetcherTest, WhoNeedsSamplesReadsHomelessExtentsInPiecesAndEvictsNothing) {
   Start({.ram_bytes = 384 << 10});
   ASSERT_GT(rig_.dataset().transient_bytes(), 0U);

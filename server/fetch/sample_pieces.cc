@@ -33,11 +33,14 @@ std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
 }
 
 // Cuts the sample's range in each part into pieces at the borders of extents.
-Status SamplePieces::Add(SampleId sample) {
+Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
   locations_.resize(locations_.size() + field_count_);
   FOREBAY_TRY(samples_->Locate(sample, std::span(locations_).last(field_count_)));
+  std::vector<bool> wanted(fields.empty() ? 0 : part_count_);  // empty: all parts
+  for (const FieldId field : fields) wanted[catalog_->PartOf(field)] = true;
   for (std::uint32_t part = 0; part < part_count_; ++part) {
     piece_begin_.push_back(static_cast<std::uint32_t>(pieces_.size()));
+    if (!wanted.empty() && !wanted[part]) continue;
     FOREBAY_ASSIGN(const catalog::Range range, samples_->SampleRange(sample, part));
     ExtentId extent = range.extent;
     std::uint64_t offset = range.offset;
@@ -82,6 +85,10 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
   std::uint64_t used = 0;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     SamplePiece& piece = pieces_[i];
+    if (!refs[piece.extent_index]) {
+      piece.bytes = nullptr;
+      continue;
+    }
     const tier::ResidentExtent& extent = *refs[piece.extent_index];
     if (extent.tier == tier::TierKind::kRam && in_place[piece.extent_index]) {
       piece.region = extent.block.region().value();

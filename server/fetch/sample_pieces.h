@@ -47,8 +47,9 @@ class SamplePieces {
   // Begins a list of `count` samples of `dataset`, whose catalog is `catalog` and not one of packs;
   // both are borrowed.
   void Begin(const stage::Dataset& dataset, const catalog::Catalog& catalog, std::size_t count);
-  // Appends a sample. kDataLoss: the catalog contradicts itself.
-  Status Add(SampleId sample);
+  // Appends a sample; with `fields`, none of which is a constant, only the pieces of the parts that
+  // hold them. kDataLoss: the catalog contradicts itself.
+  Status Add(SampleId sample, std::span<const FieldId> fields = {});
 
   // The extents that hold the samples, each once, in the order in which they were met.
   std::span<const ExtentId> extents() const { return extents_; }
@@ -60,9 +61,10 @@ class SamplePieces {
 
   // Bytes of scratch that one piece takes if it is not used where it lies: whole I/O blocks.
   static std::uint64_t ScratchBytes(const SamplePiece& piece);
-  // Gives every piece its bytes. `refs` are the extents, in order. Pieces of extents in RAM for
-  // which `in_place` is set are used where they lie; all others come to `scratch`: copied from RAM,
-  // or read from SSD or the GFS and verified. kDataLoss with copies in `bad`: as BlameCopies.
+  // Gives every piece its bytes. `refs` are the extents, in order; pieces of an extent that is null
+  // get none. Pieces of extents in RAM for which `in_place` is set are used where they lie; all
+  // others come to `scratch`: copied from RAM, or read from SSD or the GFS and verified. kDataLoss
+  // with copies in `bad`: as BlameCopies.
   Status Place(std::span<const tier::ExtentRef> refs, const std::vector<bool>& in_place,
                const PieceScratch& scratch, io::IoQueue& queue, std::vector<BadExtent>& bad);
 

@@ -696,8 +696,8 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
         continue;
       }
       if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
-      spdlog::warn("data set '{}': node {} does not answer for extent {}; the next node is asked: "
-                   "{}", dataset.name(), node.value(), extent.value(), supplied.error().message());
+      spdlog::warn("node {} does not answer; its substitutes are asked in its place: {}",
+                   node.value(), supplied.error().message());
       parts_.nodes->SetLives(node, false);
     }
   }

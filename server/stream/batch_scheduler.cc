@@ -33,7 +33,9 @@ BatchScheduler::BatchScheduler(const SchedulerOptions& options, const SchedulerP
 Result<std::shared_ptr<StreamSlots>> BatchScheduler::Admit(
     std::shared_ptr<const StreamSpec> spec) {
   SlotNeed need = SlotNeedOf(
-      *spec, {.has_ssd = options_.has_ssd, .view_pin_bytes = options_.view_pin_bytes});
+      *spec, {.has_ssd = options_.has_ssd,
+              .has_other_nodes = parts_.rows != nullptr,
+              .view_pin_bytes = options_.view_pin_bytes});
   std::uint32_t promised =
       spec->batch_bytes_max > 0 ? spec->credits : std::min(spec->credits, kPromisedBatches);
   std::lock_guard lock(mutex_);
@@ -98,41 +100,47 @@ void BatchScheduler::Advance(const JobRef& job, io::IoQueue& queue) {
   std::vector<tier::ExtentRef> refs;
   if (!PinExtents(job, assembler, refs)) return;
   const bool reads_ssd = std::ranges::any_of(refs, [](const tier::ExtentRef& ref) {
-    return ref->tier != tier::TierKind::kRam;
+    return ref && ref->tier != tier::TierKind::kRam;
   });
+  const bool lacks_extents = std::ranges::count(refs, nullptr) > 0;  // other nodes have them
   // A packed batch of unknown size takes the slot itself unasked.
-  job->takes_unasked = spec.batch_bytes_max == 0 && (reads_ssd || spec.is_packed());
+  job->takes_unasked =
+      spec.batch_bytes_max == 0 && (reads_ssd || lacks_extents || spec.is_packed());
   if (!BeginAttempt(job, reads_ssd ? job->slots->need.scratch_bytes : 0)) {
     return GiveAssembler(std::move(assembler));
   }
   ViewLimits views;
   if (spec.delivery == Delivery::kViews) views = owner.LimitsFor(refs);
-  std::vector<fetch::BadExtent> bad;
+  Attempt attempt;
   ResumeGathered(*job, *assembler);
-  Result<AssembledBatch> batch = assembler->Assemble(
-      spec, {.refs = refs, .views = views, .slots = parts_.slots, .queue = queue, .bad = bad});
+  Result<AssembledBatch> batch = assembler->Assemble(spec, {.refs = refs,
+                                                            .views = views,
+                                                            .slots = parts_.slots,
+                                                            .queue = queue,
+                                                            .bad = attempt.bad,
+                                                            .rows = attempt.rows});
   refs.clear();
-  AfterAttempt(job, std::move(batch), std::move(assembler), bad);
+  AfterAttempt(job, std::move(batch), std::move(assembler), std::move(attempt));
 }
 
-// Decides what follows an attempt: the batch is finished, tried again, or parked.
+// Decides what follows an attempt: the batch is finished, completed by other nodes, tried again, or
+// parked.
 void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                                  std::unique_ptr<BatchAssembler> assembler,
-                                  std::vector<fetch::BadExtent>& bad) {
+                                  std::unique_ptr<BatchAssembler> assembler, Attempt attempt) {
   const SlotLedger::Excess excess = batch.has_value()
                                         ? TakeRoom(*job, batch->hold.slot.bytes().size())
                                         : SlotLedger::Excess::kTaken;
   const bool is_exhausted = IsExhausted(batch);
   if (is_exhausted || excess != SlotLedger::Excess::kTaken) KeepGathered(*job, *assembler);
   GiveAssembler(std::move(assembler));
-  if (!batch.has_value() && !bad.empty() && job->refetches < limits::kRefetchMax) {
+  if (!batch.has_value() && !attempt.bad.empty() && job->refetches < limits::kRefetchMax) {
     // Wrong bytes on a tier: the extent is fetched again before anybody is told.
     ++job->refetches;
     EndAttempt(*job);
-    for (const auto& [extent, error] : bad) {
+    for (const auto& [extent, error] : attempt.bad) {
       parts_.fetcher.ReportBad(extent, error, parts_.clock.NowNs());
     }
-    bad.clear();  // unpins the copies
+    attempt.bad.clear();  // unpins the copies
     return Start(job);
   }
   if (is_exhausted) {
@@ -148,6 +156,7 @@ void BatchScheduler::AfterAttempt(const JobRef& job, Result<AssembledBatch> batc
     return LackSlots(job, error, excess == SlotLedger::Excess::kNever);
   }
   EndAttempt(*job);
+  if (!attempt.rows.empty()) return AwaitRows(job, std::move(*batch), std::move(attempt.rows));
   Finish(job, std::move(batch));
 }
 
@@ -186,7 +195,7 @@ bool BatchScheduler::PinExtents(const JobRef& job, std::unique_ptr<BatchAssemble
     return false;
   }
   const StreamSpec& spec = job->owner->spec();
-  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs)) {
+  if (parts_.fetcher.TryAcquire(*spec.dataset, extents, NeedOf(spec), refs, WhereOf(spec))) {
     job->refs.clear();
     return true;
   }
@@ -202,7 +211,11 @@ bool BatchScheduler::TakeWaitedFor(const BatchJob& job, std::span<const ExtentId
   const std::vector<tier::ExtentRef>& held = job.refs;
   if (held.empty()) return false;
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    const auto is_it = [&](const tier::ExtentRef& ref) { return ref->key.extent == extents[i]; };
+    // Only a packed data set lists other extents after a wait, and it has no null references. So a
+    // null reference in the same place stands for the same extent.
+    const auto is_it = [&](const tier::ExtentRef& ref) {
+      return !ref || ref->key.extent == extents[i];
+    };
     const bool in_order = i < held.size() && is_it(held[i]);
     const auto found = in_order ? held.begin() + static_cast<std::ptrdiff_t>(i)
                                 : std::ranges::find_if(held, is_it);
@@ -230,7 +243,33 @@ void BatchScheduler::AwaitExtents(const JobRef& job, std::vector<ExtentId> exten
                            if (!refs.has_value()) return Finish(job, refs.error());
                            job->refs = std::move(*refs);
                            Start(job);
-                         });
+                         },
+                         WhereOf(spec));
+}
+
+// Samples of packed data sets are decoded here, from whole extents.
+fetch::Fetcher::Where BatchScheduler::WhereOf(const StreamSpec& spec) const {
+  return parts_.rows != nullptr && !spec.is_packed() ? fetch::Fetcher::Where::kAnywhere
+                                                     : fetch::Fetcher::Where::kHere;
+}
+
+// The batch is complete but for rows that other nodes supply. They are written into its memory, so
+// the batch lives until the router has ended, whatever becomes of its reader. The router sees to it
+// that this does not take longer than other waits.
+void BatchScheduler::AwaitRows(const JobRef& job, AssembledBatch batch,
+                               std::vector<fetch::RoutedRow> rows) {
+  const auto held = std::make_shared<AssembledBatch>(std::move(batch));
+  const auto filled = [this, job, held](const Result<fetch::RowRouter::Outcome>& outcome) {
+    if (outcome.has_value() && *outcome == fetch::RowRouter::Outcome::kFilled) {
+      return Finish(job, std::move(*held));
+    }
+    held->hold = {};  // its memory is free before anybody is told so
+    if (!outcome.has_value()) return Finish(job, outcome.error());
+    // This node is to read some of the extents now: the next attempt waits for them.
+    ReturnRoom(*job);
+    Start(job);
+  };
+  parts_.rows->Fill(*job->owner->spec().dataset, std::move(rows), filled);
 }
 
 // False: the job was failed while it waited, and must not go on.
@@ -352,6 +391,20 @@ SlotLedger::Excess BatchScheduler::TakeRoom(BatchJob& job, std::uint64_t bytes) 
   return SlotLedger::Excess::kTaken;
 }
 
+// The memory of the batch is free, but the job goes on: undoes TakeRoom.
+void BatchScheduler::ReturnRoom(BatchJob& job) {
+  Jobs ready;
+  {
+    std::lock_guard lock(mutex_);
+    StreamSlots& slots = *job.slots;
+    ledger_.EndExcess(job.room.excess_bytes);
+    slots.excess_bytes -= std::exchange(job.room.excess_bytes, 0);
+    if (!job.room.is_promised) slots.unpromised.insert(slots.unpromised.begin(), &job);
+    ready = ReleasedLocked();
+  }
+  StartAll(ready);
+}
+
 void BatchScheduler::GiveRoomLocked(StreamSlots& slots, const BatchRoom& room) {
   ledger_.EndExcess(room.excess_bytes);
   slots.excess_bytes -= room.excess_bytes;
@@ -417,7 +470,7 @@ Error BatchScheduler::LateExtent(const BatchJob& job) {
   std::vector<tier::ExtentRef> refs;
   const auto is_missing = [&](ExtentId extent) {
     return !parts_.fetcher.TryAcquire(*spec.dataset, {&extent, 1},
-                                      fetch::Fetcher::Need::kSamples, refs);
+                                      fetch::Fetcher::Need::kSamples, refs, WhereOf(spec));
   };
   const auto missing = std::ranges::find_if(job.awaited, is_missing);
   const ExtentId extent = missing == job.awaited.end() ? job.awaited.front() : *missing;

@@ -16,6 +16,7 @@
 #include "server/fetch/decoded_cache.h"
 #include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/stream/batch_assembler.h"
 #include "server/stream/batch_job.h"
@@ -39,6 +40,7 @@ struct SchedulerParts {
   fetch::Executor& executor;
   tier::RamArena& slots;
   io::Clock& clock;
+  fetch::RowRouter* rows = nullptr;  // to other nodes; null: a job of one node
 };
 
 // Thread-safe. Outlives the jobs that were submitted.
@@ -71,9 +73,13 @@ class BatchScheduler {
   void Start(const JobRef& job);
   void StartAll(const Jobs& jobs);
   void Advance(const JobRef& job, io::IoQueue& queue);
+  // What an attempt leaves behind besides the batch.
+  struct Attempt {
+    std::vector<fetch::BadExtent> bad;
+    std::vector<fetch::RoutedRow> rows;
+  };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,
-                    std::unique_ptr<BatchAssembler> assembler,
-                    std::vector<fetch::BadExtent>& bad);
+                    std::unique_ptr<BatchAssembler> assembler, Attempt attempt);
   void Finish(const JobRef& job, Result<AssembledBatch> outcome);
   void DropSlot(BatchJob& job);
 
@@ -85,6 +91,11 @@ class BatchScheduler {
   void AwaitExtents(const JobRef& job, std::vector<ExtentId> extents);
   bool EndAwait(const JobRef& job);
   Error LateExtent(const BatchJob& job);
+  // Whose extents the stream's batches need here.
+  fetch::Fetcher::Where WhereOf(const StreamSpec& spec) const;
+
+  // Waiting for rows of other nodes.
+  void AwaitRows(const JobRef& job, AssembledBatch batch, std::vector<fetch::RoutedRow> rows);
 
   // Waiting for slot memory.
   void Promise(StreamSlots& slots, const Jobs& jobs);
@@ -93,6 +104,7 @@ class BatchScheduler {
   void ParkFailed(const JobRef& job);
   void LackSlots(const JobRef& job, const Error& error, bool is_hopeless);
   SlotLedger::Excess TakeRoom(BatchJob& job, std::uint64_t bytes);
+  void ReturnRoom(BatchJob& job);
   void EndJob(BatchJob& job);
   void GiveRoomLocked(StreamSlots& slots, const BatchRoom& room);
   // Return what is to be started afterwards, without the lock.

@@ -1,9 +1,15 @@
 // The scheduler alone: its streams are test doubles, and its tasks run when a test says so.
 #include "server/stream/batch_scheduler.h"
 
+#include <chrono>
+#include <cstring>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,17 +24,25 @@ namespace {
 
 constexpr std::size_t kRecordBytes = 1000;
 
-// Runs its tasks one by one, in this thread.
+// Runs its tasks one by one, in the thread that cranks.
 class HandCranked final : public fetch::Executor {
  public:
   explicit HandCranked(std::unique_ptr<io::IoQueue> queue) : queue_(std::move(queue)) {}
-  void Post(fetch::Task task) override { tasks_.push_back(std::move(task)); }
-  std::size_t waiting() const { return tasks_.size(); }
+  void Post(fetch::Task task) override {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  std::size_t waiting() const {
+    std::lock_guard lock(mutex_);
+    return tasks_.size();
+  }
   // Runs one task; false if there is none.
   bool Crank() {
+    std::unique_lock lock(mutex_);
     if (tasks_.empty()) return false;
     const fetch::Task task = std::move(tasks_.front());
     tasks_.pop_front();
+    lock.unlock();
     task(*queue_);
     return true;
   }
@@ -39,6 +53,7 @@ class HandCranked final : public fetch::Executor {
 
  private:
   std::unique_ptr<io::IoQueue> queue_;
+  mutable std::mutex mutex_;  // extents arrive on threads of the stager
   std::deque<fetch::Task> tasks_;
 };
 
@@ -78,10 +93,10 @@ class ScriptedOwner final : public BatchOwner {
 
 class BatchSchedulerTest : public ::testing::Test {
  protected:
-  BatchSchedulerTest() {
+  explicit BatchSchedulerTest(const ServeOptions& options = {.slot_bytes = 64 << 10}) {
     EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(64, kRecordBytes))
                     .has_value());
-    auto made = ServeFixture::Create(memory_, kRecordBytes, {.slot_bytes = 64 << 10});
+    auto made = ServeFixture::Create(memory_, kRecordBytes, options);
     EXPECT_TRUE(made.has_value());
     serve_ = std::move(*made);
     EXPECT_TRUE(serve_->StageAll().has_value());
@@ -90,7 +105,8 @@ class BatchSchedulerTest : public ::testing::Test {
                                                           .decoded = serve_->decoded(),
                                                           .executor = *executor_,
                                                           .slots = serve_->slots(),
-                                                          .clock = clock_});
+                                                          .clock = clock_,
+                                                          .rows = serve_->router()});
     // A batch takes two pages: 8 records of 1,000 bytes.
     auto spec = ResolveStream(serve_->dataset(), *serve_->Request({.batch = 8, .credits = 2}));
     EXPECT_TRUE(spec.has_value());
@@ -183,6 +199,130 @@ TEST_F(BatchSchedulerTest, ABatchThatWaitsForMemoryTooLongIsFailed) {
   ASSERT_EQ(owner_->errors.size(), 1U);
   EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kUnavailable);
   scheduler_->Dismiss(**others);
+}
+
+// --- rows of other nodes --------------------------------------------------------------------
+
+// Another node, which answers when the test says so, and never for whole extents.
+class HeldNode final : public fetch::RowSource, public stage::ExtentSource {
+ public:
+  void Read(std::shared_ptr<const fetch::RowRequest> request, Done done) override {
+    held.emplace_back(std::move(request), std::move(done));
+  }
+  Result<stage::SuppliedExtent> Read(const stage::ExtentRequest&, const stage::AllocateImage&,
+                                     io::IoQueue&) override {
+    return Error(ErrorCode::kUnavailable, "no answer");
+  }
+  // Ends the oldest request; without an error, with the records of its samples.
+  void Answer(const Status& status = {}) {
+    const auto [request, done] = std::move(held.front());
+    held.pop_front();
+    for (const fetch::Row& row : request->rows) {
+      if (!status.has_value()) continue;
+      const std::string record = ServeFixture::RecordOf(row.sample.value(), kRecordBytes);
+      std::memcpy(row.memory.data(), record.data(), record.size());
+    }
+    done(status);
+  }
+
+  std::deque<std::pair<std::shared_ptr<const fetch::RowRequest>, Done>> held;
+};
+
+struct TwoNodes {
+  HeldNode other;
+  plan::Membership nodes{NodeRank(0), {{NodeRank(0), 1}, {NodeRank(1), 1}}};
+};
+
+class RowsOfOthersTest : protected TwoNodes, public BatchSchedulerTest {
+ protected:
+  RowsOfOthersTest()
+      : BatchSchedulerTest({.slot_bytes = 64 << 10,
+                            .extent_bytes = 4 << 10,
+                            .nodes = &nodes,
+                            .extents = &other,
+                            .rows = &other}) {}
+
+  void ExpectRecords(const BatchHold& hold, std::uint64_t step) {
+    const auto order = owner_->OrderOf(EpochId(0));
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const std::uint64_t sample = order->Forward(Position(step * 8 + i));
+      const std::string record = ServeFixture::RecordOf(sample, kRecordBytes);
+      EXPECT_EQ(std::memcmp(hold.slot.bytes().data() + i * kRecordBytes, record.data(),
+                            kRecordBytes),
+                0)
+          << "sample " << sample;
+    }
+  }
+  std::uint64_t gfs_bytes() { return serve_->dataset().progress().gfs_bytes; }
+};
+
+TEST_F(RowsOfOthersTest, ABatchIsDeliveredOnceItsRowsHaveArrivedInItsSlot) {
+  const std::uint64_t staged = gfs_bytes();
+  Submit({0, 1});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 2U) << "one request for each batch";
+  EXPECT_TRUE(owner_->names.empty());
+  for (const fetch::Row& row : other.held.front().first->rows) {
+    EXPECT_EQ(row.memory.size(), kRecordBytes);
+  }
+  other.Answer();
+  other.Answer();
+  ASSERT_EQ(owner_->names.size(), 2U);
+  ExpectRecords(owner_->holds[0], 0);
+  ExpectRecords(owner_->holds[1], 1);
+  EXPECT_EQ(gfs_bytes(), staged);
+}
+
+TEST_F(RowsOfOthersTest, WhenTheOwnerIsGoneTheBatchIsGatheredAgainFromWhatThisNodeReads) {
+  Submit({0, 1, 2, 3, 4, 5, 6, 7});
+  executor_->CrankAll();
+  ASSERT_FALSE(other.held.empty());
+  while (!other.held.empty()) other.Answer(Error(ErrorCode::kUnavailable, "no answer"));
+  EXPECT_FALSE(nodes.Lives(NodeRank(1)));
+  EXPECT_TRUE(owner_->errors.empty());
+  // The reader takes each batch and releases it; extents arrive on threads of the stager.
+  std::size_t released = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (released < 8 && std::chrono::steady_clock::now() < deadline) {
+    executor_->CrankAll();
+    for (; released < owner_->names.size(); ++released) {
+      ExpectRecords(owner_->holds[released], owner_->names[released].step.value());
+      owner_->holds[released] = {};
+      scheduler_->Release(*slots_, {&owner_->rooms[released], 1});
+    }
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(released, 8U);
+  EXPECT_TRUE(other.held.empty());
+  EXPECT_EQ(gfs_bytes(), 64 * kRecordBytes) << "the other node's share was read once";
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
+  EXPECT_EQ(slots_->excess_bytes, 0U);
+}
+
+TEST_F(RowsOfOthersTest, AnErrorOfTheOwnerFailsTheBatchAndFreesItsMemory) {
+  Submit({0});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  EXPECT_GT(serve_->slots().used_bytes(), 0U);
+  other.Answer(Error(ErrorCode::kAborted, "its GFS does not respond"));
+  ASSERT_EQ(owner_->errors.size(), 1U);
+  EXPECT_EQ(owner_->errors[0].code(), ErrorCode::kUnavailable);
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
+}
+
+TEST_F(RowsOfOthersTest, ABatchWhoseReaderHasLeftKeepsItsMemoryUntilItsRowsHaveArrived) {
+  Submit({0});
+  executor_->CrankAll();
+  ASSERT_EQ(other.held.size(), 1U);
+  owner_->takes = false;
+  clock_.AdvanceNs((limits::kPullDeadlineMs + 1) * 1'000'000);
+  scheduler_->ExpireWaiting();
+  EXPECT_GT(serve_->slots().used_bytes(), 0U) << "the other node may still write to it";
+  other.Answer();
+  EXPECT_EQ(serve_->slots().used_bytes(), 0U);
+  EXPECT_EQ(slots_->promises_left, slots_->promised);
 }
 
 }  // namespace

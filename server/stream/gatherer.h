@@ -10,6 +10,7 @@
 
 #include "proto/contract/result.h"
 #include "server/fetch/bad_extent.h"
+#include "server/fetch/row_router.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/slot_board.h"
@@ -41,11 +42,16 @@ struct ViewLimits {
 
 // What a batch is gathered with; borrowed.
 struct GatherMeans {
-  std::vector<tier::ExtentRef>& refs;  // the planned extents, in order; views take theirs
+  // The planned extents, in order; views take theirs. Null: other nodes supply the samples in it
+  // (never with a packed data set).
+  std::vector<tier::ExtentRef>& refs;
   const ViewLimits& views;
   tier::RamArena& slots;  // memory for samples that must be copied, read or decoded
   io::IoQueue& queue;
   std::vector<fetch::BadExtent>& bad;  // receives copies whose bytes were wrong
+  // Receives the rows that other nodes supply. Their memory is part of the batch, which is complete
+  // once they are filled (fetch::RowRouter).
+  std::vector<fetch::RoutedRow>& rows;
 };
 
 // Where a row's value of a variable field lies in GatheredValues::bytes.
@@ -72,9 +78,10 @@ class Gatherer {
   virtual Status Plan(const StreamSpec& spec, BatchSamples wanted) = 0;
   virtual std::span<const ExtentId> extents() const = 0;
 
-  // Fills the fields of `batch`, its memory and its counts. kResourceExhausted: there is no slot
-  // memory now; repeat the call later. kDataLoss with copies in means.bad: report them
-  // (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read pieces.
+  // Fills the fields of `batch`, its memory and its counts, but for means.rows.
+  // kResourceExhausted: there is no slot memory now; repeat the call later. kDataLoss with copies
+  // in means.bad: report them (Fetcher::ReportBad) and repeat. kUnavailable: the GFS failed to read
+  // pieces.
   virtual Status Gather(const StreamSpec& spec, const GatherMeans& means,
                         AssembledBatch& batch) = 0;
 

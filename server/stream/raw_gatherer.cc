@@ -1,6 +1,8 @@
 #include "server/stream/raw_gatherer.h"
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -27,15 +29,61 @@ Status RawGatherer::Plan(const StreamSpec& spec, BatchSamples wanted) {
 Status RawGatherer::Gather(const StreamSpec& spec, const GatherMeans& means,
                            AssembledBatch& batch) {
   FOREBAY_CHECK(means.refs.size() == extents().size());
+  FindElsewhere(spec, means);
   FOREBAY_TRY(PlacePieces(spec, means, batch));
   batch.fields.resize(spec.catalog->fields().size());
-  if (!IsViews(spec)) return FillContiguous(spec, means.slots, batch);
-  FillViews(spec, batch);
+  if (!IsViews(spec)) return FillContiguous(spec, means, batch);
+  FillViews(spec, means, batch);
   // Only what a view points into stays pinned; copied samples need their extents no more.
   for (std::size_t i = 0; i < means.refs.size(); ++i) {
     if (in_place_[i]) batch.hold.extents.push_back(std::move(means.refs[i]));
   }
   return {};
+}
+
+// Lists the rows that other nodes supply. Without other nodes no reference is null, and there are
+// none.
+void RawGatherer::FindElsewhere(const StreamSpec& spec, const GatherMeans& means) {
+  elsewhere_.clear();
+  next_elsewhere_ = 0;
+  const auto is_null = [](const tier::ExtentRef& ref) { return ref == nullptr; };
+  if (std::ranges::none_of(means.refs, is_null)) return;
+  const std::span<const FieldSpec> fields = spec.catalog->fields();
+  for (std::size_t field = 0; field < fields.size(); ++field) {
+    if (fields[field].source == FieldSource::kConstant) continue;
+    for (std::size_t i = 0; i < samples_.size(); ++i) {
+      // The owner of the first such extent is asked for the whole row. If a part of it lies in an
+      // extent of another owner, that node copies the extent (stage::ExtentSource).
+      std::optional<ExtentId> extent;
+      pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t,
+                                       std::uint64_t) {
+        if (!extent && is_null(means.refs[piece.extent_index])) {
+          extent = extents()[piece.extent_index];
+        }
+      });
+      if (!extent) continue;
+      elsewhere_.push_back({.field = field, .sample = i, .extent = *extent,
+                            .bytes = pieces_.location(i, field).range.length});
+    }
+  }
+}
+
+// The next row of elsewhere_ if it is this one, else null. To be called in the order of the list.
+const RawGatherer::RowElsewhere* RawGatherer::TakeElsewhere(std::size_t field,
+                                                            std::size_t sample) {
+  if (next_elsewhere_ == elsewhere_.size()) return nullptr;
+  const RowElsewhere& next = elsewhere_[next_elsewhere_];
+  if (next.field != field || next.sample != sample) return nullptr;
+  ++next_elsewhere_;
+  return &next;
+}
+
+void RawGatherer::RouteRow(const RowElsewhere& row, std::span<std::byte> memory,
+                           const GatherMeans& means) const {
+  means.rows.push_back({.extent = row.extent,
+                        .row = {.sample = SampleId(samples_[row.sample]),
+                                .field = FieldId(static_cast<std::uint32_t>(row.field)),
+                                .memory = memory.first(row.bytes)}});
 }
 
 // Views point into extents in RAM that are pinned anyway, and into what else fits in the limit. A
@@ -45,7 +93,7 @@ void RawGatherer::ChooseInPlace(const StreamSpec& spec, const GatherMeans& means
   if (!IsViews(spec)) return;
   std::uint64_t pin_left = means.views.pin_bytes;
   for (std::size_t i = 0; i < means.refs.size(); ++i) {
-    if (means.refs[i]->tier != tier::TierKind::kRam) continue;
+    if (!means.refs[i] || means.refs[i]->tier != tier::TierKind::kRam) continue;
     if (!means.views.pinned_already.empty() && means.views.pinned_already[i]) {
       in_place_[i] = true;
     } else if (means.refs[i]->image_bytes <= pin_left) {
@@ -56,17 +104,24 @@ void RawGatherer::ChooseInPlace(const StreamSpec& spec, const GatherMeans& means
 }
 
 // Gives every piece an address: in the RAM tier, or, for what lies on SSD or may not be pinned, in
-// slot memory.
+// slot memory. Views of rows that other nodes supply get slot memory too.
 Status RawGatherer::PlacePieces(const StreamSpec& spec, const GatherMeans& means,
                                 AssembledBatch& batch) {
   ChooseInPlace(spec, means);
   std::uint64_t scratch_bytes = 0;
   for (const fetch::SamplePiece& piece : pieces_.pieces()) {
+    if (!means.refs[piece.extent_index]) continue;
     const tier::TierKind tier = means.refs[piece.extent_index]->tier;
     batch.CountSource(tier, 1, piece.length);
     if (tier == tier::TierKind::kRam && in_place_[piece.extent_index]) continue;
     scratch_bytes += fetch::SamplePieces::ScratchBytes(piece);
     if (tier == tier::TierKind::kRam) ++batch.copied_views;
+  }
+  if (IsViews(spec)) {
+    for (RowElsewhere& row : elsewhere_) {
+      row.slot_offset = scratch_bytes;
+      scratch_bytes += AlignUp(row.bytes, kPackAlignment);
+    }
   }
   fetch::PieceScratch scratch;
   if (scratch_bytes > 0) {
@@ -81,7 +136,9 @@ Status RawGatherer::PlacePieces(const StreamSpec& spec, const GatherMeans& means
   return pieces_.Place(means.refs, in_place_, scratch, means.queue, means.bad);
 }
 
-void RawGatherer::FillViews(const StreamSpec& spec, AssembledBatch& batch) const {
+void RawGatherer::FillViews(const StreamSpec& spec, const GatherMeans& means,
+                            AssembledBatch& batch) {
+  const tier::ArenaBlock& slot = batch.hold.slot;
   const std::size_t count = samples_.size();
   for (std::size_t field = 0; field < batch.fields.size(); ++field) {
     AssembledField& out = batch.fields[field];
@@ -93,6 +150,15 @@ void RawGatherer::FillViews(const StreamSpec& spec, AssembledBatch& batch) const
     bool one_each = true;
     std::vector<std::uint32_t> counts(count, 0);
     for (std::size_t i = 0; i < count; ++i) {
+      if (const RowElsewhere* row = TakeElsewhere(field, i); row != nullptr) {
+        RouteRow(*row, slot.bytes().subspan(row->slot_offset), means);
+        out.spans.push_back({.region = slot.region().value(), .reserved = 0,
+                             .offset = slot.region_offset() + row->slot_offset,
+                             .length = row->bytes});
+        counts[i] = 1;
+        batch.payload_bytes += row->bytes;
+        continue;
+      }
       pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
                                        std::uint64_t length) {
         out.spans.push_back({.region = piece.region, .reserved = 0,
@@ -137,15 +203,15 @@ std::vector<std::uint64_t> RawGatherer::VariableBytes(const StreamSpec& spec) co
 }
 
 // Gathers every field into one slot: rows of fixed-size fields one after another, variable ones
-// packed. One copy of every byte.
-Status RawGatherer::FillContiguous(const StreamSpec& spec, tier::RamArena& slots,
+// packed. One copy of every byte. Rows that other nodes supply are left out.
+Status RawGatherer::FillContiguous(const StreamSpec& spec, const GatherMeans& means,
                                    AssembledBatch& batch) {
   const std::span<const FieldSpec> fields = spec.catalog->fields();
   FOREBAY_ASSIGN(const SlotLayout layout,
                  LayOutRows(fields, samples_.size(), VariableBytes(spec)));
   tier::ArenaBlock slot;
   if (layout.total_bytes > 0) {
-    FOREBAY_ASSIGN(slot, slots.Allocate(layout.total_bytes));
+    FOREBAY_ASSIGN(slot, means.slots.Allocate(layout.total_bytes));
   }
   const std::uint32_t region = spec.inline_payload ? kInlineRegion : slot.region().value();
   const std::uint64_t base = spec.inline_payload ? 0 : slot.region_offset();
@@ -164,11 +230,16 @@ Status RawGatherer::FillContiguous(const StreamSpec& spec, tier::RamArena& slots
     }
     for (std::size_t i = 0; i < samples_.size(); ++i) {
       const std::uint64_t begin = cursor;
-      pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
-                                       std::uint64_t length) {
-        std::memcpy(slot.bytes().data() + cursor, piece.bytes + lead, length);
-        cursor += length;
-      });
+      if (const RowElsewhere* row = TakeElsewhere(field, i); row != nullptr) {
+        RouteRow(*row, slot.bytes().subspan(cursor), means);
+        cursor += row->bytes;
+      } else {
+        pieces_.ForEachRun(i, field, [&](const fetch::SamplePiece& piece, std::uint64_t lead,
+                                         std::uint64_t length) {
+          std::memcpy(slot.bytes().data() + cursor, piece.bytes + lead, length);
+          cursor += length;
+        });
+      }
       batch.payload_bytes += cursor - begin;
       if (out.is_tensor && cursor - begin == row_bytes) continue;
       if (out.is_tensor) {

@@ -49,9 +49,9 @@ SlotNeed SlotNeedOf(const StreamSpec& spec, const SlotPolicy& policy) {
     return {.held_bytes = Pages(spec.batch_bytes_max + padding),
             .scratch_bytes = policy.has_ssd ? read_bytes : 0};
   }
-  // Views take slots for what comes from SSD, and for what they may not pin.
-  const bool may_copy =
-      policy.has_ssd || spec.catalog->total_bytes() > policy.view_pin_bytes;
+  // Views take slots for what comes from SSD or other nodes, and for what they may not pin.
+  const bool may_copy = policy.has_ssd || policy.has_other_nodes ||
+                        spec.catalog->total_bytes() > policy.view_pin_bytes;
   return {.held_bytes = may_copy ? read_bytes : 0, .scratch_bytes = 0};
 }
 

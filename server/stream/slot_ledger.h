@@ -19,6 +19,7 @@ struct SlotNeed {
 
 struct SlotPolicy {
   bool has_ssd = false;
+  bool has_other_nodes = false;      // that supply rows
   std::uint64_t view_pin_bytes = 0;  // views of one stream may pin so much; the rest is copied
 };
 

@@ -1,6 +1,8 @@
 #include "server/peer/testing/in_process_nodes.h"
 
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,30 +30,45 @@ void InProcessNodes::SetFlipsBits(NodeRank rank) {
   nodes_.at(rank).flips_bits = true;
 }
 
+std::optional<InProcessNodes::State> InProcessNodes::Ask(NodeRank rank,
+                                                         std::uint64_t State::*counter) {
+  std::lock_guard lock(mutex_);
+  const auto found = nodes_.find(rank);
+  if (found == nodes_.end()) return std::nullopt;
+  State& state = found->second;
+  ++(state.*counter);
+  return state.answers ? std::optional(state) : std::nullopt;
+}
+
 Result<stage::SuppliedExtent> InProcessNodes::Read(const stage::ExtentRequest& request,
                                                    const stage::AllocateImage& allocate,
                                                    io::IoQueue&) {
-  State asked;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = nodes_.find(request.node);
-    if (found == nodes_.end()) return Silent(request.node);
-    ++found->second.extents_asked;
-    asked = found->second;
-  }
-  if (!asked.answers) return Silent(request.node);
+  const std::optional<State> asked = Ask(request.node, &State::extents_asked);
+  if (!asked) return Silent(request.node);
   // The node that is asked reads its own SSD.
-  FOREBAY_ASSIGN(const auto queue, asked.node.backend->CreateQueue({.depth = 4}));
+  FOREBAY_ASSIGN(const auto queue, asked->node.backend->CreateQueue({.depth = 4}));
   FOREBAY_ASSIGN(stage::SuppliedExtent supplied,
-                 asked.node.extents->Read(*asked.node.dataset, request.catalog.fingerprint(),
-                                          request.extent, allocate, *queue));
-  if (asked.flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
+                 asked->node.extents->Read(*asked->node.dataset, request.catalog.fingerprint(),
+                                           request.extent, allocate, *queue));
+  if (asked->flips_bits) supplied.image.bytes()[0] ^= std::byte{1};
   return supplied;
+}
+
+void InProcessNodes::Read(std::shared_ptr<const fetch::RowRequest> request, Done done) {
+  const std::optional<State> asked = Ask(request->node, &State::row_requests);
+  if (!asked) return done(Silent(request->node));
+  asked->node.rows->Read(*asked->node.dataset, request->dataset->catalog()->fingerprint(),
+                         request->rows, std::move(done));
 }
 
 std::uint64_t InProcessNodes::extents_asked(NodeRank rank) const {
   std::lock_guard lock(mutex_);
   return nodes_.at(rank).extents_asked;
+}
+
+std::uint64_t InProcessNodes::row_requests(NodeRank rank) const {
+  std::lock_guard lock(mutex_);
+  return nodes_.at(rank).row_requests;
 }
 
 }  // namespace forebay::peer

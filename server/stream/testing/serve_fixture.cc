@@ -145,7 +145,9 @@ Status ServeFixture::StartStager(const ServeOptions& options, tier::NextUse next
                                                           .cache = *cache_,
                                                           .clock = clock_,
                                                           .patience = patience_.get(),
-                                                          .next_use = std::move(next_use)}));
+                                                          .next_use = std::move(next_use),
+                                                          .nodes = options.nodes,
+                                                          .peers = options.extents}));
   return {};
 }
 
@@ -170,7 +172,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                                              self.arena_->regions().size())),
                                          .lowest_first = true}));
   if (options.ssd_bytes > 0) {
-    FOREBAY_ASSIGN(self.ssd_directory_, backend.OpenDirectory("/ssd"));
+    FOREBAY_ASSIGN(self.ssd_directory_, backend.OpenDirectory(options.ssd_path));
     FOREBAY_ASSIGN(self.store_, tier::SegmentStore::Open(
                                     backend, *self.ssd_directory_,
                                     {.capacity_bytes = options.ssd_bytes, .direct = true}));
@@ -193,13 +195,18 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
   dataset.compression = options.compression;
   FOREBAY_ASSIGN(self.dataset_, self.MakeDataset(dataset));
   FOREBAY_TRY(self.StartStager(options, next_use));
-  self.fetcher_ = std::make_unique<fetch::Fetcher>(*self.cache_, *self.stager_, self.peers_);
+  self.fetcher_ = std::make_unique<fetch::Fetcher>(
+      *self.cache_, *self.stager_, options.nodes != nullptr ? *options.nodes : self.alone_);
   self.decoded_ = std::make_unique<fetch::DecodedCache>(
       options.decoded_bytes, [raw = made.get()](const fetch::UnitSamples& samples) {
         return raw->future_.NextUse(samples);
       });
   FOREBAY_ASSIGN(self.executor_,
                  fetch::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
+  if (options.rows != nullptr) {
+    self.router_ =
+        std::make_unique<fetch::RowRouter>(*options.rows, *options.nodes, self.clock_);
+  }
   self.registry_ = std::make_unique<StreamRegistry>(
       RegistryOptions{.batches = {.has_ssd = options.ssd_bytes > 0,
                                   .view_pin_bytes = options.view_pin_bytes}},
@@ -207,7 +214,8 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
                      .decoded = *self.decoded_,
                      .executor = *self.executor_,
                      .slots = *self.slots_,
-                     .clock = options.clock != nullptr ? *options.clock : self.clock_},
+                     .clock = options.clock != nullptr ? *options.clock : self.clock_,
+                     .rows = self.router_.get()},
       self.future_);
   return made;
 }

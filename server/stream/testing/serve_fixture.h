@@ -14,9 +14,10 @@
 #include "proto/contract/order_spec.h"
 #include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
+#include "server/fetch/row_router.h"
 #include "server/io/clock.h"
 #include "server/io/memory_backend.h"
-#include "server/peer/single_node.h"
+#include "server/plan/membership.h"
 #include "server/plan/placement.h"
 #include "server/stage/patient_backend.h"
 #include "server/stage/stager.h"
@@ -97,10 +98,15 @@ struct ServeOptions {
   // test brings the files there.
   io::Directory* catalogs = nullptr;
   std::string catalog_path = "";
+  std::string ssd_path = "/ssd";
+  // The nodes of the job, and what asks them, all borrowed; null: a job of one node.
+  plan::Membership* nodes = nullptr;
+  stage::ExtentSource* extents = nullptr;
+  fetch::RowSource* rows = nullptr;
 };
 
-// One data set "data" of fixed records beneath /gfs on `gfs`; tiers beneath /ssd on the same
-// back end.
+// One data set "data" of fixed records beneath /gfs; an SSD tier beneath ServeOptions::ssd_path on
+// the same back end.
 class ServeFixture {
  public:
   // The record of sample i: `record_bytes` bytes that no other sample has.
@@ -149,6 +155,10 @@ class ServeFixture {
   StreamRegistry& registry() { return *registry_; }
   stage::Stager& stager() { return *stager_; }
   fetch::Fetcher& fetcher() { return *fetcher_; }
+  fetch::Executor& executor() { return *executor_; }
+  fetch::RowRouter* router() { return router_.get(); }  // null: a job of one node
+  io::Clock& clock() { return clock_; }
+  io::IoBackend& backend() { return *backend_; }
 
  private:
   ServeFixture() = default;
@@ -172,10 +182,11 @@ class ServeFixture {
   std::unique_ptr<stage::Dataset> dataset_;
   std::vector<std::unique_ptr<stage::Dataset>> kept_;  // that were replaced, or failed to replace
   std::unique_ptr<stage::Stager> stager_;
-  peer::SingleNode peers_;
+  const plan::Membership alone_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
   std::unique_ptr<StreamRegistry> registry_;
 };
 

@@ -1,0 +1,142 @@
+#include "server/fetch/local_rows.h"
+
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/fetch/sample_pieces.h"
+#include "server/io/aligned_buffer.h"
+#include "server/stage/extent_source.h"
+#include "server/stage/local_extents.h"
+
+namespace forebay::fetch {
+
+// One request on its way.
+struct LocalRows::Work {
+  stage::Dataset& dataset;
+  std::vector<Row> rows;
+  RowSource::Done done;
+  std::shared_ptr<const catalog::Catalog> catalog = nullptr;
+  SamplePieces pieces = {};
+  std::vector<std::size_t> sample_of = {};  // of each row, in `pieces`
+  std::vector<tier::ExtentRef> refs = {};   // of pieces.extents(); empty: not pinned yet
+  int refetches = 0;
+
+  Status Plan(std::uint64_t fingerprint);
+  Status Fill(io::IoQueue& queue, std::vector<BadExtent>& bad);
+  void End(const Status& status) const {
+    if (status.has_value()) return done(status);
+    done(stage::ErrorForOthers(status.error()));
+  }
+  Error NoSuchRow(const Row& row) const {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("data set '{}' has no field {} of sample {} with {} bytes",
+                             dataset.name(), row.field.value(), row.sample.value(),
+                             row.memory.size()));
+  }
+};
+
+// Lists each sample once, with the pieces of those of its fields that are wanted. Rows of one
+// sample may stand anywhere in the request.
+Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
+  FOREBAY_TRY(stage::CheckFingerprint(dataset, fingerprint));
+  catalog = dataset.catalog();
+  if (dataset.form() != nullptr || catalog->samples() == nullptr) {
+    return Error(ErrorCode::kUnimplemented,
+                 fmt::format("samples of data set '{}' are packed; ask for whole extents",
+                             dataset.name()));
+  }
+  std::unordered_map<SampleId, std::size_t, IdHash> index;
+  std::vector<std::pair<SampleId, std::vector<FieldId>>> samples;
+  for (const Row& row : rows) {
+    const bool exists =
+        row.sample.value() < catalog->sample_count() &&
+        row.field.value() < catalog->fields().size() &&
+        catalog->fields()[row.field.value()].source == FieldSource::kExtent;
+    if (!exists) return NoSuchRow(row);
+    const auto [entry, inserted] = index.try_emplace(row.sample, samples.size());
+    if (inserted) samples.push_back({row.sample, {}});
+    samples[entry->second].second.push_back(row.field);
+    sample_of.push_back(entry->second);
+  }
+  pieces.Begin(dataset, *catalog, samples.size());
+  for (const auto& [sample, fields] : samples) FOREBAY_TRY(pieces.Add(sample, fields));
+  // Before an extent is pinned or staged for a row that does not exist.
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const catalog::FieldLocation& where = pieces.location(sample_of[i], rows[i].field.value());
+    if (!where.present || where.range.length != rows[i].memory.size()) return NoSuchRow(rows[i]);
+  }
+  return {};
+}
+
+Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<BadExtent>& bad) {
+  std::uint64_t scratch_bytes = 0;
+  for (const SamplePiece& piece : pieces.pieces()) {
+    if (refs[piece.extent_index]->tier == tier::TierKind::kRam) continue;
+    scratch_bytes += SamplePieces::ScratchBytes(piece);
+  }
+  // Direct reads need whole blocks, so what lies on SSD comes here first.
+  io::AlignedBuffer scratch;
+  if (scratch_bytes > 0) {
+    FOREBAY_ASSIGN(scratch, io::AlignedBuffer::Create(scratch_bytes));
+  }
+  const std::vector<bool> in_place(refs.size(), true);
+  FOREBAY_TRY(pieces.Place(refs, in_place, {.memory = scratch.span()}, queue, bad));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::uint64_t filled = 0;
+    pieces.ForEachRun(sample_of[i], rows[i].field.value(),
+                      [&](const SamplePiece& piece, std::uint64_t lead, std::uint64_t length) {
+                        std::memcpy(rows[i].memory.data() + filled, piece.bytes + lead, length);
+                        filled += length;
+                      });
+    if (filled != rows[i].memory.size()) return NoSuchRow(rows[i]);
+  }
+  return {};
+}
+
+void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::vector<Row> rows,
+                     RowSource::Done done) {
+  auto work = std::make_shared<Work>(
+      Work{.dataset = dataset, .rows = std::move(rows), .done = std::move(done)});
+  stager_.StageForReader(dataset);
+  dataset.WhenCatalogued([this, work, fingerprint](const Status& catalogued) {
+    if (!catalogued.has_value()) return work->End(catalogued);
+    const Status planned = work->Plan(fingerprint);
+    if (!planned.has_value()) return work->End(planned);
+    Start(work);
+  });
+}
+
+void LocalRows::Start(const WorkRef& work) {
+  executor_.Post([this, work](io::IoQueue& queue) { Advance(work, queue); });
+}
+
+// One attempt, as BatchScheduler makes it: pins the extents, waiting without a thread for those
+// that are on no tier, then fills the rows. After wrong bytes the extent is fetched again.
+void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
+  constexpr Fetcher::Need kNeed = Fetcher::Need::kSamples;
+  const std::span<const ExtentId> extents = work->pieces.extents();
+  if (work->refs.empty() && !fetcher_.TryAcquire(work->dataset, extents, kNeed, work->refs)) {
+    work->refs.clear();
+    return fetcher_.Acquire(work->dataset, {extents.begin(), extents.end()}, kNeed,
+                            [this, work](Result<std::vector<tier::ExtentRef>> refs) {
+                              if (!refs.has_value()) return work->End(refs.error());
+                              work->refs = std::move(*refs);
+                              Start(work);
+                            });
+  }
+  std::vector<BadExtent> bad;
+  const Status filled = work->Fill(queue, bad);
+  work->refs.clear();
+  if (filled.has_value() || bad.empty() || work->refetches++ >= limits::kRefetchMax) {
+    return work->End(filled);
+  }
+  for (const auto& [extent, error] : bad) fetcher_.ReportBad(extent, error, clock_.NowNs());
+  bad.clear();  // unpins the copies
+  Start(work);
+}
+
+}  // namespace forebay::fetch

@@ -1,0 +1,214 @@
+// What this node answers to another one that asks for rows: the bytes of the objects, verified,
+// from whichever tier they lie on; and what it refuses.
+#include "server/fetch/local_rows.h"
+
+#include <cstring>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/catalog/testing/catalog_test_fixture.h"
+#include "server/catalog/testing/record_text.h"
+#include "server/io/io_test_fixture.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/testing/stage_rig.h"
+#include "server/tier/segment_format.h"
+
+namespace forebay::fetch {
+namespace {
+
+using io::testing::Pattern;
+using io::testing::Take;
+using stage::RigOptions;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kRecords = 512;
+constexpr std::uint64_t kRecordBytes = 1000;
+
+class LocalRowsTest : public ::testing::Test {
+ protected:
+  LocalRowsTest() : file_(Pattern(kRecords * kRecordBytes, 1)) {
+    EXPECT_TRUE(memory_.AddDirectory("/ssd").has_value());
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", file_).has_value());
+  }
+  ~LocalRowsTest() override {
+    executor_.reset();
+    rig_.Stop();
+  }
+  void Start(const stage::DatasetOptions& dataset = stage::RecordDataset(),
+             const RigOptions& options = {}) {
+    FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
+    fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
+    executor_ = Take(ThreadExecutor::Create(rig_.backend(), 2, 4));
+    local_.emplace(rig_.stager(), *fetcher_, *executor_, rig_.clock());
+  }
+  void StartAndStage(const RigOptions& options = {}) {
+    Start(stage::RecordDataset(), options);
+    FOREBAY_EXPECT_OK(rig_.StageAll());
+    fingerprint_ = rig_.dataset().catalog()->fingerprint();
+  }
+
+  Status Read(std::vector<Row> rows) {
+    const auto outcome = std::make_shared<std::promise<Status>>();
+    local_->Read(rig_.dataset(), fingerprint_, std::move(rows),
+                 [outcome](const Status& status) { outcome->set_value(status); });
+    return outcome->get_future().get();
+  }
+  // Field 0 of these samples, as rows one after another.
+  Result<std::vector<std::byte>> ReadRecords(const std::vector<std::uint64_t>& samples) {
+    std::vector<std::byte> bytes(samples.size() * kRecordBytes);
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      rows.push_back({.sample = SampleId(samples[i]),
+                      .field = FieldId(0),
+                      .memory = std::span(bytes).subspan(i * kRecordBytes, kRecordBytes)});
+    }
+    FOREBAY_TRY(Read(std::move(rows)));
+    return bytes;
+  }
+  void ExpectRecords(const std::vector<std::uint64_t>& samples) {
+    const auto bytes = ReadRecords(samples);
+    ASSERT_TRUE(bytes.has_value()) << bytes.error().ToString();
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      EXPECT_EQ(std::memcmp(bytes->data() + i * kRecordBytes,
+                            file_.data() + samples[i] * kRecordBytes, kRecordBytes),
+                0)
+          << "sample " << samples[i];
+    }
+  }
+  void ExpectRefused(Row row, ErrorCode code) {
+    const Status refused = Read({row});
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), code) << refused.error().ToString();
+  }
+
+  const std::vector<std::byte> file_;
+  io::MemoryBackend memory_;
+  stage::StageRig rig_{memory_, ""};
+  plan::Membership nodes_;
+  std::optional<Fetcher> fetcher_;
+  std::unique_ptr<ThreadExecutor> executor_;
+  std::optional<LocalRows> local_;
+  std::uint64_t fingerprint_ = 0;
+};
+
+TEST_F(LocalRowsTest, RowsComeFromRamInTheOrderAskedForAndMoreThanOnce) {
+  StartAndStage();
+  ExpectRecords({511, 0, 64, 65, 0, 300});
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, file_.size());
+  ExpectRecords({});
+}
+
+TEST_F(LocalRowsTest, RowsComeFromSsdVerified) {
+  StartAndStage({.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20});
+  const tier::ExtentRef ref = rig_.cache().Find(rig_.dataset().key(ExtentId(1)));
+  ASSERT_EQ(ref->tier, tier::TierKind::kSsd);
+  ExpectRecords({511, 0, 70, 70, 300});
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, file_.size());
+  // Sample 70 is the sixth of extent 1.
+  ASSERT_TRUE(memory_.FlipBit("/ssd/" + tier::SegmentName(ref->key), 5'100 * 8).has_value());
+  ExpectRecords({511, 0, 70, 70, 300});
+  EXPECT_EQ(rig_.dataset().progress().gfs_bytes, file_.size() + 65'000) << "fetched again";
+}
+
+TEST_F(LocalRowsTest, RowsOfExtentsWithoutAHomeComeFromTheGfs) {
+  StartAndStage({.ram_bytes = 384 << 10});
+  ASSERT_GT(rig_.dataset().transient_bytes(), 0U);
+  std::vector<std::uint64_t> all;
+  for (std::uint64_t i = 0; i < kRecords; i += 5) all.push_back(i);
+  ExpectRecords(all);
+}
+
+TEST_F(LocalRowsTest, ADataSetThatNobodyHasStagedYetIsStagedForTheNodeThatAsks) {
+  StartAndStage();
+  rig_.Stop();
+  Start();
+  ExpectRecords({1, 500});
+}
+
+TEST_F(LocalRowsTest, ARowThatDoesNotExistIsRefused) {
+  StartAndStage();
+  std::vector<std::byte> memory(kRecordBytes + 1);
+  const auto exact = std::span(memory).first(kRecordBytes);
+  ExpectRefused({.sample = SampleId(kRecords), .field = FieldId(0), .memory = exact},
+                ErrorCode::kInvalidArgument);
+  ExpectRefused({.sample = SampleId(0), .field = FieldId(1), .memory = exact},
+                ErrorCode::kInvalidArgument);
+  ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = memory},
+                ErrorCode::kInvalidArgument);
+  ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = exact.first(999)},
+                ErrorCode::kInvalidArgument);
+}
+
+TEST_F(LocalRowsTest, ANodeWithAnotherCatalogIsRefused) {
+  StartAndStage();
+  ++fingerprint_;
+  std::vector<std::byte> memory(kRecordBytes);
+  ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = memory},
+                ErrorCode::kFailedPrecondition);
+}
+
+TEST_F(LocalRowsTest, PackedSamplesAreNotGivenAsRows) {
+  stage::DatasetOptions dataset = stage::RecordDataset();
+  dataset.compression = stage::Compression::kFast;
+  Start(dataset);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  fingerprint_ = rig_.dataset().catalog()->fingerprint();
+  std::vector<std::byte> memory(kRecordBytes);
+  ExpectRefused({.sample = SampleId(0), .field = FieldId(0), .memory = memory},
+                ErrorCode::kUnimplemented);
+}
+
+TEST_F(LocalRowsTest, AnOwnErrorIsNotTakenForSilence) {
+  StartAndStage();
+  FOREBAY_EXPECT_OK(rig_.cache().Evict(rig_.dataset().key(ExtentId(0)), std::nullopt));
+  rig_.gfs_faults.Arm({.call = io::IoCall::kRead, .is_persistent = true});
+  const auto failed = ReadRecords({0});
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_FALSE(stage::IsNoAnswer(failed.error())) << failed.error().ToString();
+  EXPECT_THAT(failed.error().message(), HasSubstr("injected fault"));
+}
+
+// Images and labels lie in objects of their own, so that one row needs one extent of two.
+TEST_F(LocalRowsTest, OnlyTheExtentsOfTheFieldsThatAreWantedAreRead) {
+  const std::string images =
+      catalog::IdxText(0x08, {500, 28, 28}, catalog::PatternText(500 * 784, 1));
+  const std::string labels = catalog::IdxText(0x08, {500}, catalog::PatternText(500, 2));
+  const auto add = [&](const std::string& path, const std::string& text) {
+    EXPECT_TRUE(memory_.AddFile(path, std::as_bytes(std::span(text))).has_value());
+  };
+  add("/gfs/train-images-idx3-ubyte", images);
+  add("/gfs/train-labels-idx1-ubyte", labels);
+  stage::DatasetOptions dataset;
+  dataset.source.name = "digits";
+  dataset.source.format = catalog::Format::kIdx;
+  dataset.source.extent_bytes = 100'000;
+  Start(dataset);
+  FOREBAY_EXPECT_OK(rig_.StageAll());
+  const auto catalog = rig_.dataset().catalog();
+  fingerprint_ = catalog->fingerprint();
+  ASSERT_EQ(catalog->part_count(), 2U);
+  ASSERT_EQ(catalog->fields().size(), 2U);
+  std::vector<catalog::FieldLocation> where(2);
+  FOREBAY_EXPECT_OK(catalog->samples()->Locate(SampleId(499), where));
+  FOREBAY_EXPECT_OK(
+      rig_.cache().Evict(rig_.dataset().key(where[0].range.extent), std::nullopt));
+  rig_.CountGfsReads();
+  std::byte label{};
+  FOREBAY_EXPECT_OK(Read({{.sample = SampleId(499), .field = FieldId(1), .memory = {&label, 1}}}));
+  EXPECT_EQ(label, static_cast<std::byte>(labels.back()));
+  EXPECT_EQ(rig_.gfs_reads(), 0U);
+  std::vector<std::byte> image(784);
+  FOREBAY_EXPECT_OK(Read({{.sample = SampleId(499), .field = FieldId(0), .memory = image}}));
+  EXPECT_GT(rig_.gfs_reads(), 0U);
+  EXPECT_EQ(std::memcmp(image.data(), images.data() + images.size() - 784, 784), 0);
+}
+
+}  // namespace
+}  // namespace forebay::fetch

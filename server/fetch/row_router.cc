@@ -1,0 +1,116 @@
+#include "server/fetch/row_router.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "proto/contract/limits.h"
+#include "server/stage/extent_source.h"
+
+namespace forebay::fetch {
+namespace {
+
+constexpr std::int64_t kFlightNs = limits::kPullDeadlineMs * 1'000'000;
+// A node gets a part of that time, so that some is left to ask its substitutes.
+constexpr std::int64_t kRequestNs = kFlightNs / 4;
+
+}  // namespace
+
+// One call of Fill. `under_way` counts requests, and one for each call of Ask, so that `done` is
+// not called before the last row was given to somebody.
+struct RowRouter::Flight {
+  stage::Dataset* dataset = nullptr;
+  Done done;
+  std::int64_t deadline_ns = 0;
+  std::mutex mutex;  // guards what follows
+  std::size_t under_way = 1;
+  bool reads_here = false;
+  std::optional<Error> error;
+};
+
+void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done) {
+  auto flight = std::make_shared<Flight>();
+  flight->dataset = &dataset;
+  flight->done = std::move(done);
+  flight->deadline_ns = clock_.NowNs() + kFlightNs;
+  Ask(flight, rows, 0);
+  EndOne(flight);
+}
+
+// Sends the rows to the nodes that are first in line for them now: one request for each node. Sends
+// nothing if this node is the first for some of them, because the batch is then gathered again.
+void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
+                    std::size_t tries) {
+  std::unordered_map<ExtentId, NodeRank, IdHash> first;  // the ranking is computed once an extent
+  std::map<NodeRank, std::vector<RoutedRow>> wanted;
+  for (const RoutedRow& row : rows) {
+    const auto [entry, inserted] = first.try_emplace(row.extent, nodes_.self());
+    if (inserted) {
+      const auto asked = nodes_.AskedBefore(flight->dataset->hash(), row.extent);
+      if (!asked.empty()) entry->second = asked.front();
+    }
+    wanted[entry->second].push_back(row);
+  }
+  {
+    std::lock_guard lock(flight->mutex);
+    flight->reads_here = flight->reads_here || wanted.contains(nodes_.self());
+    if (flight->reads_here) return;
+    flight->under_way += wanted.size();
+  }
+  const std::int64_t now_ns = clock_.NowNs();
+  for (auto& [node, of_node] : wanted) {
+    auto request = std::make_shared<RowRequest>();
+    request->node = node;
+    request->dataset = flight->dataset;
+    request->deadline_ns = std::min(now_ns + kRequestNs, flight->deadline_ns);
+    for (const RoutedRow& row : of_node) request->rows.push_back(row.row);
+    peers_.Read(std::move(request), [this, flight, tries, asked_node = node,
+                                     asked = std::move(of_node)](const Status& status) {
+      Answered(flight, asked_node, asked, tries, status);
+    });
+  }
+}
+
+void RowRouter::Answered(const FlightRef& flight, NodeRank node,
+                         const std::vector<RoutedRow>& rows, std::size_t tries,
+                         const Status& status) {
+  if (!status.has_value() && stage::IsNoAnswer(status.error())) {
+    if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
+      spdlog::warn("node {} does not answer; its substitutes are asked in its place: {}",
+                   node.value(), status.error().message());
+    }
+    nodes_.SetLives(node, false);
+    // Each try leaves out one node more, unless somebody else thinks that it is back.
+    if (tries + 1 < nodes_.nodes().size() && clock_.NowNs() < flight->deadline_ns) {
+      Ask(flight, rows, tries + 1);
+      return EndOne(flight);
+    }
+  }
+  if (!status.has_value()) {
+    std::lock_guard lock(flight->mutex);
+    if (!flight->error) {
+      flight->error = stage::ErrorFromOthers(status.error())
+                          .WithContext(fmt::format("data set '{}': node {}",
+                                                   flight->dataset->name(), node.value()));
+    }
+  }
+  EndOne(flight);
+}
+
+void RowRouter::EndOne(const FlightRef& flight) {
+  {
+    std::lock_guard lock(flight->mutex);
+    if (--flight->under_way > 0) return;
+  }
+  // From here on nobody else uses the flight.
+  if (flight->error) return flight->done(*flight->error);
+  flight->done(flight->reads_here ? Outcome::kReadHere : Outcome::kFilled);
+}
+
+}  // namespace forebay::fetch

@@ -1,0 +1,60 @@
+// RowRouter: asks other nodes for the rows of a batch. Each row goes to the owner of its extent,
+// all rows of one owner in one request. If an owner does not answer, its substitutes are asked in
+// the order of their ranks (plan::Membership). So only the first of them that lives reads the GFS,
+// once, for all nodes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/fetch/row_source.h"
+#include "server/io/clock.h"
+#include "server/plan/membership.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::fetch {
+
+// A row, and the extent whose owner is asked for it.
+struct RoutedRow {
+  ExtentId extent;
+  Row row;
+};
+
+// Thread-safe; everything passed in is borrowed.
+class RowRouter {
+ public:
+  RowRouter(RowSource& peers, plan::Membership& nodes, io::Clock& clock)
+      : peers_(peers), nodes_(nodes), clock_(clock) {}
+
+  enum class Outcome : std::uint8_t {
+    kFilled,
+    // This node is now the first that lives for some of the extents, so it must read them itself
+    // (Fetcher). The rows are not all filled.
+    kReadHere,
+  };
+  // Calls `done` once, with the outcome or the first error, when no request is under way any more;
+  // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
+  // owner cannot read its extents now, or nobody has answered within limits::kPullDeadlineMs.
+  using Done = std::function<void(Result<Outcome>)>;
+  void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done);
+
+ private:
+  struct Flight;
+  using FlightRef = std::shared_ptr<Flight>;
+
+  void Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows, std::size_t tries);
+  void Answered(const FlightRef& flight, NodeRank node, const std::vector<RoutedRow>& rows,
+                std::size_t tries, const Status& status);
+  static void EndOne(const FlightRef& flight);
+
+  RowSource& peers_;
+  plan::Membership& nodes_;
+  io::Clock& clock_;
+};
+
+}  // namespace forebay::fetch

@@ -1,0 +1,194 @@
+// Rows go to the owners of their extents in one request a node; the next of an owner's substitutes
+// is asked where it does not answer, and this node reads where it is the first that lives.
+#include "server/fetch/row_router.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/contract/limits.h"
+#include "server/io/io_test_fixture.h"
+#include "server/io/manual_clock.h"
+#include "server/io/memory_backend.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::fetch {
+namespace {
+
+using io::testing::Take;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kExtents = 24;
+
+// Keeps requests until the test answers them.
+class HeldRows final : public RowSource {
+ public:
+  struct Held {
+    std::shared_ptr<const RowRequest> request;
+    Done done;
+  };
+  void Read(std::shared_ptr<const RowRequest> request, Done done) override {
+    held.push_back({std::move(request), std::move(done)});
+  }
+  // The request to `node`, taken out. Each node has at most one.
+  Held Take(NodeRank node) {
+    const auto is_it = [node](const Held& each) { return each.request->node == node; };
+    EXPECT_EQ(std::ranges::count_if(held, is_it), 1);
+    const auto found = std::ranges::find_if(held, is_it);
+    if (found == held.end()) return {.request = nullptr, .done = [](const Status&) {}};
+    Held taken = std::move(*found);
+    held.erase(found);
+    return taken;
+  }
+  void Answer(NodeRank node, const Status& status = {}) { Take(node).done(status); }
+
+  std::vector<Held> held;
+};
+
+class RowRouterTest : public ::testing::Test {
+ protected:
+  RowRouterTest() {
+    EXPECT_TRUE(memory_.AddDirectory("/gfs").has_value());
+    dataset_ = std::make_unique<stage::Dataset>(stage::RecordDataset(), memory_,
+                                                Take(memory_.OpenDirectory("/gfs")));
+  }
+
+  std::vector<NodeRank> Ranked(ExtentId extent) const {
+    return plan::RankedOwners(dataset_->hash(), extent, nodes_.nodes());
+  }
+  // One row of each extent that has another owner; the row's sample is the extent's number.
+  std::vector<RoutedRow> RowsOfOthers() const {
+    std::vector<RoutedRow> rows;
+    for (std::uint32_t i = 0; i < kExtents; ++i) {
+      if (Ranked(ExtentId(i)).front() == nodes_.self()) continue;
+      rows.push_back({.extent = ExtentId(i),
+                      .row = {.sample = SampleId(i), .field = FieldId(0), .memory = {}}});
+    }
+    return rows;
+  }
+  void Fill(std::vector<RoutedRow> rows) {
+    router_.Fill(*dataset_, std::move(rows), [this](Result<RowRouter::Outcome> outcome) {
+      EXPECT_FALSE(outcome_.has_value()) << "called twice";
+      outcome_.emplace(std::move(outcome));
+    });
+  }
+  void ExpectOutcome(RowRouter::Outcome expected) {
+    ASSERT_TRUE(outcome_.has_value());
+    ASSERT_TRUE(outcome_->has_value()) << outcome_->error().ToString();
+    EXPECT_EQ(**outcome_, expected);
+  }
+  static Error NoAnswer() { return Error(ErrorCode::kUnavailable, "no answer"); }
+
+  io::MemoryBackend memory_;
+  std::unique_ptr<stage::Dataset> dataset_;
+  io::ManualClock clock_;
+  plan::Membership nodes_{NodeRank(0),
+                          {{NodeRank(0), 1}, {NodeRank(1), 1}, {NodeRank(2), 1}, {NodeRank(3), 1}}};
+  HeldRows peers_;
+  RowRouter router_{peers_, nodes_, clock_};
+  std::optional<Result<RowRouter::Outcome>> outcome_;
+};
+
+TEST_F(RowRouterTest, EachOwnerGetsOneRequestWithAllItsRows) {
+  Fill(RowsOfOthers());
+  ASSERT_EQ(peers_.held.size(), 3U);
+  std::size_t rows = 0;
+  for (const HeldRows::Held& held : peers_.held) {
+    EXPECT_EQ(held.request->dataset, dataset_.get());
+    rows += held.request->rows.size();
+    for (const Row& row : held.request->rows) {
+      EXPECT_EQ(Ranked(ExtentId(static_cast<std::uint32_t>(row.sample.value()))).front(),
+                held.request->node);
+    }
+  }
+  EXPECT_EQ(rows, RowsOfOthers().size());
+  peers_.Answer(NodeRank(2));
+  peers_.Answer(NodeRank(1));
+  EXPECT_FALSE(outcome_.has_value()) << "one request is under way";
+  peers_.Answer(NodeRank(3));
+  ExpectOutcome(RowRouter::Outcome::kFilled);
+}
+
+TEST_F(RowRouterTest, NoRowsAreFilledAtOnce) {
+  Fill({});
+  ExpectOutcome(RowRouter::Outcome::kFilled);
+}
+
+TEST_F(RowRouterTest, TheSubstitutesOfASilentNodeGetItsRows) {
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  // Only rows of node 1, and none for which this node would be the next.
+  std::erase_if(rows, [&](const RoutedRow& row) {
+    const std::vector<NodeRank> ranked = Ranked(row.extent);
+    return ranked[0] != NodeRank(1) || ranked[1] == NodeRank(0);
+  });
+  ASSERT_FALSE(rows.empty());
+  Fill(rows);
+  peers_.Answer(NodeRank(1), NoAnswer());
+  EXPECT_FALSE(nodes_.Lives(NodeRank(1)));
+  EXPECT_FALSE(outcome_.has_value());
+  std::size_t asked = 0;
+  while (!peers_.held.empty()) {
+    const HeldRows::Held held = peers_.Take(peers_.held.front().request->node);
+    asked += held.request->rows.size();
+    for (const Row& row : held.request->rows) {
+      EXPECT_EQ(Ranked(ExtentId(static_cast<std::uint32_t>(row.sample.value())))[1],
+                held.request->node);
+    }
+    held.done(Status());
+  }
+  EXPECT_EQ(asked, rows.size());
+  ExpectOutcome(RowRouter::Outcome::kFilled);
+}
+
+TEST_F(RowRouterTest, TheFirstThatLivesReadsAndAsksNobody) {
+  std::vector<RoutedRow> rows = RowsOfOthers();
+  Fill(rows);
+  peers_.Answer(NodeRank(1));
+  peers_.Answer(NodeRank(2), Error(ErrorCode::kDeadlineExceeded, "too late"));
+  EXPECT_FALSE(outcome_.has_value());
+  peers_.Answer(NodeRank(3), NoAnswer());
+  // Of the rows of two silent nodes, this one is the first that lives for some.
+  while (!peers_.held.empty()) peers_.Answer(peers_.held.front().request->node);
+  ExpectOutcome(RowRouter::Outcome::kReadHere);
+
+  outcome_.reset();
+  nodes_.SetLives(NodeRank(1), false);
+  Fill(rows);
+  EXPECT_TRUE(peers_.held.empty());
+  ExpectOutcome(RowRouter::Outcome::kReadHere);
+}
+
+TEST_F(RowRouterTest, AnErrorOfTheOwnerIsNamedAndOthersAreNotAsked) {
+  Fill(RowsOfOthers());
+  peers_.Answer(NodeRank(1), Error(ErrorCode::kAborted, "its GFS does not respond"));
+  EXPECT_FALSE(outcome_.has_value()) << "others may still write into the slot";
+  peers_.Answer(NodeRank(2), Error(ErrorCode::kDataLoss, "other bytes"));
+  peers_.Answer(NodeRank(3));
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable) << "the first error counts";
+  EXPECT_THAT(outcome_->error().message(), HasSubstr("'data'"));
+  EXPECT_THAT(outcome_->error().message(), HasSubstr("node 1"));
+  EXPECT_TRUE(nodes_.Lives(NodeRank(1)));
+  EXPECT_TRUE(peers_.held.empty());
+}
+
+TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {
+  const std::vector<RoutedRow> rows = RowsOfOthers();
+  Fill(rows);
+  const std::int64_t first = peers_.held.front().request->deadline_ns - clock_.NowNs();
+  EXPECT_GT(first, 0);
+  EXPECT_LE(2 * first, limits::kPullDeadlineMs * 1'000'000);
+  // After the whole time nobody else is asked.
+  clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
+  for (const std::uint32_t rank : {1U, 2U, 3U}) peers_.Answer(NodeRank(rank), NoAnswer());
+  ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());
+  EXPECT_EQ(outcome_->error().code(), ErrorCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace forebay::fetch

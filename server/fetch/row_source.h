@@ -1,0 +1,46 @@
+// RowSource: interface that supplies rows (one field of one sample each) of samples that this node
+// does not hold: many rows of one owner in one call. The bytes land where the caller wants them,
+// which is the slot of the batch. A transport of `peer` carries the request, and LocalRows answers
+// it on the node that is asked, from RAM, SSD or the GFS. RowRouter decides whom to ask.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/stage/dataset.h"
+
+namespace forebay::fetch {
+
+struct Row {
+  SampleId sample;
+  FieldId field;
+  // Where the row lands. Its length is the row's, which both nodes know from the catalog.
+  std::span<std::byte> memory;
+};
+
+struct RowRequest {
+  NodeRank node;  // who is asked
+  stage::Dataset* dataset = nullptr;
+  std::vector<Row> rows;
+  std::int64_t deadline_ns = 0;  // by io::Clock; then the source gives up
+};
+
+// Thread-safe.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  // Fills all rows and calls `done` once, from any thread, perhaps within this call. Rows that
+  // arrive have been verified: against the checksums of their first read by the node that holds
+  // them, and against the sender's checksum by this one. After an error some may have been written.
+  // The rows' memory must stay in place until `done`. stage::IsNoAnswer says whether an error means
+  // that the node did not answer.
+  using Done = std::function<void(const Status&)>;
+  virtual void Read(std::shared_ptr<const RowRequest> request, Done done) = 0;
+};
+
+}  // namespace forebay::fetch

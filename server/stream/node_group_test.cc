@@ -1,0 +1,297 @@
+// A job of several nodes in one process: each stages its share, and a stream of one node reads all
+// samples, byte for byte, in both deliveries. The GFS is read once in all. When nodes are gone,
+// only what they alone had is read again, by one of those that are left.
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/stream/testing/node_group.h"
+#include "server/tier/segment_format.h"
+
+namespace forebay::stream {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kRecordBytes = 1000;
+constexpr std::uint64_t kSamples = 1024;
+constexpr std::uint64_t kFileBytes = kSamples * kRecordBytes;  // in 16 extents
+constexpr std::uint64_t kSteps = kSamples / 8;
+
+class NodeGroupTest : public ::testing::Test {
+ protected:
+  NodeGroupTest() {
+    EXPECT_TRUE(backend_
+                    .AddFile("/gfs/data.bin", ServeFixture::RecordFile(kSamples, kRecordBytes))
+                    .has_value());
+  }
+
+  void Start(std::uint32_t count, const ServeOptions& options = {}) {
+    auto made = NodeGroup::Create(backend_, count, kRecordBytes, options);
+    ASSERT_TRUE(made.has_value()) << made.error().ToString();
+    group_ = std::move(*made);
+  }
+  void Stage(std::uint32_t rank) {
+    const Status staged = group_->node(rank).StageAll();
+    ASSERT_TRUE(staged.has_value()) << staged.error().ToString();
+  }
+  void StageEach(std::uint32_t count) {
+    for (std::uint32_t rank = 0; rank < count; ++rank) Stage(rank);
+  }
+
+  // One stream of one node, with its reader.
+  struct Reader {
+    std::unique_ptr<CollectingSink> sink;
+    std::shared_ptr<StreamSession> session;
+  };
+  Reader Open(std::uint32_t rank, const ServeFixture::Ask& ask = {}) {
+    Reader reader{.sink = group_->node(rank).MakeSink(), .session = nullptr};
+    auto session = group_->node(rank).Open(ask, *reader.sink);
+    EXPECT_TRUE(session.has_value()) << (session ? "" : session.error().ToString());
+    if (session) reader.session = *session;
+    return reader;
+  }
+  // Pulls steps of epoch 0, a few ahead, and releases each batch as it comes. What came is appended
+  // to `taken`.
+  static void Pull(Reader& reader, std::uint64_t begin, std::uint64_t end,
+                   std::vector<CollectingSink::Taken>& taken) {
+    for (std::uint64_t step = begin; step < end; step += 4) {
+      for (std::uint64_t i = step; i < step + 4; ++i) {
+        const Status pulled = reader.session->Pull({.first = {.step = StepId(i)}});
+        ASSERT_TRUE(pulled.has_value()) << pulled.error().ToString();
+      }
+      ASSERT_TRUE(reader.sink->WaitFor(4));
+      ASSERT_TRUE(reader.sink->errors().empty()) << reader.sink->errors().front().ToString();
+      for (CollectingSink::Taken& batch : reader.sink->TakeBatches()) {
+        ASSERT_TRUE(reader.session->Release({&batch.id, 1}).has_value());
+        taken.push_back(std::move(batch));
+      }
+    }
+  }
+  // Pulls a whole epoch on a node: each sample comes once, with its own bytes.
+  void ExpectEpoch(std::uint32_t rank, const ServeFixture::Ask& ask = {}) {
+    Reader reader = Open(rank, ask);
+    ASSERT_NE(reader.session, nullptr);
+    std::vector<CollectingSink::Taken> taken;
+    Pull(reader, 0, kSteps, taken);
+    ExpectAllSamples(taken);
+    reader.session->Close();
+  }
+  static void ExpectAllSamples(const std::vector<CollectingSink::Taken>& taken) {
+    std::set<std::uint64_t> seen;
+    for (const CollectingSink::Taken& batch : taken) {
+      EXPECT_EQ(batch.payload_bytes, 8 * kRecordBytes);
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        ASSERT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kRecordBytes))
+            << "sample " << batch.sample_ids[i];
+        EXPECT_TRUE(seen.insert(batch.sample_ids[i]).second);
+      }
+    }
+    EXPECT_EQ(seen.size(), kSamples);
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<NodeGroup> group_;
+};
+
+TEST_F(NodeGroupTest, AStreamOfOneNodeReadsAllAndTheGfsIsReadOnce) {
+  Start(2);
+  StageEach(2);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+  EXPECT_LT(group_->node(0).dataset().progress().gfs_bytes, kFileBytes);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    ExpectEpoch(0, {.delivery = delivery});
+    ExpectEpoch(1, {.delivery = delivery, .mode = OrderMode::kBlock});
+  }
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    const std::uint64_t requests = group_->transport().row_requests(NodeRank(rank));
+    EXPECT_GT(requests, 0U);
+    EXPECT_LE(requests, 2 * kSteps) << "at most one request for each batch";
+    EXPECT_EQ(group_->transport().extents_asked(NodeRank(rank)), 0U) << "no extent is copied";
+    EXPECT_EQ(group_->node(rank).slots().used_bytes(), 0U);
+  }
+}
+
+TEST_F(NodeGroupTest, RowsComeFromTheOwnersSsd) {
+  Start(2, {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20});
+  StageEach(2);
+  ASSERT_GT(group_->node(1).cache().stats(tier::TierKind::kSsd).extents, 0U);
+  ExpectEpoch(0);
+  ExpectEpoch(0, {.delivery = Delivery::kViews});
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+TEST_F(NodeGroupTest, AFlippedBitOnTheOwnersSsdIsFoundAndTheExtentFetchedAgain) {
+  Start(2, {.ram_bytes = 256 << 10, .ssd_bytes = 64 << 20});
+  StageEach(2);
+  const auto resident = group_->node(1).cache().Resident(tier::TierKind::kSsd);
+  ASSERT_FALSE(resident.empty());
+  ASSERT_TRUE(
+      backend_.FlipBit("/ssd1/" + tier::SegmentName(resident.front()), 100'001).has_value());
+  ExpectEpoch(0);
+  EXPECT_EQ(group_->node(1).cache().stats(tier::TierKind::kSsd).bad_extents, 1U);
+  const std::uint64_t extent_bytes =
+      group_->node(1).dataset().catalog()->extent(resident.front().extent).bytes;
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes + extent_bytes);
+}
+
+TEST_F(NodeGroupTest, AnOwnerThatHasNotBegunStagesForTheStreamThatAsks) {
+  Start(2);
+  Stage(0);
+  ExpectEpoch(0);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+TEST_F(NodeGroupTest, ANodeThatGoesDuringAnEpochCostsOneReadOfItsShare) {
+  Start(2);
+  StageEach(2);
+  const std::uint64_t share = group_->node(1).dataset().progress().gfs_bytes;
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    Reader reader = Open(0, {.delivery = delivery});
+    std::vector<CollectingSink::Taken> taken;
+    Pull(reader, 0, kSteps / 2, taken);
+    group_->transport().SetAnswers(NodeRank(1), false);
+    Pull(reader, kSteps / 2, kSteps, taken);
+    ExpectAllSamples(taken);
+    reader.session->Close();
+    EXPECT_EQ(group_->node(0).dataset().progress().gfs_bytes, kFileBytes);
+    EXPECT_EQ(group_->GfsBytes(), kFileBytes + share);
+  }
+  EXPECT_EQ(group_->node(0).slots().used_bytes(), 0U);
+}
+
+TEST_F(NodeGroupTest, OnlyTheFirstSubstituteReadsWhatTheGoneNodeHad) {
+  Start(3);
+  group_->transport().SetAnswers(NodeRank(0), false);
+  Stage(1);
+  Stage(2);
+  EXPECT_LT(group_->GfsBytes(), kFileBytes);
+  // Two streams want the share of node 0, which nobody has read, at the same time.
+  {
+    std::vector<std::jthread> readers;
+    for (const std::uint32_t rank : {1U, 2U}) {
+      readers.emplace_back([this, rank] { ExpectEpoch(rank); });
+    }
+  }
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+  EXPECT_EQ(group_->node(0).dataset().progress().gfs_bytes, 0U);
+}
+
+TEST_F(NodeGroupTest, TheLastNodeReadsEverythingOnce) {
+  Start(3);
+  group_->transport().SetAnswers(NodeRank(1), false);
+  group_->transport().SetAnswers(NodeRank(2), false);
+  Stage(0);
+  ExpectEpoch(0);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+TEST_F(NodeGroupTest, ANodeThatComesBackIsAskedAgain) {
+  Start(2);
+  StageEach(2);
+  group_->membership(0).SetLives(NodeRank(1), false);
+  ExpectEpoch(0);
+  EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 0U);
+  for (const tier::ExtentKey& key : group_->node(0).cache().Resident(tier::TierKind::kRam)) {
+    if (group_->Ranked(key.extent).front() == NodeRank(0)) continue;
+    ASSERT_TRUE(group_->node(0).cache().Evict(key, std::nullopt).has_value());
+  }
+  const std::uint64_t read = group_->GfsBytes();
+  group_->membership(0).SetLives(NodeRank(1), true);
+  ExpectEpoch(0);
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->GfsBytes(), read);
+}
+
+TEST_F(NodeGroupTest, WholeSamplesAreSuppliedThatLieInExtentsOfTwoNodes) {
+  // Samples of 100,000 bytes in extents of 64 KiB at most: each spans two.
+  constexpr std::size_t kLong = 100'000;
+  ASSERT_TRUE(backend_.AddFile("/gfs/data.bin", ServeFixture::RecordFile(16, kLong)).has_value());
+  auto made = NodeGroup::Create(backend_, 2, kLong, {});
+  ASSERT_TRUE(made.has_value()) << made.error().ToString();
+  group_ = std::move(*made);
+  StageEach(2);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    Reader reader = Open(0, {.batch = 4, .delivery = delivery});
+    std::vector<CollectingSink::Taken> taken;
+    Pull(reader, 0, 4, taken);
+    ASSERT_EQ(taken.size(), 4U);
+    for (const CollectingSink::Taken& batch : taken) {
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        EXPECT_EQ(batch.payload[i], ServeFixture::RecordOf(batch.sample_ids[i], kLong));
+      }
+    }
+    reader.session->Close();
+  }
+  EXPECT_EQ(group_->GfsBytes(), 16 * kLong);
+}
+
+TEST_F(NodeGroupTest, FieldsOfVariableSizeAndConstantsComeWithTheirSamples) {
+  constexpr std::uint64_t kImages = 64;
+  catalog::DatasetSource folder;
+  folder.format = catalog::Format::kImageFolder;
+  folder.settings.SetTexts("suffixes", {".jpg"});
+  std::uint64_t bytes = 0;
+  for (std::uint64_t i = 0; i < kImages; ++i) {
+    const std::vector<std::byte> image = ServeFixture::RecordFile(1, 500 + 131 * i);
+    const std::string name = i < 10 ? "0" + std::to_string(i) : std::to_string(i);
+    ASSERT_TRUE(backend_.AddFile("/gfs/class" + std::to_string(i / 16) + "/" + name + ".jpg",
+                                 image)
+                    .has_value());
+    bytes += image.size();
+  }
+  Start(2, {.extent_bytes = 16 << 10, .source = folder});
+  StageEach(2);
+  for (const Delivery delivery : {Delivery::kContiguous, Delivery::kViews}) {
+    Reader reader = Open(0, {.delivery = delivery});
+    std::vector<CollectingSink::Taken> taken;
+    Pull(reader, 0, kImages / 8, taken);
+    ASSERT_EQ(taken.size(), kImages / 8);
+    for (const CollectingSink::Taken& batch : taken) {
+      for (std::size_t i = 0; i < batch.sample_ids.size(); ++i) {
+        const std::uint64_t sample = batch.sample_ids[i];
+        EXPECT_EQ(batch.payload[i], ServeFixture::RecordOf(0, 500 + 131 * sample));
+        EXPECT_EQ(batch.fields[1][i], std::to_string(sample / 16));
+      }
+    }
+    reader.session->Close();
+  }
+  EXPECT_GT(group_->transport().row_requests(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->GfsBytes(), bytes);
+}
+
+TEST_F(NodeGroupTest, ExtentsOfPackedDataSetsAreCopiedAndDecodedHere) {
+  Start(2, {.compression = stage::Compression::kFast});
+  StageEach(2);
+  ExpectEpoch(0);
+  EXPECT_GT(group_->transport().extents_asked(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->transport().row_requests(NodeRank(1)), 0U);
+  EXPECT_EQ(group_->GfsBytes(), kFileBytes);
+}
+
+TEST_F(NodeGroupTest, NodesWithOtherObjectsAreToldApart) {
+  Start(2);
+  Stage(0);
+  const auto longer = ServeFixture::RecordFile(kSamples + 1, kRecordBytes);
+  ASSERT_TRUE(backend_.AddFile("/gfs/data.bin", longer).has_value());
+  Stage(1);
+  Reader reader = Open(0);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(reader.session->Pull({.first = {.step = StepId(i)}}).has_value());
+  }
+  ASSERT_TRUE(reader.sink->WaitFor(4));
+  ASSERT_FALSE(reader.sink->errors().empty());
+  EXPECT_EQ(reader.sink->errors().front().code(), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(reader.sink->errors().front().message(), HasSubstr("configured alike"));
+  reader.session->Close();
+}
+
+}  // namespace
+}  // namespace forebay::stream

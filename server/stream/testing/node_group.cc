@@ -1,0 +1,46 @@
+#include "server/stream/testing/node_group.h"
+
+#include <utility>
+
+namespace forebay::stream {
+
+Result<std::unique_ptr<NodeGroup>> NodeGroup::Create(io::MemoryBackend& backend,
+                                                     std::uint32_t count,
+                                                     std::size_t record_bytes,
+                                                     ServeOptions options) {
+  auto group = std::make_unique<NodeGroup>();
+  std::vector<plan::Node> all;
+  for (std::uint32_t rank = 0; rank < count; ++rank) all.push_back({NodeRank(rank), 1});
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    group->members_.push_back(std::make_unique<Member>(NodeRank(rank), all));
+    Member& member = *group->members_.back();
+    options.nodes = &member.nodes;
+    options.extents = &group->transport_;
+    options.rows = &group->transport_;
+    options.ssd_path = "/ssd" + std::to_string(rank);
+    FOREBAY_TRY(backend.AddDirectory(options.ssd_path));
+    FOREBAY_ASSIGN(member.serve, ServeFixture::Create(backend, record_bytes, options));
+    ServeFixture& serve = *member.serve;
+    member.extents =
+        std::make_unique<stage::LocalExtents>(serve.cache(), serve.stager(), serve.clock());
+    member.rows = std::make_unique<fetch::LocalRows>(serve.stager(), serve.fetcher(),
+                                                     serve.executor(), serve.clock());
+    group->transport_.Add(NodeRank(rank), {.extents = member.extents.get(),
+                                           .rows = member.rows.get(),
+                                           .dataset = &serve.dataset(),
+                                           .backend = &serve.backend()});
+  }
+  return group;
+}
+
+std::vector<NodeRank> NodeGroup::Ranked(ExtentId extent) {
+  return plan::RankedOwners(node(0).dataset().hash(), extent, membership(0).nodes());
+}
+
+std::uint64_t NodeGroup::GfsBytes() {
+  std::uint64_t bytes = 0;
+  for (const auto& member : members_) bytes += member->serve->dataset().progress().gfs_bytes;
+  return bytes;
+}
+
+}  // namespace forebay::stream
