@@ -11,6 +11,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/cpu_seconds.sh
 readonly source_folder=$PWD
 readonly steps=(packages build data stage train)
 
@@ -197,9 +198,14 @@ step_train() {
 }
 
 started=$SECONDS
+counted=0 cost=''  # CPU seconds so far; those of each step, in words
 for step in "${steps[@]}"; do
   "step_$step"
+  cpu_seconds "$log_folder/times"
+  cost+=" $step $((cpu - counted)),"
+  counted=$cpu
   [[ "$step" != "$last_step" ]] || break
 done
 stop_daemon
+printf 'quickstart: CPU seconds, user and system:%s\n' "${cost%,}"
 printf 'quickstart: done in %d s\n' "$((SECONDS - started))"

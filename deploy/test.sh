@@ -23,6 +23,7 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source deploy/cpu_seconds.sh
 
 readonly budget_s=$((${FOREBAY_TEST_MINUTES:-25} * 60))
 readonly test_share_s=$((budget_s / 4))
@@ -119,8 +120,18 @@ stage_fuzz() {
   say "fuzz: $count fuzzer(s), $fuzz_seconds s each"
 }
 
+# ctest's closing lines come last, after what the stages cost.
 stage_test() {
-  ctest --preset ci -j "$jobs" </dev/null
+  local status=0 summary=$log_folder/test-summary
+  : >"$summary"
+  ctest --preset ci -j "$jobs" </dev/null | awk -v summary="$summary" '
+    /tests passed, .* failed out of/ { closing = 1 }
+    closing { print >summary; next }
+    { print; fflush() }' || status=$?
+  cpu_seconds "$log_folder/times"
+  say "CPU seconds, user and system:$cost test $((cpu - counted))"
+  cat "$summary"
+  return "$status"
 }
 
 stage_workflow() { cmake --workflow --preset "$1" </dev/null; }
@@ -167,6 +178,7 @@ done
 
 mkdir -p "$log_folder"
 failed=()
+cpu=0 counted=0 cost=""  # CPU seconds so far, of them before this stage, and each stage's in words
 for stage in "${stages[@]}"; do
   started=$SECONDS
   say "stage $stage, $jobs job(s), $((SECONDS / 60)) min in"
@@ -177,13 +189,16 @@ for stage in "${stages[@]}"; do
     soak) stage_soak "${soak_arguments[@]}" || status=$? ;;
     *) "stage_$stage" || status=$? ;;
   esac
+  cpu_seconds "$log_folder/times"
+  stage_cpu=$((cpu - counted)) counted=$cpu
+  cost+=" $stage $stage_cpu,"
   if [[ $status -ne 0 ]]; then
     failed+=("$stage")
     say "stage $stage FAILED after $((SECONDS - started)) s"
     # Without packages or a build the rest has nothing to say.
     [[ "$stage" == packages || "$stage" == build ]] && break
   elif [[ "$stage" != "${stages[-1]}" ]]; then
-    say "stage $stage passed in $((SECONDS - started)) s"
+    say "stage $stage passed in $((SECONDS - started)) s, $stage_cpu CPU seconds"
   fi
 done
 if [[ ${#failed[@]} -gt 0 ]]; then
