@@ -14,10 +14,9 @@
 #include <cstring>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -221,7 +220,7 @@ void Acceptor::AcceptAll() {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
       // The connection stays in the queue and would be reported at once, over and over.
-      spdlog::warn("cannot take a connection: {}", std::strerror(errno));
+      log::Warn("cannot take a connection: {}", std::strerror(errno));
       retry_ns_ = clock_.NowNs() + kDescriptorRetryMs * kNsPerMs;
       return;
     }
@@ -229,8 +228,8 @@ void Acceptor::AcceptAll() {
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
     if (!known || peer.uid != geteuid()) {
-      spdlog::warn("refused a connection of uid {}: this daemon serves uid {} alone",
-                   known ? static_cast<long>(peer.uid) : -1L, geteuid());
+      log::Warn("refused a connection of uid {}: this daemon serves uid {} alone",
+                known ? static_cast<long>(peer.uid) : -1L, geteuid());
       ++refused_;
       continue;
     }
@@ -263,12 +262,12 @@ std::uint32_t Acceptor::RefusalOf(const ClientHello& hello) const {
     return static_cast<std::uint32_t>(ErrorCode::kInvalidArgument);
   }
   if (hello.layout_version != kLayoutVersion) {
-    spdlog::warn("refused a client of layout version {}: this daemon speaks version {}",
-                 hello.layout_version, kLayoutVersion);
+    log::Warn("refused a client of layout version {}: this daemon speaks version {}",
+              hello.layout_version, kLayoutVersion);
     return static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
   }
   if (connections_ >= options_.connections_max) {
-    spdlog::warn("refused a client: {} are connected (kClientsMax)", options_.connections_max);
+    log::Warn("refused a client: {} are connected (kClientsMax)", options_.connections_max);
     return static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
   }
   return 0;

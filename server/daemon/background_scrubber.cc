@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include <spdlog/spdlog.h>
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -70,9 +70,9 @@ bool BackgroundScrubber::ScrubSome(const std::stop_token& stop) {
     const auto finding = scrubber_.ScrubNext(*queue_);
     if (!finding) return scrubber_.counts().bytes > begin;
     if (!finding->status.has_value()) {
-      spdlog::warn("scrub: extent {} on {}: {}", tier::KeyText(finding->key),
-                   finding->tier == tier::TierKind::kRam ? "ram" : "ssd",
-                   finding->status.error().message());
+      log::Warn("scrub: extent {} on {}: {}", tier::KeyText(finding->key),
+                finding->tier == tier::TierKind::kRam ? "ram" : "ssd",
+                finding->status.error().message());
     }
   }
   return true;
@@ -85,8 +85,8 @@ std::uint64_t BackgroundScrubber::ScrubDecoded(const std::stop_token& stop) {
     if (!scrubbed) break;
     bytes += scrubbed->bytes + 1;  // so that empty ones end it too
     if (!scrubbed->is_sound) {
-      spdlog::warn("scrub: what piece {} of extent {} was decoded to is damaged, and dropped",
-                   scrubbed->key.piece, tier::KeyText(scrubbed->key.extent));
+      log::Warn("scrub: what piece {} of extent {} was decoded to is damaged, and dropped",
+                scrubbed->key.piece, tier::KeyText(scrubbed->key.extent));
     }
   }
   return bytes;

@@ -14,12 +14,12 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/daemon/version.h"
 #include "server/io/backend_selection.h"
+#include "server/io/log.h"
 #include "server/stage/request_gate.h"
 
 namespace forebay::daemon {
@@ -110,11 +110,11 @@ Status Daemon::Open() {
   for (stage::Dataset* dataset : datasets_.Served()) {
     if (dataset->options().stage_at_start) stager_->Stage(*dataset);
   }
-  spdlog::info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, ssd {} MiB, "
-               "{})",
-               kVersion, job_id_, socket_path_, arena_->capacity_bytes() >> 20,
-               slots_->capacity_bytes() >> 20, store_ ? store_->capacity_bytes() >> 20 : 0,
-               backend_->name());
+  log::Info("forebayd {} serves job '{}' on unix:{} (ram {} MiB, slots {} MiB, ssd {} MiB, "
+            "{})",
+            kVersion, job_id_, socket_path_, arena_->capacity_bytes() >> 20,
+            slots_->capacity_bytes() >> 20, store_ ? store_->capacity_bytes() >> 20 : 0,
+            backend_->name());
   return {};
 }
 
@@ -130,8 +130,8 @@ Status Daemon::OpenBackend() {
   auto selected = io::SelectBackend(choice, threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
   if (selected->fallback_reason) {
-    spdlog::warn("io_uring is not available, a pool of threads is used: {}",
-                 selected->fallback_reason->message());
+    log::Warn("io_uring is not available, a pool of threads is used: {}",
+              selected->fallback_reason->message());
   }
   backend_ = std::move(selected->backend);
   return {};
@@ -161,9 +161,9 @@ bool Daemon::Tick() {
   stager_->Look();
   const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
   if (!adjusted.has_value() && !lacks_worker_) {
-    spdlog::warn("no additional worker (daemon.workers) could be started in place of one that is "
-                 "blocked by the GFS; batches are assembled more slowly until it answers: {}",
-                 adjusted.error().ToString());
+    log::Warn("no additional worker (daemon.workers) could be started in place of one that is "
+              "blocked by the GFS; batches are assembled more slowly until it answers: {}",
+              adjusted.error().ToString());
   }
   lacks_worker_ = !adjusted.has_value();
   registry_->ExpireWaiting();
@@ -175,20 +175,20 @@ bool Daemon::Tick() {
                     idle_ns >= static_cast<std::int64_t>(config_.exit_when_idle_s) * 1'000 *
                                    kNsPerMs;
   if (idle) {
-    spdlog::info("no client for {} s (daemon.exit_when_idle_s): draining",
-                 config_.exit_when_idle_s);
+    log::Info("no client for {} s (daemon.exit_when_idle_s): draining",
+              config_.exit_when_idle_s);
   }
   return drain_requested_ || failed_ || idle;
 }
 
 void Daemon::RequestDrain() {
-  if (!drain_requested_.exchange(true)) spdlog::info("draining, as 'forebay drain' asks");
+  if (!drain_requested_.exchange(true)) log::Info("draining, as 'forebay drain' asks");
   WakeMainThread();
 }
 
 void Daemon::Fail(const Error& error) {
   if (!failed_.exchange(true)) {
-    spdlog::error("forebayd cannot serve any more, and ends: {}", error.ToString());
+    log::Error("forebayd cannot serve any more, and ends: {}", error.ToString());
   }
   WakeMainThread();
 }
@@ -213,9 +213,9 @@ bool Daemon::Stop() {
   if (stager_) stager_->BeginStop();
   if (server_) {
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
-      spdlog::warn("some clients did not read their last messages within {} ms; their connections "
-                   "are closed",
-                   limits::kLastMessagesMs);
+      log::Warn("some clients did not read their last messages within {} ms; their connections "
+                "are closed",
+                limits::kLastMessagesMs);
       acceptor_->EndConnections();
       data_service_->WaitDrained(kLastAnswers);
     }
@@ -235,8 +235,8 @@ bool Daemon::Stop() {
   if (leaves_threads_) {
     // These hold on to all that the rooms share. The directories are given up last.
     const std::string calls = gfs_calls_->UnderWay();
-    spdlog::warn("forebayd exits without waiting for {}",
-                 calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
+    log::Warn("forebayd exits without waiting for {}",
+              calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
     leases_.clear();
     if (has_served) LogServed(began_ns);
     return false;
@@ -255,11 +255,11 @@ void Daemon::LogServed(std::int64_t drain_began_ns) {
   const stream::SessionStats served = registry_->totals();
   std::uint64_t gfs_bytes = 0;
   for (const stage::Dataset* dataset : datasets_.All()) gfs_bytes += dataset->progress().gfs_bytes;
-  spdlog::info("drained in {:.1f} s after {:.0f} s of service: {} batches, {} samples, {} bytes "
-               "delivered; {} bytes read from the GFS; forebayd stopped",
-               static_cast<double>(now_ns - drain_began_ns) / 1e9,
-               static_cast<double>(now_ns - started_ns_) / 1e9, served.batches, served.samples,
-               served.bytes, gfs_bytes);
+  log::Info("drained in {:.1f} s after {:.0f} s of service: {} batches, {} samples, {} bytes "
+            "delivered; {} bytes read from the GFS; forebayd stopped",
+            static_cast<double>(now_ns - drain_began_ns) / 1e9,
+            static_cast<double>(now_ns - started_ns_) / 1e9, served.batches, served.samples,
+            served.bytes, gfs_bytes);
 }
 
 std::vector<std::string> Daemon::TransientPaths() const {
@@ -313,7 +313,7 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   FOREBAY_ASSIGN(auto made, OpenDataset(dataset->options()));
   stage::Dataset* const successor = made.get();
   FOREBAY_TRY(datasets_.Keep(std::move(made)));
-  spdlog::info("data set '{}': rebuilding it from its objects as they are now", name);
+  log::Info("data set '{}': rebuilding it from its objects as they are now", name);
   stager_->Replace(*dataset, *successor, [this, dataset, successor] {
     datasets_.Swap(*dataset, *successor);
     decoded_->Forget(dataset->hash());

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/dataset_config.h"
 #include "server/daemon/tier_config.h"
+#include "server/io/log.h"
 #include "server/tier/capacity.h"
 
 namespace forebay::daemon {
@@ -57,8 +57,8 @@ Status Daemon::OpenSsd() {
                              {.capacity_bytes = capacity_bytes, .direct = config_.ssd_direct}));
   const tier::SegmentStore::Recovery found = store_->recovery();
   if (found.segments + found.dropped_records + found.removed_files > 0) {
-    spdlog::info("ssd tier: found {} segments, dropped {} records, removed {} files",
-                 found.segments, found.dropped_records, found.removed_files);
+    log::Info("ssd tier: found {} segments, dropped {} records, removed {} files",
+              found.segments, found.dropped_records, found.removed_files);
   }
   return {};
 }

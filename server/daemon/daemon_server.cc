@@ -7,11 +7,11 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_posix.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/served_check.h"
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -100,7 +100,7 @@ Status Daemon::OpenMetrics() {
   if (config_.metrics_listen.empty()) return {};
   FOREBAY_ASSIGN(metrics_, MetricsEndpoint::Start(config_.metrics_listen,
                                                   [this] { return StatusNow(); }));
-  spdlog::info("metrics on http://{}/metrics", metrics_->address());
+  log::Info("metrics on http://{}/metrics", metrics_->address());
   return {};
 }
 

@@ -3,7 +3,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
+
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -38,12 +39,13 @@ void EvictionSummary::Log() {
   for (const auto& [key, sum] : ledger_.Take()) {
     std::string name = name_of_(key.dataset);
     if (name.empty()) name = fmt::format("(not configured: {:016x})", key.dataset);
-    const auto level = key.cause == EvictionCause::kDamaged ? spdlog::level::warn
-                                                            : spdlog::level::info;
-    spdlog::log(level, "data set '{}': {} extents left tier {} within {:.0f} s {}; {} of them are "
-                "on no tier any more",
-                name, sum.extents, key.tier == tier::TierKind::kRam ? "ram" : "ssd", seconds,
-                CauseText(key.cause), sum.gone);
+    const auto level =
+        key.cause == EvictionCause::kDamaged ? log::Level::kWarn : log::Level::kInfo;
+    log::At(level,
+            "data set '{}': {} extents left tier {} within {:.0f} s {}; {} of them are "
+            "on no tier any more",
+            name, sum.extents, key.tier == tier::TierKind::kRam ? "ram" : "ssd", seconds,
+            CauseText(key.cause), sum.gone);
   }
 }
 

@@ -30,6 +30,7 @@
 #include "server/daemon/serve_loop.h"
 #include "server/io/backend_selection.h"
 #include "server/io/clock.h"
+#include "server/io/log.h"
 
 namespace forebay::daemon {
 namespace {
@@ -58,7 +59,7 @@ void Announce(const Daemon& daemon, int ready_fd) {
   if (ready_fd < 0) return;
   const std::string line = fmt::format("READY unix:{}\n", daemon.socket_path());
   if (write(ready_fd, line.data(), line.size()) < 0) {
-    spdlog::warn("nobody reads --ready-fd {}", ready_fd);
+    log::Warn("nobody reads --ready-fd {}", ready_fd);
   }
   close(ready_fd);
 }
@@ -80,9 +81,9 @@ class EndInTime {
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
-    spdlog::error("forebayd could not stop within {} ms, and exits without waiting for {}",
-                  patience.count(),
-                  calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
+    log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
+               patience.count(),
+               calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
     for (const std::string& path : paths_) {
       unlink(path.c_str());
       rmdir(std::filesystem::path(path).parent_path().c_str());
@@ -102,7 +103,7 @@ int Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
   if (signal_number != 0) {
-    spdlog::info("signal {}: draining (a second one ends at once)", signal_number);
+    log::Info("signal {}: draining (a second one ends at once)", signal_number);
   }
   close(signal_fd);
   std::signal(SIGTERM, SIG_DFL);

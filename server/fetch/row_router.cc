@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 #include "server/stage/extent_source.h"
 
 namespace forebay::fetch {
@@ -82,8 +82,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
                          const Status& status) {
   if (!status.has_value() && stage::IsNoAnswer(status.error())) {
     if (nodes_.Lives(node)) {  // logged once, not by every batch that waits for it
-      spdlog::warn("node {} does not answer; its substitutes are asked in its place: {}",
-                   node.value(), status.error().message());
+      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
+                node.value(), status.error().message());
     }
     nodes_.SetLives(node, false);
     // Each try leaves out one node more, unless somebody else thinks that it is back.

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
+#include "server/io/log.h"
 #include "server/stage/packed_form.h"
 #include "server/stage/saved_catalog.h"
 #include "server/stage/scan_pass.h"
@@ -41,12 +40,12 @@ Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replac
             "the saved catalog does not match the objects on the GFS (remedy: forebay stage "
             "--rebuild " + dataset.name() + ")");
       }
-      spdlog::info("data set '{}': loaded its saved catalog", dataset.name());
+      log::Info("data set '{}': loaded its saved catalog", dataset.name());
       return Adopt(dataset, std::move(*saved));
     }
     if (saved.error().code() != ErrorCode::kNotFound) {
-      spdlog::warn("data set '{}': its saved catalog is not usable; cataloguing it again: {}",
-                   dataset.name(), saved.error().ToString());
+      log::Warn("data set '{}': its saved catalog is not usable; cataloguing it again: {}",
+                dataset.name(), saved.error().ToString());
     }
   }
   catalog::DatasetSource resolved = source;
@@ -99,9 +98,9 @@ void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
       dataset.first_reads().Open(parts_.backend, *parts_.catalogs,
                                  SavedCatalogName(dataset.options().source) + ".reads", forget);
   if (!opened.has_value()) {
-    spdlog::warn("data set '{}': checksums of first reads cannot be saved in daemon.state_dir; the "
-                 "next daemon will not notice objects that changed: {}",
-                 dataset.name(), opened.error().ToString());
+    log::Warn("data set '{}': checksums of first reads cannot be saved in daemon.state_dir; the "
+              "next daemon will not notice objects that changed: {}",
+              dataset.name(), opened.error().ToString());
   }
 }
 
@@ -111,9 +110,9 @@ void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
       catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs,
                            SavedCatalogName(dataset.options().source));
   if (!saved.has_value()) {
-    spdlog::warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
-                 "daemon will catalogue it again: {}",
-                 dataset.name(), saved.error().ToString());
+    log::Warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
+              "daemon will catalogue it again: {}",
+              dataset.name(), saved.error().ToString());
   }
 }
 
@@ -176,8 +175,8 @@ bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
   const FirstReads::Outcome outcome =
       dataset.first_reads().Compare(key, found.sums().image);
   if (outcome != FirstReads::Outcome::kChanged) return true;
-  spdlog::warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
-               "is dropped and read from the GFS again", dataset.name(), key.extent.value());
+  log::Warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
+            "is dropped and read from the GFS again", dataset.name(), key.extent.value());
   parts_.tiers.Evict(key, std::nullopt);
   return false;
 }
@@ -190,8 +189,8 @@ void Cataloguer::ChooseForm(Dataset& dataset,
   if (wanted == Compression::kOff) return;
   auto form = PackedForm::Create(catalog, wanted);
   if (form.has_value()) return dataset.SetForm(std::move(*form), "");
-  spdlog::warn("data set '{}' is not compressed at staging: {}", dataset.name(),
-               form.error().message());
+  log::Warn("data set '{}' is not compressed at staging: {}", dataset.name(),
+            form.error().message());
   dataset.SetForm(nullptr, form.error().message());
 }
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
+#include "server/io/log.h"
 #include "server/stage/packed_form.h"
 
 namespace forebay::stage {
@@ -23,10 +23,10 @@ Result<tier::ExtentChecksums> ReadExtent(Dataset& dataset, const ExtentToRead& e
       FOREBAY_TRY(dataset.ShareRead(extent.key, checksums.image));
       return checksums;
     }
-    spdlog::warn("data set '{}': extent {} ({}) does not match its first read; {}", dataset.name(),
-                 number, extent.objects,
-                 past_caches ? "the extent is refused"
-                             : "it is read again past the caches of this node");
+    log::Warn("data set '{}': extent {} ({}) does not match its first read; {}", dataset.name(),
+              number, extent.objects,
+              past_caches ? "the extent is refused"
+                          : "it is read again past the caches of this node");
   }
   return Error(ErrorCode::kDataLoss,
                fmt::format("{}, extent {}: changed since first read, although size and "

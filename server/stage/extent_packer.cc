@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 #include "server/stage/packed_extent.h"
 
 namespace forebay::stage {
@@ -46,8 +45,8 @@ Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& 
   FOREBAY_ASSIGN(const PackedExtent packed,
                  PackExtent(form, key, raw.bytes(), [this] { return tiers_.is_stopping(); }));
   if (packed.escaped_chunks > 0) {
-    spdlog::error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
-                  packed.escaped_chunks, tier::KeyText(key));
+    log::Error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
+               packed.escaped_chunks, tier::KeyText(key));
   }
   raw = ArenaBlock();  // makes room for the packed image
   FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate({.bytes = packed.bytes, .key = &key}, queue));

@@ -5,10 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
+#include "server/io/log.h"
 
 namespace forebay::stage {
 namespace {
@@ -83,9 +82,9 @@ Status FirstReads::Load(io::IoQueue& queue) {
     good += kRecordBytes;
   }
   if (good < bytes.size()) {
-    spdlog::warn("'{}' in daemon.state_dir: the last {} bytes are damaged and dropped; the extents "
-                 "that they describe are not compared until they are read again",
-                 name_, bytes.size() - good);
+    log::Warn("'{}' in daemon.state_dir: the last {} bytes are damaged and dropped; the extents "
+              "that they describe are not compared until they are read again",
+              name_, bytes.size() - good);
   }
   FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
   if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
@@ -122,9 +121,9 @@ FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
   const Status appended = Append(key, image_checksum);
   if (!appended.has_value()) {
     // A record cut short would end the file for its reader, so nothing follows it.
-    spdlog::warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
-                 "daemon is restarted; free space there: {}",
-                 name_, appended.error().ToString());
+    log::Warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
+              "daemon is restarted; free space there: {}",
+              name_, appended.error().ToString());
     file_.reset();
   }
   return Outcome::kFirst;

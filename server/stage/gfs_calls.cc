@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include "proto/contract/check.h"
 #include "proto/contract/mix64.h"
+#include "server/io/log.h"
 
 namespace forebay::stage {
 namespace {
@@ -93,9 +93,9 @@ void GfsCalls::LookAt(Call& call, std::int64_t now_ns) {
   call.is_hung_ = true;
   ++hung_total_;
   if (++hung_[call.object_.Name()] > 1) return;
-  spdlog::warn("the GFS has not answered for {:.0f} s (stage.hung_after): {} of '{}'; other "
-               "objects are read meanwhile",
-               Seconds(now_ns - call.tried_ns_), call.what_, call.object_.Name());
+  log::Warn("the GFS has not answered for {:.0f} s (stage.hung_after): {} of '{}'; other "
+            "objects are read meanwhile",
+            Seconds(now_ns - call.tried_ns_), call.what_, call.object_.Name());
 }
 
 void GfsCalls::Answered(Call& call) {
@@ -103,8 +103,8 @@ void GfsCalls::Answered(Call& call) {
   std::lock_guard lock(mutex_);
   call.is_hung_ = false;
   if (TakeOne(hung_, call.object_.Name())) return;
-  spdlog::warn("the GFS answers again: {} of '{}' took {:.1f} s", call.what_, call.object_.Name(),
-               Seconds(now_ns - call.tried_ns_));
+  log::Warn("the GFS answers again: {} of '{}' took {:.1f} s", call.what_, call.object_.Name(),
+            Seconds(now_ns - call.tried_ns_));
 }
 
 void GfsCalls::End(Call& call) {

@@ -3,9 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 #include "server/stage/extent_loader.h"
 
 namespace forebay::stage {
@@ -29,10 +28,10 @@ class GfsPieces::Source final : public tier::PieceSource {
     std::uint64_t bytes = 0;
     for (const tier::SourceRead& read : reads) bytes += read.memory.size();
     if (dataset_.CountPieces(reads.size(), bytes)) {
-      spdlog::warn("data set '{}': some of its extents are on no tier; their samples are read from "
-                   "the GFS one by one, which is slow; raise tier.ram.capacity or "
-                   "tier.ssd.capacity, or replace an SSD that has failed",
-                   dataset_.name());
+      log::Warn("data set '{}': some of its extents are on no tier; their samples are read from "
+                "the GFS one by one, which is slow; raise tier.ram.capacity or "
+                "tier.ssd.capacity, or replace an SSD that has failed",
+                dataset_.name());
     }
     // A reader waits for these pieces, so they go before all background reads.
     const Rank rank(gate_.DrawRank());
@@ -120,9 +119,9 @@ void GfsPieces::Forget(const tier::ExtentRef& extent, const Error& found) {
   if (known == known_.end() || known->second.extent != extent) return;
   Dataset& dataset = *known->second.dataset;
   dataset.first_reads().CountMismatch();
-  spdlog::warn("data set '{}': a piece of extent {} does not match its first read; the extent is "
-               "read again as a whole: {}",
-               dataset.name(), extent->key.extent.value(), found.message());
+  log::Warn("data set '{}': a piece of extent {} does not match its first read; the extent is "
+            "read again as a whole: {}",
+            dataset.name(), extent->key.extent.value(), found.message());
   checksum_bytes_ -= KeptBytes(*extent);
   uses_.erase(known->second.use);
   known_.erase(known);

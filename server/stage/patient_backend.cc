@@ -5,11 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/check.h"
 #include "proto/contract/failure.h"
 #include "proto/contract/mix64.h"
+#include "server/io/log.h"
 
 namespace forebay::stage {
 namespace {
@@ -37,8 +36,8 @@ std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& 
       incident_begun_ns_ = now_ns;
       incident_retries_ = 0;
       figures_.last_error = error.message();
-      spdlog::warn("the GFS fails: {}; trying again for up to {} s (stage.retry_for)",
-                   error.message(), options_.retry_for_ms / 1000);
+      log::Warn("the GFS fails: {}; trying again for up to {} s (stage.retry_for)",
+                error.message(), options_.retry_for_ms / 1000);
     }
     ++figures_.failing;
   }
@@ -80,11 +79,11 @@ void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
   const double seconds =
       static_cast<double>(NowNs() - incident_begun_ns_) / (1000.0 * kNsPerMs);
   if (has_succeeded) {
-    spdlog::warn("the GFS answers again after {:.1f} s and {} retries", seconds,
-                 incident_retries_);
+    log::Warn("the GFS answers again after {:.1f} s and {} retries", seconds,
+              incident_retries_);
   } else {
-    spdlog::error("the GFS is given up after {:.1f} s and {} retries: {}", seconds,
-                  incident_retries_, figures_.last_error);
+    log::Error("the GFS is given up after {:.1f} s and {} retries: {}", seconds,
+               incident_retries_, figures_.last_error);
   }
 }
 

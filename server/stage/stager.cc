@@ -4,11 +4,10 @@
 #include <iterator>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 
 namespace forebay::stage {
 
@@ -36,9 +35,9 @@ plan::Room RoomOf(const StagerOptions& options, const StagerParts& parts) {
 
 void LogCatalogued(const Dataset& dataset) {
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
-  spdlog::info("data set '{}': catalogued, {} samples in {} objects, {} bytes, fingerprint {:016x}",
-               dataset.name(), catalog->sample_count(), catalog->object_count(),
-               catalog->total_bytes(), catalog->fingerprint());
+  log::Info("data set '{}': catalogued, {} samples in {} objects, {} bytes, fingerprint {:016x}",
+            dataset.name(), catalog->sample_count(), catalog->object_count(),
+            catalog->total_bytes(), catalog->fingerprint());
 }
 
 void LogSettled(Dataset& dataset) {
@@ -46,15 +45,15 @@ void LogSettled(Dataset& dataset) {
   const DatasetProgress progress = dataset.progress();
   const double seconds = static_cast<double>(std::max<std::uint64_t>(1, progress.staging_ms)) / 1e3;
   if (progress.state == DatasetState::kFailed) {
-    spdlog::error("data set '{}': staging failed after {:.1f} s: {}", dataset.name(), seconds,
-                  progress.error);
+    log::Error("data set '{}': staging failed after {:.1f} s: {}", dataset.name(), seconds,
+               progress.error);
     return;
   }
-  spdlog::info("data set '{}': staged {} of {} bytes in {:.1f} s; {} bytes came from the GFS "
-               "({:.2f} GB/s)",
-               dataset.name(), progress.staged_bytes, progress.total_bytes, seconds,
-               progress.staging_gfs_bytes,
-               static_cast<double>(progress.staging_gfs_bytes) / seconds / 1e9);
+  log::Info("data set '{}': staged {} of {} bytes in {:.1f} s; {} bytes came from the GFS "
+            "({:.2f} GB/s)",
+            dataset.name(), progress.staged_bytes, progress.total_bytes, seconds,
+            progress.staging_gfs_bytes,
+            static_cast<double>(progress.staging_gfs_bytes) / seconds / 1e9);
 }
 
 }  // namespace
@@ -332,9 +331,9 @@ void Stager::Look() {
   }
   const Status adjusted = crew_->AdjustTo(held_up);
   if (!adjusted.has_value() && !lacks_spare_) {
-    spdlog::warn("no additional reader could be started in place of one that is blocked by the "
-                 "GFS; other objects are read more slowly until the GFS answers: {}",
-                 adjusted.error().ToString());
+    log::Warn("no additional reader could be started in place of one that is blocked by the "
+              "GFS; other objects are read more slowly until the GFS answers: {}",
+              adjusted.error().ToString());
   }
   lacks_spare_ = !adjusted.has_value();
   ResumePutOff();
@@ -468,7 +467,7 @@ void Stager::Perform(const Job& job, io::IoQueue& queue) {
     const Status loaded = LoadEarly(*job.dataset, *job.early, *job.rank, queue);
     if (!loaded.has_value()) {
       // The extent is staged again once there is a catalog; only that failure is an error.
-      spdlog::debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
+      log::Debug("data set '{}': {}", job.dataset->name(), loaded.error().ToString());
     }
     EndEarlyLoad(*job.dataset, *job.early);
   } else {
@@ -505,7 +504,7 @@ void Stager::PerformCatalogue(const Job& job, io::IoQueue& queue) {
     const Error error = is_old_served
                             ? status.error().WithContext("not rebuilt, and served as it was")
                             : status.error();
-    spdlog::error("data set '{}': {}", dataset.name(), error.ToString());
+    log::Error("data set '{}': {}", dataset.name(), error.ToString());
     cataloguer_.Abandon(dataset);
     dataset.Fail(error);
   } else {
@@ -629,8 +628,8 @@ Status Stager::Load(Dataset& dataset, ExtentId extent, const Job& job, io::IoQue
                           promoted.error().code() == ErrorCode::kResourceExhausted ||
                           promoted.error().code() == ErrorCode::kCancelled;
     if (is_sound) return {};
-    spdlog::warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
-                 promoted.error().ToString());
+    log::Warn("data set '{}': {}; reading it from the GFS again", dataset.name(),
+              promoted.error().ToString());
     parts_.cache.ReportBadSegment(key, promoted.error(), parts_.clock.NowNs());
   }
   const std::shared_ptr<const catalog::Catalog> catalog = dataset.catalog();
@@ -691,13 +690,13 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
           supplied->checksums = std::move(*verified);
           return supplied;
         }
-        spdlog::warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
-                     node.value(), verified.error().message());
+        log::Warn("data set '{}': from node {}: {}; the next node is asked", dataset.name(),
+                  node.value(), verified.error().message());
         continue;
       }
       if (!IsNoAnswer(supplied.error())) return ErrorFromOthers(supplied.error());
-      spdlog::warn("node {} does not answer; its substitutes are asked in its place: {}",
-                   node.value(), supplied.error().message());
+      log::Warn("node {} does not answer; its substitutes are asked in its place: {}",
+                node.value(), supplied.error().message());
       parts_.nodes->SetLives(node, false);
     }
   }

@@ -6,11 +6,10 @@
 #include <string>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 
 namespace forebay::stage {
 
@@ -113,10 +112,10 @@ bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
   const bool refused_before = ssd_refuses_.exchange(!is_there);
   // One line for all extents of an incident; `forebay status` has the unstaged bytes.
   if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
-    spdlog::warn("data set '{}': extent {} could not be stored on SSD, and others after it may not "
-                 "be either; check space and health of tier.ssd.directory, then run 'forebay "
-                 "stage': {}",
-                 dataset.name(), key.extent.value(), stored.error().ToString());
+    log::Warn("data set '{}': extent {} could not be stored on SSD, and others after it may not "
+              "be either; check space and health of tier.ssd.directory, then run 'forebay "
+              "stage': {}",
+              dataset.name(), key.extent.value(), stored.error().ToString());
   }
   return is_there;
 }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/limits.h"
+#include "server/io/log.h"
 #include "server/stream/wire_batch.h"
 
 namespace forebay::stream {
@@ -13,19 +12,19 @@ namespace {
 
 // Where a stream begins and ends, for who looks for the one that was slow.
 void LogOpened(const StreamSpec& spec) {
-  spdlog::info("stream '{}' of data set '{}' opened by '{}' (pid {}), rank {} of {}: order "
-               "{:016x}, {} samples, batches of {}, {} credits",
-               spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
-               spec.plan.ranks(), spec.order.Fingerprint(), spec.selection->size(),
-               spec.plan.global_batch() / spec.plan.ranks(), spec.credits);
+  log::Info("stream '{}' of data set '{}' opened by '{}' (pid {}), rank {} of {}: order "
+            "{:016x}, {} samples, batches of {}, {} credits",
+            spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+            spec.plan.ranks(), spec.order.Fingerprint(), spec.selection->size(),
+            spec.plan.global_batch() / spec.plan.ranks(), spec.credits);
 }
 
 void LogEnded(const StreamSpec& spec, const SessionStats& stats) {
-  spdlog::info("stream '{}' of data set '{}' of '{}' (pid {}), rank {} of {}, has ended: {} "
-               "batches, {} samples, {} bytes; {} samples from SSD, {} waited for the GFS",
-               spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
-               spec.plan.ranks(), stats.batches, stats.samples, stats.bytes, stats.ssd_samples,
-               stats.waited_samples);
+  log::Info("stream '{}' of data set '{}' of '{}' (pid {}), rank {} of {}, has ended: {} "
+            "batches, {} samples, {} bytes; {} samples from SSD, {} waited for the GFS",
+            spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+            spec.plan.ranks(), stats.batches, stats.samples, stats.bytes, stats.ssd_samples,
+            stats.waited_samples);
 }
 
 }  // namespace
@@ -279,8 +278,8 @@ void StreamReactor::EndLocked(const grpc::Status& status) {
   if (ended_) return;
   ended_ = true;
   if (!status.ok() && status.error_code() != grpc::StatusCode::CANCELLED) {
-    spdlog::warn("stream of '{}' (pid {}) ended: {}", client_.name, client_.pid,
-                 status.error_message());
+    log::Warn("stream of '{}' (pid {}) ended: {}", client_.name, client_.pid,
+              status.error_message());
   }
   Finish(status);
 }

@@ -7,11 +7,10 @@
 #include <unordered_set>
 #include <utility>
 
-#include <spdlog/spdlog.h>
-
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
+#include "server/io/log.h"
 #include "server/tier/compaction.h"
 #include "server/tier/eviction_ledger.h"
 #include "server/tier/segment_format.h"
@@ -452,9 +451,9 @@ void TwoTierCache::CountDeviceError(const ExtentKey& key, std::int64_t now_ns) {
   last_device_errors_.push_back({.at_ns = now_ns, .key = key});
   if (last_device_errors_.size() < limits::kTierErrorsBeforeRetire) return;
   if (!is_ssd_retired_) {
-    spdlog::error("ssd tier: retired after device errors for {} extents within a minute: nothing "
-                  "more is written to it until a restart, its extents are still read; replace the "
-                  "SSD (tier.ssd.directory)", last_device_errors_.size());
+    log::Error("ssd tier: retired after device errors for {} extents within a minute: nothing "
+               "more is written to it until a restart, its extents are still read; replace the "
+               "SSD (tier.ssd.directory)", last_device_errors_.size());
   }
   is_ssd_retired_ = true;
   last_device_errors_.pop_front();  // beyond retirement nobody counts
@@ -574,9 +573,9 @@ Status TwoTierCache::Evict(const ExtentKey& key, std::optional<TierKind> tier) {
 
 void TwoTierCache::CountBadSegment(const ExtentKey& key, const Error& found) {
   ++counters(TierKind::kSsd).bad;
-  spdlog::warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again when "
-               "needed: {}",
-               SegmentName(key), found.message());
+  log::Warn("ssd tier: segment {} is damaged and dropped; its extent is fetched again when "
+            "needed: {}",
+            SegmentName(key), found.message());
 }
 
 void TwoTierCache::ReportBadSegment(const ExtentKey& key, const Error& error,
