@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "proto/contract/result.h"
@@ -14,6 +15,7 @@ namespace forebay::train {
 
 struct ModelTask {
   Model model;
+  std::string description = {};            // a line for people; empty: the model's name
   Metric metric = {};                      // what the loss's Evaluate adds up
   std::vector<std::int64_t> input_shape;   // of one sample, as the first part takes it: {C, ...}
   bool channels_last = false;              // the feed has {..., C}

@@ -182,6 +182,9 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
                                                   std::shared_ptr<const ModelTask> task,
                                                   Communicator& communicator,
                                                   const Print& print) {
+  if (print && communicator.rank() == 0) {
+    print("model " + (task->description.empty() ? task->model.name : task->description));
+  }
   std::unique_ptr<TorchEngine> engine(new TorchEngine(config, std::move(task), communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, FindOptimiser(config.train.optimiser));

@@ -28,8 +28,8 @@ Result<bool> ComputesOnGpu(std::string_view name, std::uint32_t local_rank);
 
 // Trains the task's model, with weights from train.seed, on a HybridTrainer that stands on the
 // first layout of the configuration's plan. All layouts are checked here; where a cut is to be
-// found or memory to be saved, by rank 0's measurement. `print` takes, on rank 0, what was decided.
-// Collective. `communicator` outlives the engine.
+// found or memory to be saved, by rank 0's measurement. On rank 0, `print` gets a description of
+// the model and what was decided. Collective. `communicator` outlives the engine.
 //
 // The same seed, micro-batches and identity (threads, LibTorch, machine) end in bit-identical
 // weights under every layout.

@@ -18,6 +18,7 @@ Result<std::shared_ptr<const ModelTask>> MakeModelTask(const TrainConfig& config
                                             {.names = sizes.family->foreign_names,
                                              .fresh = configured.fresh}));
   }
+  task->description = configured.Text();
   task->input_shape = sizes.shape;
   task->channels_last = configured.channels_last;
   task->target_shape = LossOf(sizes).target_shape(sizes);

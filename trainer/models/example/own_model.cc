@@ -1,17 +1,18 @@
-// A model and a loss of one's own, trained as a pipeline: everything in this file is what a user
-// writes. It learns a quantile of y = sin(3 a) + b^2 + noise.
-#include <ATen/Parallel.h>
+// A trainer for a model and a loss of one's own: everything in this file is what a user writes. The
+// model learns a quantile of y, given points (a, b). RunTrainer supplies the rest: samples from
+// forebayd, flags, pipeline stages and replicas, checkpoints, evaluation, figures.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstdint>
-#include <thread>
+#include <memory>
 #include <vector>
 
-#include "trainer/comm/local_transport.h"
-#include "trainer/exec/hybrid_trainer.h"
 #include "trainer/exec/layers.h"
 #include "trainer/exec/model.h"
+#include "trainer/exec/model_task.h"
+#include "trainer/program/run_trainer.h"
 
 namespace {
 
@@ -49,7 +50,8 @@ class Join final : public Part {
   torch::nn::Linear linear_{nullptr};
 };
 
-// Of the quantile `share` (Koenker and Bassett, 1978).
+// The loss of the quantile `share` (Koenker and Bassett, 1978). Evaluations report the sum of
+// absolute errors.
 class PinballLoss final : public Loss {
  public:
   explicit PinballLoss(double share) : share_(share) {}
@@ -76,93 +78,40 @@ Model MakeOwnModel() {
           .loss = std::make_shared<PinballLoss>(0.5)};
 }
 
-constexpr std::uint32_t kMicroBatches = 4;
-constexpr std::uint32_t kSamples = 64;  // of a micro-batch
-
-// Where micro-batches come from: here, out of a generator; else, from forebayd.
-class Samples final : public MicroBatchSource {
- public:
-  explicit Samples(std::uint64_t step) : step_(step) {}
-  Result<torch::Tensor> Input(std::uint32_t micro_batch) override {
-    auto generator = at::make_generator<at::CPUGeneratorImpl>(step_ * kMicroBatches + micro_batch);
-    return torch::empty({kSamples, 2}).uniform_(-1, 1, generator);
+// How samples of the data set become the tensors of the model. A float field that has the model's
+// shape needs no conversion.
+Result<std::shared_ptr<const ModelTask>> MakeOwnTask(const TrainConfig&,
+                                                     const SampleFacts& facts) {
+  if (facts.input_shape != std::vector<std::uint64_t>{2}) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("a point has two coordinates, not the shape [{}]",
+                             fmt::join(facts.input_shape, ", ")));
   }
-  Result<torch::Tensor> Target(std::uint32_t micro_batch) override {
-    FOREBAY_ASSIGN(const torch::Tensor input, Input(micro_batch));
-    return torch::sin(3 * input.narrow(1, 0, 1)) + input.narrow(1, 1, 1).square();
-  }
-
- private:
-  std::uint64_t step_;
-};
-
-struct Outcome {
-  double first_loss = 0;
-  double last_loss = 0;
-  std::uint64_t digest = 0;
-};
-
-Result<Outcome> TrainRank(const Model& model, const ModelMeasure& measure,
-                          const HybridLayout& layout, std::unique_ptr<Transport> transport) {
-  Communicator communicator(std::move(transport), Communicator::kTimeoutNs);
-  HybridOptions options;
-  FOREBAY_ASSIGN(options.stage.optimiser.optimiser, FindOptimiser("adamw"));
-  options.micro_batches = kMicroBatches;
-  FOREBAY_ASSIGN(const auto trainer, HybridTrainer::Make(model, measure, communicator, options,
-                                                         layout));
-  Outcome outcome;
-  for (std::uint64_t step = 0; step < 60; ++step) {
-    Samples samples(step);
-    FOREBAY_ASSIGN(const StageOutcome done,
-                   trainer->TrainStep(0.01, std::vector(kMicroBatches, kSamples), samples));
-    if (step == 0) outcome.first_loss = done.loss_sum;
-    outcome.last_loss = done.loss_sum;
-  }
-  FOREBAY_ASSIGN(outcome.digest, trainer->Digest());
-  return outcome;
+  auto task = std::make_shared<ModelTask>();
+  task->model = MakeOwnModel();
+  task->metric = {.name = "absolute error", .higher_is_better = false};
+  task->input_shape = {2};
+  task->target_shape = {1};
+  return std::shared_ptr<const ModelTask>(std::move(task));
 }
 
-// One rank per stage, each a thread of this process; under mpirun, a process each.
-Result<Outcome> Train(const Model& model, const StageSplit& split) {
-  Samples samples(0);
-  FOREBAY_ASSIGN(const torch::Tensor input, samples.Input(0));
-  FOREBAY_ASSIGN(const torch::Tensor target, samples.Target(0));
-  FOREBAY_ASSIGN(const ModelMeasure measure,
-                 MeasureModel(model, input, target, [] { return std::uint64_t{0}; }));
-  const HybridLayout layout = {.layout = {.replicas = 1, .stages = split.stages()},
-                               .split = split};
-  auto ends = MakeLocalTransports(split.stages());
-  std::vector<Result<Outcome>> outcomes(ends.size(), Error(ErrorCode::kUnknown, "did not run"));
-  std::vector<std::jthread> ranks;
-  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
-    ranks.emplace_back([&, rank] {
-      at::set_num_threads(1);
-      outcomes[rank] = TrainRank(model, measure, layout, std::move(ends[rank]));
-    });
-  }
-  ranks.clear();
-  for (const Result<Outcome>& outcome : outcomes) {
-    if (!outcome.has_value()) return outcome;
-  }
-  return outcomes.front();
+// What flags and the configuration file need not repeat.
+TrainConfig OwnDefaults() {
+  TrainConfig config;
+  config.data.train_dataset = "points-train";
+  config.data.validation_dataset = "points-test";
+  config.data.input_field = "points";
+  config.data.target_field = "values";
+  config.train.optimiser = "adamw";
+  config.train.learning_rate = 0.01;
+  config.train.warmup_steps = 20;
+  return config;
 }
 
 }  // namespace
 
-int main() {
-  at::set_num_threads(1);
-  const Model model = MakeOwnModel();
-  const Result<Outcome> alone = Train(model, {{0}});
-  const Result<Outcome> staged = Train(model, {{0, 1}});
-  for (const Result<Outcome>* outcome : {&alone, &staged}) {
-    if (!outcome->has_value()) {
-      fmt::print(stderr, "{}\n", outcome->error().ToString());
-      return 1;
-    }
-  }
-  fmt::print("loss {:.2f} -> {:.2f}; weights {:016x} on one rank, {:016x} in two stages\n",
-             staged->first_loss, staged->last_loss, alone->digest, staged->digest);
-  const bool is_good =
-      staged->last_loss < staged->first_loss / 2 && alone->digest == staged->digest;
-  return is_good ? 0 : 1;
+int main(int argc, char** argv) {
+  return RunTrainer(argc, argv, {.make_task = MakeOwnTask,
+                                 .defaults = OwnDefaults(),
+                                 .models = "quantile 2-32-32-1: the only one\n"});
 }

@@ -1,5 +1,8 @@
-// forebay-train: wires configuration, communicator, BLAS check, engine and feed. Exit codes are
-// in the help text.
+// Wires configuration, communicator, watchdog, BLAS check, engine and feed to a run or to an
+// evaluation. Every rank of a job runs this code; rank 0 prints. A rank that fails alone ends the
+// job by Communicator::Abort. Exit codes are in the help text.
+#include "trainer/program/run_trainer.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -32,8 +35,8 @@
 #include "trainer/core/thread_plan.h"
 #include "trainer/core/train_config.h"
 #include "trainer/core/wall_limit.h"
+#include "trainer/core/without_exceptions.h"
 #include "trainer/exec/torch_engine.h"
-#include "trainer/models/model_config.h"
 #ifdef FOREBAY_TRAINER_WITH_MPI
 #include "trainer/comm/mpi_transport.h"
 #endif
@@ -125,14 +128,15 @@ Result<double> PeakGflops(Precision precision, const BlasVerdict& blas, bool pri
   return gflops;
 }
 
-// What a rank computes with; of a GPU nothing is known.
+// What a rank computes with. The figures of a GPU are not measured.
 struct Arithmetic {
   std::string blas;
   double blas_gflops = 0;
   double peak_gflops = 0;
 };
 
-// Of a rank that computes on the processor. nullopt, said already, where its BLAS is too slow.
+// Measures the products of a rank that computes on the processor. Where its BLAS is too slow,
+// prints that and returns nullopt.
 Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Precision precision,
                                                  std::uint32_t threads,
                                                  const Communicator& communicator) {
@@ -153,7 +157,7 @@ Result<std::optional<Arithmetic>> CheckProcessor(const TrainConfig& config, Prec
                                               .peak_gflops = gflops});
 }
 
-// What computes, and where its data come from.
+// The engine and the source of its data.
 struct Session {
   std::uint32_t threads = 1;
   Arithmetic arithmetic;
@@ -161,8 +165,10 @@ struct Session {
   std::unique_ptr<Engine> engine;
 };
 
-// nullopt, said already, where the BLAS is too slow.
-Result<std::optional<Session>> OpenSession(const TrainConfig& config,
+// Connects to the daemon, makes the model for its data set, and the engine. Where the BLAS is too
+// slow, prints that and returns nullopt.
+Result<std::optional<Session>> OpenSession(const TrainerProgram& program,
+                                           const TrainConfig& config,
                                            Communicator& communicator) {
   FOREBAY_ASSIGN(const Precision precision, ParsePrecision(config.train.precision));
   Session session;
@@ -183,15 +189,16 @@ Result<std::optional<Session>> OpenSession(const TrainConfig& config,
   session.arithmetic = *std::move(arithmetic);
   FOREBAY_ASSIGN(session.source, ForebaySource::Connect(config, communicator.rank()));
   FOREBAY_ASSIGN(const SampleFacts facts, session.source->Describe());
-  FOREBAY_ASSIGN(const ConfiguredModel model, ConfigureModel(config, facts));
-  if (leads) PrintLine("model " + model.Text());
-  FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, MakeModelTask(config, facts));
+  FOREBAY_ASSIGN(std::shared_ptr<const ModelTask> task, WithoutExceptions("model", [&] {
+                   return program.make_task(config, facts);
+                 }));
   FOREBAY_ASSIGN(session.engine,
                  MakeTorchEngine(config, std::move(task), communicator, PrintLine));
   return std::optional<Session>(std::move(session));
 }
 
-Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
+Result<Outcome> Train(const TrainerProgram& program, const TrainConfig& config,
+                      Communicator& communicator) {
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
   FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
                  StartWatchdog(config.run, communicator));
@@ -202,7 +209,8 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   if (leads && !dependence.empty()) {
     PrintLine("note: the weights will depend on the layout, because of " + dependence);
   }
-  FOREBAY_ASSIGN(const std::optional<Session> session, OpenSession(config, communicator));
+  FOREBAY_ASSIGN(const std::optional<Session> session,
+                 OpenSession(program, config, communicator));
   if (!session) return Outcome{kExitSlowBlas};
   FOREBAY_ASSIGN(TrainingReport report,
                  RunTraining(config, {.engine = *session->engine,
@@ -238,12 +246,14 @@ Result<Outcome> Train(const TrainConfig& config, Communicator& communicator) {
   return Outcome{kExitRequeue};
 }
 
-Result<Outcome> Evaluate(const EvaluateRequest& request, Communicator& communicator) {
+Result<Outcome> Evaluate(const TrainerProgram& program, const EvaluateRequest& request,
+                         Communicator& communicator) {
   const TrainConfig& config = request.config;
   FOREBAY_TRY(CheckRanks(config, communicator.size()));
   FOREBAY_ASSIGN(const std::unique_ptr<Watchdog> watchdog,
                  StartWatchdog(config.run, communicator));
-  FOREBAY_ASSIGN(const std::optional<Session> session, OpenSession(config, communicator));
+  FOREBAY_ASSIGN(const std::optional<Session> session,
+                 OpenSession(program, config, communicator));
   if (!session) return Outcome{kExitSlowBlas};
   FOREBAY_ASSIGN(const CheckpointEvaluation done,
                  EvaluateCheckpoint(request.checkpoint, {.engine = *session->engine,
@@ -279,43 +289,42 @@ int RunOnRanks(const TrainConfig& config, char** argv,
   return exit_code;
 }
 
-// Of a command that needs no ranks.
+// Prints what a command without ranks has to say, and returns its exit code.
 int PrintResult(const Result<std::string>& text) {
   if (!text.has_value()) return ReportError(text.error());
   std::fputs(text->c_str(), stdout);
   return 0;
 }
 
-int EvaluateMain(int argc, char** argv) {
+int EvaluateMain(int argc, char** argv, const TrainerProgram& program) {
   const Result<EvaluateRequest> request = ParseEvaluateCommand(argc, argv);
   if (!request.has_value()) return ReportError(request.error());
   if (!request->text.empty()) return PrintResult(request->text);
   return RunOnRanks(request->config, argv, [&](Communicator& communicator) {
-    return Evaluate(*request, communicator);
+    return Evaluate(program, *request, communicator);
   });
 }
 
-int Main(int argc, char** argv) {
+}  // namespace
+
+int RunTrainer(int argc, char** argv, const TrainerProgram& program) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "report") return PrintResult(ReportCommand(argc, argv));
   if (command == "export") return PrintResult(ExportCommand(argc, argv));
-  if (command == "evaluate") return EvaluateMain(argc, argv);
-  const Result<CommandLine> line = ParseCommandLine(argc, argv);
+  if (command == "evaluate") return EvaluateMain(argc, argv, program);
+  const Result<CommandLine> line = ParseCommandLine(argc, argv, program.defaults);
   if (!line.has_value()) return ReportError(line.error());
   if (!line->text.empty()) {
     std::fputs(line->text.c_str(), stdout);
     return 0;
   }
   if (line->lists_models) {
-    std::fputs(ModelList().c_str(), stdout);
+    std::fputs(program.models.c_str(), stdout);
     return 0;
   }
   return RunOnRanks(line->config, argv, [&](Communicator& communicator) {
-    return Train(line->config, communicator);
+    return Train(program, line->config, communicator);
   });
 }
 
-}  // namespace
 }  // namespace forebay::train
-
-int main(int argc, char** argv) { return forebay::train::Main(argc, argv); }
