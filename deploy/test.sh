@@ -14,7 +14,7 @@
 #                   (preset fuzz)
 #         fuzz      each fuzzer of that build for FOREBAY_FUZZ_SECONDS (10)
 #         test      ctest on the build of stage `build`
-#         tsan, tidy, coverage   the workflow of that preset
+#         client, tsan, tidy, coverage   the workflow of that preset
 #         soak      the tests labelled soak, on a release build
 #
 # FOREBAY_TEST_MINUTES (25) bounds a run: clang and fuzz stop where they would leave test less
@@ -66,6 +66,8 @@ to_log() {
 
 stage_packages() {
   local groups=(build run trainer test bench_build clang)
+  # Alone, it shows that the client needs no other packages.
+  [[ "$*" == "packages client" ]] && groups=(client)
   [[ " $* " == *" tidy "* ]] && groups+=(tidy)
   [[ " $* " == *" coverage "* ]] && groups+=(coverage)
   deploy/install_packages.sh "${groups[@]}" </dev/null
@@ -168,7 +170,7 @@ case "${1:-}" in
 esac
 for stage in "${stages[@]}"; do
   case "$stage" in
-    packages | build | clang | fuzz | test | tsan | tidy | coverage | soak) ;;
+    packages | build | clang | client | fuzz | test | tsan | tidy | coverage | soak) ;;
     *)
       printf 'deploy/test.sh: unknown stage %s\n' "$stage" >&2
       exit 2
@@ -185,7 +187,7 @@ for stage in "${stages[@]}"; do
   status=0
   case "$stage" in
     packages) stage_packages "${stages[@]}" || status=$? ;;
-    tsan | tidy | coverage) stage_workflow "$stage" || status=$? ;;
+    client | tsan | tidy | coverage) stage_workflow "$stage" || status=$? ;;
     soak) stage_soak "${soak_arguments[@]}" || status=$? ;;
     *) "stage_$stage" || status=$? ;;
   esac
