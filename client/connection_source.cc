@@ -31,7 +31,7 @@ ConnectionSource::ConnectionSource(ClientOptions options, std::string config_tex
       embedded_(std::move(embedded)) {}
 
 std::shared_ptr<const DaemonConnection> ConnectionSource::current() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return current_;
 }
 
@@ -49,14 +49,14 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
 Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect() {
   FOREBAY_ASSIGN(std::shared_ptr<const DaemonConnection> connection,
                  OpenOnce(steady_clock::now() + milliseconds(options_.connect_timeout_ms)));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   current_ = connection;
   return connection;
 }
 
 Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
     const DaemonConnection* broken, Deadline deadline) {
-  std::lock_guard replacing(replacing_);
+  MutexLock replacing(replacing_);
   {
     const std::shared_ptr<const DaemonConnection> now = current();
     if (now != nullptr && now.get() != broken) return now;
@@ -66,7 +66,7 @@ Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
     Result<std::shared_ptr<const DaemonConnection>> opened = OpenOnce(deadline);
     if (opened) {
       std::shared_ptr<const DaemonConnection> former;
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       former = std::exchange(current_, *opened);
       return opened;
     }

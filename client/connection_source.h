@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "client/daemon_connection.h"
 #include "client/embedded_daemon.h"
 #include "forebay/client.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::internal {
 
@@ -35,15 +35,16 @@ class ConnectionSource {
 
  private:
   Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
-  Status StartEmbeddedAgain(Deadline deadline);
+  Status StartEmbeddedAgain(Deadline deadline) FOREBAY_REQUIRES(replacing_);
 
   const ClientOptions options_;
   const std::string address_;
   const std::string config_text_;  // that the daemon was configured with, or is to serve
-  std::mutex replacing_;  // one stream connects, the others wait for its result
-  std::shared_ptr<EmbeddedDaemon> embedded_;  // under replacing_
-  mutable std::mutex mutex_;
-  std::shared_ptr<const DaemonConnection> current_;
+  // Held while one stream connects; the others wait for its result.
+  Mutex replacing_ FOREBAY_ACQUIRED_BEFORE(mutex_);
+  std::shared_ptr<EmbeddedDaemon> embedded_ FOREBAY_GUARDED_BY(replacing_);
+  mutable Mutex mutex_;
+  std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // Pauses of a bounded, jittered exponential backoff: 5 ms, doubling up to 500 ms, each times a

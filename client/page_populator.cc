@@ -33,10 +33,10 @@ PagePopulator::PagePopulator(std::shared_ptr<const RegionMap> regions)
 
 PagePopulator::~PagePopulator() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
@@ -50,31 +50,31 @@ void PagePopulator::Want(const WireSpan& span) {
     if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
     if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       queue_.push_back({span.region, index});
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
 void PagePopulator::Drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return (queue_.empty() && !busy_) || stopping_; });
+  MutexLock lock(mutex_);
+  while (!stopping_ && (busy_ || !queue_.empty())) changed_.Wait(mutex_);
 }
 
 void PagePopulator::Run() {
   // With what processor time is left over: never before a first batch, nor the trainer.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
     if (stopping_) return;
     const Window window = queue_.front();
     queue_.pop_front();
     busy_ = true;
-    lock.unlock();
+    lock.Unlock();
     const bool populated = Populate(window);
-    lock.lock();
+    lock.Lock();
     busy_ = false;
     if (populated) {
       windows_.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +83,7 @@ void PagePopulator::Run() {
       refused_.store(true, std::memory_order_relaxed);
       queue_.clear();
     }
-    if (queue_.empty()) changed_.notify_all();
+    if (queue_.empty()) changed_.NotifyAll();
   }
 }
 

@@ -4,15 +4,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "client/region_map.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/wire_layout.h"
 
 namespace forebay::internal {
@@ -54,11 +53,11 @@ class PagePopulator {
   std::atomic<bool> refused_ = false;  // by the kernel: older than 5.14
   std::atomic<std::uint64_t> windows_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Window> queue_;
-  bool busy_ = false;
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Window> queue_ FOREBAY_GUARDED_BY(mutex_);
+  bool busy_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: everything above is there when it starts
 };
 

@@ -231,7 +231,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
     Status attached = core_->Attach(connection_, deadline);
     if (attached) {
       ++reconnects_without_batch_;
-      std::lock_guard lock(stats_mutex_);
+      MutexLock lock(stats_mutex_);
       ++stats_.reconnects;
       return attached;
     }
@@ -244,7 +244,7 @@ Status RemoteStream::Reconnect(Deadline deadline) {
 void RemoteStream::Count(const Batch& batch, std::uint64_t wait_ns,
                          std::uint64_t payload_bytes) {
   reconnects_without_batch_ = 0;
-  std::lock_guard lock(stats_mutex_);
+  MutexLock lock(stats_mutex_);
   if (stats_.batches == 0) {
     stats_.first_batch_ns = static_cast<std::uint64_t>(
         std::chrono::nanoseconds(steady_clock::now() - opened_at_).count());
@@ -284,7 +284,7 @@ Result<StreamCore::Outcome> RemoteStream::WaitPatiently(Wait wait, Deadline unti
       core_->Pause(*resume_at);
       wait_ns += static_cast<std::uint64_t>(
           std::chrono::nanoseconds(steady_clock::now() - refused_at).count());
-      std::lock_guard lock(stats_mutex_);
+      MutexLock lock(stats_mutex_);
       ++stats_.retries;
     } else {
       return outcome;
@@ -299,7 +299,7 @@ Result<StreamCore::Outcome> RemoteStream::WaitAndCount(Wait wait, Deadline until
   if (outcome) {
     outcome->wait_ns = wait_ns;
   } else {
-    std::lock_guard lock(stats_mutex_);
+    MutexLock lock(stats_mutex_);
     stats_.wait_ns += wait_ns;
   }
   return outcome;
@@ -348,7 +348,7 @@ PositionToken RemoteStream::token() const {
 }
 
 StreamStats RemoteStream::stats() const {
-  std::lock_guard lock(stats_mutex_);
+  MutexLock lock(stats_mutex_);
   return stats_;
 }
 

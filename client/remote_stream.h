@@ -12,6 +12,7 @@
 #include "forebay/batch_stream.h"
 #include "forebay/client.h"
 #include "forebay/stream_options.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::internal {
 
@@ -74,8 +75,8 @@ class RemoteStream final : public BatchStream {
   PositionToken before_last_;
   PositionToken after_last_;
 
-  mutable std::mutex stats_mutex_;
-  StreamStats stats_;
+  mutable Mutex stats_mutex_;
+  StreamStats stats_ FOREBAY_GUARDED_BY(stats_mutex_);
 };
 
 }  // namespace forebay::internal

@@ -63,26 +63,26 @@ StreamCore::StreamCore(StreamSettings settings)
       window_(settings_.range),
       assembly_(credits_),
       sender_([this] { RunSender(); }) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   all_handed_out_ = window_.at_end();
 }
 
 StreamCore::~StreamCore() {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     if (call_ != nullptr && !ended_) {
       call_->Cancel();
-      changed_.wait(lock, [this] { return ended_; });
+      while (!ended_) changed_.Wait(mutex_);
     }
     stopping_ = true;
   }
-  sender_wakes_.notify_one();
+  sender_wakes_.NotifyOne();
   sender_.join();
 }
 
 void StreamCore::UseTransforms(TransformPool* pool) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   transforms_ = pool;
 }
 
@@ -90,11 +90,12 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
                           Deadline deadline) {
   std::unique_ptr<StreamCall> former;
   Discarded discarded;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   FOREBAY_CHECK(ended_);
   former = std::move(call_);
   AskAgain(discarded);
   assembly_.Clear();
+  reply_schema_ = nullptr;
   releases_.clear();
   ledger_ = {};
   call_error_.reset();
@@ -103,6 +104,7 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   opened_ = finish_sent_ = writes_done_ = ended_ = false;
   writable_ = write_out_ = true;
   call_ = std::make_unique<StreamCall>(std::move(connection), *this);
+  reply_connection_ = &call_->connection();
   // The first batches are asked for in the same breath: a cold daemon then begins with the
   // extents that they need, and nobody waits for a round trip.
   *call_->request().mutable_open() = settings_.open;
@@ -110,28 +112,30 @@ Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
   AddPulls(call_->request());
   call_->Start();
 
-  lock.unlock();
+  lock.Unlock();
   former.reset();
   discarded.clear();
-  lock.lock();
-  const auto answered = [this] { return opened_ || ended_ || NextStops(); };
-  const bool in_time = changed_.wait_until(lock, deadline, answered);
+  lock.Lock();
+  const auto answered = [this]() FOREBAY_REQUIRES(mutex_) {
+    return opened_ || ended_ || NextStops();
+  };
+  const bool in_time = changed_.WaitUntil(mutex_, deadline, answered);
   if (!in_time || (!opened_ && !ended_ && !failure_)) {
     call_->Cancel();
-    changed_.wait(lock, [this] { return ended_; });
+    while (!ended_) changed_.Wait(mutex_);
     return in_time ? Cancelled() : Error(ErrorCode::kDeadlineExceeded,
                                          "the daemon did not open the stream in time");
   }
   if (opened_) {
     // What came after the answer, be it a failure, is for who asks for batches.
-    Send(lock);
+    Send();
     return {};
   }
   return failure_ ? *failure_ : *call_error_;
 }
 
 Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   Outcome outcome;
   for (;;) {
     if (NextStops()) return Stop();
@@ -157,8 +161,8 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       all_handed_out_ = queue.empty() && window_.at_end();
       FillQueue();
       const bool calls_sender = CallsSender();
-      lock.unlock();
-      if (calls_sender) sender_wakes_.notify_one();
+      lock.Unlock();
+      if (calls_sender) sender_wakes_.NotifyOne();
       return outcome;
     }
     if (front.phase == Phase::kFailed) {
@@ -171,9 +175,9 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
       front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
       return outcome;
     }
-    if (Send(lock)) continue;  // what holds may have changed meanwhile
+    if (Send()) continue;  // what holds may have changed meanwhile
     const auto began = steady_clock::now();
-    if (changed_.wait_until(lock, deadline) == std::cv_status::timeout &&
+    if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout &&
         !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
       outcome.waited = Waited::kLate;
       outcome.error = Late(queue.front().name);
@@ -184,8 +188,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
   }
 }
 
-Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
-                                             const BatchName& name, Deadline deadline) {
+Result<PulledBatch*> StreamCore::AskForNamed(const BatchName& name, Deadline deadline) {
   // Where prefetched batches have taken every credit, the one needed last makes room; Next
   // asks for it again.
   while (!PullStops() && !ended_) {
@@ -196,10 +199,10 @@ Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
                            (last.phase == Phase::kAsked && last.sent);
     if (!under_way) {
       PulledBatch discarded = window_.TakeBack();
-      lock.unlock();
+      mutex_.Unlock();
       discarded.state.reset();  // gives its credit back, for which it locks the mutex
-      lock.lock();
-    } else if (changed_.wait_until(lock, deadline) == std::cv_status::timeout) {
+      mutex_.Lock();
+    } else if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout) {
       return nullptr;
     }
   }
@@ -208,12 +211,12 @@ Result<PulledBatch*> StreamCore::AskForNamed(std::unique_lock<std::mutex>& lock,
 
 Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadline deadline) {
   Outcome outcome;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (finishing_) return Finished();
   PulledBatch* batch = window_.FindNamed(name);
   if (batch == nullptr) {
     filling_paused_ = true;
-    Result<PulledBatch*> asked = AskForNamed(lock, name, deadline);
+    Result<PulledBatch*> asked = AskForNamed(name, deadline);
     filling_paused_ = false;
     if (!asked) return asked.error();
     batch = *asked;
@@ -224,13 +227,13 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return outcome;
   }
   if (batch != nullptr) batch->abandoned = false;
-  const auto settled = [&] {
+  const auto settled = [&]() FOREBAY_REQUIRES(mutex_) {
     return PullStops() || ended_ || batch->phase == Phase::kReady ||
            batch->phase == Phase::kFailed;
   };
   const auto began = steady_clock::now();
-  Send(lock);
-  const bool is_late = batch != nullptr && !changed_.wait_until(lock, deadline, settled);
+  Send();
+  const bool is_late = batch != nullptr && !changed_.WaitUntil(mutex_, deadline, settled);
   outcome.wait_ns = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(steady_clock::now() - began).count());
   if (is_late) {
@@ -248,7 +251,7 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
     return outcome;
   }
   PulledBatch taken = window_.TakeNamed(batch);
-  lock.unlock();
+  lock.Unlock();
   if (taken.phase == Phase::kFailed) {
     if (!MayBeAskedAgain(taken)) return *taken.error;
     outcome.waited = Waited::kRefused;
@@ -260,39 +263,42 @@ Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadlin
 }
 
 void StreamCore::Pause(Deadline until) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, until, [this] { return PullStops() || closed_; });
+  MutexLock lock(mutex_);
+  changed_.WaitUntil(mutex_, until,
+                     [this]() FOREBAY_REQUIRES(mutex_) { return PullStops() || closed_; });
 }
 
 Status StreamCore::Finish(Deadline deadline) {
   Discarded discarded;
-  std::unique_lock lock(mutex_);
+  UniqueLock lock(mutex_);
   if (NextStops()) return Stop();
   finishing_ = true;
   // What is under way on this call still arrives and counts; the rest is not wanted any more.
   while (!window_.queue().empty()) {
     std::deque<PulledBatch>& queue = window_.queue();
-    const auto unwanted = std::ranges::find_if(queue, [this](const PulledBatch& batch) {
-      return batch.phase != Phase::kAsked || !batch.sent || ended_;
+    const auto unwanted = std::ranges::find_if(queue, [is_over = ended_](const PulledBatch& batch) {
+      return batch.phase != Phase::kAsked || !batch.sent || is_over;
     });
     if (unwanted == queue.end()) break;
     discarded.push_back(window_.Remove(&*unwanted).state);
   }
-  lock.unlock();
+  lock.Unlock();
   discarded.clear();
-  lock.lock();
-  Send(lock);
-  const auto settled = [this] { return trailer_ || ended_ || NextStops(); };
-  if (!changed_.wait_until(lock, deadline, settled)) {
+  lock.Lock();
+  Send();
+  const auto settled = [this]() FOREBAY_REQUIRES(mutex_) {
+    return trailer_ || ended_ || NextStops();
+  };
+  if (!changed_.WaitUntil(mutex_, deadline, settled)) {
     return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
   }
   if (NextStops()) return Stop();
   if (!trailer_) return *call_error_;
   FOREBAY_TRY(ledger_.Compare(*trailer_));
   // By the end of the call the daemon has its memory back, which the next stream may need.
-  Send(lock);
-  const auto over = [this] { return ended_ || live_states_ != 0; };
-  if (!changed_.wait_until(lock, deadline, over)) {
+  Send();
+  const auto over = [this]() FOREBAY_REQUIRES(mutex_) { return ended_ || live_states_ != 0; };
+  if (!changed_.WaitUntil(mutex_, deadline, over)) {
     return Error(ErrorCode::kDeadlineExceeded, "the daemon did not end a finished stream in time");
   }
   return {};
@@ -300,22 +306,22 @@ Status StreamCore::Finish(Deadline deadline) {
 
 void StreamCore::Abandon(Error error) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Fail(std::move(error));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void StreamCore::Cancel() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     cancelled_ = cancelled_ || !failure_;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 bool StreamCore::is_cancelled() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return cancelled_;
 }
 
@@ -326,7 +332,7 @@ Error StreamCore::Stop() const {
 
 void StreamCore::Close() {
   Discarded discarded;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   transforms_ = nullptr;
   for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
@@ -336,18 +342,18 @@ void StreamCore::Close() {
 }
 
 Error StreamCore::call_error() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return call_error_.value_or(Error(ErrorCode::kUnavailable, "the call has not ended"));
 }
 
 std::shared_ptr<const StreamSchema> StreamCore::schema() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return schema_;
 }
 
 void StreamCore::OnTransformed(const Batch::State* state, Status status) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     PulledBatch* batch = window_.FindState(state);
     // Not found: the batch was given up meanwhile (reconnect, finish).
     if (batch == nullptr) return;
@@ -355,20 +361,20 @@ void StreamCore::OnTransformed(const Batch::State* state, Status status) {
     batch->is_hooks_error = !status;
     if (!status) batch->error = std::move(status.error());
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
   bool calls_sender = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     --live_states_;
     Recycle(std::move(state));
     FillQueue();
     calls_sender = CallsSender();
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
-  if (calls_sender) sender_wakes_.notify_one();
+  if (calls_sender) sender_wakes_.NotifyOne();
 }
 
 void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {

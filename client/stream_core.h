@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,6 +24,7 @@
 #include "proto/contract/order_spec.h"
 #include "proto/contract/order_steps.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::internal {
 
@@ -118,80 +118,93 @@ class StreamCore final : public std::enable_shared_from_this<StreamCore>,
   Status TakeBatch(v1::Batch& message);
   Status TakeChunk(const v1::InlineChunk& chunk);
   Status Decode(const v1::Batch& message, std::unique_ptr<Batch::State> state);
-  Status TakeBatchError(const v1::BatchError& error);
-  Status TakeTrailer(const v1::Trailer& trailer);
+  Status TakeBatchError(const v1::BatchError& error) FOREBAY_REQUIRES(mutex_);
+  Status TakeTrailer(const v1::Trailer& trailer) FOREBAY_REQUIRES(mutex_);
   std::unique_ptr<Batch::State> NewState();
 
-  // All below: mutex_ is held.
-  Status Place(Arrival arrival, Discarded& discarded);
+  Status Place(Arrival arrival, Discarded& discarded) FOREBAY_REQUIRES(mutex_);
   Status CheckPlace(const Batch::State& state) const;
-  void Recycle(std::unique_ptr<Batch::State> state);
-  void TakeBack(std::unique_ptr<Batch::State> state);  // locks
-  std::size_t CreditsUsed() const;
-  void FillQueue();
-  // Writes a request, or closes the call, where one or the other is due; unlocks meanwhile. False
-  // where neither is.
-  bool Send(std::unique_lock<std::mutex>& lock);
+  void Recycle(std::unique_ptr<Batch::State> state) FOREBAY_REQUIRES(mutex_);
+  void TakeBack(std::unique_ptr<Batch::State> state) FOREBAY_EXCLUDES(mutex_);
+  std::size_t CreditsUsed() const FOREBAY_REQUIRES(mutex_);
+  void FillQueue() FOREBAY_REQUIRES(mutex_);
+  // Writes a request, or closes the call, where one or the other is due; unlocks the mutex
+  // meanwhile. False where neither is.
+  bool Send() FOREBAY_REQUIRES(mutex_);
   // Whether the sender is to be notified, once the mutex is free.
-  bool CallsSender();
-  bool MaySend() const { return opened_ && writable_ && !write_out_ && !writes_done_; }
-  bool SendIsDue() const;
+  bool CallsSender() FOREBAY_REQUIRES(mutex_);
+  bool MaySend() const FOREBAY_REQUIRES(mutex_) {
+    return opened_ && writable_ && !write_out_ && !writes_done_;
+  }
+  bool SendIsDue() const FOREBAY_REQUIRES(mutex_);
   // After the trailer the call lives on only for the batches that are still held.
-  bool CloseIsDue() const { return trailer_.has_value() && live_states_ == 0; }
-  void BuildRequest(v1::StreamRequest& request);
-  void AddPulls(v1::StreamRequest& request);
-  void AskAgain(Discarded& discarded);
-  // Null where the call ended or the deadline is over.
-  Result<PulledBatch*> AskForNamed(std::unique_lock<std::mutex>& lock, const BatchName& name,
-                                   Deadline deadline);
-  void Fail(Error error);
+  bool CloseIsDue() const FOREBAY_REQUIRES(mutex_) {
+    return trailer_.has_value() && live_states_ == 0;
+  }
+  void BuildRequest(v1::StreamRequest& request) FOREBAY_REQUIRES(mutex_);
+  void AddPulls(v1::StreamRequest& request) FOREBAY_REQUIRES(mutex_);
+  void AskAgain(Discarded& discarded) FOREBAY_REQUIRES(mutex_);
+  // Null where the call ended or the deadline is over. May unlock the mutex meanwhile.
+  Result<PulledBatch*> AskForNamed(const BatchName& name, Deadline deadline)
+      FOREBAY_REQUIRES(mutex_);
+  void Fail(Error error) FOREBAY_REQUIRES(mutex_);
   // Whether calls end with the error Stop(): the stream has failed, or was cancelled. To Next and
   // Finish a Cancel means nothing once the whole order has been handed out. Where a stream was
   // cancelled and failed later, what followed from the cancelling is no news.
-  bool NextStops() const { return failure_.has_value() || (cancelled_ && !all_handed_out_); }
-  bool PullStops() const { return failure_.has_value() || cancelled_; }
-  Error Stop() const;
-  void RunSender();  // locks
+  bool NextStops() const FOREBAY_REQUIRES(mutex_) {
+    return failure_.has_value() || (cancelled_ && !all_handed_out_);
+  }
+  bool PullStops() const FOREBAY_REQUIRES(mutex_) { return failure_.has_value() || cancelled_; }
+  Error Stop() const FOREBAY_REQUIRES(mutex_);
+  void RunSender() FOREBAY_EXCLUDES(mutex_);
 
   const StreamSettings settings_;
   const std::uint32_t credits_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  PullWindow window_;
-  TransformPool* transforms_ = nullptr;
-  std::size_t live_states_ = 0;          // batches in the window or with the caller
-  bool filling_paused_ = false;          // while a named batch waits for a credit
-  bool closed_ = false;
-  bool finishing_ = false;
-  std::optional<Error> failure_;         // final
-  bool cancelled_ = false;               // before failure_ was set, if it is
-  bool all_handed_out_ = false;          // every batch of Next's order
+  // While it is held, batches may be passed to the transforms, which lock their own mutex.
+  mutable Mutex mutex_;
+  CondVar changed_;
+  PullWindow window_ FOREBAY_GUARDED_BY(mutex_);
+  TransformPool* transforms_ FOREBAY_GUARDED_BY(mutex_) = nullptr;
+  // Batches in the window or with the caller.
+  std::size_t live_states_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // While a named batch waits for a credit.
+  bool filling_paused_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool closed_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool finishing_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::optional<Error> failure_ FOREBAY_GUARDED_BY(mutex_);  // final
+  // Set before failure_ was, if that is set.
+  bool cancelled_ FOREBAY_GUARDED_BY(mutex_) = false;
+  // Every batch of Next's order was handed out.
+  bool all_handed_out_ FOREBAY_GUARDED_BY(mutex_) = false;
 
   // Of the current call.
-  std::unique_ptr<StreamCall> call_;
-  std::uint64_t call_number_ = 0;
-  bool opened_ = false;
-  bool writable_ = false;
-  bool write_out_ = false;
-  bool finish_sent_ = false;
-  bool writes_done_ = false;
-  bool ended_ = true;
-  std::optional<Error> call_error_;
-  std::optional<v1::Trailer> trailer_;
-  StreamLedger ledger_;
-  std::vector<std::uint64_t> releases_;  // to send
-  std::vector<std::unique_ptr<Batch::State>> pool_;
-  std::shared_ptr<const StreamSchema> schema_;
+  std::unique_ptr<StreamCall> call_ FOREBAY_GUARDED_BY(mutex_);
+  std::uint64_t call_number_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  bool opened_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool writable_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool write_out_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool finish_sent_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool writes_done_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool ended_ FOREBAY_GUARDED_BY(mutex_) = true;
+  std::optional<Error> call_error_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<v1::Trailer> trailer_ FOREBAY_GUARDED_BY(mutex_);
+  StreamLedger ledger_ FOREBAY_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> releases_ FOREBAY_GUARDED_BY(mutex_);  // to send
+  std::vector<std::unique_ptr<Batch::State>> pool_ FOREBAY_GUARDED_BY(mutex_);
+  std::shared_ptr<const StreamSchema> schema_ FOREBAY_GUARDED_BY(mutex_);
 
-  // Touched only while replies are read, which is one at a time.
+  // Touched only while replies are read, which is one at a time, and by Attach, before the call
+  // starts. `reply_schema_` is the schema_ of this call, null until the daemon has opened it.
   InlineAssembly assembly_;
+  const DaemonConnection* reply_connection_ = nullptr;
+  std::shared_ptr<const StreamSchema> reply_schema_;
   std::vector<Arrival> arrivals_;
 
-  std::condition_variable sender_wakes_;
-  bool sender_called_ = false;  // and it has not looked since
-  bool stopping_ = false;
-  std::thread sender_;          // last: everything above is there when it starts
+  CondVar sender_wakes_;
+  bool sender_called_ FOREBAY_GUARDED_BY(mutex_) = false;  // and it has not looked since
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::thread sender_;  // last: everything above is there when it starts
 };
 
 }  // namespace forebay::internal

@@ -41,34 +41,38 @@ bool StreamCore::OnReply(v1::StreamReply& reply) {
   Status status = TakeReply(reply);
   if (status) return true;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Fail(std::move(status.error()));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   return false;
 }
 
 Status StreamCore::TakeReply(v1::StreamReply& reply) {
   if (reply.has_opened()) FOREBAY_TRY(CheckOpened(reply.opened()));
-  if (!opened_) return Error(ErrorCode::kDataLoss, "the daemon's first reply opens no stream");
+  if (reply_schema_ == nullptr) {
+    return Error(ErrorCode::kDataLoss, "the daemon's first reply opens no stream");
+  }
   for (v1::Batch& message : *reply.mutable_batches()) FOREBAY_TRY(TakeBatch(message));
   if (reply.has_chunk()) FOREBAY_TRY(TakeChunk(reply.chunk()));
   {
     Discarded discarded;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (Arrival& arrival : arrivals_) FOREBAY_TRY(Place(std::move(arrival), discarded));
     arrivals_.clear();
     for (const v1::BatchError& error : reply.errors()) FOREBAY_TRY(TakeBatchError(error));
     if (reply.has_trailer()) FOREBAY_TRY(TakeTrailer(reply.trailer()));
     // Who waits for a batch need not wait for the next request to be on its way.
-    changed_.notify_all();
-    Send(lock);
+    changed_.NotifyAll();
+    Send();
   }
   return {};
 }
 
 Status StreamCore::CheckOpened(const v1::Opened& opened) {
-  if (opened_) return Error(ErrorCode::kDataLoss, "the daemon opened the stream twice");
+  if (reply_schema_ != nullptr) {
+    return Error(ErrorCode::kDataLoss, "the daemon opened the stream twice");
+  }
   const std::uint64_t expected = settings_.open.catalog_fingerprint();
   if (opened.catalog_fingerprint() != expected) {
     return Disagreement("the catalog's fingerprint (the data set has changed)", expected,
@@ -83,8 +87,9 @@ Status StreamCore::CheckOpened(const v1::Opened& opened) {
                         opened.steps_per_epoch());
   }
   FOREBAY_ASSIGN(StreamSchema schema, ParseSchema(opened.fields()));
-  std::lock_guard lock(mutex_);
-  schema_ = std::make_shared<const StreamSchema>(std::move(schema));
+  reply_schema_ = std::make_shared<const StreamSchema>(std::move(schema));
+  MutexLock lock(mutex_);
+  schema_ = reply_schema_;
   opened_ = true;
   return {};
 }
@@ -92,7 +97,7 @@ Status StreamCore::CheckOpened(const v1::Opened& opened) {
 std::unique_ptr<Batch::State> StreamCore::NewState() {
   std::unique_ptr<Batch::State> state;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!pool_.empty()) {
       state = std::move(pool_.back());
       pool_.pop_back();
@@ -116,13 +121,13 @@ Status StreamCore::TakeChunk(const v1::InlineChunk& chunk) {
 }
 
 Status StreamCore::Decode(const v1::Batch& message, std::unique_ptr<Batch::State> state) {
-  const DaemonConnection& connection = call_->connection();
-  const std::shared_ptr<const RegionMap>& regions = connection.regions();
-  const DecodeSources sources = {
-      .schema = *schema_, .regions = *regions, .populator = &connection.populator()};
+  const std::shared_ptr<const RegionMap>& regions = reply_connection_->regions();
+  const DecodeSources sources = {.schema = *reply_schema_,
+                                 .regions = *regions,
+                                 .populator = &reply_connection_->populator()};
   FOREBAY_TRY(DecodeBatch(message, sources, *state));
   // Pooled states mostly have these already; not copying saves the shared counters' traffic.
-  if (state->schema != schema_) state->schema = schema_;
+  if (state->schema != reply_schema_) state->schema = reply_schema_;
   if (state->regions != regions) state->regions = regions;
   const BatchIdentity identity = {.epoch = state->epoch,
                                   .step = state->step,
@@ -222,18 +227,18 @@ Status StreamCore::TakeTrailer(const v1::Trailer& trailer) {
 }
 
 void StreamCore::OnRepliesEnded() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   writable_ = false;
 }
 
 void StreamCore::OnWritten() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   write_out_ = false;
-  Send(lock);
+  Send();
 }
 
 void StreamCore::OnEnded(const grpc::Status& status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Error error = status.ok() ? Error(ErrorCode::kUnavailable, "the daemon ended the stream")
                             : ErrorFromRpc(status);
   error = FromDaemon(std::move(error));
@@ -241,7 +246,7 @@ void StreamCore::OnEnded(const grpc::Status& status) {
   call_error_ = std::move(error);
   ended_ = true;
   // Under the mutex: once it is free, the core may be destroyed.
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace forebay::internal

@@ -5,6 +5,7 @@
 
 #include "client/stream_core.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::internal {
 namespace {
@@ -38,7 +39,7 @@ bool StreamCore::SendIsDue() const {
          releases_.size() >= worth_sending;
 }
 
-bool StreamCore::Send(std::unique_lock<std::mutex>& lock) {
+bool StreamCore::Send() {
   if (!MaySend()) return false;
   const bool writes = SendIsDue();
   if (!writes && !CloseIsDue()) return false;
@@ -46,14 +47,14 @@ bool StreamCore::Send(std::unique_lock<std::mutex>& lock) {
   (writes ? write_out_ : writes_done_) = true;
   StreamCall& call = *call_;
   call.Hold();  // it does not end before the hold is gone; then it may be gone, too
-  lock.unlock();
+  mutex_.Unlock();
   if (writes) {
     call.Write();
   } else {
     call.WritesDone();
   }
   call.LetGo();
-  lock.lock();
+  mutex_.Lock();
   return true;
 }
 
@@ -64,10 +65,10 @@ bool StreamCore::CallsSender() {
 }
 
 void StreamCore::RunSender() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     sender_called_ = false;
-    if (!Send(lock)) sender_wakes_.wait(lock);
+    if (!Send()) sender_wakes_.Wait(mutex_);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,6 +12,7 @@
 
 #include "client/testing/client_test_fixture.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay {
 namespace {
@@ -39,7 +39,7 @@ class Refusals {
   Refusals(FakeDaemon& daemon, std::uint64_t times, Error error = Away())
       : times_(times), error_(std::move(error)) {
     daemon.faults.refuse = [this](std::uint64_t step) -> std::optional<Error> {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (said_[step] == times_) return std::nullopt;
       ++said_[step];
       ++count_;
@@ -47,17 +47,17 @@ class Refusals {
     };
   }
   void End() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     times_ = 0;
     said_.clear();
   }
   std::uint64_t count() const { return count_; }
 
  private:
-  std::mutex mutex_;
-  std::uint64_t times_;
+  Mutex mutex_;
+  std::uint64_t times_ FOREBAY_GUARDED_BY(mutex_);
   const Error error_;
-  std::map<std::uint64_t, std::uint64_t> said_;
+  std::map<std::uint64_t, std::uint64_t> said_ FOREBAY_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> count_ = 0;
 };
 

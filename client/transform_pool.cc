@@ -24,11 +24,11 @@ TransformPool::TransformPool(Options options) : options_(std::move(options)) {
 TransformPool::~TransformPool() {
   std::deque<std::shared_ptr<Job>> dropped;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     dropped.swap(queue_);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   workers_.clear();
 }
 
@@ -37,19 +37,19 @@ void TransformPool::Submit(std::shared_ptr<const Batch::State> shared, Batch::St
   auto job = std::make_shared<Job>(Batch(std::move(shared)), state);
   job->samples_left = state.sample_count;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     queue_.push_back(std::move(job));
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
 }
 
 void TransformPool::Work() {
   for (;;) {
     std::shared_ptr<Job> job;
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      MutexLock lock(mutex_);
+      while (!stopping_ && queue_.empty()) wake_.Wait(mutex_);
       if (stopping_) return;
       job = queue_.front();
       // The worker that finds nothing left to take retires the job.
@@ -75,7 +75,7 @@ void TransformPool::RunJob(Job& job) {
     for (std::uint32_t sample = first; sample < first + turn; ++sample) {
       Status status = RunSample(job, sample);
       if (!status) {
-        std::lock_guard lock(job.mutex);
+        MutexLock lock(job.mutex);
         if (!job.error) job.error = std::move(status.error());
       }
     }
@@ -103,7 +103,7 @@ Status TransformPool::RunSample(const Job& job, std::uint32_t sample) const {
 void TransformPool::FinishJob(Job& job) {
   Status status;
   {
-    std::lock_guard lock(job.mutex);
+    MutexLock lock(job.mutex);
     if (job.error) status = *job.error;
   }
   options_.done(&job.state, std::move(status));

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "client/batch_state.h"
 #include "forebay/stream_options.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::internal {
 
@@ -48,8 +47,8 @@ class TransformPool {
     Batch::State& state;
     std::atomic<std::uint32_t> next_sample{0};
     std::atomic<std::uint32_t> samples_left{0};
-    std::mutex mutex;
-    std::optional<Error> error;  // the first; guarded by mutex
+    Mutex mutex;
+    std::optional<Error> error FOREBAY_GUARDED_BY(mutex);  // the first
   };
   void Work();
   void RunJob(Job& job);
@@ -57,10 +56,11 @@ class TransformPool {
   void FinishJob(Job& job);
 
   Options options_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::shared_ptr<Job>> queue_;  // the front may still have samples to take
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  // The front may still have samples to take.
+  std::deque<std::shared_ptr<Job>> queue_ FOREBAY_GUARDED_BY(mutex_);
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> workers_;
 };
 

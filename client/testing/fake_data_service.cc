@@ -12,6 +12,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/order.h"
 #include "proto/contract/order_steps.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::testing {
 namespace {
@@ -45,7 +46,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   explicit FakeStream(FakeServiceState& state) : state_(state) {}
 
   void OnReadDone(bool ok) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!ok) {
       FinishOnce(grpc::Status::OK);
       return;
@@ -58,18 +59,19 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
   void OnWriteDone(bool ok) override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     writing_ = false;
     if (ok) SendIfIdle();
   }
 
   void OnCancel() override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     FinishOnce(grpc::Status::CANCELLED);
   }
 
   void OnDone() override {
     const std::shared_ptr<FakeStream> self = std::move(until_done_);
+    MutexLock lock(mutex_);  // unlocked before `self` goes
     state_.counters.calls_ended += 1;
     state_.counters.held_at_end += held_.size();
     for (const auto& [id, slot] : held_) {
@@ -78,11 +80,11 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
  private:
-  void FinishOnce(const grpc::Status& status) {
+  void FinishOnce(const grpc::Status& status) FOREBAY_REQUIRES(mutex_) {
     if (!std::exchange(finished_, true)) Finish(status);
   }
 
-  bool Open(const v1::OpenStream& open) {
+  bool Open(const v1::OpenStream& open) FOREBAY_REQUIRES(mutex_) {
     open_ = open;
     const auto bytes = std::as_bytes(std::span(open.order_spec()));
     Result<OrderSpec> spec = OrderSpec::Parse(bytes);
@@ -115,7 +117,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     return true;
   }
 
-  void TakeRequest() {
+  void TakeRequest() FOREBAY_REQUIRES(mutex_) {
     for (const std::uint64_t id : request_.release()) {
       const auto held = held_.find(id);
       if (held == held_.end()) {
@@ -143,12 +145,12 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     if (request_.finish()) SendTrailer();
   }
 
-  void Push(v1::StreamReply reply) {
+  void Push(v1::StreamReply reply) FOREBAY_REQUIRES(mutex_) {
     if (state_.faults.reply) state_.faults.reply(reply);
     outbox_.push_back(std::move(reply));
   }
 
-  void SendTrailer() {
+  void SendTrailer() FOREBAY_REQUIRES(mutex_) {
     if (state_.faults.no_trailer) {
       FinishOnce(grpc::Status::OK);
       return;
@@ -160,7 +162,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
   void Answer(const v1::Pull& pull, std::uint64_t step, v1::StreamReply& reply,
-              std::deque<v1::StreamReply>& chunks) {
+              std::deque<v1::StreamReply>& chunks) FOREBAY_REQUIRES(mutex_) {
     const Result<StepSlice> slice =
         pull.micro_size() == 0
             ? plan_->RankSlice(StepId(step), open_.rank())
@@ -206,7 +208,8 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     error.set_message(why.message());
   }
 
-  void FillBatch(const StepSlice& slice, v1::Batch& batch, std::deque<v1::StreamReply>& chunks) {
+  void FillBatch(const StepSlice& slice, v1::Batch& batch, std::deque<v1::StreamReply>& chunks)
+      FOREBAY_REQUIRES(mutex_) {
     const Order order(order_, EpochId(batch.epoch()));
     std::vector<std::uint64_t> ids;
     for (std::uint64_t p = slice.first; p < slice.first + slice.count; ++p) {
@@ -228,7 +231,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     }
   }
 
-  void FillTexts(const std::vector<std::uint64_t>& ids, v1::Batch& batch) {
+  void FillTexts(const std::vector<std::uint64_t>& ids, v1::Batch& batch) FOREBAY_REQUIRES(mutex_) {
     v1::FieldData& texts = *batch.add_fields();
     for (const std::uint64_t id : ids) {
       const std::vector<WireSpan> spans = state_.dataset.TextSpans(id);
@@ -237,7 +240,8 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     }
   }
 
-  void FillShared(const std::vector<std::uint64_t>& ids, v1::Batch& batch) {
+  void FillShared(const std::vector<std::uint64_t>& ids, v1::Batch& batch)
+      FOREBAY_REQUIRES(mutex_) {
     v1::FieldData& images = *batch.add_fields();
     v1::FieldData& weights = *batch.add_fields();
     std::optional<std::uint64_t> slot;
@@ -272,7 +276,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
   }
 
   void FillInline(const std::vector<std::uint64_t>& ids, v1::Batch& batch,
-                  std::deque<v1::StreamReply>& chunks) {
+                  std::deque<v1::StreamReply>& chunks) FOREBAY_REQUIRES(mutex_) {
     std::string payload;
     const char* arena = reinterpret_cast<const char*>(state_.dataset.arena().bytes().data());
     v1::FieldData& images = *batch.add_fields();
@@ -309,7 +313,7 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
     held_.emplace(batch.id(), std::nullopt);
   }
 
-  void SendIfIdle() {
+  void SendIfIdle() FOREBAY_REQUIRES(mutex_) {
     if (writing_ || finished_ || outbox_.empty()) return;
     sending_ = std::move(outbox_.front());
     outbox_.pop_front();
@@ -319,19 +323,20 @@ class FakeStream final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::S
 
   FakeServiceState& state_;
   std::shared_ptr<FakeStream> until_done_;  // itself
-  std::mutex mutex_;
-  v1::StreamRequest request_;
-  v1::OpenStream open_;
-  OrderSpec order_;
-  std::optional<StepPlan> plan_;
-  std::deque<v1::StreamReply> outbox_;
-  v1::StreamReply sending_;
-  bool writing_ = false;
-  bool finished_ = false;
-  std::uint64_t next_id_ = 0;
-  std::uint64_t batches_ = 0;
-  std::map<std::uint64_t, std::optional<std::uint64_t>> held_;  // batch id -> slot
-  v1::Trailer trailer_;
+  Mutex mutex_;
+  v1::StreamRequest request_ FOREBAY_GUARDED_BY(mutex_);
+  v1::OpenStream open_ FOREBAY_GUARDED_BY(mutex_);
+  OrderSpec order_ FOREBAY_GUARDED_BY(mutex_);
+  std::optional<StepPlan> plan_ FOREBAY_GUARDED_BY(mutex_);
+  std::deque<v1::StreamReply> outbox_ FOREBAY_GUARDED_BY(mutex_);
+  v1::StreamReply sending_ FOREBAY_GUARDED_BY(mutex_);
+  bool writing_ FOREBAY_GUARDED_BY(mutex_) = false;
+  bool finished_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::uint64_t next_id_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t batches_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  // Batch id -> slot.
+  std::map<std::uint64_t, std::optional<std::uint64_t>> held_ FOREBAY_GUARDED_BY(mutex_);
+  v1::Trailer trailer_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -342,7 +347,7 @@ FakeSlots::FakeSlots(std::uint64_t slot_bytes, std::uint32_t count, bool sealed)
 }
 
 std::uint64_t FakeSlots::Take() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   FOREBAY_CHECK(!free_.empty());
   const std::uint64_t offset = free_.back();
   free_.pop_back();
@@ -350,7 +355,7 @@ std::uint64_t FakeSlots::Take() {
 }
 
 void FakeSlots::GiveBack(std::uint64_t offset) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (frozen_) return;
   // What a released slot holds must not matter to anybody.
   std::fill_n(region_.bytes().begin() + static_cast<std::ptrdiff_t>(offset),
@@ -359,7 +364,7 @@ void FakeSlots::GiveBack(std::uint64_t offset) {
 }
 
 void FakeSlots::Freeze() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   frozen_ = true;
 }
 

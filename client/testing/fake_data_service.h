@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "client/testing/fake_dataset.h"
 #include "client/testing/fake_faults.h"
 #include "forebay/v1/data.grpc.pb.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::testing {
 
@@ -30,9 +30,9 @@ class FakeSlots {
  private:
   std::uint64_t slot_bytes_;
   FakeRegion region_;
-  std::mutex mutex_;
-  bool frozen_ = false;
-  std::vector<std::uint64_t> free_;
+  Mutex mutex_;
+  bool frozen_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::vector<std::uint64_t> free_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 struct FakeServiceState {
