@@ -32,7 +32,7 @@ std::span<const std::byte> DecodedUnit::Sample(std::uint32_t index) const {
 }
 
 UnitRef DecodedCache::Find(const UnitKey& key, std::span<const std::uint32_t> wanted) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(key);
   if (found == index_.end() || !kept_[found->second].unit->HoldsAll(wanted)) return nullptr;
   return kept_[found->second].unit;
@@ -42,7 +42,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
                                   const Decode& decode, std::span<const std::uint32_t> wanted) {
   std::shared_ptr<Flight> flight;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
       const auto found = index_.find(key);
       if (found != index_.end() && kept_[found->second].unit->HoldsAll(wanted)) {
@@ -54,7 +54,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
         break;
       }
       const std::shared_ptr<Flight> other = entry->second;
-      landed_.wait(lock, [&] { return other->over; });
+      while (!other->over) landed_.Wait(mutex_);
       if (other->unit && other->unit->HoldsAll(wanted)) {
         ++counts_.shared;
         return other->unit;
@@ -72,7 +72,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
   }
   std::vector<UnitRef> dropped;  // destroyed without the lock: that gives memory back
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     flights_.erase(key);
     flight->over = true;
     if (result.has_value()) {
@@ -81,13 +81,13 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
       KeepLocked(key, samples, *result, dropped);
     }
   }
-  landed_.notify_all();
+  landed_.NotifyAll();
   return result;
 }
 
 bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
   const std::uint64_t charged = bytes + DecodedUnit::kUnitOverheadBytes;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (charged > capacity_bytes_) return false;
   if (used_bytes_ <= capacity_bytes_ - charged) return true;
   const std::uint64_t missing = used_bytes_ - (capacity_bytes_ - charged);
@@ -116,7 +116,7 @@ void DecodedCache::KeepLocked(const UnitKey& key, const UnitSamples& samples,
 }
 
 bool DecodedCache::WouldLast(const UnitSamples& samples) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const std::uint64_t soonest = std::min(soonest_dropped_[0], soonest_dropped_[1]);
   return soonest == kNeverUsed || next_use_(samples) < soonest;
 }
@@ -177,7 +177,7 @@ bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t byte
 std::optional<DecodedCache::Scrubbed> DecodedCache::ScrubNext() {
   Kept next;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (kept_.empty()) return std::nullopt;
     scrub_hand_ = (scrub_hand_ + 1) % kept_.size();
     next = kept_[scrub_hand_];
@@ -187,7 +187,7 @@ std::optional<DecodedCache::Scrubbed> DecodedCache::ScrubNext() {
   scrubbed.is_sound = !unit.is_sound || unit.is_sound(unit.bytes.span());
   if (scrubbed.is_sound) return scrubbed;
   UnitRef dropped;  // destroyed without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = index_.find(next.key);
   if (found != index_.end() && kept_[found->second].unit == next.unit) {
     used_bytes_ -= unit.memory_bytes();
@@ -212,7 +212,7 @@ UnitRef DecodedCache::DropLocked(std::size_t index) {
 
 void DecodedCache::Forget(std::uint64_t dataset) {
   std::vector<UnitRef> dropped;  // destroyed without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (std::size_t index = kept_.size(); index-- > 0;) {
     if (kept_[index].key.extent.dataset != dataset) continue;
     used_bytes_ -= kept_[index].unit->memory_bytes();
@@ -222,7 +222,7 @@ void DecodedCache::Forget(std::uint64_t dataset) {
 }
 
 DecodedCache::Stats DecodedCache::stats() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Stats stats = counts_;
   stats.capacity_bytes = capacity_bytes_;
   stats.used_bytes = used_bytes_;

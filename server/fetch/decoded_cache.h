@@ -2,12 +2,10 @@
 // soon. Memory of this process only: samples are copied from it into slots.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <span>
@@ -16,6 +14,7 @@
 
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/tier/extent_key.h"
 
 namespace forebay::fetch {
@@ -163,28 +162,32 @@ class DecodedCache {
   };
   // Both move what they drop to `dropped`, to be destroyed without the lock.
   bool MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
-                      std::vector<UnitRef>& dropped);
+                      std::vector<UnitRef>& dropped) FOREBAY_REQUIRES(mutex_);
   void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit,
-                  std::vector<UnitRef>& dropped);
-  std::vector<Candidate> CandidatesLocked(std::uint64_t next_use, std::uint64_t enough) const;
-  void NoteDroppedLocked(std::uint64_t next_use);
-  UnitRef DropLocked(std::size_t index);
+                  std::vector<UnitRef>& dropped) FOREBAY_REQUIRES(mutex_);
+  std::vector<Candidate> CandidatesLocked(std::uint64_t next_use, std::uint64_t enough) const
+      FOREBAY_REQUIRES(mutex_);
+  void NoteDroppedLocked(std::uint64_t next_use) FOREBAY_REQUIRES(mutex_);
+  UnitRef DropLocked(std::size_t index) FOREBAY_REQUIRES(mutex_);
 
   const std::uint64_t capacity_bytes_;
   const SampleNextUse next_use_;
-  mutable std::mutex mutex_;
-  std::condition_variable landed_;
-  std::unordered_map<UnitKey, std::shared_ptr<Flight>, KeyHash> flights_;
-  std::vector<Kept> kept_;
-  std::unordered_map<UnitKey, std::size_t, KeyHash> index_;  // in kept_
-  std::size_t scrub_hand_ = 0;  // which unit ScrubNext looks at
-  std::size_t hand_ = 0;  // where the next search for what may go begins
-  std::uint64_t used_bytes_ = 0;
+  mutable Mutex mutex_;  // also guards what the flights hold
+  CondVar landed_;
+  std::unordered_map<UnitKey, std::shared_ptr<Flight>, KeyHash> flights_
+      FOREBAY_GUARDED_BY(mutex_);
+  std::vector<Kept> kept_ FOREBAY_GUARDED_BY(mutex_);
+  // Positions in kept_.
+  std::unordered_map<UnitKey, std::size_t, KeyHash> index_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t scrub_hand_ FOREBAY_GUARDED_BY(mutex_) = 0;  // which unit ScrubNext looks at
+  // Where the next search for what may go begins.
+  std::size_t hand_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t used_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
   // The soonest next use of units that had to make room: of as many as are kept, and of as many
   // before those.
-  std::uint64_t soonest_dropped_[2] = {kNeverUsed, kNeverUsed};
-  std::size_t noted_ = 0;  // in the first of them
-  Stats counts_;
+  std::uint64_t soonest_dropped_[2] FOREBAY_GUARDED_BY(mutex_) = {kNeverUsed, kNeverUsed};
+  std::size_t noted_ FOREBAY_GUARDED_BY(mutex_) = 0;  // in the first of them
+  Stats counts_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace forebay::fetch

@@ -28,29 +28,29 @@ ThreadExecutor::~ThreadExecutor() {
 void ThreadExecutor::BeginStop() {
   std::deque<Task> dropped;  // destroyed after the lock: tasks own streams
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     dropped.swap(tasks_);
   }
-  work_.notify_all();
+  work_.NotifyAll();
 }
 
 void ThreadExecutor::Post(Task task) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (stopping_) return;
     tasks_.push_back(std::move(task));
   }
-  work_.notify_one();
+  work_.NotifyOne();
 }
 
 void ThreadExecutor::Run(io::QueueCrew& crew, io::IoQueue& queue) {
   for (;;) {
     Task task;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       if (crew.Dismisses()) return;
-      work_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      while (!stopping_ && tasks_.empty()) work_.Wait(mutex_);
       if (stopping_) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

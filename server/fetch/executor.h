@@ -2,16 +2,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"
 #include "server/io/queue_crew.h"
 
@@ -51,10 +50,10 @@ class ThreadExecutor final : public Executor {
   ThreadExecutor() = default;
   void Run(io::QueueCrew& crew, io::IoQueue& queue);
 
-  std::mutex mutex_;
-  std::condition_variable work_;
-  bool stopping_ = false;
-  std::deque<Task> tasks_;
+  Mutex mutex_;
+  CondVar work_;
+  bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::deque<Task> tasks_ FOREBAY_GUARDED_BY(mutex_);
   std::unique_ptr<io::QueueCrew> crew_;  // last: joined before anything above goes
 };
 

@@ -1,10 +1,10 @@
 #include "server/fetch/fetcher.h"
 
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::fetch {
 namespace {
@@ -36,7 +36,9 @@ struct Fetcher::Request {
   std::vector<ExtentId> extents;
   Need need = Need::kRuns;
   Done done;
-  std::mutex mutex;
+  // Guards what follows while extents are demanded. Before that, and once none is missing, one
+  // thread has the request for itself, so the members are not annotated.
+  Mutex mutex;
   std::vector<tier::ExtentRef> refs;
   std::vector<int> arrivals;
   std::vector<char> is_short;  // not 0: the tiers had no memory for the extent
@@ -120,7 +122,7 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   bool again = false;
   bool last = false;
   {
-    std::lock_guard lock(request->mutex);
+    MutexLock lock(request->mutex);
     // The extent was evicted between its arrival and its pin, or memory was short for as long as
     // the stager waits. Other readers will unpin extents, so it is demanded again.
     const bool is_short =

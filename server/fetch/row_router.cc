@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
 #include "server/stage/extent_source.h"
 
@@ -28,10 +28,10 @@ struct RowRouter::Flight {
   stage::Dataset* dataset = nullptr;
   Done done;
   std::int64_t deadline_ns = 0;
-  std::mutex mutex;  // guards what follows
-  std::size_t under_way = 1;
-  bool reads_here = false;
-  std::optional<Error> error;
+  Mutex mutex;
+  std::size_t under_way FOREBAY_GUARDED_BY(mutex) = 1;
+  bool reads_here FOREBAY_GUARDED_BY(mutex) = false;
+  std::optional<Error> error FOREBAY_GUARDED_BY(mutex);
 };
 
 void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done) {
@@ -58,7 +58,7 @@ void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
     wanted[entry->second].push_back(row);
   }
   {
-    std::lock_guard lock(flight->mutex);
+    MutexLock lock(flight->mutex);
     flight->reads_here = flight->reads_here || wanted.contains(nodes_.self());
     if (flight->reads_here) return;
     flight->under_way += wanted.size();
@@ -93,7 +93,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
     }
   }
   if (!status.has_value()) {
-    std::lock_guard lock(flight->mutex);
+    MutexLock lock(flight->mutex);
     if (!flight->error) {
       flight->error = stage::ErrorFromOthers(status.error())
                           .WithContext(fmt::format("data set '{}': node {}",
@@ -104,13 +104,14 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
 }
 
 void RowRouter::EndOne(const FlightRef& flight) {
+  Result<Outcome> outcome = Outcome::kFilled;
   {
-    std::lock_guard lock(flight->mutex);
+    MutexLock lock(flight->mutex);
     if (--flight->under_way > 0) return;
+    if (flight->reads_here) outcome = Outcome::kReadHere;
+    if (flight->error) outcome = *flight->error;
   }
-  // From here on nobody else uses the flight.
-  if (flight->error) return flight->done(*flight->error);
-  flight->done(flight->reads_here ? Outcome::kReadHere : Outcome::kFilled);
+  flight->done(outcome);
 }
 
 }  // namespace forebay::fetch
