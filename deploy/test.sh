@@ -126,10 +126,10 @@ stage_fuzz() {
 stage_test() {
   local status=0 summary=$log_folder/test-summary
   : >"$summary"
-  ctest --preset ci -j "$jobs" </dev/null | awk -v summary="$summary" '
-    /tests passed, .* failed out of/ { closing = 1 }
-    closing { print >summary; next }
-    { print; fflush() }' || status=$?
+  ctest --preset ci -j "$jobs" </dev/null |
+    sed --unbuffered "/tests passed, .* failed out of/,\$ { w $summary
+      d
+    }" || status=$?
   cpu_seconds "$log_folder/times"
   say "CPU seconds, user and system:$cost test $((cpu - counted))"
   cat "$summary"
