@@ -1,3 +1,6 @@
+// A Batch is a reference to a Batch::State, which was filled and checked when the batch arrived
+// (batch_decoder.h). So these functions only look things up; they check what the caller passes, not
+// what the daemon sent. Gather is the only one that copies payload.
 #include "forebay/batch.h"
 
 #include <cstring>

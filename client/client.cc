@@ -1,3 +1,6 @@
+// Client::Connect finds the daemon (options, then the environment) or starts a private one, and
+// describes data sets. Streams are RemoteStream's: Open describes the data set first, because the
+// order and the steps of a stream follow from the numbers of its catalog.
 #include "forebay/client.h"
 
 #include <errno.h>

@@ -1,3 +1,6 @@
+// All streams of a client use one connection. When it breaks, each of them notices by itself and
+// calls Replace with the connection that it had: the first one connects while the others wait for
+// the mutex `replacing_`, and then take what it has made.
 #include "client/connection_source.h"
 
 #include <algorithm>

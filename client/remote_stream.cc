@@ -1,3 +1,7 @@
+// BatchStream as the caller sees it. StreamCore handles one gRPC call and the batches on it; this
+// class makes the order and the position token, and decides what happens when a wait of the core
+// ends without a batch: it reconnects when the call has ended, asks again when the daemon has
+// refused a batch, and gives up when the caller's deadline or its own time for retries is over.
 #include "client/remote_stream.h"
 
 #include <algorithm>
@@ -17,6 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// Whether a checkpoint's token continues the stream that the options describe. If it does
+// not, the error names the first difference.
 Status CheckToken(const PositionToken& token, const PositionToken& fresh) {
   FOREBAY_TRY(token.Validate());
   const auto differs = [](const std::string& what, std::uint64_t then, std::uint64_t now) {
@@ -71,6 +77,8 @@ Status CheckOptions(const StreamOptions& options) {
   return {};
 }
 
+// The first step to read. A token that was taken after the last step of an epoch names the step
+// behind it, which does not exist.
 StepCursor CursorOf(const PositionToken& token, std::uint64_t steps) {
   if (token.next_step.value() < steps) return {token.next_epoch, token.next_step};
   return {EpochId(token.next_epoch.value() + 1), StepId(0)};
@@ -220,7 +228,8 @@ Deadline RemoteStream::ConnectEnd() const {
 }
 
 Status RemoteStream::Reconnect(Deadline deadline) {
-  // A daemon that takes connections but ends every call is given up.
+  // A daemon that takes connections but ends every call is given up. Count() sets the number back
+  // with each batch.
   if (reconnects_without_batch_ >= limits::kReconnectsWithoutBatchMax) {
     return Error(ErrorCode::kUnavailable,
                  "the daemon ends every call of this stream: " + core_->call_error().message());
@@ -343,6 +352,8 @@ Result<Batch> RemoteStream::Pull(const BatchName& name) {
   return batch;
 }
 
+// While the caller still holds the batch that Next returned last, it may not have used it yet, and
+// a restart has to deliver it again. Once it has let go of it, a restart continues behind it.
 PositionToken RemoteStream::token() const {
   return last_.expired() ? after_last_ : before_last_;
 }

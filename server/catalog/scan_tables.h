@@ -39,7 +39,7 @@ class ScanTables {
   Status AddExtent(ExtentRow row, std::string_view path, std::vector<Range> pieces,
                    std::vector<ScanBuilder::CutExtent>& cut);
 
-  // What the catalog is called, and what it is about.
+  // The parts of a catalog that the caller knows: its name, its format, its objects and fields.
   struct Subject {
     const std::string& name;
     Format format;

@@ -1,5 +1,5 @@
-// What this node answers to another one that asks for rows: the bytes of the objects, verified,
-// from whichever tier they lie on; and what it refuses.
+// LocalRows answers another node with the bytes of the objects, verified, from whichever tier holds
+// them, and refuses requests that do not fit its catalog.
 #include "server/fetch/local_rows.h"
 
 #include <cstring>

@@ -152,7 +152,7 @@ TEST_F(RowRouterTest, TheFirstThatLivesReadsAndAsksNobody) {
   peers_.Answer(NodeRank(2), Error(ErrorCode::kDeadlineExceeded, "too late"));
   EXPECT_FALSE(outcome_.has_value());
   peers_.Answer(NodeRank(3), NoAnswer());
-  // Of the rows of two silent nodes, this one is the first that lives for some.
+  // Two nodes are silent. For some of their rows, this node is now the first one that lives.
   while (!peers_.held.empty()) peers_.Answer(peers_.held.front().request->node);
   ExpectOutcome(RowRouter::Outcome::kReadHere);
 

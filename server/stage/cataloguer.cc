@@ -144,7 +144,8 @@ Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalo
       dataset.CountStaged(extent, catalog->extent(extent).bytes);
       dataset.CountStored(extent, found->image_bytes);
     }
-    // What another node reads gets no home here, unless an earlier daemon of this node left it.
+    // An extent that another node reads gets no home here, unless an earlier daemon of this node
+    // has left it on a tier.
     elsewhere[i] = !tier && parts_.nodes != nullptr &&
                    !parts_.nodes->Reads(dataset.hash(), extent);
     if (elsewhere[i]) {

@@ -1,5 +1,6 @@
-// What another node supplies is checked before it is used; what this node supplies to others, and
-// which errors mean that a node does not answer. peer/extent_exchange_test.cc has both ends.
+// An extent that another node supplies is checked before it is used. Also: the extents that this
+// node supplies to others, and the errors that mean that a node does not answer. Both ends are in
+// peer/extent_exchange_test.cc.
 #include "server/stage/extent_source.h"
 
 #include <cstring>

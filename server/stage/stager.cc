@@ -679,7 +679,8 @@ Result<SuppliedExtent> Stager::Supply(Dataset& dataset, const catalog::Catalog& 
                                       const AllocateImage& allocate, io::IoQueue& queue) {
   ExtentRequest request{.node = {}, .dataset = dataset, .catalog = catalog, .extent = extent,
                         .rank = rank};
-  // Other nodes have the objects as they are now, so readers of a replaced data set go to the GFS.
+  // A replaced data set is the one from before its objects changed. Other nodes have the objects as
+  // they are now, so its last readers get their extents from the GFS.
   if (parts_.nodes != nullptr && !dataset.is_replaced()) {
     for (const NodeRank node : parts_.nodes->AskedBefore(dataset.hash(), extent)) {
       request.node = node;

@@ -73,7 +73,8 @@ class BatchScheduler {
   void Start(const JobRef& job);
   void StartAll(const Jobs& jobs);
   void Advance(const JobRef& job, io::IoQueue& queue);
-  // What an attempt leaves behind besides the batch.
+  // The results of an attempt besides the batch: extents with wrong bytes, and rows that other
+  // nodes have.
   struct Attempt {
     std::vector<fetch::BadExtent> bad;
     std::vector<fetch::RoutedRow> rows;
@@ -91,7 +92,7 @@ class BatchScheduler {
   void AwaitExtents(const JobRef& job, std::vector<ExtentId> extents);
   bool EndAwait(const JobRef& job);
   Error LateExtent(const BatchJob& job);
-  // Whose extents the stream's batches need here.
+  // Whether batches of the stream need all their extents on this node, or take rows from others.
   fetch::Fetcher::Where WhereOf(const StreamSpec& spec) const;
 
   // Waiting for rows of other nodes.

@@ -75,9 +75,10 @@ class BatchStream {
   // - Any other error is final: every later call returns it.
   Result<std::optional<Batch>> Next() { return Next(Deadline::max()); }
 
-  // The same, but waits until `deadline` at most, and does not wait where that has passed: a caller
-  // may do other work between two calls. kDeadlineExceeded where the batch is not there by then;
-  // the stream goes on fetching it, and the next call asks for the same batch.
+  // As Next(), but waits no longer than until `deadline`, so that the caller can do other work
+  // between two calls. A deadline that has passed makes the call return at once. kDeadlineExceeded:
+  // the batch has not arrived by then. The stream goes on fetching it, and the next call asks for
+  // the same batch.
   using Deadline = std::chrono::steady_clock::time_point;
   virtual Result<std::optional<Batch>> Next(Deadline deadline) = 0;
 

@@ -38,7 +38,8 @@ std::optional<std::string> ReadSimply(std::string_view text, std::size_t line_by
   return samples;
 }
 
-// The same from a catalog that was built of the file, fed in pieces.
+// Reads the samples through a catalog that the scan builder made of the file, which it is fed in
+// pieces of `feed_bytes`.
 std::optional<std::string> ReadByCatalog(std::span<const std::byte> bytes,
                                          std::size_t extent_bytes, std::size_t feed_bytes) {
   io::MemoryBackend backend;

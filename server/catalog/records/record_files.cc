@@ -80,7 +80,7 @@ Result<std::vector<std::uint64_t>> ParseRawShape(const SettingValue& value) {
 
 Result<std::uint64_t> ParseRawHeader(const SettingValue& value) { return value.Bytes(); }
 
-// What configuration says of the records of raw files.
+// The layout of raw files, as their data set's configuration gives it.
 struct RawRecords {
   Dtype dtype = Dtype::kU8;
   std::vector<std::uint64_t> shape;
@@ -232,7 +232,7 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
 
 // --- keys ------------------------------------------------------------------------------------
 
-// What is appended for a value that cannot be parsed does not matter: it was refused before.
+// Values that cannot be parsed were refused before; here they count as an empty list.
 void IdentifyFieldFiles(const SettingValue* value, ByteWriter& writer) {
   std::vector<FieldFile> files;
   if (value != nullptr) files = ParseFieldFiles(*value).value_or(files);

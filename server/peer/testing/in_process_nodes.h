@@ -21,7 +21,7 @@ namespace forebay::peer {
 // asking node wants them. Thread-safe.
 class InProcessNodes final : public stage::ExtentSource, public fetch::RowSource {
  public:
-  // What answers for one node; borrowed. A node that is not added does not answer.
+  // The rooms that answer for one node; borrowed. A node that was not added does not answer.
   struct Node {
     stage::LocalExtents* extents = nullptr;
     fetch::LocalRows* rows = nullptr;   // null: no rows are asked of it
