@@ -6,7 +6,7 @@
 #include <cstring>
 #include <span>
 
-#include "compress/format/packed_format.h"
+#include "compress/format/block_format.h"
 
 namespace forebay::compress {
 
@@ -22,7 +22,7 @@ bool CanHoldBlocks(std::span<const std::byte> place) {
 // copied in the order in which they lie there. `to` has `columns` samples at least.
 template <typename T>
 void CopyBlockRow(const T* from, std::size_t columns, std::span<std::byte> to) {
-  constexpr std::size_t kStep = kPackedColumns;  // a row of whole blocks is no shorter
+  constexpr std::size_t kStep = kBlockColumns;  // a row of whole blocks is no shorter
   const auto* const bytes = reinterpret_cast<const std::byte*>(from);
   const std::size_t wanted = columns * sizeof(T);
   const std::size_t written = (wanted + kStep - 1) / kStep * kStep;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "compress/decode/scratch_arena.h"
-#include "compress/decode/wave_plan.h"
+#include "compress/decode/wavefront_plan.h"
 #include "compress/format/chunk_header.h"
 #include "compress/format/damaged.h"
 #include "compress/format/plane_kinds.h"
@@ -12,16 +12,16 @@
 namespace forebay::compress {
 namespace {
 
-bool AnyWeight(const WaveFilter& filter, std::size_t begin, std::size_t end) {
+bool AnyWeight(const WavefrontFilter& filter, std::size_t begin, std::size_t end) {
   return std::any_of(filter.weights.begin() + static_cast<std::ptrdiff_t>(begin),
                      filter.weights.begin() + static_cast<std::ptrdiff_t>(end),
                      [](std::int16_t weight) { return weight != 0; });
 }
 
-BlockPrediction PredictionOf(const WaveBlock& block, const WaveGroup& group, bool inter) {
-  if ((block.filter & kWaveSkip) != 0) return BlockPrediction::kSkip;
+BlockPrediction PredictionOf(const WavefrontBlock& block, const WavefrontGroup& group, bool inter) {
+  if ((block.filter & kWavefrontSkip) != 0) return BlockPrediction::kSkip;
   if (!inter) return BlockPrediction::kSpatial;
-  const WaveFilter& filter = group.filters[block.filter % kWaveFiltersMax];
+  const WavefrontFilter& filter = group.filters[block.filter % kWavefrontFiltersMax];
   const bool spatial = AnyWeight(filter, 0, kIntraTapCount);
   const bool temporal = AnyWeight(filter, kIntraTapCount, kInterTapCount);
   if (spatial && temporal) return BlockPrediction::kMixed;
@@ -32,15 +32,16 @@ BlockPrediction PredictionOf(const WaveBlock& block, const WaveGroup& group, boo
 Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
                    const Predictor* predictor, StreamDescription& stream) {
   ScratchArena counting;
-  CountWavePlan(shape, counting);
+  CountWavefrontPlan(shape, counting);
   std::vector<std::byte> memory(counting.bytes());
   ScratchArena arena(memory);
-  FOREBAY_ASSIGN(const WavePlan plan, ReadWavePlan(shape, body, shape.frames, arena, predictor));
+  FOREBAY_ASSIGN(const WavefrontPlan plan,
+                 ReadWavefrontPlan(shape, body, shape.frames, arena, predictor));
   const std::size_t in_frame = std::size_t{plan.block_rows} * plan.block_columns;
   for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
-    const WaveBlock& block = plan.blocks[i];
+    const WavefrontBlock& block = plan.blocks[i];
     const bool inter = i >= in_frame;
-    const WaveGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
+    const WavefrontGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
     ++stream.blocks[static_cast<std::size_t>(PredictionOf(block, group, inter))];
     if (block.motion_row != 0 || block.motion_column != 0) ++stream.moved_blocks;
   }
@@ -65,9 +66,9 @@ std::string PlaneCoder(std::span<const std::byte> body) {
   switch (body[0]) {
     case kPlaneKindRaw: return "raw";
     case kPlaneKindZstd: return "delta zstd";
-    case kPlaneKindWave: return "wave";
-    case kPlaneKindPacked: return "packed";
-    case kPlaneKindBrisk: return "brisk";
+    case kPlaneKindWavefront: return "wavefront";
+    case kPlaneKindBitPacked: return "bit-packed";
+    case kPlaneKindBlockRans: return "block-rans";
     case kPlaneKindLearned: return "learned";
     default: return "kind " + std::to_string(std::to_integer<int>(body[0]));
   }
@@ -144,7 +145,7 @@ Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, Ch
       found.bits = plane.bits;
       found.raw_bytes = plane.bytes();
     }
-    if (stream.coder == StreamCoder::kPlanes && found.coder == "wave") {
+    if (stream.coder == StreamCoder::kPlanes && found.coder == "wavefront") {
       FOREBAY_TRY(CountBlocks(plane, stream.body.subspan(1), nullptr, found));
     } else if (stream.coder == StreamCoder::kPlanes && found.coder == "learned") {
       FOREBAY_TRY(CountLearnedBlocks(plane, stream.body.subspan(1), predictors, found));

@@ -16,7 +16,7 @@
 
 namespace forebay::compress {
 
-// Kinds of prediction of a wave-coded block.
+// Kinds of prediction of a wavefront-coded block.
 enum class BlockPrediction : std::uint8_t {
   kSkip = 0,      // the previous frame as it is, or nothing
   kSpatial = 1,   // from the frame itself
@@ -28,10 +28,10 @@ const char* BlockPredictionName(BlockPrediction prediction);
 
 struct StreamDescription {
   std::string name;   // "plane", "plane 1 of channel 2", "mask", "escapes", "dictionary", "bytes"
-  std::string coder;  // "store", "zstd", "lz4", "constant", "wave", "learned" ...
+  std::string coder;  // "store", "zstd", "lz4", "constant", "wavefront", "learned" ...
   std::uint32_t bits = 0;            // of a plane's samples; 0: no plane
   std::uint64_t raw_bytes = 0, coded_bytes = 0;
-  // Of a wave-coded plane's blocks, and of a learned one's whose predictor is at hand.
+  // Of a wavefront-coded plane's blocks, and of a learned one's whose predictor is at hand.
   std::array<std::uint64_t, kBlockPredictions> blocks = {};
   std::uint64_t moved_blocks = 0;    // of them, those predicted from another place
 

@@ -119,7 +119,7 @@ TileRequest TileRequest::Samples(const PackField& field, std::uint64_t first_sam
   return request;
 }
 
-bool Wants(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry) {
+bool Intersects(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry) {
   const PackField& field = schema.fields[entry.field];
   const auto origin = field.TileOrigin(entry.tile);
   const auto extent = field.TileExtent(entry.tile);
@@ -196,7 +196,7 @@ std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry
 
 Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                   const TileRequest& request, std::span<std::byte> scratch) {
-  if (!Wants(pack.schema, request, entry)) return {};
+  if (!Intersects(pack.schema, request, entry)) return {};
   const PackField& field = pack.schema.fields[entry.field];
   const auto origin = field.TileOrigin(entry.tile);
   const auto extent = field.TileExtent(entry.tile);

@@ -42,7 +42,7 @@ struct TileRequest {
 };
 
 // Whether any wanted element lies in the chunk; of an empty request none does.
-bool Wants(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry);
+bool Intersects(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry);
 
 // Borrows the record's bytes.
 struct ChunkRecord {

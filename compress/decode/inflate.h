@@ -9,8 +9,8 @@
 
 namespace forebay::compress {
 
-// Whether a frame must end in a checksum. Only the side information of brisk planes needs none:
-// encoders have never written one there (docs/pack_planes.md).
+// Whether a frame must end in a checksum. Only the side information of block-rANS planes needs
+// none: encoders have never written one there (docs/pack_planes.md).
 enum class ZstdChecksum : std::uint8_t { kRequired, kOptional };
 
 // Scratch memory of InflateZstd, at any address. zstd is asked once: sizing the scratch memory of a

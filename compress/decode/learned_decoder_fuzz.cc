@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "compress/decode/plane_body_fuzz.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/wavefront_decoder.h"
 #include "compress/format/predictor.h"
 #include "proto/contract/byte_cursor.h"
 
@@ -22,9 +22,9 @@ void Check(const PlaneShape& shape, std::span<const std::byte> rest) {
   const auto predictor = Predictor::Parse(rest.first(length));
   if (!predictor.has_value()) return;
   const auto decode = [&](const auto&... arguments) {
-    return DecodeWave(arguments..., predictor->get());
+    return DecodeWavefront(arguments..., predictor->get());
   };
-  CheckPlaneBody({.scratch_bytes = WaveScratchBytes, .decode = decode}, shape,
+  CheckPlaneBody({.scratch_bytes = WavefrontScratchBytes, .decode = decode}, shape,
                  rest.subspan(length));
 }
 

@@ -205,7 +205,7 @@ Status PackFile::Read(std::uint32_t field, std::uint64_t first_sample, std::uint
   const TileRequest request{
       .first_sample = first_sample, .count = count, .region = region, .out = out};
   for (const ChunkEntry& entry : Chunks(field, first_sample, count)) {
-    if (!Wants(schema_, request, entry)) continue;
+    if (!Intersects(schema_, request, entry)) continue;
     FOREBAY_ASSIGN(const LoadedChunk chunk, Load(entry, scratch));
     FOREBAY_TRY(DecodeTile(context(), entry, chunk.record, request, chunk.rest));
   }

@@ -1,19 +1,20 @@
-// Decodes a stack of planes by its kind, the first byte of the body. Wave-coded, learned, packed
-// and brisk planes have decoders of their own. Raw and zstd planes are decoded here: raw ones are
-// the samples, zstd ones the differences between frames, so that all frames up to the last wanted
-// one are summed. Bits beyond the plane's are dropped in both. Called by coded_chunk.cc.
+// Decodes a stack of planes by its kind, the first byte of the body. Wavefront-coded, learned,
+// bit-packed and block-rANS planes have decoders of their own. Raw and zstd planes are decoded
+// here: raw ones are the samples, zstd ones the differences between frames, so that all frames up
+// to the last wanted one are summed. Bits beyond the plane's are dropped in both. Called by
+// coded_chunk.cc.
 #include "compress/decode/plane_decoder.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 
-#include "compress/decode/brisk_decoder.h"
+#include "compress/decode/bit_packed_decoder.h"
+#include "compress/decode/block_rans_decoder.h"
 #include "compress/decode/inflate.h"
 #include "compress/decode/isa.h"
-#include "compress/decode/packed_decoder.h"
 #include "compress/decode/scratch_arena.h"
-#include "compress/decode/wave_decoder.h"
+#include "compress/decode/wavefront_decoder.h"
 #include "compress/format/damaged.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
@@ -108,8 +109,8 @@ Scratch Take(const PlaneShape& shape, ScratchArena& arena) {
 std::size_t PlaneScratchBytes(const PlaneShape& shape) {
   ScratchArena arena;
   Take(shape, arena);
-  return std::max({arena.bytes(), WaveScratchBytes(shape), PackedScratchBytes(shape),
-                   BriskScratchBytes(shape)});
+  return std::max({arena.bytes(), WavefrontScratchBytes(shape), BitPackedScratchBytes(shape),
+                   BlockRansScratchBytes(shape)});
 }
 
 Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
@@ -131,8 +132,8 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   if (body.empty()) return Damaged(kPart, "empty body");
   const std::byte kind = body[0];
   body = body.subspan(1);
-  if (kind == kPlaneKindWave) {
-    return DecodeWave(shape, body, frames_wanted, isa, out, scratch);
+  if (kind == kPlaneKindWavefront) {
+    return DecodeWavefront(shape, body, frames_wanted, isa, out, scratch);
   }
   if (kind == kPlaneKindLearned) {
     if (shape.bits > 8 || body.size() < kShortIdBytes) {
@@ -141,14 +142,14 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
     if (predictor == nullptr) return MissingPredictor(id);
-    return DecodeWave(shape, body.subspan(kShortIdBytes), frames_wanted, isa, out, scratch,
-                      predictor);
+    return DecodeWavefront(shape, body.subspan(kShortIdBytes), frames_wanted, isa, out, scratch,
+                           predictor);
   }
-  if (kind == kPlaneKindPacked) {
-    return DecodePacked(shape, body, frames_wanted, isa, out, scratch);
+  if (kind == kPlaneKindBitPacked) {
+    return DecodeBitPacked(shape, body, frames_wanted, isa, out, scratch);
   }
-  if (kind == kPlaneKindBrisk) {
-    return DecodeBrisk(shape, body, frames_wanted, isa, out, scratch);
+  if (kind == kPlaneKindBlockRans) {
+    return DecodeBlockRans(shape, body, frames_wanted, isa, out, scratch);
   }
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);

@@ -49,7 +49,7 @@ void RunPixel(const PredictorNet& net, std::size_t pixel, PredictorBatch& batch)
 }
 
 void RunScalar(const PredictorNet& net, PredictorBatch& batch) {
-  RunPredictorScalar(net, batch, kWaveLanes);
+  RunPredictorScalar(net, batch, kWavefrontLanes);
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 
 #include "compress/decode/isa.h"
 #include "compress/format/predictor.h"
-#include "compress/format/wave_format.h"
+#include "compress/format/wavefront_format.h"
 
 namespace forebay::compress {
 
-using PredictorRow = std::array<std::uint8_t, kWaveLanes>;  // of each pixel a byte
+using PredictorRow = std::array<std::uint8_t, kWavefrontLanes>;  // of each pixel a byte
 
 // What goes in and comes out. Rows of inputs beyond the network's may hold anything.
 struct alignas(64) PredictorBatch {

@@ -1,4 +1,4 @@
-// A frame cut into the blocks of packed and brisk planes.
+// A frame cut into the blocks of bit-packed and block-rANS planes.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/format/packed_format.h"
+#include "compress/format/block_format.h"
 #include "compress/format/plane_shape.h"
 
 namespace forebay::compress {
@@ -19,9 +19,8 @@ class BlockFrame {
  public:
   // Frame `frame` of `samples` ([frames][rows][columns], at any address).
   BlockFrame(const PlaneShape& shape, std::span<const std::byte> samples, std::uint32_t frame)
-      : stride_(std::size_t{PackedBlocks(shape.columns, kPackedColumns)} * kPackedColumns + 1) {
-    const std::size_t lines =
-        std::size_t{PackedBlocks(shape.rows, kPackedRows)} * kPackedRows;
+      : stride_(std::size_t{CountBlocks(shape.columns, kBlockColumns)} * kBlockColumns + 1) {
+    const std::size_t lines = std::size_t{CountBlocks(shape.rows, kBlockRows)} * kBlockRows;
     values_.resize(stride_ * (lines + 1));
     const std::size_t row_bytes = std::size_t{shape.columns} * shape.sample_bytes();
     for (std::size_t y = 0; y < lines; ++y) {
@@ -42,8 +41,8 @@ class BlockFrame {
 
   // The first sample of a block; rows lie stride() apart.
   const std::uint16_t* Block(std::uint32_t row, std::uint32_t column) const {
-    return &values_[(std::size_t{row} * kPackedRows + 1) * stride_ +
-                    std::size_t{column} * kPackedColumns + 1];
+    return &values_[(std::size_t{row} * kBlockRows + 1) * stride_ +
+                    std::size_t{column} * kBlockColumns + 1];
   }
   std::size_t stride() const { return stride_; }
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "compress/encode/for_processors.h"
-#include "compress/format/wave_format.h"
+#include "compress/format/wavefront_format.h"
 
 namespace forebay::compress {
 
@@ -76,8 +76,8 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
   const auto high = static_cast<std::int16_t>(middle - 1);
   for (std::size_t i = 0; i < kBlockValues; ++i) {
     const auto rounded = static_cast<std::int16_t>(
-        static_cast<std::uint16_t>(sums[i] + (1U << (kWaveWeightBits - 1))));
-    const auto value = static_cast<std::int16_t>(rounded >> kWaveWeightBits);
+        static_cast<std::uint16_t>(sums[i] + (1U << (kWavefrontWeightBits - 1))));
+    const auto value = static_cast<std::int16_t>(rounded >> kWavefrontWeightBits);
     errors[i] = std::min(std::max(value, low), high);
   }
   if (west != nullptr) {
@@ -105,8 +105,8 @@ void WideBlockErrors(const std::int16_t* taps, std::size_t tap_count, const std:
     }
   }
   for (std::size_t i = 0; i < kBlockValues; ++i) {
-    const auto rounded = static_cast<std::int32_t>(sums[i] + (1U << (kWaveWeightBits - 1)));
-    errors[i] = std::min(std::max(rounded >> kWaveWeightBits, -middle), middle - 1);
+    const auto rounded = static_cast<std::int32_t>(sums[i] + (1U << (kWavefrontWeightBits - 1)));
+    errors[i] = std::min(std::max(rounded >> kWavefrontWeightBits, -middle), middle - 1);
   }
   if (west != nullptr) {
     for (std::size_t i = 0; i < kBlockValues; ++i) {

@@ -1,4 +1,6 @@
 // The encoder's inner loops against the definitions that the header states.
+#include "compress/encode/block_kernels.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -6,9 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/encode/block_kernels.h"
 #include "compress/encode/chunk_samples.h"
-#include "compress/format/wave_predict.h"
+#include "compress/format/wavefront_predict.h"
 
 namespace forebay::compress {
 namespace {
@@ -32,7 +33,7 @@ RandomBlock MakeBlock(SampleMaker& maker, std::uint32_t bits) {
   for (std::size_t i = 0; i < kTaps * kBlockValues; ++i) block.taps.push_back(value());
   for (std::size_t i = 0; i < kBlockValues; ++i) block.targets.push_back(value());
   for (std::size_t i = 0; i < kTaps; ++i) {
-    const auto weight = static_cast<int>(maker.Below(512)) + kWaveWeightMin;
+    const auto weight = static_cast<int>(maker.Below(512)) + kWavefrontWeightMin;
     block.weights.push_back(static_cast<std::int16_t>(maker.Below(4) == 0 ? 0 : weight));
   }
   return block;
@@ -55,7 +56,7 @@ TEST(BlockKernels, WideErrorsAreWhatThePredictionLeaves) {
           sum = WrappingMultiplyAdd<std::int32_t>(sum, block.weights[tap],
                                                   block.taps[tap * kBlockValues + i]);
         }
-        std::int32_t value = WaveValue<std::int32_t>(sum, middle) - middle;
+        std::int32_t value = WavefrontValue<std::int32_t>(sum, middle) - middle;
         if (clamped) {
           value = std::clamp<std::int32_t>(value, std::min(west[i], north[i]),
                                            std::max(west[i], north[i]));

@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "compress/encode/block_kernels.h"
-#include "compress/encode/wave_work.h"
-#include "compress/format/wave_taps.h"
+#include "compress/encode/wavefront_work.h"
+#include "compress/format/wavefront_taps.h"
 
 namespace forebay::compress {
 
@@ -30,19 +30,19 @@ struct BlockTaps {
   alignas(64) std::array<Line, kInterTapCount> taps;
   alignas(64) Line target;
 
-  void Load(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
-            std::uint32_t column, const WaveBlock& motion);
+  void Load(const WavefrontWork<T>& work, std::uint32_t frame, std::uint32_t row,
+            std::uint32_t column, const WavefrontBlock& motion);
 
  private:
   // Neighbours at columns 0 and 1 of the frame and in its first two rows follow rules of
   // their own; all others are where they are.
-  void LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
+  void LoadCurrent(const WavefrontWork<T>& work, std::uint32_t frame, std::uint32_t row,
                    std::uint32_t column, std::uint32_t rows, std::uint32_t columns);
 };
 
 // What a filter leaves of each pixel: target less prediction.
 template <typename T>
-inline void FilterErrors(const BlockTaps<T>& block, const WaveFilter& filter,
+inline void FilterErrors(const BlockTaps<T>& block, const WavefrontFilter& filter,
                          std::int32_t middle, typename BlockTaps<T>::Errors& errors) {
   const std::int16_t* const west = filter.clamped ? block.taps[0].data() : nullptr;
   if constexpr (sizeof(T) == 1) {
@@ -68,9 +68,8 @@ inline std::array<std::uint32_t, 4> QuarterCosts(const typename BlockTaps<T>::Er
 }
 
 template <typename T>
-void BlockTaps<T>::LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
-                               std::uint32_t column, std::uint32_t rows,
-                               std::uint32_t columns) {
+void BlockTaps<T>::LoadCurrent(const WavefrontWork<T>& work, std::uint32_t frame, std::uint32_t row,
+                               std::uint32_t column, std::uint32_t rows, std::uint32_t columns) {
   const PaddedFrame<const T>& current = work.frames[frame];
   const T* const above_frame = work.above[frame].data() + 8;  // has 8 pixels more on each side
   // Whole rows at once where all of them lie in the frame.
@@ -101,8 +100,8 @@ void BlockTaps<T>::LoadCurrent(const WaveWork<T>& work, std::uint32_t frame, std
 }
 
 template <typename T>
-void BlockTaps<T>::Load(const WaveWork<T>& work, std::uint32_t frame, std::uint32_t row,
-                        std::uint32_t column, const WaveBlock& motion) {
+void BlockTaps<T>::Load(const WavefrontWork<T>& work, std::uint32_t frame, std::uint32_t row,
+                        std::uint32_t column, const WavefrontBlock& motion) {
   const PaddedFrame<const T>& current = work.frames[frame];
   const std::uint32_t rows = std::min(kTapBlockSize, current.rows - row);
   const std::uint32_t columns = std::min(kTapBlockSize, current.columns - column);

@@ -289,10 +289,10 @@ std::vector<std::byte> MovingWaves() {
 TEST(ChunkCodec, AutoTakesTheSlowerPlanesOnlyWhereTheySaveMuch) {
   SampleMaker maker(kSeed + 4);
   const std::vector<std::byte> noisy = NoisySlope(maker), moving = MovingWaves();
-  EXPECT_EQ(PlaneKind(kPaceShape, noisy, {.profile = Profile::kDense}), kPlaneKindWave);
-  EXPECT_EQ(PlaneKind(kPaceShape, noisy, {.profile = Profile::kAuto}), kPlaneKindBrisk);
-  EXPECT_EQ(PlaneKind(kPaceShape, moving, {.profile = Profile::kDense}), kPlaneKindWave);
-  EXPECT_EQ(PlaneKind(kPaceShape, moving, {.profile = Profile::kAuto}), kPlaneKindWave);
+  EXPECT_EQ(PlaneKind(kPaceShape, noisy, {.profile = Profile::kDense}), kPlaneKindWavefront);
+  EXPECT_EQ(PlaneKind(kPaceShape, noisy, {.profile = Profile::kAuto}), kPlaneKindBlockRans);
+  EXPECT_EQ(PlaneKind(kPaceShape, moving, {.profile = Profile::kDense}), kPlaneKindWavefront);
+  EXPECT_EQ(PlaneKind(kPaceShape, moving, {.profile = Profile::kAuto}), kPlaneKindWavefront);
 }
 
 TEST(ChunkCodec, WithinABoundSoDoesDense) {
@@ -312,10 +312,10 @@ TEST(ChunkCodec, WithinABoundSoDoesDense) {
                      {.profile = profile, .bound = bound});
   };
   for (const Profile profile : {Profile::kDense, Profile::kAuto}) {
-    EXPECT_EQ(kind(noisy, profile), kPlaneKindBrisk);
-    EXPECT_EQ(kind(moving, profile), kPlaneKindWave);
+    EXPECT_EQ(kind(noisy, profile), kPlaneKindBlockRans);
+    EXPECT_EQ(kind(moving, profile), kPlaneKindWavefront);
   }
-  EXPECT_EQ(kind(noisy, Profile::kLearned), kPlaneKindWave) << "for readers who can wait";
+  EXPECT_EQ(kind(noisy, Profile::kLearned), kPlaneKindWavefront) << "for readers who can wait";
 }
 
 // --- every error branch -------------------------------------------------------------------

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "compress/encode/block_taps.h"
-#include "compress/encode/wave_work.h"
+#include "compress/encode/wavefront_work.h"
 
 namespace forebay::compress {
 namespace {
@@ -31,8 +31,8 @@ struct StandardWeight {
   int weight;
 };
 
-WaveFilter Standard(std::initializer_list<StandardWeight> weights, bool clamped = false) {
-  WaveFilter filter;
+WavefrontFilter Standard(std::initializer_list<StandardWeight> weights, bool clamped = false) {
+  WavefrontFilter filter;
   for (const auto& [tap, weight] : weights) {
     filter.weights[tap] = static_cast<std::int16_t>(weight);
   }
@@ -40,7 +40,7 @@ WaveFilter Standard(std::initializer_list<StandardWeight> weights, bool clamped 
   return filter;
 }
 
-std::vector<WaveFilter> StandardIntra() {
+std::vector<WavefrontFilter> StandardIntra() {
   return {Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}, true),
           Standard({{kWest, 64}, {kNorth, 64}}),
           Standard({{kWest, 96}, {kNorth, 96}, {kNorthWest, -64}}),
@@ -51,7 +51,7 @@ std::vector<WaveFilter> StandardIntra() {
           Standard({{kWest, 64}, {kNorthEast, 64}})};
 }
 
-std::vector<WaveFilter> StandardInter() {
+std::vector<WavefrontFilter> StandardInter() {
   return {Standard({{kPrevious, 128}}),
           Standard({{kPrevious, 128}, {kWest, 128}, {kPreviousWest, -128}}),
           Standard({{kPrevious, 128}, {kNorth, 128}, {kPreviousNorth, -128}}),
@@ -66,7 +66,8 @@ std::vector<WaveFilter> StandardInter() {
           Standard({{kPrevious, 64}, {kWest, 32}, {kNorth, 32}})};
 }
 
-void SetStandard(const std::vector<WaveFilter>& standard, std::uint32_t count, WaveGroup& group) {
+void SetStandard(const std::vector<WavefrontFilter>& standard, std::uint32_t count,
+                 WavefrontGroup& group) {
   group.filter_count = count;
   for (std::uint32_t i = 0; i < count; ++i) group.filters[i] = standard[i % standard.size()];
   // Copies of a standard filter part ways by a small tilt between west and north.
@@ -87,7 +88,7 @@ struct NormalEquations {
 };
 
 // Solves for weights of 1/128, or nothing where the equations do not determine them.
-std::optional<WaveFilter> Solve(const NormalEquations& equations, std::size_t taps) {
+std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size_t taps) {
   std::array<std::array<double, kInterTapCount>, kInterTapCount> factor{};
   const double ridge = static_cast<double>(equations.pixels) * 0.5 + 32;
   for (std::size_t i = 0; i < taps; ++i) {
@@ -115,16 +116,16 @@ std::optional<WaveFilter> Solve(const NormalEquations& equations, std::size_t ta
     for (std::size_t k = i + 1; k < taps; ++k) sum -= factor[k][i] * solution[k];
     solution[i] = sum / factor[i][i];
   }
-  WaveFilter filter;
+  WavefrontFilter filter;
   int total = 0;
   for (std::size_t i = 0; i < taps; ++i) {
     if (i == kReferenceTap) continue;
-    const double scaled = std::clamp(solution[i] * (1 << kWaveWeightBits), -250.0, 250.0);
+    const double scaled = std::clamp(solution[i] * (1 << kWavefrontWeightBits), -250.0, 250.0);
     filter.weights[i] = static_cast<std::int16_t>(std::lrint(scaled));
     total += filter.weights[i];
   }
-  const int rest = (1 << kWaveWeightBits) - total;
-  if (rest < kWaveWeightMin || rest > kWaveWeightMax) return std::nullopt;
+  const int rest = (1 << kWavefrontWeightBits) - total;
+  if (rest < kWavefrontWeightMin || rest > kWavefrontWeightMax) return std::nullopt;
   filter.weights[kReferenceTap] = static_cast<std::int16_t>(rest);
   return filter;
 }
@@ -205,11 +206,11 @@ void Accumulate(const BlockTaps<T>& block, const typename BlockTaps<T>::Errors& 
 template <typename T>
 class FilterChoice {
  public:
-  explicit FilterChoice(WaveWork<T>& work)
+  explicit FilterChoice(WavefrontWork<T>& work)
       : work_(work), blocks_(std::size_t{work.motion_rows} * work.motion_columns) {}
 
   // Chooses for frames [begin, end), which share a group.
-  void Run(std::uint32_t begin, std::uint32_t end, WaveGroup& group) {
+  void Run(std::uint32_t begin, std::uint32_t end, WavefrontGroup& group) {
     group_ = &group;
     chosen_.assign(blocks_ * work_.shape.frames, 0);
     costs_.assign(blocks_ * work_.shape.frames * group.filter_count, {});
@@ -304,12 +305,12 @@ class FilterChoice {
     }
   }
 
-  WaveWork<T>& work_;
+  WavefrontWork<T>& work_;
   const std::size_t blocks_;  // of a frame
   std::size_t visited_ = 0, unforeseen_ = 0;  // blocks of a round
-  WaveGroup* group_ = nullptr;
+  WavefrontGroup* group_ = nullptr;
   std::unique_ptr<BlockTaps<T>> taps_ = std::make_unique<BlockTaps<T>>();
-  std::array<typename BlockTaps<T>::Errors, kWaveFiltersMax> errors_;
+  std::array<typename BlockTaps<T>::Errors, kWavefrontFiltersMax> errors_;
   std::vector<NormalEquations> equations_;
   std::vector<std::uint32_t> chosen_;
   std::vector<std::array<std::uint32_t, 4>> costs_;
@@ -318,8 +319,8 @@ class FilterChoice {
 }  // namespace
 
 template <typename T>
-void ChooseFilters(WaveWork<T>& work) {
-  WaveParameters& parameters = work.parameters;
+void ChooseFilters(WavefrontWork<T>& work) {
+  WavefrontParameters& parameters = work.parameters;
   SetStandard(StandardIntra(), work.effort.intra_filters, parameters.intra);
   const bool inter = work.shape.frames > 1;
   if (inter) SetStandard(StandardInter(), work.effort.inter_filters, parameters.inter);
@@ -354,7 +355,7 @@ void ChooseFilters(WaveWork<T>& work) {
   }
 }
 
-template void ChooseFilters<std::uint8_t>(WaveWork<std::uint8_t>&);
-template void ChooseFilters<std::uint16_t>(WaveWork<std::uint16_t>&);
+template void ChooseFilters<std::uint8_t>(WavefrontWork<std::uint8_t>&);
+template void ChooseFilters<std::uint16_t>(WavefrontWork<std::uint16_t>&);
 
 }  // namespace forebay::compress

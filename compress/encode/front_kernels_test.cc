@@ -184,8 +184,8 @@ TEST(Geometry, PixelsAndElementsAgreeInEveryShape) {
 template <typename T>
 void ExpectRowsCopied(std::size_t columns) {
   constexpr std::size_t kRows = 5, kBeside = 40;
-  const std::size_t stride = PackedBlocks(static_cast<std::uint32_t>(columns), kPackedColumns) *
-                             std::size_t{kPackedColumns};
+  const std::size_t stride =
+      CountBlocks(static_cast<std::uint32_t>(columns), kBlockColumns) * std::size_t{kBlockColumns};
   std::vector<T> rows(kRows * stride);
   std::iota(rows.begin(), rows.end(), T{1});
   std::vector<T> to(kRows * columns + kBeside, T{0xC7});

@@ -14,19 +14,19 @@
 #include "compress/decode/predictor_run.h"
 #include "compress/encode/fixed_log.h"
 #include "compress/encode/learned_view.h"
-#include "compress/encode/wave_entropy.h"
+#include "compress/encode/wavefront_entropy.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
 
-using Work = WaveWork<std::uint8_t>;
+using Work = WavefrontWork<std::uint8_t>;
 
 // What a block must gain by not being corrected: more than naming another copy of its filter costs,
 // because where corrections are left out, the contexts fit all blocks a little less.
 constexpr std::uint64_t kChangeCost = std::uint64_t{32} << kLogFractionBits;
 
-WaveGroup& GroupOf(Work& work, bool inter) {
+WavefrontGroup& GroupOf(Work& work, bool inter) {
   return inter ? work.parameters.inter : work.parameters.intra;
 }
 
@@ -39,10 +39,10 @@ void CorrectFrame(const LearnedView& view, const PredictorNet& net, PredictorRun
   for (std::uint32_t row = 0; row < shape.rows; ++row) {
     const std::uint8_t* const pixels = work.frames[frame].Row(static_cast<std::int32_t>(row));
     const std::size_t line = (std::size_t{frame} * shape.rows + row) * shape.columns;
-    for (std::uint32_t begin = 0; begin < shape.columns; begin += kWaveLanes) {
-      const std::uint32_t count = std::min(kWaveLanes, shape.columns - begin);
+    for (std::uint32_t begin = 0; begin < shape.columns; begin += kWavefrontLanes) {
+      const std::uint32_t count = std::min(kWavefrontLanes, shape.columns - begin);
       for (std::uint32_t i = 0; i < count; ++i) {
-        view.SetInputs(frame, row, begin + i, kWaveLanes, &batch->inputs[0][i]);
+        view.SetInputs(frame, row, begin + i, kWavefrontLanes, &batch->inputs[0][i]);
       }
       run(net, *batch);
       for (std::uint32_t i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ std::vector<std::uint64_t> BlockCosts(const Work& work,
             group.contexts[work.contexts[at]].frequency[residuals[at]];
         // What does not occur in a context will, if its block is chosen, about once.
         costs[first + (column >> log2)] +=
-            (std::uint64_t{kWaveProbabilityBits} << kLogFractionBits) -
+            (std::uint64_t{kWavefrontProbabilityBits} << kLogFractionBits) -
             FixedLog2(std::max<std::uint16_t>(frequency, 1));
       }
     }
@@ -97,19 +97,19 @@ void CorrectAll(const Predictor& predictor, Work& work) {
     if (net.present()) CorrectFrame(view, net, run, frame, work);
   }
   for (const bool inter : {false, true}) {
-    WaveGroup& group = GroupOf(work, inter);
+    WavefrontGroup& group = GroupOf(work, inter);
     for (std::uint32_t i = 0; i < group.filter_count; ++i) {
       group.filters[i].learned = predictor.net(inter).present();
     }
   }
-  for (WaveBlock& block : work.blocks) block.filter &= 0x0F;
+  for (WavefrontBlock& block : work.blocks) block.filter &= 0x0F;
   MarkSkippedBlocks(work);
 }
 
 // Work as it was before.
 struct Plain {
-  WaveParameters parameters;
-  std::vector<WaveBlock> blocks;
+  WavefrontParameters parameters;
+  std::vector<WavefrontBlock> blocks;
   std::vector<std::uint8_t> residuals;
 };
 
@@ -134,8 +134,9 @@ void TakeBack(const Plain& plain, std::size_t index, Work& work) {
 // Gives a group's corrected filters copies that are not, for the blocks in `kept` to name.
 // `begin` and `end` are of the group's blocks.
 void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end,
-                  WaveGroup& group, std::vector<WaveBlock>& blocks) {
-  std::array<std::uint8_t, kWaveFiltersMax> copy_of{};  // 0: none yet, filter 0 never being one
+                  WavefrontGroup& group, std::vector<WavefrontBlock>& blocks) {
+  std::array<std::uint8_t, kWavefrontFiltersMax>
+      copy_of{};  // 0: none yet, filter 0 never being one
   for (std::size_t i = begin; i < end; ++i) {
     if (!kept[i]) continue;
     const std::uint8_t filter = blocks[i].filter & 0x0F;
@@ -144,23 +145,24 @@ void SplitFilters(std::span<const bool> kept, std::size_t begin, std::size_t end
       group.filters[group.filter_count].learned = false;
       copy_of[filter] = static_cast<std::uint8_t>(group.filter_count++);
     }
-    blocks[i].filter = static_cast<std::uint8_t>(copy_of[filter] | (blocks[i].filter & kWaveSkip));
+    blocks[i].filter =
+        static_cast<std::uint8_t>(copy_of[filter] | (blocks[i].filter & kWavefrontSkip));
   }
 }
 
 }  // namespace
 
-bool ChooseCorrections(const Predictor& predictor, WaveWork<std::uint8_t>& work) {
+bool ChooseCorrections(const Predictor& predictor, WavefrontWork<std::uint8_t>& work) {
   return CorrectBlocks(predictor, work, [](std::size_t, std::uint64_t with,
                                            std::uint64_t without) {
     return with < without + kChangeCost;
   });
 }
 
-bool CorrectBlocks(const Predictor& predictor, WaveWork<std::uint8_t>& work,
+bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work,
                    const CorrectionRule& rule) {
-  FOREBAY_CHECK(work.parameters.intra.filter_count <= kWaveFiltersMax / 2 &&
-                work.parameters.inter.filter_count <= kWaveFiltersMax / 2);
+  FOREBAY_CHECK(work.parameters.intra.filter_count <= kWavefrontFiltersMax / 2 &&
+                work.parameters.inter.filter_count <= kWavefrontFiltersMax / 2);
   const std::size_t intra_blocks = std::size_t{work.block_rows} * work.block_columns;
   const Plain plain = {work.parameters, work.blocks, work.residuals};
   CorrectAll(predictor, work);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "compress/encode/wave_work.h"
+#include "compress/encode/wavefront_work.h"
 #include "compress/format/predictor.h"
 
 namespace forebay::compress {
@@ -14,13 +14,13 @@ namespace forebay::compress {
 // takes the predictor's correction where that costs fewer bits. Sets filters, blocks, residuals (of
 // the sign in which they are coded) and energies anew. False where no block gains: residuals,
 // blocks and filters are then as they were.
-bool ChooseCorrections(const Predictor& predictor, WaveWork<std::uint8_t>& work);
+bool ChooseCorrections(const Predictor& predictor, WavefrontWork<std::uint8_t>& work);
 
 // The same by a rule of the caller's: is the block with this number (in frames, rows, columns)
 // to be corrected, which costs so many bits (times 4096) with and without?
 using CorrectionRule =
     std::function<bool(std::size_t block, std::uint64_t with, std::uint64_t without)>;
-bool CorrectBlocks(const Predictor& predictor, WaveWork<std::uint8_t>& work,
+bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work,
                    const CorrectionRule& rule);
 
 }  // namespace forebay::compress

@@ -137,7 +137,7 @@ TEST(PredictorKernels, AgreeBitForBit) {
         }
       }
       PredictorBatch expected = *any;
-      RunPredictorScalar(net, expected, kWaveLanes);
+      RunPredictorScalar(net, expected, kWavefrontLanes);
       for (const Isa isa : AvailableIsas()) {
         PredictorBatch batch = *any;
         PredictorRunOf(isa)(net, batch);

@@ -100,7 +100,7 @@ std::shared_ptr<const Predictor> LargerOfTwoPredictor(bool inter) {
 std::vector<std::byte> EncodeEveryBlockLearned(const PlaneShape& shape,
                                                std::span<const std::byte> samples,
                                                const Predictor& predictor) {
-  WaveWork<std::uint8_t> work = ChooseWave<std::uint8_t>(shape, samples, {});
+  WavefrontWork<std::uint8_t> work = ChooseWavefront<std::uint8_t>(shape, samples, {});
   CorrectBlocks(predictor, work, [](std::size_t block, std::uint64_t, std::uint64_t) {
     return block % 7 != 6;
   });
@@ -108,7 +108,7 @@ std::vector<std::byte> EncodeEveryBlockLearned(const PlaneShape& shape,
   ByteWriter writer;
   writer.Le(std::to_integer<std::uint8_t>(kPlaneKindLearned));
   writer.Le(predictor.short_id());
-  writer.Bytes(WriteWaveBody(work));
+  writer.Bytes(WriteWavefrontBody(work));
   return writer.Release();
 }
 

@@ -2,16 +2,16 @@
 
 #include <array>
 
-#include "compress/format/wave_taps.h"
+#include "compress/format/wavefront_taps.h"
 
 namespace forebay::compress {
 
-LearnedView::LearnedView(const WaveWork<std::uint8_t>& work) : work_(work) {
+LearnedView::LearnedView(const WavefrontWork<std::uint8_t>& work) : work_(work) {
   const std::size_t samples = work.residuals.size();
   const std::uint32_t mask = (1U << work.shape.bits) - 1;
   values_.resize(samples);
   errors_.resize(samples);
-  moved_.resize(samples);
+  displaced_.resize(samples);
   before_.resize(samples);
   const std::uint32_t log2 = work.parameters.block_log2;
   for (std::uint32_t frame = 0; frame < work.shape.frames; ++frame) {
@@ -24,14 +24,13 @@ LearnedView::LearnedView(const WaveWork<std::uint8_t>& work) : work_(work) {
         errors_[at] = LearnedError(pixels[column], values_[at]);
       }
       if (frame == 0) continue;
-      const WaveBlock* const blocks =
-          &work.blocks[(std::size_t{frame} * work.block_rows + (row >> log2)) *
-                       work.block_columns];
+      const WavefrontBlock* const blocks =
+          &work.blocks[(std::size_t{frame} * work.block_rows + (row >> log2)) * work.block_columns];
       const auto y = static_cast<std::int32_t>(row);
       const PaddedFrame<const std::uint8_t>* const earlier = work.Earlier(frame);
-      MoveRow(*work.Previous(frame), blocks, log2, 1, y, &moved_[line]);
-      MoveRow(earlier != nullptr ? *earlier : *work.Previous(frame), blocks, log2,
-              earlier != nullptr ? 2 : 1, y, &before_[line]);
+      DisplaceRow(*work.Previous(frame), blocks, log2, 1, y, &displaced_[line]);
+      DisplaceRow(earlier != nullptr ? *earlier : *work.Previous(frame), blocks, log2,
+                  earlier != nullptr ? 2 : 1, y, &before_[line]);
     }
   }
 }
@@ -52,23 +51,16 @@ void LearnedView::SetInputs(std::uint32_t frame, std::uint32_t row, std::uint32_
   const std::uint8_t* const above = work_.above[frame].data() + 8;
   const auto y = static_cast<std::int32_t>(row);
   const auto x = static_cast<std::int32_t>(column);
-  const auto last = static_cast<std::int32_t>(work_.shape.columns) - 1;
-  const std::uint8_t* const here = current.Row(y);
+  // The rows above a frame lie in memory of their own, not in front of its first row.
   const std::uint8_t* const up = row > 0 ? current.Row(y - 1) : above;
   const std::uint8_t* const up2 = row > 1 ? current.Row(y - 2) : above;
-  // As CurrentNeighbours, whose rows above a frame lie in memory of the frame's own.
-  const std::int32_t left = std::max(x - 1, 0);
-  const std::int32_t left2 = std::max(x - 2, 0);
-  const std::int32_t right = std::min(x + 1, last);
-  const std::int32_t west = x > 0 ? here[x - 1] : up[x];
-  const std::int32_t west2 = x > 1 ? here[x - 2] : west;
-  const std::array<std::int32_t, kIntraTapCount> taps = {
-      west, west2, up[x], up[left], up[right], up2[x], up[left2], up2[left], up2[right]};
+  const auto taps = CurrentNeighbours(current.Row(y), up, up2, x,
+                                      static_cast<std::int32_t>(work_.shape.columns) - 1);
   const std::size_t first = At(frame, 0, 0);
   LearnedFrame known{.rows = work_.shape.rows, .columns = work_.shape.columns,
                      .errors = &errors_[first]};
   if (frame > 0) {
-    known.moved = &moved_[first];
+    known.displaced = &displaced_[first];
     known.before = &before_[first];
     known.previous_errors = &errors_[At(frame - 1, 0, 0)];
   }

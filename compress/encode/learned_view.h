@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compress/encode/wave_work.h"
+#include "compress/encode/wavefront_work.h"
 #include "compress/format/learned_inputs.h"
 
 namespace forebay::compress {
@@ -14,7 +14,7 @@ namespace forebay::compress {
 // Of work whose filters are chosen and whose residuals are those of the filters alone. Borrows it.
 class LearnedView {
  public:
-  explicit LearnedView(const WaveWork<std::uint8_t>& work);
+  explicit LearnedView(const WavefrontWork<std::uint8_t>& work);
 
   // What the pixel's filter predicts.
   std::uint8_t Value(std::uint32_t frame, std::uint32_t row, std::uint32_t column) const;
@@ -32,11 +32,11 @@ class LearnedView {
     return (std::size_t{frame} * work_.shape.rows + row) * work_.shape.columns + column;
   }
 
-  const WaveWork<std::uint8_t>& work_;
+  const WavefrontWork<std::uint8_t>& work_;
   // [frames][rows][columns]
   std::vector<std::uint8_t> values_;
   std::vector<std::int8_t> errors_;
-  std::vector<std::uint8_t> moved_, before_;
+  std::vector<std::uint8_t> displaced_, before_;
 };
 
 }  // namespace forebay::compress

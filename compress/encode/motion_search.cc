@@ -3,14 +3,14 @@
 #include <cstdlib>
 
 #include "compress/encode/block_kernels.h"
-#include "compress/encode/wave_work.h"
+#include "compress/encode/wavefront_work.h"
 
 namespace forebay::compress {
 namespace {
 
 // What another vector than its neighbour's costs to say, in units of absolute difference.
 constexpr std::uint32_t kVectorCost = 48;
-constexpr std::uint32_t kMovedCost = 24;
+constexpr std::uint32_t kMotionCost = 24;
 
 template <typename T>
 class BlockSearch {
@@ -26,7 +26,7 @@ class BlockSearch {
             std::min(1U << kMotionBlockLog2, current.columns - column))),
         reach_(reach) {}
 
-  void Try(WaveBlock candidate, std::uint32_t cost) {
+  void Try(WavefrontBlock candidate, std::uint32_t cost) {
     if (std::abs(candidate.motion_row) > reach_ || std::abs(candidate.motion_column) > reach_) {
       return;
     }
@@ -41,23 +41,23 @@ class BlockSearch {
   void Refine() {
     static constexpr std::array<std::array<int, 2>, 8> kAround = {
         {{-1, 0}, {1, 0}, {0, -1}, {0, 1}, {-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
-    for (int round = 0; round < 2 * kWaveMotionMax; ++round) {
-      const WaveBlock from = best_;
+    for (int round = 0; round < 2 * kWavefrontMotionMax; ++round) {
+      const WavefrontBlock from = best_;
       for (const auto& [row, column] : kAround) {
         Try({.motion_row = static_cast<std::int8_t>(from.motion_row + row),
              .motion_column = static_cast<std::int8_t>(from.motion_column + column)},
-            kVectorCost + kMovedCost);
+            kVectorCost + kMotionCost);
       }
       if (from.motion_row == best_.motion_row && from.motion_column == best_.motion_column) return;
     }
   }
 
-  const WaveBlock& best() const { return best_; }
+  const WavefrontBlock& best() const { return best_; }
   std::uint32_t best_cost() const { return best_cost_; }
   std::uint32_t pixels() const { return static_cast<std::uint32_t>(rows_ * columns_); }
 
  private:
-  std::uint32_t Difference(const WaveBlock& candidate) const {
+  std::uint32_t Difference(const WavefrontBlock& candidate) const {
     std::uint32_t sum = 0;
     if (columns_ == 16) {
       return BlockDifference(current_.Row(row_) + column_, current_.stride,
@@ -80,19 +80,19 @@ class BlockSearch {
   const PaddedFrame<const T>& current_;
   const PaddedFrame<const T>& previous_;
   std::int32_t row_, column_, rows_, columns_, reach_;
-  WaveBlock best_;
+  WavefrontBlock best_;
   std::uint32_t best_cost_ = 0xFFFF'FFFF;
 };
 
 }  // namespace
 
 template <typename T>
-void SearchMotion(WaveWork<T>& work) {
+void SearchMotion(WavefrontWork<T>& work) {
   const std::size_t frame_blocks = std::size_t{work.motion_rows} * work.motion_columns;
-  work.motion.assign(frame_blocks * work.shape.frames, WaveBlock{});
+  work.motion.assign(frame_blocks * work.shape.frames, WavefrontBlock{});
   if (work.effort.motion_reach == 0) return;
   for (std::uint32_t t = 1; t < work.shape.frames; ++t) {
-    WaveBlock* block = &work.motion[t * frame_blocks];
+    WavefrontBlock* block = &work.motion[t * frame_blocks];
     for (std::uint32_t row = 0; row < work.motion_rows; ++row) {
       for (std::uint32_t column = 0; column < work.motion_columns; ++column, ++block) {
         BlockSearch<T> search(work.frames[t], work.frames[t - 1], row << kMotionBlockLog2,
@@ -100,16 +100,16 @@ void SearchMotion(WaveWork<T>& work) {
         search.Try({}, 0);
         // A block that hardly changed is not worth a search.
         if (search.best_cost() > search.pixels()) {
-          if (column > 0) search.Try(block[-1], kMovedCost);
-          if (row > 0) search.Try(*(block - work.motion_columns), kMovedCost + kVectorCost / 2);
-          if (t > 1) search.Try(*(block - frame_blocks), kMovedCost + kVectorCost);
+          if (column > 0) search.Try(block[-1], kMotionCost);
+          if (row > 0) search.Try(*(block - work.motion_columns), kMotionCost + kVectorCost / 2);
+          if (t > 1) search.Try(*(block - frame_blocks), kMotionCost + kVectorCost);
           for (int ring = 2; ring <= work.effort.motion_reach; ring += 3) {
             for (std::size_t side = 0; side < 8; ++side) {
               static constexpr std::array<int, 8> kRows = {-1, -1, -1, 0, 0, 1, 1, 1};
               static constexpr std::array<int, 8> kColumns = {-1, 0, 1, -1, 1, -1, 0, 1};
               search.Try({.motion_row = static_cast<std::int8_t>(kRows[side] * ring),
                           .motion_column = static_cast<std::int8_t>(kColumns[side] * ring)},
-                         kMovedCost + kVectorCost);
+                         kMotionCost + kVectorCost);
             }
           }
           search.Refine();
@@ -120,7 +120,7 @@ void SearchMotion(WaveWork<T>& work) {
   }
 }
 
-template void SearchMotion<std::uint8_t>(WaveWork<std::uint8_t>&);
-template void SearchMotion<std::uint16_t>(WaveWork<std::uint16_t>&);
+template void SearchMotion<std::uint8_t>(WavefrontWork<std::uint8_t>&);
+template void SearchMotion<std::uint16_t>(WavefrontWork<std::uint16_t>&);
 
 }  // namespace forebay::compress

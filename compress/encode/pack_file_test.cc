@@ -281,7 +281,7 @@ TEST(PackFile, AnEmptyRegionIsEmptyWhereverItBegins) {
     }
   }
   const TileRequest none{.first_sample = 1, .count = 0, .region = pack->WholeRegion(0), .out = {}};
-  EXPECT_FALSE(Wants(pack->schema(), none, pack->index().chunks[0]));
+  EXPECT_FALSE(Intersects(pack->schema(), none, pack->index().chunks[0]));
 }
 
 TEST(PackFile, KnowsWhereSequencesBegin) {

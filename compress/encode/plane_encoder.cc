@@ -6,10 +6,10 @@
 #include <cstring>
 #include <memory>
 
-#include "compress/encode/brisk_encoder.h"
+#include "compress/encode/bit_packed_encoder.h"
+#include "compress/encode/block_rans_encoder.h"
 #include "compress/encode/byte_stream_encoder.h"
-#include "compress/encode/packed_encoder.h"
-#include "compress/encode/wave_encoder.h"
+#include "compress/encode/wavefront_encoder.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
@@ -17,7 +17,7 @@
 namespace forebay::compress {
 namespace {
 
-// Of so few samples, brisk's tables and states weigh more than its pace is worth.
+// Of so few samples, block-rANS's tables and states weigh more than its pace is worth.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
 // Writes residuals; false where a sample has more than its valid bits.
@@ -63,32 +63,31 @@ std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int leve
 std::vector<std::byte> EncodePredicted(const PlaneShape& shape,
                                        std::span<const std::byte> samples, Profile profile,
                                        const Predictor* predictor) {
-  // Packed planes of wide samples have no wide decoder: brisk ones are smaller and faster.
-  const bool brisk = profile == Profile::kBalanced ||
-                     (profile == Profile::kFast && shape.sample_bytes() == 2);
-  if (brisk && samples.size() > kSmallBytes) {
-    std::vector<std::byte> body = EncodeBrisk(shape, samples);
-    body.insert(body.begin(), kPlaneKindBrisk);
+  // Bit-packed planes of wide samples have no wide decoder: block-rANS ones are smaller and faster.
+  const bool block_rans =
+      profile == Profile::kBalanced || (profile == Profile::kFast && shape.sample_bytes() == 2);
+  if (block_rans && samples.size() > kSmallBytes) {
+    std::vector<std::byte> body = EncodeBlockRans(shape, samples);
+    body.insert(body.begin(), kPlaneKindBlockRans);
     return body;
   }
   if (profile == Profile::kFast) {
-    std::vector<std::byte> body = EncodePacked(shape, samples);
-    body.insert(body.begin(), kPlaneKindPacked);
+    std::vector<std::byte> body = EncodeBitPacked(shape, samples);
+    body.insert(body.begin(), kPlaneKindBitPacked);
     return body;
   }
-  WaveEffort effort;
+  WavefrontEffort effort;
   if (profile == Profile::kBalanced) {
     effort = {.fit_rounds = 0, .motion_reach = 0, .intra_filters = 4, .inter_filters = 4};
   }
   const bool may_learn =
       profile == Profile::kLearned && predictor != nullptr && shape.bits <= 8;
-  LearnedBodies bodies =
-      may_learn ? EncodeLearned(shape, samples, effort, *predictor)
-                : LearnedBodies{.plain = EncodeWave(shape, samples, effort),
-                                .learned = std::nullopt};
+  LearnedBodies bodies = may_learn ? EncodeLearned(shape, samples, effort, *predictor)
+                                   : LearnedBodies{.plain = EncodeWavefront(shape, samples, effort),
+                                                   .learned = std::nullopt};
   if (!bodies.learned.has_value() ||
       sizeof(std::uint64_t) + bodies.learned->size() >= bodies.plain.size()) {
-    bodies.plain.insert(bodies.plain.begin(), kPlaneKindWave);
+    bodies.plain.insert(bodies.plain.begin(), kPlaneKindWavefront);
     return std::move(bodies.plain);
   }
   ByteWriter writer;

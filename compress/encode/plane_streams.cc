@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compress/encode/brisk_encoder.h"
+#include "compress/encode/block_rans_encoder.h"
 #include "compress/encode/plane_cost.h"
 #include "compress/format/colour.h"
 #include "compress/format/plane_kinds.h"
@@ -15,8 +15,9 @@ namespace {
 // What must be gained over the next cheaper way to decode: one part in so many.
 constexpr std::size_t kGainShareMin = 64;
 
-// Wave-coded planes take about five times as long to decode as brisk ones. Where both are open, to
-// profile auto and within an error bound, that must save a part of the bytes: one in so many.
+// Wavefront-coded planes take about five times as long to decode as block-rANS ones. Where both are
+// open, to profile auto and within an error bound, that must save a part of the bytes: one in so
+// many.
 constexpr std::size_t kPaceShare = 8;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
@@ -37,14 +38,14 @@ bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
 
-// Whichever of `planes`, of a dense profile, and brisk ones suits a reader within a bound.
+// Whichever of `planes`, of a dense profile, and block-rANS ones suits a reader within a bound.
 std::vector<std::byte> PaceWithinBound(const PlaneShape& shape, std::span<const std::byte> samples,
                                        std::vector<std::byte> planes) {
-  std::vector<std::byte> brisk = EncodeBrisk(shape, samples, BriskEffort::kRefined);
-  brisk.insert(brisk.begin(), kPlaneKindBrisk);
+  std::vector<std::byte> block_rans = EncodeBlockRans(shape, samples, BlockRansEffort::kRefined);
+  block_rans.insert(block_rans.begin(), kPlaneKindBlockRans);
   std::size_t bearable = planes.size();
-  if (planes[0] == kPlaneKindWave) bearable += bearable / kPaceShare;
-  return brisk.size() < bearable ? brisk : planes;
+  if (planes[0] == kPlaneKindWavefront) bearable += bearable / kPaceShare;
+  return block_rans.size() < bearable ? block_rans : planes;
 }
 
 // The richer search of the dense profiles may find less than the balanced one's.

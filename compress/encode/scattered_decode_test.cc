@@ -126,8 +126,8 @@ TEST(ScatteredDecode, FramesOfEveryKindOfPlanes) {
       }
     }
   }
-  EXPECT_EQ(kinds, (std::set<std::byte>{kPlaneKindRaw, kPlaneKindZstd, kPlaneKindWave,
-                                        kPlaneKindPacked, kPlaneKindBrisk}));
+  EXPECT_EQ(kinds, (std::set<std::byte>{kPlaneKindRaw, kPlaneKindZstd, kPlaneKindWavefront,
+                                        kPlaneKindBitPacked, kPlaneKindBlockRans}));
 }
 
 TEST(ScatteredDecode, FramesOfLearnedPlanes) {

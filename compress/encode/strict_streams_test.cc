@@ -1,5 +1,8 @@
 // Every place of a pack where zstd or LZ4 is undone takes one frame or block from its first byte
 // to its last, as docs/pack_chunk.md and docs/pack_planes.md say, and nothing else; so do masks.
+#include <lz4.h>
+#include <zstd.h>
+
 #include <array>
 #include <functional>
 #include <memory>
@@ -7,14 +10,12 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <lz4.h>
-#include <zstd.h>
 
 #include "compress/decode/chunk_decoder.h"
 #include "compress/decode/plane_decoder.h"
-#include "compress/format/brisk_format.h"
+#include "compress/format/block_format.h"
+#include "compress/format/block_rans_format.h"
 #include "compress/format/chunk_header.h"
-#include "compress/format/packed_format.h"
 #include "compress/format/plane_kinds.h"
 #include "proto/contract/byte_cursor.h"
 
@@ -100,27 +101,27 @@ Status DecodeStream(StreamCoder coder, std::span<const std::byte> body) {
   return DecodeAll(ChunkCodec::kCoded, SerialiseChunk(head));
 }
 
-// Brisk planes without classes: all blocks of residuals 0, nothing in the other sections.
-Status DecodeBriskSide(std::span<const std::byte> section) {
+// Block-rANS planes without classes: all blocks of residuals 0, nothing in the other sections.
+Status DecodeBlockRansSide(std::span<const std::byte> section) {
   ByteWriter body;
-  body.Le(kBriskSqueezedSide);
+  body.Le(kBlockRansCompressedSide);
   body.Le(static_cast<std::uint32_t>(section.size()));
   body.Le(std::uint32_t{0});
   body.Le(std::uint32_t{0});
   body.Bytes(section);
-  body.Bytes(Bytes(kBriskLanes, std::byte{0}));
-  body.Bytes(Bytes(kBriskLanes, std::byte{1}));
-  return DecodePlane(kPlaneKindBrisk, body.bytes());
+  body.Bytes(Bytes(kBlockRansLanes, std::byte{0}));
+  body.Bytes(Bytes(kBlockRansLanes, std::byte{1}));
+  return DecodePlane(kPlaneKindBlockRans, body.bytes());
 }
 
-Status DecodePackedSections(std::uint8_t flags, std::span<const std::byte> codes,
-                            std::span<const std::byte> planes) {
+Status DecodeBitPackedSections(std::uint8_t flags, std::span<const std::byte> codes,
+                               std::span<const std::byte> planes) {
   ByteWriter body;
   body.Le(flags);
   body.Le(static_cast<std::uint32_t>(codes.size()));
   body.Bytes(codes);
   body.Bytes(planes);
-  return DecodePlane(kPlaneKindPacked, body.bytes());
+  return DecodePlane(kPlaneKindBitPacked, body.bytes());
 }
 
 // A place where a stream is undone.
@@ -131,34 +132,43 @@ struct Site {
   std::function<Status(std::span<const std::byte>)> decode;
 };
 
-constexpr std::size_t kBlocks = 2 * (32 / kPackedRows) * (64 / kPackedColumns);
+constexpr std::size_t kBlocks = 2 * (32 / kBlockRows) * (64 / kBlockColumns);
 
 std::vector<Site> ZstdSites() {
-  return {{.name = "chunk", .content_bytes = kShape.bytes(),
+  return {{.name = "chunk",
+           .content_bytes = kShape.bytes(),
            .decode = [](auto body) { return DecodeAll(ChunkCodec::kZstd, body); }},
-          {.name = "stream", .content_bytes = kShape.bytes(),
+          {.name = "stream",
+           .content_bytes = kShape.bytes(),
            .decode = [](auto body) { return DecodeStream(StreamCoder::kZstd, body); }},
-          {.name = "plane", .content_bytes = kPlane.bytes(),
+          {.name = "plane",
+           .content_bytes = kPlane.bytes(),
            .decode = [](auto body) { return DecodePlane(kPlaneKindZstd, body); }},
-          {.name = "side of brisk planes", .content_bytes = 1 + kBlocks, .needs_checksum = false,
-           .decode = DecodeBriskSide}};
+          {.name = "side of block-rANS planes",
+           .content_bytes = 1 + kBlocks,
+           .needs_checksum = false,
+           .decode = DecodeBlockRansSide}};
 }
 
 std::vector<Site> Lz4Sites() {
-  return {{.name = "chunk", .content_bytes = kShape.bytes(),
-           .decode = [](auto body) { return DecodeAll(ChunkCodec::kLz4, body); }},
-          {.name = "stream", .content_bytes = kShape.bytes(),
-           .decode = [](auto body) { return DecodeStream(StreamCoder::kLz4, body); }},
-          {.name = "block bytes of packed planes", .content_bytes = kBlocks,
-           .decode = [](auto body) {
-             return DecodePackedSections(kPackedSqueezedCodes, body, {});
-           }},
-          {.name = "packed planes", .content_bytes = kBlocks * sizeof(std::uint64_t),
-           .decode = [](auto body) {
-             // A plane in every block.
-             return DecodePackedSections(kPackedSqueezedPlanes, Bytes(kBlocks, std::byte{8}),
-                                         body);
-           }}};
+  return {
+      {.name = "chunk",
+       .content_bytes = kShape.bytes(),
+       .decode = [](auto body) { return DecodeAll(ChunkCodec::kLz4, body); }},
+      {.name = "stream",
+       .content_bytes = kShape.bytes(),
+       .decode = [](auto body) { return DecodeStream(StreamCoder::kLz4, body); }},
+      {.name = "block bytes of bit-packed planes",
+       .content_bytes = kBlocks,
+       .decode =
+           [](auto body) { return DecodeBitPackedSections(kBitPackedCompressedCodes, body, {}); }},
+      {.name = "bit-packed planes",
+       .content_bytes = kBlocks * sizeof(std::uint64_t),
+       .decode = [](auto body) {
+         // A plane in every block.
+         return DecodeBitPackedSections(kBitPackedCompressedPlanes, Bytes(kBlocks, std::byte{8}),
+                                        body);
+       }}};
 }
 
 void ExpectDamaged(const Site& site, const Bytes& body, const char* what) {

@@ -8,7 +8,7 @@
 
 namespace forebay::compress {
 
-// kDataLoss. `part` names what was read ("brisk planes"), `what` what is wrong with it.
+// kDataLoss. `part` names what was read ("block-rANS planes"), `what` what is wrong with it.
 inline Error Damaged(std::string_view part, std::string_view what) {
   return Error(ErrorCode::kDataLoss, std::string(part).append(": ").append(what));
 }

@@ -8,6 +8,7 @@
 #include <span>
 #include <type_traits>
 
+#include "compress/format/half_precision.h"
 #include "compress/format/pack_format.h"
 
 namespace forebay::compress {
@@ -20,22 +21,6 @@ Bits LoadElement(std::span<const std::byte> bytes, std::size_t index) {
                                           bytes[index * sizeof(Bits) + i]) << (8 * i)));
   }
   return value;
-}
-
-inline double ValueOfHalf(std::uint16_t bits) {
-  const unsigned exponent = bits >> 10 & 31U;
-  const unsigned mantissa = bits & 1023U;
-  double value = 0;
-  if (exponent == 31) {
-    value = mantissa == 0 ? HUGE_VAL : std::nan("");
-  } else if (exponent == 0) {
-    value = mantissa * 0x1p-24;
-  } else {
-    // The same number's bits in an f64, whose exponents lie 1008 higher.
-    value = std::bit_cast<double>(std::uint64_t{exponent + 1008} << 52 |
-                                  std::uint64_t{mantissa} << 42);
-  }
-  return (bits & 0x8000) != 0 ? -value : value;
 }
 
 // Elements as unsigned integers of their width; convert(bits) is a std::int64_t or a double.
@@ -96,11 +81,8 @@ void VisitValues(const PackField& field, const ChunkHead& head,
     case Dtype::kI16: return VisitIntegers<std::int16_t>(field, decoded, visitor);
     case Dtype::kI32: return VisitIntegers<std::int32_t>(field, decoded, visitor);
     case Dtype::kI64: return VisitIntegers<std::int64_t>(field, decoded, visitor);
-    case Dtype::kF16: return VisitElements<std::uint16_t>(field, decoded, visitor, ValueOfHalf);
-    case Dtype::kBf16:
-      return VisitElements<std::uint16_t>(field, decoded, visitor, [](std::uint16_t bits) {
-        return static_cast<double>(std::bit_cast<float>(std::uint32_t{bits} << 16));
-      });
+    case Dtype::kF16: return VisitElements<std::uint16_t>(field, decoded, visitor, ValueOfF16);
+    case Dtype::kBf16: return VisitElements<std::uint16_t>(field, decoded, visitor, ValueOfBf16);
     case Dtype::kF32:
       return VisitElements<std::uint32_t>(field, decoded, visitor, [](std::uint32_t bits) {
         return static_cast<double>(std::bit_cast<float>(bits));

@@ -9,17 +9,17 @@
 
 #include "compress/format/padded_frame.h"
 #include "compress/format/predictor.h"
-#include "compress/format/wave_format.h"
+#include "compress/format/wavefront_format.h"
 
 namespace forebay::compress {
 
-inline constexpr std::size_t kMovedTapCount = 9;  // the first of kPreviousTaps
+inline constexpr std::size_t kDisplacedTapCount = 9;  // the first of kPreviousTaps
 // Errors of the previous frame: at the same place, and beside it.
 inline constexpr std::array<std::int8_t, 3> kPreviousErrorColumns = {0, -1, 1};
 
 static_assert(kIntraInputs == kIntraTapCount + 2 * kErrorTapCount);
 static_assert(kInterInputs ==
-              kIntraInputs + kMovedTapCount + 1 + kPreviousErrorColumns.size() + 1);
+              kIntraInputs + kDisplacedTapCount + 1 + kPreviousErrorColumns.size() + 1);
 
 // A pixel less its filter's value, as other pixels' inputs see it.
 inline std::int8_t LearnedError(std::int32_t pixel, std::int32_t value) {
@@ -30,7 +30,7 @@ inline std::int8_t LearnedError(std::int32_t pixel, std::int32_t value) {
 struct LearnedFrame {
   std::uint32_t rows = 0, columns = 0;
   const std::int8_t* errors = nullptr;
-  const std::uint8_t* moved = nullptr;   // the previous frame, each block displaced
+  const std::uint8_t* displaced = nullptr;  // the previous frame, each block displaced
   const std::uint8_t* before = nullptr;  // the one before that, by twice the motion
   const std::int8_t* previous_errors = nullptr;
 };
@@ -59,11 +59,11 @@ inline void SetLearnedInputs(const LearnedFrame& frame,
   }
   for (const std::int32_t error : errors) put(error);
   for (const std::int32_t error : errors) put(std::abs(error));
-  if (frame.moved == nullptr) return;
-  for (std::size_t i = 0; i < kMovedTapCount; ++i) {
+  if (frame.displaced == nullptr) return;
+  for (std::size_t i = 0; i < kDisplacedTapCount; ++i) {
     const std::int32_t y = std::clamp(row + kPreviousTaps[i].row, 0, rows - 1);
     const std::int32_t x = std::clamp(column + kPreviousTaps[i].column, 0, columns - 1);
-    neighbour(frame.moved[std::ptrdiff_t{y} * columns + x]);
+    neighbour(frame.displaced[std::ptrdiff_t{y} * columns + x]);
   }
   neighbour(frame.before[std::ptrdiff_t{row} * columns + column]);
   for (const std::int8_t beside : kPreviousErrorColumns) {
@@ -74,8 +74,9 @@ inline void SetLearnedInputs(const LearnedFrame& frame,
 
 // Row `row` of `source`, each block displaced by `times` its motion. `blocks` are the blocks of
 // that row, of 2^log2 columns each.
-inline void MoveRow(const PaddedFrame<const std::uint8_t>& source, const WaveBlock* blocks,
-                    std::uint32_t log2, std::int32_t times, std::int32_t row, std::uint8_t* to) {
+inline void DisplaceRow(const PaddedFrame<const std::uint8_t>& source, const WavefrontBlock* blocks,
+                        std::uint32_t log2, std::int32_t times, std::int32_t row,
+                        std::uint8_t* to) {
   for (std::uint32_t column = 0; column < source.columns; column += 1U << log2, ++blocks) {
     const std::uint8_t* const from = source.Row(row + times * blocks->motion_row) +
                                      static_cast<std::int32_t>(column) +

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/format/wave_format.h"
+#include "compress/format/wavefront_format.h"
 
 namespace forebay::compress {
 
-// A view; kWaveMargin pixels on each side belong to it. T is uint8_t or uint16_t.
+// A view; kWavefrontMargin pixels on each side belong to it. T is uint8_t or uint16_t.
 template <typename T>
 struct PaddedFrame {
   T* origin = nullptr;  // row 0, column 0
@@ -18,15 +18,15 @@ struct PaddedFrame {
   std::size_t stride = 0;  // samples
 
   static std::size_t Samples(std::uint32_t rows, std::uint32_t columns) {
-    return Stride(columns) * (rows + 2 * std::size_t{kWaveMargin});
+    return Stride(columns) * (rows + 2 * std::size_t{kWavefrontMargin});
   }
   static std::size_t Stride(std::uint32_t columns) {
-    return (columns + 2 * std::size_t{kWaveMargin} + 63) / 64 * 64;
+    return (columns + 2 * std::size_t{kWavefrontMargin} + 63) / 64 * 64;
   }
   // Over memory of Samples() samples.
   static PaddedFrame Over(T* memory, std::uint32_t rows, std::uint32_t columns) {
     const std::size_t stride = Stride(columns);
-    return {memory + kWaveMargin * stride + kWaveMargin, rows, columns, stride};
+    return {memory + kWavefrontMargin * stride + kWavefrontMargin, rows, columns, stride};
   }
 
   T* Row(std::int32_t row) const {
@@ -36,13 +36,13 @@ struct PaddedFrame {
 
   // Repeats the edges into the margin.
   void Extend() const {
-    const auto margin = static_cast<std::int32_t>(kWaveMargin);
+    const auto margin = static_cast<std::int32_t>(kWavefrontMargin);
     for (std::uint32_t row = 0; row < rows; ++row) {
       T* const line = Row(static_cast<std::int32_t>(row));
       std::fill(line - margin, line, line[0]);
       std::fill(line + columns, line + columns + margin, line[columns - 1]);
     }
-    const std::size_t width = columns + 2 * std::size_t{kWaveMargin};
+    const std::size_t width = columns + 2 * std::size_t{kWavefrontMargin};
     const std::int32_t last = static_cast<std::int32_t>(rows) - 1;
     for (std::int32_t i = 1; i <= margin; ++i) {
       std::copy_n(Row(0) - margin, width, Row(-i) - margin);

@@ -1,5 +1,5 @@
 // A learned predictor as encoder and decoder hold it: two small networks of integer weights that
-// correct the wave codec's filters (docs/pack_planes.md, "Learned").
+// correct the wavefront codec's filters (docs/pack_planes.md, "Learned").
 //
 // Sums cannot overflow: an input has at most 8 bits, a weight 8, a layer 64 inputs, and a bias is
 // within 2^24. So every order of additions gives the same bits.

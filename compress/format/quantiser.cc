@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "compress/format/half_precision.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {
 namespace {
 
+// A floating-point type of 16 bits.
 struct SmallFloat {
   int mantissa_bits, exponent_bits;
 };
@@ -18,24 +20,7 @@ struct SmallFloat {
 constexpr SmallFloat kHalf = {10, 5};
 constexpr SmallFloat kBrain = {7, 8};
 
-double ValueOfSmall(SmallFloat format, std::uint32_t bits) {
-  const std::uint32_t mantissa = bits & ((1U << format.mantissa_bits) - 1);
-  const std::uint32_t exponent_mask = (1U << format.exponent_bits) - 1;
-  const std::uint32_t exponent = bits >> format.mantissa_bits & exponent_mask;
-  const bool negative = (bits >> (format.mantissa_bits + format.exponent_bits) & 1) != 0;
-  const int bias = static_cast<int>(exponent_mask >> 1);
-  double value = 0;
-  if (exponent == exponent_mask) {
-    value = mantissa != 0 ? std::nan("") : HUGE_VAL;
-  } else if (exponent == 0) {
-    value = std::ldexp(mantissa, 1 - bias - format.mantissa_bits);
-  } else {
-    value = std::ldexp(mantissa | 1U << format.mantissa_bits,
-                       static_cast<int>(exponent) - bias - format.mantissa_bits);
-  }
-  return negative ? -value : value;
-}
-
+// The number of `format` that is nearest to `value`, ties to even; beyond the range, infinity.
 std::uint32_t SmallOfValue(SmallFloat format, double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const auto sign = static_cast<std::uint32_t>(bits >> 63)
@@ -134,8 +119,8 @@ double ValueOfElement(Dtype dtype, std::uint64_t bits) {
     case Dtype::kI16: return static_cast<double>(static_cast<std::int16_t>(bits));
     case Dtype::kI32: return static_cast<double>(static_cast<std::int32_t>(bits));
     case Dtype::kI64: return static_cast<double>(static_cast<std::int64_t>(bits));
-    case Dtype::kF16: return ValueOfSmall(kHalf, static_cast<std::uint16_t>(bits));
-    case Dtype::kBf16: return ValueOfSmall(kBrain, static_cast<std::uint16_t>(bits));
+    case Dtype::kF16: return ValueOfF16(static_cast<std::uint16_t>(bits));
+    case Dtype::kBf16: return ValueOfBf16(static_cast<std::uint16_t>(bits));
     case Dtype::kF32: return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
     case Dtype::kF64: break;
   }

@@ -116,7 +116,7 @@ PackModel Pictures() {
   return Of({Fixed("picture", Dtype::kU8, {16, 32}, 4), Fixed("class", Dtype::kI32, {}, 4)}, 4);
 }
 
-// Of more samples than the balanced profile leaves to wave-coded planes; noise of a bit.
+// Of more samples than the balanced profile leaves to wavefront-coded planes; noise of a bit.
 PackModel Slopes() {
   constexpr std::uint32_t kRows = 32, kColumns = 48;
   PackModel model;
@@ -254,8 +254,8 @@ std::vector<GoodPack> MakeGoodPacks() {
       Write("statistics_v2", Measured(), {.statistics = true}),
       Write("pressures_v2", Pressures(), {.statistics = true}),
       Write("times_v2", Times(), {.statistics = true}),
-      Write("wave_v2", WavePictures(), {.profile = Profile::kDense}),
-      Write("wave_wide_v2", WaveDepths(), {.profile = Profile::kDense}),
+      Write("wave_v2", WavefrontPictures(), {.profile = Profile::kDense}),
+      Write("wave_wide_v2", WavefrontDepths(), {.profile = Profile::kDense}),
       WriteLearned("learned_v2", true),
       WriteLearned("learned_named_v2", false)};
   PackEditor unknown(Write("unknown_record_v2", Keyed()).bytes);

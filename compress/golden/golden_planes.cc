@@ -11,7 +11,7 @@ namespace {
 
 // More rows than lanes; enough pixels that frames are not put together (kFramePixelsMin).
 constexpr std::uint32_t kRows = 66, kColumns = 64;
-constexpr std::uint32_t kTallRows = 128, kTallColumns = 32;  // two: 8 KiB, too few for brisk
+constexpr std::uint32_t kTallRows = 128, kTallColumns = 32;  // two: 8 KiB, too few for block-rANS
 
 PackField Frames(const char* name, Dtype dtype, std::uint32_t rows, std::uint32_t columns) {
   return {.name = name, .kind = FieldKind::kImage, .dtype = dtype, .rank = 2,
@@ -62,9 +62,13 @@ PackModel Moving(const char* name, Dtype dtype, std::uint32_t frames,
 
 }  // namespace
 
-PackModel WavePictures() { return Moving<std::uint8_t>("picture", Dtype::kU8, 3, Pixel); }
+PackModel WavefrontPictures() {
+  return Moving<std::uint8_t>("picture", Dtype::kU8, 3, Pixel);
+}
 
-PackModel WaveDepths() { return Moving<std::uint16_t>("depth", Dtype::kU16, 2, Depth); }
+PackModel WavefrontDepths() {
+  return Moving<std::uint16_t>("depth", Dtype::kU16, 2, Depth);
+}
 
 PackModel LearnablePictures() {
   PackModel model;

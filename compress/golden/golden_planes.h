@@ -1,4 +1,4 @@
-// Models of golden packs whose fields are wave-coded: what is written once is read forever.
+// Models of golden packs whose fields are wavefront-coded: what is written once is read forever.
 #pragma once
 
 #include "compress/encode/pack_test_model.h"
@@ -7,8 +7,8 @@ namespace forebay::compress {
 
 // Of u8 and of u16, with more rows than a band of lanes has: parts that stand still, parts that
 // move, and noise, so that bodies have filters of all kinds, motion, tokens and skipped blocks.
-PackModel WavePictures();
-PackModel WaveDepths();
+PackModel WavefrontPictures();
+PackModel WavefrontDepths();
 
 // Pictures that no filter predicts and the golden predictor does.
 PackModel LearnablePictures();

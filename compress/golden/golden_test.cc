@@ -140,12 +140,12 @@ StreamDescription PlaneOf(const std::string& name, bool has_predictors = true) {
   return streams->front();
 }
 
-TEST(GoldenPacks, HoldWavePlanesWithAllKindsOfBlocks) {
+TEST(GoldenPacks, HoldWavefrontPlanesWithAllKindsOfBlocks) {
   const std::vector<StreamDescription> planes = {PlaneOf("wave"), PlaneOf("wave_wide"),
                                                  PlaneOf("wave_v2"), PlaneOf("wave_wide_v2")};
   for (std::size_t i = 0; i < planes.size(); ++i) EXPECT_EQ(planes[i].bits, i % 2 == 0 ? 8U : 16U);
   for (const StreamDescription& plane : planes) {
-    EXPECT_EQ(plane.coder, "wave");
+    EXPECT_EQ(plane.coder, "wavefront");
     EXPECT_GT(plane.moved_blocks, 0U);
     for (std::size_t i = 0; i < kBlockPredictions; ++i) {
       const auto prediction = static_cast<BlockPrediction>(i);

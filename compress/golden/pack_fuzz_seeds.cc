@@ -1,14 +1,14 @@
-// Writes seeds of tests/fuzz/corpus/pack_format, packed_decoder, wave_decoder and learned_decoder,
-// which are checked in: pack_fuzz_seeds FOLDER
+// Writes seeds of tests/fuzz/corpus/pack_format, bit_packed_decoder, wavefront_decoder and
+// learned_decoder, which are checked in: pack_fuzz_seeds FOLDER
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include "compress/encode/bit_packed_encoder.h"
 #include "compress/encode/learned_samples.h"
 #include "compress/encode/pack_test_model.h"
-#include "compress/encode/packed_encoder.h"
-#include "compress/encode/wave_encoder.h"
+#include "compress/encode/wavefront_encoder.h"
 #include "compress/golden/golden_packs.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/check.h"
@@ -42,18 +42,19 @@ Bytes Samples(const PlaneShape& shape) {
 }
 
 void WritePlaneSeeds(const std::filesystem::path& folder) {
-  std::filesystem::create_directories(folder / "wave_decoder");
-  std::filesystem::create_directories(folder / "packed_decoder");
+  std::filesystem::create_directories(folder / "wavefront_decoder");
+  std::filesystem::create_directories(folder / "bit_packed_decoder");
   for (const unsigned bits : {1U, 8U, 12U, 16U}) {
     const std::string name = "bits" + std::to_string(bits);
     PlaneShape shape{.frames = 3, .rows = 8 + 6, .columns = 24 + 9,
                      .bits = static_cast<std::uint8_t>(bits)};
-    WriteFile(folder / "wave_decoder" / name,
-              Prefixed({2, 6, 9, bits - 1}, EncodeWave(shape, Samples(shape), WaveEffort{})));
+    WriteFile(
+        folder / "wavefront_decoder" / name,
+        Prefixed({2, 6, 9, bits - 1}, EncodeWavefront(shape, Samples(shape), WavefrontEffort{})));
     shape.rows = 7;
     shape.columns = 34;
-    WriteFile(folder / "packed_decoder" / name,
-              Prefixed({2, 6, 33, bits - 1}, EncodePacked(shape, Samples(shape))));
+    WriteFile(folder / "bit_packed_decoder" / name,
+              Prefixed({2, 6, 33, bits - 1}, EncodeBitPacked(shape, Samples(shape))));
   }
 }
 

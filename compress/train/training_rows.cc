@@ -31,7 +31,7 @@ std::array<TrainingRows, 2> GatherRows(std::span<const PlaneStack> stacks, std::
   }
   for (const PlaneStack& stack : stacks) {
     const PlaneShape& shape = stack.shape;
-    const auto work = ChooseWave<std::uint8_t>(shape, stack.samples, {});
+    const auto work = ChooseWavefront<std::uint8_t>(shape, stack.samples, {});
     const LearnedView view(work);
     for (std::uint32_t frame = 0; frame < shape.frames; ++frame) {
       const std::size_t kind = frame > 0 ? 1 : 0;

@@ -230,9 +230,9 @@ class DamagedPack {
     const StridedOutput out = StridedOutput::Dense(shape, box, found);
     const Status status =
         bad_->Read(entry().field, first, count, region, out, scratch_);
-    const bool touches = Wants(good_.schema(),
-                               {.first_sample = first, .count = count, .region = region, .out = {}},
-                               entry());
+    const bool touches =
+        Intersects(good_.schema(),
+                   {.first_sample = first, .count = count, .region = region, .out = {}}, entry());
     Bytes samples;
     for (std::uint64_t sample = first; sample < first + count; ++sample) {
       const Outcome alone =

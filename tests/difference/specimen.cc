@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "compress/decode/byte_stream.h"
-#include "compress/encode/brisk_encoder.h"
+#include "compress/encode/bit_packed_encoder.h"
+#include "compress/encode/block_rans_encoder.h"
 #include "compress/encode/byte_stream_encoder.h"
 #include "compress/encode/chunk_samples.h"
 #include "compress/encode/coded_chunk_encoder.h"
 #include "compress/encode/learned_samples.h"
-#include "compress/encode/packed_encoder.h"
 #include "compress/encode/plane_encoder.h"
-#include "compress/encode/wave_encoder.h"
+#include "compress/encode/wavefront_encoder.h"
 #include "compress/format/chunk_header.h"
 #include "compress/format/element_code.h"
 #include "compress/format/plane_kinds.h"
@@ -197,9 +197,9 @@ class SpecimenMaker {
     };
     add("raw", kPlaneKindRaw, samples);
     add("zstd", kPlaneKindZstd, CompressZstd(samples, 3));
-    add("wave", kPlaneKindWave, EncodeWave(plane, samples, {.fit_rounds = 1}));
-    add("packed", kPlaneKindPacked, EncodePacked(plane, samples));
-    add("brisk", kPlaneKindBrisk, EncodeBrisk(plane, samples));
+    add("wavefront", kPlaneKindWavefront, EncodeWavefront(plane, samples, {.fit_rounds = 1}));
+    add("bit-packed", kPlaneKindBitPacked, EncodeBitPacked(plane, samples));
+    add("block-rans", kPlaneKindBlockRans, EncodeBlockRans(plane, samples));
     if (bits != 8) return;
     const auto predictor = RandomPredictor(kSeed, {21, 6, 2}, {35, 6, 2});
     AddPlane("learned", shape, bits, EncodeEveryBlockLearned(plane, samples, *predictor),

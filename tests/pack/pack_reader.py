@@ -35,7 +35,7 @@ CHUNK, KEYS, INDEX, STATISTICS = 1, 2, 4, 5
 FEATURE_PREDICTORS = 2
 HELD, NAMED = 1, 2  # types of sections
 STORE, ZSTD, LZ4, CODED = 0, 1, 2, 3
-PLANES, PLANES_RAW, PLANES_ZSTD, PLANES_BRISK = 3, 0, 1, 4  # a coder, and kinds of its bodies
+PLANES, PLANES_RAW, PLANES_ZSTD, PLANES_BLOCK_RANS = 3, 0, 1, 4  # a coder, and kinds of its bodies
 QUANTISE, MASK, ESCAPE, OFFSET, DICTIONARY, COLOUR = range(1, 7)  # stages of coded chunks
 
 measured_fields = 0  # whose statistics were computed here, too
@@ -472,9 +472,9 @@ def check_body(coder, body, raw_bytes):
             need(len(body) == 1 + raw_bytes, "raw planes of another length")
         elif kind == PLANES_ZSTD:
             check_zstd(body[1:], raw_bytes)
-        elif kind == PLANES_BRISK:
+        elif kind == PLANES_BLOCK_RANS:
             flags, side, *_ = cursor.read("B3I")
-            need(flags <= 1, "flags of brisk planes")
+            need(flags <= 1, "flags of block-rANS planes")
             if flags:
                 check_zstd(cursor.take(side), None, needs_checksum=False)
     return body if coder == STORE else None

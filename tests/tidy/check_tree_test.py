@@ -78,7 +78,7 @@ CASES = {
         [
             code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
-            code("compress/train/a.cc", '#include "compress/encode/wave_work.h"'),
+            code("compress/train/a.cc", '#include "compress/encode/wavefront_work.h"'),
             code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),
             code("server/io/a.cc", '// #include "server/tier/ram_arena.h"'),
             code("client/cli/a.cc", '#include "forebay/client.h"\n#include "compress/codec.h"'),
@@ -466,8 +466,8 @@ class KernelSymbols(unittest.TestCase):
     """Objects compiled for newer processors, and the weak functions that they define."""
 
     def found(self, kernel, scalar=(), other=()):
-        return len(kernel_symbols.findings({"wave_avx2.o": (("-mavx2",), set(kernel)),
-                                            "wave_avx512.o": (("-mavx512f",), set(other)),
+        return len(kernel_symbols.findings({"wavefront_avx2.o": (("-mavx2",), set(kernel)),
+                                            "wavefront_avx512.o": (("-mavx512f",), set(other)),
                                             "plan.o": ((), set(scalar))}))
 
     def test_own_functions_are_allowed(self):
