@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "client/batch_state.h"
+#include "client/stream/batch_state.h"
 #include "proto/contract/check.h"
 
 namespace forebay {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "client/connection_source.h"
+#include "client/connection/connection_source.h"
 #include "proto/contract/result.h"
 
 namespace forebay::internal {

@@ -13,11 +13,11 @@
 
 #include <grpcpp/client_context.h>
 
-#include "client/connection_source.h"
-#include "client/embedded_daemon.h"
+#include "client/connection/connection_source.h"
+#include "client/connection/embedded_daemon.h"
+#include "client/connection/rpc_status.h"
 #include "client/remote_stream.h"
-#include "client/rpc_status.h"
-#include "client/stream_schema.h"
+#include "client/stream/stream_schema.h"
 #include "forebay/v1/data.grpc.pb.h"
 #include "proto/contract/limits.h"
 

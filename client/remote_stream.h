@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include "client/connection_source.h"
+#include "client/connection/connection_source.h"
 #include "client/delivery_log.h"
-#include "client/stream_core.h"
+#include "client/stream/stream_core.h"
 #include "client/transform_pool.h"
 #include "forebay/batch_stream.h"
 #include "forebay/client.h"

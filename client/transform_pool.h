@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/batch_state.h"
+#include "client/stream/batch_state.h"
 #include "forebay/stream_options.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"

@@ -1,0 +1,128 @@
+// `forebay stage`: brings data sets from the GFS to this node's tiers.
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/commands.h"
+#include "client/cli/daemon/admin_link.h"
+#include "client/cli/daemon/dataset_json.h"
+#include "client/cli/human_text.h"
+#include "client/cli/progress_line.h"
+#include "client/connection/rpc_status.h"
+
+namespace forebay::cli {
+namespace {
+
+// Staging a large data set takes hours; the connection's keepalive notices a dead daemon.
+constexpr std::chrono::hours kStageDeadline(7 * 24);
+
+struct StageArguments {
+  std::vector<std::string> names;
+  bool no_wait = false;
+  bool rebuild = false;
+};
+
+std::string Verdict(const v1::DatasetStatus& dataset) {
+  if (dataset.state() == "failed") return "failed: " + dataset.error();
+  return fmt::format("{}, {} samples, {} in {} extents (ram {}, ssd {}), {}; GFS read {} in {}",
+                     dataset.state(), HumanCount(dataset.samples()),
+                     HumanBytes(dataset.total_bytes()), HumanCount(dataset.extents()),
+                     HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
+                     dataset.stored_form(), HumanBytes(dataset.gfs_bytes()),
+                     HumanSeconds(static_cast<double>(dataset.staging_ms()) / 1000)) +
+         (dataset.unstaged_bytes() == 0
+              ? ""
+              : fmt::format("; {} on no tier: {}", HumanBytes(dataset.unstaged_bytes()),
+                            dataset.unstaged_reason()));
+}
+
+// What has been heard of each data set so far.
+class StageReport {
+ public:
+  StageReport(CommandContext& context, bool waited) : context_(context), waited_(waited) {}
+
+  void Add(const v1::StageProgress& progress) {
+    const v1::DatasetStatus& dataset = progress.dataset();
+    if (context_.json) {
+      Json event = DatasetJson(dataset);
+      event["event"] = progress.done() ? "done" : "progress";
+      context_.PrintJson("stage", std::move(event));
+    }
+    if (dataset.name().empty()) return;  // the closing message of the whole operation
+    last_[dataset.name()] = dataset;
+    if (context_.json) return;
+    ProgressLine& line =
+        lines_.try_emplace(dataset.name(), context_.out, context_.terminal).first->second;
+    const ProgressLine::State state = {.name = dataset.name(),
+                                       .bytes_done = dataset.staged_bytes(),
+                                       .bytes_total = dataset.total_bytes(),
+                                       .note = dataset.state()};
+    if (!Settled(dataset) && waited_) {
+      line.Show(state);
+    } else if (settled_.insert(dataset.name()).second) {
+      line.Done(state, Verdict(dataset));
+    }
+  }
+
+  // Whether every data set that was heard of is staged (or, without waiting, has not failed).
+  ExitCode Judge() const {
+    for (const auto& [name, dataset] : last_) {
+      if (dataset.state() == "failed") return ExitCode::kViolation;
+      if (waited_ && dataset.state() != "staged") return ExitCode::kViolation;
+    }
+    return ExitCode::kOk;
+  }
+
+ private:
+  static bool Settled(const v1::DatasetStatus& dataset) {
+    return dataset.state() == "staged" || dataset.state() == "partly staged" ||
+           dataset.state() == "failed";
+  }
+
+  CommandContext& context_;
+  bool waited_;
+  std::map<std::string, v1::DatasetStatus> last_;
+  std::set<std::string> settled_;
+  std::map<std::string, ProgressLine> lines_;
+};
+
+Status RunStage(CommandContext& context, const StageArguments& arguments) {
+  FOREBAY_ASSIGN(const AdminLink link, ConnectAdmin(context));
+  grpc::ClientContext call;
+  SetDeadline(call, kStageDeadline);
+  v1::StageRequest request;
+  for (const std::string& name : arguments.names) request.add_datasets(name);
+  request.set_wait(!arguments.no_wait);
+  request.set_rebuild(arguments.rebuild);
+  const auto reader = link.stub->Stage(&call, request);
+  StageReport report(context, !arguments.no_wait);
+  for (v1::StageProgress progress; reader->Read(&progress);) report.Add(progress);
+  FOREBAY_TRY(internal::StatusFromRpc(reader->Finish()));
+  context.exit_code = report.Judge();
+  return {};
+}
+
+}  // namespace
+
+void AddStage(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "stage", "Bring data sets from the GFS to this node's tiers, each byte once.");
+  auto arguments = std::make_shared<StageArguments>();
+  command->add_option("NAMES", arguments->names, "Data sets (default: all)");
+  command->add_flag("--no-wait", arguments->no_wait, "Start, print the state, and return");
+  command->add_flag("--rebuild", arguments->rebuild,
+                    "Take the objects as they are now: ignore saved catalogs and checksums of "
+                    "first reads, and read all again");
+  command->footer("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
+                  "could not be staged, or only in part.");
+  command->callback([&context, arguments] {
+    Status status = RunStage(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,270 @@
+// `forebay status`: what a daemon has, does and has read.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/commands.h"
+#include "client/cli/daemon/admin_link.h"
+#include "client/cli/daemon/dataset_json.h"
+#include "client/cli/human_text.h"
+#include "client/connection/rpc_status.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::cli {
+namespace {
+
+Json TierJson(const v1::TierStatus& tier) {
+  return {{"name", tier.name()},
+          {"capacity_bytes", tier.capacity_bytes()},
+          {"used_bytes", tier.used_bytes()},
+          {"pinned_bytes", tier.pinned_bytes()},
+          {"extents", tier.extents()},
+          {"evictions", tier.evictions()},
+          {"hit_samples", tier.hit_samples()},
+          {"hit_bytes", tier.hit_bytes()},
+          {"bad_extents", tier.bad_extents()},
+          {"device_errors", tier.device_errors()},
+          {"retired", tier.retired()}};
+}
+
+Json StreamJson(const v1::StreamStatus& stream) {
+  return {{"name", stream.name()},
+          {"dataset", stream.dataset()},
+          {"client", stream.client()},
+          {"rank", stream.rank()},
+          {"ranks", stream.ranks()},
+          {"batches", stream.batches()},
+          {"samples", stream.samples()},
+          {"bytes", stream.bytes()},
+          {"credits", stream.credits()},
+          {"held", stream.held()},
+          {"copied_views", stream.copied_views()},
+          {"hit_ram_samples", stream.hit_ram_samples()},
+          {"hit_ssd_samples", stream.hit_ssd_samples()},
+          {"gfs_wait_samples", stream.gfs_wait_samples()},
+          {"decoded_chunks", stream.decoded_chunks()},
+          {"decoded_bytes", stream.decoded_bytes()},
+          {"decode_ns", stream.decode_ns()},
+          {"kept_samples", stream.kept_samples()}};
+}
+
+Json StatusJson(const v1::StatusReply& reply) {
+  Json json = {{"version", reply.version()},
+               {"job_id", reply.job_id()},
+               {"pid", reply.pid()},
+               {"generation", reply.generation()},
+               {"uptime_ms", reply.uptime_ms()},
+               {"io_backend", reply.io_backend()},
+               {"clients", reply.clients()},
+               {"memory_limit_bytes", reply.memory_limit_bytes()},
+               {"slot_bytes_capacity", reply.slot_bytes_capacity()},
+               {"slot_bytes_used", reply.slot_bytes_used()},
+               {"gfs",
+                {{"opens", reply.gfs().opens()},
+                 {"reads", reply.gfs().reads()},
+                 {"bytes", reply.gfs().bytes()},
+                 {"stats", reply.gfs().stats()},
+                 {"incidents", reply.gfs().incidents()},
+                 {"retries", reply.gfs().retries()},
+                 {"given_up", reply.gfs().given_up()},
+                 {"failing", reply.gfs().failing()},
+                 {"last_error", reply.gfs().last_error()},
+                 {"hung", reply.gfs().hung()},
+                 {"hung_total", reply.gfs().hung_total()},
+                 {"hung_oldest", reply.gfs().hung_oldest()},
+                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}}}};
+  const v1::DecodeStatus& decode = reply.decode();
+  json["decode"] = {{"capacity_bytes", decode.capacity_bytes()},
+                    {"used_bytes", decode.used_bytes()},
+                    {"units", decode.units()},
+                    {"hits", decode.hits()},
+                    {"shared", decode.shared()},
+                    {"decoded", decode.decoded()},
+                    {"evictions", decode.evictions()},
+                    {"decoded_bytes", decode.decoded_bytes()},
+                    {"decode_ns", decode.decode_ns()}};
+  json["tiers"] = Json::array();
+  for (const v1::TierStatus& tier : reply.tiers()) json["tiers"].push_back(TierJson(tier));
+  json["datasets"] = Json::array();
+  for (const v1::DatasetStatus& dataset : reply.datasets()) {
+    json["datasets"].push_back(DatasetJson(dataset));
+  }
+  json["streams"] = Json::array();
+  for (const v1::StreamStatus& stream : reply.streams()) {
+    json["streams"].push_back(StreamJson(stream));
+  }
+  return json;
+}
+
+void PrintTiers(CommandContext& context, const v1::StatusReply& reply) {
+  TextTable table({"TIER", "USED", "OF", "PINNED", "EXTENTS", "EVICTIONS", "HITS", "HIT BYTES"});
+  for (const v1::TierStatus& tier : reply.tiers()) {
+    table.Add({tier.name() + (tier.retired() ? " (retired)" : ""), HumanBytes(tier.used_bytes()),
+               HumanBytes(tier.capacity_bytes()), HumanBytes(tier.pinned_bytes()),
+               HumanCount(tier.extents()), HumanCount(tier.evictions()),
+               HumanCount(tier.hit_samples()), HumanBytes(tier.hit_bytes())});
+  }
+  context.out << '\n' << table.ToString();
+  for (const v1::TierStatus& tier : reply.tiers()) {
+    if (tier.bad_extents() + tier.device_errors() == 0) continue;
+    context.out << tier.name() << ": " << HumanCount(tier.bad_extents())
+                << " damaged extents were dropped (they are fetched again when needed), "
+                << HumanCount(tier.device_errors()) << " device errors\n";
+  }
+}
+
+void PrintDatasets(CommandContext& context, const v1::StatusReply& reply) {
+  TextTable table({"DATA SET", "STATE", "SAMPLES", "SIZE", "STAGED", "RAM", "SSD", "GFS READ",
+                   "STORED"});
+  for (const v1::DatasetStatus& dataset : reply.datasets()) {
+    table.Add({dataset.name(), dataset.state(), HumanCount(dataset.samples()),
+               HumanBytes(dataset.total_bytes()), HumanBytes(dataset.staged_bytes()),
+               HumanBytes(dataset.ram_bytes()), HumanBytes(dataset.ssd_bytes()),
+               HumanBytes(dataset.gfs_bytes()),
+               dataset.stored_form().substr(0, dataset.stored_form().find(" (compress"))});
+  }
+  context.out << '\n' << table.ToString();
+  for (const v1::DatasetStatus& dataset : reply.datasets()) {
+    if (dataset.stored_form().find(" (compress") != std::string::npos) {
+      context.out << dataset.name() << ": " << dataset.stored_form() << '\n';
+    }
+    if (dataset.unstaged_bytes() > 0) {
+      context.out << dataset.name() << ": " << HumanBytes(dataset.unstaged_bytes())
+                  << " on no tier: " << PrintableLine(dataset.unstaged_reason()) << '\n';
+    }
+    if (dataset.gfs_pieces() > 0) {
+      context.out << dataset.name() << ": " << HumanCount(dataset.gfs_pieces()) << " pieces ("
+                  << HumanBytes(dataset.gfs_piece_bytes())
+                  << ") of extents on no tier were read from the GFS one by one\n";
+    }
+    if (dataset.mismatches() > 0) {
+      context.out << dataset.name() << ": " << HumanCount(dataset.mismatches())
+                  << " reads did not match the first read of their extent (the log names them)\n";
+    }
+    if (!dataset.error().empty()) {
+      context.out << dataset.name() << ": " << PrintableLine(dataset.error()) << '\n';
+    }
+  }
+}
+
+void PrintStreams(CommandContext& context, const v1::StatusReply& reply) {
+  TextTable table({"STREAM", "DATA SET", "RANK", "CLIENT", "BATCHES", "SAMPLES", "BYTES", "HELD",
+                   "RAM HITS", "SSD HITS", "GFS WAITS"});
+  for (const v1::StreamStatus& stream : reply.streams()) {
+    table.Add({stream.name(), stream.dataset(),
+               fmt::format("{}/{}", stream.rank(), stream.ranks()), stream.client(),
+               HumanCount(stream.batches()), HumanCount(stream.samples()),
+               HumanBytes(stream.bytes()),
+               fmt::format("{}/{}", stream.held(), stream.credits()),
+               HumanCount(stream.hit_ram_samples()), HumanCount(stream.hit_ssd_samples()),
+               HumanCount(stream.gfs_wait_samples())});
+  }
+  if (table.row_count() != 0) context.out << '\n' << table.ToString();
+  for (const v1::StreamStatus& stream : reply.streams()) {
+    if (stream.decoded_bytes() + stream.kept_samples() == 0) continue;
+    const double seconds = static_cast<double>(stream.decode_ns()) / 1e9;
+    const double amplification = static_cast<double>(stream.decoded_bytes()) /
+                                 static_cast<double>(std::max<std::uint64_t>(1, stream.bytes()));
+    context.out << fmt::format(
+        "{} {}/{}: decoded {} of {} chunks in {}, {:.2f} times what was delivered; {} values were "
+        "decoded already\n",
+        stream.name(), stream.rank(), stream.ranks(), HumanBytes(stream.decoded_bytes()),
+        HumanCount(stream.decoded_chunks()), HumanSeconds(seconds), amplification,
+        HumanCount(stream.kept_samples()));
+  }
+}
+
+void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
+  context.out << fmt::format(
+      "forebayd {} (pid {}), job '{}', up {}, {} I/O, {} clients\n"
+      "memory limit {}, slots {} of {}, decoded chunks {} of {}\n"
+      "GFS: {} opens, {} reads, {} bytes ({}), {} stats\n",
+      reply.version(), reply.pid(), reply.job_id(),
+      HumanSeconds(static_cast<double>(reply.uptime_ms()) / 1000), reply.io_backend(),
+      reply.clients(), HumanBytes(reply.memory_limit_bytes()),
+      HumanBytes(reply.slot_bytes_used()), HumanBytes(reply.slot_bytes_capacity()),
+      HumanBytes(reply.decode().used_bytes()), HumanBytes(reply.decode().capacity_bytes()),
+      HumanCount(reply.gfs().opens()), HumanCount(reply.gfs().reads()),
+      HumanCount(reply.gfs().bytes()), HumanBytes(reply.gfs().bytes()),
+      HumanCount(reply.gfs().stats()));
+  if (reply.gfs().incidents() > 0) {
+    context.out << "gfs failures " << HumanCount(reply.gfs().incidents()) << ", calls repeated "
+                << HumanCount(reply.gfs().retries()) << ", given up "
+                << HumanCount(reply.gfs().given_up()) << ", failing now "
+                << HumanCount(reply.gfs().failing()) << ", last error: "
+                << PrintableLine(reply.gfs().last_error()) << '\n';
+  }
+  if (reply.gfs().hung() > 0) {
+    context.out << "gfs calls not answered " << HumanCount(reply.gfs().hung())
+                << ", the oldest for "
+                << HumanSeconds(static_cast<double>(reply.gfs().hung_oldest_ms()) / 1000) << ": "
+                << reply.gfs().hung_oldest() << '\n';
+  }
+  PrintTiers(context, reply);
+  PrintDatasets(context, reply);
+  PrintStreams(context, reply);
+}
+
+Result<v1::StatusReply> AskStatus(const CommandContext& context) {
+  FOREBAY_ASSIGN(const AdminLink link, ConnectAdmin(context));
+  grpc::ClientContext call;
+  SetDeadline(call, std::chrono::milliseconds(limits::kCallDeadlineMs));
+  v1::StatusReply reply;
+  FOREBAY_TRY(internal::StatusFromRpc(link.stub->Status(&call, {}, &reply)));
+  return reply;
+}
+
+Status RunStatus(CommandContext& context) {
+  FOREBAY_ASSIGN(const v1::StatusReply reply, AskStatus(context));
+  if (context.json) {
+    context.PrintJson("status", StatusJson(reply));
+  } else {
+    PrintStatus(context, reply);
+  }
+  return {};
+}
+
+Status RunDatasets(CommandContext& context) {
+  FOREBAY_ASSIGN(const v1::StatusReply reply, AskStatus(context));
+  if (context.json) {
+    Json datasets = Json::array();
+    for (const v1::DatasetStatus& dataset : reply.datasets()) {
+      datasets.push_back(DatasetJson(dataset));
+    }
+    context.PrintJson("datasets", {{"datasets", std::move(datasets)}});
+    return {};
+  }
+  TextTable table({"DATA SET", "FORMAT", "STATE", "SAMPLES", "SIZE", "OBJECTS", "EXTENTS",
+                   "CATALOG"});
+  for (const v1::DatasetStatus& dataset : reply.datasets()) {
+    table.Add({dataset.name(), dataset.format(), dataset.state(), HumanCount(dataset.samples()),
+               HumanBytes(dataset.total_bytes()), HumanCount(dataset.objects()),
+               HumanCount(dataset.extents()),
+               fmt::format("{:016x}", dataset.catalog_fingerprint())});
+  }
+  context.out << table.ToString();
+  return {};
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, CommandContext& context) {
+  app.add_subcommand("status", "Show tiers, data sets, streams and what was read from the GFS.")
+      ->callback([&context] {
+        Status status = RunStatus(context);
+        if (!status) context.Fail(status.error());
+      });
+}
+
+void AddDatasets(CLI::App& app, CommandContext& context) {
+  app.add_subcommand("datasets", "List the daemon's data sets.")->callback([&context] {
+    Status status = RunDatasets(context);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,437 @@
+// `forebay inspect`: what a pack file holds, and whether all of it is sound.
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/commands.h"
+#include "client/cli/human_text.h"
+#include "client/cli/inspect/pack_streams.h"
+#include "client/cli/inspect/pack_survey.h"
+#include "client/cli/inspect/pack_verify.h"
+#include "client/cli/pack/pack_bounds.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::cli {
+namespace {
+
+using compress::ChunkEntry;
+using compress::FieldKind;
+using compress::PackField;
+
+struct InspectArguments {
+  std::string path;
+  bool chunks = false, streams = false, verify = false, recover = false;
+  std::string plot, plot_field;
+};
+
+const char* KindName(FieldKind kind) {
+  switch (kind) {
+    case FieldKind::kImage: return "image";
+    case FieldKind::kLabel: return "label";
+    case FieldKind::kMask: return "mask";
+    case FieldKind::kMetadata: return "metadata";
+    case FieldKind::kRaw: return "raw";
+  }
+  return "unknown";
+}
+
+std::string ShapeText(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
+  if (field.variable()) return "any length";
+  if (field.rank == 0) return "scalar";
+  std::string text;
+  for (std::size_t axis = 0; axis < field.rank; ++axis) {
+    text += fmt::format("{}{}", axis == 0 ? "" : "x", extents[axis]);
+  }
+  return text;
+}
+
+std::string FormatText(const compress::PackHeader& header) {
+  return fmt::format("{}.{}", header.major, header.minor);
+}
+
+std::string IdText(const compress::PackHeader& header) {
+  return header.id.has_value() ? compress::PackIdHex(*header.id) : "";
+}
+
+Json ExtentsJson(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
+  Json array = Json::array();
+  for (std::size_t axis = 0; axis < field.rank; ++axis) array.push_back(extents[axis]);
+  return array;
+}
+
+double RatioOf(std::uint64_t raw, std::uint64_t stored) {
+  return stored == 0 ? 0 : static_cast<double>(raw) / static_cast<double>(stored);
+}
+
+// Samples are numbered through the set.
+Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::string& path,
+                   std::uint64_t first_sample) {
+  TextTable table({"field", "tile", "samples", "offset", "raw", "stored", "ratio", "codec"});
+  for (const ChunkEntry& entry : pack.file->index().chunks) {
+    const std::string& name = pack.file->schema().fields[entry.field].name;
+    const std::uint64_t stored = entry.head_bytes + entry.payload_bytes;
+    const auto facts = ReadChunkFacts(pack, entry);
+    if (!facts && facts.error().code() != ErrorCode::kDataLoss) return facts.error();
+    const std::string codec = facts ? CodecName(facts->codec) : "damaged";
+    const std::uint64_t raw = facts ? facts->raw_bytes : 0;
+    if (context.json) {
+      context.PrintJson("inspect_chunk", {{"path", path},
+                                          {"field", name},
+                                          {"tile", entry.tile},
+                                          {"first_sample", first_sample + entry.first_sample},
+                                          {"samples", entry.sample_count},
+                                          {"offset", entry.offset},
+                                          {"part_offset", entry.part_offset},
+                                          {"raw_bytes", raw},
+                                          {"stored_bytes", stored},
+                                          {"codec", codec},
+                                          {"begins_sequence", facts && facts->begins_sequence}});
+      continue;
+    }
+    table.Add({name, std::to_string(entry.tile),
+               fmt::format("{}:{}", first_sample + entry.first_sample,
+                           first_sample + entry.first_sample + entry.sample_count),
+               std::to_string(entry.offset), std::to_string(raw), std::to_string(stored),
+               fmt::format("{:.2f}", RatioOf(raw, stored)), codec});
+  }
+  if (!context.json) context.out << table.ToString() << '\n';
+  return {};
+}
+
+Json FieldJson(const compress::PackSchema& schema, const PackField& field,
+               const FieldSurvey& survey) {
+  Json codecs = Json::object();
+  for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
+    codecs[CodecName(static_cast<compress::ChunkCodec>(codec))] = survey.raw_of_codec[codec];
+  }
+  return {{"name", field.name},
+          {"kind", KindName(field.kind)},
+          {"dtype", DtypeName(field.dtype)},
+          {"variable", field.variable()},
+          {"shape", ExtentsJson(field, field.extent)},
+          {"tile", ExtentsJson(field, field.tile)},
+          {"samples_per_chunk", field.samples_per_chunk},
+          {"bound", DescribeBound(schema, field)},
+          {"chunks", survey.chunks},
+          {"chunks_unreadable", survey.unreadable},
+          {"raw_bytes", survey.raw_bytes},
+          {"stored_bytes", survey.stored_bytes},
+          {"raw_bytes_of_codec", std::move(codecs)}};
+}
+
+std::string CodecShares(const FieldSurvey& survey) {
+  std::string text;
+  for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
+    if (survey.raw_of_codec[codec] == 0) continue;
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ",
+                        CodecName(static_cast<compress::ChunkCodec>(codec)),
+                        100 * RatioOf(survey.raw_of_codec[codec], survey.raw_bytes));
+  }
+  return text.empty() ? "-" : text;
+}
+
+// What a run found of a pack, or of all shards of a set.
+struct Inspection {
+  compress::PackSchema schema;  // the first shard's
+  // Of the fields, through all shards; none where a shard has none.
+  std::vector<compress::FieldStatistics> statistics;
+  // Some of them are of format 1: infinities count as valid, and deviations are rough.
+  bool old_statistics = false;
+  std::vector<compress::PackHeader> headers;  // of each pack
+  PackSurvey survey;
+  std::vector<std::string> damage;
+  std::uint64_t unreadable = 0, chunks = 0;
+};
+
+// Statistics may be damaged alone: that is damage, and they are not shown.
+Status TakeStatistics(const OpenedPack& pack, const std::string& path, bool first,
+                      Inspection& found) {
+  auto statistics = pack.file->Statistics();
+  if (!statistics && statistics.error().code() != ErrorCode::kDataLoss) return statistics.error();
+  if (!statistics) {
+    found.damage.push_back(path + ": " + statistics.error().message());
+    statistics = std::vector<compress::FieldStatistics>();
+  }
+  if (first) {
+    found.statistics = std::move(*statistics);
+    return {};
+  }
+  if (statistics->size() != found.statistics.size()) found.statistics.clear();
+  for (std::size_t field = 0; field < found.statistics.size(); ++field) {
+    found.statistics[field] = compress::Merge(found.schema.fields[field],
+                                              found.statistics[field], (*statistics)[field]);
+  }
+  return {};
+}
+
+double ShareOf(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// A minimum or maximum: of integers exactly.
+Json ExtremeJson(const PackField& field, std::uint64_t bits, double value) {
+  if (field.variable() || field.dtype < Dtype::kF16) return static_cast<std::int64_t>(bits);
+  return value;
+}
+
+std::string ExtremeText(const PackField& field, std::uint64_t bits, double value) {
+  if (field.variable() || field.dtype < Dtype::kF16) {
+    return fmt::format("{}", static_cast<std::int64_t>(bits));
+  }
+  return fmt::format("{:.6g}", value);
+}
+
+void PrintStatistics(CommandContext& context, const Inspection& found) {
+  if (found.statistics.empty()) return;
+  TextTable table({"field", "values", "valid", "NaN", "inf", "zeros", "min", "max", "mean",
+                   "deviation"});
+  for (std::size_t i = 0; i < found.statistics.size(); ++i) {
+    const PackField& field = found.schema.fields[i];
+    const compress::FieldStatistics& numbers = found.statistics[i];
+    table.Add({field.name + (field.variable() ? " (lengths)" : ""), HumanCount(numbers.values),
+               fmt::format("{:.4g} %", 100 * ShareOf(numbers.valid, numbers.values)),
+               HumanCount(numbers.nans),
+               found.old_statistics
+                   ? "?"
+                   : HumanCount(numbers.positive_infinities + numbers.negative_infinities),
+               fmt::format("{:.4g} %", 100 * ShareOf(numbers.zeros, numbers.valid)),
+               ExtremeText(field, numbers.minimum_bits, MinimumOf(field, numbers)),
+               ExtremeText(field, numbers.maximum_bits, MaximumOf(field, numbers)),
+               fmt::format("{:.6g}", numbers.mean),
+               fmt::format("{:.6g}", DeviationOf(numbers))});
+  }
+  context.out << '\n' << table.ToString();
+  if (found.old_statistics) {
+    context.out << "statistics of format 1: infinities count as valid, and deviations that are "
+                   "small beside the mean are rough; `forebay pack --from` makes new ones\n";
+  }
+}
+
+Json StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers,
+                    bool old_statistics) {
+  Json json = {{"values", numbers.values},
+               {"valid", numbers.valid},
+               {"nans", numbers.nans},
+               {"positive_infinities", numbers.positive_infinities},
+               {"negative_infinities", numbers.negative_infinities},
+               {"zeros", numbers.zeros},
+               {"min", ExtremeJson(field, numbers.minimum_bits, MinimumOf(field, numbers))},
+               {"max", ExtremeJson(field, numbers.maximum_bits, MaximumOf(field, numbers))},
+               {"mean", numbers.mean},
+               {"deviation", DeviationOf(numbers)},
+               {"approximate", old_statistics}};
+  // Not known: null, not 0.
+  if (old_statistics) json["positive_infinities"] = json["negative_infinities"] = nullptr;
+  return json;
+}
+
+void PrintFields(CommandContext& context, const compress::PackSchema& schema,
+                 const PackSurvey& survey) {
+  for (const auto& [name, value] : schema.provenance) {
+    context.out << fmt::format("  {}: {}\n", PrintableLine(name), PrintableLine(value));
+  }
+  TextTable table({"field", "kind", "dtype", "shape", "tile", "bound", "samples/chunk", "chunks",
+                   "raw", "stored", "ratio", "codecs"});
+  for (std::size_t i = 0; i < schema.fields.size(); ++i) {
+    const PackField& field = schema.fields[i];
+    const FieldSurvey& facts = survey.fields[i];
+    table.Add({field.name, KindName(field.kind), std::string(DtypeName(field.dtype)),
+               ShapeText(field, field.extent), ShapeText(field, field.tile),
+               DescribeBound(schema, field), std::to_string(field.samples_per_chunk),
+               HumanCount(facts.chunks), HumanBytes(facts.raw_bytes),
+               HumanBytes(facts.stored_bytes),
+               fmt::format("{:.3f}", RatioOf(facts.raw_bytes, facts.stored_bytes)),
+               CodecShares(facts)});
+  }
+  context.out << '\n' << table.ToString();
+}
+
+void PrintTable(CommandContext& context, const InspectArguments& arguments,
+                const OpenedPacks& packs, const Inspection& found) {
+  std::string shards;
+  if (packs.is_set()) {
+    shards = fmt::format(", {} shards, generation {}", HumanCount(packs.count()),
+                         packs.set().manifest().generation);
+  }
+  context.out << fmt::format("{}: {} samples{}, {}, raw {}, ratio {:.3f}{}{}{}\n", arguments.path,
+                             HumanCount(packs.samples()),
+                             arguments.recover ? " complete" : "",
+                             HumanBytes(found.survey.file_bytes),
+                             HumanBytes(found.survey.raw_bytes), found.survey.ratio(),
+                             found.schema.keyed ? ", keys" : "",
+                             found.schema.aligned ? ", aligned" : "", shards);
+  if (!packs.is_set()) {
+    const std::string id = IdText(found.headers[0]);
+    context.out << fmt::format("  format {}{}\n", FormatText(found.headers[0]),
+                               id.empty() ? ", without an id" : ", id " + id);
+  }
+  PrintFields(context, found.schema, found.survey);
+  PrintStatistics(context, found);
+  if (packs.is_set()) {
+    TextTable table({"shard", "samples", "size", "format", "id"});
+    for (std::size_t i = 0; i < packs.count(); ++i) {
+      const compress::ShardEntry& shard = packs.set().manifest().shards[i];
+      table.Add({shard.name,
+                 fmt::format("{}:{}", packs.FirstSample(i), packs.FirstSample(i) + shard.samples),
+                 HumanBytes(shard.file_bytes), FormatText(found.headers[i]),
+                 IdText(found.headers[i])});
+    }
+    context.out << '\n' << table.ToString();
+  }
+  for (const std::string& line : found.damage) context.err << PrintableLine(line) << '\n';
+  if (arguments.verify) {
+    context.out << fmt::format("\nverified {} chunks: {} damaged\n", HumanCount(found.chunks),
+                               HumanCount(found.damage.size()));
+  } else if (found.unreadable > 0) {
+    context.err << fmt::format("{}: the heads of {} chunks are damaged; --verify names them\n",
+                               arguments.path, found.unreadable);
+  }
+}
+
+void PrintObject(CommandContext& context, const InspectArguments& arguments,
+                 const OpenedPacks& packs, const Inspection& found) {
+  Json provenance = Json::object();
+  for (const auto& [name, value] : found.schema.provenance) provenance[name] = value;
+  Json fields = Json::array();
+  for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
+    fields.push_back(FieldJson(found.schema, found.schema.fields[i], found.survey.fields[i]));
+    if (!found.statistics.empty()) {
+      fields.back()["statistics"] = StatisticsJson(found.schema.fields[i],
+                                                    found.statistics[i], found.old_statistics);
+    }
+  }
+  Json object = {{"path", arguments.path},
+                 {"samples", packs.samples()},
+                 {"recovered", arguments.recover},
+                 {"file_bytes", found.survey.file_bytes},
+                 {"raw_bytes", found.survey.raw_bytes},
+                 {"ratio", found.survey.ratio()},
+                 {"keyed", found.schema.keyed},
+                 {"aligned", found.schema.aligned},
+                 {"provenance", std::move(provenance)},
+                 {"fields", std::move(fields)},
+                 {"verified", arguments.verify},
+                 {"damage", found.damage}};
+  if (packs.is_set()) {
+    object["generation"] = packs.set().manifest().generation;
+    object["shards"] = Json::array();
+    for (std::size_t i = 0; i < packs.count(); ++i) {
+      const compress::ShardEntry& shard = packs.set().manifest().shards[i];
+      object["shards"].push_back({{"name", shard.name},
+                                  {"first_sample", packs.FirstSample(i)},
+                                  {"samples", shard.samples},
+                                  {"file_bytes", shard.file_bytes},
+                                  {"format", FormatText(found.headers[i])},
+                                  {"id", IdText(found.headers[i])}});
+    }
+  } else {
+    object["format"] = FormatText(found.headers[0]);
+    object["id"] = IdText(found.headers[0]);
+  }
+  context.PrintJson("inspect", std::move(object));
+}
+
+// The field that has most bytes, unless one is named.
+Result<std::uint32_t> FieldToPlot(const InspectArguments& arguments, const Inspection& found) {
+  std::uint32_t largest = 0;
+  for (std::uint32_t i = 0; i < found.schema.fields.size(); ++i) {
+    if (found.schema.fields[i].name == arguments.plot_field) return i;
+    if (found.survey.fields[i].raw_bytes > found.survey.fields[largest].raw_bytes) largest = i;
+  }
+  if (arguments.plot_field.empty()) return largest;
+  return Error(ErrorCode::kNotFound,
+               fmt::format("{}: no field {}", arguments.path, arguments.plot_field));
+}
+
+Status WritePlot(CommandContext& context, const InspectArguments& arguments,
+                 const OpenedPacks& packs, const Inspection& found) {
+  FOREBAY_ASSIGN(const std::uint32_t field, FieldToPlot(arguments, found));
+  std::vector<PlotColumn> columns;
+  for (std::size_t i = 0; i < packs.count(); ++i) {
+    FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_TRY(AddPlotColumns(pack, field, packs.FirstSample(i), columns));
+  }
+  std::ofstream file(arguments.plot, std::ios::binary | std::ios::trunc);
+  file << PlotOf(fmt::format("{}: field {}", arguments.path, found.schema.fields[field].name),
+                 std::move(columns));
+  file.close();
+  if (!file) return Error::FromErrno(errno, arguments.plot + ": writing");
+  if (!context.json) context.out << "\nplot: " << arguments.plot << '\n';
+  return {};
+}
+
+Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
+  FOREBAY_ASSIGN(const OpenedPacks packs,
+                 OpenedPacks::Open(arguments.path, arguments.recover));
+  Inspection found;
+  for (std::size_t i = 0; i < packs.count(); ++i) {
+    FOREBAY_ASSIGN(const OpenedPack pack, packs.Pack(i));
+    FOREBAY_ASSIGN(const PackSurvey survey, SurveyPack(pack));
+    AddSurvey(survey, found.survey);
+    if (i == 0) found.schema = pack.file->schema();
+    found.headers.push_back(pack.file->header());
+    found.old_statistics |= pack.file->header().major < 2;
+    if (!arguments.recover) FOREBAY_TRY(TakeStatistics(pack, packs.Path(i), i == 0, found));
+    found.chunks += pack.file->index().chunks.size();
+    if (arguments.chunks) {
+      FOREBAY_TRY(PrintChunks(context, pack, packs.Path(i), packs.FirstSample(i)));
+    }
+    if (arguments.streams) {
+      FOREBAY_TRY(PrintStreams(context, pack, packs.Path(i), packs.FirstSample(i)));
+    }
+    if (!arguments.verify) continue;
+    FOREBAY_ASSIGN(std::vector<std::string> damage, VerifyPack(context, pack));
+    // What was found before may be found again.
+    for (const std::string& line : damage) {
+      const std::string named = packs.Path(i) + ": " + line;
+      if (std::ranges::count(found.damage, named) == 0) found.damage.push_back(named);
+    }
+  }
+  for (const FieldSurvey& field : found.survey.fields) found.unreadable += field.unreadable;
+  if (!found.damage.empty() || found.unreadable > 0) context.exit_code = ExitCode::kViolation;
+  if (context.json) {
+    PrintObject(context, arguments, packs, found);
+  } else {
+    PrintTable(context, arguments, packs, found);
+  }
+  return arguments.plot.empty() ? Status() : WritePlot(context, arguments, packs, found);
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app, CommandContext& context) {
+  CLI::App* command =
+      app.add_subcommand("inspect",
+                         "Show what a pack file or a set of packs holds; no daemon is needed.");
+  auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--chunks", arguments->chunks, "A line per chunk");
+  command->add_flag("--streams", arguments->streams,
+                    "A line per chunk and stream: coder, bits, ratio, share of predictors");
+  command->add_option("--plot", arguments->plot,
+                      "Write an SVG: ratio, coders and predictors along the samples")
+      ->type_name("FILE");
+  command->add_option("--plot-field", arguments->plot_field,
+                      "The field that is plotted (default: the one with most bytes)");
+  command->add_flag("--verify", arguments->verify,
+                    "Decode everything and check every checksum; damage is named");
+  command->add_flag("--recover", arguments->recover,
+                    "Read a file that lacks its end, as far as its records are whole");
+  command->footer("Exit code 3: damage was found, or the file lacks its end.");
+  command->callback([&context, arguments] {
+    Status status = RunInspect(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,84 @@
+#include "client/cli/inspect/npy_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace forebay::cli {
+namespace {
+
+const char* NpyType(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBytes:
+    case Dtype::kU8: return "|u1";
+    case Dtype::kI8: return "|i1";
+    case Dtype::kU16:
+    case Dtype::kBf16: return "<u2";
+    case Dtype::kI16: return "<i2";
+    case Dtype::kI32: return "<i4";
+    case Dtype::kI64: return "<i8";
+    case Dtype::kF16: return "<f2";
+    case Dtype::kF32: return "<f4";
+    case Dtype::kF64: return "<f8";
+  }
+  return "|V1";
+}
+
+}  // namespace
+
+std::string NpyHeader(Dtype dtype, std::span<const std::uint64_t> shape) {
+  std::string tuple;
+  for (const std::uint64_t extent : shape) tuple += fmt::format("{}, ", extent);
+  // A tuple of one has its comma; others go without the last.
+  if (shape.size() == 1) tuple.pop_back();
+  if (shape.size() > 1) tuple.resize(tuple.size() - 2);
+  std::string dictionary = fmt::format(
+      "{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", NpyType(dtype), tuple);
+  constexpr std::size_t kPrefix = 10, kMultiple = 64;
+  const std::size_t whole = (kPrefix + dictionary.size() + 1 + kMultiple - 1) / kMultiple *
+                            kMultiple;
+  dictionary.append(whole - kPrefix - dictionary.size() - 1, ' ');
+  dictionary += '\n';
+  std::string header("\x93NUMPY\x01\x00", 8);
+  header += static_cast<char>(dictionary.size() & 0xFF);
+  header += static_cast<char>(dictionary.size() >> 8);
+  return header + dictionary;
+}
+
+Result<NewFile> NewFile::Create(int folder, const std::string& name, std::string path) {
+  UniqueFd file(openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!file.valid() && errno == EEXIST) {
+    return Error(ErrorCode::kAlreadyExists,
+                 path + ": exists already and is not overwritten; give another folder");
+  }
+  if (!file.valid()) return Error::FromErrno(errno, path + ": creating");
+  return NewFile(folder, name, std::move(path), std::move(file));
+}
+
+NewFile::~NewFile() {
+  if (!file_.valid()) return;
+  file_.Reset();
+  // Nothing can be done about a failure here: the error that led here is what is reported.
+  static_cast<void>(unlinkat(folder_, name_.c_str(), 0));
+}
+
+Status NewFile::Append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(file_.get(), bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, path_ + ": writing");
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Status NewFile::Finish() {
+  if (close(file_.Release()) != 0) return Error::FromErrno(errno, path_ + ": closing");
+  return {};
+}
+
+}  // namespace forebay::cli

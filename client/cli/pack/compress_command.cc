@@ -1,0 +1,295 @@
+// `forebay compress bench`: what each profile, and zstd, make of a user's own data.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/commands.h"
+#include "client/cli/human_text.h"
+#include "client/cli/inspect/pack_survey.h"
+#include "client/cli/pack/pack_plan.h"
+#include "client/cli/source/pack_source.h"
+#include "compress/decode/byte_stream.h"
+#include "compress/encode/byte_stream_encoder.h"
+#include "compress/encode/pack_writer.h"
+
+namespace forebay::cli {
+namespace {
+
+using compress::ChunkEntry;
+using compress::PackField;
+using std::chrono::steady_clock;
+
+struct CompressBenchArguments {
+  PathSourceOptions from;
+  std::vector<std::string> profiles = {"fast", "balanced", "dense"};
+  std::vector<int> zstd_levels = {3, 9};
+  std::uint64_t bytes_max = 256 << 20;
+  std::uint32_t samples_per_chunk = 0;
+  unsigned threads = 1;
+  int repeats = 3;
+};
+
+double SecondsSince(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+// Samples in memory, so that what is timed reads no file.
+struct HeldSamples {
+  compress::PackSchema schema;
+  std::vector<std::vector<std::vector<std::byte>>> fields;  // [sample][field]
+  std::vector<std::string> keys;
+  std::vector<bool> begins_sequence;
+  std::uint64_t raw_bytes = 0;
+};
+
+Result<HeldSamples> Hold(const CompressBenchArguments& arguments) {
+  FOREBAY_ASSIGN(const std::unique_ptr<PackSource> source, OpenPathSource(arguments.from));
+  HeldSamples held;
+  held.schema = source->schema();
+  LayoutOptions layout;
+  if (arguments.samples_per_chunk > 0) layout.samples_per_chunk = arguments.samples_per_chunk;
+  for (PackField& field : held.schema.fields) {
+    FOREBAY_TRY(LayOut(layout, field));
+    field.bound = {};  // methods are compared at the same output
+  }
+  PackSample sample;
+  for (std::uint64_t s = 0; s < source->samples(); ++s) {
+    FOREBAY_TRY(source->Next(sample));
+    std::uint64_t bytes = 0;
+    for (const auto field : sample.fields) bytes += field.size();
+    if (s > 0 && bytes > arguments.bytes_max - std::min(arguments.bytes_max, held.raw_bytes)) {
+      break;
+    }
+    auto& fields = held.fields.emplace_back();
+    for (const auto field : sample.fields) fields.emplace_back(field.begin(), field.end());
+    held.keys.push_back(sample.key);
+    held.begins_sequence.push_back(sample.begins_sequence);
+    held.raw_bytes += bytes;
+  }
+  if (held.raw_bytes == 0) {
+    return Error(ErrorCode::kInvalidArgument, arguments.from.path + ": has nothing to compress");
+  }
+  return held;
+}
+
+// A folder of its own for the packs, removed at the end.
+class BenchFolder {
+ public:
+  static Result<BenchFolder> Create() {
+    std::error_code failed;
+    const auto parent = std::filesystem::temp_directory_path(failed);
+    if (failed) return Error::FromErrno(failed.value(), "the temporary folder");
+    std::string name = (parent / "forebay-compress-bench-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) return Error::FromErrno(errno, name + ": creating");
+    BenchFolder folder;
+    folder.path_ = name;
+    return folder;
+  }
+  BenchFolder(BenchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  BenchFolder& operator=(BenchFolder&&) = delete;
+  ~BenchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  BenchFolder() = default;
+  std::string path_;
+};
+
+struct Measured {
+  std::string method;
+  std::uint64_t raw_bytes = 0, coded_bytes = 0;
+  double encode_seconds = 0, decode_seconds = 0;
+
+  double ratio() const {
+    return static_cast<double>(raw_bytes) / static_cast<double>(std::max<std::uint64_t>(
+                                                coded_bytes, 1));
+  }
+  double Rate(double seconds) const {
+    return static_cast<double>(raw_bytes) / std::max(seconds, 1e-9);
+  }
+};
+
+Status WriteAll(const HeldSamples& held, compress::PackWriter& writer) {
+  for (std::size_t s = 0; s < held.fields.size(); ++s) {
+    if (held.begins_sequence[s]) FOREBAY_TRY(writer.BeginSequence());
+    const std::vector<std::span<const std::byte>> fields(held.fields[s].begin(),
+                                                         held.fields[s].end());
+    FOREBAY_TRY(writer.Add(fields, held.keys[s]));
+  }
+  const auto summary = writer.Finish();
+  if (!summary) return summary.error();
+  return {};
+}
+
+// A pack in memory. The bytes stay where they are.
+struct PackInMemory {
+  std::vector<std::byte> bytes;
+  std::unique_ptr<compress::ByteSource> source;
+  std::optional<compress::PackFile> file;
+};
+
+Result<std::unique_ptr<PackInMemory>> Load(const std::string& path) {
+  auto pack = std::make_unique<PackInMemory>();
+  FOREBAY_ASSIGN(const auto file, compress::OpenByteSource(path));
+  pack->bytes.resize(static_cast<std::size_t>(file->size()));
+  FOREBAY_TRY(file->ReadAt(0, pack->bytes));
+  pack->source = compress::MemorySource(pack->bytes);
+  FOREBAY_ASSIGN(compress::PackFile opened, compress::PackFile::Open(*pack->source));
+  pack->file.emplace(std::move(opened));
+  return pack;
+}
+
+// Encodes as `forebay pack` does, each chunk decoded and compared; decodes as readers do, every
+// checksum looked at. The best of some runs of decoding, one of encoding.
+Result<Measured> MeasureProfile(const CompressBenchArguments& arguments, const HeldSamples& held,
+                                const BenchFolder& folder, const std::string& profile) {
+  compress::PackWriterOptions options{.threads = arguments.threads};
+  FOREBAY_ASSIGN(options.profile, ParseProfile(profile));
+  const std::string path = folder.Path(profile + ".fbp");
+  Measured measured{.method = profile, .raw_bytes = held.raw_bytes};
+  const auto begin = steady_clock::now();
+  FOREBAY_ASSIGN(const auto writer, compress::PackWriter::Create(path, held.schema, options));
+  FOREBAY_TRY(WriteAll(held, *writer));
+  measured.encode_seconds = SecondsSince(begin);
+  FOREBAY_ASSIGN(const std::unique_ptr<PackInMemory> pack, Load(path));
+  measured.coded_bytes = pack->bytes.size();
+  std::vector<std::byte> scratch(pack->file->ScratchBytes());
+  for (int run = 0; run < arguments.repeats; ++run) {
+    const auto start = steady_clock::now();
+    for (const ChunkEntry& entry : pack->file->index().chunks) {
+      FOREBAY_TRY(pack->file->DecodeWhole(entry, scratch));
+    }
+    const double seconds = SecondsSince(start);
+    if (run == 0 || seconds < measured.decode_seconds) measured.decode_seconds = seconds;
+  }
+  return measured;
+}
+
+// zstd of the same chunks, with its checksum, one after the other on one thread.
+Result<Measured> MeasureZstd(const CompressBenchArguments& arguments, const std::string& pack_path,
+                             std::uint64_t raw_bytes, int level) {
+  Measured measured{.method = fmt::format("zstd -{}", level), .raw_bytes = raw_bytes};
+  FOREBAY_ASSIGN(const std::unique_ptr<PackInMemory> pack, Load(pack_path));
+  std::vector<std::byte> scratch(pack->file->ScratchBytes());
+  std::vector<std::byte> stream_scratch(compress::ByteStreamScratchBytes());
+  std::vector<std::byte> decoded;
+  for (const ChunkEntry& entry : pack->file->index().chunks) {
+    FOREBAY_ASSIGN(const auto chunk, pack->file->DecodeWhole(entry, scratch));
+    decoded.resize(chunk.bytes.size());
+    auto start = steady_clock::now();
+    const std::vector<std::byte> coded = compress::CompressZstd(chunk.bytes, level);
+    measured.encode_seconds += SecondsSince(start);
+    measured.coded_bytes += coded.size();
+    double best = 0;
+    for (int run = 0; run < arguments.repeats; ++run) {
+      start = steady_clock::now();
+      FOREBAY_TRY(compress::DecodeByteStream(compress::StreamCoder::kZstd, coded, decoded,
+                                             stream_scratch));
+      const double seconds = SecondsSince(start);
+      if (run == 0 || seconds < best) best = seconds;
+    }
+    if (!std::equal(decoded.begin(), decoded.end(), chunk.bytes.begin())) {
+      return Error(ErrorCode::kInternal, "zstd: does not decode to what was encoded");
+    }
+    measured.decode_seconds += best;
+  }
+  return measured;
+}
+
+void Print(CommandContext& context, const CompressBenchArguments& arguments,
+           const std::vector<Measured>& all, std::size_t samples) {
+  if (!context.json) {
+    context.out << fmt::format("{}: {} samples, {}; encode on {} thread{}, decode on one\n\n",
+                               arguments.from.path, HumanCount(samples),
+                               HumanBytes(all.front().raw_bytes), arguments.threads,
+                               arguments.threads == 1 ? "" : "s");
+  }
+  TextTable table({"method", "size", "ratio", "encode", "decode"});
+  for (const Measured& measured : all) {
+    const double encode = measured.Rate(measured.encode_seconds);
+    const double decode = measured.Rate(measured.decode_seconds);
+    table.Add({measured.method, HumanBytes(measured.coded_bytes),
+               fmt::format("{:.3f}", measured.ratio()), HumanRate(encode), HumanRate(decode)});
+    if (context.json) {
+      context.PrintJson("compress_bench", {{"path", arguments.from.path},
+                                           {"method", measured.method},
+                                           {"samples", samples},
+                                           {"threads", arguments.threads},
+                                           {"raw_bytes", measured.raw_bytes},
+                                           {"coded_bytes", measured.coded_bytes},
+                                           {"ratio", measured.ratio()},
+                                           {"encode_bytes_per_s", encode},
+                                           {"decode_bytes_per_s", decode}});
+    }
+  }
+  if (!context.json) context.out << table.ToString();
+}
+
+Status RunCompressBench(CommandContext& context, const CompressBenchArguments& arguments) {
+  FOREBAY_ASSIGN(const HeldSamples held, Hold(arguments));
+  FOREBAY_ASSIGN(const BenchFolder folder, BenchFolder::Create());
+  std::vector<Measured> all;
+  for (const std::string& profile : arguments.profiles) {
+    FOREBAY_ASSIGN(Measured measured, MeasureProfile(arguments, held, folder, profile));
+    all.push_back(std::move(measured));
+  }
+  const std::string chunks = folder.Path(arguments.profiles.front() + ".fbp");
+  for (const int level : arguments.zstd_levels) {
+    FOREBAY_ASSIGN(Measured measured, MeasureZstd(arguments, chunks, held.raw_bytes, level));
+    all.push_back(std::move(measured));
+  }
+  Print(context, arguments, all, held.fields.size());
+  return {};
+}
+
+}  // namespace
+
+void AddCompress(CLI::App& app, CommandContext& context) {
+  CLI::App* compress = app.add_subcommand("compress", "Measure codecs on your own data.");
+  compress->require_subcommand(1);
+  CLI::App* command = compress->add_subcommand(
+      "bench", "Ratio, encode and decode speed of each profile and of zstd, in one run.");
+  auto arguments = std::make_shared<CompressBenchArguments>();
+  command->add_option("PATH", arguments->from.path,
+                      "A folder of images, a pack, a set of packs, or a raw file")
+      ->required();
+  AddPathOptions(*command, arguments->from);
+  command->add_option("--profiles", arguments->profiles, "Default: fast balanced dense")
+      ->check(CLI::IsMember({"fast", "balanced", "dense", "auto"}));
+  command->add_option("--zstd", arguments->zstd_levels, "Levels of zstd (default: 3 9)")
+      ->check(CLI::Range(-7, 22));
+  command->add_option("--bytes", arguments->bytes_max,
+                      "Of the data from its front, held in memory (default: 256MiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  command->add_option("--samples-per-chunk", arguments->samples_per_chunk, "As of pack")
+      ->check(CLI::Range(1U, 65536U));
+  command->add_option("--threads", arguments->threads, "That encode (default: 1)")
+      ->check(CLI::Range(1U, 1024U));
+  command->add_option("--repeats", arguments->repeats,
+                      "Of decoding; the best counts (default: 3)")
+      ->check(CLI::Range(1, 1000));
+  command->footer("Sizes of profiles are of whole packs: index, checksums and all. Their encoding "
+                  "includes decoding each chunk again to compare; their decoding verifies every "
+                  "checksum, zstd's its own.");
+  command->callback([&context, arguments] {
+    Status status = RunCompressBench(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,163 @@
+#include "client/cli/pack/model_training.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::cli {
+namespace {
+
+constexpr const char* kTrainerName = "forebay-compress-train";
+constexpr int kUsageExit = 2;
+constexpr std::size_t kErrorBytesMax = 4096;
+
+// Lines of the program's output. A line that is longer than any event is dropped.
+class LineReader {
+ public:
+  explicit LineReader(int file) : file_(file) {}
+
+  // The next line without its end; nothing at the end of the output.
+  std::optional<std::string> Next() {
+    for (;;) {
+      const std::size_t end = held_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = held_.substr(0, end);
+        held_.erase(0, end + 1);
+        return line;
+      }
+      std::array<char, 4096> part;
+      const ssize_t got = read(file_, part.data(), part.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return std::nullopt;
+      held_.append(part.data(), static_cast<std::size_t>(got));
+      if (held_.size() > kErrorBytesMax * 16) held_.clear();
+    }
+  }
+
+ private:
+  const int file_;
+  std::string held_;
+};
+
+struct Child {
+  pid_t pid = -1;
+  UniqueFd output;  // standard output and standard error
+};
+
+Result<Child> Start(const std::string& program, std::vector<std::string> words) {
+  std::array<int, 2> out{};
+  if (pipe2(out.data(), O_CLOEXEC) != 0) return Error::FromErrno(errno, "a pipe");
+  Child child{.pid = -1, .output = UniqueFd(out[0])};
+  const UniqueFd out_end(out[1]);
+  words.insert(words.begin(), program);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDERR_FILENO);
+  const int failed =
+      posix_spawn(&child.pid, program.c_str(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) return Error::FromErrno(failed, program + ": starting");
+  return child;
+}
+
+Result<int> WaitFor(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return Error::FromErrno(errno, "waiting for the trainer");
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool Runs(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
+
+TrainingOutcome OutcomeOf(const Json& done) {
+  return {.model_bytes = done.value("model_bytes", std::uint64_t{0}),
+          .held_out_raw_bytes = done.value("held_out_raw_bytes", std::uint64_t{0}),
+          .dense_bytes = done.value("dense_bytes", std::uint64_t{0}),
+          .learned_bytes = done.value("learned_bytes", std::uint64_t{0}),
+          .macs_per_pixel = done.value("macs_per_pixel", std::uint32_t{0})};
+}
+
+}  // namespace
+
+bool TrainingOutcome::Pays(std::uint64_t raw_bytes) const {
+  if (held_out_raw_bytes == 0 || learned_bytes >= dense_bytes) return false;
+  const double saved = static_cast<double>(dense_bytes - learned_bytes) /
+                       static_cast<double>(held_out_raw_bytes) * static_cast<double>(raw_bytes);
+  return saved > static_cast<double>(model_bytes);
+}
+
+double TrainingOutcome::gain() const {
+  return learned_bytes == 0
+             ? 0
+             : static_cast<double>(dense_bytes) / static_cast<double>(learned_bytes) - 1;
+}
+
+Result<std::string> FindTrainer() {
+  std::error_code failed;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) {
+    const std::string beside = (self.parent_path() / kTrainerName).string();
+    if (Runs(beside)) return beside;
+  }
+  const char* const path = std::getenv("PATH");
+  std::string_view folders = path != nullptr ? path : "";
+  while (!folders.empty()) {
+    const std::size_t end = std::min(folders.find(':'), folders.size());
+    const std::string there = std::string(folders.substr(0, end)) + "/" + kTrainerName;
+    if (end > 0 && Runs(there)) return there;
+    folders.remove_prefix(std::min(end + 1, folders.size()));
+  }
+  return Error(ErrorCode::kNotFound,
+               fmt::format("{} is neither beside this program nor in $PATH; it is built where "
+                           "LibTorch is (apt-get install libtorch-dev), or give a trained model "
+                           "with --model", kTrainerName));
+}
+
+Result<TrainingOutcome> RunTrainer(const std::string& trainer,
+                                   const std::vector<std::string>& arguments,
+                                   const std::function<void(const Json&)>& report) {
+  std::vector<std::string> words = arguments;
+  words.emplace_back("--json");
+  FOREBAY_ASSIGN(Child child, Start(trainer, std::move(words)));
+  std::optional<TrainingOutcome> outcome;
+  std::string complaint;  // what is no event
+  LineReader lines(child.output.get());
+  while (const std::optional<std::string> line = lines.Next()) {
+    const Json event = Json::parse(*line, nullptr, false);
+    if (!event.is_object()) {
+      if (complaint.size() < kErrorBytesMax) complaint += (complaint.empty() ? "" : "; ") + *line;
+      continue;
+    }
+    if (event.value("event", "") == "done") {
+      outcome = OutcomeOf(event);
+    } else {
+      report(event);
+    }
+  }
+  FOREBAY_ASSIGN(const int code, WaitFor(child.pid));
+  if (code != 0 || !outcome.has_value()) {
+    return Error(code == kUsageExit ? ErrorCode::kInvalidArgument : ErrorCode::kInternal,
+                 fmt::format("{}: exit status {}: {}", trainer, code, complaint));
+  }
+  return *outcome;
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,208 @@
+// A folder of images as samples of a pack.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "client/cli/source/pack_source.h"
+#include "client/cli/source/pnm_image.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDepthMax = 32;                       // of folders in folders
+constexpr std::size_t kImagesMax = 100'000'000;     // names are held in memory
+constexpr std::size_t kNamedClassesMax = 200;       // in the provenance
+
+struct ImageFile {
+  std::string name;  // beneath the folder, '/' between folders
+  std::int32_t label = 0;
+  bool begins_sequence = false;
+};
+
+bool IsImageName(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".pgm" || extension == ".ppm" || extension == ".pnm";
+}
+
+// Lists a folder's images in byte order of their names, folder by folder.
+class FolderWalk {
+ public:
+  explicit FolderWalk(std::string root) : root_(std::move(root)) {}
+
+  Status Walk(const std::string& below, int depth) {
+    if (depth > kDepthMax) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("{}/{}: more than {} folders deep", root_, below, kDepthMax));
+    }
+    std::vector<std::string> files;
+    std::vector<std::string> folders;
+    FOREBAY_TRY(List(below, files, folders));
+    if (depth == 0 && !folders.empty() && !files.empty()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{}: has images ({}) beside class folders ({}); move them into a "
+                               "folder of their own", root_, files.front(), folders.front()));
+    }
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      images.push_back({.name = below + files[i], .label = label_, .begins_sequence = i == 0});
+    }
+    if (images.size() > kImagesMax) {
+      return Error(ErrorCode::kResourceExhausted,
+                   fmt::format("{}: has more than {} images; pack it in parts", root_,
+                               kImagesMax));
+    }
+    for (const std::string& folder : folders) {
+      if (depth == 0) {
+        label_ = static_cast<std::int32_t>(classes.size());
+        classes.push_back(folder);
+      }
+      FOREBAY_TRY(Walk(below + folder + "/", depth + 1));
+    }
+    return {};
+  }
+
+  std::vector<ImageFile> images;
+  std::vector<std::string> classes;
+  std::uint64_t passed_over = 0;
+
+ private:
+  Status List(const std::string& below, std::vector<std::string>& files,
+              std::vector<std::string>& folders) {
+    const std::string path = root_ + "/" + below;
+    std::error_code failed;
+    fs::directory_iterator entry(path, failed);
+    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      const std::string name = entry->path().filename().string();
+      std::error_code unreadable;
+      const bool link = entry->is_symlink(unreadable);
+      const bool folder = entry->is_directory(unreadable);
+      if (folder && !link && !name.starts_with('.')) {
+        folders.push_back(name);
+      } else if (!folder && IsImageName(entry->path())) {
+        files.push_back(name);
+      } else {
+        ++passed_over;
+      }
+    }
+    if (failed) return Error::FromErrno(failed.value(), path + ": listing");
+    std::ranges::sort(files);
+    std::ranges::sort(folders);
+    return {};
+  }
+
+  const std::string root_;
+  std::int32_t label_ = 0;
+};
+
+class ImageFolder : public PackSource {
+ public:
+  ImageFolder(std::string folder, FolderWalk walk)
+      : folder_(std::move(folder)), images_(std::move(walk.images)) {
+    if (walk.passed_over > 0) {
+      notes_.push_back(fmt::format("{}: passed over {} files and folders that are not images",
+                                   folder_, walk.passed_over));
+    }
+    schema_.keyed = true;
+    schema_.provenance = {{"source", "images"}};
+    labelled_ = !walk.classes.empty();
+    if (walk.classes.size() > kNamedClassesMax) {
+      notes_.push_back(fmt::format("the names of the {} classes are not stored, more than {}; "
+                                   "keys have them", walk.classes.size(), kNamedClassesMax));
+      return;
+    }
+    for (std::size_t i = 0; i < walk.classes.size(); ++i) {
+      schema_.provenance.emplace_back(compress::ClassKey("label", i), walk.classes[i]);
+    }
+  }
+
+  // The first image decides on the shape.
+  Status Start() {
+    FOREBAY_ASSIGN(shape_, ReadPnmShape(folder_ + "/" + images_.front().name));
+    const bool colour = shape_.channels > 1;
+    compress::PackField image{.name = "image",
+                              .kind = compress::FieldKind::kImage,
+                              .dtype = shape_.element_bytes() == 2 ? Dtype::kU16 : Dtype::kU8,
+                              .rank = static_cast<std::uint8_t>(colour ? 3 : 2),
+                              .extent = {shape_.rows, shape_.columns, shape_.channels, 1},
+                              .channel_axis = static_cast<std::int8_t>(colour ? 2 : -1),
+                              .bound = {}};
+    image.tile = image.extent;
+    schema_.fields.push_back(std::move(image));
+    if (labelled_) {
+      schema_.fields.push_back({.name = "label",
+                                .kind = compress::FieldKind::kLabel,
+                                .dtype = Dtype::kI32,
+                                .bound = {}});
+    }
+    schema_.provenance.emplace_back("value_max", std::to_string(shape_.value_max));
+    return {};
+  }
+
+  const compress::PackSchema& schema() const override { return schema_; }
+  std::uint64_t samples() const override { return images_.size(); }
+  bool can_be_read_again() const override { return true; }
+  const std::vector<std::string>& notes() const override { return notes_; }
+
+  Status Skip(std::uint64_t sample) override {
+    next_ = static_cast<std::size_t>(sample);
+    return {};
+  }
+
+  Status Next(PackSample& sample) override {
+    const ImageFile& file = images_[next_++];
+    const std::string path = folder_ + "/" + file.name;
+    FOREBAY_ASSIGN(image_, ReadPnm(path));
+    if (image_.shape != shape_) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{}: is {}, but {} is {}; a pack's images are all alike: convert "
+                               "or pack them apart", path, image_.shape.ToString(),
+                               images_.front().name, shape_.ToString()));
+    }
+    sample.fields.assign(1, image_.pixels);
+    if (labelled_) {
+      const auto label = static_cast<std::uint32_t>(file.label);
+      for (std::size_t i = 0; i < label_.size(); ++i) {
+        label_[i] = static_cast<std::byte>(label >> (8 * i) & 0xFF);
+      }
+      sample.fields.emplace_back(label_);
+    }
+    sample.key = file.name;
+    sample.begins_sequence = file.begins_sequence;
+    return {};
+  }
+
+ private:
+  const std::string folder_;
+  const std::vector<ImageFile> images_;
+  compress::PackSchema schema_;
+  std::vector<std::string> notes_;
+  bool labelled_ = false;
+  PnmShape shape_;
+  PnmImage image_;
+  std::array<std::byte, 4> label_ = {};
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackSource>> OpenImageFolder(const std::string& folder) {
+  FolderWalk walk(folder);
+  FOREBAY_TRY(walk.Walk("", 0));
+  if (walk.images.empty()) {
+    return Error(ErrorCode::kNotFound,
+                 folder + ": has no images (.pgm, .ppm, .pnm); convert others to PGM or PPM");
+  }
+  auto source = std::make_unique<ImageFolder>(folder, std::move(walk));
+  FOREBAY_TRY(source->Start());
+  return std::unique_ptr<PackSource>(std::move(source));
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,186 @@
+#include "client/cli/source/pnm_image.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "compress/decode/byte_source.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::cli {
+namespace {
+
+constexpr std::size_t kHeaderBytesMax = 4096;  // comments included
+
+Error Invalid(std::string what) { return Error(ErrorCode::kInvalidArgument, std::move(what)); }
+
+// Reads the words of a header: numbers between white space and comments.
+class HeaderReader {
+ public:
+  explicit HeaderReader(std::span<const std::byte> bytes)
+      : bytes_(bytes.first(std::min(bytes.size(), kHeaderBytesMax))), at_(2) {}
+
+  std::size_t offset() const { return at_; }
+
+  Result<std::uint32_t> Number(const char* name) {
+    FOREBAY_TRY(SkipSpace(name));
+    std::uint64_t value = 0;
+    const std::size_t begin = at_;
+    while (at_ < bytes_.size() && Here() >= '0' && Here() <= '9') {
+      value = value * 10 + static_cast<std::uint64_t>(Here() - '0');
+      if (value > 0xFFFF'FFFF) return Invalid(fmt::format("its {} is too large", name));
+      ++at_;
+    }
+    if (at_ == begin) {
+      return Invalid(fmt::format("its header lacks the {} (byte {})", name, begin));
+    }
+    return static_cast<std::uint32_t>(value);
+  }
+
+  // A single white space ends the header.
+  Status End() {
+    if (at_ == bytes_.size() || !IsSpace(Here())) {
+      return Invalid("no white space follows its header");
+    }
+    ++at_;
+    return {};
+  }
+
+ private:
+  static bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+  char Here() const { return static_cast<char>(bytes_[at_]); }
+
+  Status SkipSpace(const char* name) {
+    const std::size_t begin = at_;
+    while (at_ < bytes_.size() && (IsSpace(Here()) || Here() == '#')) {
+      if (Here() == '#') {
+        while (at_ < bytes_.size() && Here() != '\n') ++at_;
+      } else {
+        ++at_;
+      }
+    }
+    if (at_ == bytes_.size()) {
+      return Invalid(fmt::format("its header ends before the {}", name));
+    }
+    if (at_ == begin) return Invalid(fmt::format("no white space stands before the {}", name));
+    return {};
+  }
+
+  std::span<const std::byte> bytes_;
+  std::size_t at_;
+};
+
+// PNM has the high byte first.
+void SwapPairs(std::span<std::byte> pixels) {
+  for (std::size_t i = 0; i + 1 < pixels.size(); i += 2) std::swap(pixels[i], pixels[i + 1]);
+}
+
+bool AllWithin(const PnmImage& image) {
+  const std::uint32_t largest = image.shape.value_max;
+  if (image.shape.element_bytes() == 1) {
+    return largest == 255 || std::ranges::all_of(image.pixels, [&](std::byte value) {
+             return std::to_integer<std::uint32_t>(value) <= largest;
+           });
+  }
+  for (std::size_t i = 0; i + 1 < image.pixels.size() && largest < 65535; i += 2) {
+    const auto low = std::to_integer<std::uint32_t>(image.pixels[i]);
+    if ((low | std::to_integer<std::uint32_t>(image.pixels[i + 1]) << 8) > largest) return false;
+  }
+  return true;
+}
+
+// The source, and the header of the image in it.
+struct OpenImage {
+  std::unique_ptr<compress::ByteSource> source;
+  PnmHeader header;
+};
+
+Result<OpenImage> OpenPnm(const std::string& path) {
+  OpenImage image;
+  FOREBAY_ASSIGN(image.source, compress::OpenByteSource(path));
+  std::vector<std::byte> begin(static_cast<std::size_t>(
+      std::min<std::uint64_t>(image.source->size(), kHeaderBytesMax)));
+  FOREBAY_TRY(image.source->ReadAt(0, begin));
+  auto header = ParsePnmHeader(begin);
+  if (!header) return header.error().WithContext(path);
+  image.header = *header;
+  return image;
+}
+
+}  // namespace
+
+std::string PnmShape::ToString() const {
+  return fmt::format("{} x {}, {} channel{}, values to {}", rows, columns, channels,
+                     channels == 1 ? "" : "s", value_max);
+}
+
+Result<PnmHeader> ParsePnmHeader(std::span<const std::byte> file) {
+  if (file.size() < 2 || file[0] != std::byte{'P'} ||
+      (file[1] != std::byte{'5'} && file[1] != std::byte{'6'})) {
+    return Invalid("is not a binary PGM or PPM image (it does not begin with P5 or P6)");
+  }
+  PnmHeader header;
+  header.shape.channels = file[1] == std::byte{'6'} ? 3 : 1;
+  HeaderReader reader(file);
+  FOREBAY_ASSIGN(header.shape.columns, reader.Number("width"));
+  FOREBAY_ASSIGN(header.shape.rows, reader.Number("height"));
+  FOREBAY_ASSIGN(header.shape.value_max, reader.Number("largest value"));
+  FOREBAY_TRY(reader.End());
+  const PnmShape& shape = header.shape;
+  if (shape.rows == 0 || shape.columns == 0) return Invalid("has no pixels: " + shape.ToString());
+  if (shape.value_max == 0 || shape.value_max > 65535) {
+    return Invalid(fmt::format("its largest value is {}; it must be 1 to 65535",
+                               shape.value_max));
+  }
+  const std::uint64_t pixel_bytes = std::uint64_t{shape.channels} * shape.element_bytes();
+  if (shape.rows > limits::kSampleBytesMax / shape.columns / pixel_bytes) {
+    return Invalid(fmt::format("has more than {} bytes: {}", limits::kSampleBytesMax,
+                               shape.ToString()));
+  }
+  header.bytes = reader.offset();
+  return header;
+}
+
+Result<PnmImage> ReadPnm(const std::string& path) {
+  FOREBAY_ASSIGN(const OpenImage open, OpenPnm(path));
+  PnmImage image{.shape = open.header.shape, .pixels = {}};
+  const std::uint64_t there = open.source->size() - open.header.bytes;
+  if (there < image.shape.bytes()) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("{}: is cut off: {} bytes of pixels, its header says {}", path, there,
+                             image.shape.bytes()));
+  }
+  if (there > image.shape.bytes()) {
+    return Invalid(fmt::format("{}: {} bytes follow its pixels; files of several images are not "
+                               "read", path, there - image.shape.bytes()));
+  }
+  image.pixels.resize(static_cast<std::size_t>(there));
+  FOREBAY_TRY(open.source->ReadAt(open.header.bytes, image.pixels));
+  if (image.shape.element_bytes() == 2) SwapPairs(image.pixels);
+  if (!AllWithin(image)) {
+    return Invalid(fmt::format("{}: has values above {}, which its header calls the largest",
+                               path, image.shape.value_max));
+  }
+  return image;
+}
+
+Result<PnmShape> ReadPnmShape(const std::string& path) {
+  FOREBAY_ASSIGN(const OpenImage open, OpenPnm(path));
+  return open.header.shape;
+}
+
+std::vector<std::byte> WritePnm(const PnmShape& shape, std::span<const std::byte> pixels) {
+  const std::string header = fmt::format("P{}\n{} {}\n{}\n", shape.channels == 3 ? 6 : 5,
+                                         shape.columns, shape.rows, shape.value_max);
+  const auto begin = std::as_bytes(std::span(header));
+  std::vector<std::byte> file(begin.begin(), begin.end());
+  file.insert(file.end(), pixels.begin(), pixels.end());
+  // Two bytes of a value: the high one first.
+  for (std::size_t at = begin.size(); shape.element_bytes() == 2 && at + 1 < file.size(); at += 2) {
+    std::swap(file[at], file[at + 1]);
+  }
+  return file;
+}
+
+}  // namespace forebay::cli

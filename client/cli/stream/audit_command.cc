@@ -1,0 +1,114 @@
+// `forebay audit`: who got what, and whether everybody got everything exactly once.
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/commands.h"
+#include "client/cli/human_text.h"
+#include "client/cli/stream/delivery_history.h"
+#include "proto/contract/printable.h"
+
+namespace forebay::cli {
+namespace {
+
+struct AuditArguments {
+  std::vector<std::string> logs;
+  bool complete = false;
+};
+
+Json VerdictJson(const StreamVerdict& verdict) {
+  Json json = {{"dataset", verdict.stream.dataset},
+               {"stream", verdict.stream.stream},
+               {"selection", verdict.stream.selection},
+               {"ok", verdict.ok},
+               {"openings", verdict.openings},
+               {"superseded_batches", verdict.superseded},
+               {"wrong_ids", verdict.wrong_ids},
+               {"findings", verdict.findings},
+               {"epochs", Json::array()}};
+  for (const EpochVerdict& epoch : verdict.epochs) {
+    json["epochs"].push_back({{"epoch", epoch.epoch},
+                              {"expected", epoch.expected},
+                              {"consumed", epoch.consumed},
+                              {"missing", epoch.missing},
+                              {"duplicates", epoch.duplicates},
+                              {"unfinished", epoch.unfinished},
+                              {"findings", epoch.findings}});
+  }
+  return json;
+}
+
+void PrintVerdict(CommandContext& context, const StreamVerdict& verdict) {
+  context.out << PrintableLine(fmt::format("stream '{}' of '{}' (selection '{}'): {}",
+                                           verdict.stream.stream, verdict.stream.dataset,
+                                           verdict.stream.selection,
+                                           verdict.ok ? "every sample exactly once" : "VIOLATION"))
+              << '\n';
+  TextTable table({"EPOCH", "EXPECTED", "CONSUMED", "MISSING", "DUPLICATES", "UNFINISHED"});
+  for (const EpochVerdict& epoch : verdict.epochs) {
+    table.Add({std::to_string(epoch.epoch), HumanCount(epoch.expected),
+               HumanCount(epoch.consumed), HumanCount(epoch.missing),
+               HumanCount(epoch.duplicates), HumanCount(epoch.unfinished)});
+  }
+  context.out << table.ToString();
+  context.out << fmt::format(
+      "{} openings, {} batches taken back by restores, {} samples that the order does not have "
+      "there\n",
+      verdict.openings, HumanCount(verdict.superseded), HumanCount(verdict.wrong_ids));
+  for (const std::string& finding : verdict.findings) {
+    context.out << "  " << PrintableLine(finding) << '\n';
+  }
+  for (const EpochVerdict& epoch : verdict.epochs) {
+    for (const std::string& finding : epoch.findings) {
+      context.out << fmt::format("  epoch {}: {}\n", epoch.epoch, PrintableLine(finding));
+    }
+  }
+}
+
+Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
+  DeliveryHistory history;
+  for (const std::string& path : arguments.logs) {
+    std::ifstream log(path);
+    if (!log) return Error(ErrorCode::kNotFound, "cannot read the delivery log " + path);
+    FOREBAY_TRY(history.Read(path, log));
+  }
+  const std::vector<StreamVerdict> verdicts = history.Judge(arguments.complete);
+  bool ok = true;
+  Json streams = Json::array();
+  for (const StreamVerdict& verdict : verdicts) {
+    ok = ok && verdict.ok;
+    if (context.json) {
+      streams.push_back(VerdictJson(verdict));
+    } else {
+      PrintVerdict(context, verdict);
+    }
+  }
+  if (context.json) context.PrintJson("audit", {{"ok", ok}, {"streams", std::move(streams)}});
+  if (!ok) context.exit_code = ExitCode::kViolation;
+  return {};
+}
+
+}  // namespace
+
+void AddAudit(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "audit", "Prove from delivery logs that every sample was consumed exactly once per epoch.");
+  auto arguments = std::make_shared<AuditArguments>();
+  command->add_option("LOGS", arguments->logs, "Delivery logs of all ranks and restarts")
+      ->required()
+      ->type_name("FILE");
+  command->add_flag("--complete", arguments->complete, "The last epoch must be whole, too");
+  command->footer("Needs no daemon. Where a restart repeats steps, the later one counts. Exit "
+                  "code 3: a sample is missing, repeated, or not in the published order.");
+  command->callback([&context, arguments] {
+    Status status = RunAudit(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

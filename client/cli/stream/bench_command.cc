@@ -1,0 +1,160 @@
+// `forebay bench`: how fast one stream of a data set is, read as a trainer would.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/command_context.h"
+#include "client/cli/commands.h"
+#include "client/cli/daemon/admin_link.h"
+#include "client/cli/human_text.h"
+#include "client/cli/stream/stream_arguments.h"
+#include "forebay/client.h"
+
+namespace forebay::cli {
+namespace {
+
+using std::chrono::steady_clock;
+
+struct BenchArguments {
+  std::shared_ptr<StreamArguments> stream;
+  std::string delivery = "contiguous";
+  double seconds = 5;
+  bool inline_payload = false;
+};
+
+struct BenchResult {
+  std::uint64_t batches = 0;
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t sum = 0;  // of every byte's word: the bytes were really read
+  double seconds = 0;
+  double first_batch_ms = 0;
+  std::vector<std::uint64_t> waits_ns;  // of Next
+};
+
+std::uint64_t SumWords(std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0;
+  std::size_t place = 0;
+  for (; place + 8 <= bytes.size(); place += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + place, 8);
+    sum += word;
+  }
+  for (; place < bytes.size(); ++place) sum += std::to_integer<std::uint64_t>(bytes[place]);
+  return sum;
+}
+
+void Consume(const Batch& batch, BenchResult& result) {
+  for (std::uint32_t field = 0; field < batch.fields().size(); ++field) {
+    for (std::uint32_t sample = 0; sample < batch.sample_count(); ++sample) {
+      for (const auto span : batch.Spans(FieldId(field), sample)) {
+        result.sum += SumWords(span);
+        result.bytes += span.size();
+      }
+    }
+  }
+  result.batches += 1;
+  result.samples += batch.sample_count();
+}
+
+Result<BenchResult> Measure(BatchStream& stream, double seconds) {
+  BenchResult result;
+  const auto began = steady_clock::now();
+  const auto until = began + std::chrono::duration_cast<steady_clock::duration>(
+                                 std::chrono::duration<double>(seconds));
+  auto now = began;
+  while (now < until) {
+    FOREBAY_ASSIGN(const std::optional<Batch> batch, stream.Next());
+    const auto arrived = steady_clock::now();
+    if (!batch) break;
+    result.waits_ns.push_back(
+        static_cast<std::uint64_t>(std::chrono::nanoseconds(arrived - now).count()));
+    Consume(*batch, result);
+    now = steady_clock::now();
+  }
+  result.seconds = std::chrono::duration<double>(steady_clock::now() - began).count();
+  result.first_batch_ms = static_cast<double>(stream.stats().first_batch_ns) / 1e6;
+  FOREBAY_TRY(stream.Finish());
+  return result;
+}
+
+double Quantile(std::vector<std::uint64_t>& values, double quantile) {
+  if (values.empty()) return 0;
+  const auto place = static_cast<std::size_t>(quantile * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(place),
+                   values.end());
+  return static_cast<double>(values[place]) / 1e3;
+}
+
+void PrintResult(CommandContext& context, BenchResult& result) {
+  const double p50 = Quantile(result.waits_ns, 0.50);
+  const double p99 = Quantile(result.waits_ns, 0.99);
+  const double seconds = std::max(result.seconds, 1e-9);
+  const double samples_per_s = static_cast<double>(result.samples) / seconds;
+  const double bytes_per_s = static_cast<double>(result.bytes) / seconds;
+  if (context.json) {
+    context.PrintJson("bench", {{"batches", result.batches},
+                                {"samples", result.samples},
+                                {"bytes", result.bytes},
+                                {"seconds", result.seconds},
+                                {"samples_per_s", samples_per_s},
+                                {"bytes_per_s", bytes_per_s},
+                                {"wait_p50_us", p50},
+                                {"wait_p99_us", p99},
+                                {"first_batch_ms", result.first_batch_ms},
+                                {"word_sum", result.sum}});
+    return;
+  }
+  context.out << fmt::format(
+      "{} samples in {} batches, {} in {}\n{} samples/s, {}\n"
+      "wait for a batch: p50 {:.1f} us, p99 {:.1f} us; first batch after {:.1f} ms\n",
+      HumanCount(result.samples), HumanCount(result.batches), HumanBytes(result.bytes),
+      HumanSeconds(seconds), HumanCount(static_cast<std::uint64_t>(samples_per_s)),
+      HumanRate(bytes_per_s), p50, p99, result.first_batch_ms);
+}
+
+Status RunBench(CommandContext& context, const BenchArguments& arguments) {
+  FOREBAY_TRY(ResolveStreamArguments(*arguments.stream));
+  StreamOptions options = arguments.stream->options;
+  options.stream_name = "bench";
+  options.epochs = 1'000'000;
+  options.delivery = arguments.delivery == "views" ? Delivery::kViews : Delivery::kContiguous;
+  FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
+  FOREBAY_ASSIGN(const auto client,
+                 Client::Connect({.address = address,
+                                  .client_name = "forebay-bench",
+                                  .shared_memory = !arguments.inline_payload,
+                                  .connect_timeout_ms = context.connect_timeout_ms}));
+  FOREBAY_ASSIGN(const auto stream, client->Open(options));
+  FOREBAY_ASSIGN(BenchResult result, Measure(*stream, arguments.seconds));
+  PrintResult(context, result);
+  return {};
+}
+
+}  // namespace
+
+void AddBench(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "Read one stream for some seconds, every byte of it, and print its speed.");
+  auto arguments = std::make_shared<BenchArguments>();
+  arguments->stream = AddStreamArguments(*command);
+  command->add_option("--delivery", arguments->delivery, "contiguous or views")
+      ->check(CLI::IsMember({"contiguous", "views"}));
+  command->add_option("--depth", arguments->stream->options.prefetch_depth,
+                      "Batches pulled ahead (default: 4)");
+  command->add_option("--seconds", arguments->seconds, "How long (default: 5)")
+      ->check(CLI::Range(0.01, 3600.0));
+  command->add_flag("--inline", arguments->inline_payload, "Without shared memory");
+  command->callback([&context, arguments] {
+    Status status = RunBench(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,355 @@
+#include "client/cli/stream/delivery_history.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/order.h"
+#include "proto/contract/order_steps.h"
+
+namespace forebay::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kFindingsMax = 8;
+constexpr std::uint64_t kUnseen = std::numeric_limits<std::uint64_t>::max();
+
+Error Malformed(const std::string& place, const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, place + ": " + what);
+}
+
+// A non-negative whole number; false where the member is absent or something else.
+bool ReadNumber(const json& object, const char* name, std::uint64_t& value) {
+  const auto member = object.find(name);
+  if (member == object.end() || !member->is_number_unsigned()) return false;
+  value = member->get<std::uint64_t>();
+  return true;
+}
+
+bool ReadText(const json& object, const char* name, std::string& value) {
+  const auto member = object.find(name);
+  if (member == object.end() || !member->is_string()) return false;
+  value = member->get<std::string>();
+  return true;
+}
+
+Result<OrderSpec> ParseHexSpec(const std::string& hex) {
+  if (hex.size() != kOrderSpecBytes * 2) {
+    return Error(ErrorCode::kInvalidArgument, "order_spec has a wrong length");
+  }
+  std::array<std::byte, kOrderSpecBytes> bytes;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    unsigned value = 0;
+    for (const char c : {hex[2 * i], hex[2 * i + 1]}) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit && (c < 'a' || c > 'f')) {
+        return Error(ErrorCode::kInvalidArgument, "order_spec is not hexadecimal");
+      }
+      value = value * 16 + static_cast<unsigned>(digit ? c - '0' : c - 'a' + 10);
+    }
+    bytes[i] = static_cast<std::byte>(value);
+  }
+  return OrderSpec::Parse(bytes);
+}
+
+Result<LoggedOpening> ParseHeader(const std::string& place, const json& object) {
+  LoggedOpening opening;
+  std::string spec;
+  const bool whole = ReadText(object, "dataset", opening.dataset) &&
+                     ReadText(object, "stream", opening.stream) &&
+                     ReadText(object, "selection", opening.selection) &&
+                     ReadText(object, "order_spec", spec) &&
+                     ReadNumber(object, "catalog_fingerprint", opening.catalog_fingerprint) &&
+                     ReadNumber(object, "global_batch", opening.global_batch) &&
+                     ReadNumber(object, "ranks", opening.ranks) &&
+                     ReadNumber(object, "rank", opening.rank) &&
+                     ReadNumber(object, "epochs", opening.epochs) &&
+                     ReadNumber(object, "first_epoch", opening.first_epoch) &&
+                     ReadNumber(object, "first_step", opening.first_step) &&
+                     ReadNumber(object, "opened_unix_ns", opening.opened_unix_ns);
+  if (!whole) return Malformed(place, "the header lacks a member");
+  std::uint64_t version = 0;
+  if (!ReadNumber(object, "forebay_delivery_log", version) || version != 1) {
+    return Malformed(place, "delivery log version " + std::to_string(version) +
+                                ", this program reads version 1");
+  }
+  constexpr std::uint64_t kEpochMax = std::numeric_limits<std::uint32_t>::max();
+  if (opening.epochs > kEpochMax || opening.first_epoch > kEpochMax) {
+    return Malformed(place, "the header names an epoch that cannot be");
+  }
+  Result<OrderSpec> order = ParseHexSpec(spec);
+  if (!order) return order.error().WithContext(place);
+  opening.order = *order;
+  FOREBAY_TRY(StepPlan::Create({.sample_count = opening.order.sample_count,
+                                .global_batch = opening.global_batch,
+                                .ranks = opening.ranks,
+                                .tail = opening.order.tail}));
+  return opening;
+}
+
+// Whether `later` takes back what `earlier` consumed from later's start on: it is a restart,
+// not another rank of the same run.
+bool Supersedes(const LoggedOpening& later, const LoggedOpening& earlier) {
+  const bool same_run = later.ranks == earlier.ranks && later.first_epoch == earlier.first_epoch &&
+                        later.first_step == earlier.first_step;
+  return !same_run || later.rank == earlier.rank;
+}
+
+// Judges the positions of one epoch.
+class EpochJudge {
+ public:
+  EpochJudge(std::uint64_t epoch, const StepPlan& plan) : plan_(plan) {
+    verdict_.epoch = epoch;
+    const std::uint64_t handed_out = plan.steps() * plan.global_batch();
+    end_ = plan.tail() == TailPolicy::kShort ? std::min(handed_out, plan.sample_count())
+                                             : handed_out;
+    verdict_.expected = end_;
+  }
+
+  void Add(const LoggedBatch& batch) { slices_.push_back({batch.first, batch.count}); }
+
+  // `begin`: where the history starts in this epoch. `lenient`: the epoch may be unfinished.
+  EpochVerdict Judge(std::uint64_t begin, bool lenient) {
+    std::sort(slices_.begin(), slices_.end(), [](const StepSlice& a, const StepSlice& b) {
+      return std::tie(a.first, a.count) < std::tie(b.first, b.count);
+    });
+    verdict_.expected = end_ - std::min(begin, end_);
+    std::uint64_t next = std::min(begin, end_);
+    std::vector<StepSlice> gaps;
+    for (const StepSlice& slice : slices_) {
+      if (slice.count == 0) continue;
+      const std::uint64_t slice_end = slice.first + slice.count;
+      if (slice.first > next) gaps.push_back({next, slice.first - next});
+      if (slice.first < next) {
+        const std::uint64_t again = std::min(next, slice_end) - slice.first;
+        verdict_.duplicates += again;
+        Note(fmt::format("positions {} to {} were consumed again", slice.first,
+                         slice.first + again - 1));
+      }
+      if (slice_end > next) verdict_.consumed += slice_end - std::max(next, slice.first);
+      next = std::max(next, slice_end);
+    }
+    if (next < end_) gaps.push_back({next, end_ - next});
+    for (const StepSlice& gap : gaps) AddGap(gap, gaps.back(), lenient);
+    return std::move(verdict_);
+  }
+
+ private:
+  // A gap is unfinished work, not a loss, where no later step is whole: ranks of a stopped run
+  // do not end at the same step.
+  void AddGap(const StepSlice& gap, const StepSlice& last, bool lenient) {
+    const std::uint64_t batch = plan_.global_batch();
+    const std::uint64_t step_end = (gap.first / batch + 1) * batch;
+    const std::uint64_t open_end = last.first + last.count;
+    const bool tail_open = open_end >= end_;
+    if (lenient && tail_open && !WholeStepAfter(step_end)) {
+      verdict_.unfinished += gap.count;
+      return;
+    }
+    verdict_.missing += gap.count;
+    Note(fmt::format("positions {} to {} were not consumed", gap.first,
+                     gap.first + gap.count - 1));
+  }
+
+  bool WholeStepAfter(std::uint64_t position) const {
+    const std::uint64_t batch = plan_.global_batch();
+    std::map<std::uint64_t, std::uint64_t> filled;  // step -> positions
+    for (const StepSlice& slice : slices_) {
+      if (slice.first >= position) filled[slice.first / batch] += slice.count;
+    }
+    return std::any_of(filled.begin(), filled.end(),
+                       [&](const auto& step) { return step.second >= batch; });
+  }
+
+  void Note(std::string finding) {
+    if (verdict_.findings.size() < kFindingsMax) verdict_.findings.push_back(std::move(finding));
+  }
+
+  const StepPlan& plan_;
+  std::uint64_t end_ = 0;
+  std::vector<StepSlice> slices_;
+  EpochVerdict verdict_;
+};
+
+using StepKey = std::pair<std::uint64_t, std::uint64_t>;  // epoch, step
+
+}  // namespace
+
+Status DeliveryHistory::Read(const std::string& name, std::istream& log) {
+  Opening* current = nullptr;
+  std::string line;
+  for (std::uint64_t number = 1; std::getline(log, line); ++number) {
+    const std::string place = name + ":" + std::to_string(number);
+    if (log.eof()) {
+      // No newline: the process was killed while it wrote.
+      if (!json::accept(line)) return {};
+    }
+    FOREBAY_TRY(ReadLine(place, line, current));
+  }
+  if (current == nullptr) return Malformed(name, "is not a delivery log");
+  return {};
+}
+
+Status DeliveryHistory::ReadLine(const std::string& place, std::string_view line,
+                                 Opening*& current) {
+  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return Malformed(place, "is not a JSON object");
+  if (object.contains("forebay_delivery_log")) {
+    FOREBAY_ASSIGN(LoggedOpening header, ParseHeader(place, object));
+    openings_.push_back(std::make_unique<Opening>());
+    current = openings_.back().get();
+    current->header = std::move(header);
+    return {};
+  }
+  if (current == nullptr) return Malformed(place, "a batch before any header");
+  LoggedBatch batch;
+  const auto ids = object.find("ids");
+  if (!ReadNumber(object, "epoch", batch.epoch) || !ReadNumber(object, "step", batch.step) ||
+      !ReadNumber(object, "position", batch.first) || ids == object.end() || !ids->is_array()) {
+    return Malformed(place, "the batch lacks a member");
+  }
+  std::vector<std::uint64_t> samples;
+  for (const json& id : *ids) {
+    if (!id.is_number_unsigned()) return Malformed(place, "an id is not a number");
+    samples.push_back(id.get<std::uint64_t>());
+  }
+  batch.count = samples.size();
+  return AddBatch(place, *current, batch, samples);
+}
+
+Status DeliveryHistory::AddBatch(const std::string& place, Opening& opening,
+                                 const LoggedBatch& batch,
+                                 const std::vector<std::uint64_t>& ids) {
+  const std::uint64_t global_batch = opening.header.global_batch;
+  if (batch.epoch > std::numeric_limits<std::uint32_t>::max() ||
+      batch.step > limits::kSampleCountMax || batch.count > global_batch ||
+      batch.first / global_batch != batch.step ||
+      batch.count > (batch.step + 1) * global_batch - batch.first) {
+    return Malformed(place, "the batch does not lie in its step");
+  }
+  CheckIds(place, opening, batch, ids);
+  opening.batches.push_back(batch);
+  return {};
+}
+
+std::uint64_t& DeliveryHistory::SeenAt(SeenIds& seen, std::uint64_t index) {
+  const auto [block, is_new] = seen.try_emplace(index / kBlockIds);
+  if (is_new) block->second.fill(kUnseen);
+  return block->second[index % kBlockIds];
+}
+
+void DeliveryHistory::CheckIds(const std::string& place, Opening& opening,
+                               const LoggedBatch& batch,
+                               const std::vector<std::uint64_t>& ids) {
+  const OrderSpec& spec = opening.header.order;
+  const Order order(spec, EpochId(static_cast<std::uint32_t>(batch.epoch)));
+  SeenIds* seen = nullptr;
+  if (opening.header.selection != "all" && spec.sample_count <= limits::kRememberedSamplesMax) {
+    seen = &seen_ids_[spec.selection_fingerprint ^ opening.header.catalog_fingerprint];
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const std::uint64_t position = (batch.first + i) % spec.sample_count;
+    const std::uint64_t index = order.Forward(Position(position));
+    std::uint64_t expected = index;
+    if (seen != nullptr) {
+      std::uint64_t& id = SeenAt(*seen, index);
+      if (id == kUnseen) id = ids[i];
+      expected = id;
+    } else if (opening.header.selection != "all") {
+      return;
+    }
+    if (ids[i] == expected) continue;
+    if (opening.wrong_ids++ == 0) {
+      opening.first_wrong = fmt::format("{}: sample {} stands where the order has {}", place,
+                                        ids[i], expected);
+    }
+  }
+}
+
+std::vector<StreamVerdict> DeliveryHistory::Judge(bool require_complete) const {
+  using Key = std::tuple<std::string, std::string, std::uint64_t, std::uint64_t, std::uint64_t>;
+  std::map<Key, Group> groups;
+  for (const auto& opening : openings_) {
+    const LoggedOpening& header = opening->header;
+    groups[{header.dataset, header.stream, header.order.Fingerprint(), header.global_batch,
+            header.catalog_fingerprint}]
+        .push_back(opening.get());
+  }
+  std::vector<StreamVerdict> verdicts;
+  for (auto& [key, group] : groups) {
+    std::stable_sort(group.begin(), group.end(), [](const Opening* a, const Opening* b) {
+      return a->header.opened_unix_ns < b->header.opened_unix_ns;
+    });
+    verdicts.push_back(JudgeGroup(group, require_complete));
+  }
+  return verdicts;
+}
+
+StreamVerdict DeliveryHistory::JudgeGroup(const Group& group, bool require_complete) {
+  StreamVerdict verdict;
+  verdict.stream = group.front()->header;
+  verdict.openings = group.size();
+  // ParseHeader has checked that this plan exists.
+  const StepPlan plan = *StepPlan::Create({.sample_count = verdict.stream.order.sample_count,
+                                           .global_batch = verdict.stream.global_batch,
+                                           .ranks = verdict.stream.ranks,
+                                           .tail = verdict.stream.order.tail});
+  std::map<std::uint64_t, EpochJudge> judges;
+  StepKey start = {kUnseen, kUnseen};
+  std::uint64_t end_epoch = 0;
+  for (std::size_t i = 0; i < group.size(); ++i) {
+    const LoggedOpening& header = group[i]->header;
+    start = std::min(start, StepKey{header.first_epoch, header.first_step});
+    end_epoch = std::max(end_epoch, header.epochs);
+    StepKey cutoff = {kUnseen, kUnseen};
+    for (std::size_t j = i + 1; j < group.size(); ++j) {
+      const LoggedOpening& later = group[j]->header;
+      if (Supersedes(later, header)) {
+        cutoff = std::min(cutoff, StepKey{later.first_epoch, later.first_step});
+      }
+    }
+    for (const LoggedBatch& batch : group[i]->batches) {
+      if (StepKey{batch.epoch, batch.step} >= cutoff) {
+        ++verdict.superseded;
+      } else {
+        judges.try_emplace(batch.epoch, batch.epoch, plan).first->second.Add(batch);
+      }
+    }
+    verdict.wrong_ids += group[i]->wrong_ids;
+    if (group[i]->wrong_ids != 0) verdict.findings.push_back(group[i]->first_wrong);
+  }
+  if (start > StepKey{0, 0} && start.second != 0) {
+    verdict.findings.push_back(fmt::format(
+        "the earliest log begins at epoch {}, step {}: the logs before it are missing",
+        start.first, start.second));
+  }
+  // Epochs between the first and the last must be there, even if nobody consumed any of them.
+  const std::uint64_t last = judges.empty() ? start.first : judges.rbegin()->first;
+  const std::uint64_t final = require_complete && end_epoch > 0
+                                  ? std::max(last, end_epoch - 1) : last;
+  for (std::uint64_t epoch = start.first; epoch <= final; ++epoch) {
+    if (verdict.epochs.size() == limits::kEpochsJudgedMax) {
+      verdict.findings.push_back(fmt::format("epochs {} to {} were not judged", epoch, final));
+      break;
+    }
+    EpochJudge& judge = judges.try_emplace(epoch, epoch, plan).first->second;
+    const bool lenient = epoch == final && !require_complete;
+    verdict.epochs.push_back(judge.Judge(0, lenient));
+  }
+  const bool judged_all = final < start.first + verdict.epochs.size();
+  verdict.ok = verdict.wrong_ids == 0 && judged_all &&
+               std::all_of(verdict.epochs.begin(), verdict.epochs.end(), [](const auto& epoch) {
+                 return epoch.missing == 0 && epoch.duplicates == 0;
+               });
+  return verdict;
+}
+
+}  // namespace forebay::cli

@@ -1,0 +1,25 @@
+// Fuzz target: delivery logs. No epoch is judged whole where a position of it is unaccounted for.
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+#include "client/cli/stream/delivery_history.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay::cli;
+  std::istringstream log(std::string(reinterpret_cast<const char*>(data), size));
+  DeliveryHistory history;
+  if (!history.Read("log", log).has_value()) return 0;
+  for (const bool require_complete : {false, true}) {
+    for (const StreamVerdict& verdict : history.Judge(require_complete)) {
+      if (verdict.ok && verdict.wrong_ids != 0) __builtin_trap();
+      for (const EpochVerdict& epoch : verdict.epochs) {
+        if (epoch.consumed + epoch.missing + epoch.unfinished < epoch.expected ||
+            (verdict.ok && (epoch.missing != 0 || epoch.duplicates != 0))) {
+          __builtin_trap();
+        }
+      }
+    }
+  }
+  return 0;
+}

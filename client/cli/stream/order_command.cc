@@ -1,0 +1,214 @@
+// `forebay order`: who gets what, as the published order says.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "client/cli/commands.h"
+#include "client/cli/daemon/admin_link.h"
+#include "client/cli/stream/stream_arguments.h"
+#include "client/connection/rpc_status.h"
+#include "client/remote_stream.h"
+#include "forebay/client.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/order.h"
+#include "proto/contract/order_steps.h"
+
+namespace forebay::cli {
+namespace {
+
+constexpr std::uint32_t kIdsPerCall = 65'536;
+
+struct OrderArguments {
+  std::shared_ptr<StreamArguments> stream;
+  std::uint32_t epoch = 0;
+  std::uint64_t first_step = 0;
+  std::uint64_t steps = 1;
+  std::optional<std::uint64_t> sample;
+};
+
+// Maps indices of a selection to sample ids, asking the daemon page by page.
+class SelectionIds {
+ public:
+  SelectionIds(AdminLink link, std::string dataset, std::string selection)
+      : link_(std::move(link)), dataset_(std::move(dataset)), selection_(std::move(selection)) {}
+
+  Result<std::uint64_t> IdOf(std::uint64_t index) {
+    if (selection_ == "all" || selection_.empty()) return index;
+    FOREBAY_TRY(Load(index));
+    return page_[index - page_first_];
+  }
+
+  // The index of a sample; kNotFound where the selection does not have it.
+  Result<std::uint64_t> IndexOf(std::uint64_t id, std::uint64_t count) {
+    const Error absent(ErrorCode::kNotFound, "selection '" + selection_ + "' has no sample " +
+                                                 std::to_string(id));
+    if (selection_ == "all" || selection_.empty()) {
+      if (id >= count) return absent;
+      return id;
+    }
+    for (std::uint64_t first = 0; first < count; first += page_.size()) {
+      FOREBAY_TRY(Load(first));
+      const auto found = std::find(page_.begin(), page_.end(), id);
+      if (found != page_.end()) {
+        return page_first_ + static_cast<std::uint64_t>(found - page_.begin());
+      }
+    }
+    return absent;
+  }
+
+ private:
+  Status Load(std::uint64_t index) {
+    if (!page_.empty() && index >= page_first_ && index - page_first_ < page_.size()) return {};
+    grpc::ClientContext call;
+    SetDeadline(call, std::chrono::milliseconds(limits::kCallDeadlineMs));
+    v1::ResolveRequest request;
+    request.set_dataset(dataset_);
+    request.set_selection(selection_);
+    request.set_first_index(index - index % kIdsPerCall);
+    request.set_count(kIdsPerCall);
+    v1::ResolveReply reply;
+    FOREBAY_TRY(internal::StatusFromRpc(link_.stub->ResolveSelection(&call, request, &reply)));
+    page_first_ = request.first_index();
+    page_.assign(reply.sample_ids().begin(), reply.sample_ids().end());
+    if (index - page_first_ >= page_.size()) {
+      return Error(ErrorCode::kDataLoss, "the daemon resolves fewer samples than it selects");
+    }
+    return {};
+  }
+
+  AdminLink link_;
+  std::string dataset_;
+  std::string selection_;
+  std::uint64_t page_first_ = 0;
+  std::vector<std::uint64_t> page_;
+};
+
+struct OrderQuestion {
+  const StreamOptions& options;
+  OrderSpec spec;
+  StepPlan plan;
+  Order order;
+};
+
+Status PrintSteps(CommandContext& context, const OrderQuestion& question,
+                  const OrderArguments& arguments, SelectionIds& ids) {
+  const std::uint64_t first = std::min(arguments.first_step, question.plan.steps());
+  const std::uint64_t end = first + std::min(arguments.steps, question.plan.steps() - first);
+  for (std::uint64_t step = first; step < end; ++step) {
+    for (std::uint32_t rank = 0; rank < question.options.ranks; ++rank) {
+      FOREBAY_ASSIGN(const StepSlice slice, question.plan.RankSlice(StepId(step), rank));
+      Json samples = Json::array();
+      std::string text;
+      std::uint64_t padded = 0;
+      for (std::uint64_t p = slice.first; p < slice.first + slice.count; ++p) {
+        const ResolvedPosition resolved = question.plan.Resolve(p);
+        FOREBAY_ASSIGN(const std::uint64_t id,
+                       ids.IdOf(question.order.Forward(resolved.position)));
+        if (resolved.padded) ++padded;
+        samples.push_back(id);
+        text += fmt::format(" {}{}", id, resolved.padded ? "*" : "");
+      }
+      if (context.json) {
+        context.PrintJson("order", {{"epoch", arguments.epoch},
+                                    {"step", step},
+                                    {"rank", rank},
+                                    {"position", slice.first},
+                                    {"padded", padded},
+                                    {"ids", std::move(samples)}});
+      } else {
+        context.out << fmt::format("epoch {} step {} rank {}:{}\n", arguments.epoch, step, rank,
+                                   text);
+      }
+    }
+  }
+  return {};
+}
+
+Status PrintSample(CommandContext& context, const OrderQuestion& question,
+                   const OrderArguments& arguments, SelectionIds& ids) {
+  const std::uint64_t sample = *arguments.sample;
+  FOREBAY_ASSIGN(const std::uint64_t index, ids.IndexOf(sample, question.spec.sample_count));
+  const Position position = question.order.Inverse(index);
+  const std::uint64_t step = question.plan.StepOf(position).value();
+  const bool dropped = step >= question.plan.steps();
+  const std::uint64_t share = question.options.global_batch / question.options.ranks;
+  std::uint64_t rank = position.value() % question.options.global_batch / share;
+  if (!dropped) {
+    for (std::uint64_t r = 0; r < question.options.ranks; ++r) {
+      FOREBAY_ASSIGN(const StepSlice slice, question.plan.RankSlice(StepId(step), r));
+      if (position.value() >= slice.first && position.value() - slice.first < slice.count) rank = r;
+    }
+  }
+  if (context.json) {
+    Json answer = {{"sample", sample},
+                   {"epoch", arguments.epoch},
+                   {"index", index},
+                   {"position", position.value()},
+                   {"dropped", dropped}};
+    if (!dropped) answer.update({{"step", step}, {"rank", rank}});
+    context.PrintJson("order_of_sample", std::move(answer));
+  } else if (dropped) {
+    context.out << fmt::format("sample {} is at position {} of epoch {}, which the tail policy "
+                               "drops\n",
+                               sample, position.value(), arguments.epoch);
+  } else {
+    context.out << fmt::format("sample {} is at position {} of epoch {}: step {}, rank {}\n",
+                               sample, position.value(), arguments.epoch, step, rank);
+  }
+  return {};
+}
+
+Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
+  FOREBAY_TRY(ResolveStreamArguments(*arguments.stream));
+  const StreamOptions& options = arguments.stream->options;
+  FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
+  FOREBAY_ASSIGN(const auto client,
+                 Client::Connect({.address = address,
+                                  .shared_memory = false,
+                                  .connect_timeout_ms = context.connect_timeout_ms}));
+  FOREBAY_ASSIGN(const DatasetInfo info, client->Describe(options.dataset, options.selection));
+  if (info.catalog_fingerprint == 0) {
+    return Error(ErrorCode::kUnavailable, "the catalog is still being built; try again");
+  }
+  const OrderSpec spec = internal::MakeOrder(options, info);
+  FOREBAY_TRY(spec.Validate());
+  FOREBAY_ASSIGN(const StepPlan plan, StepPlan::Create({.sample_count = spec.sample_count,
+                                                        .global_batch = options.global_batch,
+                                                        .ranks = options.ranks,
+                                                        .tail = options.tail}));
+  const OrderQuestion question = {.options = options,
+                                  .spec = spec,
+                                  .plan = plan,
+                                  .order = Order(spec, EpochId(arguments.epoch))};
+  FOREBAY_ASSIGN(AdminLink link, ConnectAdmin(context));
+  SelectionIds ids(std::move(link), options.dataset, options.selection);
+  if (arguments.sample) return PrintSample(context, question, arguments, ids);
+  return PrintSteps(context, question, arguments, ids);
+}
+
+}  // namespace
+
+void AddOrder(CLI::App& app, CommandContext& context) {
+  CLI::App* command = app.add_subcommand(
+      "order", "Print who gets what: the samples of each step and rank, or where a sample goes.");
+  auto arguments = std::make_shared<OrderArguments>();
+  arguments->stream = AddStreamArguments(*command);
+  command->add_option("--ranks", arguments->stream->options.ranks, "Ranks (default: 1)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--epoch", arguments->epoch, "Epoch, from 0 (default: 0)");
+  command->add_option("--first-step", arguments->first_step, "First step (default: 0)");
+  command->add_option("--steps", arguments->steps, "How many steps (default: 1)");
+  command->add_option("--sample", arguments->sample, "Say where this sample id goes instead");
+  command->footer("Samples marked * are repeats of the tail policy 'pad'.");
+  command->callback([&context, arguments] {
+    Status status = RunOrder(context, *arguments);
+    if (!status) context.Fail(status.error());
+  });
+}
+
+}  // namespace forebay::cli

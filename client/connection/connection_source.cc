@@ -1,0 +1,97 @@
+// All streams of a client use one connection. When it breaks, each of them notices by itself and
+// calls Replace with the connection that it had: the first one connects while the others wait for
+// the mutex `replacing_`, and then take what it has made.
+#include "client/connection/connection_source.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::internal {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+}  // namespace
+
+std::chrono::microseconds Backoff::Next() {
+  state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+  const auto random = static_cast<std::int64_t>(state_ >> 44);  // 20 bits
+  const std::int64_t pause = pause_us_ / 2 + ((pause_us_ / 2 * random) >> 20);
+  pause_us_ = std::min<std::int64_t>(pause_us_ * 2, 500'000);
+  return std::chrono::microseconds(pause);
+}
+
+ConnectionSource::ConnectionSource(ClientOptions options, std::string config_text,
+                                   std::string address,
+                                   std::shared_ptr<EmbeddedDaemon> embedded)
+    : options_(std::move(options)),
+      address_(std::move(address)),
+      config_text_(std::move(config_text)),
+      embedded_(std::move(embedded)) {}
+
+std::shared_ptr<const DaemonConnection> ConnectionSource::current() const {
+  MutexLock lock(mutex_);
+  return current_;
+}
+
+Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::OpenOnce(
+    Deadline deadline) const {
+  const Deadline shake_by = steady_clock::now() + milliseconds(limits::kHandshakeDeadlineMs);
+  return DaemonConnection::Open({.address = address_,
+                                 .job_id = options_.job_id,
+                                 .client_name = options_.client_name,
+                                 .config_text = config_text_,
+                                 .shared_memory = options_.shared_memory,
+                                 .deadline = std::min(deadline, shake_by)});
+}
+
+Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Connect() {
+  FOREBAY_ASSIGN(std::shared_ptr<const DaemonConnection> connection,
+                 OpenOnce(steady_clock::now() + milliseconds(options_.connect_timeout_ms)));
+  MutexLock lock(mutex_);
+  current_ = connection;
+  return connection;
+}
+
+Result<std::shared_ptr<const DaemonConnection>> ConnectionSource::Replace(
+    const DaemonConnection* broken, Deadline deadline) {
+  MutexLock replacing(replacing_);
+  {
+    const std::shared_ptr<const DaemonConnection> now = current();
+    if (now != nullptr && now.get() != broken) return now;
+  }
+  Backoff backoff(static_cast<std::uint64_t>(deadline.time_since_epoch().count()));
+  for (;;) {
+    Result<std::shared_ptr<const DaemonConnection>> opened = OpenOnce(deadline);
+    if (opened) {
+      std::shared_ptr<const DaemonConnection> former;
+      MutexLock lock(mutex_);
+      former = std::exchange(current_, *opened);
+      return opened;
+    }
+    if (opened.error().code() == ErrorCode::kUnavailable && embedded_ && !config_text_.empty()) {
+      FOREBAY_TRY(StartEmbeddedAgain(deadline));
+      continue;
+    }
+    const auto pause = backoff.Next();
+    if (!opened.error().retryable() || steady_clock::now() + pause >= deadline) return opened;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+// Of all clients of the private daemon that is gone, one starts it; the others find it.
+Status ConnectionSource::StartEmbeddedAgain(Deadline deadline) {
+  FOREBAY_ASSIGN(embedded_, EmbeddedDaemon::StartOrJoin({.job_id = options_.job_id,
+                                                         .config = options_.embedded_config,
+                                                         .config_text = config_text_,
+                                                         .binary = options_.embedded_daemon,
+                                                         .directory = {},
+                                                         .deadline = deadline}));
+  return {};
+}
+
+}  // namespace forebay::internal

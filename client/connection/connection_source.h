@@ -1,0 +1,62 @@
+// ConnectionSource: the connection that a client's streams share, made anew when it breaks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "client/connection/daemon_connection.h"
+#include "client/connection/embedded_daemon.h"
+#include "forebay/client.h"
+#include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
+
+namespace forebay::internal {
+
+// Thread-safe. Shared by the client and its streams.
+class ConnectionSource {
+ public:
+  // `embedded` is empty where the daemon has an address of its own.
+  ConnectionSource(ClientOptions options, std::string config_text, std::string address,
+                   std::shared_ptr<EmbeddedDaemon> embedded);
+
+  // The first connection. Tries once. Errors as Client::Connect.
+  Result<std::shared_ptr<const DaemonConnection>> Connect();
+
+  // A connection other than `broken`: the one that another stream has made meanwhile, or a new
+  // one. Tries again while nobody answers, with jittered backoff, until the deadline. A private
+  // daemon that is gone is started again, by one of its clients.
+  Result<std::shared_ptr<const DaemonConnection>> Replace(const DaemonConnection* broken,
+                                                          Deadline deadline);
+
+  std::shared_ptr<const DaemonConnection> current() const;
+  const std::string& address() const { return address_; }
+  const ClientOptions& options() const { return options_; }
+
+ private:
+  Result<std::shared_ptr<const DaemonConnection>> OpenOnce(Deadline deadline) const;
+  Status StartEmbeddedAgain(Deadline deadline) FOREBAY_REQUIRES(replacing_);
+
+  const ClientOptions options_;
+  const std::string address_;
+  const std::string config_text_;  // that the daemon was configured with, or is to serve
+  // Held while one stream connects; the others wait for its result.
+  Mutex replacing_ FOREBAY_ACQUIRED_BEFORE(mutex_);
+  std::shared_ptr<EmbeddedDaemon> embedded_ FOREBAY_GUARDED_BY(replacing_);
+  mutable Mutex mutex_;
+  std::shared_ptr<const DaemonConnection> current_ FOREBAY_GUARDED_BY(mutex_);
+};
+
+// Pauses of a bounded, jittered exponential backoff: 5 ms, doubling up to 500 ms, each times a
+// random factor in [0.5, 1).
+class Backoff {
+ public:
+  explicit Backoff(std::uint64_t seed) : state_(seed | 1) {}
+  std::chrono::microseconds Next();
+
+ private:
+  std::uint64_t state_;
+  std::int64_t pause_us_ = 5'000;
+};
+
+}  // namespace forebay::internal

@@ -1,0 +1,113 @@
+#include "client/connection/daemon_connection.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <initializer_list>
+#include <utility>
+
+#include <grpc/compression.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "client/connection/rpc_status.h"
+#include "forebay/v1/data.grpc.pb.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/order_spec.h"
+
+namespace forebay::internal {
+namespace {
+
+constexpr int kKeepalivePeriodMs = 20'000;
+constexpr int kKeepaliveAnswerMs = 10'000;
+
+grpc::ChannelArguments ChannelSettings() {
+  grpc::ChannelArguments settings;
+  // gRPC inflates a message before it checks its size (design 8), so no algorithm at all. The
+  // per-message decompression switch would drop messages and still report OK.
+  settings.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+  settings.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  settings.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
+  settings.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
+  settings.SetInt(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalivePeriodMs);
+  settings.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
+  settings.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // retries are by name, in this library
+  return settings;
+}
+
+struct VersionPair {
+  const char* name;
+  std::uint32_t here;
+  std::uint32_t there;
+};
+
+Status CheckVersions(std::initializer_list<VersionPair> versions) {
+  for (const VersionPair& version : versions) {
+    if (version.here == version.there) continue;
+    return Error(ErrorCode::kFailedPrecondition,
+                 std::string(version.name) + " version " + std::to_string(version.here) +
+                     " of this client, version " + std::to_string(version.there) +
+                     " of the daemon: use a client and a daemon of one release");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const DaemonConnection>> DaemonConnection::Open(
+    const ConnectionOptions& options) {
+  FOREBAY_ASSIGN(std::string path, ParseUnixAddress(options.address));
+  FOREBAY_ASSIGN(Handshake shaken, ShakeHands({.path = std::move(path),
+                                               .shared_memory = options.shared_memory,
+                                               .deadline = options.deadline}));
+  std::shared_ptr<DaemonConnection> connection(new DaemonConnection());
+  connection->regions_ = std::move(shaken.regions);
+  connection->populator_ = std::make_unique<PagePopulator>(connection->regions_);
+  connection->generation_ = shaken.generation;
+  connection->channel_ = grpc::CreateCustomInsecureChannelFromFd(
+      "forebayd", shaken.socket.Release(), ChannelSettings());
+  FOREBAY_TRY(connection->SayHello(options, shaken.session));
+  return std::shared_ptr<const DaemonConnection>(std::move(connection));
+}
+
+Status DaemonConnection::SayHello(const ConnectionOptions& options, std::uint64_t session) {
+  grpc::ClientContext context;
+  const auto left = options.deadline - std::chrono::steady_clock::now();
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(left));
+  v1::HelloRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  request.set_layout_version(kLayoutVersion);
+  request.set_order_version(kOrderSpecVersion);
+  request.set_catalog_version(kCatalogVersion);
+  request.set_job_id(options.job_id);
+  request.set_session(session);
+  request.set_client_name(options.client_name);
+  request.set_config(options.config_text);
+  v1::HelloReply reply;
+  const std::unique_ptr<v1::Data::Stub> stub = v1::Data::NewStub(channel_);
+  FOREBAY_TRY(StatusFromRpc(stub->Hello(&context, request, &reply)));
+  FOREBAY_TRY(CheckVersions({{"protocol", kProtocolVersion, reply.protocol_version()},
+                             {"layout", kLayoutVersion, reply.layout_version()},
+                             {"order", kOrderSpecVersion, reply.order_version()},
+                             {"catalog", kCatalogVersion, reply.catalog_version()}}));
+  if (!options.job_id.empty() && options.job_id != reply.job_id()) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 "this client belongs to job '" + options.job_id + "', the daemon at " +
+                     options.address + " to job '" + reply.job_id() + "'");
+  }
+  if (reply.generation() != generation_) {
+    return Error(ErrorCode::kDataLoss, "the daemon's generation changed during the handshake");
+  }
+  if (reply.datasets_size() > static_cast<int>(limits::kDatasetCountMax)) {
+    return Error(ErrorCode::kResourceExhausted, "the daemon names more data sets than "
+                                                "kDatasetCountMax");
+  }
+  datasets_.assign(reply.datasets().begin(), reply.datasets().end());
+  job_id_ = reply.job_id();
+  return {};
+}
+
+}  // namespace forebay::internal

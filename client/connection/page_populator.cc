@@ -1,0 +1,102 @@
+#include "client/connection/page_populator.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace forebay::internal {
+namespace {
+
+#ifdef MADV_POPULATE_READ
+constexpr int kPopulateRead = MADV_POPULATE_READ;
+#else
+constexpr int kPopulateRead = 22;  // Linux 5.14; newer than some C libraries' headers
+#endif
+
+constexpr std::uint64_t kBitsPerWord = 64;
+
+}  // namespace
+
+PagePopulator::PagePopulator(std::shared_ptr<const RegionMap> regions)
+    : regions_(std::move(regions)) {
+  for (const auto& region : regions_->regions()) {
+    const std::uint64_t bytes = region ? region->bytes() : 0;
+    const std::uint64_t windows = (bytes + kWindowBytes - 1) / kWindowBytes;
+    const std::uint64_t words = (windows + kBitsPerWord - 1) / kBitsPerWord;
+    wanted_.push_back({std::make_unique<std::atomic<std::uint64_t>[]>(words)});
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+PagePopulator::~PagePopulator() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void PagePopulator::Want(const WireSpan& span) {
+  if (span.length == 0 || refused_.load(std::memory_order_relaxed)) return;
+  const Wanted& wanted = wanted_[span.region];
+  const std::uint64_t last = (span.offset + span.length - 1) / kWindowBytes;
+  for (std::uint64_t index = span.offset / kWindowBytes; index <= last; ++index) {
+    std::atomic<std::uint64_t>& word = wanted.words[index / kBitsPerWord];
+    const std::uint64_t bit = std::uint64_t{1} << (index % kBitsPerWord);
+    if ((word.load(std::memory_order_relaxed) & bit) != 0) continue;
+    if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) continue;
+    {
+      MutexLock lock(mutex_);
+      queue_.push_back({span.region, index});
+    }
+    changed_.NotifyAll();
+  }
+}
+
+void PagePopulator::Drain() {
+  MutexLock lock(mutex_);
+  while (!stopping_ && (busy_ || !queue_.empty())) changed_.Wait(mutex_);
+}
+
+void PagePopulator::Run() {
+  // With what processor time is left over: never before a first batch, nor the trainer.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
+  UniqueLock lock(mutex_);
+  for (;;) {
+    while (!stopping_ && queue_.empty()) changed_.Wait(mutex_);
+    if (stopping_) return;
+    const Window window = queue_.front();
+    queue_.pop_front();
+    busy_ = true;
+    lock.Unlock();
+    const bool populated = Populate(window);
+    lock.Lock();
+    busy_ = false;
+    if (populated) {
+      windows_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      // Pages are then mapped as they are touched, which is slower and as correct.
+      refused_.store(true, std::memory_order_relaxed);
+      queue_.clear();
+    }
+    if (queue_.empty()) changed_.NotifyAll();
+  }
+}
+
+bool PagePopulator::Populate(const Window& window) {
+  const RegionMapping& region = *regions_->regions()[window.region];
+  const std::uint64_t begin = window.index * kWindowBytes;
+  const std::uint64_t bytes = std::min(kWindowBytes, region.bytes() - begin);
+  auto* const address = const_cast<std::byte*>(region.data()) + begin;
+  int result = 0;
+  do {
+    result = ::madvise(address, bytes, kPopulateRead);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+}  // namespace forebay::internal

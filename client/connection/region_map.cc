@@ -1,0 +1,85 @@
+#include "client/connection/region_map.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::internal {
+namespace {
+
+std::string RegionName(const RegionEntry& entry) {
+  return "shared memory region " + std::to_string(entry.id);
+}
+
+Status CheckMemfd(const RegionEntry& entry, const UniqueFd& memfd) {
+  const int seals = ::fcntl(memfd.get(), F_GET_SEALS);
+  if (seals < 0) return Error::FromErrno(errno, RegionName(entry) + " is not a memfd");
+  constexpr int kSealsNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((seals & kSealsNeeded) != kSealsNeeded) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 RegionName(entry) + " is not sealed against shrinking and growing");
+  }
+  struct stat info = {};
+  if (::fstat(memfd.get(), &info) != 0) return Error::FromErrno(errno, RegionName(entry));
+  if (info.st_size < 0 || static_cast<std::uint64_t>(info.st_size) < entry.bytes) {
+    return Error(ErrorCode::kDataLoss,
+                 RegionName(entry) + " has " + std::to_string(info.st_size) +
+                     " bytes, the daemon announced " + std::to_string(entry.bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RegionMapping> RegionMapping::Map(const RegionEntry& entry, const UniqueFd& memfd) {
+  FOREBAY_TRY(CheckMemfd(entry, memfd));
+  RegionMapping mapping;
+  if (entry.bytes == 0) {
+    return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " has no bytes");
+  }
+  void* address = ::mmap(nullptr, entry.bytes, PROT_READ, MAP_SHARED, memfd.get(), 0);
+  if (address == MAP_FAILED) return Error::FromErrno(errno, "mapping " + RegionName(entry));
+  mapping.data_ = static_cast<const std::byte*>(address);
+  mapping.bytes_ = entry.bytes;
+  // Fewer TLB misses where the kernel allows it. A refusal costs speed only.
+  (void)::madvise(address, entry.bytes, MADV_HUGEPAGE);
+  // The arena is another process's memory: keep it out of core dumps and of forked children's
+  // page tables no longer than needed.
+  (void)::madvise(address, entry.bytes, MADV_DONTDUMP);
+  return mapping;
+}
+
+RegionMapping& RegionMapping::operator=(RegionMapping&& other) noexcept {
+  if (this != &other) {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+  return *this;
+}
+
+RegionMapping::~RegionMapping() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
+}
+
+Status RegionMap::Add(const RegionEntry& entry, const UniqueFd& memfd) {
+  if (entry.id >= limits::kRegionCountMax) {
+    return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " is beyond kRegionCountMax");
+  }
+  if (entry.id < regions_.size() && regions_[entry.id]) {
+    return Error(ErrorCode::kInvalidArgument, RegionName(entry) + " was announced twice");
+  }
+  FOREBAY_ASSIGN(RegionMapping mapping, RegionMapping::Map(entry, memfd));
+  if (entry.id >= regions_.size()) regions_.resize(std::size_t{entry.id} + 1);
+  regions_[entry.id] = std::make_shared<const RegionMapping>(std::move(mapping));
+  ++count_;
+  total_bytes_ += entry.bytes;
+  return {};
+}
+
+}  // namespace forebay::internal

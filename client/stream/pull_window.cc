@@ -1,0 +1,93 @@
+#include "client/stream/pull_window.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+
+namespace forebay::internal {
+
+PulledBatch* PullWindow::AskNext() {
+  if (at_end()) return nullptr;
+  PulledBatch& batch = queue_.emplace_back();
+  batch.name = {.epoch = next_.epoch, .step = next_.step};
+  next_.step = StepId(next_.step.value() + 1);
+  if (next_.step.value() == range_.steps_per_epoch) {
+    next_ = {EpochId(next_.epoch.value() + 1), StepId(0)};
+  }
+  return &batch;
+}
+
+PulledBatch* PullWindow::AskNamed(const BatchName& name) {
+  auto batch = std::make_unique<PulledBatch>();
+  batch->name = name;
+  named_.push_back(std::move(batch));
+  return named_.back().get();
+}
+
+PulledBatch* PullWindow::FindAsked(const BatchName& name) {
+  const auto waits = [&](const PulledBatch& batch) {
+    return batch.phase == PulledBatch::Phase::kAsked && batch.sent && SameName(batch.name, name);
+  };
+  for (PulledBatch& batch : queue_) {
+    if (waits(batch)) return &batch;
+  }
+  for (const std::unique_ptr<PulledBatch>& batch : named_) {
+    if (waits(*batch)) return batch.get();
+  }
+  return nullptr;
+}
+
+PulledBatch* PullWindow::FindState(const Batch::State* state) {
+  for (PulledBatch& batch : queue_) {
+    if (batch.state.get() == state) return &batch;
+  }
+  for (const std::unique_ptr<PulledBatch>& batch : named_) {
+    if (batch->state.get() == state) return batch.get();
+  }
+  return nullptr;
+}
+
+std::size_t PullWindow::without_state() const {
+  const auto is_without = [](const PulledBatch& batch) { return batch.state == nullptr; };
+  const auto queued = std::ranges::count_if(queue_, is_without);
+  const auto named = std::ranges::count_if(
+      named_, [&](const std::unique_ptr<PulledBatch>& batch) { return is_without(*batch); });
+  return static_cast<std::size_t>(queued + named);
+}
+
+PulledBatch PullWindow::TakeBack() {
+  FOREBAY_CHECK(!queue_.empty());
+  PulledBatch last = std::move(queue_.back());
+  queue_.pop_back();
+  next_ = {last.name.epoch, last.name.step};
+  return last;
+}
+
+PulledBatch PullWindow::TakeNamed(const PulledBatch* batch) {
+  const auto found = std::find_if(named_.begin(), named_.end(),
+                                  [&](const auto& owned) { return owned.get() == batch; });
+  FOREBAY_CHECK(found != named_.end());
+  PulledBatch taken = std::move(**found);
+  named_.erase(found);
+  return taken;
+}
+
+PulledBatch* PullWindow::FindNamed(const BatchName& name) {
+  for (const std::unique_ptr<PulledBatch>& batch : named_) {
+    if (SameName(batch->name, name)) return batch.get();
+  }
+  return nullptr;
+}
+
+PulledBatch PullWindow::Remove(const PulledBatch* batch) {
+  for (auto place = queue_.begin(); place != queue_.end(); ++place) {
+    if (&*place != batch) continue;
+    PulledBatch taken = std::move(*place);
+    queue_.erase(place);
+    return taken;
+  }
+  return TakeNamed(batch);
+}
+
+}  // namespace forebay::internal

@@ -1,0 +1,416 @@
+// The caller's side of StreamCore. stream_core_requests.cc sends; gRPC's side is in
+// stream_core_replies.cc.
+#include "client/stream/stream_core.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/failure.h"
+
+namespace forebay::internal {
+namespace {
+
+using Phase = PulledBatch::Phase;
+using std::chrono::steady_clock;
+
+std::string NameOf(const BatchName& name) {
+  std::string text = "epoch " + std::to_string(name.epoch.value()) + ", step " +
+                     std::to_string(name.step.value());
+  if (name.micro_size != 0) text += ", micro-batch " + std::to_string(name.micro_index);
+  return text;
+}
+
+Error Finished() {
+  return Error(ErrorCode::kFailedPrecondition, "the stream has been finished");
+}
+
+Error HoldsEverything(std::uint32_t credits) {
+  return Error(ErrorCode::kResourceExhausted,
+               "the caller holds all " + std::to_string(credits) +
+                   " batches of this stream: let go of one, or open it with a larger "
+                   "prefetch_depth");
+}
+
+Error Cancelled() {
+  return Error(ErrorCode::kCancelled, "the stream was cancelled by its reader");
+}
+
+Error Late(const BatchName& name) {
+  return Error(ErrorCode::kDeadlineExceeded, "the batch of " + NameOf(name) + " has not arrived");
+}
+
+bool IsUnderWay(const PulledBatch& batch) {
+  return batch.phase == Phase::kAsked || batch.phase == Phase::kTransforming;
+}
+
+// Whether asking for the batch once more may help.
+bool MayBeAskedAgain(const PulledBatch& failed) {
+  return !failed.is_hooks_error &&
+         RemedyOf(FailureSource::kDaemon, *failed.error) == Remedy::kRetry;
+}
+
+}  // namespace
+
+std::shared_ptr<StreamCore> StreamCore::Create(StreamSettings settings) {
+  return std::shared_ptr<StreamCore>(new StreamCore(std::move(settings)));
+}
+
+StreamCore::StreamCore(StreamSettings settings)
+    : settings_(std::move(settings)),
+      credits_(settings_.open.credits()),
+      window_(settings_.range),
+      assembly_(credits_),
+      sender_([this] { RunSender(); }) {
+  MutexLock lock(mutex_);
+  all_handed_out_ = window_.at_end();
+}
+
+StreamCore::~StreamCore() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    if (call_ != nullptr && !ended_) {
+      call_->Cancel();
+      while (!ended_) changed_.Wait(mutex_);
+    }
+    stopping_ = true;
+  }
+  sender_wakes_.NotifyOne();
+  sender_.join();
+}
+
+void StreamCore::UseTransforms(TransformPool* pool) {
+  MutexLock lock(mutex_);
+  transforms_ = pool;
+}
+
+Status StreamCore::Attach(std::shared_ptr<const DaemonConnection> connection,
+                          Deadline deadline) {
+  std::unique_ptr<StreamCall> former;
+  Discarded discarded;
+  UniqueLock lock(mutex_);
+  FOREBAY_CHECK(ended_);
+  former = std::move(call_);
+  AskAgain(discarded);
+  assembly_.Clear();
+  reply_schema_ = nullptr;
+  releases_.clear();
+  ledger_ = {};
+  call_error_.reset();
+  trailer_.reset();
+  ++call_number_;
+  opened_ = finish_sent_ = writes_done_ = ended_ = false;
+  writable_ = write_out_ = true;
+  call_ = std::make_unique<StreamCall>(std::move(connection), *this);
+  reply_connection_ = &call_->connection();
+  // The first batches are asked for in the same breath: a cold daemon then begins with the
+  // extents that they need, and nobody waits for a round trip.
+  *call_->request().mutable_open() = settings_.open;
+  FillQueue();
+  AddPulls(call_->request());
+  call_->Start();
+
+  lock.Unlock();
+  former.reset();
+  discarded.clear();
+  lock.Lock();
+  const auto answered = [this]() FOREBAY_REQUIRES(mutex_) {
+    return opened_ || ended_ || NextStops();
+  };
+  const bool in_time = changed_.WaitUntil(mutex_, deadline, answered);
+  if (!in_time || (!opened_ && !ended_ && !failure_)) {
+    call_->Cancel();
+    while (!ended_) changed_.Wait(mutex_);
+    return in_time ? Cancelled() : Error(ErrorCode::kDeadlineExceeded,
+                                         "the daemon did not open the stream in time");
+  }
+  if (opened_) {
+    // What came after the answer, be it a failure, is for who asks for batches.
+    Send();
+    return {};
+  }
+  return failure_ ? *failure_ : *call_error_;
+}
+
+Result<StreamCore::Outcome> StreamCore::WaitNext(Deadline deadline) {
+  UniqueLock lock(mutex_);
+  Outcome outcome;
+  for (;;) {
+    if (NextStops()) return Stop();
+    if (finishing_) return Finished();
+    std::deque<PulledBatch>& queue = window_.queue();
+    if (all_handed_out_) {
+      outcome.waited = Waited::kEndOfOrder;
+      return outcome;
+    }
+    if (ended_) {
+      outcome.waited = Waited::kCallEnded;
+      return outcome;
+    }
+    if (queue.empty()) {
+      if (CreditsUsed() >= credits_) return HoldsEverything(credits_);
+      window_.AskNext();
+    }
+    FillQueue();
+    PulledBatch& front = queue.front();
+    if (front.phase == Phase::kReady) {
+      outcome.state = std::move(front.state);
+      window_.PopFront();
+      all_handed_out_ = queue.empty() && window_.at_end();
+      FillQueue();
+      const bool calls_sender = CallsSender();
+      lock.Unlock();
+      if (calls_sender) sender_wakes_.NotifyOne();
+      return outcome;
+    }
+    if (front.phase == Phase::kFailed) {
+      if (!MayBeAskedAgain(front)) {
+        Fail(*front.error);
+        return *front.error;
+      }
+      outcome.waited = Waited::kRefused;
+      outcome.error = std::move(front.error);
+      front = PulledBatch{.name = front.name, .state = nullptr, .error = std::nullopt};
+      return outcome;
+    }
+    if (Send()) continue;  // what holds may have changed meanwhile
+    const auto began = steady_clock::now();
+    if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout &&
+        !queue.empty() && IsUnderWay(queue.front()) && !NextStops() && !ended_) {
+      outcome.waited = Waited::kLate;
+      outcome.error = Late(queue.front().name);
+    }
+    outcome.wait_ns += static_cast<std::uint64_t>(
+        std::chrono::nanoseconds(steady_clock::now() - began).count());
+    if (outcome.waited == Waited::kLate) return outcome;
+  }
+}
+
+Result<PulledBatch*> StreamCore::AskForNamed(const BatchName& name, Deadline deadline) {
+  // Where prefetched batches have taken every credit, the one needed last makes room; Next
+  // asks for it again.
+  while (!PullStops() && !ended_) {
+    if (CreditsUsed() < credits_) return window_.AskNamed(name);
+    if (window_.queue().empty()) return HoldsEverything(credits_);
+    const PulledBatch& last = window_.queue().back();
+    const bool under_way = last.phase == Phase::kTransforming ||
+                           (last.phase == Phase::kAsked && last.sent);
+    if (!under_way) {
+      PulledBatch discarded = window_.TakeBack();
+      mutex_.Unlock();
+      discarded.state.reset();  // gives its credit back, for which it locks the mutex
+      mutex_.Lock();
+    } else if (changed_.WaitUntil(mutex_, deadline) == std::cv_status::timeout) {
+      return nullptr;
+    }
+  }
+  return nullptr;
+}
+
+Result<StreamCore::Outcome> StreamCore::WaitNamed(const BatchName& name, Deadline deadline) {
+  Outcome outcome;
+  UniqueLock lock(mutex_);
+  if (finishing_) return Finished();
+  PulledBatch* batch = window_.FindNamed(name);
+  if (batch == nullptr) {
+    filling_paused_ = true;
+    Result<PulledBatch*> asked = AskForNamed(name, deadline);
+    filling_paused_ = false;
+    if (!asked) return asked.error();
+    batch = *asked;
+  }
+  if (batch == nullptr && !PullStops() && !ended_) {
+    outcome.waited = Waited::kLate;
+    outcome.error = Late(name);
+    return outcome;
+  }
+  if (batch != nullptr) batch->abandoned = false;
+  const auto settled = [&]() FOREBAY_REQUIRES(mutex_) {
+    return PullStops() || ended_ || batch->phase == Phase::kReady ||
+           batch->phase == Phase::kFailed;
+  };
+  const auto began = steady_clock::now();
+  Send();
+  const bool is_late = batch != nullptr && !changed_.WaitUntil(mutex_, deadline, settled);
+  outcome.wait_ns = static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(steady_clock::now() - began).count());
+  if (is_late) {
+    batch->abandoned = true;
+    outcome.waited = Waited::kLate;
+    outcome.error = Late(name);
+    return outcome;
+  }
+  if (PullStops()) {
+    if (batch != nullptr) batch->abandoned = true;
+    return Stop();
+  }
+  if (ended_) {
+    outcome.waited = Waited::kCallEnded;
+    return outcome;
+  }
+  PulledBatch taken = window_.TakeNamed(batch);
+  lock.Unlock();
+  if (taken.phase == Phase::kFailed) {
+    if (!MayBeAskedAgain(taken)) return *taken.error;
+    outcome.waited = Waited::kRefused;
+    outcome.error = std::move(taken.error);
+    return outcome;
+  }
+  outcome.state = std::move(taken.state);
+  return outcome;
+}
+
+void StreamCore::Pause(Deadline until) {
+  MutexLock lock(mutex_);
+  changed_.WaitUntil(mutex_, until,
+                     [this]() FOREBAY_REQUIRES(mutex_) { return PullStops() || closed_; });
+}
+
+Status StreamCore::Finish(Deadline deadline) {
+  Discarded discarded;
+  UniqueLock lock(mutex_);
+  if (NextStops()) return Stop();
+  finishing_ = true;
+  // What is under way on this call still arrives and counts; the rest is not wanted any more.
+  while (!window_.queue().empty()) {
+    std::deque<PulledBatch>& queue = window_.queue();
+    const auto unwanted = std::ranges::find_if(queue, [is_over = ended_](const PulledBatch& batch) {
+      return batch.phase != Phase::kAsked || !batch.sent || is_over;
+    });
+    if (unwanted == queue.end()) break;
+    discarded.push_back(window_.Remove(&*unwanted).state);
+  }
+  lock.Unlock();
+  discarded.clear();
+  lock.Lock();
+  Send();
+  const auto settled = [this]() FOREBAY_REQUIRES(mutex_) {
+    return trailer_ || ended_ || NextStops();
+  };
+  if (!changed_.WaitUntil(mutex_, deadline, settled)) {
+    return Error(ErrorCode::kDeadlineExceeded, "the stream's trailer did not arrive in time");
+  }
+  if (NextStops()) return Stop();
+  if (!trailer_) return *call_error_;
+  FOREBAY_TRY(ledger_.Compare(*trailer_));
+  // By the end of the call the daemon has its memory back, which the next stream may need.
+  Send();
+  const auto over = [this]() FOREBAY_REQUIRES(mutex_) { return ended_ || live_states_ != 0; };
+  if (!changed_.WaitUntil(mutex_, deadline, over)) {
+    return Error(ErrorCode::kDeadlineExceeded, "the daemon did not end a finished stream in time");
+  }
+  return {};
+}
+
+void StreamCore::Abandon(Error error) {
+  {
+    MutexLock lock(mutex_);
+    Fail(std::move(error));
+  }
+  changed_.NotifyAll();
+}
+
+void StreamCore::Cancel() {
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = cancelled_ || !failure_;
+  }
+  changed_.NotifyAll();
+}
+
+bool StreamCore::is_cancelled() const {
+  MutexLock lock(mutex_);
+  return cancelled_;
+}
+
+Error StreamCore::Stop() const {
+  const bool cancel_counts = cancelled_ && !all_handed_out_;
+  return failure_ && !cancel_counts ? *failure_ : Cancelled();
+}
+
+void StreamCore::Close() {
+  Discarded discarded;
+  MutexLock lock(mutex_);
+  closed_ = true;
+  transforms_ = nullptr;
+  for (PulledBatch& batch : window_.queue()) discarded.push_back(std::move(batch.state));
+  for (const auto& batch : window_.named()) discarded.push_back(std::move(batch->state));
+  window_.queue().clear();
+  window_.named().clear();
+}
+
+Error StreamCore::call_error() const {
+  MutexLock lock(mutex_);
+  return call_error_.value_or(Error(ErrorCode::kUnavailable, "the call has not ended"));
+}
+
+std::shared_ptr<const StreamSchema> StreamCore::schema() const {
+  MutexLock lock(mutex_);
+  return schema_;
+}
+
+void StreamCore::OnTransformed(const Batch::State* state, Status status) {
+  {
+    MutexLock lock(mutex_);
+    PulledBatch* batch = window_.FindState(state);
+    // Not found: the batch was given up meanwhile (reconnect, finish).
+    if (batch == nullptr) return;
+    batch->phase = status ? Phase::kReady : Phase::kFailed;
+    batch->is_hooks_error = !status;
+    if (!status) batch->error = std::move(status.error());
+  }
+  changed_.NotifyAll();
+}
+
+void StreamCore::TakeBack(std::unique_ptr<Batch::State> state) {
+  bool calls_sender = false;
+  {
+    MutexLock lock(mutex_);
+    --live_states_;
+    Recycle(std::move(state));
+    FillQueue();
+    calls_sender = CallsSender();
+    changed_.NotifyAll();
+  }
+  if (calls_sender) sender_wakes_.NotifyOne();
+}
+
+void StreamCore::Recycle(std::unique_ptr<Batch::State> state) {
+  const bool of_this_call = state->call_number == call_number_ && !ended_;
+  if (of_this_call && state->wire_id != 0) releases_.push_back(state->wire_id);
+  if (pool_.size() < credits_) pool_.push_back(std::move(state));
+}
+
+std::size_t StreamCore::CreditsUsed() const {
+  return live_states_ + window_.without_state();
+}
+
+void StreamCore::FillQueue() {
+  if (closed_ || finishing_ || filling_paused_ || PullStops()) return;
+  while (window_.queue().size() < settings_.prefetch_depth && CreditsUsed() < credits_) {
+    if (window_.AskNext() == nullptr) return;
+  }
+}
+
+void StreamCore::AskAgain(Discarded& discarded) {
+  const auto again = [&](PulledBatch& batch) {
+    if (batch.state) discarded.push_back(std::move(batch.state));
+    batch.state = nullptr;
+    batch.phase = Phase::kAsked;
+    batch.sent = false;
+    batch.error.reset();
+    batch.is_hooks_error = false;
+  };
+  for (PulledBatch& batch : window_.queue()) again(batch);
+  auto& named = window_.named();
+  std::erase_if(named, [](const auto& batch) { return batch->abandoned; });
+  for (const auto& batch : named) again(*batch);
+}
+
+void StreamCore::Fail(Error error) {
+  if (!failure_) failure_ = std::move(error);
+}
+
+}  // namespace forebay::internal

@@ -1,0 +1,115 @@
+// The sending side of a stream: when a request is due, who sends it, and what is in it.
+#include <algorithm>
+#include <cstddef>
+#include <mutex>
+
+#include "client/stream/stream_core.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
+
+namespace forebay::internal {
+namespace {
+
+using Phase = PulledBatch::Phase;
+
+}  // namespace
+
+bool StreamCore::SendIsDue() const {
+  if (finishing_ && !finish_sent_) return true;
+  std::size_t unsent = 0;
+  std::size_t under_way = 0;
+  std::size_t arrived = 0;
+  for (const PulledBatch& batch : window_.queue()) {
+    if (batch.phase == Phase::kAsked) {
+      ++(batch.sent ? under_way : unsent);
+    } else {
+      ++arrived;
+    }
+  }
+  for (const auto& batch : window_.named()) {
+    if (batch->phase == Phase::kAsked && !batch->sent) return true;
+  }
+  // Requests are coalesced while the caller has batches to work on: where it is the slower side,
+  // one by one they would cost a message and two wake-ups for each batch.
+  const std::size_t worth_sending = std::max<std::size_t>(1, (settings_.prefetch_depth + 1) / 2);
+  const bool idle = under_way == 0 && arrived < worth_sending;
+  if (idle) return unsent != 0 || !releases_.empty();
+  const bool starving = window_.queue().front().phase == Phase::kAsked;
+  return unsent >= worth_sending || (starving && unsent != 0) ||
+         releases_.size() >= worth_sending;
+}
+
+bool StreamCore::Send() {
+  if (!MaySend()) return false;
+  const bool writes = SendIsDue();
+  if (!writes && !CloseIsDue()) return false;
+  if (writes) BuildRequest(call_->request());
+  (writes ? write_out_ : writes_done_) = true;
+  StreamCall& call = *call_;
+  call.Hold();  // it does not end before the hold is gone; then it may be gone, too
+  mutex_.Unlock();
+  if (writes) {
+    call.Write();
+  } else {
+    call.WritesDone();
+  }
+  call.LetGo();
+  mutex_.Lock();
+  return true;
+}
+
+bool StreamCore::CallsSender() {
+  if (sender_called_ || !MaySend()) return false;
+  sender_called_ = SendIsDue() || CloseIsDue();
+  return sender_called_;
+}
+
+void StreamCore::RunSender() {
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    sender_called_ = false;
+    if (!Send()) sender_wakes_.Wait(mutex_);
+  }
+}
+
+void StreamCore::BuildRequest(v1::StreamRequest& request) {
+  request.Clear();
+  request.mutable_release()->Add(releases_.begin(), releases_.end());
+  releases_.clear();
+  AddPulls(request);
+  if (finishing_ && !finish_sent_) {
+    request.set_finish(true);
+    finish_sent_ = true;
+  }
+}
+
+void StreamCore::AddPulls(v1::StreamRequest& request) {
+  v1::Pull* pull = nullptr;
+  for (PulledBatch& batch : window_.queue()) {
+    if (batch.phase != Phase::kAsked || batch.sent) continue;
+    batch.sent = true;
+    const bool continues = pull != nullptr && pull->epoch() == batch.name.epoch.value() &&
+                           pull->first_step() + pull->step_count() == batch.name.step.value() &&
+                           pull->step_count() < limits::kPullStepsMax;
+    if (continues) {
+      pull->set_step_count(pull->step_count() + 1);
+      continue;
+    }
+    pull = request.add_pulls();
+    pull->set_epoch(batch.name.epoch.value());
+    pull->set_first_step(batch.name.step.value());
+    pull->set_step_count(1);
+  }
+  for (const auto& batch : window_.named()) {
+    if (batch->phase != Phase::kAsked || batch->sent) continue;
+    batch->sent = true;
+    v1::Pull* named = request.add_pulls();
+    named->set_epoch(batch->name.epoch.value());
+    named->set_first_step(batch->name.step.value());
+    named->set_step_count(1);
+    named->set_micro_size(batch->name.micro_size);
+    named->set_micro_index(batch->name.micro_index);
+  }
+}
+
+}  // namespace forebay::internal
