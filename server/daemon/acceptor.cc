@@ -1,3 +1,7 @@
+// One thread polls the listening socket and all connections. A connection sends ClientHello and
+// gets ServerHello and the regions' descriptors; then gRPC owns the socket. The acceptor keeps a
+// duplicate of each socket, because only so does it notice, and enforce, the end of a connection:
+// gRPC 1.51 keeps one open while a write waits for a peer that does not read.
 #include "server/daemon/acceptor.h"
 
 #include <fcntl.h>
@@ -22,10 +26,12 @@ namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-// Without descriptors for new connections the kernel keeps them waiting this long.
+// Pause after a failed accept (no file descriptors are left): the connection stays in the kernel's
+// queue, so poll would report it again at once.
 constexpr std::int64_t kDescriptorRetryMs = 100;
 
-// A session number nobody can guess: it is quoted by Hello, whatever the transport.
+// A session number that another process cannot guess. Hello quotes it, so that a call is known to
+// come from a client of this socket.
 std::uint64_t RandomSession() {
   std::uint64_t value = 0;
   while (value == 0) {
@@ -35,7 +41,7 @@ std::uint64_t RandomSession() {
 }
 
 bool SendAll(int fd, const void* data, std::size_t bytes) {
-  // Handshake messages are far smaller than a socket's buffer: a short send means trouble.
+  // Handshake messages are far smaller than a socket's buffer, so a short send is a failure.
   return send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);
 }
 
@@ -61,15 +67,15 @@ bool SendRegions(int fd, std::span<const SharedEntry> regions) {
   return sendmsg(fd, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(payload.iov_len);
 }
 
-// Removes what a killed daemon left. Anything but a socket was put there by somebody else.
+// Removes the socket of a daemon that was killed. Any other kind of file is not ours to remove.
 Status RemoveStaleSocket(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) != 0) {
-    return errno == ENOENT ? Status() : Error::FromErrno(errno, "looking at " + path);
+    return errno == ENOENT ? Status() : Error::FromErrno(errno, "stat of daemon.socket " + path);
   }
   if (!S_ISSOCK(info.st_mode)) {
     return Error(ErrorCode::kAlreadyExists,
-                 "daemon.socket: " + path + " exists and is no socket; remove it, or choose "
+                 "daemon.socket: " + path + " exists and is not a socket; remove it, or choose "
                  "another path");
   }
   if (unlink(path.c_str()) != 0) return Error::FromErrno(errno, "removing " + path);
@@ -130,7 +136,8 @@ Status Acceptor::Listen() {
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!wake_fd_.valid() || !fd.valid()) return Error::FromErrno(errno, "creating a socket");
   FOREBAY_TRY(RemoveStaleSocket(options_.socket_path));
-  // Nobody else may connect, not even between bind and chmod.
+  // The socket must have mode 0600 from the moment at which it exists; a chmod after bind would
+  // leave a gap in which other users can connect.
   const mode_t before = umask(0177);
   const int bound = bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
   const int bind_errno = errno;
@@ -167,6 +174,7 @@ void Acceptor::Run() {
     const bool listening = accepting_ && retry_ns_ <= clock_.NowNs();
     polled.push_back({listen_fd_.get(), static_cast<short>(listening ? POLLIN : 0), 0});
     for (const Connection& connection : open_) {
+      // After the hand-over the data belong to gRPC: watch only for the peer's end of writing.
       const short events = static_cast<short>(connection.handed_over ? POLLRDHUP : POLLIN);
       polled.push_back({connection.fd.get(), events, 0});
     }
@@ -179,7 +187,7 @@ void Acceptor::Run() {
     std::uint64_t wakes = 0;
     if (polled[0].revents != 0) (void)!read(wake_fd_.get(), &wakes, sizeof(wakes));
     if (ending_) {
-      // The watched descriptor is the same socket that gRPC has: its calls end with it.
+      // The watched descriptor is a duplicate of gRPC's, so this ends gRPC's connection too.
       for (const Connection& connection : open_) shutdown(connection.fd.get(), SHUT_RDWR);
     }
     ServeOpen(std::span(polled).subspan(2));
@@ -188,6 +196,7 @@ void Acceptor::Run() {
   }
 }
 
+// `open_` is rebuilt, so that ended connections are closed in one pass over the array.
 void Acceptor::ServeOpen(std::span<const pollfd> polled) {
   std::vector<Connection> kept;
   for (std::size_t i = 0; i < open_.size(); ++i) {
@@ -196,8 +205,8 @@ void Acceptor::ServeOpen(std::span<const pollfd> polled) {
     bool keep = true;
     if (connection.handed_over) {
       keep = (happened & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0;
-      // A client that says nothing more takes nothing more. One that ended its own side alone and
-      // does not read would keep a write of gRPC's under way, and with it the connection, for ever.
+      // A client that has stopped writing is treated as gone. If it shut down only its own writing
+      // side and does not read, a write of gRPC would wait, and keep the connection, for ever.
       if (!keep) shutdown(connection.fd.get(), SHUT_RDWR);
     } else if (happened != 0) {
       keep = Progress(connection);
@@ -219,8 +228,9 @@ void Acceptor::AcceptAll() {
     if (!fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EAGAIN) return;
-      // The connection stays in the queue and would be reported at once, over and over.
-      log::Warn("cannot take a connection: {}", std::strerror(errno));
+      // The connection stays in the kernel's queue, so poll would report it again at once.
+      log::Warn("cannot accept a connection on {}; trying again: {}", options_.socket_path,
+                std::strerror(errno));
       retry_ns_ = clock_.NowNs() + kDescriptorRetryMs * kNsPerMs;
       return;
     }
@@ -228,12 +238,13 @@ void Acceptor::AcceptAll() {
     socklen_t length = sizeof(peer);
     const bool known = getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
     if (!known || peer.uid != geteuid()) {
-      log::Warn("refused a connection of uid {}: this daemon serves uid {} alone",
+      log::Warn("refused a connection of uid {}: this daemon serves only uid {}",
                 known ? static_cast<long>(peer.uid) : -1L, geteuid());
       ++refused_;
       continue;
     }
-    // Some connections beyond the limit are heard out, so that they can be told of it.
+    // Some connections beyond the limit get a handshake, so that Complete can reply with the
+    // reason. Further ones are closed without a reply, which bounds the open descriptors.
     if (open_.size() >= std::size_t{options_.connections_max} + limits::kRefusedAtOnceMax) {
       ++refused_;
       continue;
@@ -246,6 +257,8 @@ void Acceptor::AcceptAll() {
   }
 }
 
+// Receives the rest of ClientHello, which may arrive in parts. The socket does not block, and poll
+// reports it again, so a slow client delays no other one.
 bool Acceptor::Progress(Connection& connection) {
   auto* bytes = reinterpret_cast<std::byte*>(&connection.hello);
   const ssize_t count = recv(connection.fd.get(), bytes + connection.received,
@@ -256,7 +269,8 @@ bool Acceptor::Progress(Connection& connection) {
   return connection.received < sizeof(ClientHello) || Complete(connection);
 }
 
-// 0, or the ErrorCode to refuse a client with.
+// The ErrorCode to refuse a client with, or 0. The magic comes first: without it the rest of the
+// message means nothing.
 std::uint32_t Acceptor::RefusalOf(const ClientHello& hello) const {
   if (hello.magic != kClientHelloMagic) {
     return static_cast<std::uint32_t>(ErrorCode::kInvalidArgument);
@@ -267,7 +281,8 @@ std::uint32_t Acceptor::RefusalOf(const ClientHello& hello) const {
     return static_cast<std::uint32_t>(ErrorCode::kFailedPrecondition);
   }
   if (connections_ >= options_.connections_max) {
-    log::Warn("refused a client: {} are connected (kClientsMax)", options_.connections_max);
+    log::Warn("refused a client: {} are connected, the most that a daemon serves (kClientsMax)",
+              options_.connections_max);
     return static_cast<std::uint32_t>(ErrorCode::kResourceExhausted);
   }
   return 0;
@@ -287,15 +302,17 @@ bool Acceptor::Complete(Connection& connection) {
   reply.session = connection.session = RandomSession();
   reply.region_count = shared ? static_cast<std::uint32_t>(regions_.size()) : 0;
   if (!SendAll(connection.fd.get(), &reply, sizeof(reply))) return false;
+  // The kernel limits the descriptors per message (SCM_MAX_FD), so regions go in several messages.
   for (std::size_t sent = 0; sent < reply.region_count;) {
     const std::size_t count =
         std::min<std::size_t>(limits::kFdsPerMessageMax, reply.region_count - sent);
     if (!SendRegions(connection.fd.get(), std::span(regions_).subspan(sent, count))) return false;
     sent += count;
   }
-  // The duplicate is only watched, so that the end of the connection is noticed here too.
+  // gRPC gets the accepted descriptor, and the acceptor keeps the duplicate, which it only watches.
   UniqueFd watched(fcntl(connection.fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!watched.valid()) return false;
+  // Before the hand-over: gRPC may serve the client's Hello, which quotes the session, at once.
   {
     MutexLock lock(mutex_);
     sessions_.insert(connection.session);
@@ -306,6 +323,8 @@ bool Acceptor::Complete(Connection& connection) {
   return true;
 }
 
+// Milliseconds until the next handshake times out or accepting may be tried again; -1: neither is
+// pending. Rounded up, or poll would return just before that time and the loop would spin.
 int Acceptor::NextTimeoutMs() const {
   std::int64_t soonest_ns = retry_ns_ > clock_.NowNs() ? retry_ns_ : -1;
   for (const Connection& connection : open_) {
@@ -318,6 +337,7 @@ int Acceptor::NextTimeoutMs() const {
   return static_cast<int>(std::max<std::int64_t>(0, (soonest_ns - clock_.NowNs()) / kNsPerMs) + 1);
 }
 
+// A client that does not complete its handshake in time must not hold a descriptor.
 void Acceptor::DropExpired() {
   const std::int64_t now = clock_.NowNs();
   std::erase_if(open_, [&](const Connection& connection) {

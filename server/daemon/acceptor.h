@@ -1,6 +1,6 @@
-// Acceptor: takes connections on the daemon's Unix socket, checks who is there, passes the
-// shared regions, and hands the socket to gRPC. ("Local" gRPC credentials carry no uid, so we
-// accept ourselves; design 8.)
+// Acceptor: accepts connections on the daemon's Unix socket, compares the client's uid with the
+// daemon's, passes the file descriptors of the shared memory, and hands the socket to gRPC. gRPC's
+// "local" credentials carry no uid, so the daemon accepts connections itself (docs/design.md, 8).
 #pragma once
 
 #include <poll.h>
@@ -23,15 +23,16 @@
 
 namespace forebay::daemon {
 
-// A region as a client is told of it. The fd is borrowed and must outlive the acceptor.
+// A shared memory region, as it is announced to clients. The fd is borrowed and must outlive the
+// acceptor.
 struct SharedEntry {
   RegionEntry entry;
   int fd = -1;
 };
 
-// Who is at the other end, by the kernel's word.
+// The process at the other end of a connection, as the kernel reports it (SO_PEERCRED).
 struct PeerCredentials {
-  pid_t pid = 0;  // 0: in another pid namespace
+  pid_t pid = 0;  // 0: the process is in another pid namespace
   uid_t uid = 0;
 };
 
@@ -41,40 +42,45 @@ struct AcceptorOptions {
   std::uint32_t connections_max = 0;
 };
 
-// Owns the socket's path: removes it on destruction. Thread-safe.
+// Owns the socket's path, and removes it on destruction. Thread-safe, except for Start and Close.
 class Acceptor {
  public:
-  // Called on the acceptor's thread with a socket that passed the handshake.
+  // Called on the acceptor's thread with a socket whose handshake has succeeded.
   using HandOver = std::function<void(UniqueFd, const PeerCredentials&)>;
-  // Called on the acceptor's thread, as the last thing that it does, where it cannot watch its
-  // sockets any more. Connections that are there stay, no new ones are taken.
+  // Called on the acceptor's thread if poll fails; the thread ends after this call. Existing
+  // connections continue, and new ones are not accepted.
   using Broken = std::function<void(const Error&)>;
 
-  // Binds; connections wait until Start. A stale socket is removed: the caller holds the
-  // daemon's lease, so nobody can be behind it. kInvalidArgument: the path is too long;
-  // kAlreadyExists: it is taken by something that is no socket.
+  // Binds the socket; connections wait in its queue until Start. Removes a stale socket: the caller
+  // holds the lease of its directory, so no other daemon uses it. `clock` is borrowed. Errors:
+  // kInvalidArgument: the path is too long; kAlreadyExists: a file that is no socket has this name.
   static Result<std::unique_ptr<Acceptor>> Create(const AcceptorOptions& options,
                                                   std::vector<SharedEntry> regions,
                                                   io::Clock& clock, HandOver hand_over,
                                                   Broken broken);
   ~Acceptor();
-  // Begins to accept, on a thread of its own. Once, by the owner, who can be found by now by
-  // those that the hand-over wakes.
+  // Starts the thread that accepts. Call once, after the owner has stored the acceptor: calls that
+  // arrive on the first connection may already use it (KnowsSession).
   void Start();
 
+  // Whether the session number, which a client quotes in Hello, belongs to an open connection.
   bool KnowsSession(std::uint64_t session) const;
+  // Connections that are open and have completed the handshake.
   std::uint32_t connection_count() const { return connections_.load(); }
+  // Connections that were refused or whose handshake timed out, since the start.
   std::uint64_t refused_count() const { return refused_.load(); }
-  // Takes no more connections; those there stay.
+  // Accepts no more connections; existing ones continue. Returns at once.
   void StopAccepting();
-  // Takes no more, and ends those there on both sides, whatever is under way on them.
+  // Accepts no more connections, and shuts existing ones down in both directions; calls on them
+  // end with an error. Returns at once.
   void EndConnections();
-  // Ends the thread and removes the socket; the counts stay readable. Idempotent; not to be
-  // called by two threads at once.
+  // Ends the thread and removes the socket; the counts stay readable. Idempotent, but two threads
+  // must not call it at once.
   void Close();
 
  private:
-  // A connection in its handshake, or, once handed over, watched for its end.
+  // A connection during its handshake. After the handshake, `fd` is a duplicate of the socket that
+  // gRPC has, through which the acceptor notices the end of the connection.
   struct Connection {
     UniqueFd fd;
     PeerCredentials peer;
@@ -90,11 +96,11 @@ class Acceptor {
   Status Listen();
   void Run();
   void Wake();
-  // `polled` are the entries of open_, in its order.
+  // Handles the events of the connections: polled[i] belongs to open_[i].
   void ServeOpen(std::span<const pollfd> polled);
   void AcceptAll();
   std::uint32_t RefusalOf(const ClientHello& hello) const;
-  // False where the connection is to be dropped.
+  // These return false if the connection is to be dropped.
   bool Progress(Connection& connection);
   bool Complete(Connection& connection);
   int NextTimeoutMs() const;
@@ -109,11 +115,11 @@ class Acceptor {
   UniqueFd wake_fd_;
   std::atomic<bool> stopping_ = false;
   std::atomic<bool> accepting_ = true;
-  std::atomic<bool> ending_ = false;  // connections
+  std::atomic<bool> ending_ = false;  // EndConnections was called
   std::atomic<std::uint32_t> connections_ = 0;
   std::atomic<std::uint64_t> refused_ = 0;
-  std::vector<Connection> open_;  // the thread's own
-  std::int64_t retry_ns_ = 0;     // no accepting before; the thread's own
+  std::vector<Connection> open_;  // used by the acceptor's thread only
+  std::int64_t retry_ns_ = 0;     // accept no connection before this time; as open_
   mutable Mutex mutex_;
   std::unordered_set<std::uint64_t> sessions_ FOREBAY_GUARDED_BY(mutex_);
   std::jthread thread_;

@@ -1,3 +1,6 @@
+// Each call translates a request to calls of AdminTarget, and errors to gRPC's codes. Stage and
+// Verify are streams of progress messages: they end early if the client cancels or the daemon
+// stops, so that a call does not hold up the shutdown.
 #include "server/daemon/admin_service.h"
 
 #include <algorithm>
@@ -21,7 +24,8 @@ grpc::Status Unknown(const std::string& name) {
   return {grpc::StatusCode::NOT_FOUND, fmt::format("no data set '{}' is configured", name)};
 }
 
-// Paces a progress stream. Nothing signals it: it only gives the time between two looks.
+// Paces a progress stream: sleeps between two looks at the progress. Nothing notifies the condition
+// variable.
 class Pace {
  public:
   void Wait() {
@@ -58,15 +62,17 @@ grpc::Status AdminService::Stage(grpc::ServerContext* context, const v1::StageRe
   std::vector<stage::Dataset*> datasets =
       target_.FindDatasets(ToVector(request->datasets()), unknown);
   if (!unknown.empty()) return Unknown(unknown);
-  std::set<std::string> names;  // each once, however often it was named
+  std::set<std::string> names;  // each name once, even if the request repeats it
   for (const stage::Dataset* dataset : datasets) names.insert(dataset->name());
   datasets.clear();
   for (const std::string& name : names) {
+    // By name, because a rebuild may have replaced the Dataset since FindDatasets.
     const Result<stage::Dataset*> followed = target_.StageNow(name, request->rebuild());
     if (!followed.has_value()) return stream::ToGrpc(followed.error());
     datasets.push_back(*followed);
   }
   Pace pace;
+  // One message per data set and round; `done` is set in the last one of each.
   while (!datasets.empty()) {
     for (auto entry = datasets.begin(); entry != datasets.end();) {
       const bool done = !request->wait() || IsSettled(**entry);
@@ -116,7 +122,7 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
   const std::string& tier = request->tier();
   if (!tier.empty() && tier != "ram" && tier != "ssd") {
     return {grpc::StatusCode::INVALID_ARGUMENT,
-            fmt::format("'{}' is no tier; say ram or ssd, or nothing for both", tier)};
+            fmt::format("there is no tier '{}'; write ram or ssd, or leave it out for both", tier)};
   }
   const std::uint64_t hash = datasets.front()->hash();
   tier::ExtentCache& cache = target_.cache();
@@ -125,6 +131,7 @@ grpc::Status AdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* r
     if (!wanted) continue;
     for (const tier::ExtentKey& key : cache.Resident(kind)) {
       if (key.dataset != hash) continue;
+      // A reference taken before the eviction, because the size is known only from it.
       const tier::ExtentRef extent = cache.Find(key);
       if (!cache.Evict(key, kind).has_value()) continue;
       reply->set_extents(reply->extents() + 1);
@@ -148,7 +155,8 @@ grpc::Status AdminService::ResolveSelection(grpc::ServerContext*,
   if (!unknown.empty()) return Unknown(unknown);
   if (request->count() > limits::kResolveCountMax) {
     return {grpc::StatusCode::OUT_OF_RANGE,
-            fmt::format("at most {} ids are answered at once", limits::kResolveCountMax)};
+            fmt::format("{} ids are requested, at most {} are returned by one call; request parts",
+                        request->count(), limits::kResolveCountMax)};
   }
   stage::Dataset& dataset = *datasets.front();
   const auto catalog = dataset.catalog();
@@ -161,6 +169,7 @@ grpc::Status AdminService::ResolveSelection(grpc::ServerContext*,
   reply->set_selected_count((*selection)->size());
   reply->set_selection_fingerprint((*selection)->fingerprint());
   reply->set_catalog_fingerprint(catalog->fingerprint());
+  // Clamped in this order, so that no sum of two numbers from outside can overflow.
   const std::uint64_t size = (*selection)->size();
   const std::uint64_t first = std::min(request->first_index(), size);
   const std::uint64_t count = std::min<std::uint64_t>(request->count(), size - first);

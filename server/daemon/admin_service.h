@@ -1,5 +1,6 @@
-// AdminService: what the CLI asks of a daemon (proto/forebay/v1/admin.proto). Few calls, each on
-// a thread of gRPC's pool while it lasts; none of them on the path of a byte.
+// AdminService: the gRPC service that the command `forebay` calls (proto/forebay/v1/admin.proto).
+// Calls are few and synchronous: each occupies a thread of gRPC's pool while it lasts, and at most
+// limits::kAdminThreadsMax run at once. No call is on the path of a byte.
 #pragma once
 
 #include <string>
@@ -14,17 +15,20 @@
 
 namespace forebay::daemon {
 
-// What the service acts on.
+// What the service acts on: Daemon, or a stand-in in tests. Implementations are thread-safe.
 class AdminTarget {
  public:
   virtual ~AdminTarget() = default;
   virtual v1::StatusReply StatusNow() = 0;
-  // The named data sets (all where `names` is empty). `unknown` gets a name that does not exist.
+  // The data sets of these names; all data sets if `names` is empty. If a name does not exist,
+  // `unknown` is set to it and the result is empty.
   virtual std::vector<stage::Dataset*> FindDatasets(const std::vector<std::string>& names,
                                                     std::string& unknown) = 0;
   virtual v1::DatasetStatus StatusOf(const stage::Dataset& dataset) = 0;
-  // Starts staging, and returns the data set to follow: with `rebuild` it may be another one, which
-  // replaces the one of this name. kFailedPrecondition, kResourceExhausted: it is not rebuilt now.
+  // Starts staging and returns the data set whose progress() to follow. With `rebuild` it may be a
+  // new one, which will replace the data set of this name. Returns without waiting for the staging.
+  // kNotFound: no data set has this name; kFailedPrecondition: it is being catalogued, staged or
+  // rebuilt; kResourceExhausted: the daemon keeps too many replaced data sets (DatasetTable::Keep).
   virtual Result<stage::Dataset*> StageNow(const std::string& name, bool rebuild) = 0;
   virtual tier::ExtentCache& cache() = 0;
   virtual io::IoBackend& backend() = 0;
@@ -33,7 +37,7 @@ class AdminTarget {
   virtual bool stopping() const = 0;
 };
 
-// Thread-safe.
+// Thread-safe. Borrows `target`.
 class AdminService final : public v1::Admin::Service {
  public:
   explicit AdminService(AdminTarget& target) : target_(target) {}

@@ -1,3 +1,6 @@
+// Each turn of the thread verifies about a megabyte of extents and a megabyte of decoded chunks,
+// then sleeps as long as the rate demands. tier::Scrubber keeps the rate for extents; the sleep for
+// decoded chunks is added here.
 #include "server/daemon/background_scrubber.h"
 
 #include <sys/resource.h>
@@ -11,7 +14,7 @@
 namespace forebay::daemon {
 namespace {
 
-// Small extents are taken together up to this, so that the thread seldom wakes.
+// Small extents are verified together up to this size, so that the thread wakes less often.
 constexpr std::uint64_t kBytesPerWake = 1 * limits::kMiB;
 constexpr std::chrono::nanoseconds kNothingThere = std::chrono::seconds(1);
 constexpr int kLowestPriority = 19;
@@ -24,12 +27,15 @@ tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets) {
     for (const stage::Dataset* dataset : datasets) {
       if (dataset->hash() != key.dataset) continue;
       const auto catalog = dataset->catalog();
-      // An extent of the data set as it was before it changed has other pieces.
+      // Another identity: the extent is from before the objects changed, and has other pieces.
       const bool is_known = catalog && key.extent.value() < catalog->extent_count() &&
                             dataset->key(key.extent) == key;
       if (!is_known) continue;
       if (!dataset->form()) return catalog->Pieces(key.extent, pieces);
-      return Error(ErrorCode::kUnimplemented, "the pieces of a packed extent are its own");
+      // The image of a packed extent has pieces that only its own directory knows. Without pieces
+      // the scrubber verifies the image as a whole.
+      return Error(ErrorCode::kUnimplemented,
+                   "the catalog does not list the pieces of a packed extent");
     }
     return Error(ErrorCode::kNotFound, "no catalog has extent " + tier::KeyText(key));
   };
@@ -83,9 +89,9 @@ std::uint64_t BackgroundScrubber::ScrubDecoded(const std::stop_token& stop) {
   while (decoded_ != nullptr && !stop.stop_requested() && bytes < kBytesPerWake) {
     const auto scrubbed = decoded_->ScrubNext();
     if (!scrubbed) break;
-    bytes += scrubbed->bytes + 1;  // so that empty ones end it too
+    bytes += scrubbed->bytes + 1;  // +1: chunks of 0 bytes must end this loop too
     if (!scrubbed->is_sound) {
-      log::Warn("scrub: what piece {} of extent {} was decoded to is damaged, and dropped",
+      log::Warn("scrub: decoded chunk {} of extent {} is corrupt; dropped, will be decoded again",
                 scrubbed->key.piece, tier::KeyText(scrubbed->key.extent));
     }
   }
@@ -93,7 +99,8 @@ std::uint64_t BackgroundScrubber::ScrubDecoded(const std::stop_token& stop) {
 }
 
 void BackgroundScrubber::Run(const std::stop_token& stop) {
-  // Linux takes this per thread; where it is refused the rate is limit enough.
+  // On Linux this sets the priority of the calling thread alone. If it is refused, the rate still
+  // limits the load.
   static_cast<void>(setpriority(PRIO_PROCESS, 0, kLowestPriority));
   while (!stop.stop_requested()) {
     const bool found = ScrubSome(stop);
@@ -101,12 +108,13 @@ void BackgroundScrubber::Run(const std::stop_token& stop) {
         found ? std::chrono::nanoseconds(scrubber_.not_before_ns() - clock_.NowNs())
               : kNothingThere;
     const double decoded_bytes = static_cast<double>(ScrubDecoded(stop));
-    if (bytes_per_second_ > 0) {  // they share the rate
+    if (bytes_per_second_ > 0) {  // extents and decoded chunks share the rate
       pause = std::max(pause, std::chrono::nanoseconds(0)) +
               std::chrono::nanoseconds(static_cast<std::int64_t>(
                   decoded_bytes * 1e9 / static_cast<double>(bytes_per_second_)));
     }
     MutexLock lock(mutex_);
+    // A copy, because counts() is called by other threads while the scrubber works.
     counts_ = scrubber_.counts();
     wake_.WaitFor(mutex_, stop, pause, [] { return false; });
   }

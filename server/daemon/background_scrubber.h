@@ -1,5 +1,6 @@
-// BackgroundScrubber: looks at everything that is resident again and again, slowly, so that bit
-// rot is found while the GFS can still mend it, and not by a sample.
+// BackgroundScrubber: verifies all resident extents and decoded chunks in turn, at a low rate, for
+// as long as the daemon runs. So bit rot is found, and mended from the GFS, before a sample of a
+// minibatch meets it.
 #pragma once
 
 #include <cstdint>
@@ -18,42 +19,44 @@
 
 namespace forebay::daemon {
 
-// Pieces of the extents of these data sets, as far as their catalogs are known. Borrows them.
+// Returns a function that lists the pieces of extents of these data sets. It fails for an extent of
+// a data set that has no catalog, is replaced, or is compressed at staging. Borrows the data sets.
 tier::PiecesOf PiecesOfDatasets(std::vector<stage::Dataset*> datasets);
 
-// What it works on; must outlive it.
+// What the scrubber works on; must outlive it.
 struct ScrubParts {
   tier::ExtentCache& cache;
   io::IoBackend& backend;
   io::Clock& clock;
   tier::PiecesOf pieces_of;
-  fetch::DecodedCache* decoded = nullptr;  // null: there is none
+  fetch::DecodedCache* decoded = nullptr;  // null: decoded chunks are not scrubbed
 };
 
-// Works from Start to destruction, on a thread of its own and of the lowest priority. Ending it
-// waits for the extent at hand. What is damaged is dropped and logged; whoever needs it next has
-// it brought anew.
+// Runs from Start to destruction, on a thread of its own with the lowest priority. Destruction
+// waits until the extent that is being verified is done. A damaged copy is dropped and logged; it
+// is read or decoded again when a reader needs it.
 class BackgroundScrubber {
  public:
+  // `bytes_per_second` limits extents and decoded chunks together, on average; 0: no limit.
   static Result<std::unique_ptr<BackgroundScrubber>> Start(ScrubParts parts,
                                                            std::uint64_t bytes_per_second);
   ~BackgroundScrubber();
 
-  // Since the start. Thread-safe.
+  // Extents that were verified since the start. Thread-safe.
   tier::Scrubber::Counts counts() const;
 
  private:
   BackgroundScrubber(io::Clock& clock, tier::Scrubber scrubber,
                      std::unique_ptr<io::IoQueue> queue, fetch::DecodedCache* decoded);
   void Run(const std::stop_token& stop);
-  // False where nothing is resident.
+  // Verifies about kBytesPerWake of extents. False if nothing is resident.
   bool ScrubSome(const std::stop_token& stop);
-  // Of decoded units as much as a wake of the other takes; returns their bytes.
+  // Verifies about kBytesPerWake of decoded chunks; returns their bytes.
   std::uint64_t ScrubDecoded(const std::stop_token& stop);
 
   io::Clock& clock_;
-  tier::Scrubber scrubber_;             // the thread's own
-  std::unique_ptr<io::IoQueue> queue_;  // the thread's own
+  tier::Scrubber scrubber_;             // used by the thread only
+  std::unique_ptr<io::IoQueue> queue_;  // used by the thread only
   fetch::DecodedCache* const decoded_;
   std::uint64_t bytes_per_second_ = 0;  // 0: no limit
   mutable Mutex mutex_;

@@ -1,3 +1,6 @@
+// Start and end of a daemon, its housekeeping, and what the admin service asks of it. The order of
+// the Open functions is the order of the members in daemon.h, because each room uses those before
+// it. daemon_rooms.cc opens the rooms on a byte's path, daemon_server.cc what clients connect to.
 #include "server/daemon/daemon.h"
 
 #include <sys/eventfd.h>
@@ -26,9 +29,10 @@ namespace forebay::daemon {
 namespace {
 
 constexpr std::int64_t kNsPerMs = 1'000'000;
-constexpr auto kLastAnswers = std::chrono::milliseconds(300);
-constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, beside those for the GFS
-constexpr auto kLastReads = std::chrono::milliseconds(1'500);
+// Parts of the ten seconds within which a daemon that gets SIGTERM has ended:
+constexpr auto kLastAnswers = std::chrono::milliseconds(300);  // for gRPC calls to end
+constexpr auto kLastReads = std::chrono::milliseconds(1'500);  // for threads in I/O to end
+constexpr std::uint64_t kIoThreads = 8;  // of the thread back end, in addition to those for the GFS
 
 std::string JobId(const Config& config) {
   if (!config.job_id.empty()) return config.job_id;
@@ -39,7 +43,7 @@ std::string JobId(const Config& config) {
   return "local";
 }
 
-// It names a directory, and stands in logs and metrics.
+// The job id becomes part of a directory's name, and appears in logs and metrics.
 Status CheckJobId(const std::string& job_id) {
   const bool plain = !job_id.empty() && job_id.size() <= limits::kJobIdBytesMax &&
                      job_id.front() != '.' &&
@@ -53,7 +57,8 @@ Status CheckJobId(const std::string& job_id) {
                            job_id, limits::kJobIdBytesMax));
 }
 
-// One spelling for each directory, so that two keys that name the same one are seen to.
+// Gives each directory one spelling. Two keys may name the same directory ("/a" and "/a/"), for
+// which there must be one lease: a second flock on it would fail as if another daemon had it.
 std::string Spelled(const std::string& directory) {
   if (directory.empty()) return directory;
   std::error_code ignored;
@@ -62,6 +67,8 @@ std::string Spelled(const std::string& directory) {
   return path.has_filename() ? path.string() : path.parent_path().string();
 }
 
+// Tells this daemon from earlier ones on the same socket. Clients compare it with the generation of
+// each region and of Hello's reply, so that they never mix the memory of two daemons.
 std::uint64_t RandomGeneration() {
   std::uint64_t value = 0;
   while (value == 0) FOREBAY_CHECK(getrandom(&value, sizeof(value), 0) == sizeof(value));
@@ -107,6 +114,7 @@ Status Daemon::Open() {
   FOREBAY_TRY(OpenScrubber());
   FOREBAY_TRY(OpenServer());
   FOREBAY_TRY(OpenMetrics());
+  // Staging begins last, so that a start that fails has staged nothing.
   for (stage::Dataset* dataset : datasets_.Served()) {
     if (dataset->options().stage_at_start) stager_->Stage(*dataset);
   }
@@ -122,22 +130,24 @@ Status Daemon::OpenBackend() {
   io::BackendChoice choice = io::BackendChoice::kAutomatic;
   if (config_.io_backend == "io_uring") choice = io::BackendChoice::kIoUring;
   if (config_.io_backend == "threads") choice = io::BackendChoice::kThreads;
-  // While the GFS does not answer, each request that is under way blocks a thread. There are
-  // threads for as many requests as may be under way then, so that others are left to read the SSD.
+  // While the GFS does not answer, each request under way blocks a thread of the thread back end.
+  // The back end has threads for as many requests as the gate then admits, in addition to
+  // kIoThreads, so that reads from SSD continue.
   constexpr std::uint64_t kRequestsFactor = 1 + stage::RequestGate::kLentPerPermit;
   const std::uint64_t threads = std::min<std::uint64_t>(
       limits::kIoThreadsMax, kIoThreads + kRequestsFactor * config_.stage_requests);
   auto selected = io::SelectBackend(choice, threads);
   if (!selected.has_value()) return selected.error().WithContext("daemon.io_backend");
   if (selected->fallback_reason) {
-    log::Warn("io_uring is not available, a pool of threads is used: {}",
+    log::Warn("io_uring is not available; using a pool of threads (daemon.io_backend): {}",
               selected->fallback_reason->message());
   }
   backend_ = std::move(selected->backend);
   return {};
 }
 
-// One lease per directory that this daemon writes to.
+// Takes one lease for each directory that this daemon writes to: of the socket, of saved catalogs
+// and of the SSD tier.
 Status Daemon::OpenDirectories() {
   FOREBAY_TRY(CheckJobId(job_id_));
   socket_path_ = Spelled(config_.socket.empty()
@@ -157,10 +167,12 @@ Status Daemon::OpenDirectories() {
 }
 
 bool Daemon::Tick() {
+  // In this order: GfsCalls finds the calls that are not answered, then the stager and the executor
+  // replace the threads that are blocked in them.
   gfs_calls_->Look();
   stager_->Look();
   const Status adjusted = executor_->AdjustTo(stager_->HeldUpThreads());
-  if (!adjusted.has_value() && !lacks_worker_) {
+  if (!adjusted.has_value() && !lacks_worker_) {  // logged once, not once a second
     log::Warn("no additional worker (daemon.workers) could be started in place of one that is "
               "blocked by the GFS; batches are assembled more slowly until it answers: {}",
               adjusted.error().ToString());
@@ -188,17 +200,19 @@ void Daemon::RequestDrain() {
 
 void Daemon::Fail(const Error& error) {
   if (!failed_.exchange(true)) {
-    log::Error("forebayd cannot serve any more, and ends: {}", error.ToString());
+    log::Error("forebayd can no longer serve, and ends: {}", error.ToString());
   }
   WakeMainThread();
 }
 
 void Daemon::WakeMainThread() {
   const std::uint64_t one = 1;
-  // Without a wake-up the next tick sees it.
+  // A failure to wake is harmless: the next call of Tick, at most a second later, sees the request.
   if (wake_fd_.valid()) static_cast<void>(!write(wake_fd_.get(), &one, sizeof(one)));
 }
 
+// The order matters: first nobody new is admitted, then streams end while everything still works,
+// then gRPC, and only then the threads and rooms that calls may have been using.
 bool Daemon::Stop() {
   if (stopped_) return !leaves_threads_;
   stopped_ = true;
@@ -209,7 +223,7 @@ bool Daemon::Stop() {
   const Error leaving(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (stage::Dataset* dataset : datasets_.All()) dataset->AbandonCatalogWaiters(leaving);
   if (server_) data_service_->Drain();
-  // Not earlier: a reader is told that the daemon goes, not that its batch was cancelled.
+  // After Drain: readers must get "shutting down", not the stager's "cancelled" for their batches.
   if (stager_) stager_->BeginStop();
   if (server_) {
     if (!data_service_->WaitDrained(std::chrono::milliseconds(limits::kLastMessagesMs))) {
@@ -219,21 +233,22 @@ bool Daemon::Stop() {
       acceptor_->EndConnections();
       data_service_->WaitDrained(kLastAnswers);
     }
-    // The server waits for idle connections too, whose clients need not be listening: no longer
-    // than the last answers of other calls take.
+    // Shutdown waits for idle connections too, whose clients may never close them; the deadline
+    // gives calls that are ending just the time for their answers.
     server_->Shutdown(std::chrono::system_clock::now() + kLastAnswers);
     server_->Wait();
   }
   if (acceptor_) acceptor_->Close();
   server_.reset();
-  metrics_.reset();  // a last scrape still looks at the acceptor and what follows
+  metrics_.reset();  // before the acceptor: a scrape that is under way still uses what follows
   acceptor_.reset();
   if (executor_) executor_->BeginStop();
   scrubber_.reset();
   leaves_threads_ = (stager_ && !stager_->AwaitStopped(kLastReads)) ||
                     (executor_ && !executor_->AwaitStopped(kLastReads));
   if (leaves_threads_) {
-    // These hold on to all that the rooms share. The directories are given up last.
+    // The blocked threads use the rooms, so none is destroyed. Only the leases end, which lets the
+    // next daemon start.
     const std::string calls = gfs_calls_->UnderWay();
     log::Warn("forebayd exits without waiting for {}",
               calls.empty() ? "threads that do not end" : "an answer of the GFS: " + calls);
@@ -241,14 +256,14 @@ bool Daemon::Stop() {
     if (has_served) LogServed(began_ns);
     return false;
   }
-  // Readers first: what they bring wakes batches, which the executor then drops.
+  // The stager first: an extent that it still stages wakes batches, which the executor then drops.
   stager_.reset();
   executor_.reset();
   if (has_served) LogServed(began_ns);
   return true;
 }
 
-// The last lines: what a look at the log alone should tell of this daemon.
+// Summarises the daemon's service in the last lines of its log.
 void Daemon::LogServed(std::int64_t drain_began_ns) {
   eviction_summary_.Log();
   const std::int64_t now_ns = clock_.NowNs();
@@ -288,8 +303,8 @@ std::vector<stage::Dataset*> Daemon::FindDatasets(const std::vector<std::string>
   return names.empty() ? datasets_.Served() : found;
 }
 
-// A rebuild makes another Dataset, for streams refer to the catalog of the one before, which is
-// served until its objects have been looked at.
+// A rebuild makes a new Dataset, because streams use the catalog of the old one. The old one is
+// served until the new catalog is known (or, for formats that need a pass, until the pass begins).
 Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) {
   MutexLock lock(staging_mutex_);
   stage::Dataset* const dataset = datasets_.Find(name);
@@ -306,6 +321,7 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
                              is_being_rebuilt ? "being rebuilt" : stage::DatasetStateName(state),
                              name));
   }
+  // Without a catalog no stream uses the Dataset, so it can be catalogued again itself.
   if (!rebuild || dataset->catalog() == nullptr) {
     stager_->Stage(*dataset, rebuild);
     return dataset;
@@ -313,12 +329,13 @@ Result<stage::Dataset*> Daemon::StageNow(const std::string& name, bool rebuild) 
   FOREBAY_ASSIGN(auto made, OpenDataset(dataset->options()));
   stage::Dataset* const successor = made.get();
   FOREBAY_TRY(datasets_.Keep(std::move(made)));
-  log::Info("data set '{}': rebuilding it from its objects as they are now", name);
+  log::Info("data set '{}': rebuilding it from its objects on the GFS as they are now", name);
   stager_->Replace(*dataset, *successor, [this, dataset, successor] {
     datasets_.Swap(*dataset, *successor);
     decoded_->Forget(dataset->hash());
   });
-  // A batch of the data set before may have been decoded while it was replaced.
+  // A batch of the old data set may have decoded chunks after the first Forget. They may have the
+  // keys of the new ones, so they are dropped once more when the new catalog is complete.
   successor->WhenCatalogued(
       [this, successor](const Status&) { decoded_->Forget(successor->hash()); });
   return successor;

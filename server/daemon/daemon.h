@@ -1,4 +1,6 @@
-// Daemon: the one place where the folders of server/ ("rooms") are wired together.
+// Daemon: constructs the rooms (folders of server/) in order, connects them, and takes them down in
+// reverse. forebayd.cc makes one from the configuration and drives it from the main thread; the
+// admin service calls it through AdminTarget.
 #pragma once
 
 #include <atomic>
@@ -37,28 +39,30 @@
 
 namespace forebay::daemon {
 
-// A running daemon. Made by Start, ended by Stop (or destruction). One thread drives it.
+// A running daemon. Made by Start, ended by Stop (or destruction). One thread calls Tick and Stop;
+// what is thread-safe says so, and so are the calls of AdminTarget.
 class Daemon final : public AdminTarget {
  public:
-  // Takes the leases, opens tiers and data sets, starts staging and listening. Errors name the
-  // configuration key or path. If it fails, nothing is left behind.
+  // Takes the leases, opens tiers and data sets, starts staging and listening. Blocks on files of
+  // the tiers, the state directory and the GFS. Errors name the configuration key or path; after an
+  // error no file of the daemon is left.
   static Result<std::unique_ptr<Daemon>> Start(const Config& config);
   ~Daemon() override;
 
   const std::string& socket_path() const { return socket_path_; }
-  // Housekeeping, to be called about once a second: hung GFS calls, batches that have waited too
-  // long, the eviction log, idle time. True if the daemon should stop: Drain or Fail was called, or
-  // it has been idle for longer than configured.
+  // Housekeeping; call it about once a second. Handles hung GFS calls, batches that have waited too
+  // long, the eviction log and the idle time. Returns true if the daemon should stop: Drain or Fail
+  // was called, or no client was connected for daemon.exit_when_idle_s.
   bool Tick();
-  // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs, and takes all
-  // down. False if threads are blocked, in a call that the GFS does not answer or for another
-  // reason. Then the daemon's files are removed, but it must not be destroyed: exit with
-  // std::_Exit.
+  // Stops admitting clients, ends streams, gives readers limits::kLastMessagesMs to read their last
+  // messages, and destroys the rooms. Returns false if threads are blocked, in a call that the GFS
+  // does not answer or for another reason. The daemon's files are then removed, but the threads
+  // still use the rooms, so it must not be destroyed: exit with std::_Exit.
   bool Stop();
-  // For a thread that ends the process because Stop does not return in time: the calls to the GFS
-  // that are under way, or empty. Thread-safe.
+  // For a thread that ends the process because Stop does not return in time: describes the calls to
+  // the GFS that are under way; empty if there are none. Thread-safe.
   std::string GfsCallsUnderWay() const { return gfs_calls_->UnderWay(); }
-  // For the same thread: the socket and the lock files, to be removed in place of Stop.
+  // Also for such a thread: the socket and the lock files, which it removes because Stop does not.
   std::vector<std::string> TransientPaths() const;
 
   // AdminTarget.
@@ -71,11 +75,11 @@ class Daemon final : public AdminTarget {
   io::IoBackend& backend() override { return *backend_; }
   io::Clock& clock() override { return clock_; }
   void RequestDrain() override;
-  // Asks for the end of a daemon that lacks what it cannot serve without. The first error is logged
-  // and kept. Thread-safe.
+  // Requests the end of the daemon after an error that it cannot serve with. Logs the first error;
+  // has_failed is true from then on. Thread-safe.
   void Fail(const Error& error);
   bool has_failed() const { return failed_; }
-  // Readable when Tick must be called at once, because Drain or Fail was called.
+  // An eventfd that is readable once Drain or Fail was called: call Tick at once.
   int wake_fd() const { return wake_fd_.get(); }
   bool stopping() const override { return stopping_; }
 
@@ -88,7 +92,7 @@ class Daemon final : public AdminTarget {
   Status OpenSsd();
   Status OpenDatasets();
   Status OpenScrubber();
-  std::uint32_t WorkerCount() const;  // threads that put batches together
+  std::uint32_t WorkerCount() const;  // threads that assemble batches
   Status OpenStreams();
   Status OpenServer();
   Status OpenMetrics();
@@ -127,15 +131,15 @@ class Daemon final : public AdminTarget {
   tier::EvictionLedger evictions_;
   std::unique_ptr<tier::ExtentCache> cache_;
   DatasetTable datasets_;
-  // Held during StageNow: one rebuild of a data set at a time. Guards no member; taken before the
-  // mutexes of the data sets, of their table and of the stager.
+  // Held during StageNow, so that a data set is rebuilt once at a time. Guards no member; taken
+  // before the mutexes of the data sets, of their table and of the stager.
   Mutex staging_mutex_;
   std::unique_ptr<stage::Stager> stager_;
-  const plan::Membership nodes_;  // of the job: this one alone
+  const plan::Membership nodes_;  // nodes of the job: only this one so far
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
-  std::unique_ptr<BackgroundScrubber> scrubber_;  // null where it is off
+  std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
   std::unique_ptr<stream::StreamRegistry> registry_;
   std::unique_ptr<stream::DataService> data_service_;
   std::unique_ptr<AdminService> admin_service_;

@@ -1,3 +1,6 @@
+// spdlog formats a message; what is added here makes a line safe. Names in messages come from
+// clients and the GFS and may hold control characters: those must not change a terminal or begin a
+// line that looks like another message.
 #include "server/daemon/daemon_log.h"
 
 #include <cstring>
@@ -19,14 +22,14 @@ namespace {
 
 using std::chrono::system_clock;
 
-// As in daemon.log_level: spdlog's name of one is longer.
+// The names of daemon.log_level; spdlog calls one of them "warning".
 std::string_view LevelName(spdlog::level::level_enum level) {
   if (level == spdlog::level::warn) return "warn";
   const auto name = spdlog::level::to_string_view(level);
   return {name.data(), name.size()};
 }
 
-// The message of a text line: names in it change no terminal and begin no line.
+// The message of a text line, with control characters escaped.
 class PrintableMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&,
@@ -56,7 +59,7 @@ std::unique_ptr<spdlog::formatter> FormatterOf(const Config& config) {
   return text;
 }
 
-// gRPC writes to stderr, too: its lines would be none of the log's.
+// gRPC writes to stderr in a format of its own, which a reader of a JSON log could not parse.
 void LogOfGrpc(gpr_log_func_args* said) {
   const auto level = said->severity == GPR_LOG_SEVERITY_ERROR  ? spdlog::level::err
                      : said->severity == GPR_LOG_SEVERITY_INFO ? spdlog::level::info
@@ -96,7 +99,7 @@ std::string JsonLogLine(system_clock::time_point time, std::string_view level,
                            utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, ms)},
       {"level", level},
       {"message", message}};
-  constexpr bool kAscii = true;  // so that no control character is left either
+  constexpr bool kAscii = true;  // also escapes control characters beyond ASCII
   return line.dump(-1, ' ', kAscii, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 

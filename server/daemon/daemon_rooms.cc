@@ -1,5 +1,6 @@
-// The rooms that a byte passes on its way, from the tiers' memory to the streams: made as
-// configured, each after what it stands on.
+// Opens the rooms on the path of a byte, from the memory of the tiers to the streams, as the
+// configuration says. Daemon::Open calls these functions in the order of this file, because each
+// room uses the ones before it.
 #include <algorithm>
 #include <string>
 #include <thread>
@@ -17,10 +18,11 @@
 namespace forebay::daemon {
 namespace {
 
+// A client maps every region, so there are few: regions of 1 GiB, or larger ones for a large tier.
 constexpr std::uint64_t kRegionBytesMin = 1 * limits::kGiB;
 constexpr std::uint64_t kArenaRegionsMax = 32;
-// Of memory that is made ahead of its use: a first batch of samples of 100 KB with its prefetch and
-// what the reader before still holds; an extent that is staged, and the next.
+// How much memory is populated before it is used: enough for a first batch of samples of 100 KB
+// with its prefetch, and for the extent that is being staged and the next one.
 constexpr std::uint64_t kAheadBytes = 64 * limits::kMiB;
 constexpr std::size_t kWorkerDepth = 32;  // SSD reads in flight per worker
 
@@ -36,6 +38,8 @@ Status Daemon::OpenMemory() {
                                                  .region_bytes = region_bytes,
                                                  .first_region = RegionId(0),
                                                  .populate_ahead_bytes = kAheadBytes}));
+  // Slots get region ids after those of the arena: a client tells all regions apart by id. Slots
+  // are taken from the lowest address, which reuses pages that exist already.
   FOREBAY_ASSIGN(
       slots_, tier::RamArena::Create(
                   {.capacity_bytes = *slot_bytes,
@@ -57,12 +61,15 @@ Status Daemon::OpenSsd() {
                              {.capacity_bytes = capacity_bytes, .direct = config_.ssd_direct}));
   const tier::SegmentStore::Recovery found = store_->recovery();
   if (found.segments + found.dropped_records + found.removed_files > 0) {
-    log::Info("ssd tier: found {} segments, dropped {} records, removed {} files",
-              found.segments, found.dropped_records, found.removed_files);
+    log::Info("SSD tier {}: recovered {} segments, dropped {} records without a file or damaged, "
+              "removed {} leftover files",
+              config_.ssd_directory, found.segments, found.dropped_records, found.removed_files);
   }
   return {};
 }
 
+// Also wires stage and fetch. Everything that lies on the GFS is opened through gfs_backend_, which
+// repeats failed calls and notices calls that are not answered.
 Status Daemon::OpenDatasets() {
   cache_ = tier::ExtentCache::Create(
       *arena_, store_.get(), {.clock = &clock_, .evictions = &evictions_},
@@ -77,6 +84,7 @@ Status Daemon::OpenDatasets() {
   const plan::TierPlan tiers = PlanTiers(
       config_, {.ram_bytes = arena_->capacity_bytes(),
                 .ssd_bytes = store_ ? store_->capacity_bytes() : std::uint64_t{0}});
+  // Opening a root fails if its path is wrong, which is found out here and not at the first use.
   for (stage::DatasetOptions options : config_.datasets) {
     options.tiers = tiers;
     FOREBAY_ASSIGN(auto dataset, OpenDataset(options));
@@ -138,13 +146,13 @@ Status Daemon::OpenScrubber() {
 
 std::uint32_t Daemon::WorkerCount() const {
   if (config_.workers != 0) return static_cast<std::uint32_t>(config_.workers);
-  // A worker's reads from SSD end before its batch does: a second one keeps the device busy
-  // meanwhile, and costs no processor while it waits.
+  // A worker's reads from SSD end before its batch does. A second worker keeps the device busy
+  // until then, and uses no processor while it waits.
   return std::max(store_ ? 2U : 1U, std::thread::hardware_concurrency() / 2);
 }
 
 Status Daemon::OpenStreams() {
-  // Through the back end for the GFS: samples of extents on no tier are read by these threads.
+  // The workers read samples of extents on no tier from the GFS, so they use its back end.
   FOREBAY_ASSIGN(executor_,
                  fetch::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());

@@ -1,5 +1,6 @@
-// What the daemon listens on: the gRPC server, the socket that clients shake hands on, and the
-// metrics endpoint.
+// Opens what the daemon listens on: the gRPC server, the Unix socket of the handshake, and the
+// metrics endpoint. The gRPC server binds no address of its own: it gets its connections from the
+// Acceptor, after the handshake. The limits come from proto/contract/limits.h (promise P6).
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,8 @@
 namespace forebay::daemon {
 namespace {
 
+// Describes the regions of an arena for the handshake. Ids count on over both arenas, in the order
+// in which OpenMemory numbered the regions.
 void AddRegions(const tier::RamArena& arena, RegionKind kind, std::uint64_t generation,
                 std::vector<SharedEntry>& entries) {
   for (const tier::SharedRegion& region : arena.regions()) {
@@ -46,7 +49,7 @@ Status Daemon::OpenServer() {
           .check_serves =
               [this](const std::string& wanted) { return CheckServes(config_.datasets, wanted); },
           .ensure_staging = [this](stage::Dataset& dataset) {
-            // A data set whose cataloguing failed is tried again: its GFS may be back.
+            // After a failed cataloguing, a reader's stream tries again: the GFS may work by now.
             const bool has_failed = dataset.catalog() == nullptr &&
                                     dataset.progress().state == stage::DatasetState::kFailed;
             if (has_failed || dataset.progress().state == stage::DatasetState::kIdle) {
@@ -59,16 +62,16 @@ Status Daemon::OpenServer() {
   builder.RegisterService(admin_service_.get());
   builder.SetMaxReceiveMessageSize(limits::kRpcMessageBytesMax);
   builder.SetMaxSendMessageSize(limits::kRpcMessageBytesMax);
-  // gRPC inflates before it checks sizes: only identity is spoken (design 8).
+  // gRPC inflates a message before it checks its size, so compression is off (docs/design.md, 8).
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits::kRpcMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              limits::kRpcStreamsPerConnectionMax);
-  // Each call of the admin service takes a thread while it lasts; beyond this they are refused.
-  // gRPC 1.51 collects a message before it compares its size with the limit above (512 MiB took
-  // the daemon to 561 MiB): only the quota bounds what all connections can have it hold.
+  // Each call of the admin service occupies a thread; calls beyond the quota are refused. gRPC 1.51
+  // receives a whole message before it compares its size with the limit above (a message of 512 MiB
+  // took the daemon to 561 MiB), so only the quota bounds the memory of all connections together.
   grpc::ResourceQuota quota("forebayd");
   quota.SetMaxThreads(limits::kAdminThreadsMax);
   quota.Resize(limits::kRpcMemoryBytesMax);
@@ -82,7 +85,8 @@ Status Daemon::OpenServer() {
   AddRegions(*arena_, RegionKind::kArena, generation_, regions);
   AddRegions(*slots_, RegionKind::kSlots, generation_, regions);
   const auto hand_over = [this](UniqueFd fd, const PeerCredentials& peer) {
-    // What gRPC will call the connection, as long as the descriptor is open.
+    // "fd:N" is the name that gRPC gives the connection (ServerContext::peer). The service learns
+    // it first, so that the client's first call finds its credentials.
     data_service_->Connected(fmt::format("fd:{}", fd.get()),
                              {.name = "", .pid = peer.pid, .uid = peer.uid});
     grpc::AddInsecureChannelFromFd(server_.get(), fd.Release());
@@ -92,6 +96,7 @@ Status Daemon::OpenServer() {
                                               .connections_max = limits::kClientsMax},
                                              std::move(regions), clock_, hand_over,
                                              [this](const Error& error) { Fail(error); }));
+  // Only now, because knows_session above uses acceptor_ as soon as a client is connected.
   acceptor_->Start();
   return {};
 }

@@ -1,3 +1,6 @@
+// Two lists under one mutex: the data sets that are served, in the order of the configuration, and
+// those that are kept for their readers. A rebuild adds its new Dataset to the second list (Keep),
+// and exchanges the two once the new catalog is known (Swap).
 #include "server/daemon/dataset_table.h"
 
 #include <algorithm>
@@ -19,8 +22,9 @@ Status DatasetTable::Keep(std::unique_ptr<stage::Dataset> successor) {
   MutexLock lock(mutex_);
   if (kept_.size() >= limits::kReplacedDatasetsMax) {
     return Error(ErrorCode::kResourceExhausted,
-                 fmt::format("this daemon has rebuilt data sets {} times, and keeps what streams "
-                             "may still read; restart it to rebuild '{}'",
+                 fmt::format("data set '{1}' is not rebuilt: this daemon has rebuilt data sets {0} "
+                             "times, and keeps the old ones because streams may still read them; "
+                             "restart the daemon to rebuild it",
                              kept_.size(), successor->name()));
   }
   kept_.push_back(std::move(successor));
@@ -59,7 +63,8 @@ std::vector<stage::Dataset*> DatasetTable::Served() const {
 }
 
 std::vector<stage::Dataset*> DatasetTable::All() const {
-  // Both under one lock: a Swap in between would show one data set twice and the other not at all.
+  // Both lists are read under one lock: a Swap between two locks would make one data set occur
+  // twice and the other one not at all.
   MutexLock lock(mutex_);
   std::vector<stage::Dataset*> datasets;
   for (const auto& dataset : served_) datasets.push_back(dataset.get());

@@ -1,5 +1,5 @@
-// DatasetTable: the data sets that a daemon serves, by name. A rebuild replaces a Dataset, which
-// streams may still be reading, by another one.
+// DatasetTable: the data sets that a daemon serves, by name. A rebuild replaces a Dataset by a new
+// one. Streams may still read the old one, so the table keeps it until the daemon ends.
 #pragma once
 
 #include <memory>
@@ -13,30 +13,32 @@
 
 namespace forebay::daemon {
 
-// Thread-safe. Every Dataset lives as long as the table, also after it was replaced or failed to
-// replace another one, because streams, waiters and the stager refer to it.
+// Thread-safe. Every Dataset lives as long as the table, also after it was replaced, or if it
+// failed to replace another one, because streams, waiters and the stager refer to it.
 class DatasetTable {
  public:
+  // Adds a data set to those that are served.
   void Add(std::unique_ptr<stage::Dataset> dataset);
-  // Keeps a data set that is to replace the one of its name. kResourceExhausted where
-  // limits::kReplacedDatasetsMax are kept beside those that are served.
+  // Stores a data set that will replace the one of its name, without serving it yet.
+  // kResourceExhausted: limits::kReplacedDatasetsMax data sets that are not served are kept.
   Status Keep(std::unique_ptr<stage::Dataset> successor);
-  // Serves `successor`, which is kept, in the place of `old`, which is kept from now on.
+  // Serves `successor`, which Keep has stored, instead of `old`, which is kept but not served from
+  // now on.
   void Swap(const stage::Dataset& old, const stage::Dataset& successor);
-  // Whether one is kept that is being catalogued to replace the data set of this name.
+  // Whether a successor of the data set of this name is being catalogued.
   bool IsBeingReplaced(std::string_view name) const;
 
-  // Null if there is none of this name.
+  // The data set that is served under this name, or null.
   stage::Dataset* Find(std::string_view name) const;
   // The data sets that are served, in the order of the configuration.
   std::vector<stage::Dataset*> Served() const;
-  // All data sets, including those that are kept.
+  // All data sets, including those that are not served.
   std::vector<stage::Dataset*> All() const;
 
  private:
   mutable Mutex mutex_;  // held while Dataset::progress locks the data set's
   std::vector<std::unique_ptr<stage::Dataset>> served_ FOREBAY_GUARDED_BY(mutex_);
-  // Data sets that are served no more, or not yet.
+  // Data sets that are no longer served, or not yet.
   std::vector<std::unique_ptr<stage::Dataset>> kept_ FOREBAY_GUARDED_BY(mutex_);
 };
 

@@ -1,3 +1,5 @@
+// The extent cache counts evictions in tier::EvictionLedger. The daemon's main thread calls Tick,
+// which takes the counts once a minute and logs them.
 #include "server/daemon/eviction_summary.h"
 
 #include <utility>
@@ -18,7 +20,7 @@ const char* CauseText(EvictionCause cause) {
   switch (cause) {
     case EvictionCause::kRoom: return "to make space for others";
     case EvictionCause::kAsked: return "because of 'forebay evict', a rebuild or a failed pass";
-    case EvictionCause::kDamaged: return "because they were damaged";
+    case EvictionCause::kDamaged: return "because they did not match their checksums";
   }
   return "for an unknown cause";
 }
@@ -37,13 +39,14 @@ void EvictionSummary::Log() {
   const double seconds = static_cast<double>(now_ns - since_ns_) / 1e9;
   since_ns_ = now_ns;
   for (const auto& [key, sum] : ledger_.Take()) {
+    // Segments of an earlier daemon may belong to a data set that is no longer configured.
     std::string name = name_of_(key.dataset);
     if (name.empty()) name = fmt::format("(not configured: {:016x})", key.dataset);
     const auto level =
         key.cause == EvictionCause::kDamaged ? log::Level::kWarn : log::Level::kInfo;
     log::At(level,
             "data set '{}': {} extents left tier {} within {:.0f} s {}; {} of them are "
-            "on no tier any more",
+            "now on no tier",
             name, sum.extents, key.tier == tier::TierKind::kRam ? "ram" : "ssd", seconds,
             CauseText(key.cause), sum.gone);
   }

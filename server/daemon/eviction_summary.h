@@ -1,5 +1,5 @@
-// EvictionSummary: logs evictions once a minute, one line per data set, tier and cause. So a tier
-// that thrashes writes no more lines than a quiet one.
+// EvictionSummary: logs evictions once a minute, one line per data set, tier and cause. So the
+// number of lines does not grow with the number of evictions.
 #pragma once
 
 #include <cstdint>

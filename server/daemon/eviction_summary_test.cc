@@ -61,13 +61,13 @@ TEST_F(EvictionSummaryTest, AMinuteOfThrashingIsOneLinePerDataSetTierAndCause) {
   summary_.Tick();
   EXPECT_EQ(Logged(),
             "info data set 'train': 59000 extents left tier ram within 60 s to make space for "
-            "others; 590 of them are on no tier any more\n"
+            "others; 590 of them are now on no tier\n"
             "info data set 'train': 1 extents left tier ssd within 60 s because of 'forebay "
-            "evict', a rebuild or a failed pass; 1 of them are on no tier any more\n"
-            "warning data set 'train': 1 extents left tier ssd within 60 s because they were "
-            "damaged; 0 of them are on no tier any more\n"
+            "evict', a rebuild or a failed pass; 1 of them are now on no tier\n"
+            "warning data set 'train': 1 extents left tier ssd within 60 s because they did not "
+            "match their checksums; 0 of them are now on no tier\n"
             "info data set '(not configured: 00000000000000ab)': 1 extents left tier ssd within "
-            "60 s to make space for others; 1 of them are on no tier any more\n");
+            "60 s to make space for others; 1 of them are now on no tier\n");
 }
 
 TEST_F(EvictionSummaryTest, QuietMinutesSayNothingAndDoNotCount) {

@@ -1,13 +1,18 @@
-// forebayd: the per-node daemon. Stays in the foreground, in the job step that started it.
+// forebayd: the program of the daemon, one per node. Gathers the configuration from file and
+// command line, blocks signals, starts the Daemon, and serves until a signal or a drain. It stays
+// in the foreground: a daemon that detaches itself outlives its job where a scheduler does not
+// track processes by cgroup.
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <stop_token>
@@ -40,6 +45,7 @@ int Fail(const DaemonExitCode& exit, const Config& config, const Error& error) {
   return exit.code;
 }
 
+// Reads the file first, then the command line, which overrides it.
 Status Gather(const DaemonArguments& arguments, Config& config) {
   if (!arguments.config_path.empty()) {
     FOREBAY_TRY(LoadConfigFile(arguments.config_path, config));
@@ -48,24 +54,26 @@ Status Gather(const DaemonArguments& arguments, Config& config) {
     const std::size_t equals = setting.find('=');
     if (equals == std::string::npos) {
       return Error(ErrorCode::kInvalidArgument,
-                   fmt::format("--set {}: write KEY=VALUE", setting));
+                   fmt::format("--set {}: has no '='; write --set KEY=VALUE", setting));
     }
     FOREBAY_TRY(SetConfigKey(config, setting.substr(0, equals), setting.substr(equals + 1)));
   }
   return CheckConfig(config);
 }
 
+// Tells the launcher that clients may connect now. A launcher that has gone is no reason to stop.
 void Announce(const Daemon& daemon, int ready_fd) {
   if (ready_fd < 0) return;
   const std::string line = fmt::format("READY unix:{}\n", daemon.socket_path());
   if (write(ready_fd, line.data(), line.size()) < 0) {
-    log::Warn("nobody reads --ready-fd {}", ready_fd);
+    log::Warn("READY could not be written to --ready-fd {}: {}", ready_fd, std::strerror(errno));
   }
   close(ready_fd);
 }
 
-// Ends the process if Daemon::Stop does not return in time, which should not happen. The SSD tier
-// is then as after a SIGKILL, which it survives.
+// Watchdog: ends the process if Daemon::Stop does not return in time, so that a scheduler never has
+// to kill the daemon. The SSD tier is then in the state that a SIGKILL leaves, which it recovers
+// from.
 class EndInTime {
  public:
   explicit EndInTime(const Daemon& daemon)
@@ -78,12 +86,14 @@ class EndInTime {
     Mutex mutex;
     StoppableCondVar gone;
     MutexLock lock(mutex);
+    // The destructor requests the stop of this thread, which ends the wait.
     const auto patience = std::chrono::milliseconds(limits::kDrainDeadlineMs - kToEndMs);
     if (gone.WaitFor(mutex, stop, patience, [&stop] { return stop.stop_requested(); })) return;
     const std::string calls = daemon_.GfsCallsUnderWay();
     log::Error("forebayd could not stop within {} ms, and exits without waiting for {}",
                patience.count(),
                calls.empty() ? "its threads" : "an answer of the GFS: " + calls);
+    // What the destructors of the socket and the leases would do.
     for (const std::string& path : paths_) {
       unlink(path.c_str());
       rmdir(std::filesystem::path(path).parent_path().c_str());
@@ -92,13 +102,14 @@ class EndInTime {
     std::_Exit(calls.empty() ? kExitFailure.code : kExitOk.code);
   }
 
-  static constexpr std::int64_t kToEndMs = 1'000;
+  static constexpr std::int64_t kToEndMs = 1'000;  // left for the exit itself
   const Daemon& daemon_;
   const std::vector<std::string> paths_;
   std::jthread thread_;
 };
 
-// Until the end, in good order; the exit code. A second signal aborts.
+// Serves until a signal or a drain, then stops the daemon. Returns the exit code. A second signal
+// has its default effect, which ends the process at once.
 int Serve(Daemon& daemon, const sigset_t& signals) {
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   const int signal_number = ServeUntilAsked(daemon, {.signal_fd = signal_fd});
@@ -113,12 +124,13 @@ int Serve(Daemon& daemon, const sigset_t& signals) {
   const bool has_stopped = daemon.Stop();
   const int code = daemon.has_failed() ? kExitFailure.code : kExitOk.code;
   if (has_stopped) return code;
+  // Threads that are blocked still use the daemon, so no destructor may run.
   spdlog::shutdown();
   std::_Exit(code);
 }
 
-// Says whether the tiers hold the data sets. A configuration whose tiers do not is valid, for order
-// `block` works without, so it changes no exit code.
+// `--check`: says whether the tiers hold the data sets. If they do not, the configuration is still
+// valid, because order `block` works without, so the exit code is 0.
 int Check(const Config& config) {
   fmt::print("configuration is valid: {} data sets\n", config.datasets.size());
   std::fflush(stdout);
@@ -127,6 +139,7 @@ int Check(const Config& config) {
   const io::SteadyClock clock;
   auto survey = std::make_unique<RoomSurvey>(config, *selected->backend, clock,
                                              kCheckPatienceMs);
+  // Facts go to stdout, which is flushed so that they come before the warnings on stderr.
   const bool is_over = survey->Await();
   const RoomText text = Describe(survey->Report());
   for (const std::string& fact : text.facts) fmt::print("{}\n", PrintableLine(fact));
@@ -134,7 +147,8 @@ int Check(const Config& config) {
   for (const std::string& warning : text.warnings) {
     fmt::print(stderr, "WARNING: {}\n", PrintableLine(warning));
   }
-  // A thread waits for a file system that does not answer, and cannot be ended.
+  // If the survey is not over, its thread waits for a file system that does not answer. Such a
+  // thread cannot be joined, so the process ends without destructors.
   if (!is_over) std::_Exit(kExitOk.code);
   return kExitOk.code;
 }
@@ -146,16 +160,17 @@ int Run(const DaemonArguments& arguments) {
   if (arguments.check) return Check(config);
   StartLog(config);
 
-  // Before any thread starts, so that all of them inherit it.
+  // Signals are read from a signalfd, so they are blocked in every thread. A thread inherits the
+  // mask of the one that starts it, so this comes before any thread.
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   umask(0077);
-  // gRPC stays up until the process ends. Taken down with the server, version 1.51 joins the thread
-  // that polls for writes which had to wait; it sleeps for up to 10 s and nobody wakes it, so a
-  // daemon with a slow reader of inline batches would end as much later.
+  // Keeps gRPC initialised until the process ends. Without this, destroying the server would shut
+  // gRPC down, and version 1.51 then joins a polling thread that sleeps for up to 10 s if a write
+  // had to wait. A daemon with a slow reader of inline batches would end that much later.
   grpc_init();
 
   auto daemon = Daemon::Start(config);

@@ -1,3 +1,6 @@
+// The lock is flock on a lock file, because flock belongs to the open file and so ends with the
+// process. A lock file that is removed on release needs one more check: the lock counts only if the
+// locked file is still the one of that name, otherwise Take tries again with the new file.
 #include "server/daemon/lease.h"
 
 #include <fcntl.h>
@@ -15,21 +18,25 @@
 namespace forebay::daemon {
 namespace {
 
+// Creates the directory if it does not exist, then checks that no other user can replace what is in
+// it. The check must follow mkdir: another user may have created the directory first, for example
+// in /tmp, and then lstat shows that it is not ours.
 Status EnsurePrivateDirectory(const std::string& path) {
   std::error_code error;
   const std::filesystem::path directory(path);
   if (directory.has_parent_path()) {
     std::filesystem::create_directories(directory.parent_path(), error);
-    if (error) return Error::FromErrno(error.value(), "making the parents of " + path);
+    if (error) return Error::FromErrno(error.value(), "creating the parents of " + path);
   }
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error::FromErrno(errno, "making directory " + path);
+    return Error::FromErrno(errno, "creating directory " + path);
   }
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return Error::FromErrno(errno, "looking at " + path);
+  if (lstat(path.c_str(), &info) != 0) return Error::FromErrno(errno, "stat of " + path);
   if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 0022) != 0) {
     return Error(ErrorCode::kPermissionDenied,
-                 fmt::format("{} must be a directory of uid {} that nobody else can write to",
+                 fmt::format("{} must be a directory that belongs to uid {} and that no other user "
+                             "can write to",
                              path, geteuid()));
   }
   return {};
@@ -39,7 +46,8 @@ Status EnsurePrivateDirectory(const std::string& path) {
 
 Lease::~Lease() {
   if (!fd_.valid()) return;
-  // Removed while the lock is still held: whoever opened the old file finds out (see Take).
+  // The file is removed while it is locked. A daemon that has opened it already, and gets the lock
+  // next, finds that the file has lost its name (Take), so two daemons never hold the lease.
   unlink(path().c_str());
   rmdir(directory_.c_str());
 }
@@ -50,7 +58,8 @@ Result<Lease> Lease::Take(const std::string& directory) {
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     FOREBAY_TRY(EnsurePrivateDirectory(directory));
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!fd.valid() && errno == ENOENT) continue;  // the last holder just removed the directory
+    // The last holder has removed the directory since the line above.
+    if (!fd.valid() && errno == ENOENT) continue;
     if (!fd.valid()) return Error::FromErrno(errno, "opening " + path);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       char holder[32] = {};
@@ -59,7 +68,8 @@ Result<Lease> Lease::Take(const std::string& directory) {
                    fmt::format("another forebayd (pid {}) uses {}",
                                count > 0 ? std::atoi(holder) : 0, directory));
     }
-    // A lock on a file that its last holder has unlinked meanwhile protects nothing.
+    // If the last holder unlinked the file before this lock was granted, another daemon may lock a
+    // new file of the same name, so this lock protects nothing.
     struct stat held {};
     struct stat named {};
     const bool same = fstat(fd.get(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
@@ -72,7 +82,8 @@ Result<Lease> Lease::Take(const std::string& directory) {
     }
     return Lease(std::move(fd), directory);
   }
-  return Error(ErrorCode::kUnavailable, "daemons keep taking turns on " + directory);
+  return Error(ErrorCode::kUnavailable,
+               "could not lock " + path + ": other daemons took and released it at every attempt");
 }
 
 std::string DefaultRuntimeDirectory(const std::string& job_id) {
@@ -80,7 +91,7 @@ std::string DefaultRuntimeDirectory(const std::string& job_id) {
   if (runtime != nullptr && *runtime != '\0') {
     return fmt::format("{}/forebay-{}", runtime, job_id);
   }
-  std::error_code ignored;  // $TMPDIR may name what does not exist
+  std::error_code ignored;  // $TMPDIR may name a directory that does not exist
   std::string temporary = std::filesystem::temp_directory_path(ignored).string();
   if (temporary.empty()) temporary = "/tmp";
   return fmt::format("{}/forebay-{}-{}", temporary, geteuid(), job_id);

@@ -1,5 +1,6 @@
-// Lease: this daemon's exclusive right to a directory. Held by a lock that the kernel drops when
-// the process ends, however it ends; whoever takes it next may clear what was left behind.
+// Lease: this daemon's exclusive right to use a directory. It is a file lock, which the kernel
+// drops when the process ends, in whatever way. So the next daemon that takes the lease knows that
+// files of an earlier one are stale, and may remove them.
 #pragma once
 
 #include <string>
@@ -9,19 +10,20 @@
 
 namespace forebay::daemon {
 
-// Move-only; released on destruction, which also removes the lock file, and the directory where
-// nothing else lies in it.
+// Move-only. Destruction releases the lease and removes the lock file, and also the directory if it
+// is empty.
 class Lease {
  public:
-  // Locks `directory`/forebayd.lock. The directory is made where missing (mode 0700, parents
-  // too); it must be this user's, no link, and nobody else may write to it (kPermissionDenied).
-  // kAlreadyExists names the pid that holds it.
+  // Locks `directory`/forebayd.lock. Creates the directory (mode 0700) and its parents if they do
+  // not exist. Never blocks. Errors: kPermissionDenied: the directory belongs to another user, is a
+  // symbolic link, or others may write to it; kAlreadyExists: another daemon holds the lease (the
+  // message names its pid); kUnavailable: other daemons took and released it at every attempt.
   static Result<Lease> Take(const std::string& directory);
   Lease(Lease&&) = default;
   Lease& operator=(Lease&&) = default;
   ~Lease();
 
-  // Of the lock file.
+  // The path of the lock file.
   std::string path() const { return directory_ + "/forebayd.lock"; }
 
  private:
@@ -31,8 +33,8 @@ class Lease {
   std::string directory_;
 };
 
-// A directory of this user and job for sockets: under $XDG_RUNTIME_DIR, else under the system's
-// temporary directory.
+// The directory for the sockets of this user and job: beneath $XDG_RUNTIME_DIR or, if that is not
+// set, beneath the system's temporary directory. Does not create it.
 std::string DefaultRuntimeDirectory(const std::string& job_id);
 
 }  // namespace forebay::daemon

@@ -1,3 +1,5 @@
+// Turns a StatusReply into Prometheus metric families. The HTTP server is prometheus-cpp's Exposer;
+// StatusCollector is the Collectable that it asks at every scrape. Nothing is counted here.
 #include "server/daemon/metrics.h"
 
 #include <charconv>
@@ -24,7 +26,8 @@ struct Label {
   std::string value;
 };
 
-// Appends samples to families by name, so that each family appears once.
+// Collects samples by metric name. Prometheus rejects an answer in which a family appears twice,
+// and tiers, data sets and streams each add samples to the same families.
 class FamilyWriter {
  public:
   void Gauge(const char* name, const char* help, std::vector<Label> labels, double value) {
@@ -205,7 +208,8 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     const std::string& listen, std::function<v1::StatusReply()> snapshot) {
   const std::size_t colon = listen.rfind(':');
   const std::string host = listen.substr(0, colon);
-  // The HTTP server takes lists ("1,2" would also listen on every address) and suffixes.
+  // The port is parsed strictly, because the HTTP server accepts more than a port: a list ("1,2"
+  // would also listen on every address), and suffixes.
   const std::string digits = colon == std::string::npos ? "" : listen.substr(colon + 1);
   std::uint16_t wanted = 0;
   const auto [end, error] =
@@ -219,6 +223,7 @@ Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   }
   auto parts = std::make_unique<Parts>();
   parts->collector = std::make_shared<StatusCollector>(std::move(snapshot));
+  // The library throws if it cannot listen; exceptions end here.
   try {
     parts->exposer = std::make_unique<prometheus::Exposer>(listen, 1);
   } catch (const std::exception& failure) {

@@ -1,5 +1,5 @@
-// MetricsEndpoint: a Prometheus endpoint over what `forebay status` shows, so that the two never
-// disagree.
+// MetricsEndpoint: a Prometheus endpoint (HTTP, /metrics). Every scrape takes the message that
+// `forebay status` shows, so the two never disagree.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,16 @@
 
 namespace forebay::daemon {
 
-// Serves from construction to destruction, on threads of its own.
+// Serves from Start to destruction, on threads of its own.
 class MetricsEndpoint {
  public:
-  // `listen` is "host:port". Anything but loopback is refused: metrics are not authenticated.
+  // `listen` is "127.0.0.1:PORT" or "[::1]:PORT"; port 0: the system chooses one. Other addresses
+  // are refused (kInvalidArgument), because metrics are not authenticated. kUnavailable: the port
+  // is in use. `snapshot` is called on the endpoint's threads and must be thread-safe.
   static Result<std::unique_ptr<MetricsEndpoint>> Start(
       const std::string& listen, std::function<v1::StatusReply()> snapshot);
   ~MetricsEndpoint();
-  // Where it listens: "127.0.0.1:9464".
+  // The address that it listens on, with the actual port: "127.0.0.1:9464".
   const std::string& address() const { return address_; }
 
  private:

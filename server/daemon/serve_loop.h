@@ -1,4 +1,5 @@
-// What forebayd's main thread does from READY to the end.
+// The loop of forebayd's main thread, from READY to the end: it runs Daemon::Tick once a second and
+// waits for signals. A function of its own, so that tests drive it without a process.
 #pragma once
 
 #include "server/daemon/daemon.h"
@@ -6,15 +7,15 @@
 namespace forebay::daemon {
 
 struct ServeOptions {
-  // Non-blocking; gives whole signalfd_siginfo records. Borrowed.
+  // A non-blocking signalfd, or a pipe that gives whole signalfd_siginfo records. Borrowed.
   int signal_fd = -1;
-  // Between two rounds of housekeeping; -1: only when the daemon itself has something to say.
+  // Interval between two calls of Daemon::Tick; -1: Tick is called only when wake_fd is readable.
   int tick_ms = 1000;
 };
 
-// Blocks until a signal asks for the end, and returns its number, or until the daemon does
-// (Daemon::Tick), and returns 0. Neither waits for the next round of housekeeping. Leaves the
-// daemon as it is: Stop is the caller's. Where it cannot wait, it calls Daemon::Fail.
+// Blocks until a signal arrives, and returns its number, or until Daemon::Tick returns true, and
+// returns 0. Both wake the loop at once, without waiting for the next interval. Does not stop the
+// daemon; the caller does. If poll fails, calls Daemon::Fail, which makes Tick return true.
 int ServeUntilAsked(Daemon& daemon, const ServeOptions& options);
 
 }  // namespace forebay::daemon

@@ -1,3 +1,5 @@
+// Called for a Hello that carries a configuration (DataService). Both configurations are reduced to
+// a list of keys and texts per data set, and the first difference is the error.
 #include "server/daemon/served_check.h"
 
 #include <algorithm>
@@ -15,7 +17,8 @@ namespace {
 
 using KeyText = std::pair<std::string_view, std::string>;
 
-// The keys that decide which samples a data set has, in the configuration's words.
+// The keys that decide which samples a data set has, with their values as the configuration writes
+// them. Formats declare their own keys, so none is named here.
 std::vector<KeyText> ContentOf(const stage::DatasetOptions& options) {
   const catalog::DatasetSource& source = options.source;
   std::vector<KeyText> keys = {

@@ -1,5 +1,6 @@
-// Whether a daemon serves what a program was configured for: a program must never train on the data
-// of another one that happens to use the same names.
+// Checks whether a daemon serves the data sets that a program is configured for. A client that
+// starts with a configuration of its own, but finds the daemon of another program, must not train
+// on other data that happen to have the same names.
 #pragma once
 
 #include <string_view>
@@ -10,9 +11,10 @@
 
 namespace forebay::daemon {
 
-// `wanted` is the text of the program's configuration file. Every data set in it must be served
-// with the same content: path, format, files, shapes, suffixes, splits. Its staging may differ.
-// kFailedPrecondition names the data set, the key and both values; kInvalidArgument: no
+// `wanted` is the text of the program's configuration file. Every data set in it must be in
+// `served` with the same keys that decide its content: path, format, keys of the format (files,
+// shapes, suffixes, ...) and splits. Keys about staging may differ. kFailedPrecondition names the
+// data set, the key and both values; kInvalidArgument or kNotFound: `wanted` is not a valid
 // configuration.
 Status CheckServes(const std::vector<stage::DatasetOptions>& served, std::string_view wanted);
 

@@ -1,3 +1,5 @@
+// The extents are listed first and then checked one by one. Those that are evicted in between count
+// as done; those that are staged in between are not checked.
 #include "server/daemon/verifier.h"
 
 #include <utility>
@@ -30,6 +32,7 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
   counts.extents_total = work.size();
   for (const Work& item : work) {
     std::vector<std::string> errors;
+    // FindOn checks the copy on this tier (Find returns the fastest one) and counts no hit.
     const tier::ExtentRef extent = cache_.FindOn(item.key, item.tier);
     ++counts.extents_done;
     if (extent) {
@@ -42,7 +45,8 @@ Status Verifier::Run(const std::vector<stage::Dataset*>& datasets, const Progres
                                      item.dataset->name(), item.key.extent.value(),
                                      item.tier == tier::TierKind::kRam ? "ram" : "ssd",
                                      checked.error().message(),
-                                     dropped ? "" : " (it could not be read, and stays)"));
+                                     dropped ? "; the copy was dropped"
+                                             : "; it could not be checked, and was kept"));
       }
     }
     if (!progress(counts, std::move(errors))) {

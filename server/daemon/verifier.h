@@ -1,5 +1,6 @@
-// Verifier: has the tier's scrubber look at every resident extent of some data sets, as fast as
-// it can; damaged copies are dropped, so that the next reader gets the bytes anew.
+// Verifier: implements `forebay verify`. Checks every resident extent of some data sets with
+// tier::Scrubber, without a rate limit. Damaged copies are dropped, so that the next reader gets
+// the bytes from the GFS again.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +24,18 @@ struct VerifyCounts {
   bool done = false;
 };
 
+// For use by one thread.
 class Verifier {
  public:
   // Everything is borrowed.
   Verifier(tier::ExtentCache& cache, io::IoBackend& backend, io::Clock& clock)
       : cache_(cache), backend_(backend), clock_(clock) {}
 
-  // Called after each extent with the counts so far and new errors; false stops.
+  // Called after each extent with the counts so far and with new error messages. Returns false to
+  // stop the run.
   using Progress = std::function<bool(const VerifyCounts&, std::vector<std::string>)>;
-  // Bad extents are counted, not an error of the run. kCancelled where progress said stop.
+  // Blocks until all extents are checked. Bad extents are counted, and are no error of the run.
+  // kCancelled: `progress` returned false.
   Status Run(const std::vector<stage::Dataset*>& datasets, const Progress& progress);
 
  private:
