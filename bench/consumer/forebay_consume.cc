@@ -52,7 +52,8 @@ void Compute(double step_ms) {
 class EpochMeter {
  public:
   EpochMeter(const ConsumeOptions& options, RunReport& report)
-      : options_(options), report_(report), begin_(NowSeconds()), begin_cpu_(CpuSeconds()) {}
+      : options_(options), report_(report), begin_(NowSeconds()), begin_cpu_(CpuSeconds()),
+        begin_switches_(ContextSwitches()) {}
 
   // A batch of `epoch` has come after `wait_ms`. Closes the epoch before it.
   void Begin(EpochId epoch, double wait_ms) {
@@ -74,8 +75,11 @@ class EpochMeter {
   void Close(double wait_ms) {
     const double now = NowSeconds() - wait_ms * 1e-3;
     const double cpu = CpuSeconds();
-    report_.epochs.push_back(
-        {.seconds = now - begin_, .cpu_seconds = cpu - begin_cpu_, .digest = digest_});
+    const std::uint64_t switches = ContextSwitches();
+    report_.epochs.push_back({.seconds = now - begin_,
+                              .cpu_seconds = cpu - begin_cpu_,
+                              .context_switches = switches - begin_switches_,
+                              .digest = digest_});
     if (options_.step_ms > 0) {
       const double compute_s = static_cast<double>(steps_) * options_.step_ms * 1e-3;
       report_.au.push_back(compute_s / (now - compute_begin_));
@@ -84,6 +88,7 @@ class EpochMeter {
     steps_ = 0;
     begin_ = compute_begin_ = now;
     begin_cpu_ = cpu;
+    begin_switches_ = switches;
   }
 
   const ConsumeOptions& options_;
@@ -93,6 +98,7 @@ class EpochMeter {
   std::uint64_t steps_ = 0;
   double begin_;
   double begin_cpu_;
+  std::uint64_t begin_switches_;
   double compute_begin_ = 0;  // the first step's I/O is left out of the utilisation
   std::vector<double> waits_ms_;
 };

@@ -11,7 +11,7 @@ MEAN_SAMPLE_BYTES = 114_660  # MLPerf Storage's resnet50
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    layout: str          # files, tar, records
+    layout: str          # files, tar, records, rows
     samples: int
     sample_bytes: int = MEAN_SAMPLE_BYTES
     objects: int = 16    # class folders, shards or record files

@@ -10,7 +10,7 @@ import unittest.mock
 import xml.etree.ElementTree
 
 from harness import (datasets, figures, machine, memory_group, peers, processes, programs,
-                     report, spine, versus)
+                     report, spine, spine_numpy, versus)
 
 
 def run_report(sums="aa", content=None, seconds=2.0, size=100):
@@ -112,6 +112,22 @@ class LedgerTest(unittest.TestCase):
         ledger.check(run_report("aa", "cc"))
         with self.assertRaises(processes.RunFailed):
             ledger.check(run_report("aa", "cd"))
+
+    def test_the_busier_side_of_two(self):
+        report = run_report(size=100)  # 2 epochs of 3 CPU seconds; the daemon's: 1
+        self.assertAlmostEqual(spine_numpy.busier_side(report), 6 / 200)
+        self.assertAlmostEqual(spine_numpy.busier_side({**report, "daemon_cpu_seconds": 8}),
+                               8 / 200)
+
+    def test_switches_of_both_processes_count(self):
+        report = {"daemon_context_switches": 30,
+                  "epochs": [{"bytes": 100, "context_switches": 10}] * 2}
+        self.assertAlmostEqual(peers.switches_per_batch(report, batch=5, sample_bytes=4), 5)
+
+    def test_batches_ahead_fit_in_the_slots(self):
+        self.assertEqual(spine_numpy.prefetch_depth(4096), 16)
+        self.assertEqual(spine_numpy.prefetch_depth(8 << 20), 4)
+        self.assertEqual(spine_numpy.prefetch_depth(117 << 20), 2)
 
     def test_rates_and_costs(self):
         self.assertEqual(peers.rate(run_report(seconds=2.0, size=100)), 50)

@@ -58,6 +58,16 @@ def process_cpu_seconds(process_id):
     return time.clock_gettime(((~process_id) << 3) | 2)
 
 
+def process_context_switches(process_id):
+    """Of all threads that live, voluntary or not."""
+    total = 0
+    for status in pathlib.Path(f"/proc/{process_id}/task").glob("*/status"):
+        for key in ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"):
+            value = _first_line(status, key)  # "unknown": the thread has ended meanwhile
+            total += int(value) if value.isdigit() else 0
+    return total
+
+
 def process_peak_bytes(process_id):
     value = _first_line(f"/proc/{process_id}/status", "VmHWM")
     return int(value.split()[0]) * 1024 if value != "unknown" else None

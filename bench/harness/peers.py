@@ -8,7 +8,7 @@ import sys
 from harness import processes
 
 WEBDATASET_VERSION = "1.0.2"
-TORCH_CANDIDATES = (sys.executable, "/usr/bin/python3", "python3", "python3.11")
+PYTHONS = (sys.executable, "/usr/bin/python3", "python3", "python3.11")
 PEERS = pathlib.Path(__file__).resolve().parent.parent / "peers"
 
 
@@ -16,21 +16,27 @@ class Peers:
     def __init__(self, binaries, store_folder):
         self.binaries = binaries
         self.folder = pathlib.Path(store_folder)
-        self._torch_python = None
+        self._pythons = {}
         self._webdataset_python = None
 
-    def torch_python(self):
-        """A Python that can import torch and numpy."""
-        if self._torch_python is None:
-            for candidate in TORCH_CANDIDATES:
+    def _python_with(self, modules, package):
+        """A Python that can import `modules`, which Debian has in `package`."""
+        if modules not in self._pythons:
+            for candidate in PYTHONS:
                 if shutil.which(candidate) and subprocess.run(
-                        [candidate, "-c", "import torch, numpy"], capture_output=True,
+                        [candidate, "-c", f"import {modules}"], capture_output=True,
                         check=False).returncode == 0:
-                    self._torch_python = candidate
+                    self._pythons[modules] = candidate
                     break
             else:
-                raise processes.Missing("no Python with torch (Debian: python3-torch)")
-        return self._torch_python
+                raise processes.Missing(f"no Python with {modules} (Debian: {package})")
+        return self._pythons[modules]
+
+    def torch_python(self):
+        return self._python_with("torch, numpy", "python3-torch")
+
+    def numpy_python(self):
+        return self._python_with("numpy", "python3-numpy")
 
     def webdataset_python(self):
         """A virtual environment over torch's Python with the pinned webdataset."""
@@ -54,11 +60,20 @@ class Peers:
         return self._webdataset_python
 
     def plain_loop(self, root, dataset, order, threads=1, batch=1, epochs=1, check=False,
-                   in_memory=False):
+                   in_memory=False, copies=False):
         return processes.run_json(
             [self.binaries.find("plain_loop"), "--root", root, "--index", dataset.index,
              "--order", order, "--threads", threads, "--batch", batch, "--epochs", epochs]
-            + (["--check"] if check else []) + (["--in-memory"] if in_memory else []))
+            + (["--check"] if check else []) + (["--in-memory"] if in_memory else [])
+            + (["--copy"] if copies else []))
+
+    def numpy_gather(self, rows, order, batch, in_place, epochs=1, check=False):
+        """`rows`: a data set of one object in layout `records` or `rows`, whose records are whole
+        64-bit words."""
+        return processes.run_json(
+            [self.numpy_python(), PEERS / "numpy_gather.py", "--data", rows.object_paths[0],
+             "--index", rows.index, "--order", order, "--batch", batch, "--epochs", epochs]
+            + (["--in-place"] if in_place else []) + (["--check"] if check else []))
 
     def torch_loader(self, root, dataset, order, workers, epochs=1, check=False, batch=64):
         return processes.run_json(
@@ -101,6 +116,14 @@ def cpu_per_byte(report, first=0):
               / sum(epoch["bytes"] for epoch in report["epochs"]))
     return (sum(epoch["cpu_seconds"] for epoch in epochs)
             / sum(epoch["bytes"] for epoch in epochs)) + daemon
+
+
+def switches_per_batch(report, batch, sample_bytes):
+    """Context switches of consumer and daemon, by batch."""
+    samples = sum(epoch["bytes"] for epoch in report["epochs"]) / sample_bytes
+    switches = (sum(epoch["context_switches"] for epoch in report["epochs"])
+                + report["daemon_context_switches"])
+    return switches / (samples / batch)
 
 
 class Ledger:

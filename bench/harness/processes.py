@@ -173,7 +173,7 @@ class Daemon:
         return self.cli("stage", dataset)
 
     def consume(self, dataset, **options):
-        """Runs forebay_consume; adds the daemon's CPU time to its report."""
+        """Runs forebay_consume; adds the daemon's CPU time and context switches to its report."""
         command = [self.binaries.find("forebay_consume"), "--socket", self.address,
                    "--dataset", dataset]
         for name, value in options.items():
@@ -183,8 +183,11 @@ class Daemon:
             elif value is not False and value is not None:
                 command += [flag, value]
         before = self.cpu_seconds()
+        switches_before = machine.process_context_switches(self.process.pid)
         report = run_json(command)
         report["daemon_cpu_seconds"] = self.cpu_seconds() - before
+        report["daemon_context_switches"] = (
+            machine.process_context_switches(self.process.pid) - switches_before)
         return report
 
     def wait_until_ready(self, ready_fd, log_path):

@@ -117,12 +117,17 @@ class Consumer:
             self.report["epochs"].append(result)
 
     def print(self):
-        ordered = sorted(self.waits_ms)
-        self.report["waits"] = {
-            "first_ms": self.waits_ms[0] if self.waits_ms else 0.0,
-            "p50_ms": percentile(ordered, 0.5),
-            "p99_ms": percentile(ordered, 0.99),
-            "max_ms": ordered[-1] if ordered else 0.0,
-            "total_ms": sum(ordered),
-        }
-        print(json.dumps(self.report))
+        print_report(self.report, self.waits_ms)
+
+
+def print_report(report, waits_ms):
+    """Prints `report` with what `waits_ms`, the waits for each batch in their order, amount to."""
+    ordered = sorted(waits_ms)
+    report["waits"] = {
+        "first_ms": waits_ms[0] if waits_ms else 0.0,
+        "p50_ms": percentile(ordered, 0.5),
+        "p99_ms": percentile(ordered, 0.99),
+        "max_ms": ordered[-1] if ordered else 0.0,
+        "total_ms": sum(ordered),
+    }
+    print(json.dumps(report))

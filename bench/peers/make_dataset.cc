@@ -1,5 +1,6 @@
 // make_dataset: the same random samples as files in class folders, as tar shards in WebDataset
-// layout, or as files of fixed-size records. The bytes of sample i depend on the seed and i only.
+// layout, or as files of fixed-size records (`rows`: each filled up with zeros to whole 64-bit
+// words, as NumPy can map them). The bytes of sample i depend on the seed and i only.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -163,7 +164,11 @@ class DatasetMaker {
     const std::string path = fmt::format("records{:05}.raw", sample / per_object_);
     if (sample % per_object_ == 0) FOREBAY_TRY(object_.Open(root_ / path));
     Index(path, object_.offset());
-    return object_.Write(bytes);
+    FOREBAY_TRY(object_.Write(bytes));
+    if (options_.layout != "rows") return {};
+    const std::array<std::byte, sizeof(std::uint64_t)> zeros{};
+    const std::size_t rest = bytes.size() % zeros.size();
+    return object_.Write(std::span(zeros).first(rest == 0 ? 0 : zeros.size() - rest));
   }
 
   const Options& options_;
@@ -176,8 +181,8 @@ class DatasetMaker {
 int Run(int argc, char** argv) {
   Options options;
   CLI::App app("make_dataset: OUT/data and OUT/index.tsv, replacing what is there");
-  app.add_option("--layout", options.layout)->check(CLI::IsMember({"files", "tar", "records"}))
-      ->capture_default_str();
+  app.add_option("--layout", options.layout)
+      ->check(CLI::IsMember({"files", "tar", "records", "rows"}))->capture_default_str();
   app.add_option("--out", options.output)->required();
   app.add_option("--samples", options.samples)->required()->check(CLI::PositiveNumber);
   app.add_option("--sample-bytes", options.sample_bytes)->check(CLI::Range(1, 1 << 30))

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,6 +30,7 @@ struct Options {
   std::uint32_t threads = 1;
   std::uint32_t batch = 1;
   bool in_memory = false;
+  bool copies = false;
   bool check = false;
 };
 
@@ -70,8 +72,12 @@ class MemoryCopy {
 // bytes are summed while they are warm, which favours this peer.
 class Reader {
  public:
-  Reader(const SampleIndex& index, int root_fd, const MemoryCopy& memory, std::uint32_t batch)
-      : index_(index), root_fd_(root_fd), memory_(memory), batch_(batch) {}
+  Reader(const SampleIndex& index, int root_fd, const MemoryCopy& memory, const Options& options)
+      : index_(index),
+        root_fd_(root_fd),
+        memory_(memory),
+        batch_(options.batch),
+        copies_(options.copies) {}
 
   // Fills the copy that later reads come from.
   Status Fill(std::span<const std::uint64_t> ids) {
@@ -92,9 +98,16 @@ class Reader {
   }
 
   const DeliveryDigest& digest() const { return digest_; }
+  // What copying took, with --copy.
+  double copy_seconds() const { return copy_seconds_; }
 
  private:
   Status ReadBatch(std::span<const std::uint64_t> ids, bool with_content) {
+    if (copies_) {
+      CopyBatch(ids);
+      SumBuffer(ids, with_content);
+      return {};
+    }
     if (!memory_.empty()) {
       for (const std::uint64_t id : ids) {
         Digest(id, memory_.sample(id, index_.samples.at(id).bytes), with_content);
@@ -108,13 +121,32 @@ class Reader {
       FOREBAY_TRY(ReadSample(place, {buffer_.data() + used, place.bytes}));
       used += place.bytes;
     }
-    used = 0;
+    SumBuffer(ids, with_content);
+    return {};
+  }
+
+  // Gathers a batch from memory into the buffer, and counts the time of that alone.
+  void CopyBatch(std::span<const std::uint64_t> ids) {
+    std::size_t bytes = 0;
+    for (const std::uint64_t id : ids) bytes += index_.samples.at(id).bytes;
+    if (buffer_.size() < bytes) buffer_.resize(bytes);
+    const double begin = NowSeconds();
+    std::byte* to = buffer_.data();
+    for (const std::uint64_t id : ids) {
+      const std::span<const std::byte> from = memory_.sample(id, index_.samples[id].bytes);
+      std::memcpy(to, from.data(), from.size());
+      to += from.size();
+    }
+    copy_seconds_ += NowSeconds() - begin;
+  }
+
+  void SumBuffer(std::span<const std::uint64_t> ids, bool with_content) {
+    std::size_t used = 0;
     for (const std::uint64_t id : ids) {
       const std::span<const std::byte> sample(buffer_.data() + used, index_.samples[id].bytes);
       Digest(id, sample, with_content);
       used += sample.size();
     }
-    return {};
   }
 
   void Digest(std::uint64_t id, std::span<const std::byte> sample, bool with_content) {
@@ -142,6 +174,8 @@ class Reader {
   const int root_fd_;
   const MemoryCopy& memory_;
   const std::size_t batch_;
+  const bool copies_;
+  double copy_seconds_ = 0;
   std::vector<std::byte> buffer_;
   DeliveryDigest digest_;
 };
@@ -169,7 +203,7 @@ Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
     if (!status) errors[thread] = status.error();
   };
   for (std::uint32_t i = 0; i < options.threads; ++i) {
-    readers.emplace_back(epoch.index, epoch.root_fd, epoch.memory, options.batch);
+    readers.emplace_back(epoch.index, epoch.root_fd, epoch.memory, options);
   }
   {
     std::vector<std::jthread> threads;
@@ -181,6 +215,7 @@ Result<EpochReport> RunEpoch(const Options& options, const Epoch& epoch) {
     if (errors[i]) return *errors[i];
     report.digest.Merge(readers[i].digest());
   }
+  if (options.copies) report.seconds = readers.front().copy_seconds();
   return report;
 }
 
@@ -199,9 +234,11 @@ Result<RunReport> Measure(const Options& options) {
   MemoryCopy memory;
   if (options.in_memory) {
     FOREBAY_TRY(memory.Reserve(index));
-    FOREBAY_TRY(Reader(index, root.get(), memory, 1).Fill(std::span(order).first(n)));
+    FOREBAY_TRY(Reader(index, root.get(), memory, options).Fill(std::span(order).first(n)));
   }
-  RunReport report{.contender = options.in_memory ? "memory_loop" : "plain_loop",
+  RunReport report{.contender = options.copies      ? "memory_copy"
+                                : options.in_memory ? "memory_loop"
+                                                    : "plain_loop",
                    .settings = "threads=" + std::to_string(options.threads) +
                                " batch=" + std::to_string(options.batch)};
   const std::span<const std::uint64_t> ids(order);
@@ -227,10 +264,15 @@ int Run(int argc, char** argv) {
   app.add_option("--threads", options.threads)->check(CLI::Range(1, 64))->capture_default_str();
   app.add_option("--batch", options.batch, "Samples read before they are summed")
       ->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_flag("--in-memory", options.in_memory,
-               "Sum samples that lie in memory already: the limit of one consumer");
+  CLI::Option* const in_memory =
+      app.add_flag("--in-memory", options.in_memory,
+                   "Sum samples that lie in memory already: the limit of one consumer");
+  app.add_flag("--copy", options.copies,
+               "Copy batches of them, on one thread, instead; sums are taken, but not timed")
+      ->needs(in_memory);
   app.add_flag("--check", options.check, "An untimed epoch first, with the content digest");
   CLI11_PARSE(app, argc, argv);
+  if (options.copies) options.threads = 1;
   return PrintReport("plain_loop", Measure(options));
 }
 

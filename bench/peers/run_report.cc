@@ -16,6 +16,7 @@ namespace {
 nlohmann::json EpochJson(const EpochReport& epoch) {
   return {{"seconds", epoch.seconds},
           {"cpu_seconds", epoch.cpu_seconds},
+          {"context_switches", epoch.context_switches},
           {"samples", epoch.digest.samples},
           {"bytes", epoch.digest.bytes},
           {"byte_sum", fmt::format("{:016x}", epoch.digest.byte_sum)},
@@ -59,6 +60,12 @@ double CpuSeconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::uint64_t ContextSwitches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nvcsw + usage.ru_nivcsw);
 }
 
 double NowSeconds() {

@@ -14,6 +14,7 @@ namespace forebay::bench {
 struct EpochReport {
   double seconds = 0;
   double cpu_seconds = 0;  // user and system time of this process
+  std::uint64_t context_switches = 0;  // of this process, voluntary or not
   DeliveryDigest digest = {};
 };
 
@@ -43,6 +44,8 @@ int PrintReport(const char* program, const Result<RunReport>& report);
 
 // User and system seconds of this process so far.
 double CpuSeconds();
+// Context switches of this process so far, of all its threads.
+std::uint64_t ContextSwitches();
 // CLOCK_MONOTONIC in seconds.
 double NowSeconds();
 // Percentiles of `waits_ms`; reorders it.
