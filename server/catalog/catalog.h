@@ -1,6 +1,6 @@
-// Catalog: the list of a data set's objects, extents and samples. Immutable, position
-// independent, checksummed; the in-memory form *is* the file form, so a saved catalog is
-// mapped, not parsed (docs/catalog.md has the layout).
+// Catalog: the list of a data set's objects, extents and samples. A catalog is immutable, position
+// independent and checksummed. Its form in memory is its form in a file, so a saved catalog is
+// mapped and not parsed (docs/catalog.md has the layout).
 //
 // Vocabulary. A *part* is one storage sequence that supplies one or more fields of every
 // sample: an image folder or tar data set has one part, an IDX or x/y .npy pair has one part
@@ -54,71 +54,71 @@ struct Range {
 
 // Where one field of one sample is.
 struct FieldLocation {
-  bool present = false;          // a tar sample may lack a field
-  Range range;                   // source kExtent
-  std::uint64_t constant = 0;    // source kConstant
+  bool present = false;        // false: the sample lacks the field (tar only)
+  Range range;                 // where the bytes lie, if the field's source is kExtent
+  std::uint64_t constant = 0;  // the value, if the field's source is kConstant
 };
 
-// Where the fields of samples lie, for formats that store them as byte ranges. Thread-safe; part of
-// a catalog and lives as long.
+// Where the fields of samples lie, for formats that store fields as byte ranges. Thread-safe. It is
+// part of a catalog and lives as long as that catalog.
 class SampleTable {
  public:
   virtual ~SampleTable() = default;
 
-  // One location per field of fields(); `sample` < sample_count(), locations.size() ==
-  // fields().size(). kDataLoss where the sample's page is damaged.
+  // Fills one location per field of fields(). Requires `sample` < sample_count() and
+  // locations.size() == fields().size(). Error: kDataLoss if the sample's page is damaged.
   virtual Status Locate(SampleId sample, std::span<FieldLocation> locations) const = 0;
-  // The smallest range of `part` that holds all fields of `sample`: the unit of checksums.
+  // Returns the smallest range of `part` that holds all fields of `sample`: the unit of checksums.
   virtual Result<Range> SampleRange(SampleId sample, std::uint32_t part) const = 0;
 };
 
 // Thread-safe. Holds its bytes (owned or mapped) until destruction.
 class Catalog {
  public:
-  // Takes a catalog image. Verifies magic, version, header, all tables but the sample pages
-  // (each verified at its first use); errors name the offset. kFailedPrecondition: another
-  // format version; kDataLoss: damaged.
-  // An image of packs has no such pages: all of it is verified.
+  // Opens a catalog image. Verifies magic, version, header and all tables except the sample pages,
+  // which are verified at their first use. An image of packs has no sample pages; all of it is
+  // verified. Errors name the offset: kFailedPrecondition if the image has another format version,
+  // kDataLoss if it is damaged.
   static Result<std::shared_ptr<const Catalog>> FromBytes(std::vector<std::byte> image);
-  // Maps a saved catalog; the same checks.
+  // Maps a saved catalog and makes the same checks.
   static Result<std::shared_ptr<const Catalog>> Map(const std::string& absolute_path);
   virtual ~Catalog() = default;
 
   virtual std::string_view name() const = 0;
   virtual Format format() const = 0;
-  // Hash of everything that decides what a sample is: name, format, fields, objects (path,
+  // A hash of everything that decides what a sample is: name, format, fields, objects (path,
   // size, mtime) and extents. Two daemons with equal fingerprints agree on every sample.
   virtual std::uint64_t fingerprint() const = 0;
   virtual std::uint64_t sample_count() const = 0;
   virtual std::uint32_t part_count() const = 0;
   virtual std::span<const FieldSpec> fields() const = 0;
-  // The part that supplies `field` (source kExtent).
+  // Returns the part that supplies `field`, whose source is kExtent.
   virtual std::uint32_t PartOf(FieldId field) const = 0;
   virtual std::uint32_t object_count() const = 0;
   virtual ObjectInfo object(ObjectId object) const = 0;
   virtual std::uint32_t extent_count() const = 0;
   virtual ExtentInfo extent(ExtentId extent) const = 0;
   virtual std::uint64_t total_bytes() const = 0;  // over all extents
-  // Names of the classes that are the values of a field, from 0 on; empty where it has none.
+  // The class names of a field: its value i means name i. Empty if the field has no names.
   virtual std::vector<std::string_view> ConstantNames(FieldId field) const = 0;
 
-  // How the bytes of samples are found: exactly one of the two is not null. Samples are byte ranges
-  // of extents, or lie in the compressed chunks of packs.
+  // How the bytes of samples are found. Exactly one of the two is not null: samples are either byte
+  // ranges of extents, or lie in the compressed chunks of packs.
   virtual const SampleTable* samples() const { return nullptr; }
   virtual const PackTable* packs() const { return nullptr; }
 
-  // The pieces of one extent, in image order: piece i is the intersection with the extent of
-  // sample first_sample + i. Appends sample_count ranges {offset, length within the extent}.
-  // Packs: piece i is the extent's i-th chunk record, and there are as many as it has chunks.
+  // Appends the pieces of one extent, in image order, as ranges {offset, length within the extent}.
+  // Piece i is the part of sample first_sample + i that lies in the extent, so there are
+  // sample_count pieces. In packs, piece i is the extent's i-th chunk record.
   virtual Status Pieces(ExtentId extent, std::vector<Range>& pieces) const = 0;
-  // How many these are.
+  // The number of pieces that Pieces() appends.
   virtual std::uint32_t PieceCount(ExtentId number) const { return extent(number).sample_count; }
-  // The sample's key (tar key, file path beneath the root, or its number).
+  // The sample's key: its tar key, `path:line`, its file's path beneath the root, or its number.
   virtual Result<std::string> SampleKey(SampleId sample) const = 0;
-  // The whole image, to be saved.
+  // The whole image, as SaveCatalog writes it.
   virtual std::span<const std::byte> image() const = 0;
-  // Gives what a walk through image() made resident back to the page cache, where the image is
-  // mapped.
+  // If the image is mapped, unmaps the pages that reading image() made resident. They stay in the
+  // page cache. Does nothing for an image in memory.
   virtual void DropResidentPages() const {}
 };
 

@@ -1,4 +1,7 @@
-// SaveCatalog and VerifyObjects (dataset_source.h): a catalog's life beside its data set.
+// SaveCatalog and VerifyObjects (dataset_source.h). SaveCatalog writes the image to a temporary
+// name and renames it when it is durable (docs/design.md, 7.2). VerifyObjects compares the size and
+// the modification time of each object with the catalog; `stage` calls it before it uses a saved
+// catalog.
 #include <algorithm>
 
 #include "server/catalog/dataset_source.h"
@@ -12,7 +15,8 @@ Status WriteImage(const Catalog& catalog, io::IoBackend& backend, io::Directory&
                   const std::string& path) {
   Result<std::unique_ptr<io::File>> file = directory.Open(path, io::OpenMode::kCreate);
   if (!file.has_value() && file.error().code() == ErrorCode::kAlreadyExists) {
-    // What an interrupted save left behind; catalogs are saved by one daemon at a time.
+    // An interrupted save left this file behind. It can be removed, because only one daemon at a
+    // time saves catalogs in a state directory.
     FOREBAY_TRY(directory.Unlink(path));
     file = directory.Open(path, io::OpenMode::kCreate);
   }
@@ -24,11 +28,13 @@ Status WriteImage(const Catalog& catalog, io::IoBackend& backend, io::Directory&
     const std::size_t bytes =
         std::min<std::size_t>(limits::kIoRequestBytesMax, image.size() - offset);
     FOREBAY_TRY(io::WriteFully(*queue, **file, offset, image.subspan(offset, bytes)));
+    // Without this, writing a mapped image of 100 GB would count as 100 GB of resident memory.
     catalog.DropResidentPages();
   }
   return io::DataSync(*queue, **file);
 }
 
+// Says how a file differs from what the catalog recorded; empty if it does not differ.
 std::string Change(const io::FileInfo& now, const ObjectInfo& then) {
   if (!now.is_regular) return "is no longer a regular file";
   if (now.bytes != then.bytes) {
@@ -54,6 +60,8 @@ Status VerifyObjects(const Catalog& catalog, io::Directory& root) {
     const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
     for (std::uint32_t i = 0; i < count; ++i) {
       const Result<io::FileInfo>& now = infos[i];
+      // A missing file is a change of the data set. Any other error says nothing about the data
+      // set, so it is returned as it is.
       if (!now.has_value() && now.error().code() != ErrorCode::kNotFound) {
         return now.error().WithContext(Quoted(paths[i]));
       }
@@ -73,10 +81,12 @@ Status SaveCatalog(const Catalog& catalog, io::IoBackend& backend, io::Directory
   const std::string temporary = file_name + ".tmp";
   const Status written = WriteImage(catalog, backend, directory, temporary);
   if (!written.has_value()) {
-    // The write's error is what matters; a leftover is replaced by the next save.
+    // The caller needs the error of the write. If Unlink fails too, the next save removes the file.
     (void)directory.Unlink(temporary).has_value();
     return written.error().WithContext("save catalog " + Quoted(file_name));
   }
+  // The image is durable before it gets its name, and the name is durable before this returns: a
+  // crash leaves the old catalog or the new one, never a part of one.
   FOREBAY_TRY(directory.Rename(temporary, file_name));
   return directory.Sync("");
 }

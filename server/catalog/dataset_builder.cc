@@ -1,4 +1,5 @@
-// From what configuration says to a catalog: finds the driver of the format and asks it.
+// The functions of dataset_source.h that build: each finds the driver of the data set's format, set
+// or detected, and calls it. The checks that hold for every format are here.
 #include "server/catalog/dataset_source.h"
 
 #include "server/catalog/format_driver.h"
@@ -7,6 +8,7 @@
 namespace forebay::catalog {
 namespace {
 
+// An extent of 0 bytes would make every build loop for ever; offsets within an extent have 32 bits.
 Status CheckExtentBytes(const DatasetSource& source) {
   if (source.extent_bytes >= 1 && source.extent_bytes <= limits::kExtentBytesMax) return {};
   return Error(ErrorCode::kInvalidArgument,
@@ -14,7 +16,7 @@ Status CheckExtentBytes(const DatasetSource& source) {
                    std::to_string(limits::kExtentBytesMax) + " (kExtentBytesMax)");
 }
 
-// The driver of the format that is set or detected.
+// Returns the driver of the format that the source sets, or that DetectFormat finds.
 Result<const FormatDriver*> DriverOf(io::Directory& root, const DatasetSource& source) {
   FOREBAY_TRY(CheckExtentBytes(source));
   std::optional<Format> format = source.format;
@@ -32,11 +34,13 @@ Result<const FormatDriver*> DriverOf(io::Directory& root, const DatasetSource& s
 
 Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, root.List(""));
+  // All drivers are asked. Where two formats fit, to take the first would deliver a data set that
+  // the user may not mean, so the user must choose.
   std::vector<Format> found;
-  std::string names, signs;
+  std::string names, looked_for;
   for (const FormatDriver* driver : FormatDrivers()) {
     if (driver->detect == nullptr) continue;
-    signs += (signs.empty() ? "" : ", ") + std::string(driver->signs);
+    looked_for += (looked_for.empty() ? "" : ", ") + std::string(driver->detected_by);
     FOREBAY_ASSIGN(const bool fits, driver->detect(top));
     if (!fits) continue;
     found.push_back(driver->format);
@@ -45,9 +49,11 @@ Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source) {
   if (found.size() == 1) return found.front();
   return Error(ErrorCode::kInvalidArgument,
                "data set " + Quoted(source.name) +
-                   (found.empty() ? " has no " + signs + " at the top of its root"
-                                  : " fits several formats:" + names) +
-                   "; set its format");
+                   (found.empty()
+                        ? ": no format was detected, because the top of its root has no " +
+                              looked_for
+                        : " fits several formats:" + names) +
+                   "; set its key 'format'");
 }
 
 bool BuildsFromMetadata(Format format) {
@@ -62,7 +68,7 @@ Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
   FOREBAY_ASSIGN(const FormatDriver* driver, DriverOf(root, source));
   if (driver->build == nullptr) {
     return Error(ErrorCode::kFailedPrecondition,
-                 "data set " + Quoted(source.name) + " is of format " +
+                 "data set " + Quoted(source.name) + " has format " +
                      std::string(driver->name) +
                      ": its catalog is built while it is staged (CreateScanBuilder)");
   }

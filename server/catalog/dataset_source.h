@@ -1,4 +1,4 @@
-// What configuration says about a data set, and how a catalog is made from it.
+// DatasetSource: what the configuration says about a data set; functions that make its catalog.
 #pragma once
 
 #include <cstdint>
@@ -21,46 +21,46 @@ namespace forebay::catalog {
 
 struct DatasetSource {
   std::string name;
-  std::optional<Format> format;  // unset: detected by what lies at the top of the root
-  FormatSettings settings;  // the keys of formats (FormatKey); a format ignores those of others
+  std::optional<Format> format;  // unset: detected by the entries at the top of the root
+  FormatSettings settings;  // values of format keys; a format ignores the keys of other formats
   std::uint64_t extent_bytes = limits::kExtentBytesDefault;  // target size of an extent
 };
 
-// The format of what lies in `root`. kInvalidArgument where nothing or several fit.
+// Detects the format of the files in `root`. kInvalidArgument if no format fits, or several do.
 Result<Format> DetectFormat(io::Directory& root, const DatasetSource& source);
 
-// True where a catalog follows from names, sizes and headers: no sample byte is read, and the
-// number of samples is known at once. False where it takes a pass over the bytes (ScanBuilder).
+// True if the catalog follows from names, sizes and headers: no sample byte is read, and the number
+// of samples is known at once. False if the catalog takes a pass over all bytes (ScanBuilder).
 bool BuildsFromMetadata(Format format);
 
-// The bytes of an object that a sample takes at least, on average, as far as the format expects
-// (FormatDriver::scanned_sample_bytes). 0 for formats that build from metadata.
+// A lower estimate of the bytes of an object per sample (FormatDriver::scanned_sample_bytes). 0 for
+// formats that build from metadata.
 std::uint64_t ScannedSampleBytes(Format format);
 
-// Told of an extent made of whole objects as soon as it is certain, long before the catalog is. The
-// objects are borrowed for the call. Called on the builder's thread.
+// Receives each extent of whole objects as soon as it is final, so that staging begins before the
+// catalog is complete. The objects are borrowed for the call. Called on the builder's thread.
 using RunSink = std::function<void(ExtentId, const ExtentInfo&, std::span<const ObjectInfo>)>;
 
-// Builds such a catalog. Opens only objects whose header must be read. Errors name the object,
-// the offset and the reason. `progress` may be null; called with objects seen so far. Memory:
-// the listing of one directory, and what `scratch` says.
+// Builds a catalog of a format for which BuildsFromMetadata is true. Opens only objects whose
+// header must be read. `progress` may be null; it gets the number of objects seen so far. Errors
+// name object, offset and reason. Memory: the listing of one directory, and BuildScratch.
 Result<std::shared_ptr<const Catalog>> BuildFromMetadata(
     io::IoBackend& backend, io::Directory& root, const DatasetSource& source,
     const std::function<void(std::uint64_t)>& progress, const RunSink& runs = nullptr,
     const BuildScratch& scratch = {});
 
-// Plans a pass: the objects to read, and what makes a catalog of their bytes. kFailedPrecondition
-// where the format builds from metadata.
+// Lists the objects to read and creates the builder that makes a catalog of their bytes.
+// kFailedPrecondition if the format builds from metadata.
 Result<std::unique_ptr<ScanBuilder>> CreateScanBuilder(io::Directory& root,
                                                        const DatasetSource& source,
                                                        const BuildScratch& scratch = {});
 
-// True where `catalog` still describes what lies beneath `root`: each object's size and mtime.
+// Succeeds if each object of `catalog` beneath `root` still has its size and modification time.
 // kFailedPrecondition names the first object that changed, and how.
 Status VerifyObjects(const Catalog& catalog, io::Directory& root);
 
-// Saves the catalog under another name and renames it once it is durable, so that a torn catalog is
-// never found.
+// Writes the catalog to `file_name`.tmp and renames it once it is durable, so that no reader finds
+// a partly written catalog. Replaces an older file.
 Status SaveCatalog(const Catalog& catalog, io::IoBackend& backend, io::Directory& directory,
                    const std::string& file_name);
 

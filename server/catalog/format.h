@@ -6,10 +6,10 @@
 
 namespace forebay::catalog {
 
-// One line for each format: the number that saved catalogs keep, which never changes and is never
-// used again; the enumerator; the driver (format_driver.h), which the format's folder defines.
-// Messages name formats in this order. A configuration key that several formats have is taken as
-// the first of them takes it, where a data set does not say its format.
+// One line for each format: its number in saved catalogs, which never changes and is never given to
+// another format; its enumerator; its driver (format_driver.h), which the format's folder defines.
+// Messages name formats in this order. If a data set does not set its format, a configuration key
+// that several formats have gets the meaning of the first of them.
 #define FOREBAY_CATALOG_FORMATS(FORMAT)            \
   FORMAT(2, kTar, kTarDriver)                      \
   FORMAT(3, kIdx, kIdxDriver)                      \
@@ -25,7 +25,7 @@ enum class Format : std::uint8_t {
 #undef FOREBAY_ENUMERATOR
 };
 
-// The name in configuration and messages ("tar"); "unknown" where no format has the number.
+// The name in configuration and messages ("tar"); "unknown" if no format has the number.
 std::string_view FormatName(Format format);
 
 }  // namespace forebay::catalog

@@ -1,4 +1,6 @@
 // The registry of formats, made from the list in format.h, and functions that several drivers use.
+// The registry is a constant array: there is no registration at run time, so no order of static
+// constructors matters, and a driver that is missing fails to link.
 #include "server/catalog/format_driver.h"
 
 #include <algorithm>
@@ -17,6 +19,7 @@ constexpr auto kDrivers = std::to_array<const FormatDriver*>({
 #undef FOREBAY_DRIVER
 });
 
+// Returns the driver's key `name`; null if it has none.
 const FormatKey* KeyOf(const FormatDriver& driver, std::string_view name) {
   const auto key = std::ranges::find(driver.keys, name, &FormatKey::name);
   return key == driver.keys.end() ? nullptr : &*key;
@@ -46,6 +49,7 @@ std::string_view FormatName(Format format) {
 }
 
 std::vector<std::string_view> FormatKeyNames() {
+  // Linear searches are enough: there are fewer than ten keys.
   std::vector<std::string_view> names;
   for (const FormatDriver* driver : kDrivers) {
     for (const FormatKey& key : driver->keys) {
@@ -61,6 +65,7 @@ const FormatKey* FindFormatKey(std::string_view name, std::optional<Format> form
     const FormatKey* key = driver == nullptr ? nullptr : KeyOf(*driver, name);
     if (key != nullptr) return key;
   }
+  // Keys are checked before the format is detected. Until then the first format's meaning holds.
   for (const FormatDriver* driver : kDrivers) {
     if (const FormatKey* key = KeyOf(*driver, name)) return key;
   }
@@ -68,7 +73,7 @@ const FormatKey* FindFormatKey(std::string_view name, std::optional<Format> form
 }
 
 std::string FormatKeyHelp(std::string_view name) {
-  // Formats that say the same of the key are named together.
+  // Formats that give the key the same meaning are named together.
   std::vector<std::pair<std::string, std::string_view>> meanings;  // names of formats, help
   for (const FormatDriver* driver : kDrivers) {
     const FormatKey* key = KeyOf(*driver, name);
@@ -99,6 +104,8 @@ void IdentifySetting(std::string_view name, const DatasetSource& source, ByteWri
   const SettingValue* value = source.settings.Find(name);
   const FormatKey* key = FindFormatKey(name, source.format);
   if (key != nullptr && key->identify != nullptr) return key->identify(value, writer);
+  // A key that is not set appends nothing. So a key that a later version adds leaves the identity
+  // of existing data sets as it is, and their saved catalogs are still found.
   if (value == nullptr) return;
   writer.String(name);
   value->AppendTo(writer);
@@ -112,6 +119,8 @@ Result<std::vector<std::string>> FilesNamedLike(std::span<const io::DirectoryEnt
     if (!entry.is_regular) return NotAFile(entry.name);
     names.push_back(entry.name);
   }
+  // The order of the files decides the numbers of samples, so it must not depend on the file
+  // system.
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -124,6 +133,7 @@ Error NotAFile(std::string_view path) {
 
 Result<std::vector<ScanBuilder::PlannedObject>> PlanObjects(io::Directory& root,
                                                             std::span<const std::string> paths) {
+  // The sizes are needed before the pass: they bound what a parser may believe a header says.
   const std::vector<Result<io::FileInfo>> infos = StatMany(root, paths);
   std::vector<ScanBuilder::PlannedObject> objects;
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -141,7 +151,8 @@ Result<std::vector<std::string>> ParsePaths(const SettingValue& value) {
   return Error(ErrorCode::kInvalidArgument, "a path is expected");
 }
 
-// Written as formats do whose files have names of fields before their paths.
+// Appends the paths in the form of formats whose files have field names, with empty field names.
+// Saved catalogs are found by these bytes, so the form must not change.
 void IdentifyPaths(const SettingValue* value, ByteWriter& writer) {
   std::vector<std::string> paths;
   if (value != nullptr) paths = value->Texts().value_or(paths);

@@ -38,7 +38,7 @@ TEST(FormatDriverTest, EachEitherBuildsFromMetadataOrScans) {
 
 TEST(FormatDriverTest, EachThatIsDetectedSaysByWhichFiles) {
   for (const FormatDriver* driver : FormatDrivers()) {
-    EXPECT_EQ(driver->detect == nullptr, driver->signs.empty()) << driver->name;
+    EXPECT_EQ(driver->detect == nullptr, driver->detected_by.empty()) << driver->name;
     EXPECT_EQ(driver->is_own_image == nullptr, driver->open_image == nullptr) << driver->name;
   }
 }

@@ -1,3 +1,5 @@
+// Quoting and the common form of parser errors. A file name can hold any byte except NUL and '/',
+// so an unquoted name could move the cursor of a terminal or forge a line of a log.
 #include "server/catalog/input_error.h"
 
 namespace forebay::catalog {
@@ -12,7 +14,8 @@ std::string Quoted(std::string_view name) {
   std::string text = "'";
   for (const char c : name.substr(0, kShownBytesMax)) {
     const auto byte = static_cast<unsigned char>(c);
-    // Bytes of UTF-8 sequences (>= 0x80) pass: names in other scripts stay readable.
+    // Bytes of UTF-8 sequences (>= 0x80) stay as they are, so that names in any script are
+    // readable.
     if (byte < 0x20 || byte == 0x7F || c == '\'' || c == '\\') {
       text += "\\x";
       text += kHexDigits[byte >> 4];

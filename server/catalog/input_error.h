@@ -9,11 +9,11 @@
 
 namespace forebay::catalog {
 
-// `name` in single quotes, safe for a terminal and a log: bytes that do not print become \xNN,
-// and what runs past 200 bytes is cut with "...".
+// Returns `name` in single quotes, safe for a terminal and a log: control characters, quotes and
+// backslashes become \xNN, and a name of more than 200 bytes is cut and ends with "...".
 std::string Quoted(std::string_view name);
 
-// "'<file>' at offset <offset>: <reason>".
+// Returns an error with the message "'<file>' at offset <offset>: <reason>".
 Error InputError(ErrorCode code, std::string_view file, std::uint64_t offset,
                  std::string_view reason);
 

@@ -1,3 +1,6 @@
+// A record is: u16 length of the key, the key, u8 number of fields, then for each field u8 number,
+// u32 offset and u32 length. Append writes records into a spool; Reader turns consecutive records
+// into the sample page and the key page of an extent. ScanTables is the caller.
 #include "server/catalog/sample_records.h"
 
 #include <cstring>
@@ -12,6 +15,8 @@ std::uint64_t KeyHash(std::string_view key) {
   return Checksum(std::as_bytes(std::span(key.data(), key.size())));
 }
 
+// The narrow casts are safe: formats bound the length of a key, the number of fields and the size
+// of a sample before they append.
 Result<std::uint64_t> SampleRecords::Append(const SampleRecord& record,
                                             std::uint64_t extent_start) {
   const std::uint64_t place = spool_.size();
@@ -50,7 +55,8 @@ Result<SamplePages> SampleRecords::Reader::ReadPages(
   SamplePages pages;
   if (sample_count == 0) return pages;  // an extent that continues a sample
   const std::size_t entry_bytes = final_numbers.size() * kMemberFieldBytes;
-  // All ones is "absent" for every field.
+  // The page starts as "absent" (all ones) for every field; then each field that a record has
+  // overwrites its column.
   pages.entries.assign(sample_count * entry_bytes, std::byte{0xFF});
   std::vector<std::string> keys(sample_count);
   for (std::uint32_t i = 0; i < sample_count; ++i) {
@@ -60,6 +66,7 @@ Result<SamplePages> SampleRecords::Reader::ReadPages(
     FOREBAY_ASSIGN(const auto field_count, TakeLe<std::uint8_t>());
     for (std::uint8_t k = 0; k < field_count; ++k) {
       FOREBAY_ASSIGN(const auto number, TakeLe<std::uint8_t>());
+      // Offset and length lie in the record exactly as in the page.
       FOREBAY_ASSIGN(const std::span<const std::byte> range, reader_.Take(kMemberFieldBytes));
       const std::size_t column = final_numbers[number];
       std::memcpy(&pages.entries[i * entry_bytes + column * kMemberFieldBytes], range.data(),

@@ -1,6 +1,6 @@
-// SampleRecords: what a scan remembers of the samples it has seen until the catalog is written,
-// packed (9 bytes per field, 3 and the key per sample), because the final width of a sample's
-// entry is known only when every field name has been seen.
+// SampleRecords: the samples that a scan has seen so far, in a compact form (9 bytes per field, 3
+// and the key per sample). The records become the pages of the catalog at the end of the scan,
+// because the width of a page's entries is known only when every field name has been seen.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace forebay::catalog {
 
 struct SampleField {
-  std::uint8_t field = 0;    // number in order of discovery
+  std::uint8_t field = 0;    // number in the order in which the scan found the fields
   std::uint64_t offset = 0;  // in the object
   std::uint64_t length = 0;
 };
@@ -32,10 +32,10 @@ struct SamplePages {
   std::vector<std::byte> keys;
 };
 
-// Hash of a key, for use within this process.
+// Hash of a key. It is used only within this process and never stored.
 std::uint64_t KeyHash(std::string_view key);
 
-// Append-only, in a spool. Not thread-safe; of no use after an error.
+// Append-only, in a TableSpool. Not thread-safe. Unusable after an error.
 class SampleRecords {
  public:
   explicit SampleRecords(const BuildScratch& scratch) : spool_(scratch) {}
@@ -43,13 +43,15 @@ class SampleRecords {
   // Returns the record's place. Offsets are stored relative to `extent_start`; the caller has
   // checked that they fit 32 bits.
   Result<std::uint64_t> Append(const SampleRecord& record, std::uint64_t extent_start);
+  // Returns the key of the record at `place`, which Append returned.
   Result<std::string> KeyAt(std::uint64_t place) const;
 
   // Reads the records in order.
   class Reader {
    public:
     explicit Reader(const SampleRecords& records) : reader_(records.spool_) {}
-    // The pages of the next `sample_count` samples; field k goes to column final_numbers[k].
+    // Returns the pages of the next `sample_count` samples; field k goes to column
+    // final_numbers[k].
     Result<SamplePages> ReadPages(std::uint32_t sample_count,
                                   std::span<const std::size_t> final_numbers);
 

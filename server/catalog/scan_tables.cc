@@ -1,6 +1,6 @@
 // Turns the extents and samples of a scan into a catalog image with one part, whose samples are
-// listed in pages (PartKind::kMembers). How wide an entry of a page is depends on the number of
-// fields, so the pages are written when all of the data set has been seen.
+// listed in pages (PartKind::kMembers). The width of a page's entries depends on the number of
+// fields, so the pages are written when the whole data set has been seen.
 #include "server/catalog/scan_tables.h"
 
 #include <algorithm>
@@ -20,9 +20,9 @@ Status ScanTables::AddExtent(ExtentRow row, std::string_view path, std::vector<R
   if (extents_.size() >= limits::kExtentCountMax) {
     return InputError(ErrorCode::kResourceExhausted, path, row.object_offset,
                       "more than " + std::to_string(limits::kExtentCountMax) +
-                          " extents (kExtentCountMax): raise extent_bytes");
+                          " extents (kExtentCountMax): raise the data set's key 'extent'");
   }
-  // An extent in which no sample begins continues the last sample of the one before.
+  // An extent in which no sample begins continues the last sample of the extent before it.
   row.first_sample = row.continues() ? sample_count_ - 1 : sample_count_;
   sample_count_ += row.starting_count;
   ScanBuilder::CutExtent added;
@@ -45,7 +45,8 @@ Result<std::shared_ptr<const Catalog>> ScanTables::Write(const Subject& subject)
   for (const ScanBuilder::PlannedObject& object : subject.objects) {
     FOREBAY_TRY(writer.AddObject(object.path, object.bytes, object.mtime_ns));
   }
-  // Sorted names give every field its final number.
+  // Fields are sorted by name, so that their numbers do not depend on the order in which the
+  // samples of the first archive happen to list them.
   std::vector<std::size_t> sorted(subject.fields.size());
   std::iota(sorted.begin(), sorted.end(), std::size_t{0});
   std::ranges::sort(sorted, {}, [&](std::size_t field) { return subject.fields[field]; });
@@ -57,6 +58,7 @@ Result<std::shared_ptr<const Catalog>> ScanTables::Write(const Subject& subject)
   }
   const auto entry_bytes = static_cast<std::uint32_t>(plans.size() * kMemberFieldBytes);
   FOREBAY_TRY(writer.BeginPart(PartKind::kMembers, entry_bytes));
+  // The image is laid out in one forward pass: the pages of each extent, then all tables.
   SampleRecords::Reader reader(records_);
   for (const ExtentRow& row : extents_) {
     FOREBAY_ASSIGN(const SamplePages pages, reader.ReadPages(row.starting_count, final_numbers));
@@ -64,6 +66,8 @@ Result<std::shared_ptr<const Catalog>> ScanTables::Write(const Subject& subject)
   }
   FOREBAY_TRY(writer.Finish(sample_count_, plans));
   FOREBAY_ASSIGN(ImageBytes image, sink.Release());
+  // Opening runs the checks of a stored image, so a builder's mistake fails here and is never
+  // saved.
   return OpenImage(std::move(image));
 }
 

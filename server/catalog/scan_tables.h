@@ -1,5 +1,5 @@
-// ScanTables: what a ScanBuilder keeps of the extents that it cut and of the samples in them, and
-// the catalog that is written of it at the end. Shared by all formats that are scanned.
+// ScanTables: the extents that a ScanBuilder has cut and the samples in them, and the catalog that
+// is written from them at the end. All formats that are scanned use it.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@
 
 namespace forebay::catalog {
 
-// Use: AddSample for every sample and AddExtent for every extent, each in order, then Write. An
-// extent may be added before the samples that begin in it. Memory: 64 bytes per extent, and what
-// BuildScratch says. Not thread-safe; of no use after an error.
+// Use: call AddSample for every sample and AddExtent for every extent, each in order, then Write.
+// An extent may be added before the samples that begin in it. Memory: 64 bytes per extent, and what
+// BuildScratch allows. Not thread-safe. Unusable after an error.
 class ScanTables {
  public:
   explicit ScanTables(const BuildScratch& scratch) : scratch_(scratch), records_(scratch) {}
@@ -33,9 +33,9 @@ class ScanTables {
   }
   Result<std::string> KeyAt(std::uint64_t place) const { return records_.KeyAt(place); }
 
-  // Adds an extent and appends it to `cut`. `pieces` are the bytes of its samples; their extent is
-  // set here, and so is row.first_sample. kResourceExhausted beyond limits::kExtentCountMax; the
-  // error names `path`, the extent's object.
+  // Adds an extent and appends it to `cut`. `pieces` are the byte ranges of its samples. This sets
+  // row.first_sample and the extent of each piece. kResourceExhausted beyond
+  // limits::kExtentCountMax; the error names `path`, the extent's object.
   Status AddExtent(ExtentRow row, std::string_view path, std::vector<Range> pieces,
                    std::vector<ScanBuilder::CutExtent>& cut);
 
@@ -44,8 +44,8 @@ class ScanTables {
     const std::string& name;
     Format format;
     std::span<const ScanBuilder::PlannedObject> objects;
-    // Names of the fields. SampleField::field is the index in this list; the catalog has them in
-    // the order of their names.
+    // Names of the fields. SampleField::field is the index in this list; the catalog sorts the
+    // fields by name.
     std::span<const std::string> fields;
   };
   Result<std::shared_ptr<const Catalog>> Write(const Subject& subject) const;
@@ -54,7 +54,7 @@ class ScanTables {
   const BuildScratch scratch_;
   std::vector<ExtentRow> extents_;
   SampleRecords records_;
-  std::uint64_t sample_count_ = 0;  // of the samples that begin in an extent that was added
+  std::uint64_t sample_count_ = 0;  // samples that begin in an extent that was added
 };
 
 }  // namespace forebay::catalog

@@ -1,3 +1,6 @@
+// Parses selections and holds them. A range is two numbers. A list and a hash fraction become a
+// sorted vector of ids, so At is an index and IndexOf a binary search. Every spec is rewritten to a
+// canonical text, so that two spellings of one selection have the same fingerprint.
 #include "server/catalog/selection.h"
 
 #include <algorithm>
@@ -19,11 +22,13 @@ namespace {
 constexpr std::uint64_t kFractionOne = 1'000'000'000;  // 1 as a fraction of 9 digits
 constexpr std::size_t kFractionDigitsMax = 9;
 
+// Every error repeats the spec, because one configuration can have many streams.
 Error SpecError(std::string_view spec, std::string_view reason) {
   return Error(ErrorCode::kInvalidArgument,
                "selection " + Quoted(spec) + ": " + std::string(reason));
 }
 
+// Parses decimal digits, all of them. No sign and no space is accepted: from_chars skips none.
 std::optional<std::uint64_t> ParseNumber(std::string_view text) {
   std::uint64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -32,7 +37,9 @@ std::optional<std::uint64_t> ParseNumber(std::string_view text) {
   return value;
 }
 
-// "0.25", "1", ".5" as a count of billionths; nullopt beyond 1 or 9 digits.
+// Parses "0.25", "1" or ".5" into a count of billionths; nullopt above 1 or beyond 9 digits.
+// Fractions are whole numbers and never floating point, so that every reader selects the same
+// samples.
 std::optional<std::uint64_t> ParseFraction(std::string_view text) {
   const std::size_t dot = text.find('.');
   const std::string_view whole = text.substr(0, dot);
@@ -40,7 +47,7 @@ std::optional<std::uint64_t> ParseFraction(std::string_view text) {
   if (digits.size() > kFractionDigitsMax || (whole.empty() && digits.empty())) {
     return std::nullopt;
   }
-  digits.resize(kFractionDigitsMax, '0');
+  digits.resize(kFractionDigitsMax, '0');  // "25" means 250,000,000 billionths
   const auto high = whole.empty() ? std::optional<std::uint64_t>(0) : ParseNumber(whole);
   const auto low = ParseNumber(digits);
   if (!high.has_value() || !low.has_value() || *high > 1) return std::nullopt;
@@ -48,6 +55,7 @@ std::optional<std::uint64_t> ParseFraction(std::string_view text) {
   return value <= kFractionOne ? std::optional(value) : std::nullopt;
 }
 
+// The canonical text of a fraction: no zeros at its end, and no point where it is 0 or 1.
 std::string FractionText(std::uint64_t billionths) {
   std::string digits = std::to_string(billionths % kFractionOne);
   digits.insert(0, kFractionDigitsMax - digits.size(), '0');
@@ -56,7 +64,7 @@ std::string FractionText(std::uint64_t billionths) {
   return digits.empty() ? whole : whole + "." + digits;
 }
 
-// Up to 4 parts between colons; more are joined into the last.
+// Splits at the first four colons. No form has five parts, so a caller refuses a fifth by counting.
 std::vector<std::string_view> SplitColons(std::string_view spec) {
   std::vector<std::string_view> parts;
   while (parts.size() < 4) {
@@ -78,6 +86,7 @@ std::uint64_t SpecFingerprint(std::string_view spec, std::uint64_t sample_count,
   return Checksum(text.bytes());
 }
 
+// Consecutive samples. "all" is the range of all of them, with its own text.
 class RangeSelection final : public Selection {
  public:
   struct Options {
@@ -97,6 +106,7 @@ class RangeSelection final : public Selection {
   }
   std::uint64_t IndexOf(SampleId sample) const override {
     if (sample.value() < options_.first) return options_.count;
+    // Beyond the range, min gives count, which means "not selected".
     return std::min(sample.value() - options_.first, options_.count);
   }
   std::uint64_t fingerprint() const override { return fingerprint_; }
@@ -107,13 +117,16 @@ class RangeSelection final : public Selection {
   std::uint64_t fingerprint_;
 };
 
-// A sorted list of ids, in the narrowest word that holds them.
+// A sorted list of ids. `Word` is 32 bits wide if all ids of the catalog fit, which halves the
+// memory of nearly every list.
 template <typename Word>
 class ListSelection final : public Selection {
  public:
   ListSelection(std::string spec, std::uint64_t sample_count, std::vector<Word> ids,
                 bool is_content_in_spec)
       : spec_(std::move(spec)), ids_(std::move(ids)) {
+    // A hash selection's ids follow from its spec. A list's ids do not, so they are hashed as well:
+    // two lists of the same name with different contents get different fingerprints.
     const std::uint64_t content =
         is_content_in_spec ? 0 : Checksum(std::as_bytes(std::span(ids_)));
     fingerprint_ = SpecFingerprint(spec_, sample_count, content);
@@ -169,6 +182,8 @@ template <typename Word>
 Result<std::shared_ptr<const Selection>> SelectByHash(const std::string& spec,
                                                       std::uint64_t sample_count,
                                                       const HashWindow& window) {
+  // Hashes every sample of the catalog once, when the stream is opened. Look-ups need the ids: the
+  // hash tells whether a sample is selected, but not which index it has.
   std::vector<Word> ids;
   for (std::uint64_t sample = 0; sample < sample_count; ++sample) {
     const std::uint64_t billionths = HashBillionths(SampleId(sample), window.salt);
@@ -178,7 +193,7 @@ Result<std::shared_ptr<const Selection>> SelectByHash(const std::string& spec,
                    "selection " + Quoted(spec) + " lists more than " +
                        std::to_string(limits::kListedSamplesMax) + " samples (kListedSamplesMax)");
     }
-    ids.push_back(static_cast<Word>(sample));
+    ids.push_back(static_cast<Word>(sample));  // ascending, because `sample` is
   }
   if (ids.empty()) return SpecError(spec, "selects no sample");
   ids.shrink_to_fit();
@@ -199,6 +214,7 @@ Result<std::shared_ptr<const Selection>> MakeHash(std::string_view spec,
   }
   if (!salt.has_value()) return SpecError(spec, "SALT is a decimal 64-bit number");
   if (*begin >= *end) return SpecError(spec, "BEGIN must lie below END");
+  // 2 ns per sample: beyond this limit an Open would take more than half a minute of CPU time.
   if (sample_count > limits::kHashedSamplesMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "selection " + Quoted(spec) + " would hash " + std::to_string(sample_count) +
@@ -213,7 +229,9 @@ Result<std::shared_ptr<const Selection>> MakeHash(std::string_view spec,
              : SelectByHash<std::uint64_t>(canonical, sample_count, window);
 }
 
-// One decimal id per line; blank lines and lines that start with '#' are passed over.
+// Parses one decimal id per line; skips blank lines and lines that start with '#'. Returns the ids
+// sorted: a selection is a set, and the order of a stream comes from its seed and not from this
+// file.
 Result<std::vector<std::uint64_t>> ParseList(std::string_view name, std::string_view text,
                                              std::uint64_t sample_count) {
   std::vector<std::uint64_t> ids;
@@ -222,24 +240,24 @@ Result<std::vector<std::uint64_t>> ParseList(std::string_view name, std::string_
     const std::size_t line_end = std::min(text.find('\n', at), text.size());
     std::string_view line = text.substr(at, line_end - at);
     ++line_number;
-    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.ends_with('\r')) line.remove_suffix(1);  // written on Windows
     if (!line.empty() && line.front() != '#') {
       const auto id = ParseNumber(line);
       if (!id.has_value() || *id >= sample_count) {
         return InputError(ErrorCode::kInvalidArgument, name, at,
                           "line " + std::to_string(line_number) + " " + Quoted(line) +
-                              (id.has_value() ? " is past the last of " : " is not one of ") +
-                              std::to_string(sample_count) + " sample ids");
+                              (id.has_value() ? " is beyond" : " is not a sample id; ids are") +
+                              " 0 to " + std::to_string(sample_count - 1));
       }
       ids.push_back(*id);
     }
     at = line_end + 1;
   }
   std::sort(ids.begin(), ids.end());
-  const auto twin = std::adjacent_find(ids.begin(), ids.end());
-  if (twin != ids.end()) {
+  const auto duplicate = std::adjacent_find(ids.begin(), ids.end());
+  if (duplicate != ids.end()) {
     return Error(ErrorCode::kInvalidArgument,
-                 Quoted(name) + ": sample " + std::to_string(*twin) + " is listed twice");
+                 Quoted(name) + ": sample " + std::to_string(*duplicate) + " is listed twice");
   }
   return ids;
 }
@@ -252,6 +270,7 @@ Result<std::shared_ptr<const Selection>> MakeList(std::string_view spec,
     return SpecError(spec, "expected list:NAME with a name of 1 to " +
                                std::to_string(limits::kNameBytesMax) + " bytes");
   }
+  // The caller reads the file with the same limit; this also holds for callers that do not.
   if (list_text.size() > limits::kIdListBytesMax) {
     return Error(ErrorCode::kResourceExhausted,
                  Quoted(name) + " exceeds " + std::to_string(limits::kIdListBytesMax) +
@@ -263,6 +282,7 @@ Result<std::shared_ptr<const Selection>> MakeList(std::string_view spec,
     return std::make_shared<const ListSelection<std::uint64_t>>(std::string(spec), sample_count,
                                                                 std::move(ids), false);
   }
+  // The catalog has at most 2^32 samples, so every id fits in 32 bits.
   std::vector<std::uint32_t> narrow(ids.size());
   std::transform(ids.begin(), ids.end(), narrow.begin(),
                  [](std::uint64_t id) { return static_cast<std::uint32_t>(id); });
@@ -274,7 +294,8 @@ Result<std::shared_ptr<const Selection>> MakeList(std::string_view spec,
 
 std::uint64_t HashBillionths(SampleId sample, std::uint64_t salt) {
   const std::uint64_t hash = Absorb64(Mix64(salt + kGolden64), sample.value());
-  // floor(hash * 10^9 / 2^64) in two halves, so that no 128-bit type is needed.
+  // floor(hash * 10^9 / 2^64), computed in two halves of 32 bits: 10^9 < 2^30, so no product
+  // overflows, and no 128-bit type is needed.
   const std::uint64_t high = (hash >> 32) * kFractionOne;
   const std::uint64_t low = (hash & 0xFFFF'FFFF) * kFractionOne;
   return (high + (low >> 32)) >> 32;
@@ -288,6 +309,7 @@ Result<std::shared_ptr<const Selection>> MakeSelection(std::string_view spec,
                  "a selection needs 1 to " + std::to_string(limits::kSampleCountMax) +
                      " samples (kSampleCountMax)");
   }
+  // A list's name may contain colons, so it is taken before the spec is split.
   if (spec.starts_with("list:")) return MakeList(spec, sample_count, list_text);
   const std::vector<std::string_view> parts = SplitColons(spec);
   if (spec == "all") {

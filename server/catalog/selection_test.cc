@@ -157,8 +157,8 @@ TEST(SelectionTest, RefusesEmptySelections) {
 
 TEST(SelectionTest, RefusesBadListsByOffset) {
   EXPECT_THAT(ErrorOf("list:x", 10, "1\n10\n"),
-              HasSubstr("'x' at offset 2: line 2 '10' is past the last of 10"));
-  EXPECT_THAT(ErrorOf("list:x", 10, "1\n 2\n"), HasSubstr("line 2 ' 2' is not one of 10"));
+              HasSubstr("'x' at offset 2: line 2 '10' is beyond 0 to 9"));
+  EXPECT_THAT(ErrorOf("list:x", 10, "1\n 2\n"), HasSubstr("line 2 ' 2' is not a sample id"));
   EXPECT_THAT(ErrorOf("list:x", 10, "1\n2\n1\n"), HasSubstr("sample 1 is listed twice"));
   EXPECT_THAT(ErrorOf("list:", 10, "1\n"), HasSubstr("expected list:NAME"));
   EXPECT_THAT(ErrorOf("list:" + std::string(256, 'n'), 10, "1\n"), HasSubstr("list:NAME"));

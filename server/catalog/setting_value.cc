@@ -1,4 +1,5 @@
-// Checks the kind of a value; what a value means is for the key that takes it.
+// Checks the kind of a value and turns it into text, numbers or lists. Whether a value of the right
+// kind is valid is checked by the key that reads it (FormatKey::check).
 #include "server/catalog/setting_value.h"
 
 namespace forebay::catalog {
@@ -11,7 +12,7 @@ Error Expected(const char* kind) {
 std::string ShownScalar(const SettingValue::Scalar& scalar) {
   if (const auto* text = std::get_if<std::string>(&scalar)) return *text;
   if (const auto* number = std::get_if<std::int64_t>(&scalar)) return std::to_string(*number);
-  return "?";
+  return "?";  // true, 0.5, a table: every key refuses it
 }
 
 }  // namespace
@@ -58,6 +59,7 @@ std::string SettingValue::Shown() const {
 }
 
 void SettingValue::AppendTo(ByteWriter& writer) const {
+  // The kind of each entry is written too, so that the text "7" and the number 7 differ.
   const std::vector<Scalar> one = {scalar_};
   writer.Le<std::uint8_t>(is_list_ ? 1 : 0);
   writer.Varint(is_list_ ? list_.size() : 1);
@@ -69,6 +71,7 @@ void SettingValue::AppendTo(ByteWriter& writer) const {
 
 void FormatSettings::Set(std::string_view key, SettingValue value) {
   Clear(key);
+  // `files = []` means the same as no `files` at all.
   if (!value.is_empty_list()) values_.emplace(key, std::move(value));
 }
 

@@ -1,6 +1,6 @@
 // SettingValue: the value of a key of a [[dataset]] table, independent of the library that parsed
-// the file. FormatSettings: the values of the keys that formats have. The daemon makes them; what
-// they mean is known to the driver of the format alone.
+// the file. FormatSettings: the values of all keys that formats read. The daemon fills them; only
+// the driver of a format knows what they mean.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace forebay::catalog {
 
-// A string, a whole number, a list of these, or a value of another kind, which no key takes.
+// A string, a whole number, a list of these, or a value of another kind, which no key accepts.
 class SettingValue {
  public:
   // std::monostate: a value of another kind (true, 0.5, a table).
@@ -27,15 +27,15 @@ class SettingValue {
 
   bool is_empty_list() const { return is_list_ && list_.empty(); }
 
-  // kInvalidArgument where the value is of another kind; the message says which kind is expected.
+  // kInvalidArgument if the value is of another kind; the message says which kind is expected.
   Result<std::string> Text() const;
   Result<std::vector<std::string>> Texts() const;
   Result<std::uint64_t> Bytes() const;                   // a number that is not negative
   Result<std::vector<std::uint64_t>> Dimensions() const;  // positive numbers
 
-  // As messages show it: "text", "7", "[a, b]".
+  // The value as messages show it: text, 7, [a, b].
   std::string Shown() const;
-  // Appends the value, so that different values append different bytes.
+  // Appends the value. Different values append different bytes.
   void AppendTo(ByteWriter& writer) const;
 
  private:

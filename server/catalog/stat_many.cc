@@ -1,3 +1,5 @@
+// Threads take the next path from a shared counter until none is left. The caller's thread works
+// too, so a short list starts no thread at all.
 #include "server/catalog/stat_many.h"
 
 #include <algorithm>
@@ -8,13 +10,14 @@ namespace forebay::catalog {
 namespace {
 
 constexpr std::size_t kThreadsMax = 8;
-constexpr std::size_t kPathsPerThreadMin = 32;  // fewer are not worth a thread
+constexpr std::size_t kPathsPerThreadMin = 32;  // fewer do not repay the start of a thread
 
 }  // namespace
 
 std::vector<Result<io::FileInfo>> StatMany(io::Directory& root,
                                            std::span<const std::string> paths) {
   std::vector<Result<io::FileInfo>> results(paths.size(), io::FileInfo{});
+  // A counter, and no fixed share per thread: one slow directory server does not hold up the rest.
   std::atomic<std::size_t> next = 0;
   auto work = [&] {
     for (std::size_t i = next++; i < paths.size(); i = next++) results[i] = root.Stat(paths[i]);

@@ -1,5 +1,5 @@
-// StatMany: sizes and times of many files at once. A GFS answers each request slowly but many
-// at a time, so the requests of one directory are kept in flight together.
+// StatMany: sizes and modification times of many files. A GFS takes long for one request but serves
+// many at a time, so several requests are kept in flight.
 #pragma once
 
 #include <span>
@@ -11,7 +11,8 @@
 
 namespace forebay::catalog {
 
-// One result per path, in order. Blocks until all are there; uses up to eight threads of its own.
+// Returns one result per path, in order. Blocks until all have arrived, and uses up to seven
+// threads besides the caller's.
 std::vector<Result<io::FileInfo>> StatMany(io::Directory& root,
                                            std::span<const std::string> paths);
 

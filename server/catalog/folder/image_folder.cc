@@ -1,5 +1,7 @@
 // The driver of format image-folder: directories at the top of the root are classes, the files
-// beneath them are samples. The catalog follows from names and sizes.
+// beneath them are samples. One walk in the order of names gives objects, samples and extents at
+// once, because sample i is object i. Consecutive files fill an extent (a run); a file that is
+// larger than an extent gets a chain of its own.
 #include <algorithm>
 #include <array>
 
@@ -15,6 +17,7 @@ namespace {
 
 Result<std::vector<std::string>> ParseSuffixes(const SettingValue& value) { return value.Texts(); }
 
+// Saved catalogs are found by these bytes, so their form must not change (FormatKey::identify).
 void IdentifySuffixes(const SettingValue* value, ByteWriter& writer) {
   std::vector<std::string> suffixes;
   if (value != nullptr) suffixes = value->Texts().value_or(suffixes);
@@ -30,14 +33,16 @@ constexpr auto kKeys = std::to_array<FormatKey>({
      .identify = IdentifySuffixes},
 });
 
-constexpr std::size_t kStatBatch = 4096;  // paths looked at together, before runs are cut
+// Paths whose sizes are read together. It bounds the memory of a directory with millions of files,
+// and is large enough to keep all threads of StatMany busy.
+constexpr std::size_t kStatBatch = 4096;
 
 void AppendWord(std::vector<std::byte>& bytes, std::uint32_t word) {
   const auto raw = std::as_bytes(std::span(&word, 1));
   bytes.insert(bytes.end(), raw.begin(), raw.end());
 }
 
-// Walks the class directories and writes objects and extents as files go by.
+// Walks the class directories and writes objects and extents while it walks. Used once.
 class ImageFolderBuilder {
  public:
   ImageFolderBuilder(const BuildContext& context, std::vector<std::string> suffixes)
@@ -63,21 +68,23 @@ class ImageFolderBuilder {
   CatalogWriter writer_;
   std::vector<std::string> classes_;
   std::uint64_t sample_count_ = 0;
-  // The run of whole files that the next extent will hold.
+  // The run: whole files that the next extent will hold.
   std::uint64_t run_bytes_ = 0;
   std::uint32_t run_count_ = 0;
-  std::vector<std::byte> entries_;
-  std::vector<std::string> run_paths_;  // kept where somebody wants to know of runs
+  std::vector<std::byte> entries_;      // the sample page of the next extent
+  std::vector<std::string> run_paths_;  // filled only if the caller wants to know of runs
   std::vector<ObjectInfo> run_objects_;
   std::uint32_t extent_count_ = 0;
 };
 
+// Suffixes are compared byte by byte: ".jpg" does not match "A.JPG".
 bool ImageFolderBuilder::IsSample(std::string_view name) const {
   return suffixes_.empty() ||
          std::ranges::any_of(suffixes_,
                              [&](const std::string& suffix) { return name.ends_with(suffix); });
 }
 
+// Makes an extent of the run.
 Status ImageFolderBuilder::CutRun() {
   if (run_count_ == 0) return {};
   ExtentRow row;
@@ -96,8 +103,11 @@ Status ImageFolderBuilder::CutRun() {
   return {};
 }
 
+// Tells the caller about an extent while the walk goes on. A walk over 10^6 files takes minutes,
+// and staging need not wait for it.
 void ImageFolderBuilder::AnnounceRun(const ExtentRow& row) {
   if (!context_.runs) return;
+  // Set here and not when a path is added: growing run_paths_ would move the strings.
   for (std::size_t i = 0; i < run_paths_.size(); ++i) run_objects_[i].path = run_paths_[i];
   ExtentInfo info;
   info.first_object = ObjectId(row.first_object);
@@ -110,7 +120,8 @@ void ImageFolderBuilder::AnnounceRun(const ExtentRow& row) {
   run_objects_.clear();
 }
 
-// The file added last spans extents of its own.
+// Gives the file that was added last a chain of extents. Only the first has a page, which lists the
+// sample; the others continue it.
 Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
   const std::uint64_t extent_bytes = context_.source.extent_bytes;
   for (std::uint64_t offset = 0; offset < bytes; offset += extent_bytes) {
@@ -128,7 +139,7 @@ Status ImageFolderBuilder::AddLargeFile(std::uint64_t bytes) {
   return {};
 }
 
-// Adds files in order and forgets them.
+// Adds the files in order and clears `paths`.
 Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
   const std::vector<Result<io::FileInfo>> infos = StatMany(context_.root, paths);
   for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -139,17 +150,19 @@ Status ImageFolderBuilder::AddFiles(std::vector<std::string>& paths) {
   return {};
 }
 
+// Adds one file as the next object and sample. It joins the run if it fits, and begins a new one
+// else.
 Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& info) {
   if (!info.is_regular) return NotAFile(path);
   if (info.bytes == 0) {
     return InputError(ErrorCode::kInvalidArgument, path, 0,
-                      "the file is empty: an interrupted copy? Remove it or leave it out by "
-                      "suffixes");
+                      "the file is empty (an interrupted copy?); remove it, or exclude it with the "
+                      "data set's key 'suffixes'");
   }
   if (info.bytes > limits::kSampleBytesMax) {
     return InputError(ErrorCode::kResourceExhausted, path, limits::kSampleBytesMax,
-                      "a sample has at most " + std::to_string(limits::kSampleBytesMax) +
-                          " bytes (kSampleBytesMax)");
+                      "the file has " + std::to_string(info.bytes) + " bytes, a sample at most " +
+                          std::to_string(limits::kSampleBytesMax) + " (kSampleBytesMax)");
   }
   const std::uint64_t extent_bytes = context_.source.extent_bytes;
   const bool is_large = info.bytes > extent_bytes;
@@ -160,6 +173,7 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
   }
   FOREBAY_TRY(writer_.AddObject(path, info.bytes, info.mtime_ns));
   ++sample_count_;
+  // The run is empty where the file is large, so its offset in the extent is 0 then.
   AppendWord(entries_, static_cast<std::uint32_t>(run_bytes_));
   AppendWord(entries_, static_cast<std::uint32_t>(classes_.size() - 1));
   if (context_.progress) context_.progress(sample_count_);
@@ -174,10 +188,13 @@ Status ImageFolderBuilder::AddFile(const std::string& path, const io::FileInfo& 
 }
 
 Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t depth) {
+  // Bounds the recursion: a directory tree comes from outside and may be as deep as its writer
+  // liked.
   if (depth > limits::kDirectoryDepthMax) {
     return Error(ErrorCode::kResourceExhausted,
-                 Quoted(directory) + " is nested deeper than " +
-                     std::to_string(limits::kDirectoryDepthMax) + " (kDirectoryDepthMax)");
+                 Quoted(directory) + " lies more than " +
+                     std::to_string(limits::kDirectoryDepthMax) +
+                     " directories deep (kDirectoryDepthMax)");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(directory));
   std::vector<std::string> files;  // of this directory, not yet added
@@ -185,7 +202,8 @@ Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t dep
     if (entry.name.starts_with('.')) continue;
     const std::string path = directory + "/" + entry.name;
     if (entry.is_directory) {
-      FOREBAY_TRY(AddFiles(files));  // samples are numbered in the order of names
+      // Files before this directory in the order of names get smaller numbers, so they go first.
+      FOREBAY_TRY(AddFiles(files));
       FOREBAY_TRY(AddTree(path, depth + 1));
     } else if (IsSample(entry.name)) {
       if (!entry.is_regular) return NotAFile(path);
@@ -196,6 +214,7 @@ Status ImageFolderBuilder::AddTree(const std::string& directory, std::size_t dep
   return AddFiles(files);
 }
 
+// Files at the top of the root belong to no class and are ignored; only directories are walked.
 Result<std::shared_ptr<const Catalog>> ImageFolderBuilder::Build() {
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> entries, context_.root.List(""));
   FOREBAY_TRY(writer_.BeginPart(PartKind::kFiles, kFileEntryBytes));
@@ -225,6 +244,8 @@ Result<std::shared_ptr<const Catalog>> BuildImageFolder(const BuildContext& cont
   return ImageFolderBuilder(context, std::move(suffixes)).Build();
 }
 
+// Any directory at the top counts. So a root that also holds *.tar files fits two formats, and
+// DetectFormat asks the user.
 Result<bool> HasClasses(std::span<const io::DirectoryEntry> top) {
   return std::ranges::any_of(top, [](const io::DirectoryEntry& entry) {
     return entry.is_directory && !entry.name.starts_with('.');
@@ -236,7 +257,7 @@ Result<bool> HasClasses(std::span<const io::DirectoryEntry> top) {
 constinit const FormatDriver kImageFolderDriver = {
     .format = Format::kImageFolder,
     .name = "image-folder",
-    .signs = "class directories",
+    .detected_by = "class directories",
     .keys = kKeys,
     .detect = HasClasses,
     .build = BuildImageFolder,

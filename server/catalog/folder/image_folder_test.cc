@@ -237,8 +237,8 @@ TEST_F(ImageFolderTest, RefusesADataSetWithoutAName) {
 
 TEST_F(ImageFolderTest, RefusesARootThatFitsSeveralFormatsOrNone) {
   EXPECT_THAT(BuildError(),
-              AllOf(HasSubstr("has no *.tar, "), HasSubstr(", class directories at the top of its "
-                                                           "root; set its format")));
+              AllOf(HasSubstr("no format was detected, because the top of its root has no *.tar, "),
+                    HasSubstr(", class directories; set its key 'format'")));
   AddFile("a/1", "1");
   AddFile("b.tar", "1");
   EXPECT_THAT(BuildError(), HasSubstr("fits several formats: tar image-folder"));

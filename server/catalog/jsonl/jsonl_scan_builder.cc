@@ -1,7 +1,7 @@
-// The driver of format jsonl and its ScanBuilder: every line of a file is a sample. Extents are
-// filled with whole lines while the bytes pass by; an extent begins with the first byte of its
-// first sample and ends with the last byte of its last one, so the line end after that, and lines
-// that are no samples, may lie between extents.
+// The driver of format jsonl and its ScanBuilder: every line of a file is a sample. LineScanner
+// finds the lines; they wait until the next one does not fit, then they become an extent. An extent
+// begins with the first byte of its first sample and ends with the last byte of its last one, so
+// line ends and lines that are no samples may lie between extents.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -18,7 +18,8 @@
 namespace forebay::catalog {
 namespace {
 
-// Lines of JSON are seldom shorter on average.
+// A lower estimate of a line's length, for FormatDriver::scanned_sample_bytes. It plans
+// memory only: a data set with shorter lines is staged too.
 constexpr std::uint64_t kLineBytesExpected = 64;
 
 constexpr auto kKeys = std::to_array<FormatKey>({
@@ -29,6 +30,7 @@ constexpr auto kKeys = std::to_array<FormatKey>({
      .identify = IdentifyPaths},
 });
 
+// See ScanBuilder for the calls and their order.
 class JsonLinesScanBuilder final : public ScanBuilder {
  public:
   JsonLinesScanBuilder(std::string name, std::uint64_t extent_bytes,
@@ -58,12 +60,13 @@ class JsonLinesScanBuilder final : public ScanBuilder {
   const std::vector<PlannedObject> objects_;
   std::size_t object_ = 0;
   std::optional<LineScanner> scanner_;     // of the current object; unset after the last one
-  std::optional<Error> failure_;
-  std::vector<CutExtent>* cut_ = nullptr;  // of the call in progress
-  std::vector<TextLine> waiting_;          // for their extent to be cut, which they fit in
+  std::optional<Error> failure_;           // the first error
+  std::vector<CutExtent>* cut_ = nullptr;  // the argument of the call in progress
+  std::vector<TextLine> waiting_;          // lines of the next extent; together they fit in it
   ScanTables tables_;
 };
 
+// Lines do not cross files, so every file gets a scanner of its own.
 void JsonLinesScanBuilder::BeginObject() {
   scanner_.reset();
   if (object_ == objects_.size()) return;
@@ -73,7 +76,8 @@ void JsonLinesScanBuilder::BeginObject() {
                    [this](const TextLine& line) { return OnLine(line); });
 }
 
-// Ends a call. A builder that has failed keeps failing with its first error.
+// Ends a call: keeps its error, because a builder that has failed keeps failing with its first
+// error.
 Status JsonLinesScanBuilder::Remember(Status status) {
   cut_ = nullptr;
   if (!status.has_value()) failure_ = status.error();
@@ -87,7 +91,8 @@ Status JsonLinesScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<
   }
   cut_ = &cut;
   Status fed = scanner_->Feed(bytes);
-  // No line to come fits into the extent: its bytes need not be kept any longer.
+  // No later line fits into the extent. Cutting it now lets the caller drop its bytes, even while a
+  // long run of blank lines passes by.
   if (fed.has_value() && !waiting_.empty() &&
       scanner_->next_line_offset() - waiting_.front().offset >= extent_bytes_) {
     fed = CutExtentOfWaiting();
@@ -106,6 +111,7 @@ Status JsonLinesScanBuilder::EndObject(std::vector<CutExtent>& cut) {
     return Error(ErrorCode::kFailedPrecondition, "every planned object has ended");
   }
   cut_ = &cut;
+  // An extent is a range of one object, so the waiting lines are cut even if more would fit.
   Status ended = scanner_->End();
   if (ended.has_value() && !waiting_.empty()) ended = CutExtentOfWaiting();
   if (ended.has_value()) {
@@ -115,6 +121,7 @@ Status JsonLinesScanBuilder::EndObject(std::vector<CutExtent>& cut) {
   return Remember(std::move(ended));
 }
 
+// Called by the scanner for every line that is a sample.
 Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
   if (!waiting_.empty() &&
       (line.offset + line.bytes - waiting_.front().offset > extent_bytes_ ||
@@ -125,7 +132,7 @@ Status JsonLinesScanBuilder::OnLine(const TextLine& line) {
   return {};
 }
 
-// The lines that wait become an extent.
+// Makes an extent of the lines that wait.
 Status JsonLinesScanBuilder::CutExtentOfWaiting() {
   const std::uint64_t begin = waiting_.front().offset;
   std::vector<Range> pieces;
@@ -162,7 +169,7 @@ Result<std::shared_ptr<const Catalog>> JsonLinesScanBuilder::Finish() {
 
 bool IsJsonLinesName(std::string_view name) { return name.ends_with(".jsonl"); }
 
-// The files that configuration names, or those at the top of the root.
+// Lists the files that the configuration names, or else those at the top of the root.
 Result<std::vector<std::string>> ListFiles(const ScanContext& context) {
   FOREBAY_ASSIGN(std::vector<std::string> paths,
                  SettingOf<&ParsePaths>(context.source, "files", std::vector<std::string>()));
@@ -172,7 +179,7 @@ Result<std::vector<std::string>> ListFiles(const ScanContext& context) {
   }
   std::set<std::string_view> seen;
   for (const std::string& path : paths) {
-    // Keys say where a sample is from, so two samples must not have the same one.
+    // A key (`path:line`) tells where a sample comes from, so no two samples may have the same key.
     if (seen.insert(path).second) continue;
     return KeyError("files", "data set " + Quoted(context.source.name) + " names " +
                                  Quoted(path) + " twice");
@@ -180,7 +187,7 @@ Result<std::vector<std::string>> ListFiles(const ScanContext& context) {
   if (!paths.empty()) return paths;
   return Error(ErrorCode::kInvalidArgument,
                "data set " + Quoted(context.source.name) +
-                   " has no *.jsonl files at the top of its root; name them in its files");
+                   " has no *.jsonl files at the top of its root; name them in its key 'files'");
 }
 
 Result<std::unique_ptr<ScanBuilder>> ScanJsonLines(const ScanContext& context) {
@@ -191,8 +198,8 @@ Result<std::unique_ptr<ScanBuilder>> ScanJsonLines(const ScanContext& context) {
                                                 std::move(objects), context.scratch);
 }
 
-// Many image folders and sets of archives have a *.jsonl with notes on their samples beside them,
-// so such a file alone does not make a data set one of JSON lines.
+// Many image folders and sets of archives have a *.jsonl file with metadata beside them. So the
+// format is detected only if nothing but *.jsonl files (and hidden names) lies at the top.
 Result<bool> HoldsOnlyJsonLines(std::span<const io::DirectoryEntry> top) {
   FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsJsonLinesName));
   const auto visible = std::ranges::count_if(
@@ -205,7 +212,7 @@ Result<bool> HoldsOnlyJsonLines(std::span<const io::DirectoryEntry> top) {
 constinit const FormatDriver kJsonLinesDriver = {
     .format = Format::kJsonLines,
     .name = "jsonl",
-    .signs = "*.jsonl alone",
+    .detected_by = "*.jsonl alone",
     .keys = kKeys,
     .detect = HoldsOnlyJsonLines,
     .scan = ScanJsonLines,

@@ -269,7 +269,7 @@ TEST_F(JsonLinesScanTest, RefusesBytesBeyondTheSizeAndFilesShortOfIt) {
     const auto short_of = CreateScanBuilder(*root_, source_).value();
     ASSERT_TRUE(short_of->Feed(TextBytes(text), cuts_).has_value());
     EXPECT_THAT(short_of->EndObject(cuts_).error().ToString(),
-                AllOf(HasSubstr("DATA_LOSS"), HasSubstr("ended short of its size of 6")));
+                AllOf(HasSubstr("DATA_LOSS"), HasSubstr("ended before its size of 6")));
   }
 }
 

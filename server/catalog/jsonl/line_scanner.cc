@@ -1,5 +1,5 @@
 // The scanner keeps where the current line begins, its length so far, and two facts about it:
-// whether it has content, and whether CR is its last byte. The lines themselves are not kept.
+// whether it has content, and whether its last byte is CR. It does not keep the line's bytes.
 #include "server/catalog/jsonl/line_scanner.h"
 
 #include <algorithm>
@@ -17,15 +17,16 @@ using std::string_view_literals::operator""sv;
 constexpr std::uint64_t kMarkBytesMax = 4;  // the longest byte order mark is UTF-32's
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF"sv;
 
-// The name of the encoding whose byte order mark `start` begins with, if it is not UTF-8; empty
-// otherwise. UTF-32 comes first: its little-endian mark begins with that of UTF-16.
+// Returns the name of the encoding, other than UTF-8, whose byte order mark `start` begins with;
+// empty if there is none. UTF-32 is tested first, because its little-endian mark begins with
+// UTF-16's.
 std::string_view RefusedEncoding(std::string_view start) {
   if (start.starts_with("\xFF\xFE\0\0"sv) || start.starts_with("\0\0\xFE\xFF"sv)) return "UTF-32";
   if (start.starts_with("\xFF\xFE"sv) || start.starts_with("\xFE\xFF"sv)) return "UTF-16";
   return "";
 }
 
-// White space of ASCII, whatever the locale.
+// ASCII white space. std::isspace depends on the locale, so it could give two daemons two catalogs.
 bool IsSpace(std::byte byte) {
   const auto c = static_cast<unsigned char>(byte);
   return c == ' ' || (c >= '\t' && c <= '\r');
@@ -45,6 +46,7 @@ Status LineScanner::Feed(std::span<const std::byte> bytes) {
   }
   fed_bytes_ += bytes.size();
   if (!is_started_) {
+    // The mark may arrive in several pieces, so its bytes collect in start_ first.
     const std::uint64_t wanted = std::min(kMarkBytesMax, file_.bytes);
     const std::size_t taken = std::min<std::size_t>(wanted - start_.size(), bytes.size());
     start_.append(reinterpret_cast<const char*>(bytes.data()), taken);
@@ -56,7 +58,7 @@ Status LineScanner::Feed(std::span<const std::byte> bytes) {
   return Scan(bytes);
 }
 
-// Looks at the first bytes of the file, and scans what follows the mark in them.
+// Examines the first bytes of the file, and scans those that follow the mark.
 Status LineScanner::SkipMark() {
   const std::string_view encoding = RefusedEncoding(start_);
   if (!encoding.empty()) {
@@ -80,17 +82,17 @@ Status LineScanner::Scan(std::span<const std::byte> bytes) {
   return {};
 }
 
-// Adds bytes to the current line, none of them LF.
+// Adds bytes to the current line. None of them is LF.
 Status LineScanner::Extend(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};
+  if (bytes.empty()) return {};  // keeps ends_with_cr_
   has_content_ = has_content_ || !std::ranges::all_of(bytes, IsSpace);
   ends_with_cr_ = bytes.back() == std::byte{'\r'};
   bytes_ += bytes.size();
   return CheckLength();
 }
 
-// Refuses a line as soon as it is certain to be too long, so that nobody has to keep it. A CR that
-// is its last byte so far may still be part of the line end.
+// Refuses a line as soon as it is certain to be too long, so that the caller need not keep it. A CR
+// that is the last byte so far may still be part of the line end, so it does not count yet.
 Status LineScanner::CheckLength() const {
   const std::uint64_t bytes_min = bytes_ - (ends_with_cr_ ? 1 : 0);
   if (!has_content_ || bytes_min <= file_.line_bytes_max) return {};
@@ -102,10 +104,13 @@ Status LineScanner::CheckLength() const {
                 ErrorCode::kResourceExhausted);
 }
 
-// The current line ends here, by LF (one byte) or by the end of the file (none).
+// Ends the current line and begins the next one. `end_bytes` is 1 at an LF and 0 at the end of the
+// file.
 Status LineScanner::EndLine(std::uint64_t end_bytes) {
   const TextLine line{
       .number = number_, .offset = offset_, .bytes = bytes_ - (ends_with_cr_ ? 1 : 0)};
+  // The state of the next line is set before on_line_ runs, because on_line_ may ask for
+  // next_line_offset().
   const bool is_sample = has_content_;
   ++number_;
   offset_ += bytes_ + end_bytes;
@@ -118,7 +123,8 @@ Status LineScanner::EndLine(std::uint64_t end_bytes) {
 Status LineScanner::End() {
   if (fed_bytes_ != file_.bytes) {
     return Refuse(fed_bytes_,
-                  "the file ended short of its size of " + std::to_string(file_.bytes) + " bytes",
+                  "the file ended before its size of " + std::to_string(file_.bytes) +
+                      " bytes; it was truncated while it was read",
                   ErrorCode::kDataLoss);
   }
   // A CR at the very end is part of the line, because no LF follows it.
@@ -128,7 +134,8 @@ Status LineScanner::End() {
 }
 
 std::uint64_t LineScanner::next_line_offset() const {
-  // White space that fills an extent begins no sample: a line with content would be too long.
+  // White space that is longer than an extent cannot be the start of a sample, which would be too
+  // long. Its bytes need not be kept.
   const bool is_blank = !has_content_ && bytes_ > file_.line_bytes_max;
   return is_blank ? offset_ + bytes_ : offset_;
 }

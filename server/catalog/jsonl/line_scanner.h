@@ -1,4 +1,5 @@
-// LineScanner: finds the lines of a text file as its bytes pass by, in pieces of any size.
+// LineScanner: finds the lines of a text file that is fed in pieces of any size.
+// JsonLinesScanBuilder feeds it and cuts extents between the lines.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +16,17 @@ namespace forebay::catalog {
 // A line that is a sample, as it lies in the file.
 struct TextLine {
   std::uint64_t number = 0;  // from 1; lines that are no samples count too
-  std::uint64_t offset = 0;  // of its first byte
+  std::uint64_t offset = 0;  // of its first byte, in the file
   std::uint64_t bytes = 0;   // at least 1; without the line end
 };
 
-// Calls `on_line` for each line that has a byte that is not white space, once its end is known. A
-// line ends before LF, or CR and LF, or at the end of the file. A UTF-8 byte order mark at the
-// start of the file belongs to no line. Refuses UTF-16 and UTF-32 by their byte order marks, and
-// lines of more than `line_bytes_max` bytes. What a line contains is not looked at otherwise.
+// Calls `on_line` for each line with at least one byte that is not white space, when its end is
+// known. A line ends before LF, before CR LF, or at the end of the file. A UTF-8 byte order mark at
+// the start of the file belongs to no line. Refuses UTF-16 and UTF-32 by their byte order marks,
+// and lines of more than `line_bytes_max` bytes. Does not look at the contents of lines otherwise.
 //
-// The result does not depend on how the file is cut into pieces. Keeps no bytes but the first four.
-// Not thread-safe; of no use after an error.
+// The result does not depend on how the file is cut into pieces. Keeps only the first four bytes.
+// Not thread-safe. Unusable after an error.
 class LineScanner {
  public:
   struct File {
@@ -43,7 +44,7 @@ class LineScanner {
   // kDataLoss: fewer bytes than the file's size were fed.
   Status End();
 
-  // No line that is still to be told begins before this offset.
+  // No later call of `on_line` reports a line that begins before this offset.
   std::uint64_t next_line_offset() const;
 
  private:
@@ -58,8 +59,8 @@ class LineScanner {
   const File file_;
   const LineVisitor on_line_;
   std::uint64_t fed_bytes_ = 0;
-  std::string start_;        // the bytes that decide whether there is a mark
-  bool is_started_ = false;  // start_ was looked at
+  std::string start_;        // the first bytes of the file, which may be a byte order mark
+  bool is_started_ = false;  // start_ is complete and was examined
 
   // The line that has not ended yet.
   std::uint64_t number_ = 1;

@@ -1,3 +1,6 @@
+// Reads of a pack while its catalog is built: header, schema, index and keys, none of which is
+// large. The size at opening bounds every read, so a file that grows meanwhile is not read beyond
+// it, and CheckUnchanged reports it.
 #include "server/catalog/pack/object_source.h"
 
 #include <algorithm>
@@ -10,9 +13,10 @@ namespace forebay::catalog {
 
 Result<std::unique_ptr<ObjectSource>> ObjectSource::Open(io::Directory& root, io::IoQueue& queue,
                                                          const std::string& path) {
-  // Looked at first: a FIFO is not opened.
-  FOREBAY_ASSIGN(const io::FileInfo seen, root.Stat(path));
-  if (!seen.is_regular) return NotAFile(path);
+  // Stat comes before open, because opening a FIFO blocks. The check after open is the one that
+  // counts.
+  FOREBAY_ASSIGN(const io::FileInfo before, root.Stat(path));
+  if (!before.is_regular) return NotAFile(path);
   FOREBAY_ASSIGN(std::unique_ptr<io::File> file, root.Open(path, io::OpenMode::kRead));
   const Result<io::FileInfo> info = file->Info();
   if (!info.has_value()) return info.error().WithContext(Quoted(path));
@@ -23,8 +27,8 @@ Result<std::unique_ptr<ObjectSource>> ObjectSource::Open(io::Directory& root, io
 Status ObjectSource::ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const {
   if (offset > info_.bytes || bytes.size() > info_.bytes - offset) {
     return InputError(ErrorCode::kDataLoss, path_, offset,
-                      "wanted " + std::to_string(bytes.size()) + " bytes of a file of " +
-                          std::to_string(info_.bytes));
+                      "the pack's index needs " + std::to_string(bytes.size()) +
+                          " bytes here, but the file has only " + std::to_string(info_.bytes));
   }
   const MutexLock lock(mutex_);
   while (!bytes.empty()) {

@@ -1,4 +1,5 @@
-// ObjectSource: a file of a data set as the decoder of packs reads it.
+// ObjectSource: lets the decoder of packs (compress::PackFile) read a file of a data set through
+// the I/O interface of `io`.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@
 
 namespace forebay::catalog {
 
-// Borrows the queue, which nobody else may use meanwhile. Errors name the path. Reads of several
-// threads wait for each other.
+// Borrows the queue, which no one else may use while this lives. Errors name the path. Several
+// threads may read; their reads wait for each other. Reads block.
 class ObjectSource final : public compress::ByteSource {
  public:
   static Result<std::unique_ptr<ObjectSource>> Open(io::Directory& root, io::IoQueue& queue,
                                                     const std::string& path);
 
-  // As it was opened.
+  // Size and modification time when the file was opened.
   const io::FileInfo& info() const { return info_; }
   std::uint64_t size() const override { return info_.bytes; }
   Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override;
-  // kFailedPrecondition where size or modification time are no longer as they were.
+  // kFailedPrecondition if size or modification time differ from info().
   Status CheckUnchanged() const;
 
  private:

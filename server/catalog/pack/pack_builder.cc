@@ -1,6 +1,7 @@
-// The driver of format pack: packs, or the shards of a manifest. Reads header, schema, footer,
-// index and keys of each file, none of its chunks. Memory: what the scratch says for each table,
-// and 130 bytes per chunk of one file at a time.
+// The driver of format pack: packs, or the shards that a manifest (*.fbset) names. Reads header,
+// schema, footer, index and keys of each file, but none of its chunks. All packs must have the same
+// fields, and a shard must be the file that its manifest describes. Memory: what BuildScratch
+// allows for each table, and 130 bytes per chunk of one file at a time.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -35,27 +36,29 @@ bool IsPackName(std::string_view name) {
   return name.ends_with(".fbp") || name.ends_with(".pack") || name.ends_with(".fbset");
 }
 
-Error Wrong(const BuildContext& context, const std::string& reason) {
+Error DatasetError(const BuildContext& context, const std::string& reason) {
   return Error(ErrorCode::kInvalidArgument,
                "data set " + Quoted(context.source.name) + " " + reason);
 }
 
-// Packs at the top of the root, or the set there: what its manifest does not name is left of a
-// run that was killed, or of another generation.
+// Returns the manifest at the top of the root if there is one, else the packs there. Packs that a
+// manifest does not name are ignored: an interrupted `forebay pack`, or an older one, left them.
 Result<std::vector<std::string>> FindPacks(const BuildContext& context) {
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
   FOREBAY_ASSIGN(std::vector<std::string> paths, FilesNamedLike(top, IsPackName));
-  std::vector<std::string> sets;
+  std::vector<std::string> manifests;
   for (const std::string& path : paths) {
-    if (path.ends_with(".fbset")) sets.push_back(path);
+    if (path.ends_with(".fbset")) manifests.push_back(path);
   }
-  if (sets.size() > 1) {
-    return Wrong(context, "has several sets of packs, " + Quoted(sets[0]) + " and " +
-                              Quoted(sets[1]) + " among them; name one in its files");
+  if (manifests.size() > 1) {
+    return DatasetError(context, "has several sets of packs, " + Quoted(manifests[0]) + " and " +
+                                     Quoted(manifests[1]) +
+                                     " among them; name one in its key 'files'");
   }
-  return sets.empty() ? paths : sets;
+  return manifests.empty() ? paths : manifests;
 }
 
+// Lists the packs and manifests that the configuration names, or else those at the top of the root.
 Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
   FOREBAY_ASSIGN(std::vector<std::string> paths,
                  SettingOf<&ParsePaths>(context.source, "files", std::vector<std::string>()));
@@ -63,8 +66,8 @@ Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
     FOREBAY_ASSIGN(paths, FindPacks(context));
   }
   if (paths.empty()) {
-    return Wrong(context, "has no packs (*.fbset, *.fbp, *.pack) at the top of its root; name "
-                          "them in its files");
+    return DatasetError(context, "has no packs (*.fbset, *.fbp, *.pack) at the top of its root; "
+                                 "name them in its key 'files'");
   }
   if (paths.size() > limits::kPackShardsMax) {
     return Error(ErrorCode::kResourceExhausted,
@@ -75,7 +78,7 @@ Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
   return paths;
 }
 
-// The property in which two fields of one name differ, empty where they are the same.
+// Returns the first property in which two fields differ; empty if they are equal.
 std::string Difference(const PackField& a, const PackField& b) {
   const bool same_bound = a.bound.mode == b.bound.mode && a.bound.absolute == b.bound.absolute &&
                           a.bound.relative == b.bound.relative;
@@ -97,7 +100,8 @@ std::string Difference(const PackField& a, const PackField& b) {
   return "";
 }
 
-// The first class that both packs name, and otherwise; empty where there is none.
+// Describes the first class that the two packs name differently; empty if there is none, or if one
+// of them names no classes.
 std::string ClassDifference(const PackSchema& a, const PackSchema& b, const std::string& field) {
   const auto of_a = compress::ClassNames(a, field);
   const auto of_b = compress::ClassNames(b, field);
@@ -105,30 +109,31 @@ std::string ClassDifference(const PackSchema& a, const PackSchema& b, const std:
   const auto [at_a, at_b] = std::ranges::mismatch(of_a, of_b);
   if (at_a == of_a.end() && at_b == of_b.end()) return "";
   const auto name = [](const auto& names, auto at) {
-    return at == names.end() ? std::string("not there") : Quoted(std::string(*at));
+    return at == names.end() ? std::string("missing") : Quoted(std::string(*at));
   };
   return "class " + std::to_string(at_a - of_a.begin()) + " of field " + Quoted(field) + " is " +
-         name(of_a, at_a) + " and " + name(of_b, at_b);
+         name(of_a, at_a) + " in the one and " + name(of_b, at_b) + " in the other";
 }
 
+// The pack with which all others are compared.
 struct FirstPack {
   std::string path;
   PackSchema schema;
 };
 
-// All packs of a data set have the same fields; where they came from may differ.
+// All packs of a data set have the same fields. Their provenance may differ.
 Status CheckSameSchema(const FirstPack& first, const std::string& path, const PackSchema& schema) {
   std::string reason;
   if (schema.keyed != first.schema.keyed) reason = "only one of them has keys";
   if (schema.fields.size() != first.schema.fields.size()) {
-    reason = std::to_string(first.schema.fields.size()) + " and " +
+    reason = "they have " + std::to_string(first.schema.fields.size()) + " and " +
              std::to_string(schema.fields.size()) + " fields";
   }
   for (std::size_t i = 0; i < schema.fields.size() && reason.empty(); ++i) {
     const std::string difference = Difference(first.schema.fields[i], schema.fields[i]);
     if (difference.empty()) continue;
     reason = "field " + std::to_string(i) + " (" + Quoted(first.schema.fields[i].name) + ", " +
-             Quoted(schema.fields[i].name) + ") has another " + difference;
+             Quoted(schema.fields[i].name) + ") differs in its " + difference;
   }
   for (std::size_t i = 0; i < schema.fields.size() && reason.empty(); ++i) {
     reason = ClassDifference(first.schema, schema, schema.fields[i].name);
@@ -137,7 +142,7 @@ Status CheckSameSchema(const FirstPack& first, const std::string& path, const Pa
     const bool shared = std::ranges::any_of(first.schema.predictors, [&](const auto& other) {
       return other->id() == predictor->id();
     });
-    // One table of predictors serves all chunks of a data set.
+    // The catalog keeps the predictors of the first pack, and all chunks are decoded with them.
     if (!shared) reason = "they were coded with different learned predictors";
   }
   if (reason.empty()) return {};
@@ -145,36 +150,43 @@ Status CheckSameSchema(const FirstPack& first, const std::string& path, const Pa
                                                 " do not belong to one data set: " + reason);
 }
 
-// What a manifest says of a pack.
-struct ShardFacts {
+// What a manifest says about one of its shards.
+struct ManifestShard {
   const compress::ShardEntry& entry;
   std::uint64_t schema_fingerprint = 0;
-  const std::string& manifest;  // its path
+  const std::string& manifest;  // path of the manifest
 };
 
-// A shard is the file that its manifest names, or none that the set's samples can be read from.
-Status CheckShard(const ShardFacts& facts, const PackFile& pack, std::uint64_t bytes) {
-  const auto wrong = [&](ErrorCode code, const std::string& what) {
-    return Error(code, "not the file that " + Quoted(facts.manifest) + " names: " + what);
+// A shard that was replaced or truncated after the manifest was written would give other samples,
+// so it is refused.
+Status CheckShard(const ManifestShard& shard, const PackFile& pack, std::uint64_t bytes) {
+  const auto refuse = [&](ErrorCode code, const std::string& reason) {
+    return Error(code, "not the file that " + Quoted(shard.manifest) + " names: " + reason);
   };
-  if (bytes != facts.entry.file_bytes) {
-    return wrong(ErrorCode::kDataLoss, "it has " + std::to_string(bytes) + " bytes, wanted are " +
-                                           std::to_string(facts.entry.file_bytes));
+  if (bytes != shard.entry.file_bytes) {
+    return refuse(ErrorCode::kDataLoss, "it has " + std::to_string(bytes) +
+                                            " bytes, the manifest says " +
+                                            std::to_string(shard.entry.file_bytes));
   }
-  if (pack.schema_fingerprint() != facts.schema_fingerprint) {
-    return wrong(ErrorCode::kFailedPrecondition, "its schema is not the set's");
+  if (pack.schema_fingerprint() != shard.schema_fingerprint) {
+    return refuse(ErrorCode::kFailedPrecondition, "its schema differs from the manifest's");
   }
-  if (pack.samples() != facts.entry.samples || pack.root() != facts.entry.root) {
-    return wrong(ErrorCode::kDataLoss, "its index is another one");
+  if (pack.samples() != shard.entry.samples || pack.root() != shard.entry.root) {
+    return refuse(ErrorCode::kDataLoss, "its index differs from the one that the manifest records");
   }
   return {};
 }
 
+// Reads a manifest into memory. Its size is bounded before anything is allocated.
 Result<compress::PackManifest> ReadManifest(const ObjectSource& source, const std::string& path) {
   std::array<std::byte, compress::kManifestHeaderBytes> header;
   if (source.size() < header.size() || source.size() > limits::kPackManifestBytesMax) {
-    return InputError(ErrorCode::kDataLoss, path, 0, "a manifest of an impossible size");
+    return InputError(ErrorCode::kDataLoss, path, 0,
+                      "a manifest of " + std::to_string(source.size()) +
+                          " bytes is too short or too long");
   }
+  // The header alone is checked first, so that no memory is allocated for a file that is no
+  // manifest.
   FOREBAY_TRY(source.ReadAt(0, header));
   const auto bytes = compress::PackManifestBytes(header);
   if (!bytes.has_value()) return bytes.error().WithContext(Quoted(path));
@@ -185,12 +197,13 @@ Result<compress::PackManifest> ReadManifest(const ObjectSource& source, const st
   return manifest;
 }
 
-// Builds one catalog, pack after pack.
+// Builds one catalog: Add for each path, then Finish.
 class PackBuilder {
  public:
   explicit PackBuilder(const BuildContext& context) : context_(context) {}
 
-  // A pack, or a manifest and the packs that it names.
+  // Adds a pack, or all packs that a manifest names. The file's first bytes tell which of the two
+  // it is.
   Status Add(io::IoQueue& queue, const std::string& path) {
     FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> source,
                    ObjectSource::Open(context_.root, queue, path));
@@ -198,42 +211,47 @@ class PackBuilder {
     if (source->size() >= magic.size()) FOREBAY_TRY(source->ReadAt(0, magic));
     if (!compress::IsManifest(magic)) return AddPack(*source, path, nullptr);
     FOREBAY_ASSIGN(const compress::PackManifest manifest, ReadManifest(*source, path));
+    // A manifest names its shards relative to its own folder. rfind + 1 is 0 where there is no '/'.
     const std::string folder = path.substr(0, path.rfind('/') + 1);
     for (const compress::ShardEntry& entry : manifest.shards) {
       const std::string shard_path = folder + entry.name;
       FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> shard,
                      ObjectSource::Open(context_.root, queue, shard_path));
-      const ShardFacts facts{entry, manifest.schema_fingerprint, path};
-      FOREBAY_TRY(AddPack(*shard, shard_path, &facts));
+      const ManifestShard expected{entry, manifest.schema_fingerprint, path};
+      FOREBAY_TRY(AddPack(*shard, shard_path, &expected));
     }
     return {};
   }
 
   Result<std::shared_ptr<const Catalog>> Finish() {
     if (!writer_.has_value() || writer_->sample_count() == 0) {
-      return Wrong(context_, "has no samples");
+      return DatasetError(context_, "has no samples");
     }
     FOREBAY_ASSIGN(ImageBytes image, writer_->Finish());
     return OpenPackImage(std::move(image));
   }
 
  private:
-  Status AddPack(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
-    if (!seen_.insert(path).second) return Wrong(context_, "has " + Quoted(path) + " twice");
-    const Status added = AddSource(source, path, facts);
-    // A file that is being written reads as a damaged one: say what is wrong.
+  // `expected` is null for a pack that no manifest describes.
+  Status AddPack(const ObjectSource& source, const std::string& path,
+                 const ManifestShard* expected) {
+    if (!seen_.insert(path).second) return DatasetError(context_, "has " + Quoted(path) + " twice");
+    const Status added = AddSource(source, path, expected);
+    // A file that is still being written looks damaged. "It changed" is the error that helps.
     FOREBAY_TRY(source.CheckUnchanged());
     if (added.has_value() && context_.progress) context_.progress(seen_.size());
     return added;
   }
 
-  Status AddSource(const ObjectSource& source, const std::string& path, const ShardFacts* facts) {
+  Status AddSource(const ObjectSource& source, const std::string& path,
+                   const ManifestShard* expected) {
     const Result<PackFile> pack = PackFile::Open(source);
     if (!pack.has_value()) return pack.error().WithContext(Quoted(path));
-    if (facts != nullptr) {
-      const Status named = CheckShard(*facts, *pack, source.size());
+    if (expected != nullptr) {
+      const Status named = CheckShard(*expected, *pack, source.size());
       if (!named.has_value()) return named.error().WithContext(Quoted(path));
     }
+    // An empty pack still has to fit the others, but gives no extents and is no object.
     FOREBAY_TRY(TakeSchema(path, pack->schema()));
     if (pack->samples() == 0) return {};
     const auto cut = CutPack(pack->schema(), pack->index().chunks, context_.source.extent_bytes);
@@ -254,6 +272,7 @@ class PackBuilder {
     return {};
   }
 
+  // The first pack's schema becomes the data set's; every other pack's must agree with it.
   Status TakeSchema(const std::string& path, const PackSchema& schema) {
     if (writer_.has_value()) return CheckSameSchema(first_, path, schema);
     for (const PackField& field : schema.fields) {
@@ -273,6 +292,7 @@ class PackBuilder {
 };
 
 Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
+  // Other formats leave this to CatalogWriter, which does not write images of packs.
   const std::string& name = context.source.name;
   if (name.empty() || name.size() > limits::kNameBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
@@ -292,7 +312,7 @@ Result<std::shared_ptr<const Catalog>> BuildPacks(const BuildContext& context) {
 constinit const FormatDriver kPackDriver = {
     .format = Format::kPack,
     .name = "pack",
-    .signs = "packs (*.fbset, *.fbp, *.pack)",
+    .detected_by = "packs (*.fbset, *.fbp, *.pack)",
     .keys = kKeys,
     .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
       FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsPackName));

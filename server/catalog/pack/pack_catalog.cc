@@ -1,3 +1,6 @@
+// Look-ups in the image of a catalog of packs. All rows were checked at open
+// (pack_image_checker.h), so nothing is checked here. A sample is found by a binary search in the
+// chunks of its field, which lie in the order of samples.
 #include "server/catalog/pack/pack_catalog.h"
 
 #include "proto/contract/check.h"
@@ -8,9 +11,10 @@
 namespace forebay::catalog {
 namespace {
 
-// A look-up halves a table of chunks of which the first cuts are soon resident, and reads the rows
-// of an object and an extent. That of an extent's pieces, or of a key, goes through no more.
-constexpr std::uint64_t kWalkStretches = 8;
+// The places that a look-up touches. A binary search touches more, but its first steps hit the same
+// few rows each time, which are resident. A look-up of pieces or of a key touches no more than
+// this.
+constexpr std::uint64_t kWindowsPerLookup = 8;
 
 }  // namespace
 
@@ -71,9 +75,10 @@ std::vector<std::string_view> PackCatalog::ConstantNames(FieldId field) const {
   return compress::ClassNames(tables_.schema, tables_.specs[field.value()].name);
 }
 
+// A piece is a whole chunk record, its head and its payload: what the decoder takes as one input.
 Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
   FOREBAY_CHECK(extent.value() < extent_count());
-  bytes_.NoteWalk(kWalkStretches);
+  bytes_.NoteTouched(kWindowsPerLookup);
   const PackExtentRow row = tables_.Extent(extent.value());
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
     const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
@@ -86,7 +91,7 @@ Status PackCatalog::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
 
 std::uint32_t PackCatalog::PieceCount(ExtentId extent) const {
   FOREBAY_CHECK(extent.value() < extent_count());
-  bytes_.NoteWalk(kWalkStretches);
+  bytes_.NoteTouched(kWindowsPerLookup);
   return tables_.Extent(extent.value()).piece_count;
 }
 
@@ -95,11 +100,13 @@ Result<std::string> PackCatalog::SampleKey(SampleId sample) const {
     return Error(ErrorCode::kOutOfRange, "data set " + Quoted(name()) + " has " +
                                              std::to_string(sample_count()) + " samples");
   }
-  bytes_.NoteWalk(kWalkStretches);
+  bytes_.NoteTouched(kWindowsPerLookup);
   if (!tables_.schema.keyed) return std::to_string(sample.value());
   return std::string(tables_.keys.At(sample.value()));
 }
 
+// Rows count samples within the data set, but the decoder checks a chunk against the index of its
+// file, so the entry counts them within the file again.
 PackChunk PackCatalog::chunk(std::uint64_t number) const {
   FOREBAY_CHECK(number < chunk_count());
   const PackChunkRow row = tables_.Chunk(number);
@@ -126,8 +133,9 @@ PackChunk PackCatalog::chunk(std::uint64_t number) const {
 
 ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
   FOREBAY_CHECK(field < tiles_.size() && sample.value() < sample_count());
-  bytes_.NoteWalk(kWalkStretches);
-  // The first chunk that ends behind the sample; the field's chunks cover every sample.
+  bytes_.NoteTouched(kWindowsPerLookup);
+  // Finds the first chunk that ends after the sample. It exists and holds the sample, because the
+  // chunks of a field cover every sample (ChunkCoverage, checked at open).
   std::uint64_t low = tables_.field_begins[field];
   std::uint64_t high = tables_.field_begins[field + 1];
   while (low < high) {
@@ -139,6 +147,8 @@ ChunkGroup PackCatalog::GroupOf(std::uint32_t field, SampleId sample) const {
       low = middle + 1;
     }
   }
+  // A run of samples of fixed shape has one chunk per tile. A sample_bytes other than 0 marks a
+  // long byte string, which is cut into parts of kChunkBytesMax.
   ChunkGroup group{.first = low, .count = tiles_[field]};
   const PackChunkRow row = tables_.Chunk(low);
   if (row.sample_bytes != 0) {

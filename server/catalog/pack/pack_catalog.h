@@ -1,4 +1,5 @@
-// PackCatalog: reads a catalog of packs in place from its image.
+// PackCatalog: reads a catalog of packs in place from its image. OpenPackImage checks the image and
+// constructs it.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,9 @@ struct PackTables {
   std::string name;
   compress::PackSchema schema;
   std::vector<FieldSpec> specs;
-  std::vector<std::uint64_t> field_begins;  // in the chunk table; one more than fields
+  std::vector<std::uint64_t> field_begins;  // first chunk of each field, and the number of chunks
   std::span<const std::byte> objects, names, extents, chunks, pieces;
-  IndexedStrings keys;  // of samples; none where they have none
+  IndexedStrings keys;  // of samples; empty if they have none
 
   PackObjectRow Object(std::uint32_t object) const {
     return LoadAt<PackObjectRow>(objects, std::size_t{object} * sizeof(PackObjectRow));
@@ -40,15 +41,17 @@ struct PackTables {
   }
 };
 
-// True where an image begins as one of packs does.
+// True if an image begins with the magic number of a catalog of packs.
 bool IsPackImage(std::span<const std::byte> image);
 
-// Checks everything, a walk over all chunks and keys included, and makes a catalog.
+// Checks the whole image, every chunk and key included, and makes a catalog of it. Its time grows
+// with the number of chunks and keys.
 Result<std::shared_ptr<const Catalog>> OpenPackImage(ImageBytes bytes);
 
-// What a field of a pack is to a client: variable fields are byte strings, others have a shape.
+// The FieldSpec of a field of a pack: variable fields are byte strings, others have a shape.
 FieldSpec SpecOf(const compress::PackField& field);
 
+// Thread-safe. Look-ups of a mapped image may block on the disk.
 class PackCatalog final : public Catalog, public PackTable {
  public:
   PackCatalog(ImageBytes bytes, PackTables tables);

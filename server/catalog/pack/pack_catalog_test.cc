@@ -190,17 +190,17 @@ TEST_F(PackCatalogTest, RefusesPacksOfOtherFields) {
   AddPack("a.pack", compress::MakeModel(4, 1));
   using Change = void (*)(compress::PackSchema&);
   const std::vector<std::pair<Change, const char*>> changes = {
-      {[](auto& schema) { schema.fields[0].name = "picture"; }, "another name"},
-      {[](auto& schema) { schema.fields[1].kind = compress::FieldKind::kMask; }, "another kind"},
-      {[](auto& schema) { schema.fields[3].dtype = Dtype::kI32; }, "another element type"},
-      {[](auto& schema) { schema.fields[3].extent[0] = 8; }, "another shape"},
-      {[](auto& schema) { schema.fields[0].channel_axis = -1; }, "another channel axis"},
-      {[](auto& schema) { schema.fields[1].valid_bits = 13; }, "another number of valid bits"},
-      {[](auto& schema) { schema.fields[1].fill_bits = 1; }, "another fill value"},
+      {[](auto& schema) { schema.fields[0].name = "picture"; }, "in its name"},
+      {[](auto& schema) { schema.fields[1].kind = compress::FieldKind::kMask; }, "in its kind"},
+      {[](auto& schema) { schema.fields[3].dtype = Dtype::kI32; }, "in its element type"},
+      {[](auto& schema) { schema.fields[3].extent[0] = 8; }, "in its shape"},
+      {[](auto& schema) { schema.fields[0].channel_axis = -1; }, "in its channel axis"},
+      {[](auto& schema) { schema.fields[1].valid_bits = 13; }, "in its number of valid bits"},
+      {[](auto& schema) { schema.fields[1].fill_bits = 1; }, "in its fill value"},
       {[](auto& schema) { schema.fields[3].bound = {.mode = 1, .absolute = 0.5}; },
-       "another error bound"},
+       "in its error bound"},
       {[](auto& schema) { schema.fields[2].samples_per_chunk = 4; }, "samples per chunk"},
-      {[](auto& schema) { schema.fields[0].tile[0] = 10; }, "another tile"},
+      {[](auto& schema) { schema.fields[0].tile[0] = 10; }, "in its tile"},
       {[](auto& schema) { schema.fields.pop_back(); }, "5 and 4 fields"},
       {[](auto& schema) { schema.keyed = false; }, "only one of them has keys"}};
   for (const auto& [change, named] : changes) {
@@ -220,9 +220,9 @@ TEST_F(PackCatalogTest, RefusesPacksOfOtherFields) {
   };
   AddPack("a.pack", naming({"cat", "dog"}));
   AddPack("b.pack", naming({"cat", "cow"}));
-  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' and 'cow'"));
+  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' in the one and 'cow'"));
   AddPack("b.pack", naming({"cat"}));
-  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' and not there"));
+  EXPECT_THAT(BuildError(), HasSubstr("class 1 of field 'label' is 'dog' in the one and missing"));
   AddPack("b.pack", naming({"cat", "dog"}));
   EXPECT_THAT(MustBuild()->ConstantNames(FieldId(2)), ElementsAre("cat", "dog"));
   EXPECT_TRUE(MustBuild()->ConstantNames(FieldId(0)).empty());

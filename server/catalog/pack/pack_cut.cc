@@ -1,3 +1,6 @@
+// A greedy cut: each extent takes chunks in the order of offsets while they fit. It then gives the
+// last ones back to the next extent if that lets it end where all fields have reached the same
+// sample: such an extent serves whole samples, and reading one sample needs fewer extents.
 #include "server/catalog/pack/pack_cut.h"
 
 #include <algorithm>
@@ -15,79 +18,85 @@ std::uint64_t EndOf(const ChunkEntry& chunk) {
   return chunk.offset + chunk.head_bytes + chunk.payload_bytes;
 }
 
-// How far each field has come, as a file is walked in order of offsets.
-class FieldFronts {
+// The sample that each field has reached, as the chunks of a file are passed in the order of
+// offsets.
+class FieldProgress {
  public:
-  explicit FieldFronts(const compress::PackSchema& schema) {
+  explicit FieldProgress(const compress::PackSchema& schema) {
     for (const compress::PackField& field : schema.fields) tiles_.push_back(field.tiles());
-    fronts_.resize(tiles_.size(), 0);
+    reached_.resize(tiles_.size(), 0);
   }
 
   void Pass(const ChunkEntry& chunk) {
-    const bool ends_run =
+    // A group of chunks is complete with its last tile, or with the last part of a long byte
+    // string.
+    const bool ends_group =
         chunk.sample_bytes != 0
             ? chunk.sample_bytes - chunk.part_offset <= limits::kChunkBytesMax
             : chunk.tile + 1 == tiles_[chunk.field];
-    fronts_[chunk.field] = ends_run ? chunk.first_sample + chunk.sample_count : kWithin;
+    reached_[chunk.field] = ends_group ? chunk.first_sample + chunk.sample_count : kIncomplete;
   }
 
-  bool Meet() const {
-    return fronts_[0] != kWithin &&
-           std::all_of(fronts_.begin(), fronts_.end(),
-                       [&](std::uint64_t front) { return front == fronts_[0]; });
+  bool AllAtOneSample() const {
+    return reached_[0] != kIncomplete &&
+           std::all_of(reached_.begin(), reached_.end(),
+                       [&](std::uint64_t sample) { return sample == reached_[0]; });
   }
 
  private:
-  static constexpr std::uint64_t kWithin = ~std::uint64_t{0};  // a run of samples
+  static constexpr std::uint64_t kIncomplete = ~std::uint64_t{0};  // within a group of chunks
 
   std::vector<std::uint32_t> tiles_;
-  std::vector<std::uint64_t> fronts_;  // the sample before which a field is complete
+  std::vector<std::uint64_t> reached_;  // each field is complete for all samples before this one
 };
 
+// A forged index can claim overlapping records. Pieces must not overlap, because each has a
+// checksum.
 Status CheckOrder(std::span<const ChunkEntry> chunks, std::span<const std::uint32_t> order) {
   for (std::size_t i = 1; i < order.size(); ++i) {
     const std::uint64_t end = EndOf(chunks[order[i - 1]]);
     if (chunks[order[i]].offset >= end) continue;
     return Error(ErrorCode::kDataLoss, "pack: the chunk at byte " +
                                            std::to_string(chunks[order[i]].offset) +
-                                           " overlaps the one before, which ends at " +
+                                           " overlaps the chunk before it, which ends at byte " +
                                            std::to_string(end));
   }
   return {};
 }
 
-// Cuts one extent after the other.
+// Cuts one extent after another: call Next until Done.
 class Cutter {
  public:
   Cutter(const compress::PackSchema& schema, std::span<const ChunkEntry> chunks,
          std::span<const std::uint32_t> order, std::uint64_t extent_bytes)
-      : chunks_(chunks), order_(order), extent_bytes_(extent_bytes), fronts_(schema) {}
+      : chunks_(chunks), order_(order), extent_bytes_(extent_bytes), progress_(schema) {}
 
   bool Done() const { return next_ == order_.size(); }
 
   PackExtent Next() {
-    PackExtent extent;       // up to the last chunk that fits
-    PackExtent meeting;      // up to the last chunk behind which all fields meet
-    FieldFronts met = fronts_;
+    PackExtent extent;  // up to the last chunk that fits
+    PackExtent whole;   // up to the last chunk after which all fields have reached one sample
+    FieldProgress progress_at_whole = progress_;
     extent.offset = chunks_[order_[next_]].offset;
     std::size_t at = next_;
     while (at < order_.size() && Take(chunks_[order_[at]], extent)) {
-      fronts_.Pass(chunks_[order_[at++]]);
-      if (!fronts_.Meet()) continue;
-      meeting = extent;
-      met = fronts_;
+      progress_.Pass(chunks_[order_[at++]]);
+      if (!progress_.AllAtOneSample()) continue;
+      whole = extent;
+      progress_at_whole = progress_;
     }
-    const std::uint64_t lost = extent.bytes - meeting.bytes;
-    if (at < order_.size() && meeting.chunk_count > 0 && lost < extent_bytes_ / 8) {
-      extent = meeting;
-      fronts_ = met;
+    // Gives chunks back only if little space is lost. The last extent of a file keeps all of them.
+    const std::uint64_t lost = extent.bytes - whole.bytes;
+    if (at < order_.size() && whole.chunk_count > 0 && lost < extent_bytes_ / 8) {
+      extent = whole;
+      progress_ = progress_at_whole;
     }
     next_ += extent.chunk_count;
     return extent;
   }
 
  private:
-  // Adds the chunk where it fits; the first always does.
+  // Adds the chunk if it fits. The first chunk always fits, so that every extent has one.
   bool Take(const ChunkEntry& chunk, PackExtent& extent) const {
     const std::uint64_t bytes = EndOf(chunk) - extent.offset;
     const bool is_first = extent.chunk_count == 0;
@@ -109,7 +118,7 @@ class Cutter {
   const std::span<const ChunkEntry> chunks_;
   const std::span<const std::uint32_t> order_;
   const std::uint64_t extent_bytes_;
-  FieldFronts fronts_;
+  FieldProgress progress_;
   std::size_t next_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// How the chunks of a pack become extents.
+// CutPack: cuts a pack into extents between chunks. PackBuilder calls it for each file.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace forebay::catalog {
 
-// The records from offset on; samples are the file's.
+// A range of chunk records. Offset and sample numbers are relative to the file.
 struct PackExtent {
   std::uint64_t offset = 0;
   std::uint32_t bytes = 0;
   std::uint32_t chunk_count = 0;
-  std::uint64_t first_sample = 0;  // the smallest range that covers what any chunk holds
+  std::uint64_t first_sample = 0;  // the smallest range that covers the samples of all its chunks
   std::uint32_t sample_count = 0;
 };
 
@@ -24,13 +24,13 @@ struct PackCut {
   std::vector<PackExtent> extents;   // each takes the next chunk_count of them
 };
 
-// Cuts between records: extents of at most `extent_bytes`, or of one record where that is larger,
-// and of at most limits::kSamplesPerExtentMax chunks and samples. Cuts where all fields have come
-// to the same sample if that leaves less than an eighth of `extent_bytes` unused. What lies
-// between two chunks, as keys do, is in an extent only where both are.
+// Cuts between records. An extent has at most `extent_bytes`, or one record if that is larger, and
+// at most limits::kSamplesPerExtentMax chunks and samples. The cut falls where all fields have
+// reached the same sample, if that leaves less than an eighth of `extent_bytes` unused. Bytes
+// between two chunks, such as keys, belong to an extent only if both chunks do.
 //
-// `chunks` are those of a checked index. Errors: kDataLoss where records overlap. Memory: 4 bytes
-// per chunk, 32 per extent.
+// `chunks` come from a checked index. Error: kDataLoss if records overlap. Memory: 4 bytes per
+// chunk, 32 per extent.
 Result<PackCut> CutPack(const compress::PackSchema& schema,
                         std::span<const compress::ChunkEntry> chunks, std::uint64_t extent_bytes);
 

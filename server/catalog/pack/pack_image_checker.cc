@@ -1,3 +1,7 @@
+// Checks the image of a catalog of packs, every row of it. Checksums find damage but not forgery,
+// so each number is also compared with what it indexes. Three tables refer to each other: a chunk
+// names its extent and its piece, a piece names a chunk, an extent names its pieces. They are
+// proved to agree, so that PackCatalog follows them without checks.
 #include "server/catalog/pack/pack_image_checker.h"
 
 #include <algorithm>
@@ -16,7 +20,7 @@ namespace {
 constexpr std::array<std::string_view, kPackSectionCount> kSectionNames = {
     "meta", "objects", "names", "extents", "chunks", "pieces", "key index", "keys"};
 
-// Walks the tables in the order in which each check may rely on the ones before it.
+// Run() is the only entry; each check relies on the ones before it.
 class PackImageChecker {
  public:
   explicit PackImageChecker(std::span<const std::byte> image) : image_(image) {}
@@ -67,6 +71,7 @@ class PackImageChecker {
   PackTables tables_;
 };
 
+// After this, the header's counts bound every loop over the tables.
 Status PackImageChecker::CheckHeader() {
   FOREBAY_TRY(CheckHoldsHeader(image_));
   tables_.header = LoadAt<PackHeaderRow>(image_, 0);
@@ -97,6 +102,8 @@ Result<std::span<const std::byte>> PackImageChecker::Section(PackSection kind) c
                       kSectionNames[static_cast<std::size_t>(kind)]);
 }
 
+// After this, each table has exactly as many rows as the header says, so a row number below the
+// count can be read.
 Status PackImageChecker::CheckSections() {
   const PackHeaderRow& header = tables_.header;
   FOREBAY_ASSIGN(tables_.objects, Section(PackSection::kObjects));
@@ -118,6 +125,7 @@ Status PackImageChecker::CheckSections() {
   return {};
 }
 
+// Reads the data set's name and the schema, with the parser that reads the start of a pack.
 Status PackImageChecker::ReadMeta() {
   FOREBAY_ASSIGN(const std::span<const std::byte> meta, Section(PackSection::kMeta));
   const std::uint64_t offset = OffsetOf(PackSection::kMeta);
@@ -125,34 +133,37 @@ Status PackImageChecker::ReadMeta() {
   tables_.name = std::string(reader.ReadString(limits::kNameBytesMax));
   const std::span<const std::byte> start = meta.subspan(reader.offset());
   if (!reader.ok() || tables_.name.empty() || start.size() < compress::kPackHeaderBytes) {
-    return DamagedImage(offset + reader.offset(), "malformed name or schema");
+    return DamagedImage(offset + reader.offset(), "the name or the schema is malformed");
   }
   const auto start_bytes = compress::PackStartBytes(start.first(compress::kPackHeaderBytes));
   if (!start_bytes.has_value() || *start_bytes != start.size()) {
-    return DamagedImage(offset + reader.offset(), "a schema of the wrong size");
+    return DamagedImage(offset + reader.offset(), "the schema has the wrong size");
   }
   auto schema = compress::ReadPackStart(start);
   if (!schema.has_value()) {
     return DamagedImage(offset + reader.offset(), schema.error().message());
   }
-  // Readers size their memory by the schema, as where a pack is opened.
+  // Decoders allocate memory in proportion to the schema, so its bound is checked, as it is when a
+  // pack is opened.
   const Status scratch = compress::CheckScratch(*schema);
   if (!scratch.has_value()) {
     return DamagedImage(offset + reader.offset(), scratch.error().message());
   }
   tables_.schema = std::move(*schema);
   if (tables_.schema.fields.size() != tables_.header.field_count) {
-    return DamagedImage(offset, "a schema of another number of fields");
+    return DamagedImage(offset, "the schema's number of fields differs from the header's");
   }
   for (const compress::PackField& field : tables_.schema.fields) {
     tables_.specs.push_back(SpecOf(field));
     if (!tables_.specs.back().BytesPerSample().has_value()) {
-      return DamagedImage(offset, "samples of an impossible size");
+      return DamagedImage(offset, "a field's samples have an impossible size");
     }
   }
   return {};
 }
 
+// The objects follow one another without gaps: in samples, and in the section of names. So the sums
+// also prove that no sample and no name belongs to two objects.
 Status PackImageChecker::CheckObjects() {
   std::uint64_t samples = 0;
   std::uint64_t name_offset = 0;
@@ -164,17 +175,20 @@ Status PackImageChecker::CheckObjects() {
         row.name_bytes == 0 || row.name_bytes > limits::kPathBytesMax ||
         row.name_bytes > tables_.names.size() - name_offset) {
       return BadRow<PackObjectRow>(PackSection::kObjects, i,
-                                   "object " + std::to_string(i) + " does not follow");
+                                   "object " + std::to_string(i) +
+                                       " does not follow the object before it");
     }
     samples += row.samples;
     name_offset += row.name_bytes;
   }
   if (samples != tables_.header.sample_count || name_offset != tables_.names.size()) {
-    return DamagedImage(OffsetOf(PackSection::kObjects), "objects of another number of samples");
+    return DamagedImage(OffsetOf(PackSection::kObjects),
+                        "the objects' samples do not add up to the header's count");
   }
   return {};
 }
 
+// Extents are sorted by object and offset, do not overlap, and divide the pieces among them.
 Status PackImageChecker::CheckExtents() {
   std::uint64_t pieces = 0;
   std::uint64_t total_bytes = 0;
@@ -184,9 +198,9 @@ Status PackImageChecker::CheckExtents() {
     const PackExtentRow row = tables_.Extent(i);
     FOREBAY_TRY(CheckExtent(i, row));
     if (row.object != object) end = 0;
-    // Chunks decide that every object has an extent.
+    // An object may be left out here. CheckChunks refuses it then: its samples have no chunks.
     if (row.object < object || row.object_offset < end) {
-      return BadExtent(i, "lies before the one before it");
+      return BadExtent(i, "overlaps or precedes the extent before it");
     }
     if (row.first_piece != pieces || row.piece_count > tables_.header.chunk_count - pieces) {
       return BadExtent(i, "has pieces out of place");
@@ -197,11 +211,12 @@ Status PackImageChecker::CheckExtents() {
     total_bytes += row.bytes;
   }
   if (pieces != tables_.header.chunk_count || total_bytes != tables_.header.total_bytes) {
-    return DamagedImage(32, "extents of another number of chunks or bytes");
+    return DamagedImage(32, "the extents' chunks or bytes do not add up to the header's counts");
   }
   return {};
 }
 
+// The checks of one extent that need no other extent.
 Status PackImageChecker::CheckExtent(std::uint32_t extent, const PackExtentRow& row) const {
   if (row.object >= tables_.header.object_count) return BadExtent(extent, "has no object");
   const std::uint64_t bytes = tables_.Object(row.object).bytes;
@@ -216,6 +231,9 @@ Status PackImageChecker::CheckExtent(std::uint32_t extent, const PackExtentRow& 
   return {};
 }
 
+// The chunk table is sorted by field, object, sample, tile and part. ChunkCoverage, which also
+// checks the index of a pack, proves that the chunks of a field in an object cover each sample
+// exactly once.
 Status PackImageChecker::CheckChunks() {
   std::uint64_t next = 0;
   const std::uint64_t count = tables_.header.chunk_count;
@@ -241,16 +259,17 @@ Status PackImageChecker::CheckChunks() {
         FOREBAY_TRY(CheckPlace(next, row));
       }
       if (!coverage.Complete()) {
-        return BadChunk(next, "comes too early: samples before it have none");
+        return BadChunk(next, "comes too early: samples before it have no chunk");
       }
     }
   }
   tables_.field_begins.push_back(next);
-  if (next != count) return BadChunk(next, "is of no field or object");
+  if (next != count) return BadChunk(next, "belongs to no field or no object");
   return {};
 }
 
-// After it, and as there are as many pieces as chunks, each chunk is one piece of one extent.
+// Checks the place of one chunk. There are as many pieces as chunks, and each chunk is found in the
+// piece that it names, so after all calls each piece is one chunk and each chunk is one piece.
 Status PackImageChecker::CheckPlace(std::uint64_t chunk, const PackChunkRow& row) const {
   if (row.extent >= tables_.header.extent_count) return BadChunk(chunk, "has no extent");
   const PackExtentRow extent = tables_.Extent(row.extent);
@@ -262,7 +281,7 @@ Status PackImageChecker::CheckPlace(std::uint64_t chunk, const PackChunkRow& row
   }
   if (row.piece >= extent.piece_count ||
       tables_.Piece(extent.first_piece + row.piece) != chunk) {
-    return BadChunk(chunk, "is not the piece that it says");
+    return BadChunk(chunk, "is not the piece that it names");
   }
   const std::uint64_t samples_end = extent.first_sample + extent.sample_count;
   if (row.first_sample < extent.first_sample ||
@@ -279,22 +298,25 @@ Status PackImageChecker::CheckPieces() const {
   return {};
 }
 
+// The pieces of an extent do not overlap, and its bytes and samples are exactly those of its
+// pieces. The stager relies on this: it takes one checksum per piece and reserves memory by the
+// extent's size.
 Status PackImageChecker::CheckExtentPieces(std::uint32_t extent, const PackExtentRow& row) const {
   std::uint64_t end = row.object_offset;
   std::uint64_t first_sample = ~std::uint64_t{0};
   std::uint64_t samples_end = 0;
   for (std::uint32_t i = 0; i < row.piece_count; ++i) {
-    // CheckPlace has found every chunk in its own piece, so that this is a chunk's number.
+    // CheckPlace has found every chunk in its own piece, so this number is in bounds.
     const PackChunkRow chunk = tables_.Chunk(tables_.Piece(row.first_piece + i));
     if (chunk.offset < end || (i == 0 && chunk.offset != end)) {
-      return BadExtent(extent, "has pieces that overlap or begin late");
+      return BadExtent(extent, "has pieces that overlap, or do not begin at its first byte");
     }
     end = chunk.offset + chunk.head_bytes + chunk.payload_bytes;
     first_sample = std::min(first_sample, chunk.first_sample);
     samples_end = std::max(samples_end, chunk.first_sample + chunk.sample_count);
   }
   if (end != row.object_offset + row.bytes) {
-    return BadExtent(extent, "does not end with its last piece");
+    return BadExtent(extent, "does not end where its last piece ends");
   }
   if (first_sample != row.first_sample || samples_end != row.first_sample + row.sample_count) {
     return BadExtent(extent, "names other samples than its chunks hold");
@@ -302,6 +324,7 @@ Status PackImageChecker::CheckExtentPieces(std::uint32_t extent, const PackExten
   return {};
 }
 
+// Walks over all keys, so that PackCatalog::SampleKey can follow their lengths.
 Status PackImageChecker::CheckKeys() {
   tables_.keys.count = tables_.schema.keyed ? tables_.header.sample_count : 0;
   tables_.keys.per_entry = kKeysPerIndexEntry;

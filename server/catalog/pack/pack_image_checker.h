@@ -1,6 +1,6 @@
-// The checks a catalog of packs passes before anything in it is believed: magic, version, header,
+// The checks that a catalog of packs must pass before any of it is used: magic, version, header,
 // every section's checksum, every row, and that the tables agree with each other. After them every
-// access of PackCatalog is in bounds, whoever wrote the image.
+// access of PackCatalog stays in bounds, even if the image is forged.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace forebay::catalog {
 
-// kFailedPrecondition: another format version (names both). kDataLoss: truncated or damaged; the
-// message names the offset.
+// Returns the tables of `image`, as spans into it. kFailedPrecondition: another format version; the
+// message names both versions. kDataLoss: truncated or damaged; the message names the offset.
 Result<PackTables> CheckPackImage(std::span<const std::byte> image);
 
 }  // namespace forebay::catalog

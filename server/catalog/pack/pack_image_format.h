@@ -1,5 +1,5 @@
 // The image of a catalog of packs as it lies on disk and in memory: constants and rows.
-// docs/catalog.md describes the same layout in words.
+// docs/catalog.md describes the same layout in words. A change of the layout needs a new version.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct PackObjectRow {
 
 struct PackExtentRow {
   std::uint64_t object_offset = 0;
-  std::uint64_t first_sample = 0;  // the data set's: the smallest of any chunk
+  std::uint64_t first_sample = 0;  // in the data set: the smallest of any chunk
   std::uint64_t first_piece = 0;   // in kPieces
   std::uint32_t object = 0;
   std::uint32_t bytes = 0;
@@ -66,7 +66,7 @@ struct PackExtentRow {
   std::uint32_t piece_count = 0;
 };
 
-// A compress::ChunkEntry, with the data set's number of its first sample, and its place.
+// A compress::ChunkEntry whose first_sample counts within the data set, and the chunk's place.
 struct PackChunkRow {
   std::uint64_t first_sample = 0;
   std::uint64_t offset = 0;  // in the file
@@ -91,7 +91,7 @@ static_assert(sizeof(PackChunkRow) == 64 && std::is_trivially_copyable_v<PackChu
 
 // The fingerprint of a catalog with this header: counts and the hashes of all sections.
 std::uint64_t FingerprintOf(const PackHeaderRow& header);
-// The header's own hash.
+// The hash of the header itself, for PackHeaderRow::hash.
 std::uint64_t HashOf(const PackHeaderRow& header);
 
 }  // namespace forebay::catalog

@@ -144,7 +144,7 @@ TEST_F(PackImageTest, ForgedExtentsAreRefused) {
   EXPECT_THAT(refusal([](auto& row) { row.bytes = 1U << 31; }), HasSubstr("past the end"));
   EXPECT_THAT(refusal([](auto& row) { row.bytes = 0; }), HasSubstr("past the end"));
   EXPECT_THAT(refusal([](auto& row) { row.object_offset = ~0ULL; }), HasSubstr("past the end"));
-  EXPECT_THAT(refusal([](auto& row) { row.object_offset = 0; }), HasSubstr("before the one"));
+  EXPECT_THAT(refusal([](auto& row) { row.object_offset = 0; }), HasSubstr("or precedes the"));
   EXPECT_THAT(refusal([](auto& row) { row.piece_count = 0; }), HasSubstr("impossible number"));
   EXPECT_THAT(refusal([](auto& row) { row.sample_count = 0; }), HasSubstr("impossible number"));
   EXPECT_THAT(refusal([](auto& row) { row.first_piece += 1; }), HasSubstr("out of place"));
@@ -193,7 +193,7 @@ TEST_F(PackImageTest, ForgedObjectsPiecesAndKeysAreRefused) {
               HasSubstr("not the piece"));
   EXPECT_THAT(RefusalOf<std::uint64_t>(image, PackSection::kKeyIndex, 0,
                                        [](auto& offset) { offset = 1; }),
-              HasSubstr("wrong key index"));
+              HasSubstr("the key index is wrong"));
   EXPECT_THAT(RefusalOf<std::uint16_t>(image, PackSection::kKeys, 0,
                                        [](auto& length) { length = 2000; }),
               HasSubstr("impossible length"));

@@ -1,3 +1,7 @@
+// The chunk table is sorted by field, but files arrive one after another, each with chunks of all
+// fields. So chunks are collected in one spool per field, and Finish writes the spools one after
+// another. Pieces refer to chunks whose final number is not known before then: they are kept as
+// field and row.
 #include "server/catalog/pack/pack_image_writer.h"
 
 #include <array>
@@ -17,13 +21,14 @@ Error LimitError(std::string_view what, std::uint64_t limit, std::string_view li
                                                   std::string(limit_name) + ")");
 }
 
-// A piece before it is known where its field's rows begin.
+// A chunk, named by its row among those of its field. Becomes a number in PutPieces.
 struct FieldRow {
   std::uint32_t field = 0;
   std::uint32_t row = 0;
 };
 
-// What all files share: fields, keys, predictors and names of classes, not where they came from.
+// The part of a schema that all files share: fields, keys, predictors and class names. Provenance
+// stays out, except class names, which are kept there.
 compress::PackSchema SharedSchema(const compress::PackSchema& schema) {
   compress::PackSchema shared;
   shared.fields = schema.fields;
@@ -40,6 +45,7 @@ compress::PackSchema SharedSchema(const compress::PackSchema& schema) {
 
 }  // namespace
 
+// Offsets and sizes of sections are left out: they follow from the counts and the hashes.
 std::uint64_t FingerprintOf(const PackHeaderRow& header) {
   ByteWriter text;
   text.Le(header.magic);
@@ -74,6 +80,7 @@ PackImageWriter::PackImageWriter(std::string name, const compress::PackSchema& s
 }
 
 Status PackImageWriter::AddPack(const PackObject& object, const PackCut& cut) {
+  // The header's counts are the numbers that the new rows start from, so they grow at the end only.
   const std::uint32_t first_extent = header_.extent_count;
   FOREBAY_TRY(AddObject(object));
   FOREBAY_TRY(AddExtents(object, cut));
@@ -83,6 +90,8 @@ Status PackImageWriter::AddPack(const PackObject& object, const PackCut& cut) {
   return {};
 }
 
+// Adds the file's row. Checks its limits first, so that the casts of the other functions cannot
+// cut.
 Status PackImageWriter::AddObject(const PackObject& object) {
   if (header_.object_count >= limits::kPackShardsMax) {
     return LimitError("packs", limits::kPackShardsMax, "kPackShardsMax");
@@ -114,12 +123,13 @@ Status PackImageWriter::AddObject(const PackObject& object) {
   return names_.Append(std::as_bytes(std::span(object.path.data(), object.path.size())));
 }
 
+// Pieces are numbered through the data set in the order of extents, one for each chunk.
 Status PackImageWriter::AddExtents(const PackObject& object, const PackCut& cut) {
   std::uint64_t first_piece = header_.chunk_count;
   for (const PackExtent& extent : cut.extents) {
     if (header_.extent_count >= limits::kExtentCountMax) {
       return LimitError("extents", limits::kExtentCountMax,
-                        "kExtentCountMax: raise extent_bytes");
+                        "kExtentCountMax: raise the data set's key 'extent'");
     }
     PackExtentRow row;
     row.object_offset = extent.offset;
@@ -140,6 +150,7 @@ Status PackImageWriter::AddExtents(const PackObject& object, const PackCut& cut)
 
 Status PackImageWriter::AddChunks(const PackObject& object, const PackCut& cut,
                                   std::uint32_t first_extent) {
+  // Inverts the cut: extent and piece of each chunk, by its number in the file's index.
   std::vector<std::uint32_t> extents(object.chunks.size());
   std::vector<std::uint32_t> pieces(object.chunks.size());
   std::size_t next = 0;
@@ -178,6 +189,7 @@ Status PackImageWriter::AddChunks(const PackObject& object, const PackCut& cut,
   return {};
 }
 
+// Keys have their own count: they arrive after the samples of their file were counted.
 Status PackImageWriter::AddKeys(std::span<const std::string> keys) {
   for (const std::string& key : keys) {
     if (key_count_++ % kKeysPerIndexEntry == 0) {
@@ -192,6 +204,7 @@ Status PackImageWriter::AddKeys(std::span<const std::string> keys) {
   return {};
 }
 
+// Every byte of the image goes through here, so that the limit and the section's hash cover all.
 Status PackImageWriter::Put(std::span<const std::byte> bytes) {
   if (bytes.size() > limits::kCatalogFileBytesMax - image_.size()) {
     return LimitError("bytes of catalog", limits::kCatalogFileBytesMax, "kCatalogFileBytesMax");
@@ -200,6 +213,7 @@ Status PackImageWriter::Put(std::span<const std::byte> bytes) {
   return image_.Append(bytes);
 }
 
+// Aligns the image and starts the section's hash, which does not cover the padding before it.
 Status PackImageWriter::BeginSection(PackSection kind) {
   static constexpr std::array<std::byte, kSectionAlignmentBytes> kZeros = {};
   const auto padding = static_cast<std::size_t>(AlignSection(image_.size()) - image_.size());
@@ -224,6 +238,7 @@ Status PackImageWriter::PutSpool(PackSection kind, TableSpool& table) {
   return EndSection(kind);
 }
 
+// One table after another gives the order by field that the image needs.
 Status PackImageWriter::PutChunks() {
   FOREBAY_TRY(BeginSection(PackSection::kChunks));
   for (TableSpool& table : chunks_) {
@@ -233,6 +248,7 @@ Status PackImageWriter::PutChunks() {
   return EndSection(PackSection::kChunks);
 }
 
+// Writes the pieces, with each FieldRow turned into the chunk's number in the image.
 Status PackImageWriter::PutPieces(std::span<const std::uint32_t> field_begins) {
   FOREBAY_TRY(BeginSection(PackSection::kPieces));
   SpoolReader reader(pieces_);
@@ -245,8 +261,10 @@ Status PackImageWriter::PutPieces(std::span<const std::uint32_t> field_begins) {
   return EndSection(PackSection::kPieces);
 }
 
+// Lays out the image in the order of PackSection.
 Result<ImageBytes> PackImageWriter::Finish() {
   FOREBAY_CHECK(key_count_ == (schema_.keyed ? header_.sample_count : 0));
+  // Zeros take the place of the header until all offsets and hashes are known.
   FOREBAY_TRY(Put(RowBytes(PackHeaderRow{})));
   FOREBAY_TRY(BeginSection(PackSection::kMeta));
   ByteWriter name;
@@ -257,6 +275,7 @@ Result<ImageBytes> PackImageWriter::Finish() {
   FOREBAY_TRY(PutSpool(PackSection::kObjects, objects_));
   FOREBAY_TRY(PutSpool(PackSection::kNames, names_));
   FOREBAY_TRY(PutSpool(PackSection::kExtents, extents_));
+  // Must come before PutChunks, which clears the tables. AddObject has bounded the rows to 32 bits.
   std::vector<std::uint32_t> field_begins;
   std::uint64_t rows = 0;
   for (const TableSpool& table : chunks_) {

@@ -1,4 +1,5 @@
-// PackImageWriter: gathers the tables of a catalog of packs, file after file.
+// PackImageWriter: collects the tables of a catalog of packs, file after file, and writes its
+// image.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +31,18 @@ struct PackObject {
 };
 
 // Use: AddPack and AddKeys for each file, then Finish. Checks published limits. Memory: what
-// `scratch` says for each table. Of no use after an error. Not thread-safe.
+// `scratch` allows for each table. Unusable after an error. Not thread-safe.
 class PackImageWriter {
  public:
   PackImageWriter(std::string name, const compress::PackSchema& schema,
                   const BuildScratch& scratch);
 
   Status AddPack(const PackObject& object, const PackCut& cut);
-  // The keys of the next samples, where the schema is keyed.
+  // Adds the keys of the next samples. Only for a schema with keys.
   Status AddKeys(std::span<const std::string> keys);
   std::uint64_t sample_count() const { return header_.sample_count; }
 
-  // The image; every sample has its key.
+  // Returns the image. If the schema has keys, every sample's key must have been added.
   Result<ImageBytes> Finish();
 
  private:
@@ -61,13 +62,13 @@ class PackImageWriter {
   TableSpool objects_;
   TableSpool names_;
   TableSpool extents_;
-  std::deque<TableSpool> chunks_;   // rows of each field
-  TableSpool pieces_;               // u32 field, u32 row among those of the field
+  std::deque<TableSpool> chunks_;   // one table of PackChunkRow per field
+  TableSpool pieces_;               // FieldRow each, in the order of the image's pieces
   TableSpool key_index_;
   TableSpool keys_;
   std::uint64_t key_count_ = 0;
   TableSpool image_;
-  std::optional<ChecksumStream> section_hash_;  // within a section
+  std::optional<ChecksumStream> section_hash_;  // set between BeginSection and EndSection
 };
 
 }  // namespace forebay::catalog

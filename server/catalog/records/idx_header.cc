@@ -1,4 +1,6 @@
-// The IDX parser of record_header.h.
+// The IDX parser of record_header.h. A header is 4 bytes of magic, the third of which is the
+// element type and the fourth the number of dimensions, then a big-endian u32 for each dimension.
+// The first dimension counts the records. The bytes are untrusted.
 #include <optional>
 #include <string>
 
@@ -9,6 +11,7 @@
 namespace forebay::catalog {
 namespace {
 
+// The element types of IDX; nullopt for any other code.
 std::optional<Dtype> IdxDtype(std::uint8_t code) {
   switch (code) {
     case 0x08: return Dtype::kU8;
@@ -36,11 +39,13 @@ std::uint32_t LoadBigEndian32(std::span<const std::byte> bytes, std::size_t offs
 Result<RecordHeader> ParseIdxHeader(const HeaderInput& input) {
   const std::span<const std::byte> start = input.start;
   if (start.size() < 4) {
-    return InputError(ErrorCode::kDataLoss, input.path, start.size(), "truncated IDX magic");
+    return InputError(ErrorCode::kDataLoss, input.path, start.size(),
+                      "the file is truncated within its IDX magic number");
   }
+  // MNIST is published gzip-compressed. Say so, because "not an IDX file" would puzzle its users.
   if (ByteAt(start, 0) == 0x1F && ByteAt(start, 1) == 0x8B) {
     return InputError(ErrorCode::kInvalidArgument, input.path, 0,
-                      "gzip-compressed; decompress it first");
+                      "the file is gzip-compressed; decompress it first");
   }
   if (ByteAt(start, 0) != 0 || ByteAt(start, 1) != 0) {
     return InputError(ErrorCode::kInvalidArgument, input.path, 0, "not an IDX file");
@@ -52,17 +57,18 @@ Result<RecordHeader> ParseIdxHeader(const HeaderInput& input) {
   }
   const std::size_t dimensions = ByteAt(start, 3);
   if (dimensions == 0) {
-    return InputError(ErrorCode::kInvalidArgument, input.path, 3, "IDX array of no dimensions");
+    return InputError(ErrorCode::kInvalidArgument, input.path, 3,
+                      "the IDX array has no dimensions, and so no samples");
   }
   RecordHeader header;
   header.data_offset = 4 + 4 * dimensions;
   if (start.size() < header.data_offset) {
     return InputError(ErrorCode::kDataLoss, input.path, start.size(),
-                      "truncated IDX header of " + std::to_string(header.data_offset) +
-                          " bytes");
+                      "the file is truncated within its IDX header of " +
+                          std::to_string(header.data_offset) + " bytes");
   }
   header.dtype = *dtype;
-  header.big_endian = DtypeBytes(*dtype) > 1;
+  header.big_endian = DtypeBytes(*dtype) > 1;  // a single byte has no byte order
   header.sample_count = LoadBigEndian32(start, 4);
   for (std::size_t i = 1; i < dimensions; ++i) {
     header.shape.push_back(LoadBigEndian32(start, 4 + 4 * i));

@@ -1,5 +1,7 @@
-// The .npy parser of record_header.h: a recursive-descent reader of exactly the dict literal
-// that NumPy writes, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }.
+// The .npy parser of record_header.h: a recursive-descent parser of exactly the Python dict literal
+// that NumPy writes, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. It
+// accepts no other Python, and it never evaluates or unpickles anything. The bytes are untrusted;
+// errors name the offset in the file.
 #include <array>
 #include <optional>
 #include <string>
@@ -13,7 +15,7 @@ namespace forebay::catalog {
 namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
-constexpr std::size_t kDimensionsParsedMax = 32;  // NumPy's own bound
+constexpr std::size_t kDimensionsParsedMax = 32;  // NumPy's bound (NPY_MAXDIMS before NumPy 2)
 
 struct NpyDtype {
   std::string_view code;  // without the byte-order character
@@ -25,6 +27,7 @@ constexpr std::array<NpyDtype, 10> kNpyDtypes = {{{"u1", Dtype::kU8}, {"b1", Dty
                                                   {"i8", Dtype::kI64}, {"f2", Dtype::kF16},
                                                   {"f4", Dtype::kF32}, {"f8", Dtype::kF64}}};
 
+// Parses one header text, from text_[at_] on. Used once.
 class NpyHeaderParser {
  public:
   NpyHeaderParser(std::string_view path, std::string_view text, std::uint64_t text_offset)
@@ -40,7 +43,7 @@ class NpyHeaderParser {
   void SkipSpaces() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
-  // Consumes `token` after spaces, if it is there.
+  // Skips spaces, and consumes `token` if it comes next.
   bool Accept(std::string_view token) {
     SkipSpaces();
     if (!text_.substr(at_).starts_with(token)) return false;
@@ -61,6 +64,7 @@ class NpyHeaderParser {
   std::optional<std::vector<std::uint64_t>> shape_;
 };
 
+// Parses a string literal. NumPy writes no escapes, so a backslash is refused and not interpreted.
 Result<std::string_view> NpyHeaderParser::ParseQuoted() {
   SkipSpaces();
   if (at_ >= text_.size() || (text_[at_] != '\'' && text_[at_] != '"')) {
@@ -74,8 +78,10 @@ Result<std::string_view> NpyHeaderParser::ParseQuoted() {
   return quoted;
 }
 
+// Parses the element type: a byte order and a code, '<f4'.
 Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
   SkipSpaces();
+  // A key that comes twice could be read in two ways; Python takes the last one.
   if (has_descr_) return Malformed("'descr' is given twice");
   if (at_ < text_.size() && text_[at_] == '[') {
     return Malformed("structured element types are not supported", ErrorCode::kUnimplemented);
@@ -84,11 +90,13 @@ Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
   FOREBAY_ASSIGN(const std::string_view descr, ParseQuoted());
   has_descr_ = true;
   const std::size_t end = at_;
-  at_ = start;  // errors below point at the type
+  at_ = start;  // so that the errors below name the offset of the type
   if (descr.find('O') != std::string_view::npos) {
     return Malformed("object arrays hold pickled code and are never loaded",
                      ErrorCode::kUnimplemented);
   }
+  // '|' means "no byte order", '=' the order of the machine that wrote the file, taken as
+  // little-endian, which is the order of every machine that Forebay runs on.
   const char order = descr.empty() ? '\0' : descr.front();
   if (order != '<' && order != '>' && order != '|' && order != '=') {
     return Malformed("malformed element type " + Quoted(descr));
@@ -96,7 +104,9 @@ Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
   for (const NpyDtype& known : kNpyDtypes) {
     if (known.code != descr.substr(1)) continue;
     const bool is_single_byte = DtypeBytes(known.dtype) == 1;
-    if (order == '|' && !is_single_byte) return Malformed("no byte order in " + Quoted(descr));
+    if (order == '|' && !is_single_byte) {
+      return Malformed("element type " + Quoted(descr) + " lacks a byte order");
+    }
     header.dtype = known.dtype;
     header.big_endian = order == '>' && !is_single_byte;
     at_ = end;
@@ -106,6 +116,7 @@ Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
                    ErrorCode::kUnimplemented);
 }
 
+// Parses a tuple of whole numbers: (), (3,), (3, 4).
 Status NpyHeaderParser::ParseShape() {
   if (shape_.has_value()) return Malformed("'shape' is given twice");
   if (!Accept("(")) return Malformed("expected a tuple");
@@ -121,16 +132,18 @@ Status NpyHeaderParser::ParseShape() {
       value = value * 10 + digit;
     }
     if (at_ == first_digit) return Malformed("expected a dimension");
-    // Python 2 wrote long integers with a suffix.
+    // NumPy on Python 2 wrote long integers as 3L.
     if (at_ < text_.size() && text_[at_] == 'L') ++at_;
     shape_->push_back(value);
     if (Accept(",")) continue;
+    // (3) is no tuple in Python, so a single dimension needs its comma.
     if (shape_->size() < 2 || !Accept(")")) return Malformed("expected ',' or ')'");
     break;
   }
   return {};
 }
 
+// Parses one `key: value`. The keys may come in any order; the format defines no others.
 Status NpyHeaderParser::ParseEntry(RecordHeader& header) {
   FOREBAY_ASSIGN(const std::string_view key, ParseQuoted());
   if (!Accept(":")) return Malformed("expected ':'");
@@ -162,8 +175,10 @@ Status NpyHeaderParser::Parse(RecordHeader& header) {
     return Malformed("'descr', 'fortran_order' or 'shape' is missing");
   }
   if (shape_->empty()) {
-    return Malformed("a zero-dimensional array holds no samples", ErrorCode::kUnimplemented);
+    return Malformed("a zero-dimensional array has no samples", ErrorCode::kUnimplemented);
   }
+  // The first dimension counts the samples. In Fortran order it varies fastest, so the bytes of one
+  // sample are not consecutive. An array of one dimension is the same in both orders.
   if (*fortran_order_ && shape_->size() > 1) {
     return Malformed("Fortran order scatters each sample over the file; save the array in C order",
                      ErrorCode::kUnimplemented);
@@ -180,7 +195,7 @@ Result<RecordHeader> ParseNpyHeader(const HeaderInput& input) {
   const std::span<const std::byte> magic = reader.Take(kNpyMagic.size());
   if (!reader.ok()) {
     return InputError(ErrorCode::kDataLoss, input.path, input.start.size(),
-                      "truncated .npy magic");
+                      "the file is truncated within its .npy magic number");
   }
   if (std::string_view(reinterpret_cast<const char*>(magic.data()), magic.size()) != kNpyMagic) {
     return InputError(ErrorCode::kInvalidArgument, input.path, 0, "not an .npy file");
@@ -190,13 +205,15 @@ Result<RecordHeader> ParseNpyHeader(const HeaderInput& input) {
   if (reader.ok() && (major < 1 || major > 3 || minor != 0)) {
     return InputError(ErrorCode::kUnimplemented, input.path, kNpyMagic.size(),
                       ".npy version " + std::to_string(major) + "." + std::to_string(minor) +
-                          " is unknown");
+                          " is unknown; versions 1.0 to 3.0 are supported");
   }
+  // Versions 2 and 3 have a longer length field; version 3 also allows UTF-8 in the header, which
+  // only the names of structured types use.
   const std::uint64_t length =
       major == 1 ? reader.ReadLe<std::uint16_t>() : reader.ReadLe<std::uint32_t>();
   if (reader.ok() && length > limits::kRecordHeaderBytesMax - reader.offset()) {
     return InputError(ErrorCode::kInvalidArgument, input.path, reader.offset(),
-                      "header of " + std::to_string(length) + " bytes exceeds " +
+                      "a header of " + std::to_string(length) + " bytes exceeds " +
                           std::to_string(limits::kRecordHeaderBytesMax) +
                           " (kRecordHeaderBytesMax)");
   }
@@ -204,7 +221,7 @@ Result<RecordHeader> ParseNpyHeader(const HeaderInput& input) {
   const std::span<const std::byte> text = reader.Take(static_cast<std::size_t>(length));
   if (!reader.ok()) {
     return InputError(ErrorCode::kDataLoss, input.path, input.start.size(),
-                      "truncated .npy header");
+                      "the file is truncated within its .npy header");
   }
   RecordHeader header;
   header.data_offset = text_offset + length;

@@ -1,5 +1,6 @@
 // The drivers of formats idx, npy and raw: every file is a part of fixed-size records and supplies
-// one field of every sample.
+// one field of every sample. Only headers are read. All files must have the same number of records,
+// because record i of each file belongs to sample i.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -13,7 +14,8 @@
 namespace forebay::catalog {
 namespace {
 
-// The position of "-idx" or ".idx" followed by a digit, as in "labels-idx1-ubyte".
+// Returns the position of "-idx" or ".idx" followed by a digit, as in "labels-idx1-ubyte". MNIST
+// files have no extension, so this tag is what they are detected by.
 std::optional<std::size_t> FindIdxTag(std::string_view name) {
   for (std::size_t at = 1; at + 4 < name.size(); ++at) {
     const char digit = name[at + 4];
@@ -31,8 +33,9 @@ bool IsIdxName(std::string_view name) {
 
 bool IsNpyName(std::string_view name) { return name.ends_with(".npy"); }
 
-// The field that a file supplies unless configuration says so: its stem, and of the MNIST family's
-// names ("train-images-idx3-ubyte") the word before "-idx" ("images").
+// Returns the name of the field that a file supplies if the configuration does not name it: the
+// file name without its extension, or the word before "-idx" in names like
+// "train-images-idx3-ubyte".
 std::string DefaultFieldName(std::string_view path, Format format) {
   std::string_view name = path.substr(path.rfind('/') + 1);
   if (format == Format::kIdx) {
@@ -50,7 +53,7 @@ std::string DefaultFieldName(std::string_view path, Format format) {
 
 // A file that configuration names, and the field that it supplies.
 struct FieldFile {
-  std::string field;  // empty: found by name, so the format names it
+  std::string field;  // empty: the file was found by its name; DefaultFieldName gives the field
   std::string path;   // beneath the data set's root
 };
 
@@ -105,6 +108,7 @@ struct RecordFile {
   RecordHeader header;
 };
 
+// Reads the start of a file and parses its header.
 Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue, Format format,
                                 const RecordFile& file) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::File> opened,
@@ -116,7 +120,8 @@ Result<RecordHeader> ReadHeader(const BuildContext& context, io::IoQueue& queue,
   return format == Format::kIdx ? ParseIdxHeader(input) : ParseNpyHeader(input);
 }
 
-// Raw files have no header of their own: configuration gives type and shape, the size n.
+// Makes the header of a raw file, which has none: the configuration gives element type and shape,
+// and the file's size gives the number of records.
 Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& file) {
   FOREBAY_ASSIGN(const RawRecords records, RawRecordsOf(source));
   RecordHeader header;
@@ -128,13 +133,15 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
   spec.shape = header.shape;
   if (!spec.is_fixed()) {
     return Error(ErrorCode::kInvalidArgument,
-                 "data set " + Quoted(source.name) + ": raw records of type bytes need a shape");
+                 "data set " + Quoted(source.name) +
+                     ": raw records of type bytes need a shape; set the key 'shape'");
   }
   const Result<std::uint64_t> bytes = spec.BytesPerSample();
   if (bytes.has_value() && *bytes > 0 && file.info.bytes > header.data_offset) {
     const std::uint64_t data_bytes = file.info.bytes - header.data_offset;
     header.sample_count = data_bytes / *bytes;
     if (data_bytes % *bytes != 0) {
+      // The last record is incomplete: the shape is wrong, or the file is truncated.
       return InputError(ErrorCode::kDataLoss, file.path,
                         header.data_offset + header.sample_count * *bytes,
                         "the file ends within a record of " + std::to_string(*bytes) +
@@ -148,7 +155,7 @@ Result<RecordHeader> RawHeader(const DatasetSource& source, const RecordFile& fi
 Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format format) {
   FOREBAY_ASSIGN(std::vector<FieldFile> named,
                  SettingOf<&ParseFieldFiles>(context.source, "files", std::vector<FieldFile>()));
-  // Raw files are never guessed: nothing tells their type and shape.
+  // Raw files must be named: neither their names nor their bytes tell that they are data.
   if (named.empty() && format != Format::kRaw) {
     FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
     FOREBAY_ASSIGN(const std::vector<std::string> paths,
@@ -158,14 +165,14 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
   if (named.empty()) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(context.source.name) + " has no " +
-                     std::string(FormatName(format)) + " files; name them in its files");
+                     std::string(FormatName(format)) + " files; name them in its key 'files'");
   }
   if (named.size() > limits::kFieldCountMax) {
     return Error(ErrorCode::kResourceExhausted,
                  "data set " + Quoted(context.source.name) + " has " +
-                     std::to_string(named.size()) + " files, at most " +
-                     std::to_string(limits::kFieldCountMax) +
-                     " supply a field each (kFieldCountMax)");
+                     std::to_string(named.size()) + " files, of which each supplies a field; " +
+                     "at most " + std::to_string(limits::kFieldCountMax) +
+                     " fields are allowed (kFieldCountMax)");
   }
   std::vector<RecordFile> files;
   for (FieldFile& entry : named) {
@@ -176,13 +183,14 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
       if (other.field != file.field) continue;
       return Error(ErrorCode::kInvalidArgument,
                    "field " + Quoted(file.field) + " is supplied by " + Quoted(other.path) +
-                       " and by " + Quoted(file.path) + "; name the files in the configuration");
+                       " and by " + Quoted(file.path) + "; name the files in the key 'files'");
     }
     files.push_back(std::move(file));
   }
   return files;
 }
 
+// Fills size and header of each file, and checks that all have the same number of records.
 Status ReadHeaders(const BuildContext& context, Format format, std::vector<RecordFile>& files) {
   FOREBAY_ASSIGN(const std::unique_ptr<io::IoQueue> queue,
                  context.backend.CreateQueue({.depth = 1}));
@@ -210,6 +218,7 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
                                                         Format format) {
   FOREBAY_ASSIGN(std::vector<RecordFile> files, ListFiles(context, format));
   FOREBAY_TRY(ReadHeaders(context, format, files));
+  // Without bytes per sample, the image is at most a few MB, so it is built in memory.
   MemorySink sink;
   CatalogWriter writer(sink, context.source.name, format);
   std::vector<FieldPlan> fields;
@@ -232,7 +241,9 @@ Result<std::shared_ptr<const Catalog>> BuildRecordFiles(const BuildContext& cont
 
 // --- keys ------------------------------------------------------------------------------------
 
-// Values that cannot be parsed were refused before; here they count as an empty list.
+// The functions below append what tells two settings apart (FormatKey::identify). Saved catalogs
+// are found by these bytes, so their form must not change. FormatKey::check has refused values that
+// cannot be parsed; here they count as the default.
 void IdentifyFieldFiles(const SettingValue* value, ByteWriter& writer) {
   std::vector<FieldFile> files;
   if (value != nullptr) files = ParseFieldFiles(*value).value_or(files);
@@ -289,7 +300,7 @@ constexpr auto kRawKeys = std::to_array<FormatKey>({
 
 Status CheckRaw(const DatasetSource& source) {
   if (source.settings.Find("shape") != nullptr) return {};
-  return KeyError("shape", "data set '" + source.name + "' of format raw needs one");
+  return KeyError("shape", "data set '" + source.name + "' has format raw, which requires it");
 }
 
 template <bool (*kIsNamedLike)(std::string_view)>
@@ -308,7 +319,7 @@ Result<std::shared_ptr<const Catalog>> Build(const BuildContext& context) {
 constinit const FormatDriver kIdxDriver = {
     .format = Format::kIdx,
     .name = "idx",
-    .signs = "IDX files",
+    .detected_by = "IDX files",
     .keys = kHeadedKeys,
     .detect = HasFile<IsIdxName>,
     .build = Build<Format::kIdx>,
@@ -317,7 +328,7 @@ constinit const FormatDriver kIdxDriver = {
 constinit const FormatDriver kNpyDriver = {
     .format = Format::kNpy,
     .name = "npy",
-    .signs = "*.npy",
+    .detected_by = "*.npy",
     .keys = kHeadedKeys,
     .detect = HasFile<IsNpyName>,
     .build = Build<Format::kNpy>,

@@ -1,3 +1,5 @@
+// The check with which every header ends: the records must fill the file exactly. A mismatch means
+// a truncated copy or a wrong header, and either would deliver wrong bytes (docs/design.md, P1).
 #include "server/catalog/records/record_header.h"
 
 #include <string>
@@ -17,6 +19,7 @@ Status FitRecords(const HeaderInput& input, RecordHeader& header) {
                       " dimensions, the limit is " +
                       std::to_string(limits::kDimensionCountMax) + " (kDimensionCountMax)");
   }
+  // BytesPerSample multiplies with a check of overflow.
   FieldSpec spec;
   spec.dtype = header.dtype;
   spec.shape = header.shape;
@@ -24,18 +27,21 @@ Status FitRecords(const HeaderInput& input, RecordHeader& header) {
   if (!bytes.has_value()) {
     return refuse(ErrorCode::kInvalidArgument, "a record exceeds 2^40 bytes");
   }
-  if (header.sample_count == 0) return refuse(ErrorCode::kInvalidArgument, "no records");
-  if (*bytes == 0) return refuse(ErrorCode::kInvalidArgument, "records of zero bytes");
+  if (header.sample_count == 0) {
+    return refuse(ErrorCode::kInvalidArgument, "the file has no records");
+  }
+  if (*bytes == 0) return refuse(ErrorCode::kInvalidArgument, "a record has zero bytes");
   header.record_bytes = *bytes;
   if (header.data_offset > input.file_bytes) {
     return refuse(ErrorCode::kDataLoss, "truncated: the file has " +
                                             std::to_string(input.file_bytes) + " bytes");
   }
   const std::uint64_t data_bytes = input.file_bytes - header.data_offset;
-  // Division, so that a count from outside cannot wrap a product.
   const std::string said = std::to_string(header.sample_count) + " records of " +
-                           std::to_string(*bytes) + " bytes, the file has " +
+                           std::to_string(*bytes) + " bytes are declared, the file has " +
                            std::to_string(data_bytes) + " bytes for them";
+  // Division, because a count from outside could wrap a product. Once the count is known to fit,
+  // the product below cannot wrap.
   if (header.sample_count > data_bytes / *bytes) {
     return refuse(ErrorCode::kDataLoss, "truncated: " + said);
   }

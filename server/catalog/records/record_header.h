@@ -13,7 +13,8 @@
 
 namespace forebay::catalog {
 
-// What a header says: `sample_count` records of `record_bytes` from `data_offset` on.
+// A parsed header: `sample_count` records of `record_bytes` each, from `data_offset` to the file's
+// end.
 struct RecordHeader {
   Dtype dtype = Dtype::kU8;
   bool big_endian = false;
@@ -23,26 +24,28 @@ struct RecordHeader {
   std::uint64_t record_bytes = 0;
 };
 
-// Where the header stands: `start` is the beginning of the file (all of it, or at least
-// limits::kRecordHeaderBytesMax), `path` names it in errors.
+// The input of a parser. `start` is the beginning of the file: all of it, or at least
+// limits::kRecordHeaderBytesMax. `path` names the file in errors.
 struct HeaderInput {
   std::string_view path;
   std::uint64_t file_bytes = 0;
   std::span<const std::byte> start;
 };
 
-// Both refuse a file whose size is not exactly what its header says, no records, records of no
-// bytes, and more dimensions than limits::kDimensionCountMax. kDataLoss: truncated;
-// kInvalidArgument: malformed; kUnimplemented: valid, but not something Forebay delivers.
+// Both parsers refuse a file whose size differs from what its header says, a file without records,
+// records of no bytes, and more dimensions than limits::kDimensionCountMax. Errors: kDataLoss if
+// the file is truncated, kInvalidArgument if it is malformed, kUnimplemented if Forebay cannot
+// deliver it.
 
-// IDX, the MNIST family: 00 00 type dimensions, then big-endian u32 sizes; elements are
-// big-endian.
+// IDX, the format of MNIST: the bytes 00 00, type, number of dimensions, then big-endian u32 sizes.
+// Elements are big-endian.
 Result<RecordHeader> ParseIdxHeader(const HeaderInput& input);
-// NumPy's .npy, versions 1.0 to 3.0. Object arrays are refused (they need unpickling), Fortran
-// order too unless the array has one dimension. "|b1" is delivered as u8.
+// NumPy's .npy, versions 1.0 to 3.0. Refuses object arrays, which need unpickling, and Fortran
+// order of arrays with more than one dimension. "|b1" is delivered as u8.
 Result<RecordHeader> ParseNpyHeader(const HeaderInput& input);
 
-// The check both end with; also for headers from elsewhere. Fills record_bytes.
+// Checks `header` against the file's size and fills record_bytes. Both parsers end with it; raw
+// files, whose layout comes from the configuration, use it too.
 Status FitRecords(const HeaderInput& input, RecordHeader& header);
 
 }  // namespace forebay::catalog

@@ -73,7 +73,7 @@ TEST(IdxHeaderTest, RefusesMalformedHeaders) {
               HasSubstr("'f' at offset 2: unknown IDX element type 10"));
   EXPECT_THAT(IdxError(IdxText(0x08, {}, "x")), HasSubstr("'f' at offset 3"));
   EXPECT_THAT(IdxError(IdxText(0x08, {0}, "")), HasSubstr("no records"));
-  EXPECT_THAT(IdxError(IdxText(0x08, {1, 0}, "")), HasSubstr("records of zero bytes"));
+  EXPECT_THAT(IdxError(IdxText(0x08, {1, 0}, "")), HasSubstr("a record has zero bytes"));
   EXPECT_THAT(IdxError(IdxText(0x08, std::vector<std::uint32_t>(10, 1), "x")),
               HasSubstr("kDimensionCountMax"));
   EXPECT_THAT(IdxError(IdxText(0x0E, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "x")),
@@ -173,7 +173,7 @@ TEST(NpyHeaderTest, RefusesMalformedDicts) {
       {"{'descr': '<f4', 'shape': (2,)}", "is missing"},
       {"{'descr': ''}", "malformed element type"},
       {"{'descr': 'f4'}", "malformed element type"},
-      {"{'descr': '|f4'}", "no byte order"},
+      {"{'descr': '|f4'}", "lacks a byte order"},
       {"{'shape': [2]}", "expected a tuple"},
       {"{'shape': (2)}", "expected ',' or ')'"},
       {"{'shape': (,)}", "expected a dimension"},

@@ -1,4 +1,4 @@
-// BuildScratch: where the tables of a catalog under construction go when they outgrow memory.
+// BuildScratch: where a catalog build puts tables that outgrow their share of memory.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace forebay::catalog {
 
 struct BuildScratch {
-  // Absolute; its file system must have unnamed files (O_TMPFILE) and should not be memory.
-  // Empty: there is none, and a table that outgrows limits::kBuildTableNoScratchBytesMax fails
-  // the build.
+  // Absolute. Its file system must support unnamed files (O_TMPFILE) and should not be a tmpfs.
+  // Empty: there is no scratch directory, and a table that outgrows
+  // limits::kBuildTableNoScratchBytesMax fails the build.
   std::string directory;
-  std::uint64_t table_bytes = limits::kBuildTableBytesMax;  // of each table, kept in memory
+  std::uint64_t table_bytes = limits::kBuildTableBytesMax;  // that each table may keep in memory
 };
 
 }  // namespace forebay::catalog

@@ -1,5 +1,5 @@
-// The catalog image as it lies on disk and in memory: constants and rows. docs/catalog.md
-// describes the same layout in words; a change here is a new kCatalogVersion there.
+// The catalog image as it lies on disk and in memory: constants and rows. docs/catalog.md describes
+// the same layout in words. A change of the layout needs a new kCatalogVersion and a line there.
 #pragma once
 
 #include <bit>
@@ -78,7 +78,7 @@ struct PartRow {
   std::uint64_t record_bytes = 0;      // kFixed
   std::uint32_t records_per_extent = 0;  // kFixed: 1 where a record spans extents
   std::uint32_t extents_per_record = 0;  // kFixed: 1 unless a record spans extents
-  std::uint64_t chunk_bytes = 0;       // kFixed: all but the last extent of a spanning record
+  std::uint64_t chain_extent_bytes = 0;  // kFixed: of all extents of a spanning record but the last
   std::uint64_t reserved = 0;
 };
 
@@ -134,16 +134,17 @@ constexpr std::uint64_t AlignSection(std::uint64_t offset) {
 }
 
 // How a part of `sample_count` records of `record_bytes` is cut into extents of at most
-// `extent_bytes`: fills records_per_extent, extents_per_record, chunk_bytes and extent_count.
-// kResourceExhausted where a published limit is passed.
+// `extent_bytes`: fills records_per_extent, extents_per_record, chain_extent_bytes and
+// extent_count. kResourceExhausted beyond a published limit. Requires sample_count, record_bytes,
+// extent_bytes > 0.
 Status CutFixedPart(std::uint64_t sample_count, std::uint64_t extent_bytes, PartRow& part);
 
-// Extent `index` (< part.extent_count) of fixed part number `part_number`.
+// Computes extent `index` (< part.extent_count) of the fixed part with number `part_number`.
 ExtentRow FixedExtent(const PartRow& part, std::uint32_t part_number,
                       std::uint64_t sample_count, std::uint32_t index);
 
-// The fingerprint of a catalog with this header: format, counts and the hashes of all tables,
-// of which the extent table covers the pages.
+// The fingerprint of a catalog with this header: a hash of format, counts and the hashes of all
+// tables. It covers the pages too, because the extent table holds their hashes.
 std::uint64_t FingerprintOf(const HeaderRow& header);
 
 }  // namespace forebay::catalog

@@ -1,3 +1,8 @@
+// Look-ups in a catalog image. A sample of fixed-size records is located by arithmetic. Any other
+// sample is located in three steps: a small index in memory gives a range of extents, a binary
+// search in the extent table finds the extent in which the sample starts, and the extent's sample
+// page has its entry. A page is verified at its first use, hash and bounds, so opening 10^8 samples
+// stays cheap.
 #include "server/catalog/storage/catalog_image.h"
 
 #include <algorithm>
@@ -12,16 +17,18 @@
 namespace forebay::catalog {
 namespace {
 
-// Bound of the sample index: 4 MiB, whatever the number of samples.
+// Bounds the sample index to 4 MiB for any number of samples.
 constexpr std::uint64_t kSampleIndexEntriesMax = 1ULL << 20;
 
-// A walk touches the row of an extent and its page.
-constexpr std::uint64_t kWalkStretches = 2;
+// A look-up touches two places of the image: the row of an extent and its page.
+constexpr std::uint64_t kWindowsPerLookup = 2;
 
 constexpr unsigned kEntriesBit = 0;
 constexpr unsigned kKeysBit = 1;
 constexpr std::uint32_t kBitsPerExtent = 2;
 
+// A catalog has parts of kind kFixed only, or one part of another kind. So parts[0] decides for
+// all.
 bool IsKind(const PartRow& part, PartKind kind) {
   return part.kind == static_cast<std::uint32_t>(kind);
 }
@@ -37,6 +44,7 @@ Result<std::shared_ptr<const Catalog>> Catalog::FromBytes(std::vector<std::byte>
 }
 
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes) {
+  // A format with an image of its own recognises it by its magic number.
   for (const FormatDriver* driver : FormatDrivers()) {
     if (driver->is_own_image != nullptr && driver->is_own_image(bytes.bytes())) {
       return driver->open_image(std::move(bytes));
@@ -54,6 +62,7 @@ Result<std::shared_ptr<const Catalog>> Catalog::Map(const std::string& absolute_
   return opened;
 }
 
+// Moving `bytes` moves a pointer, so the spans in `tables` stay valid.
 CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)
     : bytes_(std::move(bytes)), tables_(std::move(tables)) {
   for (const FieldPlan& field : tables_.fields) specs_.push_back(field.spec);
@@ -64,6 +73,7 @@ CatalogImage::CatalogImage(ImageBytes bytes, ImageTables tables)
 
 void CatalogImage::BuildSampleIndex() {
   if (IsKind(tables_.parts[0], PartKind::kFixed)) return;
+  // More samples share an entry until the index fits its bound. The binary search covers the rest.
   while ((sample_count() - 1) >> index_shift_ >= kSampleIndexEntriesMax) ++index_shift_;
   sample_index_.reserve(((sample_count() - 1) >> index_shift_) + 1);
   for (std::uint32_t i = 0; i < extent_count(); ++i) {
@@ -110,13 +120,15 @@ std::vector<std::string_view> CatalogImage::ConstantNames(FieldId field) const {
   return {names.begin(), names.end()};
 }
 
+// Returns the extent in which the sample starts.
 std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
-  bytes_.NoteWalk(kWalkStretches);
-  const std::uint64_t slot = sample >> index_shift_;
-  std::uint32_t low = sample_index_[slot];
+  bytes_.NoteTouched(kWindowsPerLookup);
+  const std::uint64_t entry = sample >> index_shift_;
+  std::uint32_t low = sample_index_[entry];
   std::uint32_t high =
-      slot + 1 < sample_index_.size() ? sample_index_[slot + 1] : extent_count() - 1;
-  // The first extent that ends after the sample: never a continuation, whose head ends there.
+      entry + 1 < sample_index_.size() ? sample_index_[entry + 1] : extent_count() - 1;
+  // Finds the first extent whose samples end after `sample`. This is never a continuation: the head
+  // of its chain names the same sample and comes first.
   while (low < high) {
     const std::uint32_t middle = low + (high - low) / 2;
     const ExtentRow row = tables_.Extent(middle);
@@ -129,6 +141,7 @@ std::uint32_t CatalogImage::FirstExtentOf(std::uint64_t sample) const {
   return low;
 }
 
+// Locates a fixed-size record by arithmetic. FixedExtent (catalog_format.h) is the other direction.
 Range CatalogImage::FixedRange(const PartRow& part, std::uint64_t sample) const {
   Range range;
   range.length = part.record_bytes;
@@ -151,10 +164,12 @@ Range CatalogImage::Resolve(std::uint32_t extent, const ExtentRow& row,
   range.length = interval.end - interval.begin;
   std::uint64_t offset = interval.begin;
   if (range.length == 0) {
-    // An empty range may start at the end of the last extent; it names no byte, so any place
-    // within the first extent serves.
+    // An empty range may start at the very end of the last extent, where no extent follows. It
+    // covers no byte, so it is given a place in the first extent.
     offset = std::min<std::uint64_t>(offset, row.bytes);
   } else if (offset >= row.bytes) {
+    // Division finds the extent, because all extents of a chain but the last have one size
+    // (ImageChecker::CheckChain).
     range.extent = ExtentId(extent + static_cast<std::uint32_t>(offset / row.bytes));
     offset %= row.bytes;
   }
@@ -162,6 +177,7 @@ Range CatalogImage::Resolve(std::uint32_t extent, const ExtentRow& row,
   return range;
 }
 
+// The sample page of an extent. The checker has compared its bounds with the section of pages.
 std::span<const std::byte> CatalogImage::Entries(const ExtentRow& row) const {
   return tables_.pages.subspan(
       row.page_offset, std::size_t{row.starting_count} * tables_.parts[0].entry_bytes);
@@ -175,6 +191,8 @@ CatalogImage::Interval CatalogImage::EntryInterval(const ExtentRow& row,
     const auto offset = LoadAt<std::uint32_t>(entries, index * entry_bytes);
     return {offset, offset + tables_.ObjectBytes(row.first_object + index)};
   }
+  // A file's entry has no length: it is the object's. A member sample runs from the first byte of
+  // any of its fields to the last.
   Interval interval{~std::uint64_t{0}, 0};
   for (std::size_t at = 0; at < entry_bytes; at += kMemberFieldBytes) {
     const MemberRange member = LoadMember(entries, index * entry_bytes + at);
@@ -185,6 +203,8 @@ CatalogImage::Interval CatalogImage::EntryInterval(const ExtentRow& row,
   return interval;
 }
 
+// The bits say only that a check succeeded. What was checked lies in the immutable image, so
+// nothing else has to become visible with them.
 bool CatalogImage::IsVerified(std::uint32_t extent, unsigned bit) const {
   const std::size_t index = std::size_t{extent} * kBitsPerExtent + bit;
   return (verified_[index / 64].load(std::memory_order_acquire) >> (index % 64) & 1) != 0;
@@ -206,6 +226,8 @@ Error CatalogImage::PageError(std::uint32_t extent, std::uint64_t page_offset,
 
 Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) const {
   if (IsVerified(extent, kEntriesBit)) return {};
+  // The hash finds damage. The bounds are checked as well, because a forged image can have right
+  // hashes, and no access may leave an extent.
   if (Checksum(Entries(row)) != row.entries_hash) {
     return PageError(extent, row.page_offset, "does not match its checksum");
   }
@@ -218,6 +240,8 @@ Status CatalogImage::VerifyEntries(std::uint32_t extent, const ExtentRow& row) c
   return {};
 }
 
+// Checks the page of a files part: each entry's offset is the end of the file before it, and its
+// label is a class that exists.
 Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row) const {
   const std::span<const std::byte> entries = Entries(row);
   const std::size_t constants = tables_.fields[1].constant_names.size();
@@ -231,7 +255,7 @@ Status CatalogImage::CheckFileEntries(std::uint32_t extent, const ExtentRow& row
     }
     offset += bytes;
   }
-  // Whole objects: a run fills its extent, a single one its chain.
+  // The samples are whole objects. Several fill their extent exactly; a single one fills its chain.
   if (row.object_offset != 0 || offset != ChainBytes(extent, row)) {
     return PageError(extent, row.page_offset, "does not cover its objects");
   }
@@ -248,6 +272,8 @@ std::uint64_t CatalogImage::ChainBytes(std::uint32_t extent, const ExtentRow& ro
   return bytes;
 }
 
+// Checks the page of a members part: every field lies within its chain of extents, and samples do
+// not overlap. Pieces get checksums of their own, so an overlap would count bytes twice.
 Status CatalogImage::CheckMemberEntries(std::uint32_t extent, const ExtentRow& row) const {
   const std::uint64_t chain_bytes = ChainBytes(extent, row);
   const std::span<const std::byte> entries = Entries(row);
@@ -263,6 +289,7 @@ Status CatalogImage::CheckMemberEntries(std::uint32_t extent, const ExtentRow& r
         return PageError(extent, row.page_offset + i * entry_bytes, "has an impossible entry");
       }
     }
+    // A sample without any field has begin > end here, and is refused like an overlap.
     const Interval interval = EntryInterval(row, i);
     if (interval.begin < previous_end || interval.begin > interval.end ||
         interval.begin > row.bytes) {
@@ -320,6 +347,7 @@ Result<Range> CatalogImage::SampleRange(SampleId sample, std::uint32_t part) con
   return Resolve(extent, row, EntryInterval(row, index));
 }
 
+// The pieces of fixed-size records: one per record, or the whole extent if a record spans extents.
 void CatalogImage::FixedPieces(const PartRow& part, ExtentId extent, const ExtentRow& row,
                                std::vector<Range>& pieces) const {
   if (part.extents_per_record > 1) {
@@ -340,16 +368,17 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
     FixedPieces(part, extent, row, pieces);
     return {};
   }
-  bytes_.NoteWalk(kWalkStretches);
-  // A continuation's sample is listed with the first extent of its chain.
+  bytes_.NoteTouched(kWindowsPerLookup);
+  // The sample of a continuation is listed in the page of the first extent of the chain, its head.
   std::uint32_t head = extent.value();
-  std::uint64_t image_begin = 0;  // of `extent`, from the start of the head's image
+  std::uint64_t image_begin = 0;  // of `extent`, counted from the head's first byte
   ExtentRow head_row = row;
   while (head_row.continues()) {
     head_row = tables_.Extent(--head);
     image_begin += head_row.bytes;
   }
   FOREBAY_TRY(VerifyEntries(head, head_row));
+  // The bytes of a sample that lie outside this extent are clamped away.
   for (std::uint32_t i = 0; i < row.sample_count; ++i) {
     const Interval interval = EntryInterval(head_row, i);
     const std::uint64_t image_end = image_begin + row.bytes;
@@ -365,7 +394,8 @@ Status CatalogImage::Pieces(ExtentId extent, std::vector<Range>& pieces) const {
 Status CatalogImage::VerifyKeys(std::uint32_t extent, const ExtentRow& row,
                                 std::span<const std::byte> keys) const {
   if (IsVerified(extent, kKeysBit)) return {};
-  // Sections are padded to 8 bytes, so the page's end is found by walking its keys.
+  // Pages are padded to 8 bytes, so the end of the key page is found by walking over its keys. The
+  // lengths are not trusted yet: each one is compared with what is left before it is used.
   const std::size_t blocks = (row.starting_count - 1) / kKeysPerIndexEntry + 1;
   const std::uint64_t page_offset = row.page_offset + Entries(row).size();
   const std::size_t index_bytes = blocks * sizeof(std::uint32_t);
@@ -401,6 +431,7 @@ Result<std::string> CatalogImage::SampleKey(SampleId sample) const {
   const std::span<const std::byte> keys =
       tables_.pages.subspan(keys_offset, tables_.PageEnd(extent) - keys_offset);
   FOREBAY_TRY(VerifyKeys(extent, row, keys));
+  // The index leads to the first key of a block of 16; the rest of the way goes from key to key.
   const std::uint64_t index = sample.value() - row.first_sample;
   const std::uint64_t block = index / kKeysPerIndexEntry;
   const std::size_t blocks = (row.starting_count - 1) / kKeysPerIndexEntry + 1;

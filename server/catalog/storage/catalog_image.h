@@ -1,5 +1,5 @@
-// CatalogImage: reads a catalog in place from its image. Construction happens through
-// Catalog::FromBytes and Catalog::Map, which run every check of image_checker.h first.
+// CatalogImage: reads a catalog in place from its image. Catalog::FromBytes and Catalog::Map
+// construct it, after they have run every check of image_checker.h.
 #pragma once
 
 #include <atomic>
@@ -37,16 +37,17 @@ struct ImageTables {
   ExtentRow Extent(std::uint32_t extent) const {
     return LoadAt<ExtentRow>(extents, std::size_t{extent} * sizeof(ExtentRow));
   }
-  // The sample page and the key page of `extent`, bounds checked at open.
+  // Where the pages of `extent` end in `pages`. The pages start at Extent(extent).page_offset.
   std::uint64_t PageEnd(std::uint32_t extent) const {
     return extent + 1 < header.extent_count ? Extent(extent + 1).page_offset : pages.size();
   }
 };
 
-// Checks an image and makes a catalog of it. What the checks touched of a mapped image is given
-// back: it returns from the page cache.
+// Checks an image and makes a catalog of it. Unmaps the pages that the checks touched; look-ups get
+// them from the page cache.
 Result<std::shared_ptr<const Catalog>> OpenImage(ImageBytes bytes);
 
+// Thread-safe. Look-ups of a mapped image may block on the disk.
 class CatalogImage final : public Catalog, public SampleTable {
  public:
   CatalogImage(ImageBytes bytes, ImageTables tables);
@@ -73,7 +74,8 @@ class CatalogImage final : public Catalog, public SampleTable {
   void DropResidentPages() const override { bytes_.DropResidentPages(); }
 
  private:
-  // A sample's byte interval within a part, from the start of the image of `extent`.
+  // A byte interval of a sample, counted from the first byte of the extent in which the sample
+  // starts.
   struct Interval {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
@@ -82,12 +84,12 @@ class CatalogImage final : public Catalog, public SampleTable {
   void BuildSampleIndex();
   std::uint32_t FirstExtentOf(std::uint64_t sample) const;
   Range FixedRange(const PartRow& part, std::uint64_t sample) const;
-  // A range that starts `begin` bytes after the start of `extent`, with the extent it falls in.
+  // Turns an interval into a range whose extent is the one that holds the interval's first byte.
   Range Resolve(std::uint32_t extent, const ExtentRow& row, Interval interval) const;
   std::span<const std::byte> Entries(const ExtentRow& row) const;
   Interval EntryInterval(const ExtentRow& row, std::uint32_t index) const;
   Status VerifyEntries(std::uint32_t extent, const ExtentRow& row) const;
-  // Bytes of `extent` and of the extents that continue it.
+  // The bytes of `extent` and of the extents that continue its last sample.
   std::uint64_t ChainBytes(std::uint32_t extent, const ExtentRow& row) const;
   Status CheckFileEntries(std::uint32_t extent, const ExtentRow& row) const;
   Status CheckMemberEntries(std::uint32_t extent, const ExtentRow& row) const;
@@ -102,11 +104,11 @@ class CatalogImage final : public Catalog, public SampleTable {
   ImageBytes bytes_;
   ImageTables tables_;
   std::vector<FieldSpec> specs_;
-  // Extent of the first byte of every (1 << index_shift_)th sample; empty for kFixed parts.
+  // Entry i is the extent in which sample (i << index_shift_) starts; empty for kFixed parts.
   std::vector<std::uint32_t> sample_index_;
   unsigned index_shift_ = 8;
-  // Two bits per extent: sample page verified, key page verified. Threads may verify the same
-  // page twice; the result is the same.
+  // Two bits per extent: sample page verified, key page verified. Two threads may verify the same
+  // page at the same time; they find the same result.
   std::unique_ptr<std::atomic<std::uint64_t>[]> verified_;
 };
 

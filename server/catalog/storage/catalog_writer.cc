@@ -1,3 +1,7 @@
+// Writes a catalog image: header, pages, then the tables. Pages come first, because they are the
+// only part that is ready while extents arrive; tables collect in memory or in a spool until
+// Finish. The header is written twice: as zeros, to take its place, and at the end with all offsets
+// and hashes.
 #include "server/catalog/storage/catalog_writer.h"
 
 #include <algorithm>
@@ -24,6 +28,7 @@ Error LimitError(std::string_view what, std::uint64_t count, std::uint64_t limit
                    std::to_string(limit) + " (" + std::string(limit_name) + ")");
 }
 
+// `what` says whose name it is: "field", "class" or "data set".
 Status CheckName(std::string_view what, std::string_view name) {
   if (name.empty() || name.size() > limits::kNameBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
@@ -33,6 +38,8 @@ Status CheckName(std::string_view what, std::string_view name) {
   return {};
 }
 
+// Checks names, shapes and numbers of classes against the published limits, and that names are
+// unique.
 Status CheckFields(std::span<const FieldPlan> fields) {
   if (fields.size() > limits::kFieldCountMax) {
     return LimitError("fields", fields.size(), limits::kFieldCountMax, "kFieldCountMax");
@@ -59,6 +66,7 @@ Status CheckFields(std::span<const FieldPlan> fields) {
   return {};
 }
 
+// The section `meta`; ImageChecker::ReadMeta is its inverse.
 std::vector<std::byte> EncodeMeta(std::string_view name, std::span<const FieldPlan> fields) {
   ByteWriter meta;
   meta.String(name);
@@ -84,6 +92,7 @@ CatalogWriter::CatalogWriter(ImageSink& sink, std::string name, Format format,
   header_.format = static_cast<std::uint32_t>(format);
 }
 
+// Every byte of the image goes through here, so that the limit holds for all of them.
 Status CatalogWriter::PutUnaligned(std::span<const std::byte> bytes) {
   if (bytes.size() > limits::kCatalogFileBytesMax - written_bytes_) {
     return Error(ErrorCode::kResourceExhausted,
@@ -95,6 +104,7 @@ Status CatalogWriter::PutUnaligned(std::span<const std::byte> bytes) {
   return {};
 }
 
+// Appends bytes and pads the image to the next multiple of 8.
 Status CatalogWriter::Put(std::span<const std::byte> bytes) {
   FOREBAY_TRY(PutUnaligned(bytes));
   static constexpr std::array<std::byte, kSectionAlignmentBytes> kZeros = {};
@@ -102,6 +112,7 @@ Status CatalogWriter::Put(std::span<const std::byte> bytes) {
   return PutUnaligned(std::span(kZeros).first(padding));
 }
 
+// Reserves the place of the header before the first byte of anything else.
 Status CatalogWriter::Start() {
   if (written_bytes_ > 0) return {};
   return Put(RowBytes(HeaderRow{}));
@@ -119,8 +130,10 @@ Result<ObjectId> CatalogWriter::AddObject(std::string_view path, std::uint64_t b
                      std::to_string(limits::kPathBytesMax) + " bytes (kPathBytesMax)");
   }
   if (bytes > limits::kObjectBytesMax) {
-    return Error(ErrorCode::kResourceExhausted, Quoted(path) + " exceeds 2^48 bytes");
+    return Error(ErrorCode::kResourceExhausted,
+                 Quoted(path) + " exceeds 2^48 bytes (kObjectBytesMax)");
   }
+  // The size takes 48 bits and not 64: with 10^8 files each byte of a row costs 100 MB.
   ByteWriter row;
   row.Le(static_cast<std::uint32_t>(bytes & 0xFFFF'FFFF));
   row.Le(static_cast<std::uint16_t>(bytes >> 32));
@@ -147,6 +160,7 @@ Result<std::uint32_t> CatalogWriter::AddFixedPart(std::uint64_t sample_count,
                                                   std::uint64_t record_bytes,
                                                   std::uint64_t extent_bytes) {
   FOREBAY_ASSIGN(const std::uint32_t number, BeginPart(PartKind::kFixed, 0));
+  // Works on a copy, because AddExtent counts the extents in parts_[number] as they are added.
   PartRow cut = parts_[number];
   cut.first_object = header_.object_count - 1;
   cut.object_count = 1;
@@ -162,10 +176,13 @@ Result<std::uint32_t> CatalogWriter::AddFixedPart(std::uint64_t sample_count,
 
 Status CatalogWriter::AddExtent(ExtentRow row, std::span<const std::byte> entries,
                                 std::span<const std::byte> keys) {
+  // The pages go to the sink at once; only the row stays in memory, 64 bytes for up to 64 MiB of
+  // data.
   FOREBAY_CHECK(!parts_.empty());
   if (header_.extent_count >= limits::kExtentCountMax) {
     return LimitError("extents", std::uint64_t{header_.extent_count} + 1,
-                      limits::kExtentCountMax, "kExtentCountMax: raise extent_bytes");
+                      limits::kExtentCountMax,
+                      "kExtentCountMax: raise the data set's key 'extent'");
   }
   PartRow& part = parts_.back();
   FOREBAY_CHECK(entries.size() == std::uint64_t{row.starting_count} * part.entry_bytes);
@@ -175,7 +192,7 @@ Status CatalogWriter::AddExtent(ExtentRow row, std::span<const std::byte> entrie
   row.entries_hash = entries.empty() ? 0 : Checksum(entries);
   row.keys_hash = keys.empty() ? 0 : Checksum(keys);
   if (!entries.empty()) {
-    // The key page follows its sample page without padding in between.
+    // The key page follows its sample page without padding, so one offset locates both.
     FOREBAY_TRY(PutUnaligned(entries));
     FOREBAY_TRY(Put(keys));
   }
@@ -194,7 +211,8 @@ Status CatalogWriter::PutSection(SectionKind kind, std::span<const std::byte> by
   return Put(bytes);
 }
 
-// PutSection of a table that may be larger than memory; it is empty afterwards.
+// Writes a section from a table that may be larger than memory. The table is empty afterwards, so
+// its scratch file is freed before the next section is written.
 Status CatalogWriter::PutSpool(SectionKind kind, TableSpool& table) {
   SectionRow& section = header_.sections[static_cast<std::size_t>(kind)];
   section.offset = written_bytes_;
@@ -209,6 +227,8 @@ Status CatalogWriter::PutSpool(SectionKind kind, TableSpool& table) {
   return Put({});
 }
 
+// All that was written so far is the section of pages. The tables follow, and the header last: a
+// catalog whose build was interrupted has a header of zeros, which no reader accepts.
 Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPlan> fields) {
   FOREBAY_TRY(CheckName("data set", name_));
   FOREBAY_TRY(CheckFields(fields));
@@ -222,6 +242,7 @@ Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPl
   SectionRow& pages = header_.sections[static_cast<std::size_t>(SectionKind::kPages)];
   pages.offset = kHeaderBytes;
   pages.bytes = written_bytes_ - kHeaderBytes;
+  // A part with pages is the only part of its catalog, so all objects are its objects.
   for (PartRow& part : parts_) {
     if (part.kind == static_cast<std::uint32_t>(PartKind::kFixed)) continue;
     part.object_count = header_.object_count;

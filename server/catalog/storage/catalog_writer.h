@@ -1,5 +1,5 @@
-// CatalogWriter: lays out a catalog image in one forward pass, so that a catalog larger than
-// memory can go straight to a file. docs/catalog.md describes the result.
+// CatalogWriter: lays out a catalog image in one forward pass, so that a catalog that is larger
+// than memory goes straight to a file. docs/catalog.md describes the result.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,17 @@ struct FieldPlan {
   std::vector<std::string> constant_names;  // source kConstant
 };
 
-// One sample's byte range of one field, from the start of its first extent; kAbsentField twice
-// where the sample has none.
+// The byte range of one field of one sample, counted from the start of the sample's first extent.
+// Both values are kAbsentField if the sample lacks the field.
 struct MemberRange {
   std::uint32_t offset = kAbsentField;
   std::uint32_t length = kAbsentField;
 };
 
-// Use: objects and extents in order (a part's extents one after another), then Finish. Checks
-// published limits; that extents and pages make sense is the caller's word, which opening the
-// image verifies. Memory: 64 bytes per extent, 8 for every 16th object, and what `scratch` allows
-// for the tables of objects and names. Not thread-safe; after an error only destruction is
-// allowed.
+// Use: add objects and extents in order (the extents of a part one after another), then call
+// Finish. Checks published limits, but not that extents and pages make sense; opening the image
+// verifies this. Memory: 64 bytes per extent, 8 for every 16th object, and what `scratch` allows
+// for the tables of objects and names. Not thread-safe. After an error only destruction is allowed.
 class CatalogWriter {
  public:
   // `sink` must outlive the writer.
@@ -48,11 +47,12 @@ class CatalogWriter {
 
   // Starts the next part; returns its number.
   Result<std::uint32_t> BeginPart(PartKind kind, std::uint32_t entry_bytes);
-  // A kFixed part with all its extents, over the object added last.
+  // Adds a kFixed part with all its extents, over the object that was added last. Returns its
+  // number.
   Result<std::uint32_t> AddFixedPart(std::uint64_t sample_count, std::uint64_t data_offset,
                                      std::uint64_t record_bytes, std::uint64_t extent_bytes);
-  // The next extent of the part begun last. `entries` is its sample page (row.starting_count
-  // entries), `keys` its key page; the page fields of `row` are set here.
+  // Adds the next extent of the part that was begun last. `entries` is its sample page
+  // (row.starting_count entries), `keys` its key page. This sets the page fields of `row`.
   Status AddExtent(ExtentRow row, std::span<const std::byte> entries,
                    std::span<const std::byte> keys);
 
@@ -77,8 +77,8 @@ class CatalogWriter {
   TableSpool names_;
 };
 
-// The key page of consecutive samples: an index entry (u32, from the end of the index) for
-// every 16th key, then u16 length and bytes of each.
+// Encodes the key page of consecutive samples: for every 16th key a u32 offset, counted from the
+// end of this index; then u16 length and bytes of each key.
 std::vector<std::byte> EncodeKeyPage(std::span<const std::string> keys);
 
 }  // namespace forebay::catalog

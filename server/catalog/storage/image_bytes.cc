@@ -1,3 +1,6 @@
+// Owns the bytes of an image or maps them. A mapping bounds what it keeps resident: look-ups count
+// the windows that they touch, and after 256 MiB worth of them all pages are dropped. Later
+// look-ups fault their pages in again from the page cache.
 #include "server/catalog/storage/image_bytes.h"
 
 #include <fcntl.h>
@@ -24,6 +27,7 @@ ImageBytes::~ImageBytes() {
 }
 
 Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
+  // O_NONBLOCK, so that opening a FIFO does not block for ever; the check below refuses it.
   const UniqueFd fd(::open(absolute_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return Error::FromErrno(errno, "open catalog '" + absolute_path + "'");
   struct stat info = {};
@@ -47,7 +51,7 @@ Result<ImageBytes> ImageBytes::MapFile(const std::string& absolute_path) {
 }
 
 Result<ImageBytes> ImageBytes::MapFd(int fd, std::uint64_t bytes) {
-  // An empty file cannot be mapped; as empty bytes it fails the header check with an offset.
+  // mmap refuses an empty file. Empty owned bytes fail the header check, whose error says more.
   if (bytes == 0) return ImageBytes(std::vector<std::byte>());
   void* mapping = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (mapping == MAP_FAILED) return Error::FromErrno(errno, "map catalog");
@@ -60,15 +64,16 @@ std::span<const std::byte> ImageBytes::bytes() const {
 }
 
 void ImageBytes::DropResidentPages() const {
-  // Advice only: where it fails, the pages merely stay resident.
+  // madvise is a hint: if it fails, the pages stay resident and nothing else changes.
   if (mapping_ != nullptr) ::madvise(mapping_, mapping_bytes_, MADV_DONTNEED);
 }
 
-void ImageBytes::NoteWalk(std::uint64_t stretches) const {
+void ImageBytes::NoteTouched(std::uint64_t windows) const {
   if (mapping_bytes_ <= kResidentBytesMax) return;
-  constexpr std::uint64_t kBetweenDrops = kResidentBytesMax / kWalkStretchBytes;
-  const std::uint64_t before = walked_.fetch_add(stretches, std::memory_order_relaxed);
-  if (before / kBetweenDrops != (before + stretches) / kBetweenDrops) DropResidentPages();
+  constexpr std::uint64_t kBetweenDrops = kResidentBytesMax / kFaultAroundBytes;
+  const std::uint64_t before = touched_.fetch_add(windows, std::memory_order_relaxed);
+  // Exactly one thread sees the counter cross a multiple, so exactly one drops the pages.
+  if (before / kBetweenDrops != (before + windows) / kBetweenDrops) DropResidentPages();
 }
 
 }  // namespace forebay::catalog

@@ -17,10 +17,10 @@ namespace forebay::catalog {
 class ImageBytes {
  public:
   explicit ImageBytes(std::vector<std::byte> owned);
-  // kNotFound, kPermissionDenied, ...; kInvalidArgument where it is not a regular file;
+  // Maps a file. Errors: those of open(2); kInvalidArgument if it is not a regular file;
   // kResourceExhausted above limits::kCatalogFileBytesMax.
   static Result<ImageBytes> MapFile(const std::string& absolute_path);
-  // The first `bytes` of an open file, which stays the caller's.
+  // Maps the first `bytes` of an open file. The caller keeps the descriptor.
   static Result<ImageBytes> MapFd(int fd, std::uint64_t bytes);
 
   ImageBytes(ImageBytes&& other) noexcept;
@@ -30,15 +30,17 @@ class ImageBytes {
   ~ImageBytes();
 
   std::span<const std::byte> bytes() const;
-  // Gives pages of a mapping back to the page cache (they count as resident until then);
+  // Unmaps the pages that reads of a mapping made resident; they stay in the page cache. Does
   // nothing for owned bytes.
   void DropResidentPages() const;
-  // Counts a look-up that may have touched so many stretches of kWalkStretchBytes; of a mapping
-  // above kResidentBytesMax, gives pages back before more than that can be resident. Thread-safe.
-  void NoteWalk(std::uint64_t stretches) const;
+  // Counts a look-up that may have made up to `windows` times kFaultAroundBytes resident. In a
+  // mapping above kResidentBytesMax, drops pages before more than that can be resident.
+  // Thread-safe.
+  void NoteTouched(std::uint64_t windows) const;
 
   static constexpr std::uint64_t kResidentBytesMax = std::uint64_t{256} << 20;
-  static constexpr std::uint64_t kWalkStretchBytes = 64 << 10;  // Linux maps around a fault
+  // What one page fault maps at most: Linux's default fault_around_bytes.
+  static constexpr std::uint64_t kFaultAroundBytes = 64 << 10;
 
  private:
   ImageBytes(void* mapping, std::size_t mapping_bytes)
@@ -47,7 +49,7 @@ class ImageBytes {
   std::vector<std::byte> owned_;
   void* mapping_ = nullptr;
   std::size_t mapping_bytes_ = 0;
-  mutable std::atomic<std::uint64_t> walked_ = 0;  // stretches since the mapping was made
+  mutable std::atomic<std::uint64_t> touched_ = 0;  // windows since the mapping was made
 };
 
 }  // namespace forebay::catalog

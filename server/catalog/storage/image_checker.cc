@@ -1,3 +1,6 @@
+// Checks a catalog image. Checksums find damage; they do not find forgery, because anybody can
+// compute XXH3. So every count, offset and size is also compared with what it indexes, in an order
+// in which each check relies only on values that earlier ones have checked.
 #include "server/catalog/storage/image_checker.h"
 
 #include <algorithm>
@@ -15,7 +18,7 @@ namespace {
 constexpr std::array<std::string_view, kSectionCount> kSectionNames = {
     "meta", "parts", "objects", "name index", "names", "extents", "pages"};
 
-// Walks the tables in the order in which each check may rely on the ones before it.
+// Run() is the only entry; the order of its calls matters.
 class ImageChecker {
  public:
   explicit ImageChecker(std::span<const std::byte> image) : image_(image) {}
@@ -62,9 +65,10 @@ class ImageChecker {
 
   std::span<const std::byte> image_;
   ImageTables tables_;
-  std::uint64_t next_sample_ = 0;  // of the table part being walked
+  std::uint64_t next_sample_ = 0;  // that an extent of the current part must start with
 };
 
+// After this, the header's counts bound every loop over the tables.
 Status ImageChecker::CheckHeader() {
   FOREBAY_TRY(CheckHoldsHeader(image_));
   tables_.header = LoadAt<HeaderRow>(image_, 0);
@@ -81,6 +85,7 @@ Status ImageChecker::CheckHeader() {
 
 Status ImageChecker::CheckCounts() const {
   const HeaderRow& header = tables_.header;
+  // Format has 8 bits. A larger number must not be cut to one that is known.
   if (FormatName(static_cast<Format>(header.format & 0xFF)) == "unknown" ||
       header.format > 0xFF) {
     return DamagedImage(12, "unknown data-set format " + std::to_string(header.format));
@@ -95,12 +100,15 @@ Status ImageChecker::CheckCounts() const {
   return {};
 }
 
+// Pages have no hash of their own here: hashing them would read the whole file at open. The extent
+// table has a hash of each page, which is compared at the page's first use.
 Result<std::span<const std::byte>> ImageChecker::Section(SectionKind kind,
                                                          bool is_hashed) const {
   const auto number = static_cast<std::size_t>(kind);
   return SectionBytes(image_, tables_.header.sections[number], kSectionNames[number], is_hashed);
 }
 
+// After this, each table has exactly as many rows as the header says.
 Status ImageChecker::CheckSections() {
   const HeaderRow& header = tables_.header;
   FOREBAY_ASSIGN(tables_.objects, Section(SectionKind::kObjects, true));
@@ -120,6 +128,8 @@ Status ImageChecker::CheckSections() {
   return {};
 }
 
+// Reads the data set's name and fields. The section must end with the last field, so that equal
+// catalogs are equal byte by byte.
 Status ImageChecker::ReadMeta() {
   FOREBAY_ASSIGN(const std::span<const std::byte> meta, Section(SectionKind::kMeta, true));
   ByteReader reader(meta);
@@ -129,11 +139,14 @@ Status ImageChecker::ReadMeta() {
     tables_.fields.push_back(std::move(field));
   }
   if (!reader.ok() || reader.remaining() != 0 || tables_.name.empty()) {
-    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field list");
+    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(),
+                        "the list of fields is malformed");
   }
   return {};
 }
 
+// Reads one field. Each count is bounded before the loop that it controls, so that a forged count
+// costs no memory.
 Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   FieldPlan field;
   field.spec.name = std::string(reader.ReadString(limits::kNameBytesMax));
@@ -142,7 +155,7 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   const auto big_endian = reader.ReadLe<std::uint8_t>();
   const std::uint64_t dimensions = reader.ReadVarint();
   const auto malformed = [&] {
-    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "malformed field");
+    return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "a field is malformed");
   };
   if (!reader.ok() || field.spec.name.empty() || !dtype.has_value() || big_endian > 1 ||
       source > static_cast<std::uint8_t>(FieldSource::kConstant) ||
@@ -169,11 +182,13 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   return field;
 }
 
+// Reads the parts, whose extents follow one another without gaps.
 Status ImageChecker::ReadParts() {
   const std::uint32_t count = tables_.header.part_count;
   FOREBAY_ASSIGN(const std::span<const std::byte> rows, Section(SectionKind::kParts, true));
   if (rows.size() != count * sizeof(PartRow)) {
-    return DamagedImage(OffsetOf(SectionKind::kParts), "wrong number of parts");
+    return DamagedImage(OffsetOf(SectionKind::kParts),
+                        "the number of parts differs from the header's");
   }
   std::uint32_t extents_before = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -182,31 +197,32 @@ Status ImageChecker::ReadParts() {
     extents_before += tables_.parts[i].extent_count;
   }
   if (extents_before != tables_.header.extent_count) {
-    return BadPart(count - 1, "does not end at the last extent");
+    return BadPart(count - 1, "is the last part and does not end at the last extent");
   }
   return {};
 }
 
+// Checks one part against the header, and hands a fixed part on to its own check.
 Status ImageChecker::CheckPart(std::uint32_t number, std::uint32_t extents_before) const {
   const PartRow& part = tables_.parts[number];
   const HeaderRow& header = tables_.header;
   if (part.first_extent != extents_before || part.extent_count == 0 ||
       part.extent_count > header.extent_count - extents_before) {
-    return BadPart(number, "has extents out of place");
+    return BadPart(number, "has extents that do not follow those of the part before it");
   }
   if (part.object_count == 0 || part.first_object >= header.object_count ||
       part.object_count > header.object_count - part.first_object) {
-    return BadPart(number, "has objects out of place");
+    return BadPart(number, "has objects that the catalog does not have");
   }
   if (part.kind == static_cast<std::uint32_t>(PartKind::kFixed)) return CheckFixedPart(number);
   if (part.kind != static_cast<std::uint32_t>(PartKind::kFiles) &&
       part.kind != static_cast<std::uint32_t>(PartKind::kMembers)) {
-    return BadPart(number, "is of an unknown kind");
+    return BadPart(number, "has an unknown kind");
   }
-  // Formats with sample pages have one part; Locate relies on it.
+  // A part with sample pages is the only one. CatalogImage relies on this and reads parts[0].
   if (header.part_count != 1 || part.first_object != 0 ||
       part.object_count != header.object_count) {
-    return BadPart(number, "has sample pages and must be the only one");
+    return BadPart(number, "has sample pages and must be the only part");
   }
   const bool is_files = part.kind == static_cast<std::uint32_t>(PartKind::kFiles);
   if (part.entry_bytes != (is_files ? kFileEntryBytes : header.field_count * kMemberFieldBytes) ||
@@ -216,6 +232,7 @@ Status ImageChecker::CheckPart(std::uint32_t number, std::uint32_t extents_befor
   return {};
 }
 
+// All records of a fixed part must lie within its object.
 Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
   const PartRow& part = tables_.parts[number];
   const std::uint64_t samples = tables_.header.sample_count;
@@ -225,17 +242,20 @@ Status ImageChecker::CheckFixedPart(std::uint32_t number) const {
       samples > (object_bytes - part.data_offset) / part.record_bytes) {
     return BadPart(number, "has records beyond its object");
   }
+  // The row does not hold the extent size that the writer was given, but it follows from the row.
+  // Cutting the part again must give the same row, or computed locations would leave the extents.
   PartRow expected = part;
   const std::uint64_t extent_bytes =
       part.extents_per_record == 1 ? part.records_per_extent * part.record_bytes
-                                   : part.chunk_bytes;
+                                   : part.chain_extent_bytes;
   if (part.records_per_extent > limits::kSamplesPerExtentMax || extent_bytes == 0 ||
       part.record_bytes > limits::kObjectBytesMax || extent_bytes > limits::kExtentBytesMax ||
       !CutFixedPart(samples, extent_bytes, expected).has_value() ||
       expected.records_per_extent != part.records_per_extent ||
       expected.extents_per_record != part.extents_per_record ||
-      expected.chunk_bytes != part.chunk_bytes || expected.extent_count != part.extent_count) {
-    return BadPart(number, "is not cut into extents by the rule");
+      expected.chain_extent_bytes != part.chain_extent_bytes ||
+      expected.extent_count != part.extent_count) {
+    return BadPart(number, "is not cut into extents as its record size demands");
   }
   return {};
 }
@@ -248,6 +268,8 @@ Status ImageChecker::CheckNames() {
                                       .bytes_max = limits::kPathBytesMax});
 }
 
+// Checks every extent row. Rows of fixed parts are not needed for look-ups, but `stage` reads them,
+// so they must equal what the part's row implies.
 Status ImageChecker::CheckExtents() {
   std::uint64_t total_bytes = 0;
   for (std::uint32_t number = 0; number < tables_.header.part_count; ++number) {
@@ -258,7 +280,7 @@ Status ImageChecker::CheckExtents() {
       const ExtentRow row = tables_.Extent(extent);
       if (part.kind == static_cast<std::uint32_t>(PartKind::kFixed)) {
         if (row != FixedExtent(part, number, tables_.header.sample_count, i)) {
-          return BadExtent(extent, "differs from its part's rule");
+          return BadExtent(extent, "differs from the extent that its part's row implies");
         }
       } else {
         FOREBAY_TRY(CheckTableExtent(part, extent, row));
@@ -267,15 +289,17 @@ Status ImageChecker::CheckExtents() {
     }
     if (part.kind != static_cast<std::uint32_t>(PartKind::kFixed) &&
         next_sample_ != tables_.header.sample_count) {
-      return BadPart(number, "has extents for another number of samples");
+      return BadPart(number, "has extents whose samples do not add up to the header's count");
     }
   }
   if (total_bytes != tables_.header.total_bytes) {
-    return DamagedImage(32, "total bytes differ from the sum over extents");
+    return DamagedImage(32, "the header's total bytes differ from the sum over all extents");
   }
   return {};
 }
 
+// Checks an extent of a part with pages: its size, its objects, its samples and the place of its
+// page.
 Status ImageChecker::CheckTableExtent(const PartRow& part, std::uint32_t extent,
                                       const ExtentRow& row) {
   if (row.part != 0 || row.bytes == 0 || row.bytes > limits::kExtentBytesMax ||
@@ -288,11 +312,11 @@ Status ImageChecker::CheckTableExtent(const PartRow& part, std::uint32_t extent,
   } else {
     if (row.starting_count != row.sample_count || row.first_sample != next_sample_ ||
         row.sample_count > tables_.header.sample_count - next_sample_) {
-      return BadExtent(extent, "has samples out of place");
+      return BadExtent(extent, "has samples that do not follow those of the extent before it");
     }
     next_sample_ += row.sample_count;
   }
-  // Pages lie in the order of extents, so that each ends where the next begins.
+  // Pages lie in the order of extents. So each ends where the next begins, and none overlap.
   const std::uint64_t entries = std::uint64_t{row.starting_count} * part.entry_bytes;
   const std::uint64_t end = tables_.PageEnd(extent);
   if (row.page_offset > tables_.pages.size() || end > tables_.pages.size() ||
@@ -302,12 +326,13 @@ Status ImageChecker::CheckTableExtent(const PartRow& part, std::uint32_t extent,
   return {};
 }
 
+// An extent is a range of one object, or several whole objects one after another.
 Status ImageChecker::CheckObjectRange(std::uint32_t extent, const PartRow& part,
                                       const ExtentRow& row) const {
   const std::uint32_t objects = tables_.header.object_count;
   if (row.object_count == 0 || row.first_object >= objects ||
       row.object_count > objects - row.first_object) {
-    return BadExtent(extent, "has objects out of place");
+    return BadExtent(extent, "has objects that the catalog does not have");
   }
   if (part.kind == static_cast<std::uint32_t>(PartKind::kFiles) &&
       (row.first_object != row.first_sample || row.object_count != row.sample_count)) {
@@ -320,34 +345,44 @@ Status ImageChecker::CheckObjectRange(std::uint32_t extent, const PartRow& part,
     }
     return {};
   }
+  // Stops as soon as the sum exceeds the extent: it cannot wrap, and a forged count costs no time.
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < row.object_count && sum <= row.bytes; ++i) {
     sum += tables_.ObjectBytes(row.first_object + i);
   }
   if (part.kind != static_cast<std::uint32_t>(PartKind::kFiles) || row.object_offset != 0 ||
       sum != row.bytes) {
-    return BadExtent(extent, "is not a run of whole objects");
+    return BadExtent(extent, "does not consist of whole objects");
   }
   return {};
 }
 
+// Checks an extent that continues the sample of the extent before it: the same single sample, the
+// same object, and the bytes that follow.
 Status ImageChecker::CheckChain(std::uint32_t extent, const PartRow& part,
                                 const ExtentRow& row) const {
-  if (extent == part.first_extent) return BadExtent(extent, "continues nothing");
+  if (extent == part.first_extent) {
+    return BadExtent(extent, "continues a sample, but is the first extent of its part");
+  }
   const ExtentRow before = tables_.Extent(extent - 1);
   if (row.sample_count != 1 || row.first_sample != before.first_sample ||
       before.sample_count != 1 || row.first_object != before.first_object ||
       row.object_offset != before.object_offset + before.bytes) {
     return BadExtent(extent, "does not continue the extent before it");
   }
-  // All but the last extent of a spanning sample are of one size: Locate divides by it.
+  // All extents of a spanning sample except the last have one size: CatalogImage divides by it. A
+  // continuation always has an extent before it, so extent - 2 exists here.
   if (before.continues() && before.bytes != tables_.Extent(extent - 2).bytes) {
-    return BadExtent(extent - 1, "differs in size from the extents it continues");
+    return BadExtent(extent - 1, "differs in size from the extents that it continues");
   }
-  if (row.bytes > before.bytes) return BadExtent(extent, "is larger than what it continues");
+  if (row.bytes > before.bytes) {
+    return BadExtent(extent, "is larger than the extent that it continues");
+  }
   return {};
 }
 
+// Each kind of part supplies certain fields, at fixed numbers: CatalogImage::Locate reads fields[1]
+// of a files part without looking.
 Status ImageChecker::CheckFieldParts() const {
   std::uint32_t extent_fields = 0;
   for (std::uint32_t i = 0; i < tables_.header.field_count; ++i) {
@@ -371,12 +406,12 @@ Status ImageChecker::CheckFieldParts() const {
                      "field " + std::to_string(i) + " does not fit its part");
     }
   }
-  // Every part supplies a field; a files part has its image and its label.
+  // Every part supplies a field. A files part supplies two, the file and its label.
   const bool is_files =
       tables_.parts[0].kind == static_cast<std::uint32_t>(PartKind::kFiles);
   if (extent_fields < tables_.header.part_count ||
       (is_files && tables_.header.field_count != 2)) {
-    return DamagedImage(OffsetOf(SectionKind::kMeta), "a part without its fields");
+    return DamagedImage(OffsetOf(SectionKind::kMeta), "a part supplies too few fields");
   }
   return {};
 }

@@ -1,6 +1,6 @@
-// The checks a catalog image passes before anything in it is believed: magic, version, header,
-// every table's checksum, and that the tables agree with each other. After them every access
-// of CatalogImage is in bounds, whoever wrote the image; sample and key pages are checked at
+// The checks that a catalog image must pass before any of it is used: magic, version, header, every
+// table's checksum, and that the tables agree with each other. After them every access of
+// CatalogImage stays in bounds, even if the image is forged. Sample and key pages are checked at
 // their first use.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace forebay::catalog {
 
-// kFailedPrecondition: another format version (names both). kDataLoss: truncated or damaged;
-// the message names the offset.
+// Returns the tables of `image`, as spans into it. kFailedPrecondition: another format version; the
+// message names both versions. kDataLoss: truncated or damaged; the message names the offset.
 Result<ImageTables> CheckImage(std::span<const std::byte> image);
 
 }  // namespace forebay::catalog

@@ -1,3 +1,6 @@
+// Checks of headers, sections and tables of strings, for image_checker.cc and
+// pack_image_checker.cc. All lengths and offsets come from the image, so each is compared with what
+// is left before it is used; the comparisons subtract and never add, so that they cannot wrap.
 #include "server/catalog/storage/image_section.h"
 
 #include <string>
@@ -62,30 +65,32 @@ std::string_view IndexedStrings::At(std::uint64_t number) const {
   return {reinterpret_cast<const char*>(found.data()), found.size()};
 }
 
+// Walks over all strings once. After this, At() may follow index and lengths without checks.
 Status CheckStrings(const IndexedStrings& table, const StringLimits& limits) {
   const std::string what(limits.what);
   if (table.index.size() != table.entries() * sizeof(std::uint64_t)) {
-    return DamagedImage(limits.index_offset, "a " + what + " index of the wrong size");
+    return DamagedImage(limits.index_offset, "the " + what + " index has the wrong size");
   }
   std::uint64_t offset = 0;
   const std::uint64_t size = table.strings.size();
   for (std::uint64_t i = 0; i < table.count; ++i) {
     const std::uint64_t entry = i / table.per_entry * sizeof(std::uint64_t);
     if (i % table.per_entry == 0 && LoadAt<std::uint64_t>(table.index, entry) != offset) {
-      return DamagedImage(limits.index_offset + entry, "wrong " + what + " index");
+      return DamagedImage(limits.index_offset + entry, "the " + what + " index is wrong");
     }
     if (size - offset < sizeof(std::uint16_t)) {
-      return DamagedImage(limits.strings_offset + offset, what + "s end too early");
+      return DamagedImage(limits.strings_offset + offset, "the " + what + "s end too early");
     }
     const auto length = LoadAt<std::uint16_t>(table.strings, offset);
     offset += sizeof(std::uint16_t);
     if (length < limits.bytes_min || length > limits.bytes_max || length > size - offset) {
-      return DamagedImage(limits.strings_offset + offset, what + " of an impossible length");
+      return DamagedImage(limits.strings_offset + offset,
+                          "a " + what + " has an impossible length");
     }
     offset += length;
   }
   if (offset != size) {
-    return DamagedImage(limits.strings_offset + offset, "bytes after the last " + what);
+    return DamagedImage(limits.strings_offset + offset, "bytes follow the last " + what);
   }
   return {};
 }

@@ -1,5 +1,5 @@
-// What the images of all catalogs have in common: a header that says what they are, sections with
-// checksums, and tables of strings with an index. Checks of both, and look-ups in the latter.
+// What both kinds of catalog image (of packs, and of all other formats) have in common: a header
+// with magic and version, sections with checksums, and tables of strings with an index.
 #pragma once
 
 #include <cstddef>
@@ -12,48 +12,49 @@
 
 namespace forebay::catalog {
 
-// kDataLoss, with the offset in the image.
+// Returns a kDataLoss error that names the offset in the image.
 Error DamagedImage(std::uint64_t offset, std::string_view reason);
 
-// What a header says of itself, and what was found of it.
+// The values of an image's header that CheckImageHead compares.
 struct ImageHead {
   std::string_view kind;       // "catalog", for messages
   bool has_magic = false;
   bool matches_hash = false;
-  std::uint32_t version = 0, version_read = 0;  // of the image; of this build
+  std::uint32_t version = 0, version_read = 0;  // the image's; the one that this build reads
   std::uint64_t image_bytes = 0;
 };
 
-// An image of fewer bytes than a header's: kDataLoss. To be called before the header is read.
+// kDataLoss if the image is too short for a header. To be called before the header is read.
 Status CheckHoldsHeader(std::span<const std::byte> image);
-// kFailedPrecondition: another format version (names both). kDataLoss: anything else.
+// kFailedPrecondition: another format version; the message names both. kDataLoss: anything else.
 Status CheckImageHead(std::span<const std::byte> image, const ImageHead& head);
 
-// The bytes of a section. Without `is_hashed` its row has no checksum (0). kDataLoss.
+// Returns the bytes of a section. If `is_hashed` is false, its row must have the checksum 0.
+// kDataLoss if the section lies outside the image or does not match its checksum.
 Result<std::span<const std::byte>> SectionBytes(std::span<const std::byte> image,
                                                 const SectionRow& row, std::string_view name,
                                                 bool is_hashed = true);
 
-// Strings as u16 length and bytes, one after the other; of each so many, a u64 in the index says
-// where it begins. Borrowed.
+// A table of strings: u16 length and bytes of each, one after another. The index has the u64 offset
+// of every per_entry-th string. The spans are borrowed from the image.
 struct IndexedStrings {
   std::span<const std::byte> index, strings;
   std::uint64_t count = 0;
   std::uint64_t per_entry = 1;
 
   std::uint64_t entries() const { return (count + per_entry - 1) / per_entry; }
-  // Of strings that CheckStrings has passed; `number` < count.
+  // Returns string `number` (< count). CheckStrings must have succeeded before.
   std::string_view At(std::uint64_t number) const;
 };
 
 struct StringLimits {
-  std::string_view what;  // "name", for messages
-  std::uint64_t index_offset = 0, strings_offset = 0;  // of the sections in the image
-  std::size_t bytes_min = 0, bytes_max = 0;            // of a string
+  std::string_view what;  // what a string is, for messages: "name"
+  std::uint64_t index_offset = 0, strings_offset = 0;  // of the two sections in the image
+  std::size_t bytes_min = 0, bytes_max = 0;            // of one string
 };
 
-// kDataLoss unless the index has the right size and leads to strings within the limits, of which
-// the last one ends the section.
+// Succeeds if the index has the right size and leads to strings within the limits, and the last
+// string ends the section. Error: kDataLoss.
 Status CheckStrings(const IndexedStrings& table, const StringLimits& limits);
 
 }  // namespace forebay::catalog

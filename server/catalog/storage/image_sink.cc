@@ -1,3 +1,5 @@
+// The sink in memory, for catalogs that are small whatever the number of samples (fixed-size
+// records) and for tests.
 #include "server/catalog/storage/image_sink.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// ImageSink: where a catalog image is written to.
+// ImageSink: the destination of a catalog image: memory here, or a TableSpool that may go to a
+// file.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,12 @@
 
 namespace forebay::catalog {
 
-// Appended to in order, except for the header, which is set last.
+// The image is appended in order; only the header is replaced at the end.
 class ImageSink {
  public:
   virtual ~ImageSink() = default;
   virtual Status Append(std::span<const std::byte> bytes) = 0;
-  // Replaces the first bytes of what was appended.
+  // Replaces the first bytes. At least bytes.size() bytes must have been appended.
   virtual Status ReplaceStart(std::span<const std::byte> bytes) = 0;
 };
 

@@ -1,3 +1,5 @@
+// Plain pread and pwrite in loops: a catalog build writes and reads its tables sequentially in
+// large requests and is not on the way of a batch, so it needs no io_uring.
 #include "server/catalog/storage/scratch_file.h"
 
 #include <fcntl.h>
@@ -12,7 +14,9 @@ namespace forebay::catalog {
 
 Result<ScratchFile> ScratchFile::Create(const std::string& directory) {
   UniqueFd fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  if (!fd.valid()) return Error::FromErrno(errno, "make a scratch file in " + Quoted(directory));
+  if (!fd.valid()) {
+    return Error::FromErrno(errno, "create a scratch file in " + Quoted(directory));
+  }
   return ScratchFile(std::move(fd));
 }
 
@@ -21,7 +25,7 @@ Status ScratchFile::Write(std::uint64_t offset, std::span<const std::byte> bytes
     const ssize_t count =
         ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Error::FromErrno(errno, "write a catalog's scratch file");
+    if (count < 0) return Error::FromErrno(errno, "write the scratch file of a catalog build");
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
@@ -33,10 +37,11 @@ Status ScratchFile::Read(std::uint64_t offset, std::span<std::byte> bytes) const
     const ssize_t count =
         ::pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Error::FromErrno(errno, "read a catalog's scratch file");
+    if (count < 0) return Error::FromErrno(errno, "read the scratch file of a catalog build");
     if (count == 0) {
       return Error(ErrorCode::kDataLoss,
-                   "a catalog's scratch file ends at " + std::to_string(offset));
+                   "the scratch file of a catalog build ends at offset " +
+                       std::to_string(offset) + ", within a table; build the catalog again");
     }
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);

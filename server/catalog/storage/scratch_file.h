@@ -1,4 +1,4 @@
-// ScratchFile: an unnamed file for what a catalog under construction does not keep in memory.
+// ScratchFile: an unnamed file for the tables of a catalog build that outgrow memory.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,15 @@
 
 namespace forebay::catalog {
 
-// The file has no name from the start: nothing is left behind, however the daemon ends. Calls
-// block. Move-only; not thread-safe.
+// The file never has a name, so nothing is left behind even if the daemon is killed. Calls block.
+// Move-only. Not thread-safe.
 class ScratchFile {
  public:
-  // `directory` is absolute. kUnimplemented where its file system has no unnamed files.
+  // `directory` is absolute. kUnimplemented if its file system has no unnamed files (O_TMPFILE).
   static Result<ScratchFile> Create(const std::string& directory);
 
-  // Whole transfers. kResourceExhausted where the device is full; kDataLoss where the file is
-  // shorter than what is read.
+  // Transfer all bytes or fail. kResourceExhausted if the device is full; kDataLoss if the file
+  // ends before the last byte to read.
   Status Write(std::uint64_t offset, std::span<const std::byte> bytes);
   Status Read(std::uint64_t offset, std::span<std::byte> bytes) const;
 

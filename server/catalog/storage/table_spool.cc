@@ -1,3 +1,5 @@
+// A spool is the bytes in its scratch file, followed by tail_ in memory. Append decides when the
+// tail goes to the file; all reads first take what the file has, then what the tail has.
 #include "server/catalog/storage/table_spool.h"
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 namespace forebay::catalog {
 namespace {
 
+// The size of requests to the scratch file, and of the buffer beside it.
 constexpr std::size_t kPieceBytes = 1 * limits::kMiB;
 
 }  // namespace
@@ -18,6 +21,7 @@ Status TableSpool::Append(std::span<const std::byte> bytes) {
     const std::uint64_t bound = file_.has_value() ? kPieceBytes : scratch_.table_bytes;
     if (tail_.size() + bytes.size() > bound) {
       FOREBAY_TRY(Flush());
+      // Bytes that would not fit the buffer go to the file directly, after the tail before them.
       if (bytes.size() > kPieceBytes) return WriteOut(bytes);
     }
   } else if (bytes.size() > limits::kBuildTableNoScratchBytesMax - tail_.size()) {
@@ -42,12 +46,14 @@ Status TableSpool::Flush() {
     FOREBAY_ASSIGN(file_, ScratchFile::Create(scratch_.directory));
   }
   FOREBAY_TRY(WriteOut(tail_));
-  // The first flush leaves a large vector behind, later ones a small one.
+  // At the first flush the vector has the capacity of a whole table (kBuildTableBytesMax). Clearing
+  // would keep that memory, so the vector is replaced.
   if (tail_.capacity() > 2 * kPieceBytes) tail_ = {};
   tail_.clear();
   return {};
 }
 
+// The start may lie in the file, in the tail, or in both.
 Status TableSpool::ReplaceStart(std::span<const std::byte> bytes) {
   FOREBAY_CHECK(bytes.size() <= size());
   const auto in_file =
@@ -97,6 +103,7 @@ void TableSpool::Clear() {
 
 Result<ImageBytes> TableSpool::Release() {
   if (!file_.has_value()) return ImageBytes(std::exchange(tail_, {}));
+  // The mapping keeps the unnamed file alive after its descriptor is closed.
   FOREBAY_TRY(Flush());
   Result<ImageBytes> mapped = ImageBytes::MapFd(file_->fd(), file_bytes_);
   Clear();
@@ -105,8 +112,10 @@ Result<ImageBytes> TableSpool::Release() {
 
 Result<std::span<const std::byte>> SpoolReader::Take(std::size_t count) {
   if (buffer_.size() - taken_ < count) {
-    const auto kept = static_cast<std::ptrdiff_t>(taken_);
-    buffer_.erase(buffer_.begin(), buffer_.begin() + kept);
+    // A row can lie across the end of the buffer: its first bytes move to the front, and the next
+    // bytes of the spool are appended.
+    const auto used = static_cast<std::ptrdiff_t>(taken_);
+    buffer_.erase(buffer_.begin(), buffer_.begin() + used);
     taken_ = 0;
     const std::size_t held = buffer_.size();
     const std::uint64_t left = spool_.size() - at_;

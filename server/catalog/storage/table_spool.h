@@ -1,5 +1,5 @@
-// TableSpool: a table of a catalog under construction, in memory while it is small and beyond
-// that in a scratch file, so that memory does not grow with the number of samples.
+// TableSpool: a table of a catalog build. It stays in memory while it is small and moves to a
+// scratch file when it grows, so that memory does not grow with the number of samples.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,11 @@
 
 namespace forebay::catalog {
 
-// Bytes that only grow. Keeps scratch.table_bytes in memory; then everything so far goes to the
-// scratch file, and 1 MiB stays as a buffer for what follows. Without a scratch directory it
-// stays in memory up to limits::kBuildTableNoScratchBytesMax: kResourceExhausted beyond, as
-// where the device is full. Of no use after an error. Not thread-safe; calls may block.
+// An append-only sequence of bytes. Up to scratch.table_bytes stay in memory. Beyond that, all
+// bytes so far go to the scratch file, and a buffer of 1 MiB collects what follows. Without a
+// scratch directory the bytes stay in memory, up to limits::kBuildTableNoScratchBytesMax.
+// kResourceExhausted beyond that, or if the device is full. Unusable after an error. Not
+// thread-safe; calls may block.
 class TableSpool final : public ImageSink {
  public:
   explicit TableSpool(BuildScratch scratch) : scratch_(std::move(scratch)) {}
@@ -30,12 +31,12 @@ class TableSpool final : public ImageSink {
 
   std::uint64_t size() const { return file_bytes_ + tail_.size(); }
   bool has_spilled() const { return file_.has_value(); }
-  // offset + bytes.size() <= size().
+  // Requires offset + bytes.size() <= size().
   Status Read(std::uint64_t offset, std::span<std::byte> bytes) const;
-  // All bytes in order, in pieces of at most 1 MiB.
+  // Calls `visit` with all bytes in order, in pieces of at most 1 MiB. Stops at the first error.
   Status ForEachPiece(const std::function<Status(std::span<const std::byte>)>& visit) const;
   void Clear();
-  // The bytes for a catalog to stand on: owned, or the scratch file mapped. Empty afterwards.
+  // Moves the bytes into an ImageBytes: owned, or the scratch file mapped. The spool is empty then.
   Result<ImageBytes> Release();
 
  private:
@@ -48,16 +49,16 @@ class TableSpool final : public ImageSink {
   std::vector<std::byte> tail_;  // what follows the bytes in the file
 };
 
-// Reads a spool from its start, a megabyte at a time.
+// Reads a spool from its start, with a buffer of 1 MiB.
 class SpoolReader {
  public:
   explicit SpoolReader(const TableSpool& spool) : spool_(spool) {}
-  // The next `count` bytes, valid until the next call. kDataLoss past the end.
+  // Returns the next `count` bytes, valid until the next call. kDataLoss past the end.
   Result<std::span<const std::byte>> Take(std::size_t count);
 
  private:
   const TableSpool& spool_;
-  std::uint64_t at_ = 0;  // of the byte after buffer_
+  std::uint64_t at_ = 0;  // offset in the spool of the byte after buffer_
   std::vector<std::byte> buffer_;
   std::size_t taken_ = 0;
 };

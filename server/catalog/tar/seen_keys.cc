@@ -1,3 +1,6 @@
+// The external merge sort of seen_keys.h. Archives whose keys fit in memory, nearly all, are sorted
+// in place and touch no file. Otherwise a heap over all runs gives the keys in the order of hash
+// and offset; only the key before the current one is kept.
 #include "server/catalog/tar/seen_keys.h"
 
 #include <algorithm>
@@ -6,7 +9,7 @@
 namespace forebay::catalog {
 namespace {
 
-constexpr std::size_t kRunBufferKeys = 4096;
+constexpr std::size_t kRunBufferKeys = 4096;  // 96 KiB of each run are in memory during a merge
 
 }  // namespace
 
@@ -40,6 +43,7 @@ class SeenKeys::Run {
 
 SeenKeys::SeenKeys(const BuildScratch& scratch)
     : keys_max_(std::max<std::size_t>(1, scratch.table_bytes / sizeof(SeenKey))),
+      // keys_ is this table's share of memory, so its spool writes to the file at once.
       spool_({.directory = scratch.directory, .table_bytes = 0}) {}
 
 Status SeenKeys::Add(const SeenKey& key) {
@@ -56,7 +60,7 @@ Status SeenKeys::SpillRun() {
   return {};
 }
 
-Status SeenKeys::TakeTwins(const PairVisitor& visit) {
+Status SeenKeys::TakeEqualHashes(const PairVisitor& visit) {
   if (!run_starts_.empty()) {
     FOREBAY_TRY(SpillRun());
     FOREBAY_TRY(MergeRuns(visit));
@@ -88,6 +92,8 @@ Status SeenKeys::MergeRuns(const PairVisitor& visit) {
   std::optional<SeenKey> before;
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), is_later);
+    // pop_heap has moved the run with the smallest key to the back. The run advances there and
+    // returns to the heap with its next key, or leaves it.
     const SeenKey key = heap.back()->key();
     FOREBAY_ASSIGN(const bool has_key, heap.back()->Next());
     if (has_key) {

@@ -1,4 +1,5 @@
-// SeenKeys: the keys of one archive, for finding one that comes back after another.
+// SeenKeys: finds keys that occur twice in one archive, in bounded memory. TarScanBuilder adds
+// every sample's key and asks at the end of the archive.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +14,26 @@ namespace forebay::catalog {
 
 struct SeenKey {
   std::uint64_t hash = 0;
-  std::uint64_t record_at = 0;  // in SampleRecords
-  std::uint64_t offset = 0;     // in the archive
+  std::uint64_t record_at = 0;  // place of the sample's record, for ScanTables::KeyAt
+  std::uint64_t offset = 0;     // of the sample's first header, in the archive
   bool operator<(const SeenKey& other) const {
     return std::pair(hash, offset) < std::pair(other.hash, other.offset);
   }
 };
 
-// Keeps as many keys in memory as scratch.table_bytes holds; sorted runs of them go to a spool
-// and are merged to find twins. Not thread-safe; of no use after an error.
+// An external merge sort: memory holds as many keys as fit in scratch.table_bytes; when it is full,
+// they go to a spool as a sorted run. Merging the runs brings equal hashes next to each other. Not
+// thread-safe. Unusable after an error.
 class SeenKeys {
  public:
   explicit SeenKeys(const BuildScratch& scratch);
 
   Status Add(const SeenKey& key);
-  // Calls `visit` with every two keys of one hash that follow one another by offset, in the
-  // order of hashes; then forgets all keys.
-  using PairVisitor = std::function<Status(const SeenKey& before, const SeenKey& twin)>;
-  Status TakeTwins(const PairVisitor& visit);
+  // Calls `visit` with every two keys that have the same hash and consecutive offsets, in the order
+  // of hashes; then clears all keys. Equal hashes need not mean equal keys: `visit` compares the
+  // keys.
+  using PairVisitor = std::function<Status(const SeenKey& before, const SeenKey& after)>;
+  Status TakeEqualHashes(const PairVisitor& visit);
 
  private:
   class Run;

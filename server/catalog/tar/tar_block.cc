@@ -1,3 +1,6 @@
+// Parsers of tar's blocks. Numbers and lengths come from the archive, so each parser bounds them
+// before they are used. Historic writers differ (signed checksums, NUL as a type, GNU's magic);
+// this accepts what GNU tar accepts.
 #include "server/catalog/tar/tar_block.h"
 
 #include <algorithm>
@@ -28,6 +31,7 @@ std::string_view FieldText(std::span<const std::byte> block, HeaderField field) 
   return {reinterpret_cast<const char*>(raw.data()), raw.size()};
 }
 
+// A header field ends at its first NUL, or at its full width: names of 100 bytes have no NUL.
 std::string_view UntilNul(std::string_view text) { return text.substr(0, text.find('\0')); }
 
 Error TarError(TarPlace place, std::string_view reason,
@@ -35,7 +39,8 @@ Error TarError(TarPlace place, std::string_view reason,
   return InputError(code, place.archive, place.offset, reason);
 }
 
-// Octal digits between spaces or NULs; nullopt for anything else or on overflow.
+// Parses octal digits after leading spaces, ended by spaces or NULs. nullopt for anything else, and
+// on overflow.
 std::optional<std::uint64_t> ParseOctal(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(' ');
   if (begin == std::string_view::npos) return std::nullopt;
@@ -53,7 +58,7 @@ std::optional<std::uint64_t> ParseOctal(std::string_view text) {
   return value;
 }
 
-// GNU's base-256: first byte 0x80, then a big-endian number.
+// Parses GNU's base-256 form for sizes of 8 GiB and more: the byte 0x80, then a big-endian number.
 std::optional<std::uint64_t> ParseBase256(std::string_view text) {
   if (static_cast<unsigned char>(text.front()) != 0x80) return std::nullopt;  // negative
   std::uint64_t value = 0;
@@ -82,7 +87,8 @@ Status CheckSum(TarPlace place, std::span<const std::byte> block) {
   return {};
 }
 
-// Digits only; nullopt on anything else or beyond 2^62.
+// Parses decimal digits; nullopt for anything else, or for more than 18 digits, which fit in 62
+// bits.
 std::optional<std::uint64_t> ParseDecimal(std::string_view text) {
   if (text.empty() || text.size() > 18) return std::nullopt;
   std::uint64_t value = 0;
@@ -113,7 +119,7 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
   parsed.path = std::string(UntilNul(FieldText(block, kName)));
   parsed.link = std::string(UntilNul(FieldText(block, kLink)));
   const std::string_view prefix = UntilNul(FieldText(block, kPrefix));
-  // GNU's magic is "ustar  ": its bytes where ustar has the prefix mean something else.
+  // GNU's magic is "ustar  ". In such a header, other data lie where ustar has the prefix.
   if (FieldText(block, kMagic) == kUstarMagic && !prefix.empty()) {
     parsed.path = std::string(prefix) + "/" + parsed.path;
   }
@@ -123,6 +129,8 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
 Result<PaxRecords> ParsePax(TarPlace place, std::string_view text) {
   PaxRecords records;
   for (std::size_t at = 0; at < text.size();) {
+    // The length counts the whole record, its own digits included. It must leave room for the
+    // space, one byte of key, '=' (checked below) and the newline at the end.
     const TarPlace here{place.archive, place.offset + at};
     const std::string_view rest = text.substr(at);
     const std::size_t space = rest.find(' ');
@@ -138,6 +146,7 @@ Result<PaxRecords> ParsePax(TarPlace place, std::string_view text) {
     }
     const std::string_view key = record.substr(0, equals);
     const std::string_view value = record.substr(equals + 1);
+    // The data of a sparse member are not the file's bytes, so they cannot be read in place.
     if (key.starts_with("GNU.sparse.")) {
       return TarError(here, "sparse members are not supported", ErrorCode::kUnimplemented);
     }
@@ -157,7 +166,9 @@ Result<std::string> NormalizeMemberPath(TarPlace place, std::string_view path) {
   };
   if (path.find('\0') != std::string_view::npos) return refuse("contains a NUL byte");
   if (path.starts_with('/')) return refuse("is absolute");
-  if (path.size() > limits::kPathBytesMax) return refuse("exceeds kPathBytesMax");
+  if (path.size() > limits::kPathBytesMax) {
+    return refuse("exceeds " + std::to_string(limits::kPathBytesMax) + " bytes (kPathBytesMax)");
+  }
   std::string normal;
   while (!path.empty()) {
     const std::size_t slash = path.find('/');

@@ -1,5 +1,5 @@
-// Single blocks and records of tar archives: ustar headers, GNU and pax extensions, member
-// paths. Pure functions over untrusted bytes.
+// Single blocks and records of tar archives: ustar headers, GNU and pax extensions, member paths.
+// Pure functions over untrusted bytes. TarScanner calls them block by block.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr std::uint64_t RoundToTarBlock(std::uint64_t bytes) {
   return (bytes + kTarBlockBytes - 1) / kTarBlockBytes * kTarBlockBytes;
 }
 
-// Where bytes stand, for errors.
+// The place of bytes, for error messages.
 struct TarPlace {
   std::string_view archive;
   std::uint64_t offset = 0;
@@ -28,25 +28,26 @@ struct TarPlace {
 struct TarBlock {
   char type = '0';
   std::string path;         // prefix and name, as stored
-  std::string link;         // of a link: its target, as stored
-  std::uint64_t bytes = 0;  // of the data that follows
+  std::string link;         // the target of a link, as stored
+  std::uint64_t bytes = 0;  // size of the data that follows the header
 };
 
 bool IsZeroBlock(std::span<const std::byte> block);
 
-// A header block of kTarBlockBytes: checksum, then name, size and type. v7, ustar and GNU.
+// Parses a header block of kTarBlockBytes: v7, ustar or GNU. Verifies its checksum first.
 Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block);
 
-// What the records of a pax extended header say that concerns Forebay.
+// The records of a pax extended header that Forebay uses; it ignores all others.
 struct PaxRecords {
   std::optional<std::string> path;
   std::optional<std::uint64_t> bytes;
 };
-// kUnimplemented for sparse files. Offsets in errors are those of the record.
+// Parses pax records, of the form "<length> <key>=<value>\n". kUnimplemented for sparse files.
+// Errors name the offset of the record.
 Result<PaxRecords> ParsePax(TarPlace place, std::string_view text);
 
-// `path` without "." and empty components. kInvalidArgument: absolute, "..", a NUL byte, or
-// longer than limits::kPathBytesMax.
+// Returns `path` without "." and empty components. kInvalidArgument if it is absolute, contains
+// ".." or a NUL byte, or is longer than limits::kPathBytesMax.
 Result<std::string> NormalizeMemberPath(TarPlace place, std::string_view path);
 
 // WebDataset's rule: the key is the path up to the first dot of its last component, the
@@ -55,7 +56,8 @@ struct SampleName {
   std::string key;
   std::string field;
 };
-// nullopt: not part of a sample (no dot, nothing before it or nothing after it).
+// nullopt if the path is no part of a sample: its last component has no dot, or nothing before or
+// after the first dot.
 std::optional<SampleName> SplitMemberPath(std::string_view path);
 
 }  // namespace forebay::catalog

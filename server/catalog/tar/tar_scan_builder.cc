@@ -1,5 +1,8 @@
 // The driver of format tar and its ScanBuilder: groups members into samples by WebDataset's rule
-// and cuts extents at sample boundaries while the bytes pass by.
+// and cuts extents at sample boundaries while the bytes are fed. A sample is open while members
+// join it; then it waits for its extent, which starts at extent_start_, until the next sample does
+// not fit. A sample that is larger than an extent is spanning: it gets a chain of extents, cut
+// while it is fed.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -17,15 +20,14 @@
 namespace forebay::catalog {
 namespace {
 
-// An archive's first header and its first data block fit in one extent.
+// So that an archive's first header and its first data block fit in one extent.
 constexpr std::uint64_t kTarExtentBytesMin = 2 * kTarBlockBytes;
 
-// How far apart two members of one sample may lie: what lies between them is kept until it is
-// known whether the sample goes on.
+// The largest distance between two members of one sample. The bytes between them must be kept until
+// it is known whether the sample continues, so the distance is bounded.
 constexpr std::uint64_t kSampleGapBytesMax = limits::kExtentBytesMax;
 
-// A sample whose members are still coming, or that waits for its extent to be cut. Offsets
-// are within the archive.
+// A sample that is open, or that waits for its extent to be cut. Offsets are within the archive.
 struct OpenSample {
   SampleRecord record;
   std::uint64_t start_offset = 0;   // of its first member, extension headers included
@@ -34,6 +36,7 @@ struct OpenSample {
   std::uint64_t end = 0;            // after its last data byte
 };
 
+// See ScanBuilder for the calls and their order.
 class TarScanBuilder final : public ScanBuilder {
  public:
   TarScanBuilder(std::string name, std::uint64_t extent_bytes,
@@ -64,29 +67,29 @@ class TarScanBuilder final : public ScanBuilder {
   Status AddMember(const TarMember& member, const std::string& field);
   Result<std::uint8_t> FieldNumber(const TarMember& member, const std::string& field);
   Status FitSample();
-  Status Settle(std::uint64_t next_header_offset);
+  Status CloseOutOfReach(std::uint64_t next_header_offset);
   Status CompleteSample();
   Status RecordSample(const OpenSample& sample);
   Status CutWaiting(std::uint64_t end);
-  Status CutChunk(std::uint64_t end);
-  Status FlushChunks();
+  Status CutChainExtent(std::uint64_t end);
+  Status CutFedChainExtents();
   Status CheckKeys();
 
   const std::string name_;
   const std::uint64_t extent_bytes_;  // a multiple of a block
   const std::vector<PlannedObject> objects_;
   std::size_t object_ = 0;
-  std::optional<TarScanner> scanner_;
-  std::optional<Error> failure_;
-  std::vector<CutExtent>* cut_ = nullptr;  // of the call in progress
+  std::optional<TarScanner> scanner_;      // of the current archive; unset after the last one
+  std::optional<Error> failure_;           // the first error
+  std::vector<CutExtent>* cut_ = nullptr;  // the argument of the call in progress
 
-  // Of the current archive.
-  std::uint64_t extent_start_ = 0;
-  std::uint64_t samples_end_ = 0;    // of the samples that wait for their extent
-  std::uint64_t chunk_start_ = 0;    // of the next extent of a spanning sample
-  bool is_spanning_ = false;
-  std::optional<OpenSample> sample_;
-  std::vector<OpenSample> waiting_;
+  // State of the current archive.
+  std::uint64_t extent_start_ = 0;    // of the next extent; of the chain's first, if spanning
+  std::uint64_t samples_end_ = 0;     // end of the last sample that waits
+  std::uint64_t chain_start_ = 0;     // of the next extent of the chain, if spanning
+  bool is_spanning_ = false;          // the open sample is larger than an extent
+  std::optional<OpenSample> sample_;  // the open sample
+  std::vector<OpenSample> waiting_;   // samples of the next extent
   SeenKeys seen_keys_;
 
   std::map<std::string, std::uint8_t> fields_;  // by name; numbers in order of discovery
@@ -122,18 +125,18 @@ Status TarScanBuilder::Feed(std::span<const std::byte> bytes, std::vector<CutExt
   }
   cut_ = &cut;
   Status fed = scanner_->Feed(bytes);
-  if (fed.has_value()) fed = FlushChunks();
-  if (fed.has_value()) fed = Settle(scanner_->next_header_offset());
+  if (fed.has_value()) fed = CutFedChainExtents();
+  if (fed.has_value()) fed = CloseOutOfReach(scanner_->next_header_offset());
   cut_ = nullptr;
   return fed.has_value() ? fed : Fail(fed.error());
 }
 
 std::uint64_t TarScanBuilder::NeededFrom() const {
   if (!scanner_.has_value()) return 0;
-  if (is_spanning_) return chunk_start_;
+  if (is_spanning_) return chain_start_;
   if (sample_.has_value() || !waiting_.empty()) return extent_start_;
-  // What lies between the last sample and the next one goes with the next one where it fits
-  // (FitSample).
+  // No sample is open or waits. FitSample lets the next extent begin at extent_start_ if it fits,
+  // else at the next member's extension headers, else at its ustar header.
   const std::uint64_t data_offset = scanner_->next_header_offset() + kTarBlockBytes;
   if (data_offset - extent_start_ <= extent_bytes_) return extent_start_;
   const std::uint64_t member_offset = scanner_->next_member_offset();
@@ -150,8 +153,8 @@ Status TarScanBuilder::EndObject(std::vector<CutExtent>& cut) {
   Status ended = scanner_->End();
   if (ended.has_value()) ended = CompleteSample();
   if (ended.has_value() && !waiting_.empty()) {
-    // The end marker and what is passed over after the last sample go with the last extent,
-    // where they fit.
+    // The end marker and skipped members after the last sample belong to the last extent if they
+    // fit.
     const bool fits = object().bytes - extent_start_ <= extent_bytes_;
     ended = CutWaiting(fits ? object().bytes : samples_end_);
   }
@@ -163,9 +166,12 @@ Status TarScanBuilder::EndObject(std::vector<CutExtent>& cut) {
   return {};
 }
 
+// Called by the scanner for each member, before its data is fed. A member with another key closes
+// the open sample; WebDataset's members of one sample are consecutive.
 Status TarScanBuilder::OnMember(const TarMember& member) {
-  FOREBAY_TRY(FlushChunks());
-  FOREBAY_TRY(Settle(member.header_offset));
+  // First all cuts that became possible before this member; they need the state without it.
+  FOREBAY_TRY(CutFedChainExtents());
+  FOREBAY_TRY(CloseOutOfReach(member.header_offset));
   if (!member.is_regular) return {};
   const std::optional<SampleName> name = SplitMemberPath(member.path);
   if (!name.has_value()) return {};
@@ -181,6 +187,7 @@ Status TarScanBuilder::OnMember(const TarMember& member) {
   return FitSample();
 }
 
+// Returns the number of a field, and gives the next number to a field that is new.
 Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
                                                  const std::string& field) {
   const auto known = fields_.find(field);
@@ -192,9 +199,9 @@ Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
   }
   if (fields_.size() >= limits::kFieldCountMax) {
     return Refuse(member.header_offset,
-                  "extension " + Quoted(field) + " is one more than the " +
-                      std::to_string(limits::kFieldCountMax) +
-                      " fields a data set may have (kFieldCountMax)",
+                  "extension " + Quoted(field) +
+                      " would be a new field, but a data set has at most " +
+                      std::to_string(limits::kFieldCountMax) + " fields (kFieldCountMax)",
                   ErrorCode::kResourceExhausted);
   }
   const auto number = static_cast<std::uint8_t>(fields_.size());
@@ -202,6 +209,7 @@ Result<std::uint8_t> TarScanBuilder::FieldNumber(const TarMember& member,
   return number;
 }
 
+// Adds a member to the open sample as one of its fields.
 Status TarScanBuilder::AddMember(const TarMember& member, const std::string& field) {
   FOREBAY_ASSIGN(const std::uint8_t number, FieldNumber(member, field));
   for (const SampleField& other : sample_->record.fields) {
@@ -216,14 +224,16 @@ Status TarScanBuilder::AddMember(const TarMember& member, const std::string& fie
   return {};
 }
 
-// Decides, as soon as a member's size is known, whether the open sample still fits into the
-// open extent; if not, cuts before it, and lets it span extents of its own if it must.
+// Decides, as soon as a member's size is known, whether the open sample still fits into the extent
+// that starts at extent_start_. If it does not, the samples that wait become an extent and a new
+// one starts; if the sample is too large for any extent, it becomes spanning.
 Status TarScanBuilder::FitSample() {
   const OpenSample& sample = *sample_;
   if (!is_spanning_ && sample.end - extent_start_ > extent_bytes_) {
     if (!waiting_.empty()) FOREBAY_TRY(CutWaiting(samples_end_));
-    // Members that are passed over lie between extents only where they would push a sample out
-    // of its extent, or leave its first extent without a byte of it.
+    // Skipped members before the sample normally belong to its extent. They lie between extents
+    // only if they would push the sample out of its extent, or if they would fill the first extent
+    // of a chain, which must hold a byte of its sample.
     const bool is_gap_too_large = sample.begin - extent_start_ >= extent_bytes_;
     if (sample.end - extent_start_ > extent_bytes_ &&
         (is_gap_too_large || sample.end - sample.start_offset <= extent_bytes_)) {
@@ -232,7 +242,7 @@ Status TarScanBuilder::FitSample() {
     if (sample.begin - extent_start_ >= extent_bytes_) extent_start_ = sample.header_offset;
     if (sample.end - extent_start_ > extent_bytes_) {
       is_spanning_ = true;
-      chunk_start_ = extent_start_;
+      chain_start_ = extent_start_;
     }
   }
   if (sample.end - extent_start_ > limits::kSampleBytesMax) {
@@ -244,10 +254,11 @@ Status TarScanBuilder::FitSample() {
   return {};
 }
 
-// Closes what no later member can join: an open sample that lies too far behind (its key coming
-// back is then an error), and samples that wait in an extent which the next one can no longer be
-// part of. So nothing is kept while long members that belong to no sample pass by.
-Status TarScanBuilder::Settle(std::uint64_t next_header_offset) {
+// Closes what no later member can join: an open sample that ends too far back, and waiting samples
+// whose extent cannot reach the next member any more. So the caller can drop their bytes while long
+// members that belong to no sample are fed. If the key of a closed sample occurs again, CheckKeys
+// refuses the archive.
+Status TarScanBuilder::CloseOutOfReach(std::uint64_t next_header_offset) {
   if (sample_.has_value() &&
       next_header_offset > RoundToTarBlock(sample_->end) + kSampleGapBytesMax) {
     FOREBAY_TRY(CompleteSample());
@@ -259,12 +270,13 @@ Status TarScanBuilder::Settle(std::uint64_t next_header_offset) {
   return CutWaiting(samples_end_);
 }
 
+// Closes the open sample: its chain is completed, or it waits for its extent.
 Status TarScanBuilder::CompleteSample() {
   if (!sample_.has_value()) return {};
   const std::uint64_t end = RoundToTarBlock(sample_->end);
   if (is_spanning_) {
-    FOREBAY_TRY(FlushChunks());
-    FOREBAY_TRY(CutChunk(end));
+    FOREBAY_TRY(CutFedChainExtents());
+    FOREBAY_TRY(CutChainExtent(end));
     is_spanning_ = false;
     extent_start_ = end;
     sample_.reset();
@@ -277,7 +289,7 @@ Status TarScanBuilder::CompleteSample() {
   return CutWaiting(end);
 }
 
-// The samples that wait become the extent [extent_start_, end).
+// Makes the extent [extent_start_, end) of the samples that wait.
 Status TarScanBuilder::CutWaiting(std::uint64_t end) {
   ExtentRow row;
   row.first_object = static_cast<std::uint32_t>(object_);
@@ -297,50 +309,52 @@ Status TarScanBuilder::CutWaiting(std::uint64_t end) {
   return tables_.AddExtent(row, object().path, std::move(pieces), *cut_);
 }
 
+// Keeps a sample for the catalog, and its key for CheckKeys.
 Status TarScanBuilder::RecordSample(const OpenSample& sample) {
   FOREBAY_ASSIGN(const std::uint64_t at, tables_.AddSample(sample.record, extent_start_));
   return seen_keys_.Add({KeyHash(sample.record.key), at, sample.header_offset});
 }
 
-// The part [chunk_start_, end) of the spanning sample becomes an extent. The sample is recorded
-// when its last extent is cut, for only then all its fields are known.
-Status TarScanBuilder::CutChunk(std::uint64_t end) {
+// Makes an extent of the range [chain_start_, end) of the spanning sample. The sample is recorded
+// when the last extent of its chain is cut, because only then all its fields are known.
+Status TarScanBuilder::CutChainExtent(std::uint64_t end) {
   const OpenSample& sample = *sample_;
   ExtentRow row;
   row.first_object = static_cast<std::uint32_t>(object_);
-  row.object_offset = chunk_start_;
+  row.object_offset = chain_start_;
   row.sample_count = 1;
-  row.starting_count = chunk_start_ == extent_start_ ? 1 : 0;
-  row.bytes = static_cast<std::uint32_t>(end - chunk_start_);
-  const std::uint64_t begin = std::max(sample.begin, chunk_start_);
+  row.starting_count = chain_start_ == extent_start_ ? 1 : 0;
+  row.bytes = static_cast<std::uint32_t>(end - chain_start_);
+  const std::uint64_t begin = std::max(sample.begin, chain_start_);
   Range piece;
-  piece.offset = static_cast<std::uint32_t>(begin - chunk_start_);
+  piece.offset = static_cast<std::uint32_t>(begin - chain_start_);
   piece.length = std::min(sample.end, end) - begin;
   const bool is_last = end >= sample.end;
   if (is_last) FOREBAY_TRY(RecordSample(sample));
-  chunk_start_ = end;
+  chain_start_ = end;
   return tables_.AddExtent(row, object().path, {piece}, *cut_);
 }
 
-// Cuts the extents of a spanning sample whose bytes have all been fed, except its last.
-Status TarScanBuilder::FlushChunks() {
-  while (is_spanning_ && sample_->end - chunk_start_ > extent_bytes_ &&
-         scanner_->offset() - chunk_start_ >= extent_bytes_) {
-    FOREBAY_TRY(CutChunk(chunk_start_ + extent_bytes_));
+// Cuts those extents of the chain whose bytes have all been fed. The last one stays for
+// CompleteSample, because another member may still make the sample longer.
+Status TarScanBuilder::CutFedChainExtents() {
+  while (is_spanning_ && sample_->end - chain_start_ > extent_bytes_ &&
+         scanner_->offset() - chain_start_ >= extent_bytes_) {
+    FOREBAY_TRY(CutChainExtent(chain_start_ + extent_bytes_));
   }
   return {};
 }
 
-// A key that comes back after another one would make two samples of what WebDataset's readers
-// take for one, or for a mistake.
+// Refuses an archive in which a key occurs again after other keys. Readers of WebDataset take such
+// members for one sample or for an error, so to deliver two samples would be wrong.
 Status TarScanBuilder::CheckKeys() {
-  return seen_keys_.TakeTwins([&](const SeenKey& before, const SeenKey& twin) -> Status {
-    FOREBAY_ASSIGN(const std::string key, tables_.KeyAt(twin.record_at));
+  return seen_keys_.TakeEqualHashes([&](const SeenKey& before, const SeenKey& after) -> Status {
+    FOREBAY_ASSIGN(const std::string key, tables_.KeyAt(after.record_at));
     FOREBAY_ASSIGN(const std::string key_before, tables_.KeyAt(before.record_at));
-    if (key_before != key) return {};
-    return Refuse(twin.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
-                                   std::to_string(before.offset) +
-                                   " has it, and its members must be consecutive");
+    if (key_before != key) return {};  // two keys with one hash
+    return Refuse(after.offset, "duplicate key " + Quoted(key) + ": a sample at offset " +
+                                    std::to_string(before.offset) +
+                                    " has it, and the members of a sample must be consecutive");
   });
 }
 
@@ -363,16 +377,17 @@ Result<std::unique_ptr<ScanBuilder>> ScanTar(const ScanContext& context) {
   if (source.extent_bytes < kTarExtentBytesMin) {
     return Error(ErrorCode::kInvalidArgument,
                  "data set " + Quoted(source.name) + ": extents of tar shards have at least " +
-                     std::to_string(kTarExtentBytesMin) + " bytes");
+                     std::to_string(kTarExtentBytesMin) + " bytes; raise its key 'extent'");
   }
   FOREBAY_ASSIGN(const std::vector<io::DirectoryEntry> top, context.root.List(""));
   FOREBAY_ASSIGN(const std::vector<std::string> paths, FilesNamedLike(top, IsTarName));
   if (paths.empty()) {
     return Error(ErrorCode::kInvalidArgument,
-                 "data set " + Quoted(source.name) + " has no *.tar files");
+                 "data set " + Quoted(source.name) + " has no *.tar files at the top of its root");
   }
   FOREBAY_ASSIGN(std::vector<ScanBuilder::PlannedObject> objects,
                  PlanObjects(context.root, paths));
+  // Whole blocks, so that cuts within a chain fall on block boundaries like all others.
   const std::uint64_t extent_bytes = source.extent_bytes / kTarBlockBytes * kTarBlockBytes;
   return std::make_unique<TarScanBuilder>(source.name, extent_bytes, std::move(objects),
                                           context.scratch);
@@ -383,7 +398,7 @@ Result<std::unique_ptr<ScanBuilder>> ScanTar(const ScanContext& context) {
 constinit const FormatDriver kTarDriver = {
     .format = Format::kTar,
     .name = "tar",
-    .signs = "*.tar",
+    .detected_by = "*.tar",
     .detect = [](std::span<const io::DirectoryEntry> top) -> Result<bool> {
       FOREBAY_ASSIGN(const std::vector<std::string> names, FilesNamedLike(top, IsTarName));
       return !names.empty();

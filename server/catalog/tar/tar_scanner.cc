@@ -1,3 +1,6 @@
+// A state machine over 512-byte blocks: a header, the data of an extension header, or the end. Data
+// of members are only counted (skip_bytes_) and never kept. A header block, and the data of an
+// extension, are collected, because a piece may end within them.
 #include "server/catalog/tar/tar_scanner.h"
 
 #include <algorithm>
@@ -8,6 +11,8 @@
 namespace forebay::catalog {
 namespace {
 
+// Extension headers describe the next member: 'x' pax, 'g' pax for all members, 'L' GNU long name,
+// 'K' GNU long link target.
 bool IsExtension(char type) {
   return type == 'x' || type == 'g' || type == 'L' || type == 'K';
 }
@@ -36,10 +41,12 @@ Status TarScanner::Feed(std::span<const std::byte> bytes) {
       offset_ += taken;
       if (extension_.size() == extension_bytes_) FOREBAY_TRY(OnExtension());
     } else if (state_ == State::kEnd) {
-      const auto text = std::find_if(bytes.begin(), bytes.end(),
-                                     [](std::byte b) { return b != std::byte{0}; });
-      if (text != bytes.end()) {
-        block_offset_ = offset_ + static_cast<std::uint64_t>(text - bytes.begin());
+      // Archives are padded with zeros. Anything else after the end marker would be a second
+      // archive, which some readers read and others do not.
+      const auto found = std::find_if(bytes.begin(), bytes.end(),
+                                      [](std::byte b) { return b != std::byte{0}; });
+      if (found != bytes.end()) {
+        block_offset_ = offset_ + static_cast<std::uint64_t>(found - bytes.begin());
         return Refuse("bytes after the end-of-archive marker (concatenated archives?)");
       }
       taken = bytes.size();
@@ -57,10 +64,13 @@ Status TarScanner::Feed(std::span<const std::byte> bytes) {
   return {};
 }
 
+// A zero block ends the archive. Writers write two of them; GNU tar accepts one, so this does too.
 Status TarScanner::OnBlock() {
   block_bytes_ = 0;
   if (IsZeroBlock(block_)) {
-    if (member_start_.has_value()) return Refuse("extension header without a member");
+    if (member_start_.has_value()) {
+      return Refuse("the archive ends after an extension header without a member");
+    }
     state_ = State::kEnd;
     return {};
   }
@@ -68,12 +78,14 @@ Status TarScanner::OnBlock() {
   return OnHeader(block);
 }
 
+// Compares a size from a header with what is left of the archive, before anything relies on it.
 Status TarScanner::CheckFits(std::uint64_t bytes) const {
   if (offset_ <= archive_.bytes && bytes <= archive_.bytes - offset_) return {};
   return Refuse("member of " + std::to_string(bytes) + " bytes runs past the end of the archive",
                 ErrorCode::kDataLoss);
 }
 
+// Handles a header block: of an extension, whose data are then collected, or of a member.
 Status TarScanner::OnHeader(const TarBlock& block) {
   if (!member_start_.has_value()) member_start_ = block_offset_;
   if (!IsExtension(block.type)) return OnMemberHeader(block);
@@ -91,12 +103,13 @@ Status TarScanner::OnHeader(const TarBlock& block) {
   return extension_bytes_ == 0 ? OnExtension() : Status();
 }
 
+// Handles the complete data of an extension header. Its values hold for the next member only.
 Status TarScanner::OnExtension() {
   state_ = State::kHeader;
   skip_bytes_ = RoundToTarBlock(extension_bytes_) - extension_bytes_;
-  if (extension_type_ == 'K') return {};  // a link's target: links are passed over
+  if (extension_type_ == 'K') return {};  // the target of a link, which has no data
   if (extension_type_ == 'L') {
-    // GNU writes the terminating NUL; one inside is refused with the member's path.
+    // GNU writes a NUL at the end. NormalizeMemberPath refuses a NUL anywhere else.
     if (extension_.ends_with('\0')) extension_.pop_back();
     gnu_path_ = extension_;
     return {};
@@ -104,8 +117,9 @@ Status TarScanner::OnExtension() {
   FOREBAY_ASSIGN(PaxRecords records,
                  ParsePax(Place(offset_ - extension_bytes_), extension_));
   if (extension_type_ == 'g') {
+    // One path or size for all members makes no sense; readers disagree about it, so it is refused.
     if (records.path.has_value() || records.bytes.has_value()) {
-      return Refuse("global pax header sets the path or size of every member");
+      return Refuse("a global pax header sets the path or the size of every member");
     }
     return {};
   }
@@ -114,6 +128,8 @@ Status TarScanner::OnExtension() {
   return {};
 }
 
+// Handles a member's own header: puts together what the extensions and the header say, refuses what
+// cannot be delivered, and reports the member. Pax wins over GNU, GNU over ustar.
 Status TarScanner::OnMemberHeader(const TarBlock& block) {
   TarMember member;
   member.header_offset = block_offset_;
@@ -137,24 +153,24 @@ Status TarScanner::OnMemberHeader(const TarBlock& block) {
   if (is_link_or_device && member.bytes > 0) {
     return Refuse("member of type " + TypeText(block.type) + " says that it has data");
   }
-  // Passed over, it would leave its sample without this field, and nobody would know.
+  // If the link were skipped, its sample would lack this field and no error would say so.
   const bool is_link = block.type == '1' || block.type == '2';
   if (is_link && SplitMemberPath(member.path)) {
     const bool is_hard = block.type == '1';
     return Refuse("member " + Quoted(member.path) + " is a " + (is_hard ? "hard" : "symbolic") +
                       " link to " + Quoted(block.link) +
-                      ", not data: write the archive anew with 'tar " +
+                      " and has no data; write the archive again with 'tar " +
                       (is_hard ? "--hard-dereference" : "--dereference") + "'",
                   ErrorCode::kUnimplemented);
   }
-  // A name that ends in a slash is a directory in archives older than the type field.
+  // In v7 archives, which have no type for directories, a directory's name ends with a slash.
   member.is_regular = (block.type == '0' || block.type == '7') && !path.ends_with('/');
   const bool is_known = block.type == '0' || block.type == '7' || is_link_or_device ||
                         block.type == 'V' || block.type == 'D';
   if (!is_known) {
     return Refuse("member of unknown type " + TypeText(block.type), ErrorCode::kUnimplemented);
   }
-  if (member.is_regular && member.path.empty()) return Refuse("member without a path");
+  if (member.is_regular && member.path.empty()) return Refuse("a member without a path");
   FOREBAY_TRY(CheckFits(member.bytes));
   skip_bytes_ = RoundToTarBlock(member.bytes);
   return on_member_(member);
@@ -163,7 +179,8 @@ Status TarScanner::OnMemberHeader(const TarBlock& block) {
 Status TarScanner::End() {
   block_offset_ = offset_;
   if (offset_ != archive_.bytes) {
-    return Refuse("the archive ends here, its size was " + std::to_string(archive_.bytes),
+    return Refuse("the archive ends here, but had " + std::to_string(archive_.bytes) +
+                      " bytes when the scan began; it was truncated meanwhile",
                   ErrorCode::kDataLoss);
   }
   if (state_ != State::kEnd) {

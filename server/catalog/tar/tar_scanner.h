@@ -1,4 +1,5 @@
-// TarScanner: walks a tar archive as its bytes pass by, in pieces of any size.
+// TarScanner: finds the members of a tar archive that is fed in pieces of any size. TarScanBuilder
+// feeds it and groups the members into samples.
 #pragma once
 
 #include <array>
@@ -24,11 +25,10 @@ struct TarMember {
   std::uint64_t bytes = 0;
 };
 
-// Calls `on_member` once a member's headers have passed, before its data does. Refuses what
-// cannot be read in place or could be read in two ways: sparse and multi-volume members,
+// Calls `on_member` when a member's headers have been fed, before its data. Refuses what cannot be
+// read in place, and what two readers could read in two ways: sparse and multi-volume members,
 // unknown types, links with data, data beyond the archive's end, bytes after the end marker.
-// Bounded memory (one extension header of at most 1 MiB). Not thread-safe; of no use after an
-// error.
+// Memory: one extension header of at most 1 MiB. Not thread-safe. Unusable after an error.
 class TarScanner {
  public:
   struct Archive {
@@ -40,13 +40,14 @@ class TarScanner {
   TarScanner(Archive archive, MemberVisitor on_member);
 
   Status Feed(std::span<const std::byte> bytes);
-  // kDataLoss where the archive has not ended with an end marker (at least one zero block).
+  // Ends the archive. kDataLoss if it lacks an end marker (at least one zero block), or if fewer
+  // bytes than its size were fed.
   Status End();
-  // Bytes fed and looked at so far.
+  // The number of bytes fed so far.
   std::uint64_t offset() const { return offset_; }
-  // No ustar header is still to come before this offset; it may lie behind what was fed.
+  // The next ustar header begins at this offset or later. It may lie beyond what was fed.
   std::uint64_t next_header_offset() const { return offset_ + skip_bytes_ - block_bytes_; }
-  // Where the next member starts at the earliest, its extension headers included.
+  // The next member, its extension headers included, begins at this offset or later.
   std::uint64_t next_member_offset() const {
     return member_start_.value_or(next_header_offset());
   }
@@ -66,14 +67,14 @@ class TarScanner {
   MemberVisitor on_member_;
   State state_ = State::kHeader;
   std::uint64_t offset_ = 0;
-  std::uint64_t skip_bytes_ = 0;    // of member data and padding
+  std::uint64_t skip_bytes_ = 0;    // of data and padding before the next header
   std::array<std::byte, kTarBlockBytes> block_;
-  std::size_t block_bytes_ = 0;     // of the header so far
-  std::uint64_t block_offset_ = 0;  // of the header
+  std::size_t block_bytes_ = 0;     // of the header block that were fed so far
+  std::uint64_t block_offset_ = 0;  // of the header block
   char extension_type_ = '\0';
   std::uint64_t extension_bytes_ = 0;
   std::string extension_;
-  // What extension headers say of the next member.
+  // What extension headers say about the next member.
   std::optional<std::uint64_t> member_start_;
   std::optional<std::string> gnu_path_;
   PaxRecords pax_;
