@@ -1,3 +1,6 @@
+// Finds capacities by placing all extents again with more space: a formula would have to know how
+// sizes mix on each tier, and would drift from the Placer. Two trials are enough in practice; the
+// last answer is an upper bound that always fits.
 #include "server/plan/capacity_need.h"
 
 #include <algorithm>
@@ -9,7 +12,8 @@
 namespace forebay::plan {
 namespace {
 
-constexpr std::uint64_t kWithoutEnd = std::uint64_t{1} << 62;
+// More than any tier has, and far enough from 2^64 that sums do not wrap.
+constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 62;
 
 std::uint64_t RamBytes(std::span<const Footprint> extents) {
   std::uint64_t bytes = 0;
@@ -22,7 +26,9 @@ std::uint64_t RamNeed(const TierPlan& tiers, const Room& room,
   const Fill fill = FillRoom(room, extents);
   const std::uint64_t now_bytes = tiers.ram.HomeBytes();
   const std::uint64_t homeless = fill.homeless.ram_bytes;
-  // The second one is for what fits worse on SSD where RAM has another mixture of sizes.
+  // First try: RAM grows by what is missing beyond the space that is left in it now. With more RAM
+  // other extents go to RAM, and the rest may fit worse on SSD; then RAM grows by all that is
+  // missing.
   for (const std::uint64_t more : {homeless - std::min(homeless, fill.left.ram_bytes), homeless}) {
     RamPlan ram = tiers.ram;
     ram.capacity_bytes = ram.CapacityFor(now_bytes + more);
@@ -30,21 +36,22 @@ std::uint64_t RamNeed(const TierPlan& tiers, const Room& room,
                         .ssd_bytes = room.ssd_bytes};
     if (FillRoom(grown, extents).homeless_extents.empty()) return ram.capacity_bytes;
   }
-  // All of them in RAM always fit.
+  // RAM that holds all extents is always enough.
   return tiers.ram.CapacityFor(now_bytes + std::max(room.ram_bytes, RamBytes(extents)) -
                                room.ram_bytes);
 }
 
 std::uint64_t SsdNeed(const TierPlan& tiers, const Room& room,
                       std::span<const Footprint> extents) {
-  // What goes to RAM does not depend on the SSD, but for this: beside a first one, RAM has less
-  // room for homes, because extents pass through it.
+  // Which extents go to RAM does not depend on the size of the SSD, with one exception: if there
+  // was no SSD before, RAM has less space for homes afterwards, because extents pass through it to
+  // the SSD.
   RamPlan ram = tiers.ram;
   ram.has_passing_extents = true;
   const std::uint64_t lost = tiers.ram.HomeBytes() - ram.HomeBytes();
   const Room with_ssd = {.ram_bytes = room.ram_bytes - std::min(lost, room.ram_bytes),
-                         .ssd_bytes = kWithoutEnd};
-  const std::uint64_t taken = kWithoutEnd - FillRoom(with_ssd, extents).left.ssd_bytes;
+                         .ssd_bytes = kUnlimitedBytes};
+  const std::uint64_t taken = kUnlimitedBytes - FillRoom(with_ssd, extents).left.ssd_bytes;
   const std::uint64_t grown = std::max(taken, room.ssd_bytes) - room.ssd_bytes;
   return tiers.ssd.CapacityFor(tiers.ssd.HomeBytes() + grown);
 }

@@ -1,3 +1,5 @@
+// A table of flags beside the fixed list of nodes. The flags are atomics without any order between
+// them, because each is a hint of its own and nothing else is published with it.
 #include "server/plan/membership.h"
 
 #include <algorithm>
@@ -12,7 +14,7 @@ Membership::Membership(NodeRank self, std::vector<Node> nodes)
       nodes_(std::move(nodes)),
       lives_(std::make_unique<std::atomic<bool>[]>(nodes_.size())) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) lives_[i] = true;
-  static_cast<void>(IndexOf(self));
+  static_cast<void>(IndexOf(self));  // checks that this node is in the list
 }
 
 std::size_t Membership::IndexOf(NodeRank node) const {
@@ -31,9 +33,9 @@ void Membership::SetLives(NodeRank node, bool lives) {
 
 std::vector<NodeRank> Membership::AskedBefore(std::uint64_t dataset, ExtentId extent) const {
   std::vector<NodeRank> asked;
-  if (is_alone()) return asked;
+  if (is_alone()) return asked;  // spares a job of one node the hashing
   for (const NodeRank node : RankedOwners(dataset, extent, nodes_)) {
-    if (node == self_) break;
+    if (node == self_) break;  // the nodes after this one ask this one
     if (Lives(node)) asked.push_back(node);
   }
   return asked;

@@ -1,6 +1,6 @@
 // Membership: the nodes of the job as this node sees them, and so which extents this node reads
-// from the GFS. Which nodes live is a hint: a wrong one costs a read, never a wrong sample: the
-// order of a stream knows no nodes and all bytes are checked by whoever receives them.
+// from the GFS. Whether a node is alive is a hint. A wrong hint costs a read and never a wrong
+// sample, because the order does not depend on nodes and every receiver verifies what it gets.
 #pragma once
 
 #include <atomic>
@@ -20,21 +20,21 @@ class Membership {
  public:
   // A job of one node.
   Membership() : Membership(NodeRank(0), {Node{.rank = NodeRank(0)}}) {}
-  // `nodes` has distinct ranks, `self` among them. All live.
+  // `nodes` have distinct ranks, one of which is `self`. All are alive at first.
   Membership(NodeRank self, std::vector<Node> nodes);
 
   NodeRank self() const { return self_; }
   std::span<const Node> nodes() const { return nodes_; }
   bool is_alone() const { return nodes_.size() == 1; }
 
-  // Whether `node`, one of the job, is thought to answer. This node always is.
+  // Whether `node`, a node of the job, is believed to answer. Always true for this node.
   bool Lives(NodeRank node) const;
-  // Set by whoever learns of it: a request that got no answer, a probe, the launcher.
+  // To be called by whoever learns it: after a request without an answer, a probe, or the launcher.
   void SetLives(NodeRank node, bool lives);
 
-  // The nodes that are asked for an extent before this node reads it from the GFS itself: those
-  // that live and are ranked before this one, the owner first. Empty: this node reads it. Every
-  // node computes the same ranking, so requests never go round in circles.
+  // Returns the nodes that are asked for an extent before this node reads it from the GFS: those
+  // that are alive and ranked before this one, the owner first. Empty: this node reads it. Every
+  // node computes the same ranking, so requests do not go round in circles.
   std::vector<NodeRank> AskedBefore(std::uint64_t dataset, ExtentId extent) const;
   // Whether AskedBefore is empty.
   bool Reads(std::uint64_t dataset, ExtentId extent) const {

@@ -1,3 +1,6 @@
+// Rendezvous hashing: each node gets a score for the extent, and the nodes are ranked by score. A
+// score depends on its own node only, so removing a node changes no other score. This is why only
+// the lost node's extents move.
 #include "server/plan/ownership.h"
 
 #include <algorithm>
@@ -10,12 +13,14 @@
 namespace forebay::plan {
 namespace {
 
+// Consecutive extents get unrelated keys. The + 1 keeps extent 0 from having the data set's hash.
 std::uint64_t KeyOf(std::uint64_t dataset, ExtentId extent) {
   return Mix64(dataset + kGolden64 * (extent.value() + 1ULL));
 }
 
-// A node of weight w draws w tickets; the highest ticket of all wins, so its chance is w / sum of
-// weights, exactly and without logarithms.
+// A node of weight w draws w tickets, and the highest ticket of all nodes wins. So its chance is w
+// divided by the sum of weights, exactly, and without the logarithms of the usual formula, whose
+// last bit differs between libraries.
 std::uint64_t HighestTicket(std::uint64_t key, const Node& node) {
   const std::uint32_t tickets = std::clamp(node.weight, 1U, limits::kNodeWeightMax);
   std::uint64_t highest = 0;
@@ -32,6 +37,7 @@ struct Scored {
   NodeRank rank;
 };
 
+// Two scores can be equal; then the smaller rank wins, on every node.
 bool Wins(const Scored& a, const Scored& b) {
   return a.score != b.score ? a.score > b.score : a.rank < b.rank;
 }

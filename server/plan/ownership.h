@@ -16,13 +16,13 @@ struct Node {
   std::uint32_t weight = 1;  // 1..limits::kNodeWeightMax, in proportion to the node's tier capacity
 };
 
-// The owner of `extent` of the data set whose hash is `dataset`. Integer arithmetic only, so
-// all nodes agree whatever they were compiled with. `nodes` is not empty; their order does not
-// matter. O(sum of weights).
+// Returns the owner of `extent` of the data set whose hash is `dataset`. Integer arithmetic only,
+// so that all nodes agree whatever compiler built them. `nodes` is not empty; its order does not
+// matter. Takes O(sum of weights).
 NodeRank OwnerOf(std::uint64_t dataset, ExtentId extent, std::span<const Node> nodes);
 
-// All nodes in the order in which they are asked for the extent: its owner, then its substitutes.
-// A node that is left out moves no other one past another. O(sum of weights + n log n).
+// Returns all nodes in the order in which they are asked for the extent: its owner, then its
+// substitutes. Removing a node leaves the order of the others. O(sum of weights + n log n).
 std::vector<NodeRank> RankedOwners(std::uint64_t dataset, ExtentId extent,
                                    std::span<const Node> nodes);
 

@@ -1,3 +1,5 @@
+// The greedy placer and the arithmetic of tier capacities. Capacities are whole MiB, because the
+// configuration is written in such units and messages repeat them to the user.
 #include "server/plan/placement.h"
 
 #include <algorithm>
@@ -13,6 +15,7 @@ std::uint64_t FootprintBytes(std::uint64_t image_bytes) {
 
 std::uint64_t RamPlan::WorkingBytes() const {
   if (!has_passing_extents) return 0;
+  // The bound of a quarter keeps a tiny tier usable; extents then wait for each other.
   const std::uint64_t wanted = std::max(capacity_bytes / 16, 2 * largest_extent_bytes);
   return std::min(wanted, capacity_bytes / 4);
 }
@@ -23,7 +26,8 @@ std::uint64_t RamPlan::HomeBytes() const {
 
 std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
   RamPlan plan = *this;
-  // At least three quarters of a capacity are for homes, which bounds the search.
+  // A binary search, because HomeBytes is a minimum of several rules and has no simple inverse. At
+  // least three quarters of a capacity are for homes, which gives the upper bound.
   std::uint64_t too_small = 0, enough = bytes / limits::kMiB / 3 * 4 + 8;
   while (enough - too_small > 1) {
     const std::uint64_t middle = too_small + (enough - too_small) / 2;
@@ -35,12 +39,13 @@ std::uint64_t RamPlan::CapacityFor(std::uint64_t bytes) const {
 
 std::uint64_t SsdPlan::CapacityFor(std::uint64_t bytes) const {
   SsdPlan plan = *this;
-  // The division by 1000 loses less than a MiB.
+  // Starts at or below the answer. The roundings lose little, so the loop takes one or two steps.
   plan.capacity_bytes = bytes / home_permille * 1000 / limits::kMiB * limits::kMiB;
   while (plan.HomeBytes() < bytes) plan.capacity_bytes += limits::kMiB;
   return plan.capacity_bytes;
 }
 
+// RAM first: an extent in RAM costs no read, and views can point into it.
 Home Placer::Place(const Footprint& footprint) {
   if (PlaceInRam(footprint)) return Home::kRam;
   if (footprint.ssd_bytes > room_.ssd_bytes) return Home::kTransient;
