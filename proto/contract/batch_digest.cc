@@ -1,3 +1,6 @@
+// Hashes the sample ids with the hash of the batch's name as the seed, so that a batch that is
+// delivered under another name changes the sum too. The daemon's sessions and the client's streams
+// call it.
 #include "proto/contract/batch_digest.h"
 
 #include <bit>
@@ -11,6 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "the identity is hashed in its little-endian form");
 
+// The words that are hashed, in this order. It has no padding, whose bytes would be undefined.
 struct PackedIdentity {
   std::uint64_t step;
   std::uint32_t epoch;

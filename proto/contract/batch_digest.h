@@ -1,5 +1,5 @@
-// BatchDigest: what the daemon and the client sum over a stream to prove, in the trailer, that
-// every batch that was sent arrived, with the samples and under the name it was asked by.
+// BatchDigest: the hash of a batch's name and samples. Daemon and client sum it over a stream;
+// equal sums in the trailer prove that every batch arrived, with its samples and under its name.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace forebay {
 
-// The name of a batch as it was asked for. `micro_size` is 0 for a rank's whole share of a
-// step; `rank` is the rank that asked.
+// The name of a batch as it was requested. `micro_size` is 0 for a rank's whole share of a
+// step; `rank` is the rank that requested it.
 struct BatchIdentity {
   EpochId epoch;
   StepId step;

@@ -1,3 +1,5 @@
+// The end of FOREBAY_CHECK. It prints with the C library and allocates nothing, because the heap
+// may be what is broken; abort leaves a core file.
 #include "proto/contract/check.h"
 
 #include <cstdio>

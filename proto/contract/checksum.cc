@@ -1,3 +1,5 @@
+// XXH3-64 by the xxHash library, with the hash of the identity as the seed. Two ranges with equal
+// bytes have different checksums unless they have the same identity.
 #include "proto/contract/checksum.h"
 
 #include <array>
@@ -14,6 +16,7 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace {
 
+// An array of words has no padding, so the hash does not depend on the compiler.
 std::uint64_t SeedOf(const ChecksumIdentity& identity) {
   const std::array<std::uint64_t, 4> words = {identity.dataset, identity.object, identity.offset,
                                               identity.length};
@@ -23,6 +26,7 @@ std::uint64_t SeedOf(const ChecksumIdentity& identity) {
 }  // namespace
 
 std::uint64_t Checksum(const ChecksumIdentity& identity, std::span<const std::byte> bytes) {
+  // A caller that hashes fewer bytes than it names would never notice damage in the rest.
   FOREBAY_CHECK(identity.length == bytes.size());
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), SeedOf(identity));
 }

@@ -1,5 +1,5 @@
-// Checksums that cover identity as well as bytes (design 7.1): swapped, misdirected or stale
-// bytes fail as surely as flipped ones. XXH3-64, seeded by the hash of the identity.
+// Checksums that cover identity as well as bytes (docs/design.md, 7.1): swapped, misdirected or
+// stale bytes fail as surely as flipped bits. XXH3-64, seeded by the hash of the identity.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace forebay {
 
-// What a checksummed range *is*. `dataset` is the catalog fingerprint's dataset part (a hash
-// of name and format), `object` the object the range comes from (for a run of whole small
-// objects: the first of the run), `offset` and `length` in bytes within the extent image's
-// own address space as the caller defines it.
+// The identity of a range of bytes. `dataset` is a hash that names the data set; `object` is the
+// object that the range comes from (in an extent of several whole objects, the first of them);
+// `offset` and `length` are in bytes, counted as the caller defines. Writer and reader of a range
+// must fill all four alike.
 struct ChecksumIdentity {
   std::uint64_t dataset = 0;
   std::uint64_t object = 0;
@@ -22,12 +22,12 @@ struct ChecksumIdentity {
 // Checksum of `bytes` under `identity`. `identity.length` must equal bytes.size().
 std::uint64_t Checksum(const ChecksumIdentity& identity, std::span<const std::byte> bytes);
 
-// XXH3-64 of plain bytes, without identity: for self-describing records that carry their own.
+// XXH3-64 of plain bytes, without identity: for records that contain their identity.
 std::uint64_t Checksum(std::span<const std::byte> bytes);
 
-// Incremental form over the same definition: Checksum(identity, a ++ b) ==
-// Update(a), Update(b), Finish(), and so without an identity. Not thread-safe. Reusable after
-// Reset.
+// The incremental form: Update(a), Update(b), Finish() gives Checksum(identity, a ++ b), or
+// Checksum(a ++ b) without an identity. Not thread-safe. Reusable after Reset. Construction
+// allocates about 600 bytes.
 class ChecksumStream {
  public:
   ChecksumStream();  // of plain bytes

@@ -1,5 +1,5 @@
-// Delivery: the two ways in which a minibatch arrives. In a file of its own because the client's
-// public headers include it, and must not show the layouts of the wire beside it.
+// Delivery: the two ways in which a minibatch arrives. It has a file of its own because the
+// client's public headers include it, and they must not show the layouts in wire_layout.h.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace forebay {
 
 // Sent by number; never renumber.
 enum class Delivery : std::uint32_t {
-  kContiguous = 1,  // fixed-size fields gathered into one tensor, the rest packed, in a slot
-  kViews = 2,       // spans into the RAM tier (or a slot): no copy
+  kContiguous = 1,  // in a slot: fixed-size fields as one tensor, other fields one after another
+  kViews = 2,       // spans that point into the RAM tier (or a slot), without a copy
 };
 
 }  // namespace forebay

@@ -1,5 +1,5 @@
-// What the caller of a failed call should do: one table for the whole service, so that no room
-// decides by itself whether an EIO is worth another try.
+// RemedyOf: what the caller of a failed call should do. There is one table for the whole service,
+// so that no room decides by itself whether to repeat a call after an EIO.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace forebay {
 
-// Where the call was made. The same errno means different things on the two sides: EIO of a
-// parallel file system is often over in seconds, EIO of a local disk is a lost copy. kDaemon is
-// what a daemon answers to a client that asks it for a batch: it has tried what is above before.
+// What the call was made to. One errno can mean different things: EIO of a parallel file system is
+// often over in seconds, EIO of a local disk is a lost copy. kDaemon is a daemon's answer to a
+// client that asked for a batch; the daemon has applied the remedies for its own calls before.
 enum class FailureSource : std::uint8_t { kGfs, kLocalSsd, kDaemon };
 
 enum class Remedy : std::uint8_t {
   kRetry,       // the same call may succeed soon: wait, and call again
-  kReopen,      // likewise, after the file or directory was opened anew
+  kReopen,      // open the file or directory again, and call again
   kFetchAgain,  // this copy is lost; the GFS has the bytes
   kFail,        // calling again changes nothing
 };
 
-// The table. An error without an errno was found by our own checks: a checksum, a length. A
-// daemon's errors have none that counts: they are told apart by their code.
+// The table. An error without an errno comes from a check of ours, of a checksum or a length. The
+// errors of a daemon have no usable errno, so their code decides.
 Remedy RemedyOf(FailureSource source, const Error& error);
 
 }  // namespace forebay

@@ -28,12 +28,12 @@ using FieldId = StrongId<struct FieldIdTag, std::uint32_t>;    // index in the c
 using EpochId = StrongId<struct EpochIdTag, std::uint32_t>;    // 0-based
 using StepId = StrongId<struct StepIdTag, std::uint64_t>;      // 0-based within an epoch
 using Position = StrongId<struct PositionTag, std::uint64_t>;  // index in an epoch's order
-using NodeRank = StrongId<struct NodeRankTag, std::uint32_t>;
+using NodeRank = StrongId<struct NodeRankTag, std::uint32_t>;  // number of a node of the job
 using StreamId = StrongId<struct StreamIdTag, std::uint64_t>;  // names one open stream
 using RegionId = StrongId<struct RegionIdTag, std::uint32_t>;  // index in the region table
 using SlotId = StrongId<struct SlotIdTag, std::uint32_t>;      // index of a slot
 
-// Hash functor for unordered containers held in memory only; never part of anything two
+// Hash functor for unordered containers in memory. It must not become part of anything that two
 // processes must agree on.
 struct IdHash {
   template <typename Tag, typename Rep>

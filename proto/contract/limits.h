@@ -1,8 +1,8 @@
-// Every published bound of Forebay, in one place (promise P6). Each limit is checked where
-// the bytes enter; its error names the limit. Units last in every name; without one a limit
-// counts things. What happens beyond is RESOURCE_EXHAUSTED or INVALID_ARGUMENT for the request
-// or object concerned, unless the line says otherwise. Constants that only tune speed stay in
-// the .cc files that use them.
+// Every published bound of Forebay, in one place (docs/design.md, P6). Each limit is checked where
+// the bytes enter, and the error names the limit. A name ends with its unit; a name without a unit
+// counts things. Beyond a limit, the request or object gets RESOURCE_EXHAUSTED or INVALID_ARGUMENT,
+// unless the line says otherwise. Constants that only affect speed stay in the .cc files that use
+// them.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ inline constexpr std::uint64_t kExtentBytesDefault = 32 * kMiB;
 inline constexpr std::uint64_t kSampleCountMax = 1ULL << 40;  // positions stay exact in a double
 inline constexpr std::uint32_t kObjectCountMax = 1U << 28;
 inline constexpr std::uint64_t kObjectBytesMax = (1ULL << 48) - 1;
-// Of whole files and of tar samples: 32 bits address them from the start of their first extent,
-// and all ones says "absent". Fixed records end at kObjectBytesMax.
+// For whole files and tar samples: 32 bits address their bytes from the start of their first
+// extent, and all ones means "absent". Fixed-size records are bounded by kObjectBytesMax.
 inline constexpr std::uint64_t kSampleBytesMax = 0xFFFF'FFFE;
 inline constexpr std::uint32_t kExtentCountMax = 1U << 24;   // 1 PiB of full extents
 inline constexpr std::uint32_t kSamplesPerExtentMax = 1U << 20;  // bounds one sample page
@@ -34,30 +34,30 @@ inline constexpr std::uint64_t kCatalogHeaderBytesMax = 1 * kMiB;
 inline constexpr std::uint64_t kClassCountMax = 1U << 20;    // image-folder classes
 inline constexpr std::size_t kDirectoryDepthMax = 16;        // beneath a class directory
 inline constexpr std::uint64_t kRecordHeaderBytesMax = 64 * kKiB;  // of an IDX or .npy file
-inline constexpr std::uint64_t kIdListBytesMax = 256 * kMiB; // a "split by list" file
+inline constexpr std::uint64_t kIdListBytesMax = 256 * kMiB; // the file of a selection "list:NAME"
 inline constexpr std::uint64_t kListedSamplesMax = 1ULL << 30;  // held as ids: 4 bytes each up
                                                      // to 2^32 samples in the catalog, else 8
-inline constexpr std::uint64_t kHashedSamplesMax = 1ULL << 34;  // looked at for a hash fraction
-// One growing table of a catalog under construction; beyond, the table goes to a scratch file,
-// or, where the daemon has no directory for it, may grow to the second bound.
+inline constexpr std::uint64_t kHashedSamplesMax = 1ULL << 34;  // hashed for one hash selection
+// The memory of one table of a catalog build. A larger table goes to a scratch file. Without a
+// directory for scratch files, the table may grow to the second limit.
 inline constexpr std::uint64_t kBuildTableBytesMax = 64 * kMiB;
 inline constexpr std::uint64_t kBuildTableNoScratchBytesMax = 1 * kGiB;
 
 // --- staging, tiers and ownership --------------------------------------------------------
-inline constexpr std::size_t kOpenObjectsMax = 64;  // large ones, kept open between extents;
-                                                    // the one that was opened first is closed
-inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // for RAM that clients pin
-inline constexpr std::int64_t kDemandMemoryWaitMs = 1'000;  // by a reader who can do without
-inline constexpr int kExtentArrivalsMax = 8;        // of one fetch: evicted again before its pin
-inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // of what lies on no tier
-inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // kept of such extents
-inline constexpr std::uint32_t kExtentsDescribedMax = 4;  // at a time, in memory beside the tiers
-inline constexpr std::size_t kReplacedDatasetsMax = 16;  // by rebuilds, in a daemon's life
-inline constexpr std::uint64_t kPackingBytesMax = 256 * kMiB;  // of extents that are compressed
-                                                    // at one time; a larger one alone
+inline constexpr std::size_t kOpenObjectsMax = 64;  // large objects, kept open between extents;
+                                                    // beyond, the one opened first is closed
+inline constexpr std::int64_t kMemoryWaitMs = 5'000;     // wait for RAM that clients pin
+inline constexpr std::int64_t kDemandMemoryWaitMs = 1'000;  // if pieces can be read instead
+inline constexpr int kExtentArrivalsMax = 8;        // times that an extent is staged for one fetch
+inline constexpr std::uint64_t kPieceRequestBytesMax = 1 * kMiB;  // GFS read of pieces on no tier
+inline constexpr std::uint64_t kPieceChecksumBytesMax = 256 * kMiB;  // checksums of such pieces
+inline constexpr std::uint32_t kExtentsDescribedMax = 4;  // extents read to get such checksums
+inline constexpr std::size_t kReplacedDatasetsMax = 16;  // rebuilds while a daemon runs
+inline constexpr std::uint64_t kPackingBytesMax = 256 * kMiB;  // extents that are compressed at
+                                                    // the same time; a larger one alone
 inline constexpr std::size_t kSegmentsPerStoreMax = std::size_t{1} << 19;  // so that the
                                                     // manifest can be read whole
-inline constexpr std::size_t kSegmentsOpenMax = 128;     // beyond those that readers hold
+inline constexpr std::size_t kSegmentsOpenMax = 128;     // besides those that readers hold
 inline constexpr std::uint32_t kNodeWeightMax = 64;      // larger weights count as this
 
 // --- streams -----------------------------------------------------------------------------
@@ -70,31 +70,31 @@ inline constexpr std::uint32_t kClientsMax = 256;            // connections of o
 inline constexpr std::uint32_t kPullStepsMax = 64;           // steps named by one pull
 inline constexpr std::size_t kPositionTokenBytesMax = 256;
 inline constexpr std::uint64_t kViewPinnedBytesDefault = 512 * kMiB;  // per client
-inline constexpr std::uint64_t kDecodedUnitBytesMax = 128 * kMiB;  // a run of samples that is
-                                                     // decoded at once; of longer ones each alone
-inline constexpr std::uint64_t kDecodeReadBytesMax = 16 * kMiB;  // of chunks read ahead from SSD
+inline constexpr std::uint64_t kDecodedUnitBytesMax = 128 * kMiB;  // samples that are decoded
+                                                     // together; in larger units each alone
+inline constexpr std::uint64_t kDecodeReadBytesMax = 16 * kMiB;  // chunks read ahead from SSD
                                                      // for one batch
-inline constexpr int kRefetchMax = 3;                // wrong bytes from SSD: then DATA_LOSS
-inline constexpr int kReconnectsWithoutBatchMax = 8; // of one stream: then UNAVAILABLE
+inline constexpr int kRefetchMax = 3;                // after wrong bytes from SSD; then DATA_LOSS
+inline constexpr int kReconnectsWithoutBatchMax = 8; // in a row, of a stream; then UNAVAILABLE
 
 // --- wire --------------------------------------------------------------------------------
 inline constexpr int kRpcMessageBytesMax = 4 * 1024 * 1024;  // both directions, both services
 inline constexpr std::uint32_t kInlineChunkBytes = 1024 * 1024;
 inline constexpr int kRpcMetadataBytesMax = 8 * 1024;
 inline constexpr int kRpcStreamsPerConnectionMax = 64;
-inline constexpr std::size_t kReplyBytesMax = 1 * kMiB;      // replies gathered in a message
-inline constexpr std::size_t kRpcMemoryBytesMax = 128 * kMiB;  // received, not yet handled
-inline constexpr int kAdminThreadsMax = 64;                  // admin calls under way; others wait
-inline constexpr std::uint32_t kResolveCountMax = 65'536;    // ids of one admin request
+inline constexpr std::size_t kReplyBytesMax = 1 * kMiB;      // replies that share one message
+inline constexpr std::size_t kRpcMemoryBytesMax = 128 * kMiB;  // messages not yet handled
+inline constexpr int kAdminThreadsMax = 64;                  // admin calls at a time; others wait
+inline constexpr std::uint32_t kResolveCountMax = 65'536;    // ids in one admin request
 inline constexpr std::uint32_t kRefusedAtOnceMax = 32;       // connections beyond kClientsMax that
-                                                             // are told so; others are closed
+                                                             // get an error; others are closed
 inline constexpr std::uint32_t kRegionCountMax = 4096;       // entries of the region table
 inline constexpr std::uint32_t kFdsPerMessageMax = 64;       // below Linux's SCM_MAX_FD (253)
 inline constexpr std::int64_t kHandshakeDeadlineMs = 5'000;
-inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls, unless said
-inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // SIGTERM to exit, at most
-inline constexpr std::int64_t kLastMessagesMs = 5'000;       // of it: for readers to take theirs
-inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, cold GFS included
+inline constexpr std::int64_t kCallDeadlineMs = 30'000;      // unary calls without another one
+inline constexpr std::int64_t kDrainDeadlineMs = 10'000;     // from SIGTERM to exit
+inline constexpr std::int64_t kLastMessagesMs = 5'000;       // of these, for the last messages
+inline constexpr std::int64_t kPullDeadlineMs = 120'000;     // a minibatch, also from a cold GFS
 inline constexpr std::int64_t kStreamRetryMsMax = 24L * 3'600'000;  // StreamOptions::retry_for_ms
 inline constexpr std::int64_t kCatalogWaitMs = 24L * 3'600'000;  // Open, while a catalog is built
 
@@ -104,15 +104,15 @@ inline constexpr std::uint64_t kIoRequestBytesMax = 64 * kMiB;
 inline constexpr std::uint32_t kIoAlignmentBytes = 4096;     // O_DIRECT buffers and offsets
 inline constexpr int kIoRetryMax = 3;                        // per request, EINTR excepted
 inline constexpr int kTierErrorsBeforeRetire = 3;            // extents with SSD errors, in a minute
-inline constexpr int kInterruptMax = 1000;                   // EINTR per request: then an error
+inline constexpr int kInterruptMax = 1000;                   // EINTR per request; then an error
 inline constexpr std::size_t kIoThreadsMax = 256;            // of the thread back end
-inline constexpr int kLinkCountMax = 40;                     // symlinks of a path, as the kernel's
+inline constexpr int kLinkCountMax = 40;                     // symlinks in a path, as in Linux
 inline constexpr int kResolveRetryMax = 1000;                // renames that race with an open
 
 // --- packs -------------------------------------------------------------------------------
 inline constexpr std::uint64_t kChunkBytesMax = 4 * kMiB;    // of a chunk's elements
 inline constexpr std::uint32_t kChunkSamplesMax = 1U << 16;  // of one chunk
-inline constexpr std::uint64_t kChunkScratchBytesMax = 128 * kMiB;  // memory to decode one in
+inline constexpr std::uint64_t kChunkScratchBytesMax = 128 * kMiB;  // memory for decoding one
 inline constexpr std::uint64_t kPackStartBytesMax = 1 * kMiB;    // header and schema
 inline constexpr std::uint64_t kPackIndexBytesMax = 1 * kGiB;    // 16 million chunks
 inline constexpr std::uint64_t kPackKeysBytesMax = 8 * kMiB;     // of one key record
@@ -130,10 +130,10 @@ inline constexpr std::size_t kConfigKeyPartsMax = 1000;      // "a.b.c" has thre
 inline constexpr std::size_t kJobIdBytesMax = 64;
 inline constexpr std::uint32_t kDatasetCountMax = 256;
 
-// --- what the command line reads ---------------------------------------------------------
-inline constexpr std::size_t kEpochsJudgedMax = 100'000;     // by an audit, which names the rest
+// --- command line ------------------------------------------------------------------------
+inline constexpr std::size_t kEpochsJudgedMax = 100'000;     // that an audit checks
 inline constexpr std::uint64_t kRememberedSamplesMax = 1ULL << 28;  // ids of a selection that an
-                                                     // audit holds; of larger ones it counts
+                                                     // audit holds; beyond, it counts samples
 
 static_assert(kExtentBytesMax <= 0xFFFF'FFFF, "offsets within an extent are 32-bit");
 static_assert(kConfigFileBytesMax + 64 * 1024 < kRpcMessageBytesMax, "a Hello carries one");

@@ -1,6 +1,6 @@
 // Pseudo-random words of SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number
-// generators", OOPSLA 2014, with Stafford's variant 13 constants. Frozen: orders, owners,
-// selections and augmentations are made of them.
+// generators", OOPSLA 2014, with Stafford's variant 13 constants. Frozen, because orders, owners,
+// selections and augmentations depend on every bit.
 #pragma once
 
 #include <cstdint>

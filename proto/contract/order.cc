@@ -1,3 +1,6 @@
+// Derives the keys of an epoch from the seed, and dispatches to the engine of its mode: identity,
+// keyed permutation or block order. A variant, and not a virtual base, keeps an Order a plain value
+// that allocates nothing.
 #include "proto/contract/order.h"
 
 #include <algorithm>
@@ -13,13 +16,15 @@ namespace {
 constexpr std::uint64_t kOrderTag = 0x3152'4544'524F'4246ULL;      // "FBORDER1"
 constexpr std::uint64_t kTransformTag = 0x3144'4545'5354'4246ULL;  // "FBTSEED1"
 
-// What a key is for; part of the specification.
+// The purpose of a key. The numbers are part of the specification; distinct purposes get unrelated
+// keys.
 enum class Purpose : std::uint64_t { kGlobal = 1, kRuns = 2, kShortRun = 3, kWindows = 4 };
 
 }  // namespace
 
 Order::Engine Order::MakeEngine(const OrderSpec& spec, EpochId epoch) {
   FOREBAY_CHECK(spec.Validate().has_value());
+  // n is part of the key. Without it, selections of similar size would get nearly equal orders.
   const std::uint64_t root = Absorb64(
       Absorb64(Absorb64(kOrderTag, spec.seed), epoch.value()), spec.sample_count);
   const auto key = [root](Purpose purpose) {
@@ -80,6 +85,7 @@ void Order::Forward(Position first, std::span<std::uint64_t> indices) const {
 }
 
 void Order::Inverse(std::span<std::uint64_t> values) const {
+  // One pass of checks before the batched form, which has none of its own.
   FOREBAY_CHECK(std::ranges::all_of(values, [n = sample_count_](std::uint64_t index) {
     return index < n;
   }));

@@ -1,3 +1,7 @@
+// Mode block(b, w). A *slot* is a place in the order of runs. The short run makes the arithmetic
+// hard: it may take any slot, so its window is smaller by gap_samples, and all later windows start
+// earlier. The code computes as if the short run were full, and corrects by the gap at the places
+// after it. docs/order.md, section 4, has the same steps as formulas.
 #include "proto/contract/order_block.h"
 
 #include <algorithm>
@@ -9,8 +13,9 @@
 namespace forebay {
 namespace {
 
-// Elements that the batched form handles together; bounds its use of the stack.
-constexpr std::size_t kChunk = 64;
+// Elements that the batched forms handle together. It bounds their use of the stack, and short_at
+// in Forward has one bit for each.
+constexpr std::size_t kGroup = 64;
 
 }  // namespace
 
@@ -26,6 +31,7 @@ BlockOrder::Geometry::Geometry(const BlockOrderOptions& options)
       short_slot(short_samples != 0 ? MulHigh64(options.short_run_key, run_count) : kNone),
       short_window(short_samples != 0 ? short_slot / window_runs : kNone),
       after_short(kNone) {
+  // In the last window nothing comes after the short run, so no position needs the correction.
   if (short_samples != 0 && (short_window + 1) * window_runs < run_count) {
     after_short = (short_window + 1) * window_runs * run_samples - gap_samples;
   }
@@ -40,6 +46,7 @@ BlockOrder::BlockOrder(const BlockOrderOptions& options)
       full_window_(geometry_.window_runs * geometry_.run_samples),
       runs_(geometry_.full_runs, options.runs_key) {}
 
+// The last window may have fewer than w runs; the short run's window lacks the gap.
 std::uint64_t BlockOrder::WindowSamples(std::uint64_t window) const {
   const std::uint64_t first_slot = window * geometry_.window_runs;
   const std::uint64_t slots =
@@ -56,12 +63,14 @@ KeyedPermutation BlockOrder::WindowPermutation(std::uint64_t window) const {
   return KeyedPermutation(WindowSamples(window), WindowKey(window));
 }
 
-// All windows but the last and the short run's have one size, whose shape is at hand.
+// All windows have one size, except the last and the short run's. Their shape is computed once.
 inline FeistelShape BlockOrder::WindowShape(std::uint64_t window) const {
   if (window < geometry_.full_windows && window != geometry_.short_window) return full_window_;
   return FeistelShape(WindowSamples(window));
 }
 
+// Divides a position into a window and an offset in it. Adding the gap makes all windows before the
+// position equally large.
 inline BlockOrder::Place BlockOrder::PlaceOf(std::uint64_t position) const {
   const std::uint64_t gap = position >= geometry_.after_short ? geometry_.gap_samples : 0;
   const auto [window, offset] = by_window_samples_.Divide(position + gap);
@@ -73,7 +82,7 @@ inline std::uint64_t BlockOrder::Unfold(std::uint64_t window, std::uint64_t offs
   const std::uint64_t first_slot = window * g.window_runs;
   if (window == g.short_window) {
     const std::uint64_t begin = (g.short_slot - first_slot) * g.run_samples;
-    // Behind the short run, count as if it were full.
+    // After the short run, count as if it were full.
     if (offset >= begin + g.short_samples) offset += g.gap_samples;
   }
   return first_slot * g.run_samples + offset;
@@ -85,6 +94,7 @@ std::uint64_t BlockOrder::Forward(std::uint64_t position) const {
   const std::uint64_t offset = KeyedPermutation::ForwardOnce(
       WindowShape(place.window), WindowKey(place.window), place.offset);
   const auto [slot, in_run] = by_run_samples_.Divide(Unfold(place.window, offset));
+  // The short run is not part of the permutation of runs, so slots after it count one less.
   if (slot == g.short_slot) return g.full_runs * g.run_samples + in_run;
   return runs_.Forward(slot - (slot > g.short_slot ? 1 : 0)) * g.run_samples + in_run;
 }
@@ -118,6 +128,8 @@ std::uint64_t BlockOrder::Inverse(std::uint64_t index) const {
 }
 
 void BlockOrder::Inverse(std::span<std::uint64_t> values) const {
+  // Neighbours in the data set share a run and so a window: the slot of the last run is kept, and a
+  // permutation is built once for all successive values of one window.
   std::uint64_t slot = kNone;
   std::uint64_t slot_run = kNone;
   const auto place_of = [&](std::uint64_t index) {
@@ -133,17 +145,17 @@ void BlockOrder::Inverse(std::span<std::uint64_t> values) const {
     const std::uint64_t start = WindowStart(window);
     bool same_window = true;
     while (same_window && done < values.size()) {
-      const std::span<std::uint64_t> chunk =
-          values.subspan(done, std::min(kChunk, values.size() - done));
+      const std::span<std::uint64_t> group =
+          values.subspan(done, std::min(kGroup, values.size() - done));
       std::size_t count = 0;
-      for (; count < chunk.size(); ++count) {
-        const Place place = place_of(chunk[count]);
+      for (; count < group.size(); ++count) {
+        const Place place = place_of(group[count]);
         same_window = place.window == window;
         if (!same_window) break;
-        chunk[count] = place.offset;
+        group[count] = place.offset;
       }
-      permutation.Inverse(chunk.first(count));
-      for (std::uint64_t& value : chunk.first(count)) value += start;
+      permutation.Inverse(group.first(count));
+      for (std::uint64_t& value : group.first(count)) value += start;
       done += count;
     }
   }
@@ -151,7 +163,7 @@ void BlockOrder::Inverse(std::span<std::uint64_t> values) const {
 
 void BlockOrder::Forward(std::uint64_t first, std::span<std::uint64_t> indices) const {
   const Geometry& g = geometry_;
-  std::array<std::uint64_t, kChunk> in_run;
+  std::array<std::uint64_t, kGroup> in_run;
   std::size_t done = 0;
   while (done < indices.size()) {
     const Place place = PlaceOf(first + done);
@@ -159,22 +171,24 @@ void BlockOrder::Forward(std::uint64_t first, std::span<std::uint64_t> indices) 
     std::uint64_t offset = place.offset;
     while (done < indices.size() && offset < permutation.size()) {
       const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(
-          {kChunk, indices.size() - done, permutation.size() - offset}));
-      const std::span<std::uint64_t> chunk = indices.subspan(done, count);
-      for (std::uint64_t& value : chunk) value = offset++;
-      permutation.Forward(chunk);
-      std::uint64_t short_at = 0;  // one bit per element of the chunk
+          {kGroup, indices.size() - done, permutation.size() - offset}));
+      const std::span<std::uint64_t> group = indices.subspan(done, count);
+      for (std::uint64_t& value : group) value = offset++;
+      permutation.Forward(group);
+      // The permutation of runs cannot take the short run, so a harmless 0 stands in for it. The
+      // bits tell afterwards which elements belong to the short run.
+      std::uint64_t short_at = 0;  // one bit per element of the group
       for (std::size_t i = 0; i < count; ++i) {
-        const auto [slot, rest] = by_run_samples_.Divide(Unfold(place.window, chunk[i]));
+        const auto [slot, rest] = by_run_samples_.Divide(Unfold(place.window, group[i]));
         in_run[i] = rest;
         const bool is_short = slot == g.short_slot;
         short_at |= static_cast<std::uint64_t>(is_short) << i;
-        chunk[i] = is_short ? 0 : slot - (slot > g.short_slot ? 1 : 0);
+        group[i] = is_short ? 0 : slot - (slot > g.short_slot ? 1 : 0);
       }
-      runs_.Forward(chunk);
+      runs_.Forward(group);
       for (std::size_t i = 0; i < count; ++i) {
-        const std::uint64_t run = (short_at >> i & 1) != 0 ? g.full_runs : chunk[i];
-        chunk[i] = run * g.run_samples + in_run[i];
+        const std::uint64_t run = (short_at >> i & 1) != 0 ? g.full_runs : group[i];
+        group[i] = run * g.run_samples + in_run[i];
       }
       done += count;
     }

@@ -1,8 +1,8 @@
 // BlockOrder: mode block(b, w) of OrderSpec v1 (docs/order.md, section 4).
 //
 // [0, n) is cut into runs of b indices; the last may be short. The runs are put into a
-// pseudo-random order, w successive ones form a window, and the samples of a window are
-// permuted. So a reader touches at most w runs at a time, wherever extents begin and end.
+// pseudo-random order, each w successive runs form a window, and the samples of a window are
+// permuted. So a reader needs at most w runs at a time, wherever extents begin and end.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ class BlockOrder {
 
   std::uint64_t Forward(std::uint64_t position) const;
   std::uint64_t Inverse(std::uint64_t index) const;
-  // indices[i] = Forward(first + i). Much faster than one by one: a window's keys are
-  // derived once per window.
+  // Sets indices[i] = Forward(first + i). Much faster than single calls, because a window's keys
+  // are derived once per window.
   void Forward(std::uint64_t first, std::span<std::uint64_t> indices) const;
-  // In place: an index becomes its position. Much faster than one by one where neighbours in
+  // In place: an index becomes its position. Much faster than single calls if neighbours in
   // `values` are neighbours in the data set, as the samples of an extent are.
   void Inverse(std::span<std::uint64_t> values) const;
 
@@ -52,10 +52,10 @@ class BlockOrder {
     std::uint64_t run_count;       // m
     std::uint64_t window_runs;     // w, at most m
     std::uint64_t full_windows;    // windows of w runs, as if the short run were full
-    std::uint64_t gap_samples;     // b - t, or 0 where there is no short run
+    std::uint64_t gap_samples;     // b - t, or 0 if there is no short run
     std::uint64_t short_slot;      // s, or kNone
     std::uint64_t short_window;    // s / w, or kNone
-    std::uint64_t after_short;     // first position behind the short run's window, or kNone
+    std::uint64_t after_short;     // first position after the short run's window, or kNone
   };
 
   KeyedPermutation WindowPermutation(std::uint64_t window) const;

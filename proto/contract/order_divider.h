@@ -1,6 +1,6 @@
-// InvariantDivider: exact division by a number known in advance, one multiply instead of a
-// divide. (Granlund, Montgomery, "Division by invariant integers using multiplication",
-// PLDI 1994; simplified because dividends are small.)
+// InvariantDivider: exact division by a number that is known in advance, with a multiplication in
+// place of a division (Granlund, Montgomery, "Division by invariant integers using multiplication",
+// PLDI 1994; simplified because dividends are small).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The rounds of OrderSpec v1's permutation (docs/order.md, section 3), beneath order_permutation.h.
-// In a header, because single calls are bound by the number of instructions in flight: inlined
-// into the caller, with a number of rounds known here, loops unroll and keys stay in registers.
+// The rounds of OrderSpec v1's permutation (docs/order.md, section 3); order_permutation.h uses
+// them. They are in a header because single calls are bound by the number of instructions in
+// flight: when inlined with a constant number of rounds, loops unroll and keys stay in registers.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 
 namespace forebay {
 
-// What a network owes to the size of its domain alone. Computed once where many networks of one
-// size are used in turn, as the windows of an epoch are.
+// The part of a network that depends on the size of its domain alone. Computed once if many
+// networks of one size are used in turn, as for the windows of an epoch.
 struct FeistelShape {
   // `domain_size` in [1, 2^41].
   explicit FeistelShape(std::uint64_t domain_size)
@@ -31,15 +31,15 @@ struct FeistelShape {
   unsigned low_bits;           // k
 };
 
-// 64 scattered bits of a part of the state under a round key; the top bits are the best.
+// Hashes a part of the state with a round key into 64 bits; the top bits are the best mixed.
 inline std::uint64_t RoundWord(std::uint64_t part, std::uint64_t key) {
   std::uint64_t x = (part + key) * 0xD6E8FEB86659FD93ULL;
   x ^= x >> 32;
   return x * 0xBF58476D1CE4E5B9ULL;
 }
 
-// (x + y) mod m for x, y < m < 2^63: the wrapped difference is huge where x + y < m. `x` is known
-// long before `y`, so both candidates are one addition away from the answer.
+// (x + y) mod m for x, y < m < 2^63: if x + y < m, the wrapped difference is huge and min drops it.
+// `x` is known long before `y`, so both candidates are one addition away from the answer.
 inline std::uint64_t AddModulo(std::uint64_t x, std::uint64_t y, std::uint64_t m) {
   return std::min(x + y, (x - m) + y);
 }
@@ -64,14 +64,14 @@ struct FeistelState {
   }
 };
 
-// Round keys that are drawn where they are used, for a key that is used once.
+// Round keys that are computed when they are used, for a key that is used once.
 struct DrawnKeys {
   std::uint64_t key;
   std::uint64_t operator[](std::size_t round) const { return DrawWord64(key, round); }
 };
 
-// The network, walked until it is back in the domain (shape.low_bits >= 1). `keys[i]` is the key
-// of round i.
+// Applies the network, again and again until the result is in the domain (cycle walking). Requires
+// shape.low_bits >= 1. `keys[i]` is the key of round i.
 template <unsigned kRounds, typename Keys>
 [[gnu::always_inline]] inline std::uint64_t FeistelForward(const FeistelShape& shape,
                                                            const Keys& keys, std::uint64_t x) {

@@ -1,5 +1,5 @@
-// The integer arithmetic that every part of OrderSpec v1 is made of (docs/order.md, section 2).
-// Frozen: changing a constant changes the order of every stream in the world.
+// The integer arithmetic that every part of OrderSpec v1 uses (docs/order.md, section 2).
+// Frozen: a changed constant would change the order of every existing stream.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr std::uint64_t Absorb64(std::uint64_t state, std::uint64_t word) {
   return Mix64((state ^ word) + kGolden64);
 }
 
-// The `index`-th word of the stream of pseudo-random words that `key` stands for.
+// The `index`-th word of the stream of pseudo-random words with key `key`.
 constexpr std::uint64_t DrawWord64(std::uint64_t key, std::uint64_t index) {
   return Mix64(key + (index + 1) * kGolden64);
 }

@@ -1,3 +1,6 @@
+// The keyed permutation: a packed shuffle up to 16 elements, above that a Feistel network with
+// cycle walking. The batched forms run kLanes networks side by side, because one network is a chain
+// of dependent multiplications that leaves most of the processor idle.
 #include "proto/contract/order_permutation.h"
 
 #include <cstddef>
@@ -8,7 +11,7 @@
 namespace forebay {
 namespace {
 
-// Elements in flight in the batched forms: enough to hide the latency of the multiplies.
+// Elements in flight in the batched forms: enough to hide the latency of the multiplications.
 constexpr std::size_t kLanes = 4;
 
 }  // namespace
@@ -24,8 +27,10 @@ KeyedPermutation::KeyedPermutation(std::uint64_t size, std::uint64_t key, unsign
   for (unsigned i = 0; i < rounds_; ++i) keys_[i] = DrawWord64(key, i);
 }
 
+// A Fisher-Yates shuffle in one word: element i is the i-th group of 4 bits, and three XORs swap
+// two.
 void KeyedPermutation::BuildTable(std::uint64_t key) {
-  std::uint64_t forward = 0xFEDC'BA98'7654'3210ULL;
+  std::uint64_t forward = 0xFEDC'BA98'7654'3210ULL;  // the identity
   for (std::uint64_t i = shape_.size - 1; i > 0; --i) {
     const std::uint64_t j = MulHigh64(DrawWord64(key, shape_.size - 1 - i), i + 1);
     const std::uint64_t swap = ((forward >> (4 * i)) ^ (forward >> (4 * j))) & 15;
@@ -51,6 +56,7 @@ inline std::uint64_t KeyedPermutation::Decrypt(std::uint64_t y) const {
   return (state.high << shape_.low_bits) | state.low;
 }
 
+// The last loop is only for tests, which choose the number of rounds.
 std::uint64_t KeyedPermutation::SmallForward(std::uint64_t x) const {
   if (is_table()) return (keys_[0] >> (4 * x)) & 15;
   if (rounds_ == kSmallRounds) return FeistelForward<kSmallRounds>(shape_, keys_, x);
@@ -93,6 +99,7 @@ void KeyedPermutation::Forward(std::span<std::uint64_t> values) const {
       for (FeistelState& state : states) state.Mix(shape_, keys_[i], keys_[i + 1]);
     }
     for (std::size_t j = 0; j < kLanes; ++j) {
+      // Cycle walking: rare, so it is done element by element.
       std::uint64_t x = (states[j].high << shape_.low_bits) | states[j].low;
       while (x >= shape_.size) x = Encrypt(x);
       lane[j] = x;

@@ -17,9 +17,9 @@
 
 namespace forebay {
 
-// An immutable value of about 200 bytes; construction costs at most 16 word mixes whatever
-// the size and allocates nothing. Thread-safe. Nothing blocks or fails; an argument outside
-// [0, size) breaks the caller's contract (Order checks it).
+// An immutable value of about 200 bytes. Construction takes at most 16 word mixes for any size and
+// allocates nothing. Thread-safe. Nothing blocks or fails. An argument outside [0, size) is a
+// programming error, which only Order checks.
 class KeyedPermutation {
  public:
   static constexpr unsigned kRoundsMax = 16;
@@ -29,8 +29,8 @@ class KeyedPermutation {
   KeyedPermutation(std::uint64_t size, std::uint64_t key)
       : KeyedPermutation(size, key, RoundsOf(size)) {}
 
-  // With another number of rounds (even, at most kRoundsMax): not OrderSpec v1. It lets tests
-  // show that their statistics reject a network with too few.
+  // Uses another number of rounds (even, at most kRoundsMax); this is not OrderSpec v1. It lets
+  // tests show that their statistics reject a network with too few rounds.
   KeyedPermutation(std::uint64_t size, std::uint64_t key, unsigned rounds);
 
   // Rounds of OrderSpec v1: enough for the pair statistic of docs/order.md, section 7, to be
@@ -43,12 +43,12 @@ class KeyedPermutation {
   std::uint64_t Forward(std::uint64_t x) const;
   std::uint64_t Inverse(std::uint64_t y) const;
 
-  // The same, element by element and in place; several elements are in flight at once.
+  // Apply the permutation to each element in place; several elements are in flight at once.
   void Forward(std::span<std::uint64_t> values) const;
   void Inverse(std::span<std::uint64_t> values) const;
 
-  // KeyedPermutation(shape.size, key).Forward(x), and Inverse(y), where a key is used once: its
-  // words are drawn while the rounds run.
+  // Return KeyedPermutation(shape.size, key).Forward(x) or .Inverse(y). Faster for a key that is
+  // used once, because its words are computed while the rounds run.
   static std::uint64_t ForwardOnce(const FeistelShape& shape, std::uint64_t key,
                                    std::uint64_t x);
   static std::uint64_t InverseOnce(const FeistelShape& shape, std::uint64_t key,
@@ -63,7 +63,7 @@ class KeyedPermutation {
   bool is_table() const { return shape_.size <= kTableSizeMax; }
   std::uint64_t Encrypt(std::uint64_t x) const;
   std::uint64_t Decrypt(std::uint64_t y) const;
-  // For every number of rounds but kRounds.
+  // For tables, and for networks with another number of rounds than kRounds.
   std::uint64_t SmallForward(std::uint64_t x) const;
   std::uint64_t SmallInverse(std::uint64_t y) const;
   static std::uint64_t SmallForwardOnce(const FeistelShape& shape, std::uint64_t key,
@@ -73,7 +73,7 @@ class KeyedPermutation {
 
   FeistelShape shape_;
   unsigned rounds_;
-  // Round keys; or, for the packed shuffle, [0] and [1]: forward and inverse, 4 bits each.
+  // The round keys. For the packed shuffle: [0] forward, [1] inverse, 4 bits per element.
   std::array<std::uint64_t, kRoundsMax> keys_{};
 };
 

@@ -1,3 +1,6 @@
+// Validation, encoding and parsing of OrderSpec. The encoding is canonical, so parameters that a
+// mode does not use must be zero, and a first_epoch_shape that equals `shape` is refused: otherwise
+// two specs of one order would have two fingerprints. docs/order.md, section 1, has the layout.
 #include "proto/contract/order_spec.h"
 
 #include <algorithm>
@@ -14,6 +17,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x534F'4246;  // "FBOS"
 constexpr std::uint64_t kFingerprintTag = 0x3130'5046'534F'4246ULL;  // "FBOSFP01"
 
+// Names the field as "OrderSpec.<field>", so that the error can be found in the user's options.
 Error FieldError(ErrorCode code, std::string_view field, const std::string& what) {
   return Error(code, "OrderSpec." + std::string(field) + " " + what);
 }
@@ -25,13 +29,15 @@ Status CheckRange(std::string_view field, std::uint64_t value) {
                         std::to_string(limits::kSampleCountMax) + "]");
 }
 
+// Refuses a parameter that the mode does not have.
 Status CheckUnused(std::string_view field, std::uint64_t value, OrderMode mode) {
   if (value == 0) return {};
   return FieldError(ErrorCode::kInvalidArgument, field,
                     "is " + std::to_string(value) + ", but mode " +
-                        std::string(OrderModeName(mode)) + " has no such parameter");
+                        std::string(OrderModeName(mode)) + " has no such parameter; set it to 0");
 }
 
+// `prefix` is "shape." or "first_epoch_shape.", for error messages.
 Status ValidateShape(const OrderShape& shape, std::string_view prefix) {
   const std::string path(prefix);
   switch (shape.mode) {
@@ -114,6 +120,7 @@ Status OrderSpec::Validate() const {
 
 std::array<std::byte, kOrderSpecBytes> OrderSpec::Encode() const {
   FOREBAY_CHECK(Validate().has_value());
+  // Mode 0 does not exist, so it encodes "no first_epoch_shape".
   const OrderShape first = first_epoch_shape.value_or(OrderShape{.mode = OrderMode{0}});
   ByteWriter writer;
   writer.Le(kMagic);
@@ -137,7 +144,8 @@ std::array<std::byte, kOrderSpecBytes> OrderSpec::Encode() const {
 
 namespace {
 
-// A mode's number from the wire; `prefix` names the shape.
+// Turns a number from outside into a mode; `prefix` names the shape in errors. Reserved modes pass,
+// because Validate has the better error for them.
 Result<OrderMode> ModeFromNumber(std::uint32_t number, std::string_view prefix) {
   if (number < 1 || number > 5) {
     return FieldError(ErrorCode::kInvalidArgument, std::string(prefix) + "mode",
@@ -183,8 +191,9 @@ Result<OrderSpec> OrderSpec::Parse(std::span<const std::byte> bytes) {
     spec.first_epoch_shape = first;
   } else if (first.block_samples != 0 || first.window_runs != 0) {
     return FieldError(ErrorCode::kInvalidArgument, "first_epoch_shape",
-                      "has parameters but no mode");
+                      "has parameters, but its mode is 0 (absent)");
   }
+  // The length was checked first, so the reads above cannot have failed.
   FOREBAY_CHECK(reader.ok() && reader.remaining() == 0);
   FOREBAY_TRY(spec.Validate());
   return spec;

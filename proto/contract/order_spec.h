@@ -26,12 +26,12 @@ enum class OrderMode : std::uint8_t {
   kWeighted = 5,    // reserved: Validate answers kUnimplemented
 };
 
-// What becomes of an epoch's last step when the global batch does not divide the samples.
+// What happens to an epoch's last step if the global batch does not divide the number of samples.
 // In each policy every rank makes the same number of steps.
 enum class TailPolicy : std::uint8_t {
-  kDrop = 1,   // it is not made
-  kPad = 2,    // it is filled up from the start of the order; padded positions are flagged
-  kShort = 3,  // it is smaller; ranks may get unequal, even empty, slices of it
+  kDrop = 1,   // the step is left out
+  kPad = 2,    // the step is filled up from the start of the order; padded positions are flagged
+  kShort = 3,  // the step is smaller; ranks may get unequal, even empty, slices of it
 };
 
 std::string_view OrderModeName(OrderMode mode);      // "global", "block", "sequential", ...
@@ -49,14 +49,14 @@ struct OrderShape {
   bool operator==(const OrderShape&) const = default;
 };
 
-// The order of a stream, all epochs of it: Order(spec, epoch) is one epoch. A value type.
+// The order of all epochs of a stream; Order(spec, epoch) is one epoch. A value type.
 struct OrderSpec {
   std::uint64_t seed = 0;
-  std::uint64_t sample_count = 0;           // n, of the selection: [1, limits::kSampleCountMax]
+  std::uint64_t sample_count = 0;           // n, of the selection; [1, limits::kSampleCountMax]
   std::uint64_t selection_fingerprint = 0;  // which samples; compared, never interpreted
   TailPolicy tail = TailPolicy::kDrop;
   OrderShape shape = {};
-  std::optional<OrderShape> first_epoch_shape = std::nullopt;  // of epoch 0, if it differs
+  std::optional<OrderShape> first_epoch_shape = std::nullopt;  // epoch 0, if it differs
 
   bool operator==(const OrderSpec&) const = default;
 
@@ -64,21 +64,21 @@ struct OrderSpec {
     return epoch == EpochId(0) && first_epoch_shape ? *first_epoch_shape : shape;
   }
 
-  // Whether this is an OrderSpec v1. The message of an error begins with "OrderSpec." and the
-  // name of the field: kInvalidArgument (unknown number), kOutOfRange (bound, both named),
-  // kUnimplemented (reserved mode).
+  // Succeeds if this is a valid OrderSpec v1. Errors begin with "OrderSpec." and the name of the
+  // field: kInvalidArgument for an unknown number, kOutOfRange for a value outside its bounds
+  // (which are named), kUnimplemented for a reserved mode.
   Status Validate() const;
 
-  // The published encoding: fixed length, little-endian, canonical (equal specs give equal
-  // bytes and the other way round). Requires a valid spec.
+  // The published encoding: fixed length, little-endian, canonical (specs are equal exactly if
+  // their bytes are). Requires a valid spec.
   std::array<std::byte, kOrderSpecBytes> Encode() const;
 
-  // The inverse of Encode. Bytes are untrusted: kDataLoss for a wrong length,
+  // The inverse of Encode, for untrusted bytes. Errors: kDataLoss for a wrong length,
   // kInvalidArgument for a wrong magic or non-zero reserved bytes, kFailedPrecondition for
-  // another version (both are named), else as Validate.
+  // another version (both are named), and those of Validate.
   static Result<OrderSpec> Parse(std::span<const std::byte> bytes);
 
-  // A hash of Encode(), for comparing and logging.
+  // A hash of Encode(), for comparisons and logs.
   std::uint64_t Fingerprint() const;
 };
 

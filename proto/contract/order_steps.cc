@@ -1,3 +1,6 @@
+// The arithmetic of steps. One function, Part, cuts a step for ranks, for micro-batches and for
+// short tails, so that all of them agree about the boundaries. Limits keep every product below
+// 2^63.
 #include "proto/contract/order_steps.h"
 
 #include <algorithm>
@@ -54,6 +57,8 @@ std::uint64_t StepPlan::padded_samples() const {
   return steps_ * options_.global_batch - options_.sample_count;
 }
 
+// Part i is [samples * i / parts, samples * (i + 1) / parts): the parts cover the step without
+// gaps, and their sizes differ by one at most, also in a short step that `parts` does not divide.
 StepSlice StepPlan::Part(StepId step, std::uint64_t index, std::uint64_t parts) const {
   const std::uint64_t first = step.value() * options_.global_batch;
   std::uint64_t samples = options_.global_batch;
@@ -67,8 +72,9 @@ StepSlice StepPlan::Part(StepId step, std::uint64_t index, std::uint64_t parts) 
 
 Result<StepSlice> StepPlan::Step(StepId step) const {
   if (step.value() >= steps_) {
-    return Error(ErrorCode::kOutOfRange, "step " + std::to_string(step.value()) +
-                                             " of an epoch of " + std::to_string(steps_));
+    return Error(ErrorCode::kOutOfRange,
+                 "step " + std::to_string(step.value()) + " does not exist: an epoch has " +
+                     std::to_string(steps_) + " steps, counted from 0");
   }
   return Part(step, 0, 1);
 }

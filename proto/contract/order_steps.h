@@ -10,8 +10,8 @@
 
 namespace forebay {
 
-// `count` consecutive positions from `first` on. Positions from StepPlan::sample_count on are
-// padding; StepPlan::Resolve says which sample stands there.
+// `count` consecutive positions, the first of which is `first`. Positions at or beyond
+// StepPlan::sample_count are padding; StepPlan::Resolve tells which sample they repeat.
 struct StepSlice {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
@@ -19,7 +19,7 @@ struct StepSlice {
   bool operator==(const StepSlice&) const = default;
 };
 
-// The position in [0, n) whose sample is handed out, and whether it is a repeat.
+// The position in [0, n) whose sample is delivered, and whether it is a repetition.
 struct ResolvedPosition {
   Position position;
   bool padded = false;
@@ -52,39 +52,39 @@ class StepPlan {
   std::uint64_t ranks() const { return options_.ranks; }
   TailPolicy tail() const { return options_.tail; }
 
-  // Steps of an epoch, the same on every rank: floor(n / B) for kDrop (0 where n < B), else
-  // ceil(n / B).
+  // The steps of an epoch, equal on every rank: floor(n / B) for kDrop (0 if n < B), and
+  // ceil(n / B) for the other policies.
   std::uint64_t steps() const { return steps_; }
 
-  // Positions that no step consumes (kDrop), and padded ones (kPad), per epoch.
+  // Per epoch: positions that no step consumes (kDrop), and padded positions (kPad).
   std::uint64_t dropped_samples() const;
   std::uint64_t padded_samples() const;
 
-  // All positions of a step: [gB, gB + m). kOutOfRange where step >= steps().
+  // Returns all positions of a step: [gB, gB + m). kOutOfRange if step >= steps().
   Result<StepSlice> Step(StepId step) const;
 
-  // Rank `rank`'s share of it. kOutOfRange for a step or rank that does not exist.
+  // Returns rank `rank`'s share of a step. kOutOfRange for a step or rank that does not exist.
   Result<StepSlice> RankSlice(StepId step, std::uint64_t rank) const;
 
-  // A micro-batch's share. kInvalidArgument where the size does not divide B, kOutOfRange
+  // Returns a micro-batch's share. kInvalidArgument if the size does not divide B, kOutOfRange
   // for a step or index that does not exist.
   Result<StepSlice> MicroBatchSlice(const MicroBatch& micro_batch) const;
 
-  // Position p of a slice: p itself, or p mod n, flagged, where p >= n.
+  // Resolves position p of a slice: p itself, or p mod n, flagged as padded, if p >= n.
   ResolvedPosition Resolve(std::uint64_t position) const {
     const std::uint64_t n = options_.sample_count;
     if (position < n) return {Position(position), false};
     return {Position(position % n), true};
   }
 
-  // The step that consumes `position` (< n); steps() where the tail policy drops it.
+  // The step that consumes `position` (< n), or steps() if the tail policy drops it.
   StepId StepOf(Position position) const {
     return StepId(position.value() / options_.global_batch);
   }
 
  private:
   explicit StepPlan(const StepPlanOptions& options);
-  // Part `index` of `parts` of a step that exists.
+  // Cuts a step that exists into `parts` parts, and returns part `index`.
   StepSlice Part(StepId step, std::uint64_t index, std::uint64_t parts) const;
 
   StepPlanOptions options_;

@@ -1,3 +1,5 @@
+// Encoding and parsing of position tokens. The checksum is FoldWords and not XXH3, so that an
+// auditor needs 64-bit multiplication and nothing else (docs/order.md, section 8).
 #include "proto/contract/order_token.h"
 
 #include <algorithm>
@@ -72,6 +74,8 @@ Result<PositionToken> PositionToken::Parse(std::span<const std::byte> bytes) {
                       "version is " + std::to_string(version) + ", this build reads version " +
                           std::to_string(kPositionTokenVersion));
   }
+  // The version comes before the checksum, whose definition belongs to the version. The checksum
+  // comes before the fields, so that damage is reported as damage and not as a field out of range.
   const std::size_t body_bytes = bytes.size() - kChecksumBytes;
   ByteReader tail(bytes.subspan(body_bytes));
   if (tail.ReadLe<std::uint64_t>() != FoldWords(kTokenTag, bytes.first(body_bytes))) {

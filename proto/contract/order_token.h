@@ -1,6 +1,6 @@
-// PositionToken: where a stream stands, as it lies in a trainer's checkpoint (design 6).
-// Valid once the batches before `next_step` are consumed. It does not name a number of
-// ranks: a job resumes on any number that divides the global batch.
+// PositionToken: the position of a stream, as a trainer's checkpoint holds it (docs/design.md, 6).
+// It is valid when all batches before `next_step` have been consumed. It has no number of ranks,
+// because a job may resume on any number that divides the global batch.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr std::uint16_t kPositionTokenVersion = 1;
 inline constexpr std::size_t kPositionTokenBytes = 112;
 static_assert(kPositionTokenBytes <= limits::kPositionTokenBytesMax);
 
-// A value type. `next_step` is at most the steps of an epoch; equal to it, the epoch is over.
+// A value type. `next_step` is at most the number of steps of an epoch; then the epoch is over.
 struct PositionToken {
   std::uint64_t catalog_fingerprint = 0;
   OrderSpec order;
@@ -29,16 +29,16 @@ struct PositionToken {
 
   bool operator==(const PositionToken&) const = default;
 
-  // The message of an error begins with "PositionToken." or "OrderSpec." and the field.
+  // Errors begin with "PositionToken." or "OrderSpec." and the name of the field.
   Status Validate() const;
 
   // Fixed length, little-endian, checksummed (docs/order.md, section 8). Requires a valid
   // token.
   std::array<std::byte, kPositionTokenBytes> Encode() const;
 
-  // The inverse of Encode. Bytes are untrusted: kDataLoss for a wrong length or checksum,
+  // The inverse of Encode, for untrusted bytes. Errors: kDataLoss for a wrong length or checksum,
   // kInvalidArgument for a wrong magic or reserved bytes, kFailedPrecondition for another
-  // version (both are named), else as Validate.
+  // version (both are named), and those of Validate.
   static Result<PositionToken> Parse(std::span<const std::byte> bytes);
 };
 

@@ -1,3 +1,6 @@
+// Decodes UTF-8 character by character and writes what could control a terminal as \xNN. Bytes that
+// are no UTF-8 pass unless they are control codes of an 8-bit terminal (0x80 to 0x9F), because file
+// names on Linux need not be UTF-8.
 #include "proto/contract/printable.h"
 
 #include <algorithm>
@@ -5,7 +8,7 @@
 namespace forebay {
 namespace {
 
-// Bytes of a UTF-8 character by its first one; 1 where that begins none.
+// The length of the UTF-8 character that begins with `first`; 1 if no character begins with it.
 std::size_t LengthBy(unsigned char first) {
   if (first >= 0xC2 && first <= 0xDF) return 2;
   if (first >= 0xE0 && first <= 0xEF) return 3;
@@ -15,7 +18,7 @@ std::size_t LengthBy(unsigned char first) {
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// A character, or a byte that is part of none.
+// A character, or a single byte that is no part of one.
 struct Character {
   std::size_t bytes = 1;
   char32_t code = 0;
@@ -31,16 +34,18 @@ Character FirstOf(std::string_view text) {
     if (!Continues(c)) return alone;
     code = code << 6 | (static_cast<unsigned char>(c) & 0x3FU);
   }
+  // Overlong forms would hide a control character from the check below, so they are no characters.
   const char32_t least = bytes == 2 ? 0x80 : bytes == 3 ? 0x800 : 0x10000;
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
   if (code < least || code > 0x10FFFF || surrogate) return alone;
   return {.bytes = bytes, .code = code};
 }
 
-bool Hidden(char32_t code) {
+// True for characters that are written as \xNN.
+bool IsControl(char32_t code) {
   return code < 0x20 || (code >= 0x7F && code <= 0x9F) ||
-         (code >= 0x2028 && code <= 0x202E) ||  // line and paragraph ends; turns of direction
-         (code >= 0x2066 && code <= 0x2069);    // the same
+         (code >= 0x2028 && code <= 0x202E) ||  // line and paragraph separators; direction
+         (code >= 0x2066 && code <= 0x2069);    // direction isolates
 }
 
 std::string Shown(std::string_view text, bool one_line) {
@@ -50,7 +55,7 @@ std::string Shown(std::string_view text, bool one_line) {
     const Character next = FirstOf(text);
     const bool kept = !one_line && (next.code == '\n' || next.code == '\t');
     for (const char c : text.substr(0, next.bytes)) {
-      if (!Hidden(next.code) || kept) {
+      if (!IsControl(next.code) || kept) {
         shown += c;
         continue;
       }

@@ -1,5 +1,5 @@
-// Text that comes from data or from another program, made fit for a terminal, a log or a file name:
-// it moves no cursor, changes no terminal and begins no line of its own.
+// Makes text from data or from another program safe for a terminal, a log or a file name:
+// afterwards it cannot move the cursor, change the terminal or begin a line of its own.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace forebay {
 
-// `text` with its control characters written as "\x1b" is here: those of ASCII but line ends and
-// tabs, those of Unicode (U+0080 to U+009F, also as a byte of its own), and what ends lines or
-// turns the direction of reading. Other text passes, whether it is UTF-8 or not.
+// Returns `text` with control characters written as \xNN: those of ASCII except line ends and tabs,
+// those of Unicode (U+0080 to U+009F, also as single bytes), and characters that end a line or
+// change the direction of writing. Other text passes unchanged, whether it is UTF-8 or not.
 std::string PrintableText(std::string_view text);
 
-// The same of what must stay on one line, as a name: line ends and tabs are written so, too.
+// PrintableText for text that must stay on one line: also replaces line ends and tabs.
 std::string PrintableLine(std::string_view text);
 
-// How many bytes at the end of `text`, 0 to 3, are a UTF-8 character whose rest has not come.
+// The number of bytes at the end of `text`, 0 to 3, that begin a UTF-8 character without its rest.
 std::size_t UnfinishedBytes(std::string_view text);
 
 }  // namespace forebay

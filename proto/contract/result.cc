@@ -1,3 +1,6 @@
+// Names of error codes, and the mapping from errno to a code. The mapping decides only what a
+// caller may read from the code; whether a failed call is repeated is decided by failure.h, which
+// sees the errno.
 #include "proto/contract/result.h"
 
 #include <cerrno>
@@ -31,6 +34,7 @@ namespace {
 
 ErrorCode CodeOfErrno(int system_errno) {
   switch (system_errno) {
+    // ELOOP and EXDEV come from openat2, for a path that leaves its root (docs/design.md, P7).
     case ENOENT: case ENOTDIR: case ESRCH: return ErrorCode::kNotFound;
     case EEXIST: return ErrorCode::kAlreadyExists;
     case EACCES: case EPERM: case ELOOP: case EXDEV: return ErrorCode::kPermissionDenied;

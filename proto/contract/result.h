@@ -1,4 +1,4 @@
-// Result and Error: how every fallible Forebay call reports its outcome.
+// Result and Error: how every Forebay call that can fail reports its outcome.
 //
 // Bytes from disk, peers, clients and configuration produce an Error; broken invariants
 // produce FOREBAY_CHECK (see check.h). Exceptions never cross a room's boundary.
@@ -17,13 +17,13 @@ namespace forebay {
 enum class ErrorCode : std::uint8_t {
   kCancelled = 1,
   kUnknown = 2,
-  kInvalidArgument = 3,   // the caller's words are wrong whatever the state of the system
+  kInvalidArgument = 3,   // the request is wrong in any state of the system
   kDeadlineExceeded = 4,  // no answer in time; the outcome is unknown
   kNotFound = 5,
   kAlreadyExists = 6,
   kPermissionDenied = 7,
   kResourceExhausted = 8,   // a published limit or a full tier; the message names the limit
-  kFailedPrecondition = 9,  // right words, wrong state (a changed object, another OrderSpec)
+  kFailedPrecondition = 9,  // valid request, wrong state (a changed object, another OrderSpec)
   kAborted = 10,
   kOutOfRange = 11,
   kUnimplemented = 12,
@@ -36,8 +36,8 @@ enum class ErrorCode : std::uint8_t {
 // The code's name as gRPC writes it, for example "DATA_LOSS".
 std::string_view ErrorCodeName(ErrorCode code);
 
-// Why a call failed. A value type; cheap to move. Messages hold ids, offsets, paths, limits
-// and remedies, never payload bytes or secrets.
+// The reason why a call failed. A value type; cheap to move. Messages contain ids, offsets, paths,
+// limits and remedies, but never payload bytes or secrets.
 class [[nodiscard]] Error {
  public:
   Error(ErrorCode code, std::string message, int system_errno = 0)
@@ -47,15 +47,15 @@ class [[nodiscard]] Error {
   static Error FromErrno(int system_errno, std::string_view what);
 
   ErrorCode code() const { return code_; }
-  int system_errno() const { return errno_; }  // 0 where no system call was involved
+  int system_errno() const { return errno_; }  // 0 if no system call failed
   const std::string& message() const { return message_; }
 
-  // True where the same call may succeed later without anybody changing it.
+  // True if the same call may succeed when it is repeated later.
   bool retryable() const {
     return code_ == ErrorCode::kUnavailable || code_ == ErrorCode::kAborted;
   }
 
-  // The same error, its message preceded by "<context>: ".
+  // Returns this error with "<context>: " before its message.
   Error WithContext(std::string_view context) const;
 
   // "DATA_LOSS: <message>".
@@ -67,7 +67,7 @@ class [[nodiscard]] Error {
   std::string message_;
 };
 
-// A value of type T or an Error. Must not be dropped.
+// A value of type T or an Error. The compiler warns if a caller drops it.
 template <typename T>
 class [[nodiscard]] Result : public tl::expected<T, Error> {
  public:

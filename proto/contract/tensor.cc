@@ -1,3 +1,5 @@
+// The table of element types. The row of a type is its number, so a number that was checked against
+// the table's size is an index.
 #include "proto/contract/tensor.h"
 
 #include <string>
@@ -41,6 +43,8 @@ Result<Dtype> DtypeFromNumber(std::uint64_t number) {
 }
 
 Result<std::uint64_t> FieldSpec::BytesPerSample() const {
+  // Shapes come from headers and configuration. Division before each multiplication keeps the
+  // product from wrapping; once it is 0, it stays 0.
   constexpr std::uint64_t kLimit = 1ULL << 40;
   std::uint64_t bytes = DtypeBytes(dtype);
   for (const std::uint64_t dimension : shape) {

@@ -31,10 +31,10 @@ enum class FieldSource : std::uint8_t {
   kConstant = 1,  // a number held by the catalog (a class folder's index)
 };
 
-// One field of every sample of a data set. A fixed-size field has a shape (elements, row
-// major; an empty shape with a dtype other than kBytes is a scalar); a variable one is kBytes
-// with an empty shape. `big_endian` marks element bytes as they lie in the object (IDX): the
-// service delivers what is stored, the client converts on request.
+// One field of every sample of a data set. A field of fixed size has a shape (elements, row
+// major; an empty shape with a dtype other than kBytes is a scalar). A field of variable size is
+// kBytes with an empty shape. `big_endian` says that the elements are stored in big-endian order
+// (IDX): the service delivers them as stored, and the client converts them on request.
 struct FieldSpec {
   std::string name;
   Dtype dtype = Dtype::kBytes;
@@ -43,7 +43,7 @@ struct FieldSpec {
   std::vector<std::uint64_t> shape;
 
   bool is_fixed() const { return dtype != Dtype::kBytes || !shape.empty(); }
-  // Bytes per sample of a fixed-size field; kOutOfRange where the product overflows 2^40.
+  // Bytes per sample of a field of fixed size; kOutOfRange if the product exceeds 2^40.
   Result<std::uint64_t> BytesPerSample() const;
 };
 

@@ -1,9 +1,9 @@
 // Mutex, locks and condition variables that clang's thread-safety analysis understands, and the
 // macros that say which mutex guards what.
 //
-// libstdc++'s std::mutex carries no annotations, so the analysis sees nothing of it. The types
-// here wrap the standard ones without a cost. Every room uses them instead of std::mutex, and
-// names the mutex of every guarded member:
+// libstdc++'s std::mutex has no annotations, so the analysis cannot see it. The types here wrap
+// the standard ones at no cost. Every room uses them instead of std::mutex, and names the mutex of
+// every guarded member:
 //
 //   class Queue {
 //    public:

@@ -1,4 +1,4 @@
-// UniqueFd: sole owner of a file descriptor.
+// UniqueFd: the sole owner of a file descriptor, which it closes. Errors of close(2) are ignored.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace forebay {
 
-// Closes on destruction. Move-only; an empty one holds -1.
+// Closes the descriptor on destruction. Move-only. An empty UniqueFd holds -1. Not thread-safe.
 class UniqueFd {
  public:
   UniqueFd() = default;

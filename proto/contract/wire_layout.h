@@ -1,13 +1,13 @@
-// What a daemon and a client on one node agree on beside gRPC: the handshake on the Unix socket
-// that passes shared memory, and the packed structures that name places in it. All integers
-// are little-endian; every struct is sent as it lies in memory and has no padding.
+// What a daemon and a client on one node agree on besides gRPC: the handshake on the Unix socket
+// that passes shared memory, and the structs that name places in this memory. All integers are
+// little-endian. Every struct is sent as it lies in memory, and none has padding.
 //
 // Handshake (layout version 1), before gRPC takes the socket over:
 //   client -> daemon  ClientHello
-//   daemon -> client  ServerHello; where status is 0 and shared memory was asked for, then
+//   daemon -> client  ServerHello; then, if status is 0 and the client asked for shared memory,
 //                     region_count RegionEntry records, in messages of at most
-//                     limits::kFdsPerMessageMax entries, each message carrying the entries'
-//                     memfds in the same order by SCM_RIGHTS.
+//                     limits::kFdsPerMessageMax entries; each message carries the memfds of its
+//                     entries, in the same order, by SCM_RIGHTS.
 // After the last entry the daemon hands its end to the gRPC server and the client its own to a
 // gRPC channel. Clients are connections, never process ids.
 #pragma once
@@ -23,7 +23,7 @@ namespace forebay {
 
 static_assert(std::endian::native == std::endian::little, "Forebay runs on little-endian hosts");
 
-// Versions exchanged by Hello; a mismatch names both sides'.
+// Versions that Hello exchanges. The error for a mismatch names the versions of both sides.
 inline constexpr std::uint32_t kProtocolVersion = 1;  // proto/forebay/v1
 inline constexpr std::uint32_t kLayoutVersion = 1;    // this file
 inline constexpr std::uint32_t kCatalogVersion = 1;   // docs/catalog.md
@@ -42,9 +42,9 @@ struct ClientHello {
 struct ServerHello {
   std::uint64_t magic = kServerHelloMagic;
   std::uint32_t layout_version = kLayoutVersion;
-  std::uint32_t status = 0;         // 0, or an ErrorCode: the connection is then closed
+  std::uint32_t status = 0;         // 0, or an ErrorCode; then the daemon closes the connection
   std::uint64_t session = 0;        // names this connection in Hello
-  std::uint64_t generation = 0;     // of the daemon process; other after every start
+  std::uint64_t generation = 0;     // of the daemon process; differs after every start
   std::uint32_t region_count = 0;
   std::uint32_t reserved = 0;
 };
@@ -62,9 +62,9 @@ struct RegionEntry {
   std::uint64_t generation = 0;     // equals ServerHello::generation
 };
 
-// A span's region where the bytes came inline, with the batch's message.
+// The region of a span whose bytes came inline, in messages after the batch.
 inline constexpr std::uint32_t kInlineRegion = 0xFFFF'FFFF;
-// A span's region where the sample has no such field.
+// The region of a span whose sample lacks the field.
 inline constexpr std::uint32_t kAbsentRegion = 0xFFFF'FFFE;
 
 // A range of bytes in a region.
