@@ -9,7 +9,7 @@
 
 #include "proto/contract/limits.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::tier {
 namespace {

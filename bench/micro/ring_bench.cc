@@ -16,8 +16,8 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/unique_fd.h"
 #include "server/io/aligned_buffer.h"
-#include "server/io/thread_backend.h"
-#include "server/io/uring_backend.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/queues/uring_backend.h"
 
 namespace forebay::io {
 namespace {

@@ -19,8 +19,8 @@
 #include "deploy/manual/command_description.h"
 #include "deploy/manual/completion.h"
 #include "deploy/manual/man_page.h"
-#include "server/daemon/config.h"
-#include "server/daemon/daemon_arguments.h"
+#include "server/daemon/config/config.h"
+#include "server/daemon/config/daemon_arguments.h"
 #ifdef FOREBAY_HAS_TRAINER
 #include "trainer/core/command_line.h"
 #endif

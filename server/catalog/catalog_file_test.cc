@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "server/catalog/testing/catalog_test_fixture.h"
-#include "server/io/thread_backend.h"
+#include "server/io/queues/thread_backend.h"
 
 namespace forebay::catalog {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::catalog {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "proto/contract/check.h"
 #include "server/daemon/acceptor.h"
-#include "server/tier/shared_region.h"
+#include "server/tier/ram/shared_region.h"
 
 namespace forebay::daemon {
 namespace {

@@ -22,8 +22,8 @@
 
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
-#include "server/io/manual_clock.h"
-#include "server/tier/shared_region.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/tier/ram/shared_region.h"
 
 namespace forebay::daemon {
 namespace {

@@ -12,7 +12,7 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/daemon/verifier.h"
-#include "server/stream/data_service.h"
+#include "server/stream/rpc/data_service.h"
 #include "server/stream/stream_spec.h"
 
 namespace forebay::daemon {

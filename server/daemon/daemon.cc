@@ -23,7 +23,7 @@
 #include "server/daemon/version.h"
 #include "server/io/backend_selection.h"
 #include "server/io/log.h"
-#include "server/stage/request_gate.h"
+#include "server/stage/gfs/request_gate.h"
 
 namespace forebay::daemon {
 namespace {

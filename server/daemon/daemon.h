@@ -17,25 +17,25 @@
 #include "server/daemon/acceptor.h"
 #include "server/daemon/admin_service.h"
 #include "server/daemon/background_scrubber.h"
-#include "server/daemon/config.h"
+#include "server/daemon/config/config.h"
+#include "server/daemon/dataset_table.h"
 #include "server/daemon/eviction_summary.h"
 #include "server/daemon/lease.h"
 #include "server/daemon/metrics.h"
-#include "server/daemon/dataset_table.h"
-#include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/io/clock.h"
+#include "server/io/executor.h"
 #include "server/io/io_backend.h"
 #include "server/plan/membership.h"
-#include "server/stage/gfs_calls.h"
-#include "server/stage/patient_backend.h"
+#include "server/stage/gfs/gfs_calls.h"
+#include "server/stage/gfs/patient_backend.h"
 #include "server/stage/stager.h"
-#include "server/stream/data_service.h"
+#include "server/stream/rpc/data_service.h"
 #include "server/stream/stream_registry.h"
 #include "server/tier/eviction_ledger.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
-#include "server/tier/segment_store.h"
+#include "server/tier/ram/ram_arena.h"
+#include "server/tier/ssd/segment_store.h"
 
 namespace forebay::daemon {
 
@@ -137,7 +137,7 @@ class Daemon final : public AdminTarget {
   std::unique_ptr<stage::Stager> stager_;
   const plan::Membership nodes_;  // nodes of the job: only this one so far
   std::unique_ptr<fetch::Fetcher> fetcher_;
-  std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<io::ThreadExecutor> executor_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
   std::unique_ptr<BackgroundScrubber> scrubber_;  // null: tier.scrub.enabled is false
   std::unique_ptr<stream::StreamRegistry> registry_;

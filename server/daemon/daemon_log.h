@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/daemon/config.h"
+#include "server/daemon/config/config.h"
 
 namespace forebay::daemon {
 

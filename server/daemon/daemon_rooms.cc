@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include "proto/contract/limits.h"
+#include "server/daemon/config/dataset_config.h"
+#include "server/daemon/config/tier_config.h"
 #include "server/daemon/daemon.h"
-#include "server/daemon/dataset_config.h"
-#include "server/daemon/tier_config.h"
 #include "server/io/log.h"
 #include "server/tier/capacity.h"
 
@@ -154,7 +154,7 @@ std::uint32_t Daemon::WorkerCount() const {
 Status Daemon::OpenStreams() {
   // The workers read samples of extents on no tier from the GFS, so they use its back end.
   FOREBAY_ASSIGN(executor_,
-                 fetch::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
+                 io::ThreadExecutor::Create(*gfs_backend_, WorkerCount(), kWorkerDepth));
   const auto pin = tier::ParseCapacity(config_.view_pin_capacity, arena_->capacity_bytes());
   if (!pin.has_value()) return pin.error().WithContext("stream.view_pin_capacity");
   const auto decoded = tier::ParseCapacity(config_.decode_capacity, tier::MemoryLimitBytes());

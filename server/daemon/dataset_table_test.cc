@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::daemon {
 namespace {

@@ -9,7 +9,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "server/io/manual_clock.h"
+#include "server/io/testing/manual_clock.h"
 
 namespace forebay::daemon {
 namespace {

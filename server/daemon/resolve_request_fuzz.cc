@@ -6,7 +6,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/limits.h"
 #include "server/daemon/admin_service.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
 namespace forebay::daemon {

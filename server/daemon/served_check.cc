@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "server/catalog/format_driver.h"
-#include "server/daemon/config.h"
+#include "server/daemon/config/config.h"
 
 namespace forebay::daemon {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/daemon/config.h"
+#include "server/daemon/config/config.h"
 
 namespace forebay::daemon {
 namespace {

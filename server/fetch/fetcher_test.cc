@@ -16,11 +16,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/fetch/piece_reader.h"
 #include "server/io/aligned_buffer.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
+#include "server/tier/piece_reader.h"
 
 namespace forebay::fetch {
 namespace {
@@ -243,15 +243,15 @@ TEST_F(FetcherTest, PiecesFromTheGfsAreThoseOfTheFileAndAreCounted) {
     FOREBAY_EXPECT_OK(catalog->Pieces(ref->key.extent, pieces));
     const std::uint64_t begin = catalog->extent(ref->key.extent).object_offset;
     for (std::size_t i = 0; i < pieces.size(); i += 7) {
-      auto memory = io::testing::Take(io::AlignedBuffer::Create(AlignedBytes(pieces[i])));
-      const PieceRead read{.extent = ref.get(),
+      auto memory = io::testing::Take(io::AlignedBuffer::Create(tier::AlignedBytes(pieces[i])));
+      const tier::PieceRead read{.extent = ref.get(),
                            .piece = pieces[i],
                            .checksum = ref->sums().pieces[i],
-                           .memory = memory.span().first(AlignedBytes(pieces[i]))};
-      std::vector<PieceFailure> failures;
-      FOREBAY_EXPECT_OK(ReadPieces(*queue, {&read, 1}, failures));
+                           .memory = memory.span().first(tier::AlignedBytes(pieces[i]))};
+      std::vector<tier::PieceFailure> failures;
+      FOREBAY_EXPECT_OK(tier::ReadPieces(*queue, {&read, 1}, failures));
       EXPECT_TRUE(failures.empty());
-      EXPECT_EQ(std::memcmp(memory.data() + LeadBytes(pieces[i]),
+      EXPECT_EQ(std::memcmp(memory.data() + tier::LeadBytes(pieces[i]),
                             file.data() + begin + pieces[i].offset, pieces[i].length),
                 0);
       read_bytes += pieces[i].length;
@@ -273,13 +273,13 @@ TEST_F(FetcherTest, APieceThatIsNotAsFirstReadIsRefusedAndAfterwardsTheExtentByN
   std::vector<catalog::Range> pieces;
   FOREBAY_EXPECT_OK(rig_.dataset().catalog()->Pieces(last, pieces));
   const auto queue = io::testing::Take(rig_.backend().CreateQueue({.depth = 4}));
-  auto memory = io::testing::Take(io::AlignedBuffer::Create(AlignedBytes(pieces[0])));
-  const PieceRead read{.extent = ref.get(),
+  auto memory = io::testing::Take(io::AlignedBuffer::Create(tier::AlignedBytes(pieces[0])));
+  const tier::PieceRead read{.extent = ref.get(),
                        .piece = pieces[0],
                        .checksum = ref->sums().pieces[0],
-                       .memory = memory.span().first(AlignedBytes(pieces[0]))};
-  std::vector<PieceFailure> failures;
-  FOREBAY_EXPECT_OK(ReadPieces(*queue, {&read, 1}, failures));
+                       .memory = memory.span().first(tier::AlignedBytes(pieces[0]))};
+  std::vector<tier::PieceFailure> failures;
+  FOREBAY_EXPECT_OK(tier::ReadPieces(*queue, {&read, 1}, failures));
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].error.code(), ErrorCode::kDataLoss);
   fetcher_->ReportBad(ref, failures[0].error, 1);

@@ -26,7 +26,7 @@ struct LocalRows::Work {
   int refetches = 0;
 
   Status Plan(std::uint64_t fingerprint);
-  Status Fill(io::IoQueue& queue, std::vector<BadExtent>& bad);
+  Status Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad);
   void End(const Status& status) const {
     if (status.has_value()) return done(status);
     done(stage::ErrorForOthers(status.error()));
@@ -72,7 +72,7 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   return {};
 }
 
-Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<BadExtent>& bad) {
+Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad) {
   std::uint64_t scratch_bytes = 0;
   for (const SamplePiece& piece : pieces.pieces()) {
     if (refs[piece.extent_index]->tier == tier::TierKind::kRam) continue;
@@ -128,7 +128,7 @@ void LocalRows::Advance(const WorkRef& work, io::IoQueue& queue) {
                               Start(work);
                             });
   }
-  std::vector<BadExtent> bad;
+  std::vector<tier::BadExtent> bad;
   const Status filled = work->Fill(queue, bad);
   work->refs.clear();
   if (filled.has_value() || bad.empty() || work->refetches++ >= limits::kRefetchMax) {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/row_source.h"
 #include "server/io/clock.h"
+#include "server/io/executor.h"
 #include "server/stage/stager.h"
 
 namespace forebay::fetch {
@@ -17,7 +17,7 @@ namespace forebay::fetch {
 // Thread-safe; everything passed in is borrowed, and outlives all requests.
 class LocalRows {
  public:
-  LocalRows(stage::Stager& stager, Fetcher& fetcher, Executor& executor, io::Clock& clock)
+  LocalRows(stage::Stager& stager, Fetcher& fetcher, io::Executor& executor, io::Clock& clock)
       : stager_(stager), fetcher_(fetcher), executor_(executor), clock_(clock) {}
 
   // Fills the rows, which must stay in place until `done`; each byte from SSD or the GFS is
@@ -38,7 +38,7 @@ class LocalRows {
 
   stage::Stager& stager_;
   Fetcher& fetcher_;
-  Executor& executor_;
+  io::Executor& executor_;
   io::Clock& clock_;
 };
 

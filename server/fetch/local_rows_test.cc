@@ -15,10 +15,10 @@
 
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/record_text.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay::fetch {
 namespace {
@@ -45,7 +45,7 @@ class LocalRowsTest : public ::testing::Test {
              const RigOptions& options = {}) {
     FOREBAY_EXPECT_OK(rig_.Start(dataset, options));
     fetcher_.emplace(rig_.cache(), rig_.stager(), nodes_);
-    executor_ = Take(ThreadExecutor::Create(rig_.backend(), 2, 4));
+    executor_ = Take(io::ThreadExecutor::Create(rig_.backend(), 2, 4));
     local_.emplace(rig_.stager(), *fetcher_, *executor_, rig_.clock());
   }
   void StartAndStage(const RigOptions& options = {}) {
@@ -93,7 +93,7 @@ class LocalRowsTest : public ::testing::Test {
   stage::StageRig rig_{memory_, ""};
   plan::Membership nodes_;
   std::optional<Fetcher> fetcher_;
-  std::unique_ptr<ThreadExecutor> executor_;
+  std::unique_ptr<io::ThreadExecutor> executor_;
   std::optional<LocalRows> local_;
   std::uint64_t fingerprint_ = 0;
 };

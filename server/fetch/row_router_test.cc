@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/manual_clock.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::fetch {

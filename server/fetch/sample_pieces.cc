@@ -74,12 +74,12 @@ Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
 }
 
 std::uint64_t SamplePieces::ScratchBytes(const SamplePiece& piece) {
-  return AlignedBytes({.extent = {}, .offset = piece.offset, .length = piece.length});
+  return tier::AlignedBytes({.extent = {}, .offset = piece.offset, .length = piece.length});
 }
 
 Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
                            const std::vector<bool>& in_place, const PieceScratch& scratch,
-                           io::IoQueue& queue, std::vector<BadExtent>& bad) {
+                           io::IoQueue& queue, std::vector<tier::BadExtent>& bad) {
   reads_.clear();
   read_pieces_.clear();
   std::uint64_t used = 0;
@@ -99,8 +99,8 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
     const catalog::Range range{.extent = extent.key.extent, .offset = piece.offset,
                                .length = piece.length};
     // Direct reads begin and end on device blocks, so a piece has a cell of whole blocks.
-    const std::uint64_t lead = LeadBytes(range);
-    const std::uint64_t cell = AlignedBytes(range);
+    const std::uint64_t lead = tier::LeadBytes(range);
+    const std::uint64_t cell = tier::AlignedBytes(range);
     FOREBAY_CHECK(cell <= scratch.memory.size() - used);
     std::byte* memory = scratch.memory.data() + used;
     piece.region = scratch.region;
@@ -118,9 +118,9 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
   }
   if (reads_.empty()) return {};
   failures_.clear();
-  FOREBAY_TRY(ReadPieces(queue, reads_, failures_));
+  FOREBAY_TRY(tier::ReadPieces(queue, reads_, failures_));
   if (failures_.empty()) return {};
-  return BlameCopies(
+  return tier::BlameCopies(
       failures_,
       [&](std::size_t index) -> const tier::ExtentRef& {
         return refs[pieces_[read_pieces_[index]].extent_index];

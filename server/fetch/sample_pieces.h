@@ -13,11 +13,10 @@
 
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"
-#include "server/fetch/bad_extent.h"
-#include "server/fetch/piece_reader.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
 #include "server/tier/extent_cache.h"
+#include "server/tier/piece_reader.h"
 
 namespace forebay::fetch {
 
@@ -64,9 +63,9 @@ class SamplePieces {
   // Gives every piece its bytes. `refs` are the extents, in order; pieces of an extent that is null
   // get none. Pieces of extents in RAM for which `in_place` is set are used where they lie; all
   // others come to `scratch`: copied from RAM, or read from SSD or the GFS and verified. kDataLoss
-  // with copies in `bad`: as BlameCopies.
+  // with copies in `bad`: as tier::BlameCopies.
   Status Place(std::span<const tier::ExtentRef> refs, const std::vector<bool>& in_place,
-               const PieceScratch& scratch, io::IoQueue& queue, std::vector<BadExtent>& bad);
+               const PieceScratch& scratch, io::IoQueue& queue, std::vector<tier::BadExtent>& bad);
 
   // After Place: calls visit(piece, offset in piece, length) for each run of bytes of one field of
   // one sample, in order. No call if the sample does not have the field.
@@ -107,9 +106,9 @@ class SamplePieces {
   std::vector<std::uint32_t> piece_begin_;  // sample x part -> first piece
   std::vector<ExtentId> extents_;
   std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
-  std::vector<PieceRead> reads_;
+  std::vector<tier::PieceRead> reads_;
   std::vector<std::size_t> read_pieces_;  // reads_[i] fills pieces_[read_pieces_[i]]
-  std::vector<PieceFailure> failures_;
+  std::vector<tier::PieceFailure> failures_;
 };
 
 }  // namespace forebay::fetch

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "server/io/thread_backend.h"
-#include "server/io/uring_backend.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/queues/uring_backend.h"
 
 namespace forebay::io {
 

@@ -7,13 +7,13 @@
 #include <cerrno>
 
 #include "proto/contract/limits.h"
-#include "server/io/clock.h"
 #include "server/io/aligned_buffer.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/manual_clock.h"
-#include "server/io/refused_call_fixture.h"
-#include "server/io/thread_backend.h"
-#include "server/io/uring_backend.h"
+#include "server/io/clock.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/queues/uring_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/refused_call_fixture.h"
 
 namespace forebay::io::testing {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <new>
 
-#include "server/io/io_test_fixture.h"
-#include "server/io/thread_backend.h"
-#include "server/io/uring_backend.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/queues/uring_backend.h"
+#include "server/io/testing/io_test_fixture.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

@@ -12,11 +12,11 @@
 
 #include "proto/contract/limits.h"
 #include "server/io/aligned_buffer.h"
-#include "server/io/faulty_backend.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
-#include "server/io/thread_backend.h"
-#include "server/io/uring_backend.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/queues/uring_backend.h"
+#include "server/io/testing/faulty_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::io::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/thread_annotations.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::io {
 namespace {

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/peer/testing/in_process_nodes.h"
 #include "server/stage/testing/stage_rig.h"
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "proto/contract/check.h"
-#include "server/stage/packed_form.h"
-#include "server/tier/segment_store.h"
+#include "server/stage/packed/packed_form.h"
+#include "server/tier/ssd/segment_store.h"
 
 namespace forebay::stage {
 

@@ -21,8 +21,8 @@
 #include "server/io/io_backend.h"
 #include "server/plan/capacity_need.h"
 #include "server/plan/placement.h"
-#include "server/stage/compression.h"
-#include "server/stage/first_reads.h"
+#include "server/stage/gfs/first_reads.h"
+#include "server/stage/packed/compression.h"
 #include "server/tier/extent_key.h"
 
 namespace forebay::stage {

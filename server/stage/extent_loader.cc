@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "server/io/log.h"
-#include "server/stage/packed_form.h"
+#include "server/stage/packed/packed_form.h"
 
 namespace forebay::stage {
 

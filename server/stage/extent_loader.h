@@ -14,11 +14,11 @@
 #include "server/io/io_backend.h"
 #include "server/plan/placement.h"
 #include "server/stage/dataset.h"
-#include "server/stage/extent_packer.h"
-#include "server/stage/housing.h"
-#include "server/stage/staging_tiers.h"
+#include "server/stage/packed/extent_packer.h"
+#include "server/stage/placement/housing.h"
+#include "server/stage/placement/staging_tiers.h"
 #include "server/tier/extent_key.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stage {
 

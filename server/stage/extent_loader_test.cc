@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/stage_rig.h"
 
 namespace forebay::stage {

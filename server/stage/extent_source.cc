@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "server/stage/extent_loader.h"
-#include "server/stage/gfs_reader.h"
-#include "server/stage/packed_extent.h"
-#include "server/stage/packed_form.h"
+#include "server/stage/gfs/gfs_reader.h"
+#include "server/stage/packed/packed_extent.h"
+#include "server/stage/packed/packed_form.h"
 
 namespace forebay::stage {
 

@@ -13,9 +13,9 @@
 #include "server/catalog/catalog.h"
 #include "server/io/io_backend.h"
 #include "server/stage/dataset.h"
-#include "server/stage/request_gate.h"
+#include "server/stage/gfs/request_gate.h"
 #include "server/tier/extent_key.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stage {
 

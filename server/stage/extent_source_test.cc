@@ -9,12 +9,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/local_extents.h"
-#include "server/stage/packed_form.h"
+#include "server/stage/packed/packed_form.h"
 #include "server/stage/testing/stage_rig.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay::stage {
 namespace {

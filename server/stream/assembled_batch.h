@@ -7,7 +7,7 @@
 #include "proto/contract/wire_layout.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
 

@@ -13,7 +13,7 @@
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/gatherer.h"
-#include "server/stream/packed_gatherer.h"
+#include "server/stream/packed/packed_gatherer.h"
 #include "server/stream/raw_gatherer.h"
 
 namespace forebay::stream {

@@ -12,7 +12,7 @@
 #include "proto/contract/result.h"
 #include "server/stream/assembled_batch.h"
 #include "server/stream/gatherer.h"
-#include "server/stream/slot_board.h"
+#include "server/stream/packed/slot_board.h"
 #include "server/stream/slot_ledger.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_cache.h"

@@ -14,14 +14,14 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
-#include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
+#include "server/io/executor.h"
 #include "server/stream/batch_assembler.h"
 #include "server/stream/batch_job.h"
 #include "server/stream/slot_ledger.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
 
@@ -37,7 +37,7 @@ struct SchedulerOptions {
 struct SchedulerParts {
   fetch::Fetcher& fetcher;
   fetch::DecodedCache& decoded;
-  fetch::Executor& executor;
+  io::Executor& executor;
   tier::RamArena& slots;
   io::Clock& clock;
   fetch::RowRouter* rows = nullptr;  // to other nodes; null: a job of one node
@@ -76,7 +76,7 @@ class BatchScheduler {
   // The results of an attempt besides the batch: extents with wrong bytes, and rows that other
   // nodes have.
   struct Attempt {
-    std::vector<fetch::BadExtent> bad;
+    std::vector<tier::BadExtent> bad;
     std::vector<fetch::RoutedRow> rows;
   };
   void AfterAttempt(const JobRef& job, Result<AssembledBatch> batch,

@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
-#include "server/io/manual_clock.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
 namespace forebay::stream {
@@ -25,10 +25,10 @@ namespace {
 constexpr std::size_t kRecordBytes = 1000;
 
 // Runs its tasks one by one, in the thread that cranks.
-class HandCranked final : public fetch::Executor {
+class HandCranked final : public io::Executor {
  public:
   explicit HandCranked(std::unique_ptr<io::IoQueue> queue) : queue_(std::move(queue)) {}
-  void Post(fetch::Task task) override {
+  void Post(io::Task task) override {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
   }
@@ -40,7 +40,7 @@ class HandCranked final : public fetch::Executor {
   bool Crank() {
     std::unique_lock lock(mutex_);
     if (tasks_.empty()) return false;
-    const fetch::Task task = std::move(tasks_.front());
+    const io::Task task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     task(*queue_);
@@ -54,7 +54,7 @@ class HandCranked final : public fetch::Executor {
  private:
   std::unique_ptr<io::IoQueue> queue_;
   mutable std::mutex mutex_;  // extents arrive on threads of the stager
-  std::deque<fetch::Task> tasks_;
+  std::deque<io::Task> tasks_;
 };
 
 // A stream that takes batches, or that does not.

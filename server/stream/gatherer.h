@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "server/fetch/bad_extent.h"
 #include "server/fetch/row_router.h"
 #include "server/io/io_backend.h"
 #include "server/stream/assembled_batch.h"
-#include "server/stream/slot_board.h"
+#include "server/stream/packed/slot_board.h"
 #include "server/stream/stream_spec.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
+#include "server/tier/piece_reader.h"
+#include "server/tier/ram/ram_arena.h"
 
 namespace forebay::stream {
 
@@ -48,7 +48,7 @@ struct GatherMeans {
   const ViewLimits& views;
   tier::RamArena& slots;  // memory for samples that must be copied, read or decoded
   io::IoQueue& queue;
-  std::vector<fetch::BadExtent>& bad;  // receives copies whose bytes were wrong
+  std::vector<tier::BadExtent>& bad;  // receives copies whose bytes were wrong
   // Receives the rows that other nodes supply. Their memory is part of the batch, which is complete
   // once they are filled (fetch::RowRouter).
   std::vector<fetch::RoutedRow>& rows;

@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/limits.h"
-#include "server/io/fault_injector.h"
-#include "server/io/faulty_backend.h"
-#include "server/io/manual_clock.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
 namespace forebay::stream {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "server/stream/testing/node_group.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay::stream {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "server/io/fault_injector.h"
-#include "server/io/io_test_fixture.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 

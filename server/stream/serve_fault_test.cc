@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
-#include "server/io/fault_injector.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "server/catalog/testing/record_text.h"
-#include "server/stage/packed_form.h"
+#include "server/stage/packed/packed_form.h"
 #include "server/stream/testing/serve_fixture.h"
 #include "server/tier/scrubber.h"
 

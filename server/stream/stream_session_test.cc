@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "proto/contract/order.h"
-#include "server/io/fault_injector.h"
-#include "server/io/faulty_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 
 namespace forebay::stream {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "server/io/io_test_fixture.h"
+#include "server/io/testing/io_test_fixture.h"
 
 namespace forebay::tier {
 namespace {

@@ -11,9 +11,9 @@
 #include "proto/contract/limits.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/log.h"
-#include "server/tier/compaction.h"
 #include "server/tier/eviction_ledger.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ram/compaction.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay::tier {
 namespace {

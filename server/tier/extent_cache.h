@@ -15,8 +15,8 @@
 #include "server/io/io_backend.h"
 #include "server/tier/extent_key.h"
 #include "server/tier/piece_source.h"
-#include "server/tier/ram_arena.h"
-#include "server/tier/segment_store.h"
+#include "server/tier/ram/ram_arena.h"
+#include "server/tier/ssd/segment_store.h"
 
 namespace forebay::tier {
 

@@ -5,7 +5,7 @@
 
 #include "proto/contract/check.h"
 #include "server/tier/image_verifier.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay::tier {
 namespace {

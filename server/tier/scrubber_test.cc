@@ -5,12 +5,12 @@
 #include <map>
 #include <utility>
 
-#include "server/io/faulty_backend.h"
-#include "server/io/manual_clock.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/faulty_backend.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/tier/image_verifier.h"
-#include "server/tier/segment_format.h"
-#include "server/tier/tier_test_fixture.h"
+#include "server/tier/ssd/segment_format.h"
+#include "server/tier/testing/tier_test_fixture.h"
 
 namespace forebay::tier {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 #include <utility>
 
-#include "server/io/faulty_backend.h"
-#include "server/io/memory_backend.h"
-#include "server/io/thread_backend.h"
-#include "server/tier/segment_store.h"
-#include "server/tier/tier_test_fixture.h"
+#include "server/io/queues/thread_backend.h"
+#include "server/io/testing/faulty_backend.h"
+#include "server/io/testing/memory_backend.h"
+#include "server/tier/ssd/segment_store.h"
+#include "server/tier/testing/tier_test_fixture.h"
 
 namespace forebay::tier {
 namespace {

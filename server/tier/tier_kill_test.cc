@@ -16,8 +16,8 @@
 
 #include "proto/contract/unique_fd.h"
 #include "server/io/backend_selection.h"
-#include "server/tier/segment_store.h"
-#include "server/tier/tier_test_fixture.h"
+#include "server/tier/ssd/segment_store.h"
+#include "server/tier/testing/tier_test_fixture.h"
 
 #ifndef FOREBAY_KILL_CYCLES
 #define FOREBAY_KILL_CYCLES 50

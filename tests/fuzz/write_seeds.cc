@@ -19,8 +19,8 @@
 #include "proto/contract/tensor.h"
 #include "proto/contract/wire_layout.h"
 #include "server/catalog/selection.h"
-#include "server/tier/manifest_log.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/manifest_log.h"
+#include "server/tier/ssd/segment_format.h"
 
 namespace forebay {
 namespace {

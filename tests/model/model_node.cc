@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "server/stage/saved_catalog.h"
+#include "server/stage/cataloguing/saved_catalog.h"
 
 namespace forebay::model {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/io/fault_injector.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/stream/testing/serve_fixture.h"
 #include "tests/model/sequence_plan.h"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "server/io/fault_injector.h"
+#include "server/io/testing/fault_injector.h"
 #include "server/plan/placement.h"
-#include "server/stage/compression.h"
+#include "server/stage/packed/compression.h"
 #include "tests/model/data_plan.h"
 
 namespace forebay::model {

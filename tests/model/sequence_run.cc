@@ -7,7 +7,7 @@
 
 #include "proto/contract/check.h"
 #include "server/tier/scrubber.h"
-#include "server/tier/segment_format.h"
+#include "server/tier/ssd/segment_format.h"
 #include "tests/model/state_check.h"
 
 namespace forebay::model {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
-#include "server/io/io_test_fixture.h"
+#include "server/io/testing/io_test_fixture.h"
 #include "tests/model/occurrences.h"
 #include "tests/model/sequence_plan.h"
 #include "tests/model/sequence_run.h"

@@ -56,8 +56,8 @@ def body(count):
 CASES = {
     "room-include": (
         [
-            code("server/io/a.cc", '#include "server/tier/ram_arena.h"'),
-            code("server/catalog/a.cc", '#include "server/tier/ram_arena.h"'),
+            code("server/io/a.cc", '#include "server/tier/ram/ram_arena.h"'),
+            code("server/catalog/a.cc", '#include "server/tier/ram/ram_arena.h"'),
             code("server/peer/a.cc", '#include "server/stream/x.h"'),
             code("server/stream/a.cc", '#include "server/peer/x.h"'),
             code("server/stream/testing/a.h", '#include "server/daemon/x.h"'),
@@ -80,7 +80,7 @@ CASES = {
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
             code("compress/train/a.cc", '#include "compress/encode/wavefront_work.h"'),
             code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),
-            code("server/io/a.cc", '// #include "server/tier/ram_arena.h"'),
+            code("server/io/a.cc", '// #include "server/tier/ram/ram_arena.h"'),
             code("client/cli/a.cc", '#include "forebay/client.h"\n#include "compress/codec.h"'),
             {**code("client/include/forebay/batch.h", ""),
              **code("trainer/core/a.cc", '#include "forebay/batch.h"')},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "server/catalog/dataset_source.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::catalog {
 namespace {

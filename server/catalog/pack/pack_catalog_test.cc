@@ -13,7 +13,7 @@
 #include "server/catalog/pack/pack_catalog.h"
 #include "server/catalog/pack/pack_image_checker.h"
 #include "server/catalog/testing/pack_catalog_fixture.h"
-#include "server/io/thread_backend.h"
+#include "server/io/queues/thread_backend.h"
 
 namespace forebay::catalog {
 namespace {

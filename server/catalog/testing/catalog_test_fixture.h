@@ -13,7 +13,7 @@
 
 #include "server/catalog/catalog.h"
 #include "server/catalog/dataset_source.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 
 namespace forebay::catalog {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "server/io/fault_injector.h"
-#include "server/io/faulty_backend.h"
 #include "server/io/io_backend.h"
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
 
 namespace forebay::stage {
 

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "server/io/clock.h"
-#include "server/io/fault_injector.h"
+#include "server/io/testing/fault_injector.h"
 #include "server/stage/dataset.h"
 #include "server/stage/stager.h"
 #include "server/stage/testing/split_backend.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
-#include "server/tier/segment_store.h"
+#include "server/tier/ram/ram_arena.h"
+#include "server/tier/ssd/segment_store.h"
 
 namespace forebay::stage {
 

@@ -10,7 +10,7 @@
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/fetch/local_rows.h"
-#include "server/io/memory_backend.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/peer/testing/in_process_nodes.h"
 #include "server/plan/membership.h"
 #include "server/stage/local_extents.h"

@@ -202,7 +202,7 @@ Result<std::unique_ptr<ServeFixture>> ServeFixture::Create(io::IoBackend& backen
         return raw->future_.NextUse(samples);
       });
   FOREBAY_ASSIGN(self.executor_,
-                 fetch::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
+                 io::ThreadExecutor::Create(self.gfs_backend(), options.workers, 16));
   if (options.rows != nullptr) {
     self.router_ =
         std::make_unique<fetch::RowRouter>(*options.rows, *options.nodes, self.clock_);

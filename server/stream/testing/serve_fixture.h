@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "proto/contract/order_spec.h"
-#include "server/fetch/executor.h"
 #include "server/fetch/fetcher.h"
 #include "server/fetch/row_router.h"
 #include "server/io/clock.h"
-#include "server/io/memory_backend.h"
+#include "server/io/executor.h"
+#include "server/io/testing/memory_backend.h"
 #include "server/plan/membership.h"
 #include "server/plan/placement.h"
-#include "server/stage/patient_backend.h"
+#include "server/stage/gfs/patient_backend.h"
 #include "server/stage/stager.h"
 #include "server/stream/stream_registry.h"
 #include "server/tier/extent_cache.h"
-#include "server/tier/ram_arena.h"
-#include "server/tier/segment_store.h"
+#include "server/tier/ram/ram_arena.h"
+#include "server/tier/ssd/segment_store.h"
 
 namespace forebay::stream {
 
@@ -155,7 +155,7 @@ class ServeFixture {
   StreamRegistry& registry() { return *registry_; }
   stage::Stager& stager() { return *stager_; }
   fetch::Fetcher& fetcher() { return *fetcher_; }
-  fetch::Executor& executor() { return *executor_; }
+  io::Executor& executor() { return *executor_; }
   fetch::RowRouter* router() { return router_.get(); }  // null: a job of one node
   io::Clock& clock() { return clock_; }
   io::IoBackend& backend() { return *backend_; }
@@ -185,7 +185,7 @@ class ServeFixture {
   const plan::Membership alone_;
   std::unique_ptr<fetch::Fetcher> fetcher_;
   std::unique_ptr<fetch::DecodedCache> decoded_;
-  std::unique_ptr<fetch::ThreadExecutor> executor_;
+  std::unique_ptr<io::ThreadExecutor> executor_;
   std::unique_ptr<fetch::RowRouter> router_;  // null: a job of one node
   std::unique_ptr<StreamRegistry> registry_;
 };

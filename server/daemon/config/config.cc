@@ -1,0 +1,180 @@
+#include "server/daemon/config/config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/config/dataset_config.h"
+
+namespace forebay::daemon {
+namespace {
+
+std::string Where(const std::string& path, const toml::source_region& region) {
+  return fmt::format("{}:{}", path, region.begin.line);
+}
+
+// A scalar's text, as the flags would give it.
+Result<std::string> ScalarText(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
+  if (const auto* flag = node.as_boolean()) return std::string(flag->get() ? "true" : "false");
+  return Error(ErrorCode::kInvalidArgument, "a string, a whole number or a boolean is expected");
+}
+
+// Walks nested tables down to scalars, naming each by its dotted path.
+Status SetFromTable(const std::string& path, const toml::table& table, const std::string& prefix,
+                    Config& config) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (prefix.empty() && name == "dataset") continue;
+    if (const toml::table* inner = node.as_table()) {
+      FOREBAY_TRY(SetFromTable(path, *inner, name + ".", config));
+      continue;
+    }
+    const Result<std::string> text = ScalarText(node);
+    if (!text.has_value()) {
+      return text.error().WithContext(Where(path, node.source()) + ": key '" + name + "'");
+    }
+    const Status set = SetConfigKey(config, name, *text);
+    if (!set.has_value()) return set.error().WithContext(Where(path, node.source()));
+  }
+  return {};
+}
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+Status SetFromRoot(const std::string& path, const toml::table& root, Config& config) {
+  FOREBAY_TRY(SetFromTable(path, root, "", config));
+  const toml::node* datasets = root.get("dataset");
+  if (datasets == nullptr) return {};
+  const toml::array* list = datasets->as_array();
+  if (list == nullptr) {
+    return Error(ErrorCode::kInvalidArgument,
+                 Where(path, datasets->source()) + ": write [[dataset]], not [dataset]");
+  }
+  for (const toml::node& node : *list) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) {
+      return Error(ErrorCode::kInvalidArgument,
+                   Where(path, node.source()) + ": a data set is a table");
+    }
+    Result<stage::DatasetOptions> dataset = ReadDatasetTable(*table);
+    if (!dataset.has_value()) return dataset.error().WithContext(Where(path, node.source()));
+    config.datasets.push_back(std::move(*dataset));
+  }
+  return {};
+}
+
+// Keys of many parts, which the parser nests without a bound and takes down by recursion.
+Status CheckKeyDepth(std::string_view text, const std::string& name) {
+  std::size_t dots = 0;
+  std::size_t line = 1;
+  for (const char c : text) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (c == '.') {
+      ++dots;
+    } else if (!letter && std::string_view("_-\"' \t").find(c) == std::string_view::npos) {
+      dots = 0;
+    }
+    if (c == '\n') ++line;
+    if (dots < limits::kConfigKeyPartsMax) continue;
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}:{}: a key has more than {} parts", name, line,
+                             limits::kConfigKeyPartsMax));
+  }
+  return {};
+}
+
+Error NotToml(const std::string& path, const toml::parse_error& error) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{}: {}", Where(path, error.source()), error.description()));
+}
+
+}  // namespace
+
+Config DefaultConfig() {
+  Config config;
+  for (const ConfigKey& key : ConfigKeys()) {
+    const Status set = key.set(config, std::string(key.default_text));
+    (void)set.has_value();  // defaults are checked by config_test
+  }
+  return config;
+}
+
+Status SetConfigKey(Config& config, std::string_view name, const std::string& value) {
+  const ConfigKey* nearest = nullptr;
+  std::size_t nearest_distance = 0;
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.name == name) {
+      const Status set = key.set(config, value);
+      if (!set.has_value()) return set.error().WithContext(fmt::format("key '{}'", name));
+      return {};
+    }
+    const std::size_t distance = EditDistance(key.name, name);
+    if (nearest == nullptr || distance < nearest_distance) {
+      nearest = &key;
+      nearest_distance = distance;
+    }
+  }
+  return Error(ErrorCode::kNotFound,
+               fmt::format("unknown key '{}' (nearest: '{}')", name, nearest->name));
+}
+
+Status LoadConfigFile(const std::string& path, Config& config) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kNotFound, fmt::format("{} cannot be opened", path));
+  std::string text(limits::kConfigFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return Error(ErrorCode::kUnavailable, fmt::format("{} cannot be read", path));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > limits::kConfigFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} exceeds kConfigFileBytesMax ({})", path,
+                             limits::kConfigFileBytesMax));
+  }
+  return LoadConfigText(text, path, config);
+}
+
+Status LoadConfigText(std::string_view text, const std::string& name, Config& config) {
+  FOREBAY_TRY(CheckKeyDepth(text, name));
+  try {
+    return SetFromRoot(name, toml::parse(text, name), config);
+  } catch (const toml::parse_error& error) {
+    return NotToml(name, error);
+  }
+}
+
+Status CheckConfig(const Config& config) {
+  if (config.datasets.size() > limits::kDatasetCountMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{} data sets are configured, at most {} are served",
+                             config.datasets.size(), limits::kDatasetCountMax));
+  }
+  std::set<std::string> names;
+  for (const stage::DatasetOptions& dataset : config.datasets) {
+    if (!names.insert(dataset.source.name).second) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("data set '{}' is configured twice", dataset.source.name));
+    }
+  }
+  return {};
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,33 @@
+// Fuzz target: the daemon's TOML configuration. What loads and passes the checks has data sets
+// that a catalog can be built from.
+#include <cstdint>
+#include <string_view>
+
+#include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
+#include "server/daemon/config/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace forebay;
+  using namespace forebay::daemon;
+  Config config = DefaultConfig();
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (!LoadConfigText(text, "forebayd.toml", config).has_value()) return 0;
+  if (!CheckConfig(config).has_value()) return 0;
+  for (const stage::DatasetOptions& dataset : config.datasets) {
+    const catalog::DatasetSource& source = dataset.source;
+    if (source.name.empty() || source.name.size() > limits::kNameBytesMax ||
+        dataset.root_path.empty() || source.extent_bytes < limits::kIoAlignmentBytes ||
+        source.extent_bytes > limits::kExtentBytesMax) {
+      __builtin_trap();
+    }
+    for (const std::string_view name : catalog::FormatKeyNames()) {
+      const catalog::SettingValue* value = source.settings.Find(name);
+      if (value == nullptr) continue;
+      if (!catalog::FindFormatKey(name, source.format)->check(*value).has_value()) {
+        __builtin_trap();
+      }
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,298 @@
+#include <array>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
+#include "server/daemon/config/config.h"
+#include "server/daemon/config/dataset_config.h"
+#include "server/tier/capacity.h"
+
+namespace forebay::daemon {
+namespace {
+
+Status SetNumber(std::uint64_t& target, const std::string& text, std::uint64_t max) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value > max) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("'{}' is not a whole number between 0 and {}", text, max));
+  }
+  target = value;
+  return {};
+}
+
+Status SetChoice(std::string& target, const std::string& text,
+                 std::span<const std::string_view> choices) {
+  for (const std::string_view choice : choices) {
+    if (text == choice) {
+      target = text;
+      return {};
+    }
+  }
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("'{}' is none of {}", text, fmt::join(choices, ", ")));
+}
+
+Status SetBool(bool& target, const std::string& text) {
+  if (text != "true" && text != "false") {
+    return Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not true or false", text));
+  }
+  target = text == "true";
+  return {};
+}
+
+// A key whose value is taken as it stands and checked where it is used.
+auto Text(std::string Config::*member) {
+  return [member](Config& config, const std::string& text) {
+    config.*member = text;
+    return Status();
+  };
+}
+
+constexpr std::uint64_t kAnyWhole = limits::kGiB;
+
+// A size whose words are checked here; a share is taken once the whole is known.
+auto Capacity(std::string Config::*member) {
+  return [member](Config& config, const std::string& text) {
+    const Result<std::uint64_t> parsed = tier::ParseCapacity(text, kAnyWhole);
+    if (!parsed.has_value()) return Status(parsed.error());
+    config.*member = text;
+    return Status();
+  };
+}
+
+auto ByteCount(std::string Config::*member, ByteBounds bounds) {
+  return [member, bounds](Config& config, const std::string& text) {
+    const Result<std::uint64_t> parsed = ParseByteCount(text, bounds);
+    if (!parsed.has_value()) return Status(parsed.error());
+    config.*member = text;
+    return Status();
+  };
+}
+
+auto Number(std::uint64_t Config::*member, std::uint64_t max) {
+  return [member, max](Config& config, const std::string& text) {
+    return SetNumber(config.*member, text, max);
+  };
+}
+
+constexpr std::array<std::string_view, 3> kBackends = {"auto", "io_uring", "threads"};
+constexpr std::array<std::string_view, 2> kLogFormats = {"text", "json"};
+constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
+                                                     "warn",  "error", "off"};
+
+std::vector<ConfigKey> TierKeys() {
+  return {
+      {"tier.ram.capacity", "25%",
+       "Memory for extents: bytes (8GiB) or a share of the cgroup's or machine's memory (25%). "
+       "One thirty-second of it is a reserve. With an SSD tier, with compression, or with a "
+       "format that is catalogued by a pass over its bytes, the reserve is one sixteenth, at least "
+       "two extents and at most a quarter, because staging works in it.",
+       Capacity(&Config::ram_capacity)},
+      {"tier.ssd.directory", "",
+       "Directory on node-local SSD for extents. Empty: no SSD tier.",
+       Text(&Config::ssd_directory)},
+      {"tier.ssd.capacity", "50%",
+       "Space for extents on SSD: bytes or a share of the file system.",
+       Capacity(&Config::ssd_capacity)},
+      {"tier.ssd.direct", "true",
+       "Bypass the page cache (O_DIRECT) where the file system allows it.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.ssd_direct, text);
+       }},
+      {"tier.scrub.enabled", "true",
+       "Read staged extents again in the background and drop those that do not match their "
+       "checksum; they are fetched again when they are needed.",
+       [](Config& config, const std::string& text) {
+         return SetBool(config.scrub_enabled, text);
+       }},
+      {"tier.scrub.bytes_per_second", "8MiB",
+       "Bytes that the scrubber reads per second, on average over both tiers; at least 64KiB.",
+       ByteCount(&Config::scrub_bytes_per_second, kScrubBounds)},
+  };
+}
+
+std::vector<ConfigKey> DaemonKeys() {
+  return {
+      {"daemon.socket", "",
+       "Unix socket of the data and admin services. Empty: forebayd.sock in a 0700 directory of "
+       "this user and job under $XDG_RUNTIME_DIR or the system's temporary directory.",
+       Text(&Config::socket)},
+      {"daemon.state_dir", "",
+       "Directory for saved catalogs and checksums of first reads, kept between daemons, and for "
+       "the scratch files of large catalogs while they are built. Empty: nothing is saved, "
+       "catalogs are built in memory, and one that has a table of more than 1 GiB fails.",
+       Text(&Config::state_dir)},
+      {"daemon.job_id", "",
+       "The job this daemon serves; clients of another job are refused. Empty: $FOREBAY_JOB_ID, "
+       "then the scheduler's ($SLURM_JOB_ID, $PBS_JOBID, $PJM_JOBID), then 'local'.",
+       Text(&Config::job_id)},
+      {"daemon.log_level", "info", "trace, debug, info, warn, error or off.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.log_level, text, kLevels);
+       }},
+      {"daemon.log_format", "text",
+       "Format of the log, which goes to stderr: text, or json (one object per line with time "
+       "(RFC 3339, UTC), level and message). Control characters in names are escaped in both.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.log_format, text, kLogFormats);
+       }},
+      {"daemon.workers", "0",
+       "Threads that put batches together. 0: half the processors, at least one, two with an SSD "
+       "tier.",
+       Number(&Config::workers, 256)},
+      {"daemon.io_backend", "auto",
+       "auto (io_uring where the kernel allows it), io_uring, or threads.",
+       [](Config& config, const std::string& text) {
+         return SetChoice(config.io_backend, text, kBackends);
+       }},
+      {"daemon.metrics_listen", "",
+       "Address of the Prometheus endpoint, for example 127.0.0.1:9464. Empty: off.",
+       Text(&Config::metrics_listen)},
+      {"daemon.exit_when_idle_s", "0",
+       "Exit once no client has been connected for this many seconds. 0: never.",
+       Number(&Config::exit_when_idle_s, 86'400 * 30)},
+  };
+}
+
+std::vector<ConfigKey> StreamKeys() {
+  return {
+      {"slots.capacity", "512MiB",
+       "Memory in which minibatches are gathered, shared by all streams.",
+       ByteCount(&Config::slots_capacity, kSlotsBounds)},
+      {"stream.view_pin_capacity", "75%",
+       "Extents that the views of one stream may pin: bytes or a share of tier.ram.capacity; "
+       "samples of further extents are copied to slots, and counted.",
+       Capacity(&Config::view_pin_capacity)},
+      {"decode.capacity", "10%",
+       "Memory for decoded chunks of packed data sets, kept while some order needs them soon: "
+       "bytes or a share of memory.",
+       Capacity(&Config::decode_capacity)},
+      {"stage.readers", "8", "Threads that read the GFS, one extent at a time each.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_readers, text, 64);
+         if (set.has_value() && config.stage_readers == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "at least one reader is needed");
+         }
+         return set;
+       }},
+      {"stage.requests", "8",
+       "GFS reads in flight, over all readers. Raise it where the GFS takes long to answer one "
+       "request; lower it so that extents that are demanded first arrive sooner.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_requests, text, limits::kIoDepthMax);
+         if (set.has_value() && config.stage_requests == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "at least one request is needed");
+         }
+         return set;
+       }},
+      {"stage.request", "4MiB", "Size of one GFS read, between 4KiB and 64MiB.",
+       ByteCount(&Config::stage_request, kRequestBounds)},
+      {"stage.retry_for", "300",
+       "Seconds for which a GFS call that fails with a transient error (EIO, ESTALE, ETIMEDOUT, "
+       "...) is repeated; readers wait meanwhile. 0: the first error is final.",
+       [](Config& config, const std::string& text) {
+         return SetNumber(config.stage_retry_for_s, text, kRetrySecondsMax);
+       }},
+      {"stage.retry_max_interval", "3",
+       "Longest pause between two tries of such a call, in seconds.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_retry_max_interval_s, text, kRetrySecondsMax);
+         if (set.has_value() && config.stage_retry_max_interval_s == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
+         }
+         return set;
+       }},
+      {"stage.hung_after", "30",
+       "Seconds after which a GFS call without an answer counts as hung: 'forebay status' and "
+       "the log name it, and other objects are read meanwhile. Raise it where files are brought "
+       "from tape.",
+       [](Config& config, const std::string& text) {
+         Status set = SetNumber(config.stage_hung_after_s, text, kRetrySecondsMax);
+         if (set.has_value() && config.stage_hung_after_s == 0) {
+           set = Error(ErrorCode::kInvalidArgument, "must be at least 1 second");
+         }
+         return set;
+       }},
+  };
+}
+
+std::vector<DatasetKey> MakeDatasetKeys() {
+  std::vector<std::string_view> formats;
+  for (const catalog::FormatDriver* driver : catalog::FormatDrivers()) {
+    formats.push_back(driver->name);
+  }
+  std::vector<DatasetKey> keys = {
+      {"name", "(required)", "Name of the data set for clients and the CLI."},
+      {"path", "(required)", "Absolute path of its root on the GFS; nothing outside is opened."},
+      {"format", "(detected)", fmt::format("One of {}.", fmt::join(formats, ", "))}};
+  for (const std::string_view name : catalog::FormatKeyNames()) {
+    const catalog::FormatKey* key = catalog::FindFormatKey(name, std::nullopt);
+    keys.push_back({name, key->default_text, catalog::FormatKeyHelp(name)});
+  }
+  const DatasetKey others[] = {
+      {"extent", "32MiB", "Target size of an extent, at most 64MiB."},
+      {"splits", "{}", "Table of split name = file of sample ids, for selection list:NAME."},
+      {"stage_at_start", "true", "Begin staging when the daemon starts, not at the first use."},
+      {"persist", "false",
+       "Write extents that are kept in RAM to SSD too, so that the next daemon finds them."},
+      {"compress", "off",
+       "Where samples have a fixed size and are not compressed already: compress at staging, so "
+       "that more fits on the tiers: off, fast, balanced or dense."},
+      {"comment", "", "Ignored."},
+  };
+  keys.insert(keys.end(), std::begin(others), std::end(others));
+  return keys;
+}
+
+}  // namespace
+
+std::span<const ConfigKey> ConfigKeys() {
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all;
+    for (const auto& room : {DaemonKeys(), TierKeys(), StreamKeys()}) {
+      all.insert(all.end(), room.begin(), room.end());
+    }
+    return all;
+  }();
+  return keys;
+}
+
+std::span<const DatasetKey> DatasetKeys() {
+  static const std::vector<DatasetKey> keys = MakeDatasetKeys();
+  return keys;
+}
+
+std::string ConfigReference() {
+  std::string text =
+      "# Configuration of forebayd\n\n"
+      "Generated by `forebayd --config-reference`; a test keeps it true. Every key can be set in "
+      "the\nTOML file given by `--config`, and overridden by `--set KEY=VALUE`.\n\n"
+      "`forebayd --check` checks a configuration and says whether the tiers of this machine hold "
+      "all\nits data sets, as order `global` needs it; if not, `WARNING` lines on stderr name a "
+      "capacity that\nwould. The exit code stays 0, because order `block` works without. Names, "
+      "sizes and headers are\nlooked at, or a saved catalog, for 10 s at most; no sample is "
+      "read. The size of a data set that\nwas never staged, and is catalogued by a pass over its "
+      "bytes, is estimated from above.\n\n"
+      "| key | default | meaning |\n|---|---|---|\n";
+  for (const ConfigKey& key : ConfigKeys()) {
+    text += fmt::format("| `{}` | {} | {} |\n", key.name,
+                        key.default_text.empty() ? "(empty)" : fmt::format("`{}`",
+                                                                           key.default_text),
+                        key.help);
+  }
+  text += "\n## [[dataset]]\n\nOne table per data set.\n\n"
+          "| key | default | meaning |\n|---|---|---|\n";
+  for (const DatasetKey& key : DatasetKeys()) {
+    text += fmt::format("| `{}` | {} | {} |\n", key.name,
+                        key.default_text.empty() ? "(empty)" : fmt::format("`{}`",
+                                                                           key.default_text),
+                        key.help);
+  }
+  return text;
+}
+
+}  // namespace forebay::daemon

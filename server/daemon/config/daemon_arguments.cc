@@ -1,0 +1,32 @@
+#include "server/daemon/config/daemon_arguments.h"
+
+#include <CLI/CLI.hpp>
+
+#include "server/daemon/version.h"
+
+namespace forebay::daemon {
+
+void DefineArguments(CLI::App& app, DaemonArguments& arguments) {
+  app.name("forebayd");
+  app.description("Forebay's daemon: stages data sets from the global file system to this node's "
+                  "memory and SSD, and streams minibatches to clients.");
+  app.set_version_flag("-V,--version", std::string("forebayd ") + kVersion);
+  app.add_option("--config", arguments.config_path, "TOML file (docs/configuration.md)")
+      ->check(CLI::ExistingFile);
+  app.add_option("--set", arguments.settings, "Overrides a key of the file; repeatable")
+      ->type_name("KEY=VALUE");
+  app.add_option("--socket", arguments.socket, "The same as --set daemon.socket=PATH")
+      ->type_name("PATH");
+  app.add_option("--exit-when-idle-s", arguments.exit_when_idle_s,
+                 "The same as --set daemon.exit_when_idle_s=N")
+      ->type_name("N");
+  app.add_option("--ready-fd", arguments.ready_fd,
+                 "File descriptor that gets the line 'READY unix:PATH' once clients may connect");
+  app.add_flag("--check", arguments.check,
+               "Check the configuration, say whether the tiers hold its data sets and which "
+               "capacity would, and exit; looks at names, sizes and headers for 10 s at most");
+  app.add_flag("--config-reference", arguments.config_reference,
+               "Print the reference of all keys and exit");
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,184 @@
+#include "server/daemon/config/dataset_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "proto/contract/limits.h"
+#include "server/catalog/format_driver.h"
+#include "server/daemon/config/config.h"
+
+namespace forebay::daemon {
+namespace {
+
+using catalog::SettingValue;
+
+Error Wrong(std::string_view key, std::string_view reason) {
+  return catalog::KeyError(key, reason);
+}
+
+Status TakeString(const toml::table& table, const char* key, std::string& target) {
+  const toml::node* node = table.get(key);
+  if (node == nullptr) return {};
+  if (node->as_string() == nullptr) return Wrong(key, "a string is expected");
+  target = node->as_string()->get();
+  return {};
+}
+
+Status TakeBool(const toml::table& table, const char* key, bool& target) {
+  const toml::node* node = table.get(key);
+  if (node == nullptr) return {};
+  if (node->as_boolean() == nullptr) return Wrong(key, "true or false is expected");
+  target = node->as_boolean()->get();
+  return {};
+}
+
+Status TakeFormat(const toml::table& table, catalog::DatasetSource& source) {
+  std::string name;
+  FOREBAY_TRY(TakeString(table, "format", name));
+  if (name.empty()) return {};
+  const catalog::FormatDriver* driver = catalog::FindDriver(name);
+  if (driver != nullptr) {
+    source.format = driver->format;
+    return {};
+  }
+  std::vector<std::string_view> names;
+  for (const catalog::FormatDriver* known : catalog::FormatDrivers()) names.push_back(known->name);
+  return Wrong("format", fmt::format("'{}' is none of {}", name, fmt::join(names, ", ")));
+}
+
+SettingValue::Scalar ScalarOf(const toml::node& node) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return number->get();
+  return std::monostate();
+}
+
+SettingValue ValueOf(const toml::node& node) {
+  const toml::array* array = node.as_array();
+  if (array == nullptr) return SettingValue(ScalarOf(node));
+  std::vector<SettingValue::Scalar> list;
+  for (const toml::node& entry : *array) list.push_back(ScalarOf(entry));
+  return SettingValue(std::move(list));
+}
+
+// The keys that formats have, after TakeFormat.
+Status TakeFormatKeys(const toml::table& table, catalog::DatasetSource& source) {
+  for (const std::string_view name : catalog::FormatKeyNames()) {
+    const toml::node* node = table.get(name);
+    if (node == nullptr) continue;
+    const catalog::FormatKey* key = catalog::FindFormatKey(name, source.format);
+    SettingValue value = ValueOf(*node);
+    const Status checked = key->check(value);
+    if (!checked.has_value()) return Wrong(name, checked.error().message());
+    source.settings.Set(name, std::move(value));
+  }
+  if (!source.format) return {};
+  const catalog::FormatDriver* driver = catalog::FindDriver(*source.format);
+  return driver->check == nullptr ? Status() : driver->check(source);
+}
+
+Status TakeSplits(const toml::table& table, std::map<std::string, std::string>& splits) {
+  const toml::node* node = table.get("splits");
+  if (node == nullptr) return {};
+  if (node->as_table() == nullptr) return Wrong("splits", "a table of name = file is expected");
+  for (const auto& [key, value] : *node->as_table()) {
+    if (value.as_string() == nullptr) return Wrong("splits", "file names are strings");
+    splits[std::string(key.str())] = value.as_string()->get();
+  }
+  return {};
+}
+
+Status TakeCompression(const toml::table& table, stage::Compression& compression) {
+  std::string name(stage::CompressionName(compression));
+  FOREBAY_TRY(TakeString(table, "compress", name));
+  const std::optional<stage::Compression> parsed = stage::ParseCompression(name);
+  if (!parsed) {
+    return Wrong("compress", fmt::format("'{}' is none of {}", name,
+                                         fmt::join(stage::kCompressionNames, ", ")));
+  }
+  compression = *parsed;
+  return {};
+}
+
+Status CheckKeys(const toml::table& table) {
+  for (const auto& entry : table) {
+    const std::string_view name = entry.first.str();
+    const bool known = std::any_of(DatasetKeys().begin(), DatasetKeys().end(),
+                                   [&](const DatasetKey& key) { return key.name == name; });
+    if (!known) return Wrong(name, "there is no such key (see docs/configuration.md)");
+  }
+  return {};
+}
+
+Status CheckName(const std::string& name) {
+  const bool plain = !name.empty() && name.size() <= limits::kNameBytesMax &&
+                     name.front() != '.' &&
+                     std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                       return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                     });
+  if (plain) return {};
+  return Wrong("name", fmt::format("'{}' must be letters, digits, '-', '_' and '.'", name));
+}
+
+}  // namespace
+
+Result<std::uint64_t> ParseByteCount(const std::string& text, const ByteBounds& bounds) {
+  struct Unit {
+    std::string_view suffix;
+    std::uint64_t factor;
+  };
+  constexpr std::array<Unit, 9> kUnits = {{{"TiB", 1ULL << 40}, {"GiB", 1ULL << 30},
+                                           {"MiB", 1ULL << 20}, {"KiB", 1ULL << 10},
+                                           {"TB", 1'000'000'000'000}, {"GB", 1'000'000'000},
+                                           {"MB", 1'000'000}, {"KB", 1'000}, {"B", 1}}};
+  std::string_view digits = text;
+  std::uint64_t factor = 1;
+  for (const Unit& unit : kUnits) {
+    if (digits.size() > unit.suffix.size() && digits.ends_with(unit.suffix)) {
+      digits.remove_suffix(unit.suffix.size());
+      factor = unit.factor;
+      break;
+    }
+  }
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool parsed = error == std::errc() && end == digits.data() + digits.size();
+  if (!parsed || value > bounds.max / factor || value * factor < bounds.min) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("'{}' is not a size between {} and {} bytes (write 4MiB, 2GB, 512)",
+                             text, bounds.min, bounds.max));
+  }
+  return value * factor;
+}
+
+Result<stage::DatasetOptions> ReadDatasetTable(const toml::table& table) {
+  FOREBAY_TRY(CheckKeys(table));
+  stage::DatasetOptions options;
+  catalog::DatasetSource& source = options.source;
+  FOREBAY_TRY(TakeString(table, "name", source.name));
+  FOREBAY_TRY(CheckName(source.name));
+  FOREBAY_TRY(TakeString(table, "path", options.root_path));
+  if (options.root_path.empty() || options.root_path.front() != '/') {
+    return Wrong("path", fmt::format("data set '{}' needs an absolute path", source.name));
+  }
+  FOREBAY_TRY(TakeFormat(table, source));
+  FOREBAY_TRY(TakeFormatKeys(table, source));
+  std::string extent = "32MiB";
+  FOREBAY_TRY(TakeString(table, "extent", extent));
+  const auto extent_bytes = ParseByteCount(
+      extent, {.min = limits::kIoAlignmentBytes, .max = limits::kExtentBytesMax});
+  if (!extent_bytes.has_value()) return Wrong("extent", extent_bytes.error().message());
+  source.extent_bytes = *extent_bytes;
+  FOREBAY_TRY(TakeSplits(table, options.splits));
+  FOREBAY_TRY(TakeBool(table, "stage_at_start", options.stage_at_start));
+  FOREBAY_TRY(TakeBool(table, "persist", options.persist));
+  FOREBAY_TRY(TakeCompression(table, options.compression));
+  return options;
+}
+
+}  // namespace forebay::daemon

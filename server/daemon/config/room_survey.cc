@@ -1,0 +1,218 @@
+#include "server/daemon/config/room_survey.h"
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+#include "server/daemon/config/tier_config.h"
+#include "server/plan/capacity_need.h"
+#include "server/stage/placement/bounded_directory.h"
+
+namespace forebay::daemon {
+namespace {
+
+// Beyond the moment from which on no call begins: for the one that is under way then.
+constexpr std::int64_t kLastCallMs = 1'000;
+
+// The daemon makes a directory that is missing; its file system is that of the nearest one above.
+std::string NearestDirectory(const std::string& path) {
+  std::filesystem::path nearest = path;
+  std::error_code unreadable;
+  while (nearest.has_relative_path() && !std::filesystem::is_directory(nearest, unreadable)) {
+    nearest = nearest.parent_path();
+  }
+  return nearest.string();
+}
+
+std::string Bytes(std::uint64_t bytes) {
+  return fmt::format("{} bytes ({:.1f} MiB)", bytes,
+                     static_cast<double>(bytes) / static_cast<double>(limits::kMiB));
+}
+
+std::string DescribeSize(const RoomReport::Sized& dataset) {
+  if (!dataset.size.has_value()) {
+    return fmt::format("data set '{}': size not known: {}", dataset.name,
+                       dataset.size.error().message());
+  }
+  const stage::DatasetSize& size = *dataset.size;
+  std::string text = fmt::format("data set '{}': {}{}, {} objects of format {}", dataset.name,
+                                 size.is_at_most ? "at most " : "", Bytes(size.bytes),
+                                 size.objects, catalog::FormatName(size.format));
+  if (size.is_at_most) text += "; what it takes is known once it has been staged";
+  if (size.is_compressed) text += "; compressed at staging, which makes room that is not counted";
+  if (!size.note.empty()) text += "; " + size.note;
+  return text;
+}
+
+std::string DescribeTiers(const plan::TierPlan& tiers) {
+  const auto tier = [](std::string_view name, std::uint64_t capacity, std::uint64_t homes) {
+    return fmt::format("{} {} MiB, {} MiB of it for extents", name, capacity / limits::kMiB,
+                       homes / limits::kMiB);
+  };
+  return fmt::format("tiers: {}; {}",
+                     tier("RAM", tiers.ram.capacity_bytes, tiers.ram.HomeBytes()),
+                     tiers.ssd.capacity_bytes == 0
+                         ? "no SSD"
+                         : tier("SSD", tiers.ssd.capacity_bytes, tiers.ssd.HomeBytes()));
+}
+
+// What has been learnt of all data sets together.
+struct Need {
+  std::vector<plan::Footprint> extents;
+  std::uint64_t bytes = 0;
+  std::uint64_t homeless_bytes = 0;
+  std::vector<std::string> homeless;  // names of data sets
+  std::vector<std::string> unknown;
+  bool is_at_most = false;
+};
+
+Need NeedOf(const RoomReport& report) {
+  Need need;
+  plan::Room room = report.tiers->HomeRoom();
+  for (const RoomReport::Sized& dataset : report.datasets) {
+    if (!dataset.size.has_value()) {
+      need.unknown.push_back(dataset.name);
+      continue;
+    }
+    const stage::DatasetSize& size = *dataset.size;
+    need.bytes += size.bytes;
+    need.is_at_most = need.is_at_most || size.is_at_most || size.is_compressed;
+    need.extents.insert(need.extents.end(), size.extents.begin(), size.extents.end());
+    const plan::Fill fill = plan::FillRoom(room, size.extents);
+    room = fill.left;
+    if (!fill.homeless_extents.empty()) need.homeless.push_back(dataset.name);
+    for (const std::size_t extent : fill.homeless_extents) {
+      need.homeless_bytes += size.image_bytes[extent];
+    }
+  }
+  return need;
+}
+
+std::vector<std::string> DescribeLack(const plan::TierPlan& tiers, const Need& need) {
+  const plan::CapacityNeed capacity = plan::NeedOf(tiers, tiers.HomeRoom(), need.extents);
+  return {
+      fmt::format("the tiers {} the data sets: {}{} of {} fit on none (data set {})",
+                  need.is_at_most ? "may not hold" : "do not hold",
+                  need.is_at_most ? "up to " : "", Bytes(need.homeless_bytes), Bytes(need.bytes),
+                  fmt::join(need.homeless, ", ")),
+      "order 'block' reads these from the GFS in every epoch, order 'global' is refused",
+      fmt::format("{}{}", plan::CapacityAdvice(tiers, capacity),
+                  need.unknown.empty() ? "" : ", and more for what is not known")};
+}
+
+}  // namespace
+
+RoomText Describe(const RoomReport& report) {
+  RoomText text;
+  for (const RoomReport::Sized& dataset : report.datasets) {
+    text.facts.push_back(DescribeSize(dataset));
+  }
+  if (!report.tiers.has_value()) {
+    text.warnings.push_back(fmt::format("whether the tiers hold the data sets is not known: {}",
+                                        report.tiers.error().message()));
+    return text;
+  }
+  text.facts.push_back(DescribeTiers(*report.tiers));
+  if (report.datasets.empty()) return text;
+  const Need need = NeedOf(report);
+  if (!need.homeless.empty()) {
+    text.warnings = DescribeLack(*report.tiers, need);
+  }
+  if (!need.unknown.empty()) {
+    text.warnings.push_back(fmt::format(
+        "whether the tiers hold these data sets is not known: {}", fmt::join(need.unknown, ", ")));
+  }
+  if (text.warnings.empty()) {
+    text.facts.push_back(
+        "the tiers hold all data sets: order 'global' works, and the GFS is read once");
+  }
+  return text;
+}
+
+RoomSurvey::RoomSurvey(const Config& config, io::IoBackend& backend, const io::Clock& clock,
+                       std::int64_t patience_ms)
+    : config_(config),
+      backend_(backend),
+      clock_(clock),
+      patience_ms_(patience_ms),
+      deadline_ns_(clock.NowNs() + patience_ms * 1'000'000) {
+  report_.tiers = Silent(config.ssd_directory);
+  for (const stage::DatasetOptions& dataset : config.datasets) {
+    report_.datasets.push_back(
+        {.name = dataset.source.name,
+         .size = Error(ErrorCode::kDeadlineExceeded, "there was no time left to look at it")});
+  }
+  thread_ = std::jthread([this] { Run(); });
+}
+
+bool RoomSurvey::Await() {
+  MutexLock lock(mutex_);
+  return over_.WaitFor(mutex_, std::chrono::milliseconds(patience_ms_ + kLastCallMs),
+                       [this]() FOREBAY_REQUIRES(mutex_) { return is_over_; });
+}
+
+RoomReport RoomSurvey::Report() const {
+  MutexLock lock(mutex_);
+  return report_;
+}
+
+// What is known of a path until the call that is under way comes back.
+Error RoomSurvey::Silent(const std::string& path) const {
+  return Error(ErrorCode::kDeadlineExceeded,
+               fmt::format("the file system of {} has not answered within {} s", path,
+                           patience_ms_ / 1000));
+}
+
+void RoomSurvey::Run() {
+  Result<plan::TierPlan> tiers = LookAtTiers();
+  {
+    MutexLock lock(mutex_);
+    report_.tiers = std::move(tiers);
+  }
+  for (std::size_t i = 0; i < config_.datasets.size(); ++i) {
+    {
+      MutexLock lock(mutex_);
+      report_.datasets[i].size = Silent(config_.datasets[i].root_path);
+    }
+    Result<stage::DatasetSize> size = LookAt(config_.datasets[i]);
+    MutexLock lock(mutex_);
+    report_.datasets[i].size = std::move(size);
+  }
+  MutexLock lock(mutex_);
+  is_over_ = true;
+  over_.NotifyAll();
+}
+
+Result<plan::TierPlan> RoomSurvey::LookAtTiers() {
+  FOREBAY_ASSIGN(const std::uint64_t ram_bytes, RamCapacity(config_));
+  std::uint64_t ssd_bytes = 0;
+  if (!config_.ssd_directory.empty()) {
+    const auto directory = backend_.OpenDirectory(NearestDirectory(config_.ssd_directory));
+    if (!directory.has_value()) return directory.error().WithContext("tier.ssd.directory");
+    FOREBAY_ASSIGN(ssd_bytes, SsdCapacity(config_, **directory));
+  }
+  return PlanTiers(config_, {.ram_bytes = ram_bytes, .ssd_bytes = ssd_bytes});
+}
+
+Result<stage::DatasetSize> RoomSurvey::LookAt(const stage::DatasetOptions& dataset) {
+  auto root = backend_.OpenDirectory(dataset.root_path);
+  if (!root.has_value()) return root.error().WithContext("path " + dataset.root_path);
+  stage::BoundedDirectory bounded(std::move(*root), clock_, deadline_ns_);
+  auto size = stage::SizeOf(backend_, bounded, dataset, config_.state_dir);
+  const bool is_late =
+      !size.has_value() && size.error().code() == ErrorCode::kDeadlineExceeded;
+  if (!is_late) return size;
+  return Error(ErrorCode::kDeadlineExceeded,
+               fmt::format("{} files have been looked at within {} s, and there are more; once it "
+                           "has been staged, its catalog in daemon.state_dir tells",
+                           bounded.stats(), patience_ms_ / 1000));
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,41 @@
+#include "server/daemon/config/tier_config.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "proto/contract/limits.h"
+#include "server/stage/placement/housing.h"
+#include "server/tier/capacity.h"
+
+namespace forebay::daemon {
+
+Result<std::uint64_t> RamCapacity(const Config& config) {
+  const auto bytes = tier::ParseCapacity(config.ram_capacity, tier::MemoryLimitBytes());
+  if (!bytes.has_value()) return bytes.error().WithContext("tier.ram.capacity");
+  return *bytes / limits::kIoAlignmentBytes * limits::kIoAlignmentBytes;
+}
+
+Result<std::uint64_t> SsdCapacity(const Config& config, io::Directory& directory) {
+  FOREBAY_ASSIGN(const io::Directory::Space space, directory.FreeSpace());
+  const auto bytes = tier::ParseCapacity(config.ssd_capacity, space.total_bytes);
+  if (!bytes.has_value()) return bytes.error().WithContext("tier.ssd.capacity");
+  return *bytes;
+}
+
+plan::TierPlan PlanTiers(const Config& config, const plan::Room& capacity) {
+  plan::TierPlan tiers{.ram = {.capacity_bytes = capacity.ram_bytes,
+                               .has_passing_extents = capacity.ssd_bytes > 0},
+                       .ssd = stage::SsdPlanOf(capacity.ssd_bytes)};
+  plan::RamPlan& ram = tiers.ram;
+  for (const stage::DatasetOptions& dataset : config.datasets) {
+    ram.largest_extent_bytes = std::max(ram.largest_extent_bytes, dataset.source.extent_bytes);
+    // A format that is still to be detected may be one that is scanned.
+    const std::optional<catalog::Format> format = dataset.source.format;
+    const bool is_scanned = !format || !catalog::BuildsFromMetadata(*format);
+    ram.has_passing_extents = ram.has_passing_extents || is_scanned ||
+                              dataset.compression != stage::Compression::kOff;
+  }
+  return tiers;
+}
+
+}  // namespace forebay::daemon

@@ -1,0 +1,62 @@
+#include "server/io/executor.h"
+
+#include <utility>
+
+namespace forebay::io {
+
+Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(IoBackend& backend,
+                                                               std::uint32_t threads,
+                                                               std::size_t queue_depth) {
+  if (threads == 0) {
+    return Error(ErrorCode::kInvalidArgument, "an executor without threads runs nothing");
+  }
+  std::unique_ptr<ThreadExecutor> executor(new ThreadExecutor());
+  FOREBAY_ASSIGN(executor->crew_,
+                 QueueCrew::Create(
+                     backend, {.threads = threads, .queue_depth = queue_depth},
+                     [raw = executor.get()](QueueCrew& crew, IoQueue& queue) {
+                       raw->Run(crew, queue);
+                     }));
+  return executor;
+}
+
+ThreadExecutor::~ThreadExecutor() {
+  BeginStop();
+  crew_.reset();
+}
+
+void ThreadExecutor::BeginStop() {
+  std::deque<Task> dropped;  // destroyed after the lock: tasks own streams
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    dropped.swap(tasks_);
+  }
+  work_.NotifyAll();
+}
+
+void ThreadExecutor::Post(Task task) {
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    tasks_.push_back(std::move(task));
+  }
+  work_.NotifyOne();
+}
+
+void ThreadExecutor::Run(QueueCrew& crew, IoQueue& queue) {
+  for (;;) {
+    Task task;
+    {
+      MutexLock lock(mutex_);
+      if (crew.Dismisses()) return;
+      while (!stopping_ && tasks_.empty()) work_.Wait(mutex_);
+      if (stopping_) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task(queue);
+  }
+}
+
+}  // namespace forebay::io

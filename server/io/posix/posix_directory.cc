@@ -1,0 +1,218 @@
+#include "server/io/posix/posix_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "server/io/posix/posix_file.h"
+
+namespace forebay::io {
+namespace {
+
+struct CloseDir {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+using UniqueDir = std::unique_ptr<DIR, CloseDir>;
+
+bool IsDirect(OpenMode mode) {
+  return mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect;
+}
+
+int FlagsOf(OpenMode mode) {
+  // O_NONBLOCK so that opening a FIFO that somebody put there never hangs.
+  constexpr int kAlways = O_NONBLOCK | O_NOCTTY;
+  switch (mode) {
+    case OpenMode::kRead: case OpenMode::kReadDirect: return kAlways | O_RDONLY;
+    case OpenMode::kCreate: case OpenMode::kCreateDirect:
+      return kAlways | O_WRONLY | O_CREAT | O_EXCL;
+    case OpenMode::kAppend: return kAlways | O_WRONLY | O_CREAT | O_APPEND;
+  }
+  return kAlways | O_RDONLY;
+}
+
+Error NotRegular(std::string_view path, int system_errno) {
+  return Error(ErrorCode::kInvalidArgument, QuotePath(path) + " is not a regular file",
+               system_errno);
+}
+
+// Clears O_NONBLOCK, under which io_uring may answer EAGAIN for a regular file, and switches
+// O_DIRECT on where wanted and possible. O_DIRECT is set after opening because some kernels
+// create the file first and then refuse the flag. Returns whether the file is direct.
+Result<bool> SettleFlags(int fd, OpenMode mode, std::string_view path) {
+  const int flags = mode == OpenMode::kAppend ? O_APPEND : 0;
+  if (IsDirect(mode) && ::fcntl(fd, F_SETFL, flags | O_DIRECT) == 0) return true;
+  if (::fcntl(fd, F_SETFL, flags) != 0) return FileError(errno, "open " + QuotePath(path));
+  return false;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PosixDirectory>> PosixDirectory::Create(
+    std::string_view path, const PosixDirectoryOptions& options) {
+  if (path.empty() || path.front() != '/' || path.find('\0') != std::string_view::npos) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "root " + QuotePath(path) + " must be an absolute path");
+  }
+  UniqueFd root(Uninterrupted([&] {
+    return ::open(std::string(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  }));
+  if (!root.valid()) return FileError(errno, "open root " + QuotePath(path));
+  const ResolveMethod method =
+      options.method.has_value() ? *options.method : DetectResolveMethod(root.get());
+  return std::unique_ptr<PosixDirectory>(
+      new PosixDirectory(std::move(root), method, options.list_entries_max));
+}
+
+Result<std::unique_ptr<File>> PosixDirectory::Open(std::string_view path, OpenMode mode) {
+  FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
+  Result<UniqueFd> opened = OpenBeneath(root_.get(), path, {FlagsOf(mode), 0600}, method_);
+  if (!opened.has_value()) {
+    // ENXIO: a socket, or a FIFO without a reader; EISDIR: a directory opened to append.
+    const int open_errno = opened.error().system_errno();
+    if (open_errno == ENXIO || open_errno == EISDIR) return NotRegular(path, open_errno);
+    return std::move(opened.error());
+  }
+  FOREBAY_ASSIGN(const FileInfo info, InfoOfFd(opened->get(), path));
+  if (!info.is_regular) return NotRegular(path, info.is_directory ? EISDIR : 0);
+  FOREBAY_ASSIGN(const bool is_direct, SettleFlags(opened->get(), mode, path));
+  return std::make_unique<PosixFile>(std::move(*opened),
+                                     PosixFile::Identity{std::string(path), is_direct});
+}
+
+Result<FileInfo> PosixDirectory::Stat(std::string_view path) {
+  FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
+  FOREBAY_ASSIGN(const UniqueFd fd, OpenBeneath(root_.get(), path, {O_PATH, 0}, method_));
+  return InfoOfFd(fd.get(), path);
+}
+
+// Fills in the type of an entry that readdir did not settle: a symlink, or any entry on a file
+// system that reports no types. An entry that vanished, or a link that leads nowhere or
+// outside, stays "neither".
+Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
+                                   DirectoryEntry& entry) const {
+  struct stat attributes = {};
+  const int rc = Uninterrupted([&] {
+    return ::fstatat(directory_fd, entry.name.c_str(), &attributes, AT_SYMLINK_NOFOLLOW);
+  });
+  if (rc != 0) {
+    if (errno == ENOENT) return {};
+    return FileError(errno, "stat " + QuotePath(entry.name));
+  }
+  if (S_ISLNK(attributes.st_mode)) {
+    std::string path(directory);
+    if (!path.empty()) path += '/';
+    path += entry.name;
+    Result<UniqueFd> target = OpenBeneath(root_.get(), path, {O_PATH, 0}, method_);
+    if (!target.has_value()) return {};
+    if (Uninterrupted([&] { return ::fstat(target->get(), &attributes); }) != 0) {
+      return FileError(errno, "stat " + QuotePath(path));
+    }
+  }
+  entry.is_directory = S_ISDIR(attributes.st_mode);
+  entry.is_regular = S_ISREG(attributes.st_mode);
+  return {};
+}
+
+Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) {
+  FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
+  FOREBAY_ASSIGN(UniqueFd fd,
+                 OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
+  UniqueDir directory;
+  Uninterrupted([&] {
+    directory.reset(::fdopendir(fd.get()));
+    return directory == nullptr ? -1 : 0;
+  });
+  if (directory == nullptr) return FileError(errno, "list " + QuotePath(path));
+  const int directory_fd = fd.Release();  // fdopendir owns it now
+
+  std::vector<DirectoryEntry> entries;
+  int interrupts = 0;
+  while (true) {
+    errno = 0;
+    const dirent* found = ::readdir(directory.get());
+    if (found == nullptr) {
+      if (errno == EINTR && interrupts++ < limits::kInterruptMax) continue;
+      if (errno != 0) return FileError(errno, "list " + QuotePath(path));
+      break;
+    }
+    DirectoryEntry entry;
+    entry.name = found->d_name;
+    if (entry.name == "." || entry.name == "..") continue;
+    if (entries.size() >= list_entries_max_) {
+      return Error(ErrorCode::kResourceExhausted,
+                   "directory " + QuotePath(path) + " has more than " +
+                       std::to_string(list_entries_max_) + " entries");
+    }
+    entry.is_directory = found->d_type == DT_DIR;
+    entry.is_regular = found->d_type == DT_REG;
+    if (found->d_type == DT_LNK || found->d_type == DT_UNKNOWN) {
+      FOREBAY_TRY(ResolveType(directory_fd, path, entry));
+    }
+    entries.push_back(std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const DirectoryEntry& a, const DirectoryEntry& b) { return a.name < b.name; });
+  return entries;
+}
+
+Result<PosixDirectory::Leaf> PosixDirectory::OpenLeaf(std::string_view path) const {
+  FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
+  const auto [parent, name] = SplitLeaf(path);
+  FOREBAY_ASSIGN(UniqueFd fd,
+                 OpenBeneath(root_.get(), parent, {O_PATH | O_DIRECTORY, 0}, method_));
+  return Leaf{std::move(fd), std::string(name)};
+}
+
+Status PosixDirectory::MakeDirectory(std::string_view path) {
+  FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
+  if (::mkdirat(leaf.parent.get(), leaf.name.c_str(), 0700) != 0) {
+    return FileError(errno, "make directory " + QuotePath(path));
+  }
+  return {};
+}
+
+Status PosixDirectory::Rename(std::string_view from, std::string_view to) {
+  FOREBAY_ASSIGN(const Leaf source, OpenLeaf(from));
+  FOREBAY_ASSIGN(const Leaf target, OpenLeaf(to));
+  if (::renameat(source.parent.get(), source.name.c_str(), target.parent.get(),
+                 target.name.c_str()) != 0) {
+    return FileError(errno, "rename " + QuotePath(from) + " to " + QuotePath(to));
+  }
+  return {};
+}
+
+Status PosixDirectory::RemoveLeaf(std::string_view path, int flags) const {
+  FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
+  if (::unlinkat(leaf.parent.get(), leaf.name.c_str(), flags) != 0) {
+    return FileError(errno, "remove " + QuotePath(path));
+  }
+  return {};
+}
+
+Status PosixDirectory::Unlink(std::string_view path) { return RemoveLeaf(path, 0); }
+
+Status PosixDirectory::RemoveDirectory(std::string_view path) {
+  return RemoveLeaf(path, AT_REMOVEDIR);
+}
+
+Status PosixDirectory::Sync(std::string_view path) {
+  FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
+  FOREBAY_ASSIGN(const UniqueFd fd,
+                 OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
+  if (::fsync(fd.get()) != 0) return FileError(errno, "sync directory " + QuotePath(path));
+  return {};
+}
+
+Result<Directory::Space> PosixDirectory::FreeSpace() {
+  struct statvfs space = {};
+  if (::fstatvfs(root_.get(), &space) != 0) return FileError(errno, "free space of the root");
+  return Space{space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize};
+}
+
+}  // namespace forebay::io

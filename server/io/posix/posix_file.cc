@@ -1,0 +1,93 @@
+#include "server/io/posix/posix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+namespace forebay::io {
+namespace {
+
+constexpr auto kFileBytesMax =
+    static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+
+ErrorCode CodeOfFileErrno(int system_errno, ErrorCode otherwise) {
+  switch (system_errno) {
+    case ENOTEMPTY: case EBADF: return ErrorCode::kFailedPrecondition;
+    case ENXIO: return ErrorCode::kInvalidArgument;
+    case EROFS: return ErrorCode::kPermissionDenied;
+    case EFBIG: return ErrorCode::kResourceExhausted;
+    case ESTALE: return ErrorCode::kUnavailable;
+    default: return otherwise;
+  }
+}
+
+}  // namespace
+
+Error FileError(int system_errno, std::string_view what) {
+  Error error = Error::FromErrno(system_errno, what);
+  return Error(CodeOfFileErrno(system_errno, error.code()), error.message(), system_errno);
+}
+
+std::string QuotePath(std::string_view path) {
+  constexpr std::size_t kShownBytesMax = 200;
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string quoted = "'";
+  for (const char c : path.substr(0, kShownBytesMax)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      quoted += "\\x";
+      quoted += kHex[byte >> 4];
+      quoted += kHex[byte & 0xF];
+    } else {
+      quoted += c;
+    }
+  }
+  quoted += path.size() > kShownBytesMax ? "...'" : "'";
+  return quoted;
+}
+
+Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
+  struct statx attributes = {};
+  constexpr unsigned kWanted = STATX_TYPE | STATX_SIZE | STATX_MTIME;
+  const int rc =
+      Uninterrupted([&] { return ::statx(fd, "", AT_EMPTY_PATH, kWanted, &attributes); });
+  if (rc != 0) {
+    return FileError(errno, "stat " + QuotePath(path));
+  }
+  FileInfo info;
+  info.bytes = attributes.stx_size;
+  info.mtime_ns = attributes.stx_mtime.tv_sec * 1'000'000'000 + attributes.stx_mtime.tv_nsec;
+  info.is_regular = S_ISREG(attributes.stx_mode);
+  info.is_directory = S_ISDIR(attributes.stx_mode);
+  return info;
+}
+
+Result<FileInfo> PosixFile::Info() const { return InfoOfFd(fd_.get(), id_.path); }
+
+Status PosixFile::Preallocate(std::uint64_t bytes) {
+  if (bytes == 0) return {};
+  if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + QuotePath(id_.path));
+  const int rc = Uninterrupted(
+      [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
+  if (rc != 0) {
+    return FileError(errno, "preallocate " + std::to_string(bytes) + " bytes of " +
+                                QuotePath(id_.path));
+  }
+  return {};
+}
+
+void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
+
+Status PosixFile::Truncate(std::uint64_t bytes) {
+  if (bytes > kFileBytesMax) return FileError(EFBIG, "truncate " + QuotePath(id_.path));
+  const int rc =
+      Uninterrupted([&] { return ::ftruncate(fd_.get(), static_cast<off_t>(bytes)); });
+  if (rc != 0) return FileError(errno, "truncate " + QuotePath(id_.path));
+  return {};
+}
+
+}  // namespace forebay::io

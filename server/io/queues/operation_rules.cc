@@ -1,0 +1,68 @@
+#include "server/io/queues/operation_rules.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::io {
+namespace {
+
+Error Refused(const Operation& operation, const std::string& why) {
+  return Error(ErrorCode::kInvalidArgument,
+               "operation with tag " + std::to_string(operation.tag) + ": " + why);
+}
+
+bool IsAligned(std::uint64_t value) { return value % limits::kIoAlignmentBytes == 0; }
+
+Status CheckOperation(const Operation& operation) {
+  if (operation.file == nullptr) return Refused(operation, "no file");
+  if (operation.kind == OpKind::kDataSync) return {};
+  const std::size_t bytes = OperationBytes(operation);
+  if (bytes > limits::kIoRequestBytesMax) {
+    return Refused(operation, std::to_string(bytes) + " bytes exceed kIoRequestBytesMax=" +
+                                  std::to_string(limits::kIoRequestBytesMax));
+  }
+  constexpr auto kOffsetMax =
+      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (operation.offset > kOffsetMax - bytes) {
+    return Refused(operation, "ends beyond the largest file offset");
+  }
+  if (!operation.file->is_direct()) return {};
+  const void* memory = operation.kind == OpKind::kRead
+                           ? static_cast<const void*>(operation.buffer.data())
+                           : static_cast<const void*>(operation.data.data());
+  if (!IsAligned(operation.offset) || !IsAligned(bytes) ||
+      !IsAligned(reinterpret_cast<std::uintptr_t>(memory))) {
+    return Refused(operation, "offset, length and address must be multiples of "
+                              "kIoAlignmentBytes=" +
+                                  std::to_string(limits::kIoAlignmentBytes) +
+                                  " on a direct file");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckOperations(std::span<const Operation> operations, QueueRoom room) {
+  if (operations.size() > room.depth - room.in_flight) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "queue depth " + std::to_string(room.depth) + ": " +
+                     std::to_string(room.in_flight) + " in flight, " +
+                     std::to_string(operations.size()) + " more asked for");
+  }
+  for (const Operation& operation : operations) FOREBAY_TRY(CheckOperation(operation));
+  return {};
+}
+
+Status CheckQueueOptions(const QueueOptions& options) {
+  if (options.depth == 0 || options.depth > limits::kIoDepthMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "queue depth " + std::to_string(options.depth) +
+                     ": must be 1 to kIoDepthMax=" + std::to_string(limits::kIoDepthMax));
+  }
+  return {};
+}
+
+}  // namespace forebay::io

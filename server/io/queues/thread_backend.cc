@@ -1,0 +1,243 @@
+#include "server/io/queues/thread_backend.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/io/posix/posix_directory.h"
+#include "server/io/queues/operation_rules.h"
+#include "server/io/queues/transfer.h"
+
+namespace forebay::io {
+namespace {
+
+class ThreadQueue;
+
+// An operation from Submit to its completion. Linked through `next` into one list at a time:
+// the pool's jobs, then its queue's completions; so nothing is allocated per operation.
+struct Job {
+  Transfer transfer;
+  std::optional<Result<std::uint64_t>> outcome;
+  ThreadQueue* queue = nullptr;
+  Job* next = nullptr;
+};
+
+// Intrusive and first in, first out. Not thread-safe.
+class JobList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  void Push(Job* job) {
+    job->next = nullptr;
+    if (first_ == nullptr) first_ = job; else last_->next = job;
+    last_ = job;
+  }
+  Job* Pop() {
+    Job* job = first_;
+    first_ = job->next;
+    return job;
+  }
+
+ private:
+  Job* first_ = nullptr;
+  Job* last_ = nullptr;
+};
+
+std::int64_t AskKernel(const Transfer& transfer) {
+  const int fd = transfer.file->fd();
+  const auto offset = static_cast<off_t>(transfer.next_offset());
+  ssize_t answer = 0;
+  switch (transfer.kind) {
+    case OpKind::kRead:
+      answer = ::pread(fd, transfer.next_memory(), transfer.next_bytes(), offset);
+      break;
+    case OpKind::kWrite:
+      answer = ::pwrite(fd, transfer.next_memory(), transfer.next_bytes(), offset);
+      break;
+    case OpKind::kDataSync: answer = ::fdatasync(fd); break;
+  }
+  return answer >= 0 ? answer : -errno;
+}
+
+}  // namespace
+
+class ThreadPool {
+ public:
+  ThreadPool() = default;
+  ~ThreadPool() { Stop(); }
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  Status Start(std::size_t count);
+  void Add(std::vector<Job>& slots, std::span<const std::uint32_t> taken);
+
+ private:
+  void Stop();
+  void Work();
+
+  Mutex mutex_;
+  CondVar changed_;
+  JobList jobs_ FOREBAY_GUARDED_BY(mutex_);
+  bool is_stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+namespace {
+
+class ThreadQueue final : public IoQueue {
+ public:
+  ThreadQueue(ThreadPool& pool, std::size_t depth) : pool_(pool), slots_(depth) {
+    free_.reserve(depth);
+    for (std::size_t i = depth; i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
+    for (Job& job : slots_) job.queue = this;
+  }
+  ~ThreadQueue() override {
+    std::vector<Completion> dropped;
+    while (in_flight() > 0) Wait(in_flight(), dropped, std::nullopt);
+  }
+  ThreadQueue(const ThreadQueue&) = delete;
+  ThreadQueue& operator=(const ThreadQueue&) = delete;
+
+  Status Submit(std::span<const Operation> operations) override {
+    FOREBAY_TRY(CheckOperations(operations, {in_flight(), depth()}));
+    // The top of the free list, in the order in which it is popped, names the batch's slots.
+    const std::size_t left = free_.size() - operations.size();
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      slots_[free_[left + i]].transfer = TransferOf(operations[i]);
+    }
+    pool_.Add(slots_, std::span(free_).subspan(left));
+    free_.resize(left);
+    return {};
+  }
+
+  std::size_t Wait(std::size_t count_min, std::vector<Completion>& completions,
+                   std::optional<std::int64_t> timeout_ms) override {
+    const std::size_t wanted = std::min(count_min, in_flight());
+    MutexLock lock(mutex_);
+    wanted_count_ = wanted;
+    const auto is_enough = [this]() FOREBAY_REQUIRES(mutex_) {
+      return done_count_ >= wanted_count_;
+    };
+    if (timeout_ms.has_value()) {
+      constexpr std::int64_t kTimeoutMsMax = 1'000'000'000;
+      const std::chrono::milliseconds timeout(std::min(*timeout_ms, kTimeoutMsMax));
+      done_changed_.WaitFor(mutex_, timeout, is_enough);
+    } else {
+      while (!is_enough()) done_changed_.Wait(mutex_);
+    }
+    const std::size_t count = done_count_;
+    for (; done_count_ > 0; --done_count_) {
+      Job* job = done_.Pop();
+      completions.push_back({job->transfer.tag, *std::move(job->outcome)});
+      free_.push_back(static_cast<std::uint32_t>(job - slots_.data()));
+    }
+    return count;
+  }
+
+  std::size_t in_flight() const override { return slots_.size() - free_.size(); }
+  std::size_t depth() const override { return slots_.size(); }
+
+  Status RegisterMemory(std::span<const std::span<std::byte>>) override {
+    return Error(ErrorCode::kUnimplemented, "the thread back end registers no memory");
+  }
+
+  // Called by the pool. Notifies under the lock, because the queue may be gone after it.
+  void Finish(Job* job) {
+    MutexLock lock(mutex_);
+    done_.Push(job);
+    if (++done_count_ >= wanted_count_) done_changed_.NotifyOne();
+  }
+
+ private:
+  ThreadPool& pool_;
+  std::vector<Job> slots_;
+  std::vector<std::uint32_t> free_;
+  Mutex mutex_;
+  CondVar done_changed_;
+  JobList done_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t done_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
+  std::size_t wanted_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+Status ThreadPool::Start(std::size_t count) {
+  try {
+    threads_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Work(); });
+  } catch (const std::system_error& error) {
+    return Error(ErrorCode::kResourceExhausted,
+                 "start " + std::to_string(count) + " I/O threads: " + error.what(),
+                 error.code().value());
+  }
+  return {};
+}
+
+void ThreadPool::Stop() {
+  {
+    MutexLock lock(mutex_);
+    is_stopping_ = true;
+  }
+  changed_.NotifyAll();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::Add(std::vector<Job>& slots, std::span<const std::uint32_t> taken) {
+  {
+    MutexLock lock(mutex_);
+    for (const std::uint32_t slot : taken) jobs_.Push(&slots[slot]);
+  }
+  for (std::size_t i = 0; i < std::min(taken.size(), threads_.size()); ++i) changed_.NotifyOne();
+}
+
+void ThreadPool::Work() {
+  UniqueLock lock(mutex_);
+  while (true) {
+    while (!is_stopping_ && jobs_.empty()) changed_.Wait(mutex_);
+    if (jobs_.empty()) return;
+    Job* job = jobs_.Pop();
+    lock.Unlock();
+    do {
+      job->outcome = Advance(job->transfer, AskKernel(job->transfer));
+    } while (!job->outcome);
+    job->queue->Finish(job);
+    lock.Lock();
+  }
+}
+
+ThreadBackend::ThreadBackend(const ThreadBackendOptions& options,
+                             std::unique_ptr<ThreadPool> pool)
+    : options_(options), pool_(std::move(pool)) {}
+
+ThreadBackend::~ThreadBackend() = default;
+
+Result<std::unique_ptr<ThreadBackend>> ThreadBackend::Create(
+    const ThreadBackendOptions& options) {
+  if (options.threads == 0 || options.threads > limits::kIoThreadsMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 std::to_string(options.threads) + " I/O threads: must be 1 to kIoThreadsMax=" +
+                     std::to_string(limits::kIoThreadsMax));
+  }
+  auto pool = std::make_unique<ThreadPool>();
+  FOREBAY_TRY(pool->Start(options.threads));
+  return std::unique_ptr<ThreadBackend>(new ThreadBackend(options, std::move(pool)));
+}
+
+Result<std::unique_ptr<Directory>> ThreadBackend::OpenDirectory(std::string_view path) {
+  return PosixDirectory::Create(path, {.method = options_.resolve_method});
+}
+
+Result<std::unique_ptr<IoQueue>> ThreadBackend::CreateQueue(const QueueOptions& options) {
+  FOREBAY_TRY(CheckQueueOptions(options));
+  return std::make_unique<ThreadQueue>(*pool_, options.depth);
+}
+
+}  // namespace forebay::io

@@ -1,0 +1,70 @@
+#include "server/io/queues/uring_backend.h"
+
+#include <liburing.h>
+
+#include <cerrno>
+#include <string>
+
+#include "server/io/posix/posix_directory.h"
+#include "server/io/posix/posix_file.h"
+#include "server/io/queues/operation_rules.h"
+#include "server/io/queues/uring_queue.h"
+
+namespace forebay::io {
+namespace {
+
+struct FreeProbe {
+  void operator()(io_uring_probe* probe) const { io_uring_free_probe(probe); }
+};
+
+Status CheckOpcodes(io_uring* ring) {
+  std::unique_ptr<io_uring_probe, FreeProbe> probe(io_uring_get_probe_ring(ring));
+  if (probe == nullptr) {
+    return Error(ErrorCode::kUnimplemented, "io_uring cannot tell its operations");
+  }
+  for (const int opcode : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
+                           IORING_OP_WRITE_FIXED, IORING_OP_FSYNC}) {
+    if (io_uring_opcode_supported(probe.get(), opcode) == 0) {
+      return Error(ErrorCode::kUnimplemented,
+                   "io_uring lacks operation " + std::to_string(opcode));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status CheckIoUring() {
+  io_uring ring = {};
+  io_uring_params params = {};
+  const int rc = io_uring_queue_init_params(2, &ring, &params);
+  if (rc < 0) return FileError(-rc, "io_uring is refused on this machine");
+  constexpr std::uint32_t kNeeded = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
+  Status status;
+  if ((params.features & kNeeded) != kNeeded) {
+    status = Error(ErrorCode::kUnimplemented,
+                   "io_uring of this kernel is too old: NODROP and EXT_ARG are needed");
+  } else {
+    status = CheckOpcodes(&ring);
+  }
+  io_uring_queue_exit(&ring);
+  return status;
+}
+
+bool IsIoUringAvailable() { return CheckIoUring().has_value(); }
+
+Result<std::unique_ptr<UringBackend>> UringBackend::Create(const UringOptions& options) {
+  FOREBAY_TRY(CheckIoUring());
+  return std::unique_ptr<UringBackend>(new UringBackend(options));
+}
+
+Result<std::unique_ptr<Directory>> UringBackend::OpenDirectory(std::string_view path) {
+  return PosixDirectory::Create(path, {.method = options_.resolve_method});
+}
+
+Result<std::unique_ptr<IoQueue>> UringBackend::CreateQueue(const QueueOptions& options) {
+  FOREBAY_TRY(CheckQueueOptions(options));
+  return UringQueue::Create(options, options_);
+}
+
+}  // namespace forebay::io

@@ -1,0 +1,105 @@
+// UringQueue: the IoQueue over one io_uring. Made by UringBackend; tests look inside.
+#pragma once
+
+#include <liburing.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+#include "server/io/queues/transfer.h"
+#include "server/io/queues/uring_backend.h"
+
+namespace forebay::io {
+
+// Every operation has a slot from Submit to its completion. A slot waits in `waiting_` until
+// the kernel takes it: first without an entry of the submission ring, then (the first
+// `prepared_` of them) with one. Partial submission, a full ring and resumption after a short
+// transfer all are the same thing: slots that wait a little longer.
+class UringQueue final : public IoQueue {
+ public:
+  static Result<std::unique_ptr<UringQueue>> Create(const QueueOptions& options,
+                                                    const UringOptions& uring);
+  ~UringQueue() override;
+  UringQueue(const UringQueue&) = delete;
+  UringQueue& operator=(const UringQueue&) = delete;
+
+  Status Submit(std::span<const Operation> operations) override;
+  std::size_t Wait(std::size_t count_min, std::vector<Completion>& completions,
+                   std::optional<std::int64_t> timeout_ms) override;
+  std::size_t in_flight() const override { return slots_.size() - free_.size(); }
+  std::size_t depth() const override { return slots_.size(); }
+  // Adds to what is registered. Needs an idle queue (kFailedPrecondition).
+  Status RegisterMemory(std::span<const std::span<std::byte>> regions) override;
+
+  // For tests and metrics: system calls that submitted, transfers resumed, operations on
+  // registered memory.
+  struct Counters {
+    std::uint64_t submit_calls = 0;
+    std::uint64_t resumed = 0;
+    std::uint64_t fixed = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  using SlotIndex = std::uint32_t;
+
+  // Slot indices in order of arrival; never more than the queue's depth.
+  class SlotRing {
+   public:
+    explicit SlotRing(std::size_t capacity) : slots_(capacity) {}
+    std::size_t size() const { return size_; }
+    SlotIndex at(std::size_t i) const { return slots_[(begin_ + i) % slots_.size()]; }
+    void Push(SlotIndex slot) { slots_[(begin_ + size_++) % slots_.size()] = slot; }
+    void Pop(std::size_t count) {
+      begin_ = (begin_ + count) % slots_.size();
+      size_ -= count;
+    }
+
+   private:
+    std::vector<SlotIndex> slots_;
+    std::size_t begin_ = 0;
+    std::size_t size_ = 0;
+  };
+
+  // A piece of registered memory: [begin, end) is the kernel's buffer `index`.
+  struct FixedRegion {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    std::uint16_t index = 0;
+  };
+
+  explicit UringQueue(std::size_t depth);
+  Status Open(const UringOptions& uring);
+  void Pump();
+  void PrepareWaiting();
+  void Prepare(io_uring_sqe* sqe, SlotIndex slot);
+  const FixedRegion* FindFixed(const Transfer& transfer) const;
+  void NoteSubmitError(int system_errno);
+  std::size_t Reap(std::vector<Completion>& completions);
+  bool TakeAnswer(SlotIndex slot, std::int32_t answer, std::vector<Completion>& completions);
+  std::size_t FailWaiting(std::vector<Completion>& completions);
+  void WaitInKernel(std::size_t count, std::optional<std::int64_t> timeout_ns);
+  int RegisterBuffers(const std::vector<iovec>& buffers);
+
+  io_uring ring_ = {};
+  bool is_open_ = false;
+  bool is_enabled_ = false;  // a ring starts disabled, so that its first submitter owns it
+  std::vector<Transfer> slots_;
+  std::vector<SlotIndex> free_;
+  SlotRing waiting_;
+  std::size_t prepared_ = 0;
+  std::size_t in_kernel_ = 0;
+  int submit_failures_ = 0;     // temporary ones in a row while nothing was in the kernel
+  std::optional<Error> broken_;
+  std::vector<iovec> registered_;
+  std::vector<FixedRegion> fixed_;  // sorted by address
+  Counters counters_;
+};
+
+}  // namespace forebay::io

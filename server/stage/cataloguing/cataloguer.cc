@@ -1,0 +1,263 @@
+#include "server/stage/cataloguing/cataloguer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/io/log.h"
+#include "server/stage/cataloguing/saved_catalog.h"
+#include "server/stage/cataloguing/scan_pass.h"
+#include "server/stage/packed/packed_form.h"
+
+namespace forebay::stage {
+
+using tier::ExtentKey;
+using tier::ExtentRef;
+
+namespace {
+
+constexpr std::uint32_t kQueueDepth = 32;  // queue of a scan's writes
+
+}  // namespace
+
+Status Cataloguer::Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
+                       const CatalogueWatch& watch, io::IoQueue& queue) {
+  const catalog::DatasetSource& source = dataset.options().source;
+  const bool replaces = replaced.dataset != nullptr;
+  if (!replaces) {
+    if (rebuild) DropCopies(dataset);
+    OpenFirstReads(dataset, rebuild);
+  }
+  if (!rebuild) {
+    auto saved = LoadSavedCatalog(options_.catalog_path, source);
+    if (saved.has_value()) {
+      dataset.CountGfs(0, 0, 0, (*saved)->object_count());
+      const Status unchanged = catalog::VerifyObjects(**saved, dataset.root());
+      if (!unchanged.has_value()) {
+        return unchanged.error().WithContext(
+            "the saved catalog does not match the objects on the GFS (remedy: forebay stage "
+            "--rebuild " + dataset.name() + ")");
+      }
+      log::Info("data set '{}': loaded its saved catalog", dataset.name());
+      return Adopt(dataset, std::move(*saved));
+    }
+    if (saved.error().code() != ErrorCode::kNotFound) {
+      log::Warn("data set '{}': its saved catalog is not usable; cataloguing it again: {}",
+                dataset.name(), saved.error().ToString());
+    }
+  }
+  catalog::DatasetSource resolved = source;
+  if (!resolved.format) {
+    FOREBAY_ASSIGN(resolved.format, catalog::DetectFormat(dataset.root(), source));
+  }
+  if (!catalog::BuildsFromMetadata(*resolved.format)) {
+    if (replaces) TakeOver(dataset, replaced);
+    return Scan(dataset, resolved, rebuild, queue);
+  }
+  auto built = catalog::BuildFromMetadata(
+      parts_.backend, dataset.root(), resolved, nullptr,
+      [&](ExtentId extent, const catalog::ExtentInfo& info,
+          std::span<const catalog::ObjectInfo> objects) {
+        // While another one is served, its copies have the room, and perhaps the same keys.
+        if (!replaces) watch.described(extent, info, objects);
+      },
+      {.directory = options_.catalog_path});
+  watch.ended();
+  FOREBAY_TRY(built);
+  dataset.CountGfs(0, 0, 0, (*built)->object_count());
+  if (replaces) TakeOver(dataset, replaced);
+  Save(dataset, **built);
+  return Adopt(dataset, std::move(*built));
+}
+
+void Cataloguer::TakeOver(Dataset& dataset, const Replacement& replaced) {
+  OpenFirstReads(dataset, /*forget=*/true);
+  dataset.Succeed(*replaced.dataset);
+  EvictAll(parts_.housing.Vacate(*replaced.dataset));
+  DropCopies(dataset);
+  replaced.take_over();
+}
+
+// Evicts all extents, also those of objects whose size and time are the same: the user asks for the
+// objects as they are now, and their bytes may have changed.
+void Cataloguer::DropCopies(const Dataset& dataset) {
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), {}));
+  // Extents without a home, and those that readers have fetched since an earlier rebuild failed.
+  EvictAll(parts_.tiers.KeysOf(dataset.hash()));
+}
+
+// Without the file, reads are only compared with earlier reads of this daemon.
+void Cataloguer::OpenFirstReads(Dataset& dataset, bool forget) {
+  if (parts_.catalogs == nullptr) {
+    if (forget) dataset.first_reads().Forget();
+    return;
+  }
+  const Status opened =
+      dataset.first_reads().Open(parts_.backend, *parts_.catalogs,
+                                 SavedCatalogName(dataset.options().source) + ".reads", forget);
+  if (!opened.has_value()) {
+    log::Warn("data set '{}': checksums of first reads cannot be saved in daemon.state_dir; the "
+              "next daemon will not notice objects that changed: {}",
+              dataset.name(), opened.error().ToString());
+  }
+}
+
+void Cataloguer::Save(Dataset& dataset, const catalog::Catalog& catalog) {
+  if (parts_.catalogs == nullptr) return;
+  const Status saved =
+      catalog::SaveCatalog(catalog, parts_.backend, *parts_.catalogs,
+                           SavedCatalogName(dataset.options().source));
+  if (!saved.has_value()) {
+    log::Warn("data set '{}': its catalog could not be saved in daemon.state_dir; the next "
+              "daemon will catalogue it again: {}",
+              dataset.name(), saved.error().ToString());
+  }
+}
+
+// Takes over a complete catalog: finds extents that are on a tier already, and gives every extent
+// its home.
+Status Cataloguer::Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog) {
+  ChooseForm(dataset, catalog);
+  const std::shared_ptr<const PackedForm> form = dataset.form();
+  const std::uint32_t count = catalog->extent_count();
+  std::vector<ExtentKey> keys(count);
+  std::vector<std::uint64_t> planned(count);
+  std::vector<plan::Home> homes(count);
+  std::vector<bool> resident(count, false);
+  std::vector<bool> elsewhere(count, false);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ExtentKey raw = tier::KeyOf(*catalog, ExtentId(i));
+    keys[i] = form ? form->Key(raw) : raw;
+  }
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ExtentId extent(i);
+    planned[i] = form ? form->ImageBytesMax(extent) : catalog->extent(extent).bytes;
+    std::optional<tier::TierKind> tier;
+    ExtentRef found = parts_.tiers.Find(keys[i]);
+    if (found && !form && !IsFirstRead(dataset, keys[i], *found)) found = nullptr;
+    if (found) {
+      tier = found->tier;
+      planned[i] = found->image_bytes;
+      dataset.CountStaged(extent, catalog->extent(extent).bytes);
+      dataset.CountStored(extent, found->image_bytes);
+    }
+    // An extent that another node reads gets no home here, unless an earlier daemon of this node
+    // has left it on a tier.
+    elsewhere[i] = !tier && parts_.nodes != nullptr &&
+                   !parts_.nodes->Reads(dataset.hash(), extent);
+    if (elsewhere[i]) {
+      homes[i] = plan::Home::kTransient;
+      continue;
+    }
+    const Housing::Planned home = parts_.housing.HomeOf(
+        keys[i], tier, planned[i],
+        form ? form->PieceCount(extent) : catalog->PieceCount(extent));
+    homes[i] = home.home;
+    planned[i] = home.bytes;
+    resident[i] = tier && IsAtHome(*tier, homes[i]);
+    if (resident[i] && homes[i] != plan::Home::kTransient) {
+      parts_.tiers.MakeAtHome(keys[i], *tier);
+    }
+  }
+  if (form) dataset.SetPlannedBytes(std::move(planned));
+  if (std::ranges::count(elsewhere, true) > 0) dataset.SetElsewhere(std::move(elsewhere));
+  parts_.housing.EndCataloguing(dataset.hash());
+  dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
+  return {};
+}
+
+// Compares a copy that an earlier daemon left with the extent's first read; if no first read is
+// known, the copy counts as it. Evicts a copy that differs.
+bool Cataloguer::IsFirstRead(Dataset& dataset, const ExtentKey& key,
+                             const tier::ResidentExtent& found) {
+  const FirstReads::Outcome outcome =
+      dataset.first_reads().Compare(key, found.sums().image);
+  if (outcome != FirstReads::Outcome::kChanged) return true;
+  log::Warn("data set '{}': the copy of extent {} on a tier does not match its first read; it "
+            "is dropped and read from the GFS again", dataset.name(), key.extent.value());
+  parts_.tiers.Evict(key, std::nullopt);
+  return false;
+}
+
+// Decides how extents are stored on the tiers. Extents that an earlier daemon compressed in the
+// same way are found by their keys.
+void Cataloguer::ChooseForm(Dataset& dataset,
+                            const std::shared_ptr<const catalog::Catalog>& catalog) {
+  const Compression wanted = dataset.options().compression;
+  if (wanted == Compression::kOff) return;
+  auto form = PackedForm::Create(catalog, wanted);
+  if (form.has_value()) return dataset.SetForm(std::move(*form), "");
+  log::Warn("data set '{}' is not compressed at staging: {}", dataset.name(),
+            form.error().message());
+  dataset.SetForm(nullptr, form.error().message());
+}
+
+Status Cataloguer::Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+                        io::IoQueue& queue) {
+  FOREBAY_ASSIGN(auto builder, catalog::CreateScanBuilder(dataset.root(), source,
+                                                          {.directory = options_.catalog_path}));
+  // The pass keeps reads in flight while it stores an extent, and storing needs an idle queue.
+  FOREBAY_ASSIGN(const auto ssd_queue, parts_.backend.CreateQueue({.depth = kQueueDepth}));
+  ScanPass scan(
+      dataset, std::move(builder), queue, *ssd_queue,
+      {.request_bytes = options_.request_bytes, .depth = options_.scan_depth},
+      {.cut =
+           [&](const ExtentKey& key) {
+             const ExtentRef found = rebuild ? nullptr : parts_.tiers.Find(key);
+             if (found) static_cast<void>(IsFirstRead(dataset, key, *found));
+           },
+       .publish = [&](VerifiedExtent extent) -> Status {
+         // A reader from before a rebuild may have fetched the old bytes meanwhile.
+         const ExtentRef found = parts_.tiers.Find(extent.key);
+         if (found && found->sums().image != extent.checksums.image) {
+           parts_.tiers.Evict(extent.key, std::nullopt);
+         }
+         FOREBAY_TRY(parts_.loader.StoreExtent(dataset, std::move(extent), std::nullopt,
+                                               *ssd_queue));
+         return {};
+       },
+       .allocate =
+           [&](std::uint64_t bytes) {
+             return parts_.tiers.Allocate({.bytes = bytes}, *ssd_queue);
+           }});
+  FOREBAY_ASSIGN(auto catalog, scan.Run());
+  Save(dataset, *catalog);
+  ChooseForm(dataset, catalog);  // logs why samples of any size are not compressed
+  const std::uint32_t count = catalog->extent_count();
+  std::vector<bool> resident(count, false);
+  std::vector<plan::Home> homes(count, plan::Home::kTransient);
+  std::vector<ExtentKey> keys(count);
+  for (std::uint32_t i = 0; i < count; ++i) keys[i] = tier::KeyOf(*catalog, ExtentId(i));
+  EvictAll(parts_.housing.ForgetOthers(dataset.hash(), keys));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ExtentRef found = parts_.tiers.Find(keys[i]);
+    const auto tier = found ? std::optional(found->tier) : std::nullopt;
+    homes[i] = parts_.housing
+                   .HomeOf(keys[i], tier, catalog->extent(ExtentId(i)).bytes,
+                           catalog->PieceCount(ExtentId(i)))
+                   .home;
+    resident[i] = tier && IsAtHome(*tier, homes[i]);
+    if (resident[i] && homes[i] != plan::Home::kTransient) {
+      parts_.tiers.MakeAtHome(keys[i], *tier);
+    }
+  }
+  parts_.housing.EndCataloguing(dataset.hash());
+  dataset.SetCatalog(std::move(catalog), resident, std::move(homes));
+  return {};
+}
+
+void Cataloguer::EvictAll(std::span<const ExtentKey> keys) {
+  for (const ExtentKey& key : keys) parts_.tiers.Evict(key, std::nullopt);
+}
+
+// Without a catalog nobody reads these extents, so their RAM is free for others.
+void Cataloguer::Abandon(const Dataset& dataset) {
+  for (const ExtentKey& key : parts_.housing.AbandonCataloguing(dataset.hash())) {
+    parts_.tiers.Evict(key, tier::TierKind::kRam);
+  }
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,92 @@
+// Cataloguer: gives a data set its catalog, and its extents their homes. The catalog is loaded from
+// a file that an earlier daemon saved, built from metadata, or built by one pass over the bytes
+// that also stages them, as the format asks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/io/io_backend.h"
+#include "server/plan/membership.h"
+#include "server/stage/dataset.h"
+#include "server/stage/extent_loader.h"
+#include "server/stage/placement/housing.h"
+#include "server/stage/placement/staging_tiers.h"
+
+namespace forebay::stage {
+
+struct CataloguerOptions {
+  std::uint64_t request_bytes = 0;  // size of one GFS read of a scan
+  std::uint32_t scan_depth = 1;     // reads in flight
+  std::string catalog_path;         // StagerOptions::catalog_path
+};
+
+// Borrowed; all outlive the cataloguer.
+struct CataloguerParts {
+  io::IoBackend& backend;
+  io::Directory* catalogs = nullptr;  // null: catalogs are not saved
+  const plan::Membership* nodes = nullptr;  // of the job; null: this one alone
+  StagingTiers& tiers;
+  Housing& housing;
+  ExtentLoader& loader;
+};
+
+// Callbacks while a catalog is being built from metadata.
+struct CatalogueWatch {
+  // An extent is complete, although the catalog is not.
+  std::function<void(ExtentId, const catalog::ExtentInfo&, std::span<const catalog::ObjectInfo>)>
+      described;
+  std::function<void()> ended;  // the build has ended; the extents have no homes yet
+};
+
+// What a rebuild puts another data set in the place of. No rebuild: `dataset` is null.
+struct Replacement {
+  Dataset* dataset = nullptr;
+  // Called once, after the data set has lost its extents and homes: from now on its successor is
+  // served.
+  std::function<void()> take_over;
+};
+
+// Thread-safe; at most one call at a time per data set.
+class Cataloguer {
+ public:
+  Cataloguer(CataloguerOptions options, const CataloguerParts& parts)
+      : options_(std::move(options)), parts_(parts) {}
+
+  // Gives `dataset`, which has no catalog, its catalog. kFailedPrecondition: the objects are not
+  // those of the saved catalog. With `rebuild`, the saved catalog is ignored, the checksums of
+  // first reads are forgotten, and all extents of the data set on the tiers are evicted, because
+  // bytes may have changed under an unchanged modification time. `replaced`: the data set of the
+  // same name that `dataset` replaces. It loses its extents and homes when `dataset` takes over:
+  // once the catalog is built from metadata, or before a pass over the bytes, which stores what it
+  // reads. Where Run fails before that, nothing changes for it.
+  Status Run(Dataset& dataset, bool rebuild, const Replacement& replaced,
+             const CatalogueWatch& watch, io::IoQueue& queue);
+  // Call after Run has failed: frees what it has staged in RAM.
+  void Abandon(const Dataset& dataset);
+
+ private:
+  void TakeOver(Dataset& dataset, const Replacement& replaced);
+  void DropCopies(const Dataset& dataset);
+  void EvictAll(std::span<const tier::ExtentKey> keys);
+  void OpenFirstReads(Dataset& dataset, bool forget);
+  void Save(Dataset& dataset, const catalog::Catalog& catalog);
+  Status Adopt(Dataset& dataset, std::shared_ptr<const catalog::Catalog> catalog);
+  static void ChooseForm(Dataset& dataset,
+                         const std::shared_ptr<const catalog::Catalog>& catalog);
+  Status Scan(Dataset& dataset, const catalog::DatasetSource& source, bool rebuild,
+              io::IoQueue& queue);
+  bool IsFirstRead(Dataset& dataset, const tier::ExtentKey& key,
+                   const tier::ResidentExtent& found);
+
+  const CataloguerOptions options_;
+  const CataloguerParts parts_;
+};
+
+}  // namespace forebay::stage

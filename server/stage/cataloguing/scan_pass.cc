@@ -1,0 +1,171 @@
+#include "server/stage/cataloguing/scan_pass.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "server/stage/gfs/gfs_reader.h"
+
+namespace forebay::stage {
+
+ScanPass::ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder,
+                   io::IoQueue& queue, io::IoQueue& idle_queue, const Options& options, Hooks hooks)
+    : dataset_(dataset),
+      queue_(queue),
+      idle_queue_(idle_queue),
+      options_(options),
+      hooks_(std::move(hooks)),
+      builder_(std::move(builder)) {}
+
+Result<std::shared_ptr<const catalog::Catalog>> ScanPass::Run() {
+  dataset_.CountGfs(0, 0, 0, builder_->objects().size());
+  Status status = IssueAhead();
+  while (status.has_value() && !pending_.empty()) {
+    status = AwaitFront();
+    if (status.has_value()) status = FeedFront();
+    if (status.has_value()) status = IssueAhead();
+  }
+  // Memory in flight belongs to the device until it says otherwise.
+  while (queue_.in_flight() > 0) queue_.Wait(queue_.in_flight(), completions_);
+  FOREBAY_TRY(status);
+  return builder_->Finish();
+}
+
+// Keeps up to `depth` requests in flight, in the order of the pass.
+Status ScanPass::IssueAhead() {
+  const auto& objects = builder_->objects();
+  while (pending_.size() < options_.depth && next_object_ < objects.size()) {
+    const catalog::ScanBuilder::PlannedObject& object = objects[next_object_];
+    if (!file_) {
+      FOREBAY_ASSIGN(auto opened, OpenObjectChecked(dataset_, {.path = object.path,
+                                                               .bytes = object.bytes,
+                                                               .mtime_ns = object.mtime_ns}));
+      file_ = std::move(opened);
+    }
+    Chunk chunk;
+    chunk.object = next_object_;
+    chunk.offset = next_offset_;
+    chunk.length = std::min(options_.request_bytes, object.bytes - next_offset_);
+    chunk.file = file_;
+    chunk.done = chunk.length == 0;
+    if (chunk.length > 0) {
+      if (spare_.empty()) {
+        FOREBAY_ASSIGN(chunk.memory, hooks_.allocate(options_.request_bytes));
+      } else {
+        chunk.memory = std::move(spare_.back());
+        spare_.pop_back();
+      }
+      io::Operation read;
+      read.file = file_.get();
+      read.offset = chunk.offset;
+      read.buffer = chunk.bytes();
+      read.tag = issued_;
+      FOREBAY_TRY(queue_.Submit({&read, 1}));
+    }
+    ++issued_;
+    next_offset_ += chunk.length;
+    if (next_offset_ == object.bytes) {
+      ++next_object_;
+      next_offset_ = 0;
+      file_.reset();
+    }
+    pending_.push_back(std::move(chunk));
+  }
+  return {};
+}
+
+Status ScanPass::AwaitFront() {
+  while (!pending_.front().done) {
+    completions_.clear();
+    queue_.Wait(1, completions_);
+    for (const io::Completion& completion : completions_) {
+      FOREBAY_CHECK(completion.tag >= first_ && completion.tag - first_ < pending_.size());
+      Chunk& chunk = pending_[completion.tag - first_];
+      const auto& object = builder_->objects()[chunk.object];
+      if (!completion.bytes.has_value()) {
+        return completion.bytes.error().WithContext("reading object '" + object.path +
+                                                    "' at offset " +
+                                                    std::to_string(chunk.offset));
+      }
+      if (*completion.bytes != chunk.length) {
+        return Error(ErrorCode::kDataLoss,
+                     "object '" + object.path + "' ended at offset " +
+                         std::to_string(chunk.offset + *completion.bytes) + " of " +
+                         std::to_string(object.bytes) + " while it was read");
+      }
+      chunk.done = true;
+    }
+  }
+  return {};
+}
+
+Status ScanPass::FeedFront() {
+  Chunk chunk = std::move(pending_.front());
+  pending_.pop_front();
+  ++first_;
+  dataset_.CountGfs(0, 1, chunk.length, 0);
+  const auto& object = builder_->objects()[chunk.object];
+  const bool last = chunk.offset + chunk.length == object.bytes;
+
+  std::vector<catalog::ScanBuilder::CutExtent> cut;
+  const std::span<const std::byte> bytes =
+      chunk.length == 0 ? std::span<const std::byte>() : chunk.bytes();
+  FOREBAY_TRY(builder_->Feed(bytes, cut));
+  if (chunk.length > 0) fed_.push_back(std::move(chunk));
+  if (last) FOREBAY_TRY(builder_->EndObject(cut));
+  for (const auto& extent : cut) FOREBAY_TRY(Emit(extent));
+  DropChunksBefore(last ? ~std::uint64_t{0} : builder_->NeededFrom());
+  return {};
+}
+
+// Gathers an extent's image from the chunks it lies in, and hands it over.
+Status ScanPass::Emit(const catalog::ScanBuilder::CutExtent& cut) {
+  const std::uint64_t begin = cut.info.object_offset;
+  const std::uint64_t end = begin + cut.info.bytes;
+  FOREBAY_ASSIGN(tier::ArenaBlock image, hooks_.allocate(cut.info.bytes));
+  std::uint64_t copied = 0;
+  for (const Chunk& chunk : fed_) {
+    const std::uint64_t from = std::max(begin, chunk.offset);
+    const std::uint64_t to = std::min(end, chunk.offset + chunk.length);
+    if (from >= to) continue;
+    std::memcpy(image.bytes().data() + (from - begin), chunk.bytes().data() + (from - chunk.offset),
+                to - from);
+    copied += to - from;
+  }
+  FOREBAY_CHECK(copied == cut.info.bytes);
+  const auto& object = builder_->objects()[cut.info.first_object.value()];
+  const catalog::ObjectInfo info{
+      .path = object.path, .bytes = object.bytes, .mtime_ns = object.mtime_ns};
+  const tier::ExtentKey key{.dataset = dataset_.hash(),
+                            .extent = cut.extent,
+                            .identity = tier::ExtentIdentity(cut.info, {&info, 1})};
+  hooks_.cut(key);
+  // The builder has cut the extent from these very bytes, so the first reading is done.
+  const auto read = [&](std::span<std::byte> bytes, bool past_caches) -> Status {
+    if (!past_caches) return {};
+    FOREBAY_ASSIGN(const auto file, OpenObjectChecked(dataset_, info));
+    file->DropCached();
+    return io::ReadFully(idle_queue_, *file, begin, bytes);
+  };
+  FOREBAY_ASSIGN(tier::ExtentChecksums checksums,
+                 ReadExtent(dataset_,
+                            {.key = key, .pieces = cut.pieces, .objects = NameObjects({&info, 1})},
+                            image.bytes(), read));
+  FOREBAY_TRY(hooks_.publish(
+      {.key = key, .image = std::move(image), .checksums = std::move(checksums)}));
+  DropChunksBefore(end);
+  return {};
+}
+
+// Chunks that end at or before `offset` of the current object are part of no later extent.
+void ScanPass::DropChunksBefore(std::uint64_t offset) {
+  auto keep = fed_.begin();
+  while (keep != fed_.end() && keep->offset + keep->length <= offset) {
+    spare_.push_back(std::move(keep->memory));
+    ++keep;
+  }
+  fed_.erase(fed_.begin(), keep);
+}
+
+}  // namespace forebay::stage

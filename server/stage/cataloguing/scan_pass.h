@@ -1,0 +1,80 @@
+// ScanPass: catalogues and stages a data set in one sequential pass, for formats whose samples are
+// only known from their bytes (catalog::ScanBuilder). Requests are kept in flight ahead of the
+// builder, across object boundaries; an extent is handed over as soon as the builder has cut it,
+// from the very bytes that it was fed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/catalog/scan_builder.h"
+#include "server/io/io_backend.h"
+#include "server/stage/dataset.h"
+#include "server/stage/extent_loader.h"
+#include "server/tier/extent_key.h"
+#include "server/tier/ram/ram_arena.h"
+
+namespace forebay::stage {
+
+// Single use; everything passed in is borrowed for its lifetime.
+class ScanPass {
+ public:
+  struct Options {
+    std::uint64_t request_bytes = 0;
+    std::uint32_t depth = 1;
+  };
+  struct Hooks {
+    // An extent is known by its key, and is about to be compared with its first read.
+    std::function<void(const tier::ExtentKey&)> cut;
+    std::function<Status(VerifiedExtent)> publish;
+    std::function<Result<tier::ArenaBlock>(std::uint64_t bytes)> allocate;
+  };
+
+  // `idle_queue` has nothing under way whenever an extent is handed over.
+  ScanPass(Dataset& dataset, std::unique_ptr<catalog::ScanBuilder> builder, io::IoQueue& queue,
+           io::IoQueue& idle_queue, const Options& options, Hooks hooks);
+
+  // Reads every object once. What was published stays published also where it fails.
+  Result<std::shared_ptr<const catalog::Catalog>> Run();
+
+ private:
+  // A request of one object, in the order of the pass.
+  struct Chunk {
+    std::size_t object = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    bool done = false;
+    std::shared_ptr<io::File> file;
+    tier::ArenaBlock memory;
+    std::span<std::byte> bytes() const { return memory.bytes().first(length); }
+  };
+
+  Status IssueAhead();
+  Status AwaitFront();
+  Status FeedFront();
+  Status Emit(const catalog::ScanBuilder::CutExtent& cut);
+  void DropChunksBefore(std::uint64_t offset);
+
+  Dataset& dataset_;
+  io::IoQueue& queue_;
+  io::IoQueue& idle_queue_;
+  const Options options_;
+  const Hooks hooks_;
+  const std::unique_ptr<catalog::ScanBuilder> builder_;
+
+  std::size_t next_object_ = 0;      // of the next request
+  std::uint64_t next_offset_ = 0;
+  std::uint64_t issued_ = 0;         // sequence number of the next request
+  std::uint64_t first_ = 0;          // sequence number of pending_.front()
+  std::shared_ptr<io::File> file_;   // of next_object_
+  std::deque<Chunk> pending_;        // issued, not yet fed
+  std::vector<Chunk> fed_;           // of the current object, may still be part of an extent
+  std::vector<tier::ArenaBlock> spare_;
+  std::vector<io::Completion> completions_;
+};
+
+}  // namespace forebay::stage

@@ -1,0 +1,148 @@
+#include "server/stage/gfs/first_reads.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
+#include "server/io/log.h"
+
+namespace forebay::stage {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x3153444145524246;  // "FBREADS1"
+constexpr std::size_t kHeaderBytes = 16;
+constexpr std::size_t kRecordBytes = 40;
+constexpr std::uint64_t kFileBytesMax = 1ULL << 32;  // 100 million extents
+
+std::vector<std::byte> Header() {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(kMagic);
+  writer.Le<std::uint64_t>(kRecordBytes);
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+std::vector<std::byte> Record(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  ByteWriter writer;
+  writer.Le<std::uint64_t>(key.dataset);
+  writer.Le<std::uint64_t>(key.extent.value());
+  writer.Le<std::uint64_t>(key.identity);
+  writer.Le<std::uint64_t>(image_checksum);
+  writer.Le<std::uint64_t>(Checksum(writer.bytes()));
+  return {writer.bytes().begin(), writer.bytes().end()};
+}
+
+}  // namespace
+
+Status FirstReads::Open(io::IoBackend& backend, io::Directory& directory, std::string name,
+                        bool forget) {
+  std::lock_guard lock(mutex_);
+  if (forget) {
+    known_.clear();
+    const Status removed = directory.Unlink(name);
+    if (!removed.has_value() && removed.error().code() != ErrorCode::kNotFound) return removed;
+    file_.reset();
+  }
+  if (file_ != nullptr) return {};  // a second cataloguing of the same data set
+  backend_ = &backend;
+  directory_ = &directory;
+  name_ = std::move(name);
+  // A queue belongs to one thread, so every call that uses the file brings its own.
+  FOREBAY_ASSIGN(const auto queue, backend.CreateQueue({.depth = 1}));
+  return Load(*queue);
+}
+
+// Reads what is there up to the first record that is damaged, and cuts the file there.
+Status FirstReads::Load(io::IoQueue& queue) {
+  std::vector<std::byte> bytes;
+  auto found = directory_->Open(name_, io::OpenMode::kRead);
+  if (found.has_value()) {
+    FOREBAY_ASSIGN(const io::FileInfo info, (*found)->Info());
+    bytes.resize(std::min(info.bytes, kFileBytesMax));
+    FOREBAY_TRY(io::ReadFully(queue, **found, 0, bytes));
+  } else if (found.error().code() != ErrorCode::kNotFound) {
+    return found.error();
+  }
+  const std::vector<std::byte> header = Header();
+  const bool has_header = bytes.size() >= kHeaderBytes &&
+                          std::equal(header.begin(), header.end(), bytes.begin());
+  std::size_t good = has_header ? kHeaderBytes : 0;
+  while (has_header && bytes.size() - good >= kRecordBytes) {
+    const auto record = std::span<const std::byte>(bytes).subspan(good, kRecordBytes);
+    ByteReader reader(record);
+    tier::ExtentKey key;
+    key.dataset = reader.ReadLe<std::uint64_t>();
+    key.extent = ExtentId(static_cast<std::uint32_t>(reader.ReadLe<std::uint64_t>()));
+    key.identity = reader.ReadLe<std::uint64_t>();
+    const auto image_checksum = reader.ReadLe<std::uint64_t>();
+    if (reader.ReadLe<std::uint64_t>() != Checksum(record.first(kRecordBytes - 8))) break;
+    known_.try_emplace(key, image_checksum);
+    good += kRecordBytes;
+  }
+  if (good < bytes.size()) {
+    log::Warn("'{}' in daemon.state_dir: the last {} bytes are damaged and dropped; the extents "
+              "that they describe are not compared until they are read again",
+              name_, bytes.size() - good);
+  }
+  FOREBAY_ASSIGN(file_, directory_->Open(name_, io::OpenMode::kAppend));
+  if (good < bytes.size()) FOREBAY_TRY(file_->Truncate(good));
+  file_bytes_ = good;
+  if (good > 0) return {};
+  FOREBAY_TRY(io::WriteFully(queue, *file_, 0, header));
+  file_bytes_ = header.size();
+  return directory_->Sync("");
+}
+
+void FirstReads::Forget() {
+  std::lock_guard lock(mutex_);
+  known_.clear();
+}
+
+Status FirstReads::Append(const tier::ExtentKey& key, std::uint64_t image_checksum) {
+  FOREBAY_ASSIGN(const auto queue, backend_->CreateQueue({.depth = 1}));
+  const std::vector<std::byte> record = Record(key, image_checksum);
+  FOREBAY_TRY(io::WriteFully(*queue, *file_, file_bytes_, record));
+  file_bytes_ += record.size();
+  return {};
+}
+
+FirstReads::Outcome FirstReads::Compare(const tier::ExtentKey& key,
+                                        std::uint64_t image_checksum) {
+  std::lock_guard lock(mutex_);
+  const auto [known, is_first] = known_.try_emplace(key, image_checksum);
+  if (!is_first) {
+    if (known->second == image_checksum) return Outcome::kSame;
+    ++mismatches_;
+    return Outcome::kChanged;
+  }
+  if (file_ == nullptr) return Outcome::kFirst;
+  const Status appended = Append(key, image_checksum);
+  if (!appended.has_value()) {
+    // A record cut short would end the file for its reader, so nothing follows it.
+    log::Warn("'{}' in daemon.state_dir: checksums of first reads are no longer saved until the "
+              "daemon is restarted; free space there: {}",
+              name_, appended.error().ToString());
+    file_.reset();
+  }
+  return Outcome::kFirst;
+}
+
+void FirstReads::CountMismatch() {
+  std::lock_guard lock(mutex_);
+  ++mismatches_;
+}
+
+bool FirstReads::Differs(const tier::ExtentKey& key, std::uint64_t image_checksum) const {
+  std::lock_guard lock(mutex_);
+  const auto known = known_.find(key);
+  return known != known_.end() && known->second != image_checksum;
+}
+
+std::uint64_t FirstReads::mismatches() const {
+  std::lock_guard lock(mutex_);
+  return mismatches_;
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,108 @@
+// What was read first is remembered, over restarts and damage of the file, and what differs is
+// read again once and then refused.
+#include "server/stage/gfs/first_reads.h"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/memory_backend.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::testing::CodeOf;
+using io::testing::Pattern;
+using io::testing::Take;
+using ::testing::HasSubstr;
+using Outcome = FirstReads::Outcome;
+
+constexpr const char* kName = "data.catalog.reads";
+
+class FirstReadsTest : public ::testing::Test {
+ protected:
+  FirstReadsTest() {
+    EXPECT_TRUE(backend_.AddDirectory("/state").has_value());
+    directory_ = Take(backend_.OpenDirectory("/state"));
+  }
+  void Open(FirstReads& reads, bool forget = false) {
+    const Status opened = reads.Open(backend_, *directory_, kName, forget);
+    ASSERT_TRUE(opened.has_value()) << opened.error().ToString();
+  }
+  static tier::ExtentKey Key(std::uint32_t extent) {
+    return {.dataset = 7, .extent = ExtentId(extent), .identity = 100 + extent};
+  }
+
+  io::MemoryBackend backend_;
+  std::unique_ptr<io::Directory> directory_;
+};
+
+TEST_F(FirstReadsTest, AreKeptForTheNextDaemon) {
+  {
+    FirstReads reads;
+    Open(reads);
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kSame);
+    EXPECT_EQ(reads.Compare(Key(2), 22), Outcome::kFirst);
+  }
+  FirstReads reads;
+  Open(reads);
+  EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kSame);
+  EXPECT_EQ(reads.Compare(Key(2), 23), Outcome::kChanged);
+  EXPECT_EQ(reads.mismatches(), 1U);
+  // Another identity is another object.
+  tier::ExtentKey replaced = Key(2);
+  ++replaced.identity;
+  EXPECT_EQ(reads.Compare(replaced, 23), Outcome::kFirst);
+}
+
+TEST_F(FirstReadsTest, ARebuildForgetsThem) {
+  {
+    FirstReads reads;
+    Open(reads);
+    EXPECT_EQ(reads.Compare(Key(1), 11), Outcome::kFirst);
+    Open(reads, /*forget=*/true);
+    EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kFirst);
+  }
+  FirstReads reads;
+  Open(reads);
+  EXPECT_EQ(reads.Compare(Key(1), 12), Outcome::kSame);
+}
+
+TEST_F(FirstReadsTest, EveryFlippedBitAndEveryCutCostsRecordsFromThereOnAndNothingElse) {
+  {
+    FirstReads reads;
+    Open(reads);
+    for (std::uint32_t i = 0; i < 3; ++i) ASSERT_EQ(reads.Compare(Key(i), i), Outcome::kFirst);
+  }
+  const std::vector<std::byte> whole = Take(backend_.FileBytes(std::string("/state/") + kName));
+  ASSERT_EQ(whole.size(), 16U + 3 * 40);
+  const auto check = [&](const std::vector<std::byte>& bytes, std::size_t good_records) {
+    ASSERT_TRUE(backend_.AddFile(std::string("/state/") + kName, bytes).has_value());
+    {
+      FirstReads reads;
+      Open(reads);
+      for (std::uint32_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(reads.Compare(Key(i), i), i < good_records ? Outcome::kSame : Outcome::kFirst);
+      }
+    }
+    // What was appended after the damage was cut off is found again.
+    FirstReads reads;
+    Open(reads);
+    for (std::uint32_t i = 0; i < 3; ++i) ASSERT_EQ(reads.Compare(Key(i), i), Outcome::kSame);
+  };
+  for (std::size_t bit = 0; bit < whole.size() * 8; bit += 5) {
+    std::vector<std::byte> bytes = whole;
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+    check(bytes, bit / 8 < 16 ? 0 : (bit / 8 - 16) / 40);
+  }
+  for (std::size_t length = 0; length < whole.size(); length += 3) {
+    check({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)},
+          length < 16 ? 0 : (length - 16) / 40);
+  }
+}
+
+}  // namespace
+}  // namespace forebay::stage

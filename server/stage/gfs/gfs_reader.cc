@@ -1,0 +1,401 @@
+#include "server/stage/gfs/gfs_reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::stage {
+namespace {
+
+constexpr std::size_t kObjectsOfPiecesMax = limits::kOpenObjectsMax / 4;  // open for one caller
+
+// The reads of one extent, paced by the gate. Each read keeps its file open until it has ended,
+// so whole small files are open no longer than their bytes are under way.
+class ExtentReads {
+ public:
+  ExtentReads(io::IoQueue& queue, Dataset& dataset, RequestGate& gate, const Rank& rank)
+      : queue_(queue), dataset_(dataset), gate_(gate), rank_(rank), reads_(queue.depth()) {
+    for (std::size_t i = reads_.size(); i > 0; --i) free_.push_back(i - 1);
+  }
+  ExtentReads(const ExtentReads&) = delete;
+  ExtentReads& operator=(const ExtentReads&) = delete;
+  // After an error too, nothing may be under way into memory that is given up.
+  ~ExtentReads() {
+    while (in_flight() > 0) (void)Reap();
+  }
+
+  // Starts reading `image` from `offset` of `object` on, in requests of `request_bytes`. Returns
+  // with some of them under way; an error may be of an earlier read.
+  Status Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
+              std::uint64_t offset, std::span<std::byte> image, std::uint64_t request_bytes);
+  Status Finish() {
+    while (in_flight() > 0) FOREBAY_TRY(Reap());
+    return {};
+  }
+
+ private:
+  struct OneRead {
+    std::shared_ptr<io::File> file;
+    catalog::ObjectInfo object;
+    std::uint64_t offset = 0;
+    std::uint64_t length = 0;
+    RequestGate::Permit permit = 0;
+  };
+
+  std::size_t in_flight() const { return reads_.size() - free_.size(); }
+  Result<RequestGate::Permit> AwaitPermit(RequestGate::Group group);
+  Status Reap();
+  Status Outcome(const OneRead& read, const io::Completion& completion) const;
+
+  io::IoQueue& queue_;
+  Dataset& dataset_;
+  RequestGate& gate_;
+  const Rank& rank_;
+  std::vector<OneRead> reads_;     // by tag
+  std::vector<std::size_t> free_;  // tags
+  std::vector<io::Completion> completions_;
+};
+
+Result<RequestGate::Permit> ExtentReads::AwaitPermit(RequestGate::Group group) {
+  while (in_flight() > 0) {
+    if (!free_.empty()) {
+      if (const auto permit = gate_.TryAcquire(rank_, group)) return *permit;
+    }
+    FOREBAY_TRY(Reap());
+  }
+  return gate_.Acquire(rank_, group);
+}
+
+Status ExtentReads::Read(const catalog::ObjectInfo& object, const std::shared_ptr<io::File>& file,
+                         std::uint64_t offset, std::span<std::byte> image,
+                         std::uint64_t request_bytes) {
+  const RequestGate::Group group = GroupOf(dataset_, object.path);
+  for (std::uint64_t done = 0; done < image.size(); done += request_bytes) {
+    const std::uint64_t length = std::min<std::uint64_t>(request_bytes, image.size() - done);
+    FOREBAY_ASSIGN(const RequestGate::Permit permit, AwaitPermit(group));
+    const std::size_t tag = free_.back();
+    io::Operation operation;
+    operation.file = file.get();
+    operation.offset = offset + done;
+    operation.buffer = image.subspan(done, length);
+    operation.tag = tag;
+    const Status submitted = queue_.Submit({&operation, 1});
+    if (!submitted.has_value()) {
+      gate_.Release(permit);
+      return submitted;
+    }
+    free_.pop_back();
+    reads_[tag] = {file, object, offset + done, length, permit};
+  }
+  return {};
+}
+
+// Waits for at least one read. The first error is returned; all that ended are accounted for.
+Status ExtentReads::Reap() {
+  completions_.clear();
+  queue_.Wait(1, completions_);
+  std::uint64_t moved = 0;
+  Status first;
+  for (const io::Completion& completion : completions_) {
+    moved += completion.bytes.value_or(0);
+    const OneRead read = std::exchange(reads_[completion.tag], {});
+    gate_.Release(read.permit);
+    free_.push_back(completion.tag);
+    Status outcome = Outcome(read, completion);
+    if (first.has_value() && !outcome.has_value()) first = std::move(outcome);
+  }
+  // What was moved is counted, whether or not all of it was.
+  dataset_.CountGfs(0, completions_.size(), moved, 0);
+  return first;
+}
+
+Status ExtentReads::Outcome(const OneRead& read, const io::Completion& completion) const {
+  if (!completion.bytes.has_value()) {
+    return completion.bytes.error().WithContext("reading object '" +
+                                                std::string(read.object.path) + "' at offset " +
+                                                std::to_string(read.offset));
+  }
+  if (*completion.bytes == read.length) return {};
+  return Error(ErrorCode::kDataLoss,
+               "object '" + std::string(read.object.path) + "' ends at offset " +
+                   std::to_string(read.offset + *completion.bytes) + ", but its catalog says " +
+                   std::to_string(read.object.bytes) +
+                   " bytes: it was truncated after it was catalogued");
+}
+
+// As PatientBackend calls it.
+GfsCalls::Object CalledObject(const Dataset& dataset, const catalog::ObjectInfo& object) {
+  return {.root = dataset.options().root_path, .path = object.path};
+}
+
+}  // namespace
+
+RequestGate::Group GroupOf(const Dataset& dataset, std::string_view path) {
+  return dataset.hash() ^ Checksum(std::as_bytes(std::span(path)));
+}
+
+Status CheckObjectUnchanged(const Dataset& dataset, const catalog::ObjectInfo& object,
+                            const io::File& file) {
+  FOREBAY_ASSIGN(const io::FileInfo now, file.Info());
+  if (now.bytes == object.bytes && now.mtime_ns == object.mtime_ns) return {};
+  const char* what = now.bytes != object.bytes ? "size" : "modification time";
+  return Error(ErrorCode::kFailedPrecondition,
+               "object '" + std::string(object.path) + "' of '" + dataset.name() +
+                   "' has changed since it was catalogued (" + what + "; now " +
+                   std::to_string(now.bytes) + " bytes, catalogued " +
+                   std::to_string(object.bytes) + "); " +
+                   (dataset.is_replaced()
+                        ? "the data set was rebuilt from it: open the stream again"
+                        : "run 'forebay stage --rebuild' to catalogue it again"));
+}
+
+Result<std::unique_ptr<io::File>> OpenObjectChecked(Dataset& dataset,
+                                                    const catalog::ObjectInfo& object) {
+  dataset.CountGfs(1, 0, 0, 0);
+  auto file = dataset.root().Open(object.path, io::OpenMode::kRead);
+  if (!file.has_value()) {
+    return file.error().WithContext("opening object '" + std::string(object.path) + "' of '" +
+                                    dataset.name() + "'");
+  }
+  FOREBAY_TRY(CheckObjectUnchanged(dataset, object, **file));
+  return std::move(*file);
+}
+
+Result<std::shared_ptr<GfsReader::OpenObject>> GfsReader::OpenShared(
+    Dataset& dataset, const catalog::Catalog& catalog, ObjectId object) {
+  std::shared_ptr<OpenObject> entry;
+  std::vector<std::shared_ptr<OpenObject>> closing;  // closed outside the lock
+  {
+    std::lock_guard lock(mutex_);
+    const ObjectKey key{&dataset, object};
+    std::shared_ptr<OpenObject>& slot = open_[key];
+    if (!slot) {
+      slot = std::make_shared<OpenObject>();
+      oldest_.push_back(key);
+    }
+    entry = slot;
+    while (oldest_.size() > limits::kOpenObjectsMax) {
+      auto found = open_.find(oldest_.front());
+      if (found != open_.end()) {
+        closing.push_back(std::move(found->second));
+        open_.erase(found);
+      }
+      oldest_.pop_front();
+    }
+  }
+  const catalog::ObjectInfo info = catalog.object(object);
+  std::optional<GfsCalls::Call> waits;
+  std::unique_lock lock(entry->mutex, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    // Somebody else opens it, or opened it just now: this thread depends on that answer, too.
+    if (calls_ != nullptr) waits.emplace(*calls_, "open", CalledObject(dataset, info));
+    lock.lock();
+  }
+  if (!entry->file) {
+    FOREBAY_ASSIGN(entry->file, OpenObjectChecked(dataset, info));
+  }
+  return entry;
+}
+
+void GfsReader::Forget(const ObjectKey& key, const std::shared_ptr<OpenObject>& failed) {
+  std::lock_guard lock(mutex_);
+  const auto found = open_.find(key);
+  if (found == open_.end() || found->second != failed) return;
+  open_.erase(found);
+  std::erase(oldest_, key);
+}
+
+void GfsReader::CloseObjects(const Dataset& dataset) {
+  std::vector<std::shared_ptr<OpenObject>> closing;
+  std::lock_guard lock(mutex_);
+  for (auto entry = open_.begin(); entry != open_.end();) {
+    if (entry->first.dataset == &dataset) {
+      closing.push_back(std::move(entry->second));
+      entry = open_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  std::erase_if(oldest_, [&](const ObjectKey& key) { return key.dataset == &dataset; });
+}
+
+Status GfsReader::ReadImage(io::IoQueue& queue, Dataset& dataset,
+                            const catalog::Catalog& catalog, ExtentId extent, const Rank& rank,
+                            std::span<std::byte> image, bool past_caches) {
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  FOREBAY_CHECK(image.size() == info.bytes);
+  if (info.object_count == 1 && catalog.object(info.first_object).bytes > info.bytes) {
+    return ReadRange(queue, dataset, catalog, info, rank, image, past_caches);
+  }
+  std::vector<catalog::ObjectInfo> objects;
+  objects.reserve(info.object_count);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    objects.push_back(catalog.object(ObjectId(info.first_object.value() + i)));
+  }
+  return ReadRun(queue, dataset, objects, rank, image, past_caches);
+}
+
+Status GfsReader::ReadRange(io::IoQueue& queue, Dataset& dataset,
+                            const catalog::Catalog& catalog, const catalog::ExtentInfo& info,
+                            const Rank& rank, std::span<std::byte> image, bool past_caches) {
+  FOREBAY_ASSIGN(const std::shared_ptr<OpenObject> object,
+                 OpenShared(dataset, catalog, info.first_object));
+  if (past_caches) object->file->DropCached();
+  const catalog::ObjectInfo described = catalog.object(info.first_object);
+  Status status;
+  {
+    ExtentReads reads(queue, dataset, gate_, rank);
+    status = reads.Read(described, {object, object->file.get()}, info.object_offset, image,
+                        request_bytes_);
+    if (status.has_value()) status = reads.Finish();
+  }
+  if (status.has_value()) {
+    // A handle stays open for many extents: what was read through it must be from the object
+    // that was catalogued, and only a look afterwards says so.
+    dataset.CountGfs(0, 0, 0, 1);
+    status = CheckObjectUnchanged(dataset, described, *object->file);
+  }
+  // A stale handle would fail for ever, so a later try opens anew.
+  if (!status.has_value()) Forget({&dataset, info.first_object}, object);
+  return status;
+}
+
+// Opening is what a GFS is slow at, so the next file is opened while the last ones are read.
+Status GfsReader::ReadRun(io::IoQueue& queue, Dataset& dataset,
+                          std::span<const catalog::ObjectInfo> objects, const Rank& rank,
+                          std::span<std::byte> image, bool past_caches) {
+  ExtentReads reads(queue, dataset, gate_, rank);
+  std::uint64_t placed = 0;
+  for (const catalog::ObjectInfo& object : objects) {
+    if (object.bytes > image.size() - placed) {
+      return Error(ErrorCode::kDataLoss, "catalog of '" + dataset.name() +
+                                             "': objects of an extent exceed its size");
+    }
+    FOREBAY_ASSIGN(std::shared_ptr<io::File> file, OpenObjectChecked(dataset, object));
+    if (past_caches) file->DropCached();
+    FOREBAY_TRY(reads.Read(object, file, 0, image.subspan(placed, object.bytes), request_bytes_));
+    placed += object.bytes;
+  }
+  FOREBAY_TRY(reads.Finish());
+  if (placed != image.size()) {
+    return Error(ErrorCode::kDataLoss,
+                 "catalog of '" + dataset.name() + "': objects of an extent fall short of it");
+  }
+  return {};
+}
+
+// An extent is a range of one object, or a run of whole ones.
+Status GfsReader::CutAtObjects(const catalog::Catalog& catalog, const tier::SourceRead& read,
+                               std::vector<ObjectRange>& ranges) {
+  const catalog::ExtentInfo info = catalog.extent(read.extent);
+  FOREBAY_CHECK(read.offset <= info.bytes && read.memory.size() <= info.bytes - read.offset);
+  if (info.object_count == 1) {
+    ranges.push_back({.object = info.first_object,
+                      .offset = info.object_offset + read.offset,
+                      .memory = read.memory});
+    return {};
+  }
+  std::uint64_t begin = 0;  // of the object, in the extent
+  std::span<std::byte> left = read.memory;
+  for (std::uint32_t i = 0; i < info.object_count && !left.empty(); ++i) {
+    const ObjectId object(info.first_object.value() + i);
+    const std::uint64_t bytes = catalog.object(object).bytes;
+    const std::uint64_t at = read.offset + (read.memory.size() - left.size());
+    if (at < begin + bytes) {
+      const std::uint64_t length = std::min<std::uint64_t>(left.size(), begin + bytes - at);
+      ranges.push_back({.object = object, .offset = at - begin, .memory = left.first(length)});
+      left = left.subspan(length);
+    }
+    begin += bytes;
+  }
+  if (left.empty()) return {};
+  return Error(ErrorCode::kDataLoss, "objects of extent " + std::to_string(read.extent.value()) +
+                                         " fall short of it in its catalog");
+}
+
+bool GfsReader::IsHeldUp(const Dataset& dataset, const catalog::Catalog& catalog,
+                         ExtentId extent) const {
+  if (calls_ == nullptr || !calls_->AnyLate()) return false;
+  const catalog::ExtentInfo info = catalog.extent(extent);
+  for (std::uint32_t i = 0; i < info.object_count; ++i) {
+    const ObjectId object(info.first_object.value() + i);
+    if (calls_->IsLate(CalledObject(dataset, catalog.object(object)))) return true;
+  }
+  return false;
+}
+
+// Other threads wait for the object already, and this thread can serve readers of other objects.
+Status GfsReader::CheckAnswers(const Dataset& dataset, const catalog::Catalog& catalog,
+                               ObjectId object) const {
+  if (calls_ == nullptr || !calls_->AnyLate()) return {};
+  const catalog::ObjectInfo info = catalog.object(object);
+  if (!calls_->IsLate(CalledObject(dataset, info))) return {};
+  return Error(ErrorCode::kUnavailable,
+               "object '" + std::string(info.path) + "' of '" + dataset.name() +
+                   "': the GFS has not answered for " +
+                   std::to_string(calls_->hung_after_ns() / 1'000'000'000) +
+                   " s (stage.hung_after); no new reads of the object are sent until it does");
+}
+
+Status GfsReader::ReadPieces(io::IoQueue& queue, Dataset& dataset,
+                             const catalog::Catalog& catalog,
+                             std::span<const tier::SourceRead> reads, const Rank& rank) {
+  std::vector<ObjectRange> ranges;
+  for (const tier::SourceRead& read : reads) FOREBAY_TRY(CutAtObjects(catalog, read, ranges));
+  for (const ObjectRange& range : ranges) FOREBAY_TRY(CheckAnswers(dataset, catalog, range.object));
+  // In waves, so that a batch of small files does not hold all of them open at once.
+  std::span<const ObjectRange> left = ranges;
+  std::unordered_set<ObjectId, IdHash> wave;
+  while (!left.empty()) {
+    wave.clear();
+    std::size_t count = 0;
+    for (; count < left.size(); ++count) {
+      const ObjectId object = left[count].object;
+      if (wave.size() == kObjectsOfPiecesMax && !wave.contains(object)) break;
+      wave.insert(object);
+    }
+    FOREBAY_TRY(ReadRanges(queue, dataset, catalog, left.first(count), rank));
+    left = left.subspan(count);
+  }
+  return {};
+}
+
+Status GfsReader::ReadRanges(io::IoQueue& queue, Dataset& dataset,
+                             const catalog::Catalog& catalog,
+                             std::span<const ObjectRange> ranges, const Rank& rank) {
+  std::unordered_map<ObjectId, std::shared_ptr<OpenObject>, IdHash> objects;
+  for (const ObjectRange& range : ranges) {
+    std::shared_ptr<OpenObject>& object = objects[range.object];
+    if (object) continue;
+    FOREBAY_ASSIGN(object, OpenShared(dataset, catalog, range.object));
+  }
+  Status status;
+  {
+    ExtentReads under_way(queue, dataset, gate_, rank);
+    for (const ObjectRange& range : ranges) {
+      const std::shared_ptr<OpenObject>& object = objects[range.object];
+      status = under_way.Read(catalog.object(range.object), {object, object->file.get()},
+                              range.offset, range.memory, limits::kPieceRequestBytesMax);
+      if (!status.has_value()) break;
+    }
+    if (status.has_value()) status = under_way.Finish();
+  }
+  // Handles stay open: only a look afterwards says that the objects are those of the catalog.
+  for (const auto& [number, object] : objects) {
+    if (!status.has_value()) break;
+    dataset.CountGfs(0, 0, 0, 1);
+    status = CheckObjectUnchanged(dataset, catalog.object(number), *object->file);
+  }
+  if (status.has_value()) return status;
+  for (const auto& [number, object] : objects) Forget({&dataset, number}, object);
+  return status;
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,285 @@
+// The reader opens an object once, reads it in large requests, and names what is not as the
+// catalog says.
+#include "server/stage/gfs/gfs_reader.h"
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/aligned_buffer.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
+#include "server/stage/testing/split_backend.h"
+#include "server/stage/testing/stage_rig.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::FaultKind;
+using io::IoCall;
+using io::testing::CodeOf;
+using io::testing::Pattern;
+using io::testing::Take;
+using ::testing::HasSubstr;
+
+constexpr std::uint64_t kRequestBytes = 16 << 10;
+
+class GfsReaderTest : public ::testing::Test {
+ protected:
+  GfsReaderTest() {
+    bytes_ = Pattern(200'000, 1);
+    EXPECT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+    queue_ = Take(backend_.CreateQueue({.depth = 3}));  // fewer than an extent's requests
+  }
+  void Catalogue(const DatasetOptions& options = RecordDataset()) {
+    dataset_.emplace(options, backend_, Take(backend_.OpenDirectory("/gfs")));
+    catalog_ = Take(
+        catalog::BuildFromMetadata(backend_, dataset_->root(), options.source, nullptr));
+  }
+  // A folder of `count` small images of 100 + i bytes.
+  void CatalogueFolder(int count) {
+    for (int i = 0; i < count; ++i) {
+      const std::string path = "/gfs/class/" + std::to_string(1000 + i) + ".jpg";
+      ASSERT_TRUE(memory_.AddFile(path, Pattern(100 + static_cast<std::size_t>(i), 5))
+                      .has_value());
+    }
+    DatasetOptions options;
+    options.source.name = "folder";
+    options.source.format = catalog::Format::kImageFolder;
+    options.source.settings.SetTexts("suffixes", {".jpg"});
+    options.source.extent_bytes = 64 << 10;
+    Catalogue(options);
+  }
+  Status Read(std::uint32_t extent) {
+    const std::uint64_t bytes = catalog_->extent(ExtentId(extent)).bytes;
+    image_ = Take(io::AlignedBuffer::Create(bytes));
+    return reader_.ReadImage(*queue_, *dataset_, *catalog_, ExtentId(extent), rank_,
+                             image_.span().first(bytes));
+  }
+  void ExpectRange(std::uint32_t extent) {
+    const catalog::ExtentInfo info = catalog_->extent(ExtentId(extent));
+    EXPECT_EQ(std::memcmp(image_.data(), bytes_.data() + info.object_offset, info.bytes), 0);
+  }
+  std::unique_ptr<io::File> OpenForEditing() {
+    return Take(Take(memory_.OpenDirectory("/gfs"))->Open("data.bin", io::OpenMode::kAppend));
+  }
+
+  io::MemoryBackend memory_;
+  io::FaultInjector faults_;
+  io::FaultInjector calm_;
+  SplitBackend backend_{memory_, "/gfs", faults_, calm_};
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<io::IoQueue> queue_;
+  std::optional<Dataset> dataset_;
+  std::shared_ptr<const catalog::Catalog> catalog_;
+  io::ManualClock clock_;
+  RequestGate gate_{4, clock_};
+  const Rank rank_ = 0;
+  GfsReader reader_{kRequestBytes, gate_};
+  io::AlignedBuffer image_;
+};
+
+TEST_F(GfsReaderTest, ReadsRangesOfALargeObjectThroughOneOpen) {
+  Catalogue();
+  std::uint64_t reads = 0;
+  for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {
+    FOREBAY_EXPECT_OK(Read(i));
+    ExpectRange(i);
+    reads += (catalog_->extent(ExtentId(i)).bytes + kRequestBytes - 1) / kRequestBytes;
+  }
+  EXPECT_EQ(dataset_->progress().gfs_opens, 1u);
+  EXPECT_EQ(dataset_->progress().gfs_bytes, bytes_.size());
+  EXPECT_EQ(dataset_->progress().gfs_reads, reads) << "requests are as large as they may be";
+  EXPECT_EQ(memory_.open_file_count(), 1u);
+  reader_.CloseObjects(*dataset_);
+  EXPECT_EQ(memory_.open_file_count(), 0u);
+  FOREBAY_EXPECT_OK(Read(1));
+  EXPECT_EQ(dataset_->progress().gfs_opens, 2u);
+}
+
+TEST_F(GfsReaderTest, ReadsRunsOfSmallObjectsOneAfterAnother) {
+  CatalogueFolder(40);
+  ASSERT_EQ(catalog_->extent_count(), 1u);
+  FOREBAY_EXPECT_OK(Read(0));
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < 40; ++i) {
+    const auto file = Pattern(100 + i, 5);
+    EXPECT_EQ(std::memcmp(image_.data() + at, file.data(), file.size()), 0) << i;
+    at += file.size();
+  }
+  EXPECT_EQ(dataset_->progress().gfs_opens, 40u);
+  EXPECT_EQ(dataset_->progress().gfs_bytes, at);
+  EXPECT_EQ(memory_.open_file_count(), 0u) << "whole objects are closed at once";
+}
+
+TEST_F(GfsReaderTest, AnObjectThatIsOneExtentIsClosedAtOnce) {
+  bytes_.resize(50'000);
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+  Catalogue();
+  FOREBAY_EXPECT_OK(Read(0));
+  ExpectRange(0);
+  EXPECT_EQ(memory_.open_file_count(), 0u);
+}
+
+TEST_F(GfsReaderTest, HoldsABoundedNumberOfObjectsOpen) {
+  DatasetOptions options = RecordDataset();
+  std::vector<std::string> files;
+  for (int i = 0; i < 60; ++i) {  // below kFieldCountMax, in two data sets
+    const std::string path = "part" + std::to_string(i) + ".bin";
+    ASSERT_TRUE(memory_.AddFile("/gfs/" + path, Pattern(66'000)).has_value());
+    files.push_back("f" + std::to_string(i) + "=" + path);
+  }
+  options.source.settings.SetTexts("files", files);
+  Catalogue(options);
+  Dataset twin(options, backend_, Take(backend_.OpenDirectory("/gfs")));
+  for (std::uint32_t i = 0; i < catalog_->extent_count(); ++i) {
+    FOREBAY_EXPECT_OK(Read(i));
+    const std::uint64_t bytes = catalog_->extent(ExtentId(i)).bytes;
+    FOREBAY_EXPECT_OK(reader_.ReadImage(*queue_, twin, *catalog_, ExtentId(i), rank_,
+                                        image_.span().first(bytes)));
+    EXPECT_LE(memory_.open_file_count(), 64u);
+  }
+  EXPECT_EQ(memory_.open_file_count(), 64u);
+  reader_.CloseObjects(twin);
+  EXPECT_LT(memory_.open_file_count(), 64u);
+  EXPECT_GT(memory_.open_file_count(), 0u) << "the other data set's stay open";
+}
+
+// --- every error branch -------------------------------------------------------------------
+
+TEST_F(GfsReaderTest, NamesAnObjectOfAnotherSizeOrTime) {
+  Catalogue();
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", bytes_).has_value());
+  Status read = Read(0);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(read.error().message(), HasSubstr("'data.bin' of 'data'"));
+  EXPECT_THAT(read.error().message(), HasSubstr("modification time"));
+  ASSERT_TRUE(memory_.AddFile("/gfs/data.bin", Pattern(10)).has_value());
+  read = Read(0);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(read.error().message(), HasSubstr("now 10 bytes, catalogued 200000"));
+  EXPECT_EQ(dataset_->progress().gfs_bytes, 0u);
+}
+
+TEST_F(GfsReaderTest, NoticesAChangeInPlaceWhileTheObjectIsOpen) {
+  Catalogue();
+  FOREBAY_EXPECT_OK(Read(0));
+  const auto file = OpenForEditing();
+  auto queue = Take(memory_.CreateQueue({.depth = 1}));
+  const auto more = Pattern(10);
+  FOREBAY_EXPECT_OK(io::WriteFully(*queue, *file, 0, more));
+  const Status read = Read(1);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kFailedPrecondition) << "the handle was open already";
+  EXPECT_THAT(read.error().message(), HasSubstr("'data.bin'"));
+}
+
+TEST_F(GfsReaderTest, NamesWhereATruncatedObjectEnds) {
+  Catalogue();
+  FOREBAY_EXPECT_OK(Read(0));
+  FOREBAY_EXPECT_OK(OpenForEditing()->Truncate(70'000));
+  const Status read = Read(1);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kDataLoss);
+  EXPECT_THAT(read.error().message(), HasSubstr("'data.bin' ends at offset 70000"));
+}
+
+TEST_F(GfsReaderTest, ADeletedObjectOfARunIsNamed) {
+  CatalogueFolder(40);
+  FOREBAY_EXPECT_OK(Take(memory_.OpenDirectory("/gfs"))->Unlink("class/1020.jpg"));
+  const Status read = Read(0);
+  ASSERT_EQ(CodeOf(read), ErrorCode::kNotFound);
+  EXPECT_THAT(read.error().message(), HasSubstr("'class/1020.jpg' of 'folder'"));
+}
+
+TEST_F(GfsReaderTest, AFailedReadNamesObjectAndOffsetAndTheNextOneOpensAnew) {
+  Catalogue();
+  for (const FaultKind kind : {FaultKind::kEio, FaultKind::kInterrupted, FaultKind::kShort}) {
+    const std::uint64_t opens = dataset_->progress().gfs_opens;
+    FOREBAY_EXPECT_OK(Read(0));
+    faults_.Arm({.kind = kind, .call = IoCall::kRead, .nth = 2});
+    const std::uint64_t before = faults_.faults_injected();
+    const Status read = Read(1);
+    ASSERT_EQ(faults_.faults_injected(), before + 1);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_THAT(read.error().message(), HasSubstr("'data.bin'"));
+    EXPECT_THAT(read.error().message(), HasSubstr("offset"));
+    EXPECT_EQ(queue_->in_flight(), 0u);
+    faults_.Disarm();
+    FOREBAY_EXPECT_OK(Read(1));
+    ExpectRange(1);
+    EXPECT_EQ(dataset_->progress().gfs_opens, opens + (opens == 0 ? 2 : 1))
+        << "a stale handle would fail for ever";
+  }
+}
+
+TEST_F(GfsReaderTest, CountsWhatAFailedReadMoved) {
+  Catalogue();
+  FOREBAY_EXPECT_OK(Read(0));
+  const std::uint64_t before = dataset_->progress().gfs_bytes;
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kRead, .nth = 2});
+  EXPECT_FALSE(Read(1).has_value());
+  EXPECT_EQ(dataset_->progress().gfs_bytes, before + 2 * kRequestBytes)
+      << "three were asked for at once, and two of them came";
+}
+
+TEST_F(GfsReaderTest, AFailedOpenOrStatNamesTheObject) {
+  Catalogue();
+  for (const IoCall call : {IoCall::kOpen, IoCall::kInfo}) {
+    faults_.Arm({.kind = FaultKind::kEio, .call = call});
+    const std::uint64_t before = faults_.faults_injected();
+    EXPECT_EQ(CodeOf(Read(0)), ErrorCode::kDataLoss);
+    EXPECT_EQ(faults_.faults_injected(), before + 1);
+    FOREBAY_EXPECT_OK(Read(0));
+    reader_.CloseObjects(*dataset_);
+  }
+}
+
+TEST_F(GfsReaderTest, PiecesOfManySmallObjectsOpenFewOfThemAtOnce) {
+  constexpr int kFiles = 300;
+  CatalogueFolder(kFiles);
+  std::vector<std::vector<std::byte>> memory(kFiles);
+  std::vector<tier::SourceRead> pieces;
+  for (std::uint32_t i = 0; i < kFiles; ++i) {
+    const catalog::Range range = Take(catalog_->samples()->SampleRange(SampleId(i), 0));
+    memory[i].resize(range.length);
+    pieces.push_back({.extent = range.extent, .offset = range.offset, .memory = memory[i]});
+  }
+  FOREBAY_EXPECT_OK(reader_.ReadPieces(*queue_, *dataset_, *catalog_, pieces, rank_));
+  for (std::size_t i = 0; i < kFiles; ++i) EXPECT_EQ(memory[i], Pattern(100 + i, 5)) << i;
+  EXPECT_EQ(dataset_->progress().gfs_opens, static_cast<std::uint64_t>(kFiles));
+  EXPECT_LE(memory_.open_file_peak(), limits::kOpenObjectsMax * 5 / 4) << "kept, and in use";
+}
+
+TEST_F(GfsReaderTest, PiecesOfAnObjectThatDoesNotAnswerOthersAreRefusedAtOnce) {
+  Catalogue();
+  GfsCalls calls(/*hung_after_ms=*/30'000, clock_);
+  GfsReader reader(kRequestBytes, gate_, &calls);
+  std::vector<std::byte> memory(100);
+  const tier::SourceRead piece = {.extent = ExtentId(1), .offset = 10, .memory = memory};
+  {
+    const GfsCalls::Call others(calls, "read",
+                                {.root = dataset_->options().root_path, .path = "data.bin"});
+    FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+    const std::uint64_t read = dataset_->progress().gfs_reads;
+    clock_.AdvanceNs(calls.hung_after_ns());
+    calls.Look();
+    const Status refused = reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_);
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(refused.error().message(), HasSubstr("object 'data.bin'"));
+    EXPECT_THAT(refused.error().message(), HasSubstr("has not answered for 30 s"));
+    EXPECT_EQ(dataset_->progress().gfs_reads, read);
+  }
+  FOREBAY_EXPECT_OK(reader.ReadPieces(*queue_, *dataset_, *catalog_, {&piece, 1}, rank_));
+  EXPECT_EQ(std::memcmp(memory.data(),
+                        bytes_.data() + catalog_->extent(ExtentId(1)).object_offset + 10,
+                        memory.size()),
+            0);
+}
+
+}  // namespace
+}  // namespace forebay::stage

@@ -1,0 +1,486 @@
+#include "server/stage/gfs/patient_backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/check.h"
+#include "proto/contract/failure.h"
+#include "proto/contract/mix64.h"
+#include "server/io/log.h"
+
+namespace forebay::stage {
+namespace {
+
+constexpr std::int64_t kFirstDelayMs = 20;
+constexpr std::int64_t kNsPerMs = 1'000'000;
+
+std::int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+std::optional<std::int64_t> GfsPatience::DelayMs(Attempt& attempt, const Error& error) {
+  const Remedy remedy = RemedyOf(FailureSource::kGfs, error);
+  if (remedy != Remedy::kRetry && remedy != Remedy::kReopen) return std::nullopt;
+  const std::int64_t now_ns = NowNs();
+  std::lock_guard lock(mutex_);
+  if (attempt.failures == 0) {
+    attempt.begun_ns = now_ns;
+    if (figures_.failing == 0) {
+      ++figures_.incidents;
+      incident_begun_ns_ = now_ns;
+      incident_retries_ = 0;
+      figures_.last_error = error.message();
+      log::Warn("the GFS fails: {}; trying again for up to {} s (stage.retry_for)",
+                error.message(), options_.retry_for_ms / 1000);
+    }
+    ++figures_.failing;
+  }
+  ++attempt.failures;
+  const std::int64_t left_ms =
+      options_.retry_for_ms - (now_ns - attempt.begun_ns) / kNsPerMs;
+  if (stopping_ || left_ms <= 0) return std::nullopt;
+  ++figures_.retries;
+  ++incident_retries_;
+  // Doubled each time; half of it is drawn, so that the nodes of a job do not all ask at once.
+  const std::int64_t doubled = kFirstDelayMs << std::min(attempt.failures - 1, 20U);
+  const std::int64_t whole = std::min(doubled, options_.retry_max_interval_ms);
+  const std::uint64_t draw = Mix64(static_cast<std::uint64_t>(now_ns) + figures_.retries);
+  const std::int64_t delay =
+      whole / 2 + static_cast<std::int64_t>(draw % static_cast<std::uint64_t>(whole / 2 + 1));
+  return std::clamp<std::int64_t>(delay, 1, left_ms);
+}
+
+Error GfsPatience::MakeFinal(Attempt& attempt, Error error) {
+  if (attempt.failures == 0) return error;
+  const std::int64_t failed_ms = (NowNs() - attempt.begun_ns) / kNsPerMs;
+  End(attempt, /*has_succeeded=*/false);
+  const Remedy remedy = RemedyOf(FailureSource::kGfs, error);
+  // The GFS works again and returned another error, which is the outcome.
+  if (remedy == Remedy::kFail) return error;
+  return Error(ErrorCode::kUnavailable,
+               error.message() + "; the GFS has failed for " + std::to_string(failed_ms) +
+                   " ms (stage.retry_for limits how long calls are repeated)",
+               error.system_errno());
+}
+
+void GfsPatience::End(Attempt& attempt, bool has_succeeded) {
+  attempt.failures = 0;
+  std::lock_guard lock(mutex_);
+  FOREBAY_CHECK(figures_.failing > 0);
+  --figures_.failing;
+  if (!has_succeeded) ++figures_.given_up;
+  if (figures_.failing > 0) return;
+  const double seconds =
+      static_cast<double>(NowNs() - incident_begun_ns_) / (1000.0 * kNsPerMs);
+  if (has_succeeded) {
+    log::Warn("the GFS answers again after {:.1f} s and {} retries", seconds,
+              incident_retries_);
+  } else {
+    log::Error("the GFS is given up after {:.1f} s and {} retries: {}", seconds,
+               incident_retries_, figures_.last_error);
+  }
+}
+
+void GfsPatience::Sleep(std::int64_t ms) {
+  std::unique_lock lock(mutex_);
+  stopped_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return stopping_; });
+}
+
+void GfsPatience::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stopped_.notify_all();
+}
+
+bool GfsPatience::is_stopping() const {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+GfsFigures GfsPatience::figures() const {
+  std::lock_guard lock(mutex_);
+  return figures_;
+}
+
+namespace {
+
+// The parts that decide about a call's retries, and that know that it is under way.
+struct CallKeepers {
+  GfsPatience& patience;
+  GfsCalls& calls;
+};
+
+// A call, for messages: its name and its object.
+struct CallName {
+  std::string_view what;
+  GfsCalls::Object object;
+};
+
+// Calls `call` until it succeeds or its error is final. Calls `reopen` before a retry that needs a
+// new handle.
+template <typename Call, typename Reopen>
+auto Persist(const CallKeepers& keepers, const CallName& name, Call call, Reopen reopen)
+    -> decltype(call()) {
+  GfsPatience& patience = keepers.patience;
+  GfsCalls::Call under_way(keepers.calls, name.what, name.object);
+  GfsPatience::Attempt attempt;
+  for (;;) {
+    auto result = call();
+    if (result.has_value()) {
+      patience.Succeeded(attempt);
+      return result;
+    }
+    const std::optional<std::int64_t> delay_ms = patience.DelayMs(attempt, result.error());
+    if (!delay_ms) return patience.MakeFinal(attempt, std::move(result.error()));
+    under_way.Pause();
+    patience.Sleep(*delay_ms);
+    under_way.TryAgain();
+    if (RemedyOf(FailureSource::kGfs, result.error()) == Remedy::kReopen) reopen();
+  }
+}
+
+// The directory behind all files of one root. A remount makes its handle stale for ever, so it is
+// opened again by its path.
+class GfsRoot {
+ public:
+  GfsRoot(io::IoBackend& backend, std::string path, std::unique_ptr<io::Directory> directory)
+      : backend_(backend), path_(std::move(path)), directory_(std::move(directory)) {}
+
+  std::shared_ptr<io::Directory> directory() const {
+    std::lock_guard lock(mutex_);
+    return directory_;
+  }
+  // Of a call about `path`, which must outlive it.
+  CallName Named(std::string_view what, std::string_view path) const {
+    return {.what = what, .object = {.root = path_, .path = path}};
+  }
+  // Keeps the old handle if opening fails; the next try calls this again.
+  void Reopen() {
+    auto opened = backend_.OpenDirectory(path_);
+    if (!opened.has_value()) return;
+    std::shared_ptr<io::Directory> fresh = std::move(*opened);
+    std::lock_guard lock(mutex_);
+    directory_.swap(fresh);
+  }
+
+ private:
+  io::IoBackend& backend_;
+  const std::string path_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<io::Directory> directory_;
+};
+
+// A file of the GFS. Its handle may be replaced; operations under way keep the one they have.
+class PatientFile final : public io::File {
+ public:
+  PatientFile(std::shared_ptr<GfsRoot> root, const CallKeepers& keepers, std::string path,
+              io::OpenMode mode, std::shared_ptr<io::File> file, const io::FileInfo& info)
+      : root_(std::move(root)),
+        keepers_(keepers),
+        path_(std::move(path)),
+        mode_(mode),
+        is_direct_(file->is_direct()),
+        opened_as_(info),
+        file_(std::move(file)) {}
+
+  Result<io::FileInfo> Info() const override {
+    return Persist(
+        keepers_, Named("stat"), [&] { return handle()->Info(); }, [&] { (void)Reopen(); });
+  }
+  bool is_direct() const override { return is_direct_; }
+  Status Preallocate(std::uint64_t bytes) override { return handle()->Preallocate(bytes); }
+  Status Truncate(std::uint64_t bytes) override { return handle()->Truncate(bytes); }
+
+  void DropCached() override { handle()->DropCached(); }
+
+  std::shared_ptr<io::File> handle() const {
+    std::lock_guard lock(mutex_);
+    return file_;
+  }
+  CallName Named(std::string_view what) const { return root_->Named(what, path_); }
+
+  // Opens the same object again. kFailedPrecondition if another object has its name now, because
+  // bytes of the two must not be mixed.
+  Status Reopen() const {
+    auto opened = root_->directory()->Open(path_, mode_);
+    if (!opened.has_value()) {
+      root_->Reopen();
+      opened = root_->directory()->Open(path_, mode_);
+    }
+    FOREBAY_TRY(opened);
+    FOREBAY_ASSIGN(const io::FileInfo now, (*opened)->Info());
+    if (now.bytes != opened_as_.bytes || now.mtime_ns != opened_as_.mtime_ns ||
+        (*opened)->is_direct() != is_direct_) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   "'" + path_ + "' has another size or modification time since the GFS was "
+                   "remounted; run 'forebay stage --rebuild'");
+    }
+    std::shared_ptr<io::File> fresh = std::move(*opened);
+    std::lock_guard lock(mutex_);
+    file_.swap(fresh);
+    return {};
+  }
+
+ private:
+  const std::shared_ptr<GfsRoot> root_;
+  const CallKeepers keepers_;
+  const std::string path_;
+  const io::OpenMode mode_;
+  const bool is_direct_;
+  const io::FileInfo opened_as_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<io::File> file_;
+};
+
+// Reading calls are repeated. The service writes nothing to the GFS, so the others pass through.
+class PatientDirectory final : public io::Directory {
+  template <typename Call>
+  auto Retried(std::string_view what, std::string_view path, Call call) {
+    return Persist(
+        keepers_, root_->Named(what, path), [&] { return call(*root_->directory()); },
+        [&] { root_->Reopen(); });
+  }
+
+ public:
+  PatientDirectory(std::shared_ptr<GfsRoot> root, const CallKeepers& keepers)
+      : root_(std::move(root)), keepers_(keepers) {}
+
+  Result<std::unique_ptr<io::File>> Open(std::string_view path, io::OpenMode mode) override {
+    return Retried("open", path, [&](io::Directory& directory)
+                                     -> Result<std::unique_ptr<io::File>> {
+      FOREBAY_ASSIGN(std::unique_ptr<io::File> file, directory.Open(path, mode));
+      FOREBAY_ASSIGN(const io::FileInfo info, file->Info());
+      return std::make_unique<PatientFile>(root_, keepers_, std::string(path), mode,
+                                           std::move(file), info);
+    });
+  }
+  Result<io::FileInfo> Stat(std::string_view path) override {
+    return Retried("stat", path,
+                   [&](io::Directory& directory) { return directory.Stat(path); });
+  }
+  Result<std::vector<io::DirectoryEntry>> List(std::string_view path) override {
+    return Retried("list", path,
+                   [&](io::Directory& directory) { return directory.List(path); });
+  }
+  Status MakeDirectory(std::string_view path) override {
+    return root_->directory()->MakeDirectory(path);
+  }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return root_->directory()->Rename(from, to);
+  }
+  Status Unlink(std::string_view path) override { return root_->directory()->Unlink(path); }
+  Status RemoveDirectory(std::string_view path) override {
+    return root_->directory()->RemoveDirectory(path);
+  }
+  Status Sync(std::string_view path) override { return root_->directory()->Sync(path); }
+  Result<Space> FreeSpace() override {
+    return Retried("statfs", {},
+                   [](io::Directory& directory) { return directory.FreeSpace(); });
+  }
+
+ private:
+  const std::shared_ptr<GfsRoot> root_;
+  const CallKeepers keepers_;
+};
+
+// Reads of PatientFiles that fail transiently stay in the queue and are submitted again when
+// their pause is over; all else passes through.
+class PatientQueue final : public io::IoQueue {
+ public:
+  PatientQueue(std::unique_ptr<io::IoQueue> inner, const CallKeepers& keepers)
+      : patience_(keepers.patience),
+        calls_(keepers.calls),
+        slots_(inner->depth()),
+        inner_(std::move(inner)) {
+    for (std::size_t i = slots_.size(); i > 0; --i) free_.push_back(i - 1);
+  }
+
+  Status Submit(std::span<const io::Operation> operations) override {
+    if (operations.size() > free_.size()) {
+      return Error(ErrorCode::kResourceExhausted,
+                   "the queue holds " + std::to_string(in_flight()) + " of " +
+                       std::to_string(depth()) + " operations; " +
+                       std::to_string(operations.size()) + " more do not fit");
+    }
+    passed_.clear();
+    for (const io::Operation& operation : operations) {
+      const std::size_t index = free_.back();
+      free_.pop_back();
+      Slot& slot = slots_[index];
+      slot.operation = operation;
+      slot.file = dynamic_cast<PatientFile*>(operation.file);
+      if (slot.file != nullptr) {
+        const CallName name = slot.file->Named("read");
+        slot.call.emplace(calls_, name.what, name.object);
+      }
+      passed_.push_back(InnerOf(index));
+    }
+    const Status submitted = inner_->Submit(passed_);
+    if (!submitted.has_value()) {
+      for (const io::Operation& operation : passed_) Release(operation.tag);
+    }
+    return submitted;
+  }
+
+  std::size_t Wait(std::size_t count_min, std::vector<io::Completion>& completions,
+                   std::optional<std::int64_t> timeout_ms) override {
+    const std::size_t wanted = std::min(count_min, in_flight());
+    const std::int64_t begun_ns = NowNs();
+    std::size_t count = 0;
+    for (;;) {
+      count += ResubmitDue(completions);
+      std::optional<std::int64_t> pause_ms = timeout_ms;
+      if (pause_ms) *pause_ms -= std::min(*pause_ms, (NowNs() - begun_ns) / kNsPerMs);
+      // Nobody waits longer for others than until the next repetition is due.
+      if (const auto due = MsUntilDue()) pause_ms = pause_ms ? std::min(*pause_ms, *due) : *due;
+      const std::size_t missing = wanted - std::min(wanted, count);
+      const std::size_t from_inner =
+          std::min(paused_.empty() ? missing : std::min<std::size_t>(missing, 1),
+                   inner_->in_flight());
+      if (inner_->in_flight() > 0) {
+        done_.clear();
+        inner_->Wait(from_inner, done_, from_inner > 0 ? pause_ms : 0);
+        for (io::Completion& completion : done_) count += Settle(completion, completions);
+      } else if (missing > 0 && pause_ms) {
+        patience_.Sleep(*pause_ms);
+      }
+      if (count >= wanted) return count;
+      if (timeout_ms && (NowNs() - begun_ns) / kNsPerMs >= *timeout_ms) return count;
+    }
+  }
+
+  std::size_t in_flight() const override { return slots_.size() - free_.size(); }
+  std::size_t depth() const override { return slots_.size(); }
+  Status RegisterMemory(std::span<const std::span<std::byte>> regions) override {
+    return inner_->RegisterMemory(regions);
+  }
+
+ private:
+  struct Slot {
+    io::Operation operation;
+    PatientFile* file = nullptr;       // null: of the local node
+    std::shared_ptr<io::File> handle;  // what the operation uses of it
+    std::optional<GfsCalls::Call> call;  // likewise
+    GfsPatience::Attempt attempt;
+    std::int64_t due_ns = 0;
+    bool needs_reopen = false;
+    std::optional<Error> error;  // of its last try
+  };
+
+  io::Operation InnerOf(std::size_t index) {
+    Slot& slot = slots_[index];
+    io::Operation inner = slot.operation;
+    if (slot.file != nullptr) {
+      slot.handle = slot.file->handle();
+      inner.file = slot.handle.get();
+    }
+    inner.tag = index;
+    return inner;
+  }
+
+  void Release(std::size_t index) {
+    Slot& slot = slots_[index];
+    slot.operation = {};
+    slot.file = nullptr;
+    slot.handle.reset();
+    slot.call.reset();
+    slot.attempt = {};
+    slot.error.reset();
+    free_.push_back(index);
+  }
+
+  // Ends the operation, or lets it wait for its next try. Returns how many were ended.
+  std::size_t Settle(io::Completion& completion, std::vector<io::Completion>& completions) {
+    const std::size_t index = completion.tag;
+    Slot& slot = slots_[index];
+    if (slot.file != nullptr && !completion.bytes.has_value()) {
+      const Error& error = completion.bytes.error();
+      if (const auto delay_ms = patience_.DelayMs(slot.attempt, error)) {
+        slot.due_ns = NowNs() + *delay_ms * kNsPerMs;
+        slot.needs_reopen = RemedyOf(FailureSource::kGfs, error) == Remedy::kReopen;
+        slot.error = error;
+        slot.call->Pause();
+        paused_.push_back(index);
+        return 0;
+      }
+      completion.bytes = patience_.MakeFinal(slot.attempt, std::move(completion.bytes.error()));
+    } else {
+      patience_.Succeeded(slot.attempt);
+    }
+    completions.push_back({.tag = slot.operation.tag, .bytes = std::move(completion.bytes)});
+    Release(index);
+    return 1;
+  }
+
+  std::optional<std::int64_t> MsUntilDue() const {
+    if (paused_.empty()) return std::nullopt;
+    std::int64_t due_ns = slots_[paused_.front()].due_ns;
+    for (const std::size_t index : paused_) due_ns = std::min(due_ns, slots_[index].due_ns);
+    return std::max<std::int64_t>(0, (due_ns - NowNs() + kNsPerMs - 1) / kNsPerMs);
+  }
+
+  std::size_t ResubmitDue(std::vector<io::Completion>& completions) {
+    std::size_t ended = 0;
+    const std::int64_t now_ns = NowNs();
+    const bool is_stopped = !paused_.empty() && patience_.is_stopping();
+    due_.clear();
+    std::erase_if(paused_, [&](std::size_t index) {
+      const bool is_due = is_stopped || slots_[index].due_ns <= now_ns;
+      if (is_due) due_.push_back(index);
+      return is_due;
+    });
+    for (const std::size_t index : due_) {
+      Slot& slot = slots_[index];
+      slot.call->TryAgain();
+      Status status;
+      if (slot.needs_reopen) status = slot.file->Reopen();
+      if (is_stopped) status = *slot.error;
+      if (status.has_value()) {
+        const io::Operation inner = InnerOf(index);
+        status = inner_->Submit({&inner, 1});
+      }
+      if (status.has_value()) continue;
+      io::Completion failed{.tag = index, .bytes = status.error()};
+      ended += Settle(failed, completions);
+    }
+    return ended;
+  }
+
+  GfsPatience& patience_;
+  GfsCalls& calls_;
+  std::vector<Slot> slots_;
+  std::vector<std::size_t> free_;
+  std::vector<std::size_t> paused_;  // slots between two tries
+  std::vector<std::size_t> due_;
+  std::vector<io::Operation> passed_;
+  std::vector<io::Completion> done_;
+  const std::unique_ptr<io::IoQueue> inner_;  // last: it waits for what uses the slots' handles
+};
+
+}  // namespace
+
+Result<std::unique_ptr<io::Directory>> PatientBackend::OpenGfsDirectory(std::string_view path) {
+  std::unique_ptr<io::Directory> directory;
+  {
+    const GfsCalls::Call under_way(calls_, "open", {.root = path, .path = {}});
+    FOREBAY_ASSIGN(directory, inner_.OpenDirectory(path));
+  }
+  auto root = std::make_shared<GfsRoot>(inner_, std::string(path), std::move(directory));
+  return std::make_unique<PatientDirectory>(std::move(root), CallKeepers{patience_, calls_});
+}
+
+Result<std::unique_ptr<io::IoQueue>> PatientBackend::CreateQueue(
+    const io::QueueOptions& options) {
+  FOREBAY_ASSIGN(std::unique_ptr<io::IoQueue> inner, inner_.CreateQueue(options));
+  return std::make_unique<PatientQueue>(std::move(inner), CallKeepers{patience_, calls_});
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,107 @@
+// PatientBackend: a back end that repeats failed calls to the GFS. A call that fails with a
+// transient error (proto/contract/failure.h) is repeated, with growing pauses, until it succeeds or
+// `retry_for_ms` is over. Its users see a slow GFS instead of a failed one, so cataloguing, staging
+// and streams need no retries of their own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/result.h"
+#include "server/io/io_backend.h"
+#include "server/stage/gfs/gfs_calls.h"
+
+namespace forebay::stage {
+
+struct PatienceOptions {
+  std::int64_t retry_for_ms = 300'000;         // for one call; 0: the first error is final
+  std::int64_t retry_max_interval_ms = 3'000;  // the longest pause between two tries
+};
+
+// Failures of the GFS since the daemon's start. An incident begins when a call fails while no
+// other call is failing, and ends when no call is failing any more.
+struct GfsFigures {
+  std::uint64_t incidents = 0;
+  std::uint64_t retries = 0;    // repetitions of calls
+  std::uint64_t given_up = 0;   // calls that failed and never succeeded
+  std::uint64_t failing = 0;    // calls that are being repeated now
+  std::string last_error;       // the first error of the last incident; empty: no incident
+};
+
+// Decides whether a call is repeated, counts, and logs one line when an incident begins and one
+// when it ends, never one per try. Thread-safe.
+class GfsPatience {
+ public:
+  explicit GfsPatience(const PatienceOptions& options) : options_(options) {}
+
+  // One call including its retries.
+  struct Attempt {
+    std::int64_t begun_ns = 0;
+    std::uint32_t failures = 0;
+  };
+
+  // After a failure: milliseconds to wait before the next try, or nullopt if the error is final,
+  // because it is not transient, the time is used up, or the daemon stops. Call MakeFinal then.
+  std::optional<std::int64_t> DelayMs(Attempt& attempt, const Error& error);
+  // The error to return for a call that is not repeated any more. A transient error becomes
+  // kUnavailable, with how long the GFS failed, so that a later call may try again.
+  Error MakeFinal(Attempt& attempt, Error error);
+  // The call succeeded. Cheap if it never failed.
+  void Succeeded(Attempt& attempt) {
+    if (attempt.failures > 0) End(attempt, /*has_succeeded=*/true);
+  }
+
+  // Sleeps, at most until Stop.
+  void Sleep(std::int64_t ms);
+  // From now on nothing is repeated, and sleeping threads wake.
+  void Stop();
+  bool is_stopping() const;
+  GfsFigures figures() const;
+
+ private:
+  void End(Attempt& attempt, bool has_succeeded);
+
+  const PatienceOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  GfsFigures figures_;
+  std::uint64_t incident_retries_ = 0;
+  std::int64_t incident_begun_ns_ = 0;
+};
+
+// Everything is borrowed. `calls` is told of each call while it is under way. As thread-safe as
+// `inner`.
+class PatientBackend final : public io::IoBackend {
+ public:
+  PatientBackend(io::IoBackend& inner, GfsPatience& patience, GfsCalls& calls)
+      : inner_(inner),
+        patience_(patience),
+        calls_(calls),
+        name_("patient(" + std::string(inner.name()) + ")") {}
+
+  std::string_view name() const override { return name_; }
+  // A directory of the local node: calls are not repeated.
+  Result<std::unique_ptr<io::Directory>> OpenDirectory(std::string_view path) override {
+    return inner_.OpenDirectory(path);
+  }
+  // A directory of the GFS. This call is made once, so that a wrong path is an error at once; the
+  // directory's own calls and reads of its files are repeated. If its mount has become stale, the
+  // directory is opened again.
+  Result<std::unique_ptr<io::Directory>> OpenGfsDirectory(std::string_view path);
+  // The queue takes operations on files of the local node and of the GFS.
+  Result<std::unique_ptr<io::IoQueue>> CreateQueue(const io::QueueOptions& options) override;
+
+ private:
+  io::IoBackend& inner_;
+  GfsPatience& patience_;
+  GfsCalls& calls_;
+  const std::string name_;
+};
+
+}  // namespace forebay::stage

@@ -1,0 +1,245 @@
+// A GFS that fails for a while costs time; one that fails for longer than it is waited for is a
+// typed, retryable error; and the local node's errors are nobody's to repeat.
+#include "server/stage/gfs/patient_backend.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/io/testing/fault_injector.h"
+#include "server/io/testing/faulty_backend.h"
+#include "server/io/testing/io_test_fixture.h"
+#include "server/io/testing/manual_clock.h"
+#include "server/io/testing/memory_backend.h"
+
+namespace forebay::stage {
+namespace {
+
+using io::FaultKind;
+using io::IoCall;
+using io::testing::CodeOf;
+using io::testing::Pattern;
+using io::testing::Take;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kHungAfterMs = 30'000;
+
+class PatientBackendTest : public ::testing::Test {
+ protected:
+  PatientBackendTest() {
+    bytes_ = Pattern(40'000, 1);
+    EXPECT_TRUE(memory_.AddFile("/gfs/a/data.bin", bytes_).has_value());
+  }
+  void Open(const PatienceOptions& options) {
+    patience_.emplace(options);
+    backend_.emplace(faulty_, *patience_, calls_);
+    root_ = Take(backend_->OpenGfsDirectory("/gfs"));
+  }
+  // Every call of `call` fails from now on, until `count` have: the returned thread ends it.
+  std::jthread Outage(std::optional<IoCall> call, std::uint64_t count) {
+    faults_.Arm({.kind = FaultKind::kEio, .call = call, .is_persistent = true});
+    return std::jthread([this, count] {
+      while (faults_.candidates_seen() < count) std::this_thread::yield();
+      faults_.Disarm();
+    });
+  }
+
+  io::MemoryBackend memory_;
+  io::FaultInjector faults_;
+  io::FaultyBackend faulty_{memory_, faults_};
+  std::vector<std::byte> bytes_;
+  io::ManualClock clock_;
+  GfsCalls calls_{kHungAfterMs, clock_};
+  std::optional<GfsPatience> patience_;
+  std::optional<PatientBackend> backend_;
+  std::unique_ptr<io::Directory> root_;
+};
+
+TEST_F(PatientBackendTest, ReadsOutliveAnOutageAndAreCountedAsOneIncident) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 50});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  std::vector<std::byte> read(bytes_.size());
+  std::vector<io::Operation> operations;
+  for (std::size_t i = 0; i < 4; ++i) {
+    io::Operation operation;
+    operation.file = file.get();
+    operation.offset = i * 10'000;
+    operation.buffer = std::span(read).subspan(i * 10'000, 10'000);
+    operation.tag = 70 + i;
+    operations.push_back(operation);
+  }
+  const std::jthread outage = Outage(IoCall::kRead, 12);
+  ASSERT_TRUE(queue->Submit(operations).has_value());
+  EXPECT_EQ(CodeOf(queue->Submit({operations.data(), 1})), ErrorCode::kResourceExhausted);
+  std::vector<io::Completion> completions;
+  EXPECT_EQ(queue->Wait(4, completions), 4U);
+  std::uint64_t tags = 0;
+  for (const io::Completion& completion : completions) {
+    ASSERT_TRUE(completion.bytes.has_value()) << completion.bytes.error().ToString();
+    EXPECT_EQ(*completion.bytes, 10'000U);
+    tags += completion.tag;
+  }
+  EXPECT_EQ(tags, 70U + 71 + 72 + 73);
+  EXPECT_EQ(read, bytes_);
+  EXPECT_GE(faults_.faults_injected(), 4U);
+  const GfsFigures figures = patience_->figures();
+  EXPECT_EQ(figures.incidents, 1U);
+  EXPECT_GE(figures.retries, 4U);
+  EXPECT_EQ(figures.given_up, 0U);
+  EXPECT_EQ(figures.failing, 0U);
+  EXPECT_THAT(figures.last_error, HasSubstr("injected fault"));
+}
+
+TEST_F(PatientBackendTest, EveryCallOfADirectoryOutlivesAnOutage) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 50});
+  {
+    const std::jthread outage = Outage(IoCall::kOpen, 3);
+    EXPECT_TRUE(root_->Open("a/data.bin", io::OpenMode::kRead).has_value());
+  }
+  {
+    const std::jthread outage = Outage(IoCall::kStat, 3);
+    EXPECT_EQ(Take(root_->Stat("a/data.bin")).bytes, bytes_.size());
+  }
+  {
+    const std::jthread outage = Outage(IoCall::kList, 3);
+    EXPECT_EQ(Take(root_->List("a")).size(), 1U);
+  }
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  {
+    const std::jthread outage = Outage(IoCall::kInfo, 3);
+    EXPECT_EQ(Take(file->Info()).bytes, bytes_.size());
+  }
+  EXPECT_EQ(patience_->figures().incidents, 4U);
+  EXPECT_EQ(patience_->figures().failing, 0U);
+}
+
+TEST_F(PatientBackendTest, BeyondTheLimitItIsARetryableErrorAndALaterCallSucceeds) {
+  Open({.retry_for_ms = 50, .retry_max_interval_ms = 10});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  std::vector<std::byte> read(1'000);
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kRead, .is_persistent = true});
+  const Status failed = io::ReadFully(*queue, *file, 0, read);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code(), ErrorCode::kUnavailable) << failed.error().ToString();
+  EXPECT_TRUE(failed.error().retryable());
+  EXPECT_THAT(failed.error().message(), HasSubstr("stage.retry_for"));
+  EXPECT_GE(faults_.faults_injected(), 2U);
+  EXPECT_EQ(patience_->figures().given_up, 1U);
+  EXPECT_EQ(patience_->figures().failing, 0U);
+  faults_.Disarm();
+  EXPECT_TRUE(io::ReadFully(*queue, *file, 0, read).has_value());
+}
+
+TEST_F(PatientBackendTest, WhatIsNotTransientIsSaidAtOnce) {
+  Open({.retry_for_ms = 60'000});
+  EXPECT_EQ(CodeOf(root_->Open("a/missing", io::OpenMode::kRead)), ErrorCode::kNotFound);
+  EXPECT_EQ(patience_->figures().incidents, 0U);
+}
+
+TEST_F(PatientBackendTest, FilesOfTheNodeItselfAreNotRepeated) {
+  Open({.retry_for_ms = 60'000});
+  const auto local = Take(backend_->OpenDirectory("/gfs"));
+  const auto file = Take(local->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  std::vector<std::byte> read(1'000);
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kRead, .is_persistent = true});
+  EXPECT_EQ(CodeOf(io::ReadFully(*queue, *file, 0, read)), ErrorCode::kDataLoss);
+  EXPECT_EQ(faults_.faults_injected(), 1U);
+}
+
+TEST_F(PatientBackendTest, StopEndsEveryWait) {
+  Open({.retry_for_ms = 3'600'000, .retry_max_interval_ms = 3'600'000});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  faults_.Arm({.kind = FaultKind::kEio, .call = std::nullopt, .is_persistent = true});
+  std::jthread stopper([this] {
+    while (patience_->figures().failing == 0) std::this_thread::yield();
+    patience_->Stop();
+  });
+  std::vector<std::byte> read(1'000);
+  EXPECT_EQ(CodeOf(io::ReadFully(*queue, *file, 0, read)), ErrorCode::kUnavailable);
+  EXPECT_EQ(CodeOf(root_->Stat("a/data.bin")), ErrorCode::kUnavailable);
+}
+
+TEST_F(PatientBackendTest, AReadThatIsNotAnsweredIsNamedUntilItIs) {
+  Open({});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  const auto queue = Take(backend_->CreateQueue({.depth = 4}));
+  faults_.Arm({.kind = FaultKind::kStall, .call = IoCall::kRead});
+  std::vector<std::byte> read(10'000);
+  io::Operation operation;
+  operation.file = file.get();
+  operation.buffer = read;
+  ASSERT_TRUE(queue->Submit({&operation, 1}).has_value());
+  EXPECT_EQ(faults_.faults_injected(), 1U);
+  calls_.Look();
+  EXPECT_EQ(calls_.figures().hung, 0U) << "it may only be slow";
+  clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+  calls_.Look();
+  const GfsCalls::Figures hung = calls_.figures();
+  EXPECT_EQ(hung.hung, 1U);
+  EXPECT_EQ(hung.oldest, "read of '/gfs/a/data.bin'");
+  EXPECT_EQ(hung.oldest_ms, kHungAfterMs);
+  EXPECT_TRUE(calls_.IsLate({.root = "/gfs", .path = "a/data.bin"}));
+  EXPECT_EQ(calls_.LateThreads(), std::vector{std::this_thread::get_id()});
+  faults_.ReleaseStalls();
+  std::vector<io::Completion> completions;
+  EXPECT_EQ(queue->Wait(1, completions), 1U);
+  EXPECT_EQ(calls_.figures().hung, 0U);
+  EXPECT_EQ(calls_.figures().hung_total, 1U);
+  EXPECT_FALSE(calls_.IsLate({.root = "/gfs", .path = "a/data.bin"}));
+}
+
+TEST_F(PatientBackendTest, EveryCallThatIsNotAnsweredIsNamed) {
+  Open({});
+  const auto file = Take(root_->Open("a/data.bin", io::OpenMode::kRead));
+  struct Case {
+    IoCall call;
+    std::string name;
+    std::function<void()> make;
+  };
+  const std::vector<Case> cases = {
+      {IoCall::kOpen, "open of '/gfs/a/data.bin'",
+       [&] { (void)root_->Open("a/data.bin", io::OpenMode::kRead).has_value(); }},
+      {IoCall::kStat, "stat of '/gfs/a'", [&] { (void)root_->Stat("a").has_value(); }},
+      {IoCall::kList, "list of '/gfs'", [&] { (void)root_->List("").has_value(); }},
+      {IoCall::kInfo, "stat of '/gfs/a/data.bin'", [&] { (void)file->Info().has_value(); }}};
+  for (const Case& one : cases) {
+    const std::uint64_t before = faults_.faults_injected();
+    faults_.Arm({.kind = FaultKind::kStall, .call = one.call});
+    std::jthread caller(one.make);
+    while (faults_.faults_injected() == before) std::this_thread::yield();
+    clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+    calls_.Look();
+    EXPECT_EQ(calls_.figures().oldest, one.name);
+    EXPECT_THAT(calls_.UnderWay(), HasSubstr(one.name + " for 30.0 s"));
+    faults_.ReleaseStalls();
+    caller.join();
+    EXPECT_EQ(calls_.figures().hung, 0U) << one.name;
+    EXPECT_EQ(calls_.UnderWay(), "");
+  }
+}
+
+TEST_F(PatientBackendTest, ACallThatIsRepeatedForLongIsLateButNotHung) {
+  Open({.retry_for_ms = 60'000, .retry_max_interval_ms = 5});
+  faults_.Arm({.kind = FaultKind::kEio, .call = IoCall::kStat, .is_persistent = true});
+  std::jthread caller([&] { EXPECT_TRUE(root_->Stat("a").has_value()); });
+  while (faults_.candidates_seen() < 3) std::this_thread::yield();
+  clock_.AdvanceNs(kHungAfterMs * 1'000'000);
+  const std::uint64_t seen = faults_.candidates_seen();
+  while (faults_.candidates_seen() < seen + 2) std::this_thread::yield();
+  calls_.Look();
+  EXPECT_TRUE(calls_.IsLate({.root = "/gfs", .path = "a"}));
+  EXPECT_EQ(calls_.figures().hung, 0U) << "the GFS does answer";
+  faults_.Disarm();
+}
+
+}  // namespace
+}  // namespace forebay::stage

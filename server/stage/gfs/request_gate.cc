@@ -1,0 +1,105 @@
+#include "server/stage/gfs/request_gate.h"
+
+#include <algorithm>
+
+#include "proto/contract/check.h"
+
+namespace forebay::stage {
+
+bool RequestGate::MayPassLocked(const Rank& rank, Group group) const {
+  if (free_ == 0 || lent_of_.contains(group)) return false;
+  return std::ranges::none_of(waiting_, [&](const Waiter& other) {
+    return other.rank->load(std::memory_order_relaxed) < rank.load(std::memory_order_relaxed) &&
+           !lent_of_.contains(other.group);
+  });
+}
+
+RequestGate::Permit RequestGate::TakeLocked(Group group) {
+  --free_;
+  held_[next_permit_] = {.since_ns = clock_.NowNs(), .group = group};
+  return next_permit_++;
+}
+
+RequestGate::Permit RequestGate::Acquire(const Rank& rank, Group group) {
+  std::unique_lock lock(mutex_);
+  if (!MayPassLocked(rank, group)) {
+    waiting_.push_back({.rank = &rank, .group = group, .thread = std::this_thread::get_id()});
+    changed_.wait(lock, [&] { return MayPassLocked(rank, group); });
+    std::erase_if(waiting_, [&](const Waiter& waiter) {
+      return waiter.rank == &rank && waiter.thread == std::this_thread::get_id();
+    });
+    // Another permit may be free for the next waiter.
+    changed_.notify_all();
+  }
+  return TakeLocked(group);
+}
+
+std::optional<RequestGate::Permit> RequestGate::TryAcquire(const Rank& rank, Group group) {
+  std::lock_guard lock(mutex_);
+  if (!MayPassLocked(rank, group)) return std::nullopt;
+  return TakeLocked(group);
+}
+
+void RequestGate::Release(Permit permit) {
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto lent = lent_.find(permit); lent != lent_.end()) {
+      // Its place was lent to another request, so no permit becomes free; its group may continue.
+      const auto of_group = lent_of_.find(lent->second);
+      if (--of_group->second == 0) lent_of_.erase(of_group);
+      lent_.erase(lent);
+    } else {
+      FOREBAY_CHECK(held_.erase(permit) > 0);
+      ++free_;
+    }
+  }
+  changed_.notify_all();
+}
+
+void RequestGate::LendPlacesOf(std::int64_t longer_than_ns) {
+  const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
+  bool has_lent = false;
+  {
+    std::lock_guard lock(mutex_);
+    while (!held_.empty() && held_.begin()->second.since_ns <= before_ns &&
+           lent_.size() < lent_max_) {
+      const auto& [permit, request] = *held_.begin();
+      lent_[permit] = request.group;
+      ++lent_of_[request.group];
+      held_.erase(held_.begin());
+      ++free_;
+      has_lent = true;
+    }
+  }
+  if (has_lent) changed_.notify_all();
+}
+
+std::size_t RequestGate::lent() const {
+  std::lock_guard lock(mutex_);
+  return lent_.size();
+}
+
+std::vector<std::thread::id> RequestGate::HeldUpThreads() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::thread::id> threads;
+  for (const Waiter& waiter : waiting_) {
+    if (lent_of_.contains(waiter.group)) threads.push_back(waiter.thread);
+  }
+  return threads;
+}
+
+void RequestGate::Promote(Rank& rank, std::uint64_t value) {
+  {
+    std::lock_guard lock(mutex_);
+    if (rank.load(std::memory_order_relaxed) <= value) return;
+    rank.store(value, std::memory_order_relaxed);
+  }
+  changed_.notify_all();
+}
+
+std::size_t RequestGate::waiting() const {
+  std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,166 @@
+// The gate bounds what is under way and serves ranks in their order.
+#include "server/stage/gfs/request_gate.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "server/io/testing/manual_clock.h"
+
+namespace forebay::stage {
+namespace {
+
+constexpr RequestGate::Group kObject = 1;
+constexpr RequestGate::Group kOther = 2;
+
+TEST(RequestGate, GivesOutItsPermitsAndNoMore) {
+  io::ManualClock clock;
+  RequestGate gate(2, clock);
+  const Rank rank = 5;
+  const auto first = gate.TryAcquire(rank, kObject);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_FALSE(gate.TryAcquire(rank, kObject));
+  gate.Release(*first);
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+}
+
+TEST(RequestGate, LendsThePlacesOfRequestsThatGoOnForTooLong) {
+  io::ManualClock clock;
+  RequestGate gate(2, clock);
+  const Rank rank = 5;
+  const auto old = gate.TryAcquire(rank, kObject);
+  clock.AdvanceNs(10);
+  const auto young = gate.TryAcquire(rank, kOther);
+  ASSERT_TRUE(old && young);
+  clock.AdvanceNs(5);
+  gate.LendPlacesOf(15);
+  EXPECT_EQ(gate.lent(), 1U) << "the young one is not late";
+  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "its object has had its chance";
+  const auto other = gate.TryAcquire(rank, kOther);
+  ASSERT_TRUE(other.has_value());
+  EXPECT_FALSE(gate.TryAcquire(rank, kOther));
+  gate.Release(*old);
+  EXPECT_EQ(gate.lent(), 0U);
+  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "its place has gone to another";
+  gate.Release(*other);
+  gate.Release(*young);
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_FALSE(gate.TryAcquire(rank, kObject));
+}
+
+TEST(RequestGate, ThereIsABoundToTheRequestsUnderWay) {
+  io::ManualClock clock;
+  RequestGate gate(2, clock);
+  const Rank rank = 5;
+  std::vector<RequestGate::Permit> permits;
+  RequestGate::Group object = 0;
+  for (int round = 0; round < 20; ++round) {
+    while (const auto permit = gate.TryAcquire(rank, object++)) permits.push_back(*permit);
+    clock.AdvanceNs(100);
+    gate.LendPlacesOf(50);
+  }
+  EXPECT_EQ(permits.size(), 2 + 2 * RequestGate::kLentPerPermit);
+  EXPECT_EQ(gate.lent(), 2 * RequestGate::kLentPerPermit);
+  for (const RequestGate::Permit permit : permits) gate.Release(permit);
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_TRUE(gate.TryAcquire(rank, kObject));
+  EXPECT_FALSE(gate.TryAcquire(rank, kObject)) << "all is as it was";
+}
+
+TEST(RequestGate, WhoWaitsForAnotherObjectGetsALentPlaceAndTheOthersWait) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  const Rank first = 5;
+  const Rank second = 6;
+  const RequestGate::Permit hung = gate.Acquire(first, kObject);
+  std::atomic<int> same = 0;
+  std::jthread waits([&] {
+    const RequestGate::Permit permit = gate.Acquire(first, kObject);
+    ++same;
+    gate.Release(permit);
+  });
+  while (gate.waiting() < 1) std::this_thread::yield();
+  std::jthread other([&] { gate.Release(gate.Acquire(second, kOther)); });
+  while (gate.waiting() < 2) std::this_thread::yield();
+  EXPECT_TRUE(gate.HeldUpThreads().empty());
+  clock.AdvanceNs(100);
+  gate.LendPlacesOf(50);
+  other.join();
+  EXPECT_EQ(same, 0) << "it came first, but for the same object";
+  EXPECT_EQ(gate.HeldUpThreads(), std::vector{waits.get_id()});
+  gate.Release(hung);
+  waits.join();
+  EXPECT_EQ(same, 1);
+  EXPECT_TRUE(gate.TryAcquire(second, kObject));
+}
+
+// Threads that each wait for the permit, and the order in which they got it.
+class Waiters {
+ public:
+  explicit Waiters(RequestGate& gate) : gate_(gate) {}
+  void Add(const Rank& rank, int name) {
+    const std::size_t before = gate_.waiting();
+    threads_.emplace_back([this, &rank, name] {
+      const RequestGate::Permit permit = gate_.Acquire(rank, kObject);
+      {
+        std::lock_guard lock(mutex_);
+        served_.push_back(name);
+      }
+      gate_.Release(permit);
+    });
+    while (gate_.waiting() == before) std::this_thread::yield();
+  }
+  std::vector<int> Join() {
+    for (std::thread& thread : threads_) thread.join();
+    return served_;
+  }
+
+ private:
+  RequestGate& gate_;
+  std::mutex mutex_;
+  std::vector<int> served_;
+  std::vector<std::thread> threads_;
+};
+
+TEST(RequestGate, ServesTheSmallestRankFirstWhoeverCameFirst) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  const Rank holder = 0;
+  const RequestGate::Permit held = gate.Acquire(holder, kObject);
+  const Rank ranks[] = {30, 10, 20};
+  Waiters waiters(gate);
+  for (int i = 0; i < 3; ++i) waiters.Add(ranks[i], i);
+  gate.Release(held);
+  EXPECT_EQ(waiters.Join(), (std::vector<int>{1, 2, 0}));
+}
+
+TEST(RequestGate, APromotedWaiterIsServedAtItsNewRank) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  const Rank holder = 0;
+  const RequestGate::Permit held = gate.Acquire(holder, kObject);
+  Rank ranks[] = {10, 20, 30};
+  Waiters waiters(gate);
+  for (int i = 0; i < 3; ++i) waiters.Add(ranks[i], i);
+  gate.Promote(ranks[2], 1);
+  gate.Release(held);
+  EXPECT_EQ(waiters.Join(), (std::vector<int>{2, 0, 1}));
+}
+
+TEST(RequestGate, PromotionLowersARankAndNeverRaisesIt) {
+  io::ManualClock clock;
+  RequestGate gate(1, clock);
+  Rank rank = 100;
+  gate.Promote(rank, 7);
+  EXPECT_EQ(rank.load(), 7U);
+  gate.Promote(rank, 50);
+  EXPECT_EQ(rank.load(), 7U);
+}
+
+}  // namespace
+}  // namespace forebay::stage

@@ -1,0 +1,58 @@
+#include "server/stage/packed/extent_packer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/limits.h"
+#include "server/io/log.h"
+#include "server/stage/packed/packed_extent.h"
+
+namespace forebay::stage {
+
+using tier::ArenaBlock;
+using tier::ExtentKey;
+
+ExtentPacker::Turn::Turn(ExtentPacker& packer, std::uint64_t raw_bytes)
+    : packer_(packer), raw_bytes_(raw_bytes) {
+  std::unique_lock lock(packer_.mutex_);
+  packer_.changed_.wait(lock, [&] {
+    const std::uint64_t taken = std::min(limits::kPackingBytesMax, packer_.raw_bytes_);
+    return packer_.stopping_ || packer_.raw_bytes_ == 0 ||
+           raw_bytes_ <= limits::kPackingBytesMax - taken;
+  });
+  packer_.raw_bytes_ += raw_bytes_;
+}
+
+ExtentPacker::Turn::~Turn() {
+  {
+    std::lock_guard lock(packer_.mutex_);
+    packer_.raw_bytes_ -= raw_bytes_;
+  }
+  packer_.changed_.notify_all();
+}
+
+void ExtentPacker::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+}
+
+Result<ExtentImage> ExtentPacker::Make(const PackedForm& form, const ExtentKey& key,
+                                       ArenaBlock raw, io::IoQueue& queue) {
+  const Turn turn(*this, raw.bytes().size());
+  FOREBAY_ASSIGN(const PackedExtent packed,
+                 PackExtent(form, key, raw.bytes(), [this] { return tiers_.is_stopping(); }));
+  if (packed.escaped_chunks > 0) {
+    log::Error("{} chunks of extent {} failed the round-trip check; stored uncompressed",
+               packed.escaped_chunks, tier::KeyText(key));
+  }
+  raw = ArenaBlock();  // makes room for the packed image
+  FOREBAY_ASSIGN(ArenaBlock block, tiers_.Allocate({.bytes = packed.bytes, .key = &key}, queue));
+  packed.CopyTo(block.bytes());
+  tier::ExtentChecksums checksums = tier::ComputeChecksums(key, block.bytes(), packed.pieces);
+  return ExtentImage{.block = std::move(block), .checksums = std::move(checksums)};
+}
+
+}  // namespace forebay::stage

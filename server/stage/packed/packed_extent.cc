@@ -1,0 +1,217 @@
+#include "server/stage/packed/packed_extent.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "compress/decode/chunk_decoder.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/check.h"
+
+namespace forebay::stage {
+
+using compress::ChunkCodec;
+using compress::ChunkHead;
+using compress::ChunkRange;
+using compress::ChunkShape;
+using compress::EncodedChunk;
+using compress::StridedOutput;
+
+namespace {
+
+constexpr std::uint64_t kRecordAlignment = 8;
+
+Error Damaged(const tier::ExtentKey& key, const std::string& what) {
+  return Error(ErrorCode::kDataLoss, "packed extent " + tier::KeyText(key) + ": " + what);
+}
+
+std::uint64_t RowsChecksum(const tier::ExtentKey& key, std::span<const std::byte> rows) {
+  return Checksum(tier::PieceIdentity(key, 0, rows.size()), rows);
+}
+
+// Buffers for one chunk, kept from one to the next.
+struct ChunkMemory {
+  std::vector<std::byte> decoded, scratch;
+};
+
+// Whether the chunk decodes to `raw`.
+bool DecodesTo(const ChunkShape& shape, const EncodedChunk& encoded,
+               std::span<const std::byte> raw, ChunkMemory& memory) {
+  memory.decoded.resize(raw.size());
+  memory.scratch.resize(compress::ChunkScratchBytes(shape));
+  const ChunkRange whole = ChunkRange::Whole(shape);
+  const Status decoded =
+      compress::DecodeChunk(shape, encoded.codec, encoded.payload, whole,
+                            StridedOutput::Dense(shape, whole, memory.decoded), memory.scratch);
+  return decoded.has_value() && std::memcmp(memory.decoded.data(), raw.data(), raw.size()) == 0;
+}
+
+// The record of one chunk; its place goes to `directory`.
+Status PackChunkInto(const PackedForm& form, std::uint64_t identity, const PackedChunk& chunk,
+                     std::span<const std::byte> raw, ChunkMemory& memory, ByteWriter& directory,
+                     PackedExtent& packed) {
+  const compress::PackField& field = form.schema().fields[chunk.field];
+  const ChunkShape shape = field.Shape(chunk.tile, chunk.sample_count);
+  Result<EncodedChunk> coded =
+      compress::EncodeChunk(shape, raw, {.profile = form.profile(), .bound = {}});
+  const bool is_refused =
+      !coded.has_value() && coded.error().code() == ErrorCode::kInvalidArgument;
+  if (is_refused) return coded.error();
+  EncodedChunk encoded;
+  if (coded.has_value() && DecodesTo(shape, *coded, raw, memory)) {
+    encoded = std::move(*coded);
+  } else {
+    encoded = {.codec = ChunkCodec::kStore, .payload = {raw.begin(), raw.end()}};
+    ++packed.escaped_chunks;
+  }
+  ByteWriter checksums;
+  const std::size_t sample_bytes = raw.size() / chunk.sample_count;
+  for (std::uint32_t i = 0; i < chunk.sample_count; ++i) {
+    checksums.Le(compress::SampleChecksum(identity, chunk.field, chunk.tile,
+                                          chunk.first_sample + i, 0,
+                                          raw.subspan(i * sample_bytes, sample_bytes)));
+  }
+  const ChunkHead head{.field = chunk.field,
+                       .tile = chunk.tile,
+                       .first_sample = chunk.first_sample,
+                       .sample_count = chunk.sample_count,
+                       .codec = encoded.codec,
+                       .begins_sequence = true,
+                       .raw_bytes = raw.size(),
+                       .checksums = checksums.bytes()};
+  const std::uint64_t offset = packed.bytes;
+  std::vector<std::byte> record =
+      compress::WriteRecordHead(identity, offset, compress::RecordType::kChunk,
+                                compress::WriteChunkHead(head), encoded.payload, false);
+  FOREBAY_ASSIGN(const compress::RecordPrefix prefix, compress::ReadRecordPrefix(record));
+  record.reserve(record.size() + encoded.payload.size() + kRecordAlignment);
+  record.insert(record.end(), encoded.payload.begin(), encoded.payload.end());
+  packed.pieces.push_back({.extent = packed.pieces.front().extent,
+                           .offset = static_cast<std::uint32_t>(offset),
+                           .length = record.size()});
+  record.resize((record.size() + kRecordAlignment - 1) / kRecordAlignment * kRecordAlignment);
+  directory.Le(static_cast<std::uint32_t>(offset));
+  directory.Le(prefix.head_bytes);
+  directory.Le(static_cast<std::uint32_t>(prefix.payload_bytes));
+  directory.Le(std::uint32_t{0});
+  directory.Le(prefix.head_checksum);
+  packed.bytes += record.size();
+  packed.records.push_back(std::move(record));
+  return {};
+}
+
+}  // namespace
+
+void PackedExtent::CopyTo(std::span<std::byte> image) const {
+  FOREBAY_CHECK(image.size() == bytes);
+  std::size_t at = 0;
+  const auto append = [&](std::span<const std::byte> part) {
+    std::memcpy(image.data() + at, part.data(), part.size());
+    at += part.size();
+  };
+  append(directory);
+  for (const std::vector<std::byte>& record : records) append(record);
+}
+
+Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
+                                std::span<const std::byte> image,
+                                const std::function<bool()>& is_cancelled) {
+  if (image.size() != form.catalog().extent(key.extent).bytes) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "extent " + tier::KeyText(key) + " came as " + std::to_string(image.size()) +
+                     " bytes");
+  }
+  const std::uint32_t chunks = form.ChunkCount(key.extent);
+  const std::uint64_t identity = PackedForm::IdentityOf(key);
+  PackedExtent packed;
+  packed.bytes = DirectoryBytes(chunks);
+  packed.pieces.push_back({.extent = key.extent, .offset = 0, .length = packed.bytes});
+  packed.records.reserve(chunks);
+  ByteWriter rows;
+  ChunkMemory memory;
+  for (std::uint32_t number = 0; number < chunks; ++number) {
+    if (is_cancelled && is_cancelled()) {
+      return Error(ErrorCode::kCancelled, "the daemon is shutting down");
+    }
+    const PackedChunk chunk = form.ChunkOf(key.extent, number);
+    FOREBAY_TRY(PackChunkInto(form, identity, chunk,
+                              image.subspan(chunk.raw_offset, chunk.raw_bytes), memory, rows,
+                              packed));
+  }
+  FOREBAY_CHECK(packed.bytes <= form.ImageBytesMax(key.extent));
+  ByteWriter directory;
+  directory.Le(kPackedExtentMagic);
+  directory.Le(kPackedExtentVersion);
+  directory.Le(chunks);
+  directory.Le(RowsChecksum(key, rows.bytes()));
+  directory.Bytes(rows.bytes());
+  packed.directory = directory.Release();
+  return packed;
+}
+
+Result<PackedDirectory> PackedDirectory::Open(const PackedForm& form,
+                                              const tier::ExtentKey& key,
+                                              std::uint64_t image_bytes,
+                                              std::span<const std::byte> bytes) {
+  const std::uint32_t chunks = form.ChunkCount(key.extent);
+  if (bytes.size() != DirectoryBytes(chunks) || image_bytes < bytes.size()) {
+    return Damaged(key, "it is too short for its directory");
+  }
+  ByteReader reader(bytes);
+  if (reader.ReadLe<std::uint64_t>() != kPackedExtentMagic ||
+      reader.ReadLe<std::uint32_t>() != kPackedExtentVersion ||
+      reader.ReadLe<std::uint32_t>() != chunks) {
+    return Damaged(key, "its directory is of another form");
+  }
+  const auto checksum = reader.ReadLe<std::uint64_t>();
+  const std::span<const std::byte> rows = bytes.subspan(kDirectoryHeadBytes);
+  if (RowsChecksum(key, rows) != checksum) {
+    return Damaged(key, "its directory does not match its checksum");
+  }
+  return PackedDirectory(form, key, image_bytes, rows);
+}
+
+Result<catalog::PackChunk> PackedDirectory::ChunkAt(std::uint32_t number) const {
+  const PackedChunk place = form_->ChunkOf(key_.extent, number);
+  ByteReader row(rows_.subspan(number * kDirectoryRowBytes, kDirectoryRowBytes));
+  catalog::PackChunk chunk;
+  chunk.entry = {.field = place.field,
+                 .tile = place.tile,
+                 .first_sample = place.first_sample,
+                 .sample_count = place.sample_count};
+  chunk.entry.offset = row.ReadLe<std::uint32_t>();
+  chunk.entry.head_bytes = row.ReadLe<std::uint32_t>();
+  chunk.entry.payload_bytes = row.ReadLe<std::uint32_t>();
+  static_cast<void>(row.ReadLe<std::uint32_t>());
+  chunk.entry.head_checksum = row.ReadLe<std::uint64_t>();
+  const std::uint64_t room = image_bytes_ - std::min(image_bytes_, chunk.entry.offset);
+  if (chunk.entry.offset < kDirectoryHeadBytes + rows_.size() ||
+      chunk.entry.head_bytes > room || chunk.entry.payload_bytes > room - chunk.entry.head_bytes) {
+    return Damaged(key_, "chunk " + std::to_string(number) + " would lie outside of it");
+  }
+  chunk.identity = PackedForm::IdentityOf(key_);
+  chunk.sample_base = form_->catalog().extent(key_.extent).first_sample.value();
+  chunk.extent = key_.extent;
+  chunk.piece = number + 1;
+  chunk.image_offset = static_cast<std::uint32_t>(chunk.entry.offset);
+  return chunk;
+}
+
+Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const tier::ExtentKey& key,
+                                                 std::span<const std::byte> image) {
+  const std::uint32_t chunks = form.ChunkCount(key.extent);
+  const std::uint64_t directory_bytes = DirectoryBytes(chunks);
+  if (image.size() < directory_bytes) return Damaged(key, "it is too short for its directory");
+  FOREBAY_ASSIGN(const PackedDirectory directory,
+                 PackedDirectory::Open(form, key, image.size(), image.first(directory_bytes)));
+  std::vector<catalog::Range> pieces = {
+      {.extent = key.extent, .offset = 0, .length = directory_bytes}};
+  for (std::uint32_t number = 0; number < chunks; ++number) {
+    FOREBAY_ASSIGN(const catalog::PackChunk chunk, directory.ChunkAt(number));
+    pieces.push_back(
+        {.extent = key.extent, .offset = chunk.image_offset, .length = chunk.bytes()});
+  }
+  return pieces;
+}
+
+}  // namespace forebay::stage

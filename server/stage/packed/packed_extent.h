@@ -1,0 +1,75 @@
+// The image of an extent that was compressed at staging (docs/packed_extent.md): a directory,
+// then a chunk record for each run of samples. Written here, and read here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "proto/contract/result.h"
+#include "server/catalog/pack/pack_table.h"
+#include "server/stage/packed/packed_form.h"
+#include "server/tier/extent_key.h"
+
+namespace forebay::stage {
+
+inline constexpr std::uint64_t kPackedExtentMagic = 0x3154'5845'4B50'4246;  // "FBPKEXT1"
+inline constexpr std::uint32_t kPackedExtentVersion = 1;
+inline constexpr std::uint64_t kDirectoryHeadBytes = 24, kDirectoryRowBytes = 24;
+// A chunk record's head without its checksums of samples, and padding before the next record.
+inline constexpr std::uint64_t kRecordHeadBytesMax = 96;
+
+constexpr std::uint64_t DirectoryBytes(std::uint64_t chunks) {
+  return kDirectoryHeadBytes + chunks * kDirectoryRowBytes;
+}
+
+// An image that was made, in memory of its own.
+struct PackedExtent {
+  std::vector<std::byte> directory;
+  std::vector<std::vector<std::byte>> records;  // each padded to 8 bytes
+  std::vector<catalog::Range> pieces;           // the directory, then the records
+  std::uint64_t bytes = 0;                      // of the image
+  std::uint32_t escaped_chunks = 0;  // failed the round-trip check; stored uncompressed
+
+  // `image` has `bytes`.
+  void CopyTo(std::span<std::byte> image) const;
+};
+
+// Encodes an extent's raw image under its packed key, chunk by chunk; each is decoded again and
+// compared. The checksums of samples are those of the bytes in `image`. Takes memory for the
+// packed image and two chunks. `is_cancelled`, where set, is asked before each chunk. Errors:
+// kInvalidArgument where the image has another length, kCancelled.
+Result<PackedExtent> PackExtent(const PackedForm& form, const tier::ExtentKey& key,
+                                std::span<const std::byte> image,
+                                const std::function<bool()>& is_cancelled = nullptr);
+
+// Checks a directory, which is kDataLoss where it is not the one that belongs to the extent of
+// this packed key. Borrows everything; does not copy the rows.
+class PackedDirectory {
+ public:
+  static Result<PackedDirectory> Open(const PackedForm& form, const tier::ExtentKey& key,
+                                      std::uint64_t image_bytes,
+                                      std::span<const std::byte> bytes);
+
+  // Where chunk `number` lies, as if the extent were a file: its samples are counted from the
+  // extent's first. kDataLoss where it would lie outside the image.
+  Result<catalog::PackChunk> ChunkAt(std::uint32_t number) const;
+
+ private:
+  PackedDirectory(const PackedForm& form, const tier::ExtentKey& key, std::uint64_t image_bytes,
+                  std::span<const std::byte> rows)
+      : form_(&form), key_(key), image_bytes_(image_bytes), rows_(rows) {}
+
+  const PackedForm* form_;
+  tier::ExtentKey key_;
+  std::uint64_t image_bytes_;
+  std::span<const std::byte> rows_;
+};
+
+// The pieces of a whole image: its directory, then its chunk records. kDataLoss: the image is not
+// the one that belongs to the extent of this packed key.
+Result<std::vector<catalog::Range>> PackedPieces(const PackedForm& form, const tier::ExtentKey& key,
+                                                 std::span<const std::byte> image);
+
+}  // namespace forebay::stage

@@ -1,0 +1,79 @@
+// PackedForm: how the extents of a data set of fixed records lie on the tiers where they are
+// compressed at staging (docs/packed_extent.md): which samples a chunk holds, what an extent is
+// called, where a sample is found. The data set on the GFS stays as it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "compress/encode/chunk_encoder.h"
+#include "compress/format/pack_format.h"
+#include "proto/contract/ids.h"
+#include "proto/contract/result.h"
+#include "server/catalog/catalog.h"
+#include "server/stage/packed/compression.h"
+#include "server/tier/extent_key.h"
+
+namespace forebay::stage {
+
+// What is decoded at once: chunks [first_chunk, first_chunk + chunk_count) of an extent, all
+// tiles of a run of samples.
+struct PackedUnit {
+  ExtentId extent;
+  std::uint32_t first_chunk = 0, chunk_count = 0;
+  std::uint64_t first_sample = 0;  // the data set's number
+  std::uint32_t sample_count = 0;
+};
+
+// A chunk of an extent, as geometry alone has it.
+struct PackedChunk {
+  std::uint32_t field = 0, tile = 0;
+  std::uint32_t first_sample = 0;  // counted from the extent's first
+  std::uint32_t sample_count = 0;
+  std::uint64_t raw_offset = 0, raw_bytes = 0;  // where its elements lie in the raw image
+};
+
+// Immutable and thread-safe.
+class PackedForm {
+ public:
+  // kFailedPrecondition, with the reason in a few words, where the data set cannot have this
+  // form: it takes parts that supply one field of fixed records each, no record in two extents.
+  // `compression` is not kOff.
+  static Result<std::shared_ptr<const PackedForm>> Create(
+      std::shared_ptr<const catalog::Catalog> catalog, Compression compression);
+
+  const catalog::Catalog& catalog() const { return *catalog_; }
+  Compression compression() const { return compression_; }
+  compress::Profile profile() const;
+  // Field f is the catalog's field f.
+  const compress::PackSchema& schema() const { return schema_; }
+
+  // The key of an extent in this form: no other form or profile, and no raw extent, has it.
+  tier::ExtentKey Key(const tier::ExtentKey& raw) const;
+  // Of the chunks of the extent of this (packed) key.
+  static std::uint64_t IdentityOf(const tier::ExtentKey& key);
+
+  std::uint32_t ChunkCount(ExtentId extent) const;
+  // Of the image: its directory, and its chunks.
+  std::uint32_t PieceCount(ExtentId extent) const { return ChunkCount(extent) + 1; }
+  // `number` < ChunkCount(extent).
+  PackedChunk ChunkOf(ExtentId extent, std::uint32_t number) const;
+  // Where `sample` of `field` lies; both exist.
+  PackedUnit UnitOf(std::uint32_t field, SampleId sample) const;
+  // What an extent takes at most, whatever it holds.
+  std::uint64_t ImageBytesMax(ExtentId extent) const;
+
+ private:
+  PackedForm(std::shared_ptr<const catalog::Catalog> catalog, Compression compression);
+  Status AddField(FieldId field);
+  Status CheckExtents() const;
+  const compress::PackField& FieldOf(ExtentId extent) const;
+
+  const std::shared_ptr<const catalog::Catalog> catalog_;
+  const Compression compression_;
+  compress::PackSchema schema_;
+  std::vector<std::uint32_t> part_fields_;  // part -> field
+};
+
+}  // namespace forebay::stage

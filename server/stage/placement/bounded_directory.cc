@@ -1,0 +1,35 @@
+#include "server/stage/placement/bounded_directory.h"
+
+#include <utility>
+
+namespace forebay::stage {
+
+Result<std::unique_ptr<io::File>> BoundedDirectory::Open(std::string_view path,
+                                                         io::OpenMode mode) {
+  const bool is_read = mode == io::OpenMode::kRead || mode == io::OpenMode::kReadDirect;
+  if (!is_read) return Refusal();
+  FOREBAY_TRY(CheckTime());
+  return inner_->Open(path, mode);
+}
+
+Result<io::FileInfo> BoundedDirectory::Stat(std::string_view path) {
+  FOREBAY_TRY(CheckTime());
+  ++stats_;
+  return inner_->Stat(path);
+}
+
+Result<std::vector<io::DirectoryEntry>> BoundedDirectory::List(std::string_view path) {
+  FOREBAY_TRY(CheckTime());
+  return inner_->List(path);
+}
+
+Error BoundedDirectory::Refusal() {
+  return Error(ErrorCode::kUnimplemented, "a bounded directory is for reading alone");
+}
+
+Status BoundedDirectory::CheckTime() const {
+  if (clock_.NowNs() < deadline_ns_) return {};
+  return Error(ErrorCode::kDeadlineExceeded, "the time for looking at it is over");
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,163 @@
+#include "server/stage/placement/staging_tiers.h"
+
+#include <chrono>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+#include "server/io/log.h"
+
+namespace forebay::stage {
+
+using tier::ArenaBlock;
+using tier::ExtentChecksums;
+using tier::ExtentKey;
+
+void StagingTiers::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stopped_.notify_all();
+  working_ended_.notify_all();
+}
+
+bool StagingTiers::is_stopping() const {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+std::vector<ExtentKey> StagingTiers::KeysOf(std::uint64_t dataset) const {
+  std::vector<ExtentKey> keys;
+  for (const tier::TierKind kind : {tier::TierKind::kRam, tier::TierKind::kSsd}) {
+    for (const ExtentKey& key : cache_.Resident(kind)) {
+      if (key.dataset == dataset) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
+StagingTiers::WorkingMemory::~WorkingMemory() {
+  {
+    std::lock_guard lock(tiers_.mutex_);
+    (share_->is_lent ? tiers_.lent_bytes_ : tiers_.working_bytes_) -= share_->bytes;
+    tiers_.shares_.erase(share_);
+  }
+  tiers_.working_ended_.notify_all();
+}
+
+std::unique_ptr<StagingTiers::WorkingMemory> StagingTiers::AwaitWorkingMemory(
+    std::uint64_t bytes, bool is_background) {
+  const std::uint64_t all = options_.working_bytes;
+  // Background loads leave space for one more extent of this size.
+  const std::uint64_t bound = is_background && bytes <= all / 2 ? all - bytes : all;
+  std::unique_lock lock(mutex_);
+  working_ended_.wait(lock, [&] {
+    return stopping_ || all == 0 || working_bytes_ == 0 ||
+           (bytes <= bound && working_bytes_ <= bound - bytes);
+  });
+  working_bytes_ += bytes;
+  shares_.push_back({.bytes = bytes, .since_ns = clock_.NowNs()});
+  return std::make_unique<WorkingMemory>(*this, std::prev(shares_.end()));
+}
+
+void StagingTiers::LendMemoryOf(std::int64_t longer_than_ns) {
+  const std::int64_t before_ns = clock_.NowNs() - longer_than_ns;
+  bool has_lent = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (Share& share : shares_) {
+      if (share.since_ns > before_ns) break;
+      if (share.is_lent || share.bytes > options_.working_bytes - lent_bytes_) continue;
+      share.is_lent = true;
+      working_bytes_ -= share.bytes;
+      lent_bytes_ += share.bytes;
+      has_lent = true;
+    }
+  }
+  if (has_lent) working_ended_.notify_all();
+}
+
+Result<ArenaBlock> StagingTiers::Allocate(const MemoryRequest& request, io::IoQueue& queue) {
+  constexpr std::int64_t kPauseMs = 20;
+  const std::int64_t attempts_max = request.wait_ms / kPauseMs;
+  for (std::int64_t attempt = 0;; ++attempt) {
+    // Without this, a pass over a whole data set would outlive its daemon.
+    if (is_stopping()) return Error(ErrorCode::kCancelled, "the daemon is shutting down");
+    const std::uint64_t next_use = request.key != nullptr ? next_use_(*request.key) : kNeededNow;
+    auto block = cache_.AllocateRam(request.bytes, next_use, &queue, request.spares_homes);
+    if (block.has_value() || attempt >= attempts_max ||
+        block.error().code() != ErrorCode::kResourceExhausted) {
+      return block;
+    }
+    std::unique_lock lock(mutex_);
+    stopped_.wait_for(lock, std::chrono::milliseconds(kPauseMs), [this] { return stopping_; });
+  }
+}
+
+bool StagingTiers::StoreOnSsd(const Dataset& dataset, const ExtentKey& key,
+                              const ExtentImage& image, bool is_home, io::IoQueue& queue) {
+  if (!options_.has_ssd) return false;
+  const Status stored = cache_.PublishSsd(queue, key, image.block.bytes(), image.checksums,
+                                          is_home ? next_use_(key) : kEvictsNobody,
+                                          /*is_guest=*/!is_home);
+  // A damaged copy that is being removed still has its file, but FindOn does not return it.
+  const bool is_there = stored.has_value() ||
+                        (stored.error().code() == ErrorCode::kAlreadyExists &&
+                         cache_.FindOn(key, tier::TierKind::kSsd) != nullptr);
+  const bool refused_before = ssd_refuses_.exchange(!is_there);
+  // One line for all extents of an incident; `forebay status` has the unstaged bytes.
+  if (!is_there && !refused_before && stored.error().code() != ErrorCode::kAlreadyExists) {
+    log::Warn("data set '{}': extent {} could not be stored on SSD, and others after it may not "
+              "be either; check space and health of tier.ssd.directory, then run 'forebay "
+              "stage': {}",
+              dataset.name(), key.extent.value(), stored.error().ToString());
+  }
+  return is_there;
+}
+
+Status StagingTiers::StoreInRam(const ExtentKey& key, ExtentImage image, bool is_guest) {
+  auto published =
+      cache_.PublishRam(key, std::move(image.block), std::move(image.checksums), is_guest);
+  if (!published.has_value() && published.error().code() != ErrorCode::kAlreadyExists) {
+    return published.error();
+  }
+  return {};
+}
+
+Status StagingTiers::CopyToSsd(const tier::ResidentExtent& extent, io::IoQueue& queue) {
+  FOREBAY_CHECK(extent.tier == tier::TierKind::kRam);
+  const Status stored = cache_.PublishSsd(queue, extent.key, extent.block.bytes(),
+                                          extent.checksums, next_use_(extent.key));
+  const bool is_there =
+      stored.has_value() || stored.error().code() == ErrorCode::kAlreadyExists;
+  return is_there ? Status() : stored;
+}
+
+Status StagingTiers::Promote(const tier::ResidentExtent& extent, const Promotion& promotion,
+                             io::IoQueue& queue) {
+  FOREBAY_CHECK(extent.tier == tier::TierKind::kSsd);
+  FOREBAY_ASSIGN(ArenaBlock block,
+                 Allocate({.bytes = extent.image_bytes,
+                           .key = &extent.key,
+                           .spares_homes = promotion.spares_homes},
+                          queue));
+  // The block is made of whole pages, so a direct read may fill its padding too.
+  const std::span<std::byte> whole(block.bytes().data(),
+                                   plan::FootprintBytes(extent.image_bytes));
+  FOREBAY_TRY(io::ReadFully(queue, *extent.segment->file, 0, whole));
+  const std::uint64_t image =
+      Checksum(tier::PieceIdentity(extent.key, 0, extent.image_bytes), block.bytes());
+  if (image != extent.sums().image) {
+    return Error(ErrorCode::kDataLoss, "extent " + std::to_string(extent.key.extent.value()) +
+                                           " on SSD does not match its checksum");
+  }
+  return StoreInRam(extent.key, {.block = std::move(block), .checksums = extent.sums()},
+                    promotion.is_guest);
+}
+
+}  // namespace forebay::stage

@@ -1,0 +1,159 @@
+#include "server/stream/packed/chunk_finder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::stream {
+namespace {
+
+catalog::Range DirectoryRange(const UnitSource& source, ExtentId extent) {
+  return {.extent = extent, .offset = 0, .length = source.DirectoryBytes(extent)};
+}
+
+}  // namespace
+
+Status ChunkFinder::Find(UnitSource& source, std::span<const tier::ExtentRef> refs,
+                         io::IoQueue& queue, std::span<WantedChunk> wanted,
+                         std::vector<tier::BadExtent>& bad) {
+  std::ranges::stable_sort(wanted, {}, &WantedChunk::extent_index);
+  std::vector<Run> wave;  // of extents whose directory must be read
+  std::uint64_t wave_bytes = 0;
+  const auto end_wave = [&]() -> Status {
+    wave_bytes = 0;
+    return ReadWave(source, refs, queue, std::exchange(wave, {}), wanted, bad);
+  };
+  for (std::size_t begin = 0; begin < wanted.size();) {
+    Run run{.extent_index = wanted[begin].extent_index, .begin = begin, .end = begin};
+    while (run.end < wanted.size() && wanted[run.end].extent_index == run.extent_index) ++run.end;
+    begin = run.end;
+    const std::span<WantedChunk> chunks = wanted.subspan(run.begin, run.end - run.begin);
+    const tier::ExtentRef& ref = refs[run.extent_index];
+    const catalog::Range range = DirectoryRange(source, ref->key.extent);
+    if (range.length > ref->image_bytes) {
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} is shorter than its directory",
+                                                          tier::KeyText(ref->key)));
+      bad.push_back({ref, error});
+      return error;
+    }
+    if (range.length == 0) {
+      FOREBAY_TRY(Resolve(source, ref, {}, chunks, bad));
+    } else if (ref->tier == tier::TierKind::kRam) {
+      FOREBAY_TRY(Resolve(source, ref, ref->block.bytes().first(range.length), chunks, bad));
+    } else if (const Remembered* known = Recall(*ref)) {
+      FOREBAY_TRY(Resolve(source, ref, known->bytes, chunks, bad));
+    } else {
+      const std::uint64_t bytes = tier::AlignedBytes(range);
+      if (!wave.empty() && bytes > limits::kDecodeReadBytesMax - wave_bytes) {
+        FOREBAY_TRY(end_wave());
+      }
+      wave.push_back(run);
+      wave_bytes = std::min(limits::kDecodeReadBytesMax, wave_bytes + bytes);
+    }
+  }
+  return wave.empty() ? Status() : end_wave();
+}
+
+Status ChunkFinder::ReadWave(UnitSource& source, std::span<const tier::ExtentRef> refs,
+                             io::IoQueue& queue, std::span<const Run> runs,
+                             std::span<WantedChunk> wanted,
+                             std::vector<tier::BadExtent>& bad) {
+  std::uint64_t bytes = 0;
+  for (const Run& run : runs) {
+    bytes += tier::AlignedBytes(DirectoryRange(source, refs[run.extent_index]->key.extent));
+  }
+  if (buffer_.size() < bytes) {
+    buffer_ = io::AlignedBuffer();  // never both at once
+    FOREBAY_ASSIGN(buffer_, io::AlignedBuffer::Create(static_cast<std::size_t>(bytes)));
+  }
+  std::vector<tier::PieceRead> reads;
+  std::uint64_t used = 0;
+  for (const Run& run : runs) {
+    const tier::ResidentExtent& extent = *refs[run.extent_index];
+    if (extent.sums().pieces.empty()) {
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored without pieces",
+                                                          tier::KeyText(extent.key)));
+      bad.push_back({refs[run.extent_index], error});
+      return error;
+    }
+    const catalog::Range range = DirectoryRange(source, extent.key.extent);
+    const std::uint64_t cell = tier::AlignedBytes(range);
+    reads.push_back({.extent = &extent, .piece = range, .checksum = extent.sums().pieces.front(),
+                     .memory = buffer_.span().subspan(used, cell)});
+    used += cell;
+  }
+  std::vector<tier::PieceFailure> failures;
+  FOREBAY_TRY(tier::ReadPieces(queue, reads, failures));
+  if (!failures.empty()) {
+    return tier::BlameCopies(
+        failures,
+        [&](std::size_t index) -> const tier::ExtentRef& {
+          return refs[runs[index].extent_index];
+        },
+        bad);
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Run& run = runs[i];
+    const tier::ExtentRef& ref = refs[run.extent_index];
+    const std::span<const std::byte> directory = reads[i].memory.first(reads[i].piece.length);
+    FOREBAY_TRY(Resolve(source, ref, directory,
+                        wanted.subspan(run.begin, run.end - run.begin), bad));
+    Remember(*ref, directory);
+  }
+  return {};
+}
+
+Status ChunkFinder::Resolve(UnitSource& source, const tier::ExtentRef& ref,
+                            std::span<const std::byte> directory,
+                            std::span<WantedChunk> wanted, std::vector<tier::BadExtent>& bad) {
+  if (!directory.empty()) {
+    const Status opened = source.OpenDirectory(*ref, directory);
+    if (!opened.has_value()) {
+      bad.push_back({ref, opened.error()});
+      return opened;
+    }
+  }
+  for (WantedChunk& chunk : wanted) {
+    const Result<catalog::PackChunk> at = source.ChunkOf(chunk.unit, chunk.index);
+    if (!at.has_value()) {
+      bad.push_back({ref, at.error()});
+      return at.error();
+    }
+    *chunk.at = *at;
+  }
+  return {};
+}
+
+const ChunkFinder::Remembered* ChunkFinder::Recall(const tier::ResidentExtent& extent) {
+  const auto found = index_.find(extent.key);
+  if (found == index_.end()) return nullptr;
+  const auto& pieces = extent.sums().pieces;
+  if (pieces.empty() || found->second->checksum != pieces.front()) return nullptr;
+  remembered_.splice(remembered_.begin(), remembered_, found->second);
+  return &remembered_.front();
+}
+
+void ChunkFinder::Remember(const tier::ResidentExtent& extent,
+                           std::span<const std::byte> bytes) {
+  if (bytes.size() > kRememberedBytesMax) return;
+  if (const auto old = index_.find(extent.key); old != index_.end()) {
+    remembered_bytes_ -= old->second->bytes.size();
+    remembered_.erase(old->second);
+    index_.erase(old);
+  }
+  while (remembered_bytes_ > kRememberedBytesMax - bytes.size()) {
+    remembered_bytes_ -= remembered_.back().bytes.size();
+    index_.erase(remembered_.back().key);
+    remembered_.pop_back();
+  }
+  remembered_.push_front({.key = extent.key,
+                          .checksum = extent.sums().pieces.front(),
+                          .bytes = {bytes.begin(), bytes.end()}});
+  index_[extent.key] = remembered_.begin();
+  remembered_bytes_ += bytes.size();
+}
+
+}  // namespace forebay::stream

@@ -1,0 +1,132 @@
+#include "server/stream/packed/chunk_reader.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "proto/contract/check.h"
+#include "server/tier/piece_reader.h"
+
+namespace forebay::stream {
+
+using catalog::PackChunk;
+using compress::ChunkRecord;
+
+namespace {
+
+catalog::Range PieceOf(const PackChunk& chunk) {
+  return {.extent = chunk.extent, .offset = chunk.image_offset, .length = chunk.bytes()};
+}
+
+// Memory for `bytes`, kept for the next time.
+Result<std::span<std::byte>> Grow(io::AlignedBuffer& buffer, std::uint64_t bytes) {
+  if (buffer.size() < bytes) {
+    buffer = io::AlignedBuffer();  // never both at once
+    FOREBAY_ASSIGN(buffer, io::AlignedBuffer::Create(static_cast<std::size_t>(bytes)));
+  }
+  return buffer.span();
+}
+
+}  // namespace
+
+std::uint64_t ChunkReader::SsdBytes(const PackedMeans& means,
+                                    std::span<const PlacedChunk> chunks) {
+  std::uint64_t bytes = 0;
+  for (const PlacedChunk& chunk : chunks) {
+    if (means.refs[chunk.extent_index]->tier == tier::TierKind::kRam) continue;
+    bytes += tier::AlignedBytes(PieceOf(chunk.at));
+  }
+  return bytes;
+}
+
+Status ChunkReader::ReadWave(const PackedMeans& means, std::span<PlacedChunk* const> chunks,
+                             AssembledBatch& batch) {
+  std::vector<PlacedChunk*> on_ssd;
+  std::uint64_t bytes = 0;
+  for (PlacedChunk* chunk : chunks) {
+    const std::uint64_t cell = SsdBytes(means, {chunk, 1});
+    if (cell == 0) continue;
+    bytes += cell;
+    on_ssd.push_back(chunk);
+  }
+  if (on_ssd.empty()) return {};
+  FOREBAY_ASSIGN(const std::span<std::byte> memory, Grow(wave_, bytes));
+  return ReadPieces(means, on_ssd, memory, batch);
+}
+
+Status ChunkReader::ReadPieces(const PackedMeans& means,
+                                std::span<PlacedChunk* const> chunks,
+                                std::span<std::byte> memory, AssembledBatch& batch) {
+  std::vector<tier::PieceRead> reads;
+  std::uint64_t used = 0;
+  for (PlacedChunk* chunk : chunks) {
+    const tier::ResidentExtent& extent = *means.refs[chunk->extent_index];
+    const catalog::Range piece = PieceOf(chunk->at);
+    if (chunk->at.piece >= extent.sums().pieces.size()) {
+      const Error error(ErrorCode::kDataLoss, fmt::format("extent {} was stored with {} pieces",
+                                                          tier::KeyText(extent.key),
+                                                          extent.sums().pieces.size()));
+      means.bad.push_back({means.refs[chunk->extent_index], error});
+      return error;
+    }
+    const std::uint64_t cell = tier::AlignedBytes(piece);
+    reads.push_back({.extent = &extent, .piece = piece,
+                     .checksum = extent.sums().pieces[chunk->at.piece],
+                     .memory = memory.subspan(used, cell)});
+    chunk->record = memory.subspan(used + tier::LeadBytes(piece), piece.length);
+    used += cell;
+    batch.CountSource(extent.tier, 0, piece.length);
+  }
+  std::vector<tier::PieceFailure> failures;
+  FOREBAY_TRY(tier::ReadPieces(means.queue, reads, failures));
+  if (failures.empty()) return {};
+  return tier::BlameCopies(
+      failures,
+      [&](std::size_t index) -> const tier::ExtentRef& {
+        return means.refs[chunks[index]->extent_index];
+      },
+      means.bad);
+}
+
+Result<ChunkRecord> ChunkReader::RecordOf(const compress::PackContext& pack,
+                                          const PackedMeans& means, PlacedChunk& chunk,
+                                          AssembledBatch& batch) {
+  const tier::ResidentExtent& extent = *means.refs[chunk.extent_index];
+  std::span<const std::byte> bytes = chunk.record;
+  if (bytes.empty() && extent.tier == tier::TierKind::kRam) {
+    const std::span<const std::byte> image = extent.block.bytes();
+    FOREBAY_CHECK(chunk.at.image_offset + chunk.at.bytes() <= image.size());
+    bytes = image.subspan(chunk.at.image_offset, chunk.at.bytes());
+    batch.ram_bytes += bytes.size();
+  } else if (bytes.empty()) {
+    PlacedChunk* one[] = {&chunk};
+    FOREBAY_ASSIGN(const std::span<std::byte> memory,
+                   Grow(late_, tier::AlignedBytes(PieceOf(chunk.at))));
+    FOREBAY_TRY(ReadPieces(means, one, memory, batch));
+    bytes = std::exchange(chunk.record, {});  // until the next chunk is read there
+  }
+  const Result<ChunkRecord> record = compress::ReadChunkRecord(pack, chunk.at.entry, bytes);
+  if (!record.has_value()) BlameTier(means, chunk, record.error());
+  return record;
+}
+
+// A chunk that does not decode was damaged in RAM, or came like that from the GFS, and then no
+// other copy is any better. What comes from SSD has been compared with its checksum. What was
+// packed at staging is packed anew.
+void ChunkReader::BlameTier(const PackedMeans& means, const PlacedChunk& chunk,
+                            const Error& found) const {
+  const tier::ExtentRef& extent = means.refs[chunk.extent_index];
+  if (is_made_here_) return means.bad.push_back({extent, found});
+  if (extent->tier != tier::TierKind::kRam) return;
+  const bool is_known = chunk.at.piece < extent->sums().pieces.size();
+  const std::span<const std::byte> bytes =
+      extent->block.bytes().subspan(chunk.at.image_offset, chunk.at.bytes());
+  if (is_known && tier::VerifyPiece(extent->key, PieceOf(chunk.at),
+                                    extent->sums().pieces[chunk.at.piece], bytes)
+                      .has_value()) {
+    return;
+  }
+  means.bad.push_back({extent, found});
+}
+
+}  // namespace forebay::stream

@@ -1,0 +1,134 @@
+#include "server/stream/packed/gather_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/stream/stream_spec.h"
+
+namespace forebay::stream {
+
+void GatherPlan::Make(const StreamSpec& spec, const GatherWanted& wanted,
+                      fetch::DecodedCache& decoded) {
+  source_ = UnitSource::Of(spec);
+  row_count_ = wanted.samples.size();
+  PlanUnits(spec, wanted);
+  PlanChunks(wanted.all_extents, decoded);
+}
+
+void GatherPlan::Forget() {
+  for (GatherUnit& unit : units_) unit.decoded.reset();
+}
+
+// Values in order of field and, within a field, of the unit that was met first.
+void GatherPlan::PlanUnits(const StreamSpec& spec, const GatherWanted& wanted) {
+  const std::span<const std::uint64_t> samples = wanted.samples;
+  units_.clear();
+  unsorted_.clear();
+  unit_index_.clear();
+  field_units_.assign(1, 0);
+  const auto fields = static_cast<std::uint32_t>(source_->schema().fields.size());
+  for (std::uint32_t field = 0; field < fields; ++field) {
+    for (std::uint32_t row = 0; row < samples.size(); ++row) {
+      const UnitPlace place = source_->UnitOf(field, SampleId(samples[row]));
+      const auto [entry, inserted] = unit_index_.try_emplace(
+          place.number, static_cast<std::uint32_t>(units_.size()));
+      if (inserted) {
+        GatherUnit unit;
+        unit.field = field;
+        unit.place = place;
+        unit.key = {spec.dataset->key(place.extent), place.piece};
+        unit.samples = {.dataset = spec.dataset->hash(), .first = place.first_sample,
+                        .count = place.sample_count, .epoch = wanted.epoch,
+                        .after = wanted.end_position};
+        units_.push_back(std::move(unit));
+      }
+      GatherUnit& unit = units_[entry->second];
+      if (wanted.slot != nullptr && wanted.slot->IsFilled(field, row)) {
+        ++unit.filled_users;
+        continue;
+      }
+      ++unit.user_count;
+      unsorted_.push_back({.unit = entry->second, .row = row,
+                           .index = static_cast<std::uint32_t>(samples[row] -
+                                                               unit.samples.first)});
+    }
+    field_units_.push_back(static_cast<std::uint32_t>(units_.size()));
+  }
+  SortUsers();
+}
+
+void GatherPlan::SortUsers() {
+  std::uint32_t next = 0;
+  for (GatherUnit& unit : units_) {
+    unit.first_user = next;
+    next += std::exchange(unit.user_count, 0);
+  }
+  users_.resize(unsorted_.size());
+  for (const GatherUser& user : unsorted_) {
+    GatherUnit& unit = units_[user.unit];
+    users_[unit.first_user + unit.user_count++] = user;
+  }
+}
+
+void GatherPlan::PlanChunks(bool all_extents, fetch::DecodedCache& decoded) {
+  chunks_.clear();
+  extents_.clear();
+  extent_index_.clear();
+  for (GatherUnit& unit : units_) {
+    if (unit.user_count == 0) continue;
+    unit.decoded = decoded.Find(unit.key, IndicesOf(unit));
+    if (unit.decoded && !all_extents) continue;
+    unit.first_chunk = static_cast<std::uint32_t>(chunks_.size());
+    unit.chunk_count = unit.place.chunk_count;
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+      const ExtentId extent = source_->ExtentOf(unit.place, i);
+      const auto [entry, inserted] = extent_index_.try_emplace(
+          extent, static_cast<std::uint32_t>(extents_.size()));
+      if (inserted) extents_.push_back(extent);
+      chunks_.push_back({.at = {}, .extent_index = entry->second});
+    }
+  }
+}
+
+Status GatherPlan::FindChunks(const PackedMeans& means) {
+  std::vector<WantedChunk> wanted;
+  wanted.reserve(chunks_.size());
+  for (const GatherUnit& unit : units_) {
+    for (std::uint32_t i = 0; i < unit.chunk_count; ++i) {
+      PlacedChunk& chunk = chunks_[unit.first_chunk + i];
+      wanted.push_back({.unit = unit.place, .index = i, .extent_index = chunk.extent_index,
+                        .at = &chunk.at});
+    }
+  }
+  return finder_.Find(*source_, means.refs, means.queue, wanted, means.bad);
+}
+
+std::span<GatherUnit> GatherPlan::UnitsOf(std::uint32_t field) {
+  return std::span(units_).subspan(field_units_[field],
+                                   field_units_[field + 1] - field_units_[field]);
+}
+
+std::span<PlacedChunk> GatherPlan::ChunksOf(const GatherUnit& unit) {
+  return std::span(chunks_).subspan(unit.first_chunk, unit.chunk_count);
+}
+
+std::span<const GatherUser> GatherPlan::UsersOf(const GatherUnit& unit) const {
+  return std::span(users_).subspan(unit.first_user, unit.user_count);
+}
+
+// Of the unit's samples that the batch takes.
+std::span<const std::uint32_t> GatherPlan::IndicesOf(const GatherUnit& unit) {
+  indices_.clear();
+  for (const GatherUser& user : UsersOf(unit)) indices_.push_back(user.index);
+  return indices_;
+}
+
+// Whether they are consecutive samples in consecutive rows.
+bool GatherPlan::IsRun(const GatherUnit& unit) const {
+  const std::span<const GatherUser> users = UsersOf(unit);
+  return std::ranges::adjacent_find(users, [](const GatherUser& last, const GatherUser& next) {
+           return next.row != last.row + 1 || next.index != last.index + 1;
+         }) == users.end();
+}
+
+}  // namespace forebay::stream

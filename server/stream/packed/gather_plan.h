@@ -1,0 +1,105 @@
+// GatherPlan: which units a batch of a packed data set needs, who takes which sample of them, and
+// where the chunks lie that are not decoded yet.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "compress/format/pack_format.h"
+#include "proto/contract/result.h"
+#include "server/fetch/decoded_cache.h"
+#include "server/stream/packed/chunk_finder.h"
+#include "server/stream/packed/chunk_reader.h"
+#include "server/stream/packed/slot_board.h"
+#include "server/stream/packed/unit_source.h"
+#include "server/stream/stream_spec.h"
+
+namespace forebay::stream {
+
+// The samples of a batch. With `all_extents` the extents of units that are decoded already are
+// listed, too, for who must not depend on what is kept.
+struct GatherWanted {
+  std::span<const std::uint64_t> samples;
+  EpochId epoch;
+  std::uint64_t end_position = 0;  // behind the batch
+  bool all_extents = false;
+  const BatchSlot* slot = nullptr;  // where set, rows that are filled already want nothing
+};
+
+// A run of samples of one field: what is decoded at once.
+struct GatherUnit {
+  std::uint32_t field = 0;
+  UnitPlace place;
+  fetch::UnitKey key;
+  fetch::UnitSamples samples;  // the data set's numbers
+  fetch::UnitRef decoded;      // where it is decoded already
+  std::uint32_t first_user = 0, user_count = 0;
+  std::uint32_t filled_users = 0;  // beside them, rows that need nothing any more
+  std::uint32_t first_chunk = 0, chunk_count = 0;  // unless decoded
+  bool is_worth_keeping = false;
+};
+
+// A value of the batch: sample `index` of a unit is row `row`.
+struct GatherUser {
+  std::uint32_t unit = 0, row = 0, index = 0;
+};
+
+// Keeps its memory between batches. Not thread-safe.
+class GatherPlan {
+ public:
+  // Finds the units, and takes those that are decoded already; extents() then lists, each once,
+  // where the chunks of the others lie.
+  void Make(const StreamSpec& spec, const GatherWanted& wanted, fetch::DecodedCache& decoded);
+  // Lets go of decoded units.
+  void Forget();
+  // Where in their extents the chunks lie. kDataLoss, with `bad`, where a directory is wrong.
+  Status FindChunks(const PackedMeans& means);
+
+  const compress::PackSchema& schema() const { return source_->schema(); }
+  bool IsMadeHere() const { return source_->IsMadeHere(); }
+  std::size_t row_count() const { return row_count_; }
+  std::span<const ExtentId> extents() const { return extents_; }
+
+  // Of a field: the unit that was met first comes first.
+  std::span<GatherUnit> UnitsOf(std::uint32_t field);
+  std::span<PlacedChunk> ChunksOf(const GatherUnit& unit);
+  std::span<const GatherUser> UsersOf(const GatherUnit& unit) const;
+  // Keeps only users for whom `wants(user)`: the others are filled.
+  template <typename Wants>
+  void KeepUsers(GatherUnit& unit, const Wants& wants) {
+    const auto users = std::span(users_).subspan(unit.first_user, unit.user_count);
+    const auto end = std::remove_if(users.begin(), users.end(), std::not_fn(wants));
+    const auto kept = static_cast<std::uint32_t>(end - users.begin());
+    unit.filled_users += unit.user_count - kept;
+    unit.user_count = kept;
+  }
+  // Of the unit's samples that the batch takes; until the next call.
+  std::span<const std::uint32_t> IndicesOf(const GatherUnit& unit);
+  // Whether the batch takes consecutive samples in consecutive rows.
+  bool IsRun(const GatherUnit& unit) const;
+
+ private:
+  void PlanUnits(const StreamSpec& spec, const GatherWanted& wanted);
+  void SortUsers();
+  void PlanChunks(bool all_extents, fetch::DecodedCache& decoded);
+
+  std::unique_ptr<UnitSource> source_;
+  ChunkFinder finder_;
+  std::size_t row_count_ = 0;
+  std::vector<GatherUnit> units_;           // by field
+  std::vector<std::uint32_t> field_units_;  // field -> first unit; one more at the end
+  std::vector<GatherUser> users_;           // by unit
+  std::vector<GatherUser> unsorted_;
+  std::vector<PlacedChunk> chunks_;
+  std::vector<ExtentId> extents_;
+  std::unordered_map<std::uint64_t, std::uint32_t> unit_index_;  // first chunk -> unit
+  std::unordered_map<ExtentId, std::uint32_t, IdHash> extent_index_;
+  std::vector<std::uint32_t> indices_;
+};
+
+}  // namespace forebay::stream

@@ -1,0 +1,93 @@
+#include "server/stream/packed/unit_source.h"
+
+#include <optional>
+
+#include "proto/contract/check.h"
+#include "server/stage/packed/packed_extent.h"
+#include "server/stage/packed/packed_form.h"
+
+namespace forebay::stream {
+namespace {
+
+class PackUnits final : public UnitSource {
+ public:
+  explicit PackUnits(const catalog::PackTable& table) : table_(table) {}
+
+  const compress::PackSchema& schema() const override { return table_.schema(); }
+
+  UnitPlace UnitOf(std::uint32_t field, SampleId sample) const override {
+    const catalog::ChunkGroup group = table_.GroupOf(field, sample);
+    const catalog::PackChunk first = table_.chunk(group.first);
+    return {.number = group.first,
+            .chunk_count = group.count,
+            .extent = first.extent,
+            .piece = first.piece,
+            .first_sample = first.first_sample(),
+            .sample_count = first.entry.sample_count};
+  }
+
+  ExtentId ExtentOf(const UnitPlace& unit, std::uint32_t index) const override {
+    return index == 0 ? unit.extent : table_.chunk(unit.number + index).extent;
+  }
+
+  Result<catalog::PackChunk> ChunkOf(const UnitPlace& unit,
+                                     std::uint32_t index) const override {
+    return table_.chunk(unit.number + index);
+  }
+
+ private:
+  const catalog::PackTable& table_;
+};
+
+class StagedUnits final : public UnitSource {
+ public:
+  explicit StagedUnits(const stage::PackedForm& form) : form_(form) {}
+
+  const compress::PackSchema& schema() const override { return form_.schema(); }
+
+  UnitPlace UnitOf(std::uint32_t field, SampleId sample) const override {
+    const stage::PackedUnit unit = form_.UnitOf(field, sample);
+    return {.number = (std::uint64_t{unit.extent.value()} << 32) | unit.first_chunk,
+            .chunk_count = unit.chunk_count,
+            .extent = unit.extent,
+            .piece = unit.first_chunk + 1,
+            .first_sample = unit.first_sample,
+            .sample_count = unit.sample_count};
+  }
+
+  ExtentId ExtentOf(const UnitPlace& unit, std::uint32_t) const override { return unit.extent; }
+
+  std::uint64_t DirectoryBytes(ExtentId extent) const override {
+    return stage::DirectoryBytes(form_.ChunkCount(extent));
+  }
+
+  Status OpenDirectory(const tier::ResidentExtent& extent,
+                       std::span<const std::byte> bytes) override {
+    directory_.reset();
+    FOREBAY_ASSIGN(directory_, stage::PackedDirectory::Open(form_, extent.key,
+                                                            extent.image_bytes, bytes));
+    return {};
+  }
+
+  Result<catalog::PackChunk> ChunkOf(const UnitPlace& unit,
+                                     std::uint32_t index) const override {
+    FOREBAY_CHECK(directory_.has_value());
+    return directory_->ChunkAt(unit.piece - 1 + index);
+  }
+
+  bool IsMadeHere() const override { return true; }
+
+ private:
+  const stage::PackedForm& form_;
+  std::optional<stage::PackedDirectory> directory_;
+};
+
+}  // namespace
+
+std::unique_ptr<UnitSource> UnitSource::Of(const StreamSpec& spec) {
+  FOREBAY_CHECK(spec.is_packed());
+  if (spec.form) return std::make_unique<StagedUnits>(*spec.form);
+  return std::make_unique<PackUnits>(*spec.catalog->packs());
+}
+
+}  // namespace forebay::stream

@@ -1,0 +1,302 @@
+#include "server/stream/rpc/stream_reactor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/limits.h"
+#include "server/io/log.h"
+#include "server/stream/rpc/wire_batch.h"
+
+namespace forebay::stream {
+namespace {
+
+// Where a stream begins and ends, for who looks for the one that was slow.
+void LogOpened(const StreamSpec& spec) {
+  log::Info("stream '{}' of data set '{}' opened by '{}' (pid {}), rank {} of {}: order "
+            "{:016x}, {} samples, batches of {}, {} credits",
+            spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+            spec.plan.ranks(), spec.order.Fingerprint(), spec.selection->size(),
+            spec.plan.global_batch() / spec.plan.ranks(), spec.credits);
+}
+
+void LogEnded(const StreamSpec& spec, const SessionStats& stats) {
+  log::Info("stream '{}' of data set '{}' of '{}' (pid {}), rank {} of {}, has ended: {} "
+            "batches, {} samples, {} bytes; {} samples from SSD, {} waited for the GFS",
+            spec.stream_name, spec.dataset->name(), spec.client.name, spec.client.pid, spec.rank,
+            spec.plan.ranks(), stats.batches, stats.samples, stats.bytes, stats.ssd_samples,
+            stats.waited_samples);
+}
+
+}  // namespace
+
+StreamReactor::StreamReactor(DataService& service, ClientIdentity client)
+    : service_(service), client_(std::move(client)) {}
+
+// A daemon that drains has ended the call before.
+void StreamReactor::Begin() { ContinueReading(); }
+
+void StreamReactor::ContinueReading() {
+  std::lock_guard lock(mutex_);
+  if (!ended_) StartRead(&request_);
+}
+
+void StreamReactor::OnReadDone(bool ok) {
+  if (!ok) {
+    bool has_finished = false;
+    bool ends_well = false;
+    {
+      // After `finish` the reader has nothing more to say; the trailer may still be to come.
+      std::lock_guard lock(mutex_);
+      has_finished = half_closed_ = finish_asked_;
+      ends_well = has_finished && trailer_sent_;
+    }
+    if (ends_well) EndWell();
+    if (!has_finished) End(Error(ErrorCode::kCancelled, "the reader ended the stream"));
+    return;
+  }
+  if (request_.has_open()) {
+    Open(request_.open());
+    return;
+  }
+  const Status served = Serve(request_);
+  if (!served.has_value()) {
+    End(served.error());
+    return;
+  }
+  ContinueReading();
+}
+
+void StreamReactor::Open(const v1::OpenStream& open) {
+  {
+    std::lock_guard lock(mutex_);
+    if (session_) {
+      EndLocked(ToGrpc(Error(ErrorCode::kInvalidArgument, "the stream is open already")));
+      return;
+    }
+  }
+  stage::Dataset* dataset = service_.parts_.find_dataset(open.dataset());
+  if (dataset == nullptr) {
+    std::string names;
+    for (const std::string& name : service_.parts_.dataset_names()) names += " " + name;
+    End(Error(ErrorCode::kNotFound,
+              "no data set '" + open.dataset() + "'; configured are:" + names));
+    return;
+  }
+  service_.parts_.ensure_staging(*dataset);
+  const StreamRequestSpec request = FromWire(open, client_);
+  if (!dataset->catalog() && !open.wait_for_catalog()) {
+    End(Error(ErrorCode::kUnavailable,
+              "the catalog of '" + open.dataset() + "' is still being built"));
+    return;
+  }
+  // The call may be over by then; `self` keeps this object until it has been told.
+  dataset->WhenCatalogued([self = shared_from_this(), dataset, request](const Status& status) {
+    if (status.has_value()) {
+      self->OpenCatalogued(*dataset, request);
+    } else {
+      self->End(status.error());
+    }
+  });
+}
+
+void StreamReactor::OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request) {
+  Result<StreamSpec> spec = ResolveStream(dataset, request);
+  if (!spec.has_value()) return End(spec.error());
+  auto session = service_.parts_.registry.Open(std::move(*spec), this);
+  if (!session.has_value()) return End(session.error());
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) {
+      // Cancelled meanwhile: the session goes with this scope, after the lock.
+    } else {
+      session_ = *session;
+      const StreamSpec& open = session_->spec();
+      LogOpened(open);
+      v1::Opened& opened = *pending_.mutable_opened();
+      opened.set_catalog_fingerprint(open.catalog->fingerprint());
+      opened.set_selected_count(open.selection->size());
+      opened.set_steps_per_epoch(open.plan.steps());
+      opened.set_dropped_per_epoch(open.plan.dropped_samples());
+      opened.set_padded_per_epoch(open.plan.padded_samples());
+      opened.set_batch_bytes_max(open.batch_bytes_max);
+      for (std::uint32_t i = 0; i < open.catalog->fields().size(); ++i) {
+        FillField(*open.catalog, FieldId(i), *opened.add_fields());
+      }
+      pending_bytes_ += 1024;
+      PumpLocked();
+    }
+  }
+  // What else the request says.
+  const Status served = Serve(request_);
+  if (!served.has_value()) return End(served.error());
+  ContinueReading();
+}
+
+Status StreamReactor::Serve(const v1::StreamRequest& request) {
+  std::shared_ptr<StreamSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+    if (finish_asked_ && request.pulls_size() > 0) {
+      return Error(ErrorCode::kInvalidArgument, "a pull after finish");
+    }
+  }
+  if (!session) {
+    return Error(ErrorCode::kInvalidArgument, "the first request of a stream must open it");
+  }
+  if (request.release_size() > 0) {
+    FOREBAY_TRY(session->Release({request.release().data(),
+                                  static_cast<std::size_t>(request.release_size())}));
+  }
+  for (const v1::Pull& pull : request.pulls()) {
+    {
+      std::lock_guard lock(mutex_);
+      asked_ += pull.step_count();
+    }
+    FOREBAY_TRY(session->Pull({.first = FromWire(pull), .count = pull.step_count()}));
+  }
+  if (request.finish()) {
+    std::lock_guard lock(mutex_);
+    finish_asked_ = true;
+    PumpLocked();
+  }
+  return {};
+}
+
+void StreamReactor::Deliver(std::uint64_t id, const AssembledBatch& batch,
+                            std::span<const std::byte> slot) {
+  v1::Batch message;
+  FillBatch(id, batch, message);
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  ++settled_;
+  if (session_->spec().inline_payload && !slot.empty()) {
+    message.set_inline_bytes(slot.size());
+    inline_.push_back({.batch_id = id, .bytes = slot, .sent = 0});
+  }
+  overflow_.push_back(std::move(message));
+  PumpLocked();
+}
+
+void StreamReactor::Fail(const BatchName& name, const Error& error) {
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  ++settled_;
+  v1::BatchError& message = *pending_.add_errors();
+  message.set_epoch(name.epoch.value());
+  message.set_step(name.step.value());
+  message.set_micro_size(name.micro_size);
+  message.set_micro_index(name.micro_index);
+  message.set_code(static_cast<std::uint32_t>(error.code()));
+  message.set_message(error.message());
+  pending_bytes_ += 64 + error.message().size();
+  PumpLocked();
+}
+
+// Starts a write with everything that is ready, where none is under way.
+void StreamReactor::PumpLocked() {
+  if (writing_ || ended_) return;
+  while (!overflow_.empty() && pending_bytes_ < limits::kReplyBytesMax) {
+    pending_bytes_ += overflow_.front().ByteSizeLong();
+    *pending_.add_batches() = std::move(overflow_.front());
+    overflow_.pop_front();
+  }
+  if (pending_bytes_ == 0 && overflow_.empty() && !inline_.empty()) {
+    InlinePayload& payload = inline_.front();
+    const std::uint64_t length = std::min<std::uint64_t>(limits::kInlineChunkBytes,
+                                                         payload.bytes.size() - payload.sent);
+    v1::InlineChunk& chunk = *pending_.mutable_chunk();
+    chunk.set_batch_id(payload.batch_id);
+    chunk.set_offset(payload.sent);
+    chunk.set_data(payload.bytes.data() + payload.sent, length);
+    payload.sent += length;
+    pending_bytes_ += length + 64;
+    if (payload.sent == payload.bytes.size()) inline_.pop_front();
+  }
+  MaybeFinishLocked();
+  if (pending_bytes_ == 0) return;
+  writing_ = true;
+  sending_.Swap(&pending_);
+  pending_.Clear();
+  pending_bytes_ = 0;
+  StartWrite(&sending_);
+}
+
+// The trailer comes once everything asked for has been handed to the transport. Who has it may
+// open the stream's name anew, with other words.
+void StreamReactor::MaybeFinishLocked() {
+  if (!finish_asked_ || trailer_queued_ || ended_) return;
+  if (asked_ != settled_ || !overflow_.empty() || !inline_.empty()) return;
+  trailer_queued_ = true;
+  session_->Leave();
+  const SessionStats stats = session_->stats();
+  v1::Trailer& trailer = *pending_.mutable_trailer();
+  trailer.set_batches(stats.batches);
+  trailer.set_samples(stats.samples);
+  trailer.set_padded(stats.padded);
+  trailer.set_checksum(stats.digest);
+  pending_bytes_ += 64;
+}
+
+void StreamReactor::OnWriteDone(bool ok) {
+  {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) return EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the reader is gone"));
+    // Batches that the reader still holds stay valid: it ends the call when it needs none of them.
+    if (sending_.has_trailer()) trailer_sent_ = true;
+    if (!trailer_sent_ || !half_closed_) return PumpLocked();
+  }
+  EndWell();
+}
+
+// Closed first: who hears of the end finds the stream's memory free.
+void StreamReactor::EndWell() {
+  std::shared_ptr<StreamSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+  }
+  if (session) session->Close();
+  std::lock_guard lock(mutex_);
+  EndLocked(grpc::Status::OK);
+}
+
+void StreamReactor::OnCancel() { End(Error(ErrorCode::kCancelled, "the reader went away")); }
+
+void StreamReactor::End(const Error& error) {
+  std::shared_ptr<StreamSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = session_;
+    EndLocked(ToGrpc(error));
+  }
+  if (session) session->Close();
+}
+
+void StreamReactor::EndLocked(const grpc::Status& status) {
+  if (ended_) return;
+  ended_ = true;
+  if (!status.ok() && status.error_code() != grpc::StatusCode::CANCELLED) {
+    log::Warn("stream of '{}' (pid {}) ended: {}", client_.name, client_.pid,
+              status.error_message());
+  }
+  Finish(status);
+}
+
+void StreamReactor::OnDone() {
+  std::shared_ptr<StreamSession> session;
+  {
+    std::lock_guard lock(mutex_);
+    session = std::move(session_);
+  }
+  // Nothing reaches this object through the session after Close has returned.
+  if (session) {
+    session->Close();
+    LogEnded(session->spec(), session->stats());
+  }
+  session.reset();
+  service_.Left(shared_from_this());
+}
+
+}  // namespace forebay::stream

@@ -1,0 +1,76 @@
+// StreamReactor: one Stream call. Reads requests one at a time, gathers whatever is ready into
+// one reply per write. The data service owns it until gRPC is done with the call.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "server/stream/rpc/data_service.h"
+
+namespace forebay::stream {
+
+// Callbacks come from gRPC's threads, Deliver and Fail
+// from workers; all state is under one lock.
+class StreamReactor final : public grpc::ServerBidiReactor<v1::StreamRequest, v1::StreamReply>,
+                            public BatchSink,
+                            public std::enable_shared_from_this<StreamReactor> {
+ public:
+  StreamReactor(DataService& service, ClientIdentity client);
+  // Begins reading; once after construction.
+  void Begin();
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void Deliver(std::uint64_t id, const AssembledBatch& batch,
+               std::span<const std::byte> slot) override;
+  void Fail(const BatchName& name, const Error& error) override;
+
+  // Ends the call with `error`, once. Thread-safe.
+  void End(const Error& error);
+
+ private:
+  // A batch whose payload goes inline, chunk by chunk, after its message.
+  struct InlinePayload {
+    std::uint64_t batch_id = 0;
+    std::span<const std::byte> bytes;  // of the slot that the reader holds
+    std::uint64_t sent = 0;
+  };
+
+  void Open(const v1::OpenStream& open);
+  void OpenCatalogued(stage::Dataset& dataset, const StreamRequestSpec& request);
+  Status Serve(const v1::StreamRequest& request);
+  void ContinueReading();
+  void MaybeFinishLocked();
+  void PumpLocked();
+  void EndLocked(const grpc::Status& status);
+  // After the trailer, when the reader needs nothing any more.
+  void EndWell();
+
+  DataService& service_;
+  const ClientIdentity client_;
+  v1::StreamRequest request_;
+
+  std::mutex mutex_;
+  std::shared_ptr<StreamSession> session_;
+  bool writing_ = false;
+  bool ended_ = false;         // Finish has been called
+  bool finish_asked_ = false;  // the reader wants the trailer
+  bool trailer_queued_ = false;
+  bool trailer_sent_ = false;
+  bool half_closed_ = false;   // after `finish`: the reader will release nothing more
+  std::uint64_t asked_ = 0;    // batches pulled
+  std::uint64_t settled_ = 0;  // of them, delivered or failed
+  v1::StreamReply pending_;    // gathered while a write is under way
+  std::size_t pending_bytes_ = 0;
+  v1::StreamReply sending_;
+  std::deque<InlinePayload> inline_;
+  std::deque<v1::Batch> overflow_;  // batches beyond one message's size
+};
+
+}  // namespace forebay::stream

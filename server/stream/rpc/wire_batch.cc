@@ -1,0 +1,66 @@
+#include "server/stream/rpc/wire_batch.h"
+
+#include <utility>
+
+namespace forebay::stream {
+
+void FillBatch(std::uint64_t id, const AssembledBatch& batch, v1::Batch& message) {
+  message.set_id(id);
+  message.set_epoch(batch.name.epoch.value());
+  message.set_step(batch.name.step.value());
+  message.set_micro_size(batch.name.micro_size);
+  message.set_micro_index(batch.name.micro_index);
+  message.set_first_position(batch.first_position);
+  message.set_sample_count(static_cast<std::uint32_t>(batch.sample_ids.size()));
+  message.set_padded_count(batch.padded_count);
+  message.set_sample_ids(batch.sample_ids.data(),
+                         batch.sample_ids.size() * sizeof(std::uint64_t));
+  for (const AssembledField& field : batch.fields) {
+    v1::FieldData& data = *message.add_fields();
+    if (field.is_tensor) data.set_tensor(&field.tensor, sizeof(field.tensor));
+    if (!field.spans.empty()) {
+      data.set_spans(field.spans.data(), field.spans.size() * sizeof(WireSpan));
+    }
+    data.mutable_span_counts()->Add(field.span_counts.begin(), field.span_counts.end());
+    if (!field.constants.empty()) {
+      data.set_constants(field.constants.data(), field.constants.size() * sizeof(std::int64_t));
+    }
+  }
+}
+
+void FillField(const catalog::Catalog& catalog, FieldId field, v1::Field& message) {
+  const FieldSpec& spec = catalog.fields()[field.value()];
+  message.set_name(spec.name);
+  message.set_dtype(static_cast<std::uint32_t>(spec.dtype));
+  for (const std::uint64_t dimension : spec.shape) message.add_shape(dimension);
+  message.set_constant(spec.source == FieldSource::kConstant);
+  message.set_big_endian(spec.big_endian);
+  for (const std::string_view name : catalog.ConstantNames(field)) {
+    message.add_constant_names(std::string(name));
+  }
+}
+
+StreamRequestSpec FromWire(const v1::OpenStream& open, ClientIdentity client) {
+  const auto spec = std::as_bytes(std::span(open.order_spec().data(), open.order_spec().size()));
+  return {.dataset = open.dataset(),
+          .stream_name = open.stream_name(),
+          .selection = open.selection(),
+          .order_spec = {spec.begin(), spec.end()},
+          .global_batch = open.global_batch(),
+          .ranks = open.ranks(),
+          .rank = open.rank(),
+          .delivery = open.delivery(),
+          .credits = open.credits(),
+          .catalog_fingerprint = open.catalog_fingerprint(),
+          .inline_payload = open.inline_payload(),
+          .client = std::move(client)};
+}
+
+BatchName FromWire(const v1::Pull& pull) {
+  return {.epoch = EpochId(pull.epoch()),
+          .step = StepId(pull.first_step()),
+          .micro_size = pull.micro_size(),
+          .micro_index = pull.micro_index()};
+}
+
+}  // namespace forebay::stream

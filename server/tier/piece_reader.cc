@@ -1,0 +1,101 @@
+#include "server/tier/piece_reader.h"
+
+#include <map>
+
+#include "proto/contract/limits.h"
+
+namespace forebay::tier {
+namespace {
+
+constexpr std::uint64_t kBlock = limits::kIoAlignmentBytes;
+
+std::span<std::byte> PieceBytes(const PieceRead& read) {
+  return read.memory.subspan(LeadBytes(read.piece), read.piece.length);
+}
+
+Status Examine(const PieceRead& read, const io::Completion& completion) {
+  if (!completion.bytes.has_value()) return completion.bytes.error();
+  const std::uint64_t lead = LeadBytes(read.piece);
+  if (*completion.bytes < lead + read.piece.length) {
+    return Error(ErrorCode::kDataLoss, "a segment on SSD is shorter than its extent");
+  }
+  return VerifyPiece(read.extent->key, read.piece, read.checksum, PieceBytes(read));
+}
+
+// Reads from the GFS: the pieces of one data set together.
+void ReadFromSources(io::IoQueue& queue, std::span<const PieceRead> reads,
+                     std::span<const std::size_t> indices, std::vector<PieceFailure>& failures) {
+  std::map<const PieceSource*, std::vector<std::size_t>> by_source;
+  for (const std::size_t index : indices) {
+    by_source[reads[index].extent->source.get()].push_back(index);
+  }
+  std::vector<SourceRead> wanted;
+  for (const auto& [source, group] : by_source) {
+    wanted.clear();
+    for (const std::size_t index : group) {
+      const PieceRead& read = reads[index];
+      wanted.push_back({.extent = read.extent->key.extent,
+                        .offset = read.piece.offset,
+                        .memory = PieceBytes(read)});
+    }
+    const Status status = source->Read(queue, wanted);
+    for (const std::size_t index : group) {
+      const PieceRead& read = reads[index];
+      const Status outcome =
+          status.has_value()
+              ? VerifyPiece(read.extent->key, read.piece, read.checksum, PieceBytes(read))
+              : status;
+      if (!outcome.has_value()) failures.push_back({index, outcome.error()});
+    }
+  }
+}
+
+}  // namespace
+
+std::uint64_t LeadBytes(const catalog::Range& piece) { return piece.offset % kBlock; }
+
+std::uint64_t AlignedBytes(const catalog::Range& piece) {
+  return (LeadBytes(piece) + piece.length + kBlock - 1) / kBlock * kBlock;
+}
+
+Status ReadPieces(io::IoQueue& queue, std::span<const PieceRead> reads,
+                  std::vector<PieceFailure>& failures) {
+  std::vector<io::Operation> operations;
+  std::vector<io::Completion> completions;
+  std::vector<std::size_t> of_sources;
+  Status submitted;
+  std::size_t next = 0;
+  std::size_t in_flight = 0;
+  while (next < reads.size() || in_flight > 0) {
+    operations.clear();
+    while (submitted.has_value() && next < reads.size() &&
+           in_flight + operations.size() < queue.depth()) {
+      const PieceRead& read = reads[next];
+      if (read.extent->source) {
+        of_sources.push_back(next++);
+        continue;
+      }
+      io::Operation operation;
+      operation.file = read.extent->segment->file.get();
+      operation.offset = read.piece.offset - LeadBytes(read.piece);
+      operation.buffer = read.memory;
+      operation.tag = next++;
+      operations.push_back(operation);
+    }
+    if (!operations.empty()) {
+      submitted = queue.Submit(operations);
+      if (submitted.has_value()) in_flight += operations.size();
+    }
+    if (in_flight == 0) break;
+    completions.clear();
+    in_flight -= queue.Wait(1, completions);
+    for (const io::Completion& completion : completions) {
+      const Status status = Examine(reads[completion.tag], completion);
+      if (!status.has_value()) failures.push_back({completion.tag, status.error()});
+    }
+  }
+  if (submitted.has_value()) ReadFromSources(queue, reads, of_sources, failures);
+  return submitted;
+}
+
+}  // namespace forebay::tier

@@ -1,0 +1,106 @@
+#include "server/tier/ram/populate_ahead.h"
+
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "proto/contract/check.h"
+
+namespace forebay::tier {
+namespace {
+
+#ifdef MADV_POPULATE_WRITE
+constexpr int kPopulateWrite = MADV_POPULATE_WRITE;
+#else
+constexpr int kPopulateWrite = 23;  // Linux 5.14; newer than some C libraries' headers
+#endif
+
+bool Populate(std::span<std::byte> pages) {
+  int result = 0;
+  do {
+    result = ::madvise(pages.data(), pages.size(), kPopulateWrite);
+  } while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+}  // namespace
+
+PopulateAhead::PopulateAhead(std::span<const SharedRegion> regions, std::uint64_t ahead_bytes)
+    : regions_(regions), ahead_bytes_(ahead_bytes), progress_(regions.size()) {
+  FOREBAY_CHECK(ahead_bytes > 0);
+  thread_ = std::thread([this] { Run(); });
+}
+
+PopulateAhead::~PopulateAhead() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void PopulateAhead::Reach(std::size_t region, std::uint64_t end_bytes) {
+  const std::uint64_t region_bytes = regions_[region].bytes().size();
+  FOREBAY_CHECK(end_bytes <= region_bytes);
+  {
+    MutexLock lock(mutex_);
+    Progress& progress = progress_[region];
+    // Refilled once half of it is gone, not at every block.
+    const std::uint64_t left = progress.wanted - std::min(progress.wanted, end_bytes);
+    if (refused_ || progress.wanted == region_bytes || left > ahead_bytes_ / 2) return;
+    // The end may lie within a step; whole pages are what the kernel takes.
+    progress.done = std::max(progress.done, end_bytes / kStepBytes * kStepBytes);
+    progress.wanted = end_bytes + std::min(ahead_bytes_, region_bytes - end_bytes);
+  }
+  changed_.NotifyAll();
+}
+
+void PopulateAhead::Drain() {
+  MutexLock lock(mutex_);
+  while (!stopping_ && !refused_ && NextLocked() != nullptr) changed_.Wait(mutex_);
+}
+
+std::uint64_t PopulateAhead::populated_bytes() const {
+  MutexLock lock(mutex_);
+  return populated_bytes_;
+}
+
+PopulateAhead::Progress* PopulateAhead::NextLocked() {
+  const auto behind = std::ranges::find_if(
+      progress_, [](const Progress& progress) { return progress.done < progress.wanted; });
+  return behind == progress_.end() ? nullptr : &*behind;
+}
+
+void PopulateAhead::Run() {
+  // With what processor time is left over: never before those who serve and consume.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 19);
+  UniqueLock lock(mutex_);
+  for (;;) {
+    Progress* next = nullptr;
+    while (!stopping_ && next == nullptr) {
+      next = refused_ ? nullptr : NextLocked();
+      if (next == nullptr) changed_.Wait(mutex_);
+    }
+    if (stopping_) return;
+    const std::span<std::byte> region =
+        regions_[static_cast<std::size_t>(next - progress_.data())].bytes();
+    const std::uint64_t begin = next->done;
+    const std::uint64_t bytes = std::min(kStepBytes, region.size() - begin);
+    lock.Unlock();
+    const bool populated = Populate(region.subspan(begin, bytes));
+    lock.Lock();
+    if (populated) {
+      next->done = std::max(next->done, begin + bytes);
+      populated_bytes_ += bytes;
+    } else {
+      refused_ = true;
+    }
+    if (refused_ || NextLocked() == nullptr) changed_.NotifyAll();
+  }
+}
+
+}  // namespace forebay::tier

@@ -1,0 +1,199 @@
+#include "server/tier/ram/ram_arena.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/thread_annotations.h"
+#include "server/tier/ram/page_runs.h"
+#include "server/tier/ram/populate_ahead.h"
+
+namespace forebay::tier {
+namespace {
+
+constexpr std::uint64_t kPageBytes = limits::kIoAlignmentBytes;
+
+class PageRunArena final : public RamArena {
+ public:
+  // `options` with sizes of whole pages.
+  PageRunArena(const Options& options, std::vector<SharedRegion> regions)
+      : first_region_(options.first_region),
+        capacity_bytes_(options.capacity_bytes),
+        lowest_first_(options.lowest_first),
+        regions_(std::move(regions)) {
+    std::uint64_t left = capacity_bytes_;
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const std::uint64_t bytes = std::min(left, options.region_bytes);
+      runs_.AddRegion(bytes / kPageBytes);
+      left -= bytes;
+    }
+    if (options.populate_ahead_bytes == 0) return;
+    ahead_ = std::make_unique<PopulateAhead>(regions_, options.populate_ahead_bytes);
+    if (!options.populate_at_start) return;
+    // Where the first block will lie.
+    const PageRuns::Run first = *TakeLocked(1, Stay::kLong);
+    runs_.Give(first);
+    ahead_->Reach(first.region, first.first_page * kPageBytes);
+  }
+
+  // A block alive now would write into unmapped memory and call a dead arena.
+  ~PageRunArena() override { FOREBAY_CHECK(used_bytes() == 0); }
+
+  std::uint64_t capacity_bytes() const override { return capacity_bytes_; }
+  std::uint64_t used_bytes() const override {
+    MutexLock lock(mutex_);
+    return capacity_bytes_ - runs_.free_pages() * kPageBytes;
+  }
+  std::uint64_t largest_free_bytes() const override {
+    MutexLock lock(mutex_);
+    return runs_.longest_run_pages() * kPageBytes;
+  }
+  std::span<const SharedRegion> regions() const override { return regions_; }
+  void DrainPopulation() override {
+    if (ahead_) ahead_->Drain();
+  }
+  std::uint64_t populated_ahead_bytes() const override {
+    return ahead_ ? ahead_->populated_bytes() : 0;
+  }
+
+ protected:
+  Result<ArenaBlock> DoAllocate(std::uint64_t bytes, Stay stay) override {
+    if (bytes == 0) return Error(ErrorCode::kInvalidArgument, "arena block of 0 bytes");
+    if (bytes > capacity_bytes_) return Full(bytes, "exceed its capacity");
+    const std::uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
+    MutexLock lock(mutex_);
+    const std::optional<PageRuns::Run> run = TakeLocked(pages, stay);
+    if (!run) return Full(bytes, "fit in no free run");
+    const std::uint64_t offset = run->first_page * kPageBytes;
+    if (ahead_ && stay == Stay::kLong) ahead_->Reach(run->region, offset + pages * kPageBytes);
+    const RegionId region(first_region_.value() + static_cast<std::uint32_t>(run->region));
+    return MakeBlock(region, offset, regions_[run->region].bytes().subspan(offset, bytes));
+  }
+
+  void Free(const ArenaBlock& block) override {
+    const std::uint64_t pages = (block.bytes().size() + kPageBytes - 1) / kPageBytes;
+    MutexLock lock(mutex_);
+    runs_.Give({block.region().value() - first_region_.value(),
+                block.region_offset() / kPageBytes, pages});
+  }
+
+  void Slide(ArenaBlock& block, std::uint64_t offset) override {
+    FOREBAY_CHECK(offset % kPageBytes == 0);
+    const std::span<std::byte> from = block.bytes();
+    const std::uint64_t pages = (from.size() + kPageBytes - 1) / kPageBytes;
+    const std::size_t region = block.region().value() - first_region_.value();
+    MutexLock lock(mutex_);
+    runs_.Give({region, block.region_offset() / kPageBytes, pages});
+    runs_.TakeAt({region, offset / kPageBytes, pages});
+    const std::span<std::byte> to = regions_[region].bytes().subspan(offset, from.size());
+    std::memmove(to.data(), from.data(), from.size());
+    // The pages that `block` had are not its any more, so it must not give them back.
+    Rebind(block, offset, to);
+  }
+
+  std::vector<FreeRun> FreeRuns() const override {
+    std::vector<FreeRun> free;
+    MutexLock lock(mutex_);
+    for (std::size_t region = 0; region < regions_.size(); ++region) {
+      for (const auto& [first_page, pages] : runs_.free_runs(region)) {
+        free.push_back({.region = RegionId(first_region_.value() +
+                                           static_cast<std::uint32_t>(region)),
+                        .offset = first_page * kPageBytes,
+                        .bytes = pages * kPageBytes});
+      }
+    }
+    return free;
+  }
+
+ private:
+  std::optional<PageRuns::Run> TakeLocked(std::uint64_t pages, Stay stay) FOREBAY_REQUIRES(mutex_) {
+    if (stay == Stay::kBrief) return runs_.TakeHighest(pages);
+    return lowest_first_ ? runs_.TakeLowest(pages) : runs_.Take(pages);
+  }
+  Error Full(std::uint64_t bytes, const char* why) const {
+    return Error(ErrorCode::kResourceExhausted,
+                 "ram arena of " + std::to_string(capacity_bytes_) + " bytes: " +
+                     std::to_string(bytes) + " bytes " + why);
+  }
+
+  const RegionId first_region_;
+  const std::uint64_t capacity_bytes_;
+  const bool lowest_first_;
+  const std::vector<SharedRegion> regions_;
+  mutable Mutex mutex_;
+  PageRuns runs_ FOREBAY_GUARDED_BY(mutex_);
+  std::unique_ptr<PopulateAhead> ahead_;  // null: not asked for; ends before its regions
+};
+
+}  // namespace
+
+ArenaBlock::ArenaBlock(ArenaBlock&& other) noexcept
+    : arena_(std::exchange(other.arena_, nullptr)),
+      region_(other.region_),
+      region_offset_(other.region_offset_),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+ArenaBlock& ArenaBlock::operator=(ArenaBlock&& other) noexcept {
+  if (this != &other) {
+    if (arena_ != nullptr) arena_->Free(*this);
+    arena_ = std::exchange(other.arena_, nullptr);
+    region_ = other.region_;
+    region_offset_ = other.region_offset_;
+    bytes_ = std::exchange(other.bytes_, {});
+  }
+  return *this;
+}
+
+ArenaBlock::~ArenaBlock() {
+  if (arena_ != nullptr) arena_->Free(*this);
+}
+
+ArenaBlock RamArena::MakeBlock(RegionId region, std::uint64_t offset,
+                               std::span<std::byte> bytes) {
+  ArenaBlock block;
+  block.arena_ = this;
+  block.region_ = region;
+  block.region_offset_ = offset;
+  block.bytes_ = bytes;
+  return block;
+}
+
+void RamArena::Rebind(ArenaBlock& block, std::uint64_t offset, std::span<std::byte> bytes) {
+  block.region_offset_ = offset;
+  block.bytes_ = bytes;
+}
+
+Result<std::unique_ptr<RamArena>> RamArena::Create(const Options& options) {
+  const std::uint64_t capacity_bytes = options.capacity_bytes / kPageBytes * kPageBytes;
+  const std::uint64_t region_bytes = options.region_bytes / kPageBytes * kPageBytes;
+  if (capacity_bytes == 0 || region_bytes == 0) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a ram arena needs a page at least: capacity_bytes=" +
+                     std::to_string(options.capacity_bytes) +
+                     ", region_bytes=" + std::to_string(options.region_bytes));
+  }
+  const std::uint64_t count = (capacity_bytes - 1) / region_bytes + 1;
+  if (count > limits::kRegionCountMax) {
+    return Error(ErrorCode::kInvalidArgument,
+                 "a ram arena of " + std::to_string(count) +
+                     " regions exceeds kRegionCountMax=" +
+                     std::to_string(limits::kRegionCountMax) + "; raise region_bytes");
+  }
+  std::vector<SharedRegion> regions;
+  regions.reserve(count);
+  for (std::uint64_t left = capacity_bytes; left > 0;) {
+    const std::uint64_t bytes = std::min(left, region_bytes);
+    FOREBAY_ASSIGN(SharedRegion region, SharedRegion::Create("forebay-ram", bytes));
+    regions.push_back(std::move(region));
+    left -= bytes;
+  }
+  Options whole = options;
+  whole.capacity_bytes = capacity_bytes;
+  whole.region_bytes = region_bytes;
+  return std::make_unique<PageRunArena>(whole, std::move(regions));
+}
+
+}  // namespace forebay::tier
