@@ -1,6 +1,6 @@
-// Several nodes in one process stage one data set: each reads its share, the GFS is read once in
-// all, and an extent of another node is copied from it. A node that is gone is replaced by the
-// first of its substitutes that lives.
+// Several nodes in one process stage one data set: each reads its share, so the GFS is read once in
+// total, and each copies the extents of the others from them. A node that does not answer is
+// replaced by the first of its substitutes that is alive.
 #include <memory>
 #include <thread>
 #include <vector>

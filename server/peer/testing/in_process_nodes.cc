@@ -1,3 +1,6 @@
+// A request is a call of the other node's LocalExtents or LocalRows, on the caller's thread. The
+// mutex guards only the table of nodes and is released before the call, because nodes ask each
+// other.
 #include "server/peer/testing/in_process_nodes.h"
 
 #include <memory>
