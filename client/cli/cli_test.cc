@@ -14,6 +14,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/printable_stream.h"
 #include "client/cli/program.h"
+#include "client/cli/testing/forebay_run.h"
 #include "client/testing/fake_admin_service.h"
 #include "client/testing/fake_daemon.h"
 #include "forebay/client.h"
@@ -27,29 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using forebay::testing::FakeAdminService;
 using forebay::testing::FakeDaemon;
-
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-  // One object per line of output.
-  std::vector<Json> lines() const {
-    std::vector<Json> parsed;
-    std::istringstream text(out);
-    for (std::string line; std::getline(text, line);) parsed.push_back(Json::parse(line));
-    return parsed;
-  }
-};
-
-Outcome Forebay(std::vector<std::string> arguments, bool terminal = false) {
-  std::ostringstream out;
-  std::ostringstream err;
-  Outcome run;
-  run.code = RunForebay(std::move(arguments), {.out = out, .err = err, .terminal = terminal});
-  run.out = out.str();
-  run.err = err.str();
-  return run;
-}
 
 v1::StageProgress Progress(const std::string& state, std::uint64_t staged, bool done) {
   v1::StageProgress progress;
@@ -85,13 +63,13 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
   admin_.status.add_tiers()->set_name("ram");
   *admin_.status.add_datasets() = Progress("staged", 1000, true).dataset();
   admin_.status.add_streams()->set_name("train");
-  const Outcome table = Forebay(With({"status"}));
+  const ForebayRun table = Forebay(With({"status"}));
   EXPECT_EQ(table.code, 0) << table.err;
   for (const char* words : {"job 'job-1'", "GFS: 16 opens", "ram", "1,281,167", "train",
                             "gfs calls not answered 2", "read of '/gfs/a.bin'"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
-  const Outcome json = Forebay(With({"status", "--json"}));
+  const ForebayRun json = Forebay(With({"status", "--json"}));
   ASSERT_EQ(json.lines().size(), 1U);
   EXPECT_EQ(json.lines()[0]["schema"], "forebay.status.v1");
   EXPECT_EQ(json.lines()[0]["gfs"]["opens"], 16);
@@ -103,13 +81,13 @@ TEST_F(CliTest, StatusShowsTiersDataSetsStreamsAndTheGfs) {
 TEST_F(CliTest, DatasetsAreListed) {
   *admin_.status.add_datasets() = Progress("idle", 0, false).dataset();
   EXPECT_THAT(Forebay(With({"datasets"})).out, HasSubstr("fake"));
-  const Outcome json = Forebay(With({"--json", "datasets"}));
+  const ForebayRun json = Forebay(With({"--json", "datasets"}));
   EXPECT_EQ(json.lines()[0]["datasets"][0]["state"], "idle");
 }
 
 TEST_F(CliTest, StagePrintsPlainLinesWithoutATerminal) {
   admin_.stage = {Progress("staging", 500, false), Progress("staged", 1000, true)};
-  const Outcome run = Forebay(With({"stage", "fake"}));
+  const ForebayRun run = Forebay(With({"stage", "fake"}));
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("fake:  50 %"));
   EXPECT_THAT(run.out, HasSubstr("fake: staged, 1,281,167 samples"));
@@ -125,7 +103,7 @@ TEST_F(CliTest, StageDrawsABarOnATerminal) {
 
 TEST_F(CliTest, StageEventsAreOneObjectPerLine) {
   admin_.stage = {Progress("staging", 500, false), Progress("staged", 1000, true)};
-  const Outcome run = Forebay(With({"stage", "--json"}));
+  const ForebayRun run = Forebay(With({"stage", "--json"}));
   ASSERT_EQ(run.lines().size(), 2U);
   EXPECT_EQ(run.lines()[0]["schema"], "forebay.stage.v1");
   EXPECT_EQ(run.lines()[0]["event"], "progress");
@@ -134,7 +112,7 @@ TEST_F(CliTest, StageEventsAreOneObjectPerLine) {
 
 TEST_F(CliTest, StageReportsWhatCouldNotBeStaged) {
   admin_.stage = {Progress("failed", 500, true)};
-  const Outcome run = Forebay(With({"stage"}));
+  const ForebayRun run = Forebay(With({"stage"}));
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.out, HasSubstr("failed: object 7 has changed"));
   admin_.stage = {Progress("staging", 500, false)};
@@ -148,11 +126,11 @@ TEST_F(CliTest, StageTellsPartlyStagedFromStaged) {
   v1::DatasetStatus& dataset = *admin_.stage[0].mutable_dataset();
   dataset.set_unstaged_bytes(400);
   dataset.set_unstaged_reason("400 bytes fit on no tier: set tier.ram.capacity to 160 MiB");
-  const Outcome run = Forebay(With({"stage"}));
+  const ForebayRun run = Forebay(With({"stage"}));
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.out, AllOf(HasSubstr("partly staged"), HasSubstr("400 B"),
                              HasSubstr("set tier.ram.capacity to 160 MiB")));
-  const Outcome json = Forebay(With({"stage", "--json"}));
+  const ForebayRun json = Forebay(With({"stage", "--json"}));
   EXPECT_EQ(json.code, 3);
   EXPECT_THAT(json.out, AllOf(HasSubstr("\"state\":\"partly staged\""),
                               HasSubstr("\"unstaged_bytes\":400"),
@@ -177,10 +155,10 @@ TEST(Cli, WantOfRoomIsNoRefusalOfAnotherUsersDaemon) {
 }
 
 TEST_F(CliTest, UnknownDataSetsHaveACodeOfTheirOwn) {
-  const Outcome run = Forebay(With({"stage", "none"}));
+  const ForebayRun run = Forebay(With({"stage", "none"}));
   EXPECT_EQ(run.code, 5);
   EXPECT_THAT(run.err, HasSubstr("no data set 'none'"));
-  const Outcome json = Forebay(With({"stage", "none", "--json"}));
+  const ForebayRun json = Forebay(With({"stage", "none", "--json"}));
   EXPECT_EQ(json.lines()[0]["schema"], "forebay.error.v1");
   EXPECT_EQ(json.lines()[0]["code"], "NOT_FOUND");
 }
@@ -194,7 +172,7 @@ TEST_F(CliTest, VerifyFindsDamage) {
   EXPECT_EQ(Forebay(With({"verify"})).code, 0);
   admin_.verify[0].set_extents_bad(1);
   admin_.verify[0].add_errors("extent 3 does not match its checksum");
-  const Outcome run = Forebay(With({"verify"}));
+  const ForebayRun run = Forebay(With({"verify"}));
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.err, HasSubstr("extent 3"));
   EXPECT_EQ(Forebay(With({"verify", "--json"})).lines()[0]["extents_bad"], 1);
@@ -212,15 +190,16 @@ TEST_F(CliTest, EvictAndDrain) {
 }
 
 TEST_F(CliTest, OrderAndItsInverseAgree) {
-  const Outcome steps = Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2",
+  const ForebayRun steps = Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2",
                                   "--seed", "3", "--epoch", "4", "--steps", "100", "--json"}));
   ASSERT_EQ(steps.code, 0) << steps.err;
   const std::vector<Json> lines = steps.lines();
   ASSERT_EQ(lines.size(), 20U);
   for (const Json& line : lines) {
     const std::string id = std::to_string(line["ids"][2].get<std::uint64_t>());
-    const Outcome inverse = Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2",
-                                      "--seed", "3", "--epoch", "4", "--sample", id, "--json"}));
+    const ForebayRun inverse =
+        Forebay(With({"order", "fake", "--global-batch", "10", "--ranks", "2", "--seed", "3",
+                      "--epoch", "4", "--sample", id, "--json"}));
     ASSERT_EQ(inverse.code, 0) << inverse.err << inverse.out;
     EXPECT_EQ(inverse.lines()[0]["step"], line["step"]);
     EXPECT_EQ(inverse.lines()[0]["rank"], line["rank"]);
@@ -230,7 +209,7 @@ TEST_F(CliTest, OrderAndItsInverseAgree) {
 
 TEST_F(CliTest, OrderOfASelectionNamesItsSampleIds) {
   for (std::uint64_t i = 0; i < 100; ++i) admin_.selected_ids.push_back(1000 + i);
-  const Outcome run = Forebay(With({"order", "fake", "--selection", "hash:0.1", "--mode",
+  const ForebayRun run = Forebay(With({"order", "fake", "--selection", "hash:0.1", "--mode",
                                 "sequential", "--global-batch", "4"}));
   EXPECT_EQ(run.out, "epoch 0 step 0 rank 0: 1000 1001 1002 1003\n");
   EXPECT_THAT(Forebay(With({"order", "fake", "--selection", "hash:0.1", "--sample", "1007"})).out,
@@ -241,7 +220,7 @@ TEST_F(CliTest, OrderOfASelectionNamesItsSampleIds) {
 }
 
 TEST_F(CliTest, BenchReadsEveryByte) {
-  const Outcome run = Forebay(With({"bench", "fake", "--global-batch", "10", "--seconds", "0.05",
+  const ForebayRun run = Forebay(With({"bench", "fake", "--global-batch", "10", "--seconds", "0.05",
                                 "--json"}));
   ASSERT_EQ(run.code, 0) << run.err << run.out;
   const Json line = run.lines()[0];
@@ -260,9 +239,9 @@ TEST_F(CliTest, OfSeveralDaemonsOfAJobOneIsToBeNamed) {
   const FakeDaemon second({.job_id = "two", .socket_path = base + "-0123abcd/forebayd.sock"});
   setenv("XDG_RUNTIME_DIR", daemon_.folder().c_str(), 1);
   setenv("FOREBAY_JOB_ID", "two", 1);
-  const Outcome status = Forebay({"status"});
-  const Outcome help = Forebay({"help", "status"});
-  const Outcome audit = Forebay({"audit", daemon_.folder() + "/none"});
+  const ForebayRun status = Forebay({"status"});
+  const ForebayRun help = Forebay({"help", "status"});
+  const ForebayRun audit = Forebay({"audit", daemon_.folder() + "/none"});
   unsetenv("XDG_RUNTIME_DIR");
   unsetenv("FOREBAY_JOB_ID");
   EXPECT_EQ(status.code, 2);
@@ -273,7 +252,7 @@ TEST_F(CliTest, OfSeveralDaemonsOfAJobOneIsToBeNamed) {
 }
 
 TEST(Cli, NoDaemonHasACodeOfItsOwn) {
-  const Outcome run = Forebay({"status", "--address", "unix:/nonexistent/forebayd.sock"});
+  const ForebayRun run = Forebay({"status", "--address", "unix:/nonexistent/forebayd.sock"});
   EXPECT_EQ(run.code, 4);
   EXPECT_THAT(run.err, HasSubstr("start forebayd"));
 }
@@ -282,7 +261,7 @@ TEST(Cli, UsageErrorsAndHelp) {
   EXPECT_EQ(Forebay({}).code, 2);
   EXPECT_EQ(Forebay({"fly"}).code, 2);
   EXPECT_EQ(Forebay({"status", "--address", "tcp:localhost"}).code, 2);
-  const Outcome help = Forebay({"--help"});
+  const ForebayRun help = Forebay({"--help"});
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"datasets", "stage", "status", "verify", "evict", "order", "audit",
                               "bench", "drain", "pack", "unpack", "inspect",
@@ -340,7 +319,7 @@ class AuditTest : public CliTest {
     for (const std::string& line : lines) file << line << '\n';
   }
 
-  Outcome Audit(std::vector<std::string> logs, bool complete = false) const {
+  ForebayRun Audit(std::vector<std::string> logs, bool complete = false) const {
     std::vector<std::string> arguments = {"audit", "--json"};
     if (complete) arguments.push_back("--complete");
     for (const std::string& log : logs) arguments.push_back(Path(log));
@@ -350,7 +329,7 @@ class AuditTest : public CliTest {
 
 TEST_F(AuditTest, WholeEpochsPass) {
   Consume("a", {});
-  const Outcome run = Audit({"a"}, true);
+  const ForebayRun run = Audit({"a"}, true);
   EXPECT_EQ(run.code, 0) << run.out;
   const Json stream = run.lines()[0]["streams"][0];
   ASSERT_EQ(stream["epochs"].size(), 2U);
@@ -372,7 +351,7 @@ TEST_F(AuditTest, RestoresTakeBackWhatTheyRepeat) {
   Consume("lost", {.batches = 10, .resume = checkpoint});
   Consume("b0", {.ranks = 2, .rank = 0, .resume = checkpoint});
   Consume("b1", {.ranks = 2, .rank = 1, .resume = checkpoint});
-  const Outcome run = Audit({"lost", "b1", "first", "b0"}, true);
+  const ForebayRun run = Audit({"lost", "b1", "first", "b0"}, true);
   EXPECT_EQ(run.code, 0) << run.out;
   EXPECT_EQ(run.lines()[0]["streams"][0]["superseded_batches"], 10);
   EXPECT_EQ(Audit({"first", "b0"}, true).code, 3);
@@ -381,7 +360,7 @@ TEST_F(AuditTest, RestoresTakeBackWhatTheyRepeat) {
 
 TEST_F(AuditTest, AnUnfinishedEpochIsNoViolationUnlessItMustBeWhole) {
   Consume("a", {.batches = 20});
-  const Outcome run = Audit({"a"});
+  const ForebayRun run = Audit({"a"});
   EXPECT_EQ(run.code, 0) << run.out;
   EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][1]["unfinished"], 100 - 7 * 8);
   EXPECT_EQ(Audit({"a"}, true).code, 3);
@@ -392,7 +371,7 @@ TEST_F(AuditTest, ASeededGapIsFound) {
   std::vector<std::string> lines = Lines("a");
   lines.erase(lines.begin() + 5);
   Write("a", lines);
-  const Outcome run = Audit({"a"});
+  const ForebayRun run = Audit({"a"});
   EXPECT_EQ(run.code, 3);
   EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][0]["missing"], 8);
   EXPECT_THAT(run.out, HasSubstr("positions 32 to 39 were not consumed"));
@@ -411,7 +390,7 @@ TEST_F(AuditTest, ASeededDuplicateIsFound) {
   std::vector<std::string> lines = Lines("a");
   lines.insert(lines.begin() + 9, lines[4]);
   Write("a", lines);
-  const Outcome run = Audit({"a"});
+  const ForebayRun run = Audit({"a"});
   EXPECT_EQ(run.code, 3);
   EXPECT_EQ(run.lines()[0]["streams"][0]["epochs"][0]["duplicates"], 8);
 }
@@ -423,7 +402,7 @@ TEST_F(AuditTest, AForeignSampleIsFound) {
   line["ids"][2] = line["ids"][1];
   lines[3] = line.dump();
   Write("a", lines);
-  const Outcome run = Audit({"a"});
+  const ForebayRun run = Audit({"a"});
   EXPECT_EQ(run.code, 3);
   EXPECT_EQ(run.lines()[0]["streams"][0]["wrong_ids"], 1);
   EXPECT_THAT(run.out, HasSubstr("stands where the order has"));
@@ -441,7 +420,7 @@ TEST_F(AuditTest, RefusesWhatIsNoLog) {
   const std::vector<std::string> lines = Lines("a");
   const auto with = [&](std::vector<std::string> changed) {
     Write("bad", changed);
-    const Outcome run = Audit({"bad"});
+    const ForebayRun run = Audit({"bad"});
     EXPECT_EQ(run.code, 2) << run.out;
     return run.out;
   };

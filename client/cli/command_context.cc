@@ -1,16 +1,13 @@
 #include "client/cli/command_context.h"
 
-#include <fmt/format.h>
-
 #include "proto/contract/printable.h"
 
 namespace forebay::cli {
 
-void CommandContext::PrintJson(std::string_view name, Json object) {
-  Json whole;
-  whole["schema"] = fmt::format("forebay.{}.v1", name);
-  whole.update(object);
-  out << whole.dump(-1, ' ', true, Json::error_handler_t::replace) << '\n' << std::flush;
+void CommandContext::PrintJson(std::string_view name, const JsonObject& object) {
+  JsonObject whole = {{"schema", "forebay." + std::string(name) + ".v1"}};
+  whole.Add(object);
+  out << whole.Text() << '\n' << std::flush;
 }
 
 void CommandContext::Fail(const Error& error) {

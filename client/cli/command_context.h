@@ -6,15 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "client/cli/exit_code.h"
+#include "client/cli/json_value.h"
 #include "proto/contract/result.h"
 
 namespace forebay::cli {
-
-// ordered_json keeps the members of each object in the order of the documentation.
-using Json = nlohmann::ordered_json;
 
 struct CommandContext {
   std::ostream& out;
@@ -26,7 +22,7 @@ struct CommandContext {
   ExitCode exit_code = ExitCode::kOk;
 
   // Prints one JSON object as one line, with its schema's name first: "forebay.<name>.v1".
-  void PrintJson(std::string_view name, Json object);
+  void PrintJson(std::string_view name, const JsonObject& object);
   // Reports an error (on `err`, or as JSON on `out`) and sets the exit code.
   void Fail(const Error& error);
 };

@@ -9,32 +9,31 @@ class App;
 
 namespace forebay::cli {
 
+class Command;
 struct CommandContext;
 
 // The whole command line of `forebay`: the options of all commands, and each command. The parser
 // and what describes it (the manual, the completions) use this one definition.
 void DefineCommands(CLI::App& app, CommandContext& context);
 
-// Each adds one subcommand whose callback runs it and sets context.exit_code.
-void AddDatasets(CLI::App& app, CommandContext& context);
-void AddStage(CLI::App& app, CommandContext& context);
-void AddStatus(CLI::App& app, CommandContext& context);
-void AddReport(CLI::App& app, CommandContext& context);
-void AddVerify(CLI::App& app, CommandContext& context);
-void AddEvict(CLI::App& app, CommandContext& context);
-void AddDrain(CLI::App& app, CommandContext& context);
-void AddOrder(CLI::App& app, CommandContext& context);
-void AddAudit(CLI::App& app, CommandContext& context);
-void AddBench(CLI::App& app, CommandContext& context);
-void AddCompress(CLI::App& app, CommandContext& context);
-void AddPack(CLI::App& app, CommandContext& context);
-void AddUnpack(CLI::App& app, CommandContext& context);
-void AddInspect(CLI::App& app, CommandContext& context);
-void AddHelp(CLI::App& app, CommandContext& context);
+// Each adds one subcommand, which runs the command and sets context.exit_code.
+void AddDatasets(Command& program, CommandContext& context);
+void AddStage(Command& program, CommandContext& context);
+void AddStatus(Command& program, CommandContext& context);
+void AddReport(Command& program, CommandContext& context);
+void AddVerify(Command& program, CommandContext& context);
+void AddEvict(Command& program, CommandContext& context);
+void AddDrain(Command& program, CommandContext& context);
+void AddOrder(Command& program, CommandContext& context);
+void AddAudit(Command& program, CommandContext& context);
+void AddBench(Command& program, CommandContext& context);
+void AddCompress(Command& program, CommandContext& context);
+void AddPack(Command& program, CommandContext& context);
+void AddUnpack(Command& program, CommandContext& context);
+void AddInspect(Command& program, CommandContext& context);
+void AddHelp(Command& program, CommandContext& context);
 
-// The command `word` of `app`, or null.
-const CLI::App* FindCommand(const CLI::App& app, const std::string& word);
-// What is said of `word`, which is none of the commands of `app`: the nearest one is named.
-std::string UnknownCommand(const CLI::App& app, const std::string& word);
+// The message about `word`, which is no subcommand of `command`: it names the nearest one.
+std::string UnknownCommand(const Command& command, const std::string& word);
 
 }  // namespace forebay::cli

@@ -1,15 +1,16 @@
 // `forebay help`: what a command's --help prints, and what is said of a word that is no command.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 
 namespace forebay::cli {
@@ -30,52 +31,47 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-void PrintHelp(const CLI::App& app, const std::vector<std::string>& words,
+void PrintHelp(const Command& program, const std::vector<std::string>& words,
                CommandContext& context) {
-  const CLI::App* command = &app;
-  std::string name = app.get_name();
+  Command command = program;
+  std::string name = "forebay";
   for (const std::string& word : words) {
-    const CLI::App* const next = FindCommand(*command, word);
-    if (next == nullptr) {
-      context.err << "forebay: " << UnknownCommand(*command, word) << '\n';
+    const std::optional<Command> next = command.Find(word);
+    if (!next) {
+      context.err << "forebay: " << UnknownCommand(command, word) << '\n';
       context.exit_code = ExitCode::kUsage;
       return;
     }
-    command = next;
+    command = *next;
     name += " " + word;
   }
-  // Not command->help(): that of the command that was parsed, which is this one.
-  context.out << app.get_formatter()->make_help(command, name, CLI::AppFormatMode::Normal);
+  context.out << command.Help(name);
 }
 
 }  // namespace
 
-const CLI::App* FindCommand(const CLI::App& app, const std::string& word) {
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    if (command->get_name() == word) return command;
-  }
-  return nullptr;
-}
-
-std::string UnknownCommand(const CLI::App& app, const std::string& word) {
+std::string UnknownCommand(const Command& command, const std::string& word) {
   std::string nearest;
   std::size_t nearest_distance = word.size() / 2 + 1;  // farther ones are other words
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    const std::size_t distance = EditDistance(command->get_name(), word);
+  for (const std::string& name : command.CommandNames()) {
+    const std::size_t distance = EditDistance(name, word);
     if (distance >= nearest_distance) continue;
-    nearest = command->get_name();
+    nearest = name;
     nearest_distance = distance;
   }
   return fmt::format("there is no command '{}'; {}`forebay help` lists all", word,
                      nearest.empty() ? "" : fmt::format("did you mean '{}'? ", nearest));
 }
 
-void AddHelp(CLI::App& app, CommandContext& context) {
-  CLI::App* command =
-      app.add_subcommand("help", "Show the options of a command, as its --help does.");
+void AddHelp(Command& program, CommandContext& context) {
+  Command command =
+      program.AddCommand("help", "Show the options of a command, as its --help does.");
   auto words = std::make_shared<std::vector<std::string>>();
-  command->add_option("COMMAND", *words, "The command (default: the list of all)");
-  command->callback([&app, &context, words] { PrintHelp(app, *words, context); });
+  command.AddOption("COMMAND", *words, "The command (default: the list of all)");
+  command.OnRun([program, &context, words]() -> Status {
+    PrintHelp(program, *words, context);
+    return {};
+  });
 }
 
 }  // namespace forebay::cli

@@ -1,14 +1,14 @@
+// `forebay`: the options of all commands, the list of commands, and the run of one command line.
 #include "client/cli/program.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/printable_stream.h"
@@ -26,66 +26,57 @@ std::string Footer() {
 }
 
 // A message where the first word is no command; options before it have a value behind "=" or none.
-std::string WrongFirstWord(const CLI::App& app, const std::vector<std::string>& arguments) {
+std::string WrongFirstWord(const Command& program, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
-  if (FindCommand(app, arguments.front()) != nullptr) return {};
-  return UnknownCommand(app, arguments.front());
+  if (program.Find(arguments.front())) return {};
+  return UnknownCommand(program, arguments.front());
+}
+
+void Define(Command& program, CommandContext& context) {
+  program.DescribeProgram("forebay",
+                          "Stages data sets near the GPUs and streams minibatches from there.");
+  program.RequireCommand();
+  program
+      .AddOption("-a,--address,--socket", context.address,
+                 "The daemon: unix:/path (default: $FOREBAY_ADDRESS, else this job's daemon in its "
+                 "default place)")
+      .ValueName("PATH");
+  program.AddFlag("--json", context.json, "Print JSON, one object per line");
+  program
+      .AddOption("--timeout-ms", context.connect_timeout_ms,
+                 "How long to wait for the daemon (default: 5000)")
+      .Within(1, 3'600'000);
+  program.AddVersion(std::string("forebay ") + FOREBAY_VERSION);
+  AddDatasets(program, context);
+  AddStage(program, context);
+  AddStatus(program, context);
+  AddReport(program, context);
+  AddVerify(program, context);
+  AddEvict(program, context);
+  AddOrder(program, context);
+  AddAudit(program, context);
+  AddBench(program, context);
+  AddCompress(program, context);
+  AddPack(program, context);
+  AddUnpack(program, context);
+  AddInspect(program, context);
+  AddDrain(program, context);
+  AddHelp(program, context);
 }
 
 }  // namespace
 
 void DefineCommands(CLI::App& app, CommandContext& context) {
-  app.name("forebay");
-  app.description("Stages data sets near the GPUs and streams minibatches from there.");
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.add_option("-a,--address,--socket", context.address,
-                 "The daemon: unix:/path (default: $FOREBAY_ADDRESS, else this job's daemon in its "
-                 "default place)")
-      ->type_name("PATH");
-  app.add_flag("--json", context.json, "Print JSON, one object per line");
-  app.add_option("--timeout-ms", context.connect_timeout_ms,
-                 "How long to wait for the daemon (default: 5000)")
-      ->check(CLI::Range(1, 3'600'000));
-  app.set_version_flag("-V,--version", std::string("forebay ") + FOREBAY_VERSION);
-  AddDatasets(app, context);
-  AddStage(app, context);
-  AddStatus(app, context);
-  AddReport(app, context);
-  AddVerify(app, context);
-  AddEvict(app, context);
-  AddOrder(app, context);
-  AddAudit(app, context);
-  AddBench(app, context);
-  AddCompress(app, context);
-  AddPack(app, context);
-  AddUnpack(app, context);
-  AddInspect(app, context);
-  AddDrain(app, context);
-  AddHelp(app, context);
+  Command program(app, context);
+  Define(program, context);
 }
 
 int RunForebay(std::vector<std::string> arguments, const ProgramStreams& streams) {
   PrintableStream out(streams.out), err(streams.err);
   CommandContext context{
       .out = out, .err = err, .terminal = streams.terminal, .address = {}};
-  CLI::App app;
-  app.footer(Footer());  // first, so that commands without one of their own have it, too
-  DefineCommands(app, context);
-  const std::string wrong = WrongFirstWord(app, arguments);
-  // CLI11 takes the arguments last first.
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::ParseError& parsed) {
-    if (!wrong.empty()) {
-      context.err << "forebay: " << wrong << '\n';
-      return static_cast<int>(ExitCode::kUsage);
-    }
-    const int code = app.exit(parsed, context.out, context.err);
-    return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-  }
-  return static_cast<int>(context.exit_code);
+  return RunCommandLine({.define = Define, .diagnose = WrongFirstWord, .footer = Footer()},
+                        std::move(arguments), context);
 }
 
 }  // namespace forebay::cli

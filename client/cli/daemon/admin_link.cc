@@ -1,64 +1,125 @@
+// The admin service over gRPC. Each call makes a request from plain values, gives it a deadline,
+// and turns the answer and gRPC's status into ours. Staging and verifying are streams of messages:
+// they may take hours, so their deadlines are long, and a daemon that dies is noticed by the
+// connection's keepalive.
 #include "client/cli/daemon/admin_link.h"
 
-#include <cstdlib>
-#include <vector>
+#include <chrono>
+#include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <grpcpp/client_context.h>
 
-#include "client/connection/embedded_daemon.h"
+#include "client/cli/command_context.h"
+#include "client/connection/daemon_connection.h"
+#include "client/connection/rpc_status.h"
+#include "forebay/v1/admin.grpc.pb.h"
+#include "proto/contract/limits.h"
 
 namespace forebay::cli {
 namespace {
 
-constexpr std::chrono::seconds kLookAround(2);
+using std::chrono::milliseconds;
 
-Result<std::string> DefaultAddress() {
-  const char* given = std::getenv("FOREBAY_ADDRESS");
-  if (given != nullptr && *given != '\0') return std::string(given);
-  const std::string job = internal::CurrentJob();
-  std::vector<std::string> addresses = internal::AddressesOfJob(job);
-  if (addresses.size() > 1) {
-    addresses = internal::DaemonsOfJob(job, std::chrono::steady_clock::now() + kLookAround);
-  }
-  if (addresses.size() > 1) {
-    return Error(ErrorCode::kInvalidArgument,
-                 fmt::format("several daemons run for job '{}', each with data sets of its own; "
-                             "choose one of {} by --address",
-                             job, fmt::join(addresses, ", ")));
-  }
-  if (addresses.size() == 1) return addresses.front();
-  return "unix:" + internal::EmbeddedDirectory(job) + "/forebayd.sock";
+constexpr std::chrono::hours kStageDeadline(7 * 24);
+constexpr std::chrono::hours kVerifyDeadline(24);
+
+void SetDeadline(grpc::ClientContext& call, milliseconds timeout) {
+  call.set_deadline(std::chrono::system_clock::now() + timeout);
 }
 
 }  // namespace
 
-Result<std::string> DaemonAddress(const CommandContext& context) {
-  std::string address = context.address;
-  if (address.empty()) {
-    FOREBAY_ASSIGN(address, DefaultAddress());
-  }
-  if (address.starts_with('/')) address.insert(0, "unix:");
-  return address;
-}
+struct AdminLink::Channel {
+  std::shared_ptr<const internal::DaemonConnection> connection;
+  std::unique_ptr<v1::Admin::Stub> stub;
+};
 
-Result<AdminLink> ConnectAdmin(const CommandContext& context) {
+AdminLink::AdminLink(std::unique_ptr<Channel> channel) : channel_(std::move(channel)) {}
+AdminLink::AdminLink(AdminLink&&) noexcept = default;
+AdminLink& AdminLink::operator=(AdminLink&&) noexcept = default;
+AdminLink::~AdminLink() = default;
+
+Result<AdminLink> AdminLink::Connect(const CommandContext& context) {
   const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(context.connect_timeout_ms);
+      std::chrono::steady_clock::now() + milliseconds(context.connect_timeout_ms);
   FOREBAY_ASSIGN(const std::string address, DaemonAddress(context));
-  AdminLink link;
-  FOREBAY_ASSIGN(link.connection,
+  auto channel = std::make_unique<Channel>();
+  FOREBAY_ASSIGN(channel->connection,
                  internal::DaemonConnection::Open({.address = address,
                                                    .job_id = {},
                                                    .client_name = "forebay-cli",
                                                    .shared_memory = false,
                                                    .deadline = deadline}));
-  link.stub = v1::Admin::NewStub(link.connection->channel());
-  return link;
+  channel->stub = v1::Admin::NewStub(channel->connection->channel());
+  return AdminLink(std::move(channel));
 }
 
-void SetDeadline(grpc::ClientContext& call, std::chrono::milliseconds timeout) {
-  call.set_deadline(std::chrono::system_clock::now() + timeout);
+Status AdminLink::AskStatus(v1::StatusReply& reply) const {
+  grpc::ClientContext call;
+  SetDeadline(call, milliseconds(limits::kCallDeadlineMs));
+  return internal::StatusFromRpc(channel_->stub->Status(&call, v1::StatusRequest(), &reply));
+}
+
+Status AdminLink::Stage(const StageCall& wanted,
+                        const std::function<void(const v1::StageProgress&)>& report) const {
+  grpc::ClientContext call;
+  SetDeadline(call, kStageDeadline);
+  v1::StageRequest request;
+  for (const std::string& name : wanted.datasets) request.add_datasets(name);
+  request.set_wait(wanted.wait);
+  request.set_rebuild(wanted.rebuild);
+  const auto reader = channel_->stub->Stage(&call, request);
+  for (v1::StageProgress progress; reader->Read(&progress);) report(progress);
+  return internal::StatusFromRpc(reader->Finish());
+}
+
+Status AdminLink::Verify(const std::vector<std::string>& datasets,
+                         const std::function<void(const VerifyEvent&)>& report) const {
+  grpc::ClientContext call;
+  SetDeadline(call, kVerifyDeadline);
+  v1::VerifyRequest request;
+  for (const std::string& name : datasets) request.add_datasets(name);
+  const auto reader = channel_->stub->Verify(&call, request);
+  for (v1::VerifyProgress progress; reader->Read(&progress);) {
+    report({.done = progress.done(),
+            .extents_total = progress.extents_total(),
+            .extents_done = progress.extents_done(),
+            .bytes_done = progress.bytes_done(),
+            .extents_bad = progress.extents_bad(),
+            .errors = {progress.errors().begin(), progress.errors().end()}});
+  }
+  return internal::StatusFromRpc(reader->Finish());
+}
+
+Result<Evicted> AdminLink::Evict(const EvictCall& wanted) const {
+  grpc::ClientContext call;
+  SetDeadline(call, milliseconds(limits::kCallDeadlineMs));
+  v1::EvictRequest request;
+  request.set_dataset(wanted.dataset);
+  request.set_tier(wanted.tier);
+  v1::EvictReply reply;
+  FOREBAY_TRY(internal::StatusFromRpc(channel_->stub->Evict(&call, request, &reply)));
+  return Evicted{.extents = reply.extents(), .bytes = reply.bytes()};
+}
+
+Status AdminLink::Drain() const {
+  grpc::ClientContext call;
+  SetDeadline(call, milliseconds(limits::kDrainDeadlineMs));
+  v1::DrainReply reply;
+  return internal::StatusFromRpc(channel_->stub->Drain(&call, v1::DrainRequest(), &reply));
+}
+
+Result<std::vector<std::uint64_t>> AdminLink::Resolve(const ResolveCall& wanted) const {
+  grpc::ClientContext call;
+  SetDeadline(call, milliseconds(limits::kCallDeadlineMs));
+  v1::ResolveRequest request;
+  request.set_dataset(wanted.dataset);
+  request.set_selection(wanted.selection);
+  request.set_first_index(wanted.first_index);
+  request.set_count(wanted.count);
+  v1::ResolveReply reply;
+  FOREBAY_TRY(internal::StatusFromRpc(channel_->stub->ResolveSelection(&call, request, &reply)));
+  return std::vector<std::uint64_t>(reply.sample_ids().begin(), reply.sample_ids().end());
 }
 
 }  // namespace forebay::cli

@@ -1,13 +1,13 @@
 // DatasetStatus as JSON and as progress, shared by `status`, `stage` and `datasets`.
 #pragma once
 
-#include "client/cli/command_context.h"
+#include "client/cli/json_value.h"
 #include "forebay/v1/admin.pb.h"
 
 namespace forebay::cli {
 
-inline Json DatasetJson(const v1::DatasetStatus& dataset) {
-  Json json = {{"name", dataset.name()},
+inline JsonObject DatasetJson(const v1::DatasetStatus& dataset) {
+  JsonObject json = {{"name", dataset.name()},
                {"format", dataset.format()},
                {"state", dataset.state()},
                {"catalog_fingerprint", dataset.catalog_fingerprint()},
@@ -27,7 +27,7 @@ inline Json DatasetJson(const v1::DatasetStatus& dataset) {
                {"gfs_pieces", dataset.gfs_pieces()},
                {"gfs_piece_bytes", dataset.gfs_piece_bytes()},
                {"stored_form", dataset.stored_form()}};
-  if (!dataset.error().empty()) json["error"] = dataset.error();
+  if (!dataset.error().empty()) json.Add("error", dataset.error());
   return json;
 }
 

@@ -1,29 +1,34 @@
 // `forebay report`: the closing table of a run: what was read from the GFS against what the data
 // sets hold, hits by tier, and, where the trainer left a summary, how it fared.
 #include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/human_text.h"
-#include "client/connection/rpc_status.h"
-#include "proto/contract/limits.h"
+#include "forebay/v1/admin.pb.h"
 
 namespace forebay::cli {
 namespace {
 
 constexpr std::string_view kTrainerSchema = "forebay-train-summary-1";
 
-// The trainer's summary file; an empty object where none was named.
-Result<Json> ReadTrainer(const std::string& path) {
-  if (path.empty()) return Json::object();
+// The trainer's summary file; nothing where none was named.
+Result<std::optional<ParsedJson>> ReadTrainer(const std::string& path) {
+  if (path.empty()) return std::optional<ParsedJson>();
   std::ifstream file(path);
   if (!file) return Error(ErrorCode::kNotFound, fmt::format("cannot open {}", path));
-  Json summary = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!summary.is_object() || summary.value("schema", "") != kTrainerSchema) {
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::optional<ParsedJson> summary = ParsedJson::Parse(text);
+  if (!summary || summary->Text("schema") != kTrainerSchema) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} is no summary of forebay-train (schema {})", path,
                              kTrainerSchema));
@@ -31,16 +36,11 @@ Result<Json> ReadTrainer(const std::string& path) {
   return summary;
 }
 
-double Number(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 struct RunReport {
   std::uint64_t dataset_bytes = 0;
   std::uint64_t hit_samples = 0;
   v1::StatusReply status;
-  Json trainer;
+  std::optional<ParsedJson> trainer;
 };
 
 double Percent(std::uint64_t part, std::uint64_t whole) {
@@ -63,39 +63,41 @@ void PrintTable(const RunReport& run, std::ostream& out) {
     table.Add({fmt::format("damaged extents in {}", tier.name()), HumanCount(tier.bad_extents()),
                "dropped and fetched again"});
   }
-  if (!run.trainer.empty()) {
+  if (run.trainer) {
     table.Add({"training rate",
-               fmt::format("{:.0f} samples/s", Number(run.trainer, "samples_per_s")), ""});
-    table.Add({"trainer stall", fmt::format("{:.2f} %", Number(run.trainer, "stall_percent")),
+               fmt::format("{:.0f} samples/s", run.trainer->Number("samples_per_s")), ""});
+    table.Add({"trainer stall", fmt::format("{:.2f} %", run.trainer->Number("stall_percent")),
                fmt::format("{:.2f} % after the first batch",
-                           Number(run.trainer, "warm_stall_percent"))});
-    table.Add({"first batch", fmt::format("{:.1f} ms", Number(run.trainer, "first_batch_ms")),
+                           run.trainer->Number("warm_stall_percent"))});
+    table.Add({"first batch", fmt::format("{:.1f} ms", run.trainer->Number("first_batch_ms")),
                ""});
-    table.Add({"test accuracy", fmt::format("{:.4f}", Number(run.trainer, "test_accuracy")), ""});
+    table.Add({"test accuracy", fmt::format("{:.4f}", run.trainer->Number("test_accuracy")), ""});
   }
   out << table.ToString();
 }
 
-Json ReportJson(const RunReport& run) {
-  Json json = {{"dataset_bytes", run.dataset_bytes},
-               {"gfs_bytes", run.status.gfs().bytes()},
-               {"gfs_opens", run.status.gfs().opens()},
-               {"trainer", run.trainer}};
+JsonObject ReportJson(const RunReport& run) {
+  JsonObject json = {{"dataset_bytes", run.dataset_bytes},
+                     {"gfs_bytes", run.status.gfs().bytes()},
+                     {"gfs_opens", run.status.gfs().opens()},
+                     {"trainer", run.trainer ? run.trainer->value() : JsonValue(JsonObject())}};
+  if (run.status.tiers().empty()) return json;
+  JsonObject hits, bad_extents;
   for (const v1::TierStatus& tier : run.status.tiers()) {
-    json["hits"][tier.name()] = {{"samples", tier.hit_samples()}, {"bytes", tier.hit_bytes()}};
-    json["bad_extents"][tier.name()] = tier.bad_extents();
+    hits.Add(tier.name(),
+             JsonObject({{"samples", tier.hit_samples()}, {"bytes", tier.hit_bytes()}}));
+    bad_extents.Add(tier.name(), tier.bad_extents());
   }
+  json.Add("hits", hits);
+  json.Add("bad_extents", bad_extents);
   return json;
 }
 
 Status Run(CommandContext& context, const std::string& trainer_path) {
   RunReport run;
   FOREBAY_ASSIGN(run.trainer, ReadTrainer(trainer_path));
-  FOREBAY_ASSIGN(const AdminLink link, ConnectAdmin(context));
-  grpc::ClientContext call;
-  SetDeadline(call, std::chrono::milliseconds(limits::kCallDeadlineMs));
-  FOREBAY_TRY(internal::StatusFromRpc(
-      link.stub->Status(&call, v1::StatusRequest(), &run.status)));
+  FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
+  FOREBAY_TRY(link.AskStatus(run.status));
   for (const v1::DatasetStatus& dataset : run.status.datasets()) {
     run.dataset_bytes += dataset.total_bytes();
   }
@@ -110,16 +112,13 @@ Status Run(CommandContext& context, const std::string& trainer_path) {
 
 }  // namespace
 
-void AddReport(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddReport(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "report", "The closing table of a run: GFS bytes against data sets, hits by tier.");
   auto trainer = std::make_shared<std::string>();
-  command->add_option("--trainer", *trainer, "Summary file of forebay-train (--summary-json)")
-      ->type_name("FILE");
-  command->callback([&context, trainer] {
-    const Status status = Run(context, *trainer);
-    if (!status.has_value()) context.Fail(status.error());
-  });
+  command.AddOption("--trainer", *trainer, "Summary file of forebay-train (--summary-json)")
+      .ValueName("FILE");
+  command.OnRun([&context, trainer] { return Run(context, *trainer); });
 }
 
 }  // namespace forebay::cli

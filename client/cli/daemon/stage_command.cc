@@ -4,21 +4,19 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/daemon/dataset_json.h"
 #include "client/cli/human_text.h"
 #include "client/cli/progress_line.h"
-#include "client/connection/rpc_status.h"
+#include "forebay/v1/admin.pb.h"
 
 namespace forebay::cli {
 namespace {
-
-// Staging a large data set takes hours; the connection's keepalive notices a dead daemon.
-constexpr std::chrono::hours kStageDeadline(7 * 24);
 
 struct StageArguments {
   std::vector<std::string> names;
@@ -48,9 +46,9 @@ class StageReport {
   void Add(const v1::StageProgress& progress) {
     const v1::DatasetStatus& dataset = progress.dataset();
     if (context_.json) {
-      Json event = DatasetJson(dataset);
-      event["event"] = progress.done() ? "done" : "progress";
-      context_.PrintJson("stage", std::move(event));
+      JsonObject event = DatasetJson(dataset);
+      event.Add("event", progress.done() ? "done" : "progress");
+      context_.PrintJson("stage", event);
     }
     if (dataset.name().empty()) return;  // the closing message of the whole operation
     last_[dataset.name()] = dataset;
@@ -91,38 +89,30 @@ class StageReport {
 };
 
 Status RunStage(CommandContext& context, const StageArguments& arguments) {
-  FOREBAY_ASSIGN(const AdminLink link, ConnectAdmin(context));
-  grpc::ClientContext call;
-  SetDeadline(call, kStageDeadline);
-  v1::StageRequest request;
-  for (const std::string& name : arguments.names) request.add_datasets(name);
-  request.set_wait(!arguments.no_wait);
-  request.set_rebuild(arguments.rebuild);
-  const auto reader = link.stub->Stage(&call, request);
+  FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   StageReport report(context, !arguments.no_wait);
-  for (v1::StageProgress progress; reader->Read(&progress);) report.Add(progress);
-  FOREBAY_TRY(internal::StatusFromRpc(reader->Finish()));
+  FOREBAY_TRY(link.Stage({.datasets = arguments.names,
+                          .wait = !arguments.no_wait,
+                          .rebuild = arguments.rebuild},
+                         [&](const v1::StageProgress& progress) { report.Add(progress); }));
   context.exit_code = report.Judge();
   return {};
 }
 
 }  // namespace
 
-void AddStage(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddStage(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "stage", "Bring data sets from the GFS to this node's tiers, each byte once.");
   auto arguments = std::make_shared<StageArguments>();
-  command->add_option("NAMES", arguments->names, "Data sets (default: all)");
-  command->add_flag("--no-wait", arguments->no_wait, "Start, print the state, and return");
-  command->add_flag("--rebuild", arguments->rebuild,
+  command.AddOption("NAMES", arguments->names, "Data sets (default: all)");
+  command.AddFlag("--no-wait", arguments->no_wait, "Start, print the state, and return");
+  command.AddFlag("--rebuild", arguments->rebuild,
                     "Take the objects as they are now: ignore saved catalogs and checksums of "
                     "first reads, and read all again");
-  command->footer("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
+  command.SetFooter("Interrupting the command leaves the daemon staging. Exit code 3: a data set "
                   "could not be staged, or only in part.");
-  command->callback([&context, arguments] {
-    Status status = RunStage(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.OnRun([&context, arguments] { return RunStage(context, *arguments); });
 }
 
 }  // namespace forebay::cli

@@ -3,21 +3,21 @@
 #include <cstdint>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/daemon/dataset_json.h"
 #include "client/cli/human_text.h"
-#include "client/connection/rpc_status.h"
-#include "proto/contract/limits.h"
+#include "forebay/v1/admin.pb.h"
 #include "proto/contract/printable.h"
 
 namespace forebay::cli {
 namespace {
 
-Json TierJson(const v1::TierStatus& tier) {
+JsonObject TierJson(const v1::TierStatus& tier) {
   return {{"name", tier.name()},
           {"capacity_bytes", tier.capacity_bytes()},
           {"used_bytes", tier.used_bytes()},
@@ -31,7 +31,7 @@ Json TierJson(const v1::TierStatus& tier) {
           {"retired", tier.retired()}};
 }
 
-Json StreamJson(const v1::StreamStatus& stream) {
+JsonObject StreamJson(const v1::StreamStatus& stream) {
   return {{"name", stream.name()},
           {"dataset", stream.dataset()},
           {"client", stream.client()},
@@ -52,8 +52,14 @@ Json StreamJson(const v1::StreamStatus& stream) {
           {"kept_samples", stream.kept_samples()}};
 }
 
-Json StatusJson(const v1::StatusReply& reply) {
-  Json json = {{"version", reply.version()},
+JsonArray DatasetsJson(const v1::StatusReply& reply) {
+  JsonArray datasets;
+  for (const v1::DatasetStatus& dataset : reply.datasets()) datasets.Add(DatasetJson(dataset));
+  return datasets;
+}
+
+JsonObject StatusJson(const v1::StatusReply& reply) {
+  JsonObject json = {{"version", reply.version()},
                {"job_id", reply.job_id()},
                {"pid", reply.pid()},
                {"generation", reply.generation()},
@@ -63,8 +69,7 @@ Json StatusJson(const v1::StatusReply& reply) {
                {"memory_limit_bytes", reply.memory_limit_bytes()},
                {"slot_bytes_capacity", reply.slot_bytes_capacity()},
                {"slot_bytes_used", reply.slot_bytes_used()},
-               {"gfs",
-                {{"opens", reply.gfs().opens()},
+               {"gfs", JsonObject({{"opens", reply.gfs().opens()},
                  {"reads", reply.gfs().reads()},
                  {"bytes", reply.gfs().bytes()},
                  {"stats", reply.gfs().stats()},
@@ -76,9 +81,9 @@ Json StatusJson(const v1::StatusReply& reply) {
                  {"hung", reply.gfs().hung()},
                  {"hung_total", reply.gfs().hung_total()},
                  {"hung_oldest", reply.gfs().hung_oldest()},
-                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}}}};
+                 {"hung_oldest_ms", reply.gfs().hung_oldest_ms()}})}};
   const v1::DecodeStatus& decode = reply.decode();
-  json["decode"] = {{"capacity_bytes", decode.capacity_bytes()},
+  json.Add("decode", JsonObject({{"capacity_bytes", decode.capacity_bytes()},
                     {"used_bytes", decode.used_bytes()},
                     {"units", decode.units()},
                     {"hits", decode.hits()},
@@ -86,17 +91,14 @@ Json StatusJson(const v1::StatusReply& reply) {
                     {"decoded", decode.decoded()},
                     {"evictions", decode.evictions()},
                     {"decoded_bytes", decode.decoded_bytes()},
-                    {"decode_ns", decode.decode_ns()}};
-  json["tiers"] = Json::array();
-  for (const v1::TierStatus& tier : reply.tiers()) json["tiers"].push_back(TierJson(tier));
-  json["datasets"] = Json::array();
-  for (const v1::DatasetStatus& dataset : reply.datasets()) {
-    json["datasets"].push_back(DatasetJson(dataset));
-  }
-  json["streams"] = Json::array();
-  for (const v1::StreamStatus& stream : reply.streams()) {
-    json["streams"].push_back(StreamJson(stream));
-  }
+                    {"decode_ns", decode.decode_ns()}}));
+  JsonArray tiers;
+  for (const v1::TierStatus& tier : reply.tiers()) tiers.Add(TierJson(tier));
+  json.Add("tiers", tiers);
+  json.Add("datasets", DatasetsJson(reply));
+  JsonArray streams;
+  for (const v1::StreamStatus& stream : reply.streams()) streams.Add(StreamJson(stream));
+  json.Add("streams", streams);
   return json;
 }
 
@@ -210,11 +212,9 @@ void PrintStatus(CommandContext& context, const v1::StatusReply& reply) {
 }
 
 Result<v1::StatusReply> AskStatus(const CommandContext& context) {
-  FOREBAY_ASSIGN(const AdminLink link, ConnectAdmin(context));
-  grpc::ClientContext call;
-  SetDeadline(call, std::chrono::milliseconds(limits::kCallDeadlineMs));
+  FOREBAY_ASSIGN(const AdminLink link, AdminLink::Connect(context));
   v1::StatusReply reply;
-  FOREBAY_TRY(internal::StatusFromRpc(link.stub->Status(&call, {}, &reply)));
+  FOREBAY_TRY(link.AskStatus(reply));
   return reply;
 }
 
@@ -231,11 +231,7 @@ Status RunStatus(CommandContext& context) {
 Status RunDatasets(CommandContext& context) {
   FOREBAY_ASSIGN(const v1::StatusReply reply, AskStatus(context));
   if (context.json) {
-    Json datasets = Json::array();
-    for (const v1::DatasetStatus& dataset : reply.datasets()) {
-      datasets.push_back(DatasetJson(dataset));
-    }
-    context.PrintJson("datasets", {{"datasets", std::move(datasets)}});
+    context.PrintJson("datasets", {{"datasets", DatasetsJson(reply)}});
     return {};
   }
   TextTable table({"DATA SET", "FORMAT", "STATE", "SAMPLES", "SIZE", "OBJECTS", "EXTENTS",
@@ -252,18 +248,15 @@ Status RunDatasets(CommandContext& context) {
 
 }  // namespace
 
-void AddStatus(CLI::App& app, CommandContext& context) {
-  app.add_subcommand("status", "Show tiers, data sets, streams and what was read from the GFS.")
-      ->callback([&context] {
-        Status status = RunStatus(context);
-        if (!status) context.Fail(status.error());
-      });
+void AddStatus(Command& program, CommandContext& context) {
+  program
+      .AddCommand("status", "Show tiers, data sets, streams and what was read from the GFS.")
+      .OnRun([&context] { return RunStatus(context); });
 }
 
-void AddDatasets(CLI::App& app, CommandContext& context) {
-  app.add_subcommand("datasets", "List the daemon's data sets.")->callback([&context] {
-    Status status = RunDatasets(context);
-    if (!status) context.Fail(status.error());
+void AddDatasets(Command& program, CommandContext& context) {
+  program.AddCommand("datasets", "List the daemon's data sets.").OnRun([&context] {
+    return RunDatasets(context);
   });
 }
 

@@ -44,7 +44,7 @@ const std::vector<std::string> kAstray = {
 };
 
 // No control byte but the ends of lines, and no line that a name made up.
-void ExpectHarmless(const PackRun& run, const std::string& what) {
+void ExpectHarmless(const ForebayRun& run, const std::string& what) {
   for (const std::string* text : {&run.out, &run.err}) {
     for (std::size_t i = 0; i < text->size(); ++i) {
       const auto byte = static_cast<unsigned char>((*text)[i]);
@@ -94,12 +94,12 @@ class HostilePackTest : public PackCommandTest {
   }
 
   // Unpacks into the folder `to`, and looks at what is there afterwards.
-  PackRun Unpack(const std::string& pack, const std::string& to,
+  ForebayRun Unpack(const std::string& pack, const std::string& to,
                  std::vector<std::string> more = {}) {
     const std::set<std::string> before = All();
     std::vector<std::string> arguments = {"unpack", Path(pack), "--to", Path(to)};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    PackRun run = Forebay(arguments);
+    ForebayRun run = Forebay(arguments);
     ExpectHarmless(run, pack);
     for (const std::string& path : All()) {
       if (before.contains(path)) continue;
@@ -137,11 +137,11 @@ TEST_F(HostilePackTest, WhatIsPrintedOfItIsText) {
       {"pack", "--from", pack, Path("again.fbp")},
   };
   for (const std::vector<std::string>& words : commands) {
-    const PackRun run = Forebay(words);
+    const ForebayRun run = Forebay(words);
     EXPECT_NE(run.out + run.err, "");
     ExpectHarmless(run, words[0] + " " + words.back());
   }
-  const PackRun shown = Forebay({"inspect", pack});
+  const ForebayRun shown = Forebay({"inspect", pack});
   EXPECT_EQ(shown.code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("\\x1b]0;owned\\x07: \\x1b]0;owned\\x07\n")) << "provenance";
   EXPECT_THAT(shown.out, HasSubstr("\nx\\x0aforged: verified 99 chunks: 0 damaged\\x0ay "));
@@ -157,25 +157,25 @@ TEST_F(HostilePackTest, NamesInJsonAreWhatTheyWere) {
 
 TEST_F(HostilePackTest, DamageOfItIsNamedAsText) {
   WritePack("evil.fbp", {.fields = kHarm, .keys = kHarm, .provenance = {}});
-  const PackRun chunks = Forebay({"inspect", Path("evil.fbp"), "--chunks", "--json"});
+  const ForebayRun chunks = Forebay({"inspect", Path("evil.fbp"), "--chunks", "--json"});
   const Json first = Json::parse(chunks.out.substr(0, chunks.out.find('\n')));
   Flip("evil.fbp", first["offset"].get<std::uint64_t>() + 45);  // in the head of the first chunk
   for (const char* command : {"inspect", "verify"}) {
     std::vector<std::string> words = {command, Path("evil.fbp")};
     if (words[0] == "inspect") words.insert(words.end(), {"--verify", "--chunks", "--streams"});
-    const PackRun run = Forebay(words);
+    const ForebayRun run = Forebay(words);
     EXPECT_EQ(run.code, 3) << "the damage was not found";
     EXPECT_THAT(run.err, HasSubstr("\\x1b]0;owned\\x07"));
     ExpectHarmless(run, command);
   }
-  const PackRun unpacked = Unpack("evil.fbp", "out");
+  const ForebayRun unpacked = Unpack("evil.fbp", "out");
   EXPECT_EQ(unpacked.code, 3);
   EXPECT_THAT(unpacked.err, HasSubstr("\\x1b]0;owned\\x07"));
 }
 
 TEST_F(HostilePackTest, ATerminalGetsTheLineOfProgressAndNothingElse) {
   WritePack("evil.fbp", {.fields = kHarm, .keys = {"a"}, .provenance = {}});
-  PackRun run = Forebay({"unpack", Path("evil.fbp"), "--to", Path("out")}, true);
+  ForebayRun run = Forebay({"unpack", Path("evil.fbp"), "--to", Path("out")}, true);
   EXPECT_EQ(run.code, 0) << run.err;
   constexpr std::string_view kErase = "\r\x1b[K";
   std::size_t erased = 0;
@@ -189,7 +189,7 @@ TEST_F(HostilePackTest, ATerminalGetsTheLineOfProgressAndNothingElse) {
 
 TEST_F(HostilePackTest, NamesWithControlsBecomeFilesWithoutThem) {
   WritePack("evil.fbp", {.fields = kHarm, .keys = kHarm, .provenance = {}});
-  const PackRun run = Unpack("evil.fbp", "out");
+  const ForebayRun run = Unpack("evil.fbp", "out");
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(Read("out/\\x1b]0;owned\\x07/x\\x0aforged: verified 99 chunks: 0 damaged\\x0ay"),
             "a value");
@@ -206,7 +206,7 @@ TEST_F(HostilePackTest, NothingIsWrittenBesideTheFolder) {
     EXPECT_EQ(Unpack(by_field, "deep/er/f" + std::to_string(i)).code, 2) << kAstray[i];
     const std::string by_key = "key" + std::to_string(i) + ".fbp";
     WritePack(by_key, {.fields = {"text"}, .keys = {"ok", kAstray[i]}, .provenance = {}});
-    const PackRun run = Unpack(by_key, "deep/er/k" + std::to_string(i));
+    const ForebayRun run = Unpack(by_key, "deep/er/k" + std::to_string(i));
     EXPECT_EQ(run.code, 2) << kAstray[i];
     EXPECT_THAT(run.err, HasSubstr("key of sample 1"));
   }
@@ -242,12 +242,12 @@ TEST_F(HostilePackTest, ShardsOfASetAreShownAsText) {
                   .root = pack->file->root()}}};
   const std::vector<std::byte> bytes = compress::WritePackManifest(manifest);
   Write("s.fbset", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  const PackRun run = Forebay({"inspect", Path("s.fbset"), "--verify", "--chunks"});
+  const ForebayRun run = Forebay({"inspect", Path("s.fbset"), "--verify", "--chunks"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("s\\x1b[2J\\x0aforged.fbp"));
   ExpectHarmless(run, "a set");
   fs::remove(Path(shard));
-  const PackRun lost = Forebay({"verify", Path("s.fbset")});
+  const ForebayRun lost = Forebay({"verify", Path("s.fbset")});
   EXPECT_EQ(lost.code, 3);
   EXPECT_THAT(lost.err, HasSubstr("s\\x1b[2J\\x0aforged.fbp"));
   ExpectHarmless(lost, "a set without its shard");

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/inspect/pack_streams.h"
@@ -61,9 +61,9 @@ std::string IdText(const compress::PackHeader& header) {
   return header.id.has_value() ? compress::PackIdHex(*header.id) : "";
 }
 
-Json ExtentsJson(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
-  Json array = Json::array();
-  for (std::size_t axis = 0; axis < field.rank; ++axis) array.push_back(extents[axis]);
+JsonArray ExtentsJson(const PackField& field, const std::array<std::uint32_t, 4>& extents) {
+  JsonArray array;
+  for (std::size_t axis = 0; axis < field.rank; ++axis) array.Add(extents[axis]);
   return array;
 }
 
@@ -106,11 +106,11 @@ Status PrintChunks(CommandContext& context, const OpenedPack& pack, const std::s
   return {};
 }
 
-Json FieldJson(const compress::PackSchema& schema, const PackField& field,
+JsonObject FieldJson(const compress::PackSchema& schema, const PackField& field,
                const FieldSurvey& survey) {
-  Json codecs = Json::object();
+  JsonObject codecs;
   for (std::size_t codec = 0; codec < FieldSurvey::kCodecs; ++codec) {
-    codecs[CodecName(static_cast<compress::ChunkCodec>(codec))] = survey.raw_of_codec[codec];
+    codecs.Add(CodecName(static_cast<compress::ChunkCodec>(codec)), survey.raw_of_codec[codec]);
   }
   return {{"name", field.name},
           {"kind", KindName(field.kind)},
@@ -124,7 +124,7 @@ Json FieldJson(const compress::PackSchema& schema, const PackField& field,
           {"chunks_unreadable", survey.unreadable},
           {"raw_bytes", survey.raw_bytes},
           {"stored_bytes", survey.stored_bytes},
-          {"raw_bytes_of_codec", std::move(codecs)}};
+          {"raw_bytes_of_codec", codecs}};
 }
 
 std::string CodecShares(const FieldSurvey& survey) {
@@ -177,7 +177,7 @@ double ShareOf(std::uint64_t part, std::uint64_t whole) {
 }
 
 // A minimum or maximum: of integers exactly.
-Json ExtremeJson(const PackField& field, std::uint64_t bits, double value) {
+JsonValue ExtremeJson(const PackField& field, std::uint64_t bits, double value) {
   if (field.variable() || field.dtype < Dtype::kF16) return static_cast<std::int64_t>(bits);
   return value;
 }
@@ -215,22 +215,21 @@ void PrintStatistics(CommandContext& context, const Inspection& found) {
   }
 }
 
-Json StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers,
+JsonObject StatisticsJson(const PackField& field, const compress::FieldStatistics& numbers,
                     bool old_statistics) {
-  Json json = {{"values", numbers.values},
-               {"valid", numbers.valid},
-               {"nans", numbers.nans},
-               {"positive_infinities", numbers.positive_infinities},
-               {"negative_infinities", numbers.negative_infinities},
-               {"zeros", numbers.zeros},
-               {"min", ExtremeJson(field, numbers.minimum_bits, MinimumOf(field, numbers))},
-               {"max", ExtremeJson(field, numbers.maximum_bits, MaximumOf(field, numbers))},
-               {"mean", numbers.mean},
-               {"deviation", DeviationOf(numbers)},
-               {"approximate", old_statistics}};
-  // Not known: null, not 0.
-  if (old_statistics) json["positive_infinities"] = json["negative_infinities"] = nullptr;
-  return json;
+  // Statistics of format 1 do not count infinities: null says so, 0 would be wrong.
+  const auto known = [&](std::uint64_t count) { return old_statistics ? JsonValue() : count; };
+  return {{"values", numbers.values},
+          {"valid", numbers.valid},
+          {"nans", numbers.nans},
+          {"positive_infinities", known(numbers.positive_infinities)},
+          {"negative_infinities", known(numbers.negative_infinities)},
+          {"zeros", numbers.zeros},
+          {"min", ExtremeJson(field, numbers.minimum_bits, MinimumOf(field, numbers))},
+          {"max", ExtremeJson(field, numbers.maximum_bits, MaximumOf(field, numbers))},
+          {"mean", numbers.mean},
+          {"deviation", DeviationOf(numbers)},
+          {"approximate", old_statistics}};
 }
 
 void PrintFields(CommandContext& context, const compress::PackSchema& schema,
@@ -298,17 +297,18 @@ void PrintTable(CommandContext& context, const InspectArguments& arguments,
 
 void PrintObject(CommandContext& context, const InspectArguments& arguments,
                  const OpenedPacks& packs, const Inspection& found) {
-  Json provenance = Json::object();
-  for (const auto& [name, value] : found.schema.provenance) provenance[name] = value;
-  Json fields = Json::array();
+  JsonObject provenance;
+  for (const auto& [name, value] : found.schema.provenance) provenance.Add(name, value);
+  JsonArray fields;
   for (std::size_t i = 0; i < found.schema.fields.size(); ++i) {
-    fields.push_back(FieldJson(found.schema, found.schema.fields[i], found.survey.fields[i]));
+    const PackField& field = found.schema.fields[i];
+    JsonObject json = FieldJson(found.schema, field, found.survey.fields[i]);
     if (!found.statistics.empty()) {
-      fields.back()["statistics"] = StatisticsJson(found.schema.fields[i],
-                                                    found.statistics[i], found.old_statistics);
+      json.Add("statistics", StatisticsJson(field, found.statistics[i], found.old_statistics));
     }
+    fields.Add(json);
   }
-  Json object = {{"path", arguments.path},
+  JsonObject object = {{"path", arguments.path},
                  {"samples", packs.samples()},
                  {"recovered", arguments.recover},
                  {"file_bytes", found.survey.file_bytes},
@@ -316,27 +316,28 @@ void PrintObject(CommandContext& context, const InspectArguments& arguments,
                  {"ratio", found.survey.ratio()},
                  {"keyed", found.schema.keyed},
                  {"aligned", found.schema.aligned},
-                 {"provenance", std::move(provenance)},
-                 {"fields", std::move(fields)},
+                 {"provenance", provenance},
+                 {"fields", fields},
                  {"verified", arguments.verify},
                  {"damage", found.damage}};
   if (packs.is_set()) {
-    object["generation"] = packs.set().manifest().generation;
-    object["shards"] = Json::array();
+    object.Add("generation", packs.set().manifest().generation);
+    JsonArray shards;
     for (std::size_t i = 0; i < packs.count(); ++i) {
       const compress::ShardEntry& shard = packs.set().manifest().shards[i];
-      object["shards"].push_back({{"name", shard.name},
+      shards.Add(JsonObject({{"name", shard.name},
                                   {"first_sample", packs.FirstSample(i)},
                                   {"samples", shard.samples},
                                   {"file_bytes", shard.file_bytes},
                                   {"format", FormatText(found.headers[i])},
-                                  {"id", IdText(found.headers[i])}});
+                                  {"id", IdText(found.headers[i])}}));
     }
+    object.Add("shards", shards);
   } else {
-    object["format"] = FormatText(found.headers[0]);
-    object["id"] = IdText(found.headers[0]);
+    object.Add("format", FormatText(found.headers[0]));
+    object.Add("id", IdText(found.headers[0]));
   }
-  context.PrintJson("inspect", std::move(object));
+  context.PrintJson("inspect", object);
 }
 
 // The field that has most bytes, unless one is named.
@@ -407,31 +408,27 @@ Status RunInspect(CommandContext& context, const InspectArguments& arguments) {
 
 }  // namespace
 
-void AddInspect(CLI::App& app, CommandContext& context) {
-  CLI::App* command =
-      app.add_subcommand("inspect",
+void AddInspect(Command& program, CommandContext& context) {
+  Command command = program.AddCommand("inspect",
                          "Show what a pack file or a set of packs holds; no daemon is needed.");
   auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")
-      ->required()
-      ->type_name("FILE");
-  command->add_flag("--chunks", arguments->chunks, "A line per chunk");
-  command->add_flag("--streams", arguments->streams,
+  command.AddOption("PACK", arguments->path, "The pack file, or a set's manifest")
+      .Required()
+      .ValueName("FILE");
+  command.AddFlag("--chunks", arguments->chunks, "A line per chunk");
+  command.AddFlag("--streams", arguments->streams,
                     "A line per chunk and stream: coder, bits, ratio, share of predictors");
-  command->add_option("--plot", arguments->plot,
+  command.AddOption("--plot", arguments->plot,
                       "Write an SVG: ratio, coders and predictors along the samples")
-      ->type_name("FILE");
-  command->add_option("--plot-field", arguments->plot_field,
+      .ValueName("FILE");
+  command.AddOption("--plot-field", arguments->plot_field,
                       "The field that is plotted (default: the one with most bytes)");
-  command->add_flag("--verify", arguments->verify,
+  command.AddFlag("--verify", arguments->verify,
                     "Decode everything and check every checksum; damage is named");
-  command->add_flag("--recover", arguments->recover,
+  command.AddFlag("--recover", arguments->recover,
                     "Read a file that lacks its end, as far as its records are whole");
-  command->footer("Exit code 3: damage was found, or the file lacks its end.");
-  command->callback([&context, arguments] {
-    Status status = RunInspect(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.SetFooter("Exit code 3: damage was found, or the file lacks its end.");
+  command.OnRun([&context, arguments] { return RunInspect(context, *arguments); });
 }
 
 }  // namespace forebay::cli

@@ -60,20 +60,20 @@ double Quotient(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-Json StreamJson(const StreamDescription& stream) {
-  Json object = {{"stream", stream.name},
+JsonObject StreamJson(const StreamDescription& stream) {
+  JsonObject object = {{"stream", stream.name},
                  {"coder", stream.coder},
                  {"bits", stream.bits},
                  {"raw_bytes", stream.raw_bytes},
                  {"coded_bytes", stream.coded_bytes},
                  {"ratio", Quotient(stream.raw_bytes, stream.coded_bytes)}};
   if (stream.block_count() > 0) {
-    Json blocks = Json::object();
+    JsonObject blocks;
     for (std::size_t i = 0; i < compress::kBlockPredictions; ++i) {
-      blocks[compress::BlockPredictionName(static_cast<BlockPrediction>(i))] = stream.blocks[i];
+      blocks.Add(compress::BlockPredictionName(static_cast<BlockPrediction>(i)), stream.blocks[i]);
     }
-    object["blocks"] = std::move(blocks);
-    object["blocks_moved"] = stream.moved_blocks;
+    object.Add("blocks", blocks);
+    object.Add("blocks_moved", stream.moved_blocks);
   }
   return object;
 }
@@ -99,13 +99,13 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
     const std::uint64_t begin = first_sample + entry.first_sample;
     for (const StreamDescription& stream : chunk->streams) {
       if (context.json) {
-        Json object = {{"path", path},
+        JsonObject object = {{"path", path},
                        {"field", name},
                        {"tile", entry.tile},
                        {"first_sample", begin},
                        {"samples", entry.sample_count}};
-        object.update(StreamJson(stream));
-        context.PrintJson("inspect_stream", std::move(object));
+        object.Add(StreamJson(stream));
+        context.PrintJson("inspect_stream", object);
         continue;
       }
       const std::uint64_t values = stream.bits > 8 ? stream.raw_bytes / 2 : stream.raw_bytes;

@@ -29,7 +29,7 @@ Status PrintStreams(CommandContext& context, const OpenedPack& pack, const std::
 struct PlotColumn {
   std::uint64_t first_sample = 0, samples = 0;
   std::uint64_t raw_bytes = 0, stored_bytes = 0;
-  std::map<std::string, std::uint64_t> coder_bytes;  // "head", "wave", "zstd" ...
+  std::map<std::string, std::uint64_t> coder_bytes;  // "heads", "wavefront", "zstd" ...
   std::array<std::uint64_t, compress::kBlockPredictions> blocks = {};
 };
 

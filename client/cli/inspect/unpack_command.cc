@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/inspect/npy_file.h"
@@ -313,26 +313,23 @@ Status RunUnpack(CommandContext& context, const UnpackArguments& arguments) {
 
 }  // namespace
 
-void AddUnpack(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddUnpack(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "unpack", "Write the fields of a pack or a set of packs as .npy arrays, those of any length "
                 "as files by key.");
   auto arguments = std::make_shared<UnpackArguments>();
-  command->add_option("PACK", arguments->path, "The pack file, or a set's manifest")
-      ->required()
-      ->type_name("FILE");
-  command->add_option("--to", arguments->folder, "The folder; nothing in it is overwritten")
-      ->required()
-      ->type_name("FOLDER");
-  command->add_option("--field", arguments->fields, "Fields (default: all)");
-  command->add_flag("--images", arguments->images,
+  command.AddOption("PACK", arguments->path, "The pack file, or a set's manifest")
+      .Required()
+      .ValueName("FILE");
+  command.AddOption("--to", arguments->folder, "The folder; nothing in it is overwritten")
+      .Required()
+      .ValueName("FOLDER");
+  command.AddOption("--field", arguments->fields, "Fields (default: all)");
+  command.AddFlag("--images", arguments->images,
                     "Write u8 and u16 fields of rows and columns as PGM or PPM files by key");
-  command->add_option("--range", arguments->range, "Samples BEGIN:END, without END");
-  command->footer("Exit code 3: a chunk is damaged; `forebay verify` names all.");
-  command->callback([&context, arguments] {
-    Status status = RunUnpack(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.AddOption("--range", arguments->range, "Samples BEGIN:END, without END");
+  command.SetFooter("Exit code 3: a chunk is damaged; `forebay verify` names all.");
+  command.OnRun([&context, arguments] { return RunUnpack(context, *arguments); });
 }
 
 }  // namespace forebay::cli

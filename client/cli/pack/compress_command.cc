@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/inspect/pack_survey.h"
@@ -258,38 +258,36 @@ Status RunCompressBench(CommandContext& context, const CompressBenchArguments& a
 
 }  // namespace
 
-void AddCompress(CLI::App& app, CommandContext& context) {
-  CLI::App* compress = app.add_subcommand("compress", "Measure codecs on your own data.");
-  compress->require_subcommand(1);
-  CLI::App* command = compress->add_subcommand(
+void AddCompress(Command& program, CommandContext& context) {
+  Command compress = program.AddCommand("compress", "Measure codecs on your own data.");
+  compress.RequireCommand();
+  Command command = compress.AddCommand(
       "bench", "Ratio, encode and decode speed of each profile and of zstd, in one run.");
   auto arguments = std::make_shared<CompressBenchArguments>();
-  command->add_option("PATH", arguments->from.path,
+  command.AddOption("PATH", arguments->from.path,
                       "A folder of images, a pack, a set of packs, or a raw file")
-      ->required();
-  AddPathOptions(*command, arguments->from);
-  command->add_option("--profiles", arguments->profiles, "Default: fast balanced dense")
-      ->check(CLI::IsMember({"fast", "balanced", "dense", "auto"}));
-  command->add_option("--zstd", arguments->zstd_levels, "Levels of zstd (default: 3 9)")
-      ->check(CLI::Range(-7, 22));
-  command->add_option("--bytes", arguments->bytes_max,
+      .Required();
+  AddPathOptions(command, arguments->from);
+  command.AddOption("--profiles", arguments->profiles, "Default: fast balanced dense")
+      .OneOf({"fast", "balanced", "dense", "auto"});
+  command.AddOption("--zstd", arguments->zstd_levels, "Levels of zstd (default: 3 9)")
+      .Within(-7, 22);
+  command.AddOption("--bytes", arguments->bytes_max,
                       "Of the data from its front, held in memory (default: 256MiB)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber);
-  command->add_option("--samples-per-chunk", arguments->samples_per_chunk, "As of pack")
-      ->check(CLI::Range(1U, 65536U));
-  command->add_option("--threads", arguments->threads, "That encode (default: 1)")
-      ->check(CLI::Range(1U, 1024U));
-  command->add_option("--repeats", arguments->repeats,
+      .Bytes()
+      .Positive();
+  command.AddOption("--samples-per-chunk", arguments->samples_per_chunk, "As of pack")
+      .Within(1U, 65536U);
+  command.AddOption("--threads", arguments->threads, "That encode (default: 1)")
+      .Within(1U, 1024U);
+  command.AddOption("--repeats", arguments->repeats,
                       "Of decoding; the best counts (default: 3)")
-      ->check(CLI::Range(1, 1000));
-  command->footer("Sizes of profiles are of whole packs: index, checksums and all. Their encoding "
-                  "includes decoding each chunk again to compare; their decoding verifies every "
-                  "checksum, zstd's its own.");
-  command->callback([&context, arguments] {
-    Status status = RunCompressBench(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+      .Within(1, 1000);
+  command.SetFooter(
+      "Sizes of profiles are of whole packs: index, checksums and all. Their encoding includes "
+      "decoding each chunk again to compare; their decoding verifies every checksum, zstd's its "
+      "own.");
+  command.OnRun([&context, arguments] { return RunCompressBench(context, *arguments); });
 }
 
 }  // namespace forebay::cli

@@ -44,12 +44,12 @@ std::string Words(std::size_t count, std::uint32_t step) {
 
 TEST_F(CompressCommandTest, BenchMeasuresEachProfileAndZstd) {
   MakeImages(16, 1);
-  const PackRun table = Forebay({"compress", "bench", Path("in"), "--repeats", "1"});
+  const ForebayRun table = Forebay({"compress", "bench", Path("in"), "--repeats", "1"});
   ASSERT_EQ(table.code, 0) << table.err;
   for (const char* method : {"fast", "balanced", "dense", "zstd -3", "zstd -9", "16 samples"}) {
     EXPECT_THAT(table.out, HasSubstr(method));
   }
-  const PackRun run = Forebay({"compress", "bench", Path("in"), "--profiles", "dense", "--zstd",
+  const ForebayRun run = Forebay({"compress", "bench", Path("in"), "--profiles", "dense", "--zstd",
                                "1", "--repeats", "2", "--threads", "2", "--json"});
   ASSERT_EQ(run.code, 0) << run.out;
   const std::vector<Json> methods = Objects(run.out);
@@ -67,7 +67,7 @@ TEST_F(CompressCommandTest, BenchMeasuresEachProfileAndZstd) {
 
 TEST_F(CompressCommandTest, BenchTakesRawFilesPacksAndAPartOfThem) {
   Write("depth.raw", "head" + Words(10 * 32 * 48, 3));
-  const PackRun raw =
+  const ForebayRun raw =
       Forebay({"compress", "bench", Path("depth.raw"), "--dtype", "u16", "--shape", "32x48",
                "--header", "4", "--bytes", "6200", "--profiles", "fast", "--zstd", "3", "--json"});
   ASSERT_EQ(raw.code, 0) << raw.out;
@@ -91,7 +91,7 @@ TEST_F(CompressCommandTest, RawFilesArePackedWithoutADaemon) {
   Write("depth.raw", "head" + words);
   const std::vector<std::string> command = {"pack", "--from", Path("depth.raw"), Path("d.fbp"),
                                             "--dtype", "u16", "--shape", "32x48", "--header", "4"};
-  const PackRun run = Forebay(command);
+  const ForebayRun run = Forebay(command);
   ASSERT_EQ(run.code, 0) << run.err;
   ASSERT_EQ(Forebay({"unpack", Path("d.fbp"), "--to", Path("out")}).code, 0);
   EXPECT_EQ(Elements("out/data.npy"), words);
@@ -116,7 +116,7 @@ TEST_F(CompressCommandTest, PacksArePackedAnew) {
   const std::string pixels = MakeImages(20);
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), Path("a.fbset"), "--shard-size", "20kB"}).code,
             0);
-  const PackRun run = Forebay({"pack", "--from", Path("a.fbset"), Path("b.fbp"), "--profile",
+  const ForebayRun run = Forebay({"pack", "--from", Path("a.fbset"), Path("b.fbp"), "--profile",
                                "dense", "--samples-per-chunk", "5"});
   ASSERT_EQ(run.code, 0) << run.err;
   ASSERT_EQ(Forebay({"unpack", Path("b.fbp"), "--to", Path("out")}).code, 0);
@@ -139,7 +139,7 @@ TEST_F(CompressCommandTest, PacksThatTakeMuchMemoryToDecodeAreShownAndConverted)
       {"pack", "--from", Path("narrow.fbp"), Path("wide.fbp"), "--samples-per-chunk", "1"},
       {"unpack", Path("wide.fbp"), "--to", Path("after")}};
   for (const auto& command : commands) {
-    const PackRun run = Forebay(command);
+    const ForebayRun run = Forebay(command);
     EXPECT_EQ(run.code, 0) << command[0] << ": " << run.err;
   }
   EXPECT_EQ(compress::ReadFile(Path("before/thread.npy")),
@@ -223,7 +223,7 @@ TEST_F(CompressCommandTest, StreamsShowCodersBitsAndPredictors) {
   for (const std::string profile : {"fast", "balanced", "dense"}) {
     ASSERT_EQ(Forebay({"pack", "--images", Path("frames"), Path(profile + ".fbp"), "--profile",
                        profile}).code, 0);
-    const PackRun run = Forebay({"inspect", Path(profile + ".fbp"), "--streams", "--json"});
+    const ForebayRun run = Forebay({"inspect", Path(profile + ".fbp"), "--streams", "--json"});
     ASSERT_EQ(run.code, 0) << run.err;
     std::uint64_t raw = 0, coded = 0, blocks = 0;
     for (const Json& line : Objects(run.out)) {
@@ -240,12 +240,12 @@ TEST_F(CompressCommandTest, StreamsShowCodersBitsAndPredictors) {
       EXPECT_GT(blocks, 0U);
     }
   }
-  const PackRun table = Forebay({"inspect", Path("dense.fbp"), "--streams"});
-  for (const char* words : {"wave", "bits/value", "predictors", "plane"}) {
+  const ForebayRun table = Forebay({"inspect", Path("dense.fbp"), "--streams"});
+  for (const char* words : {"wavefront", "bits/value", "predictors", "plane"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
   }
   Flip("dense.fbp", fs::file_size(Path("dense.fbp")) / 2);
-  const PackRun damaged = Forebay({"inspect", Path("dense.fbp"), "--streams"});
+  const ForebayRun damaged = Forebay({"inspect", Path("dense.fbp"), "--streams"});
   EXPECT_EQ(damaged.code, 3);
   EXPECT_THAT(damaged.err, HasSubstr("chunk of field image"));
 }
@@ -257,7 +257,7 @@ TEST_F(CompressCommandTest, PlotsAreWritten) {
   ASSERT_EQ(Forebay({"inspect", pack, "--plot", Path("p.svg")}).code, 0);
   const std::string svg = Read("p.svg");
   for (const char* words : {"<svg xmlns", "ratio", "stored bytes by coder", "blocks by prediction",
-                            ">wave<", ">sample<", "</svg>"}) {
+                            ">wavefront<", ">sample<", "</svg>"}) {
     EXPECT_THAT(svg, HasSubstr(words));
   }
   EXPECT_EQ(Forebay({"inspect", pack, "--plot", Path("q.svg"), "--plot-field", "none"}).code, 5);
@@ -268,7 +268,7 @@ TEST(PackPlot, JoinsManyColumnsAndEscapesNames) {
   std::vector<PlotColumn> columns;
   for (std::uint64_t i = 0; i < 1000; ++i) {
     columns.push_back({.first_sample = i * 8, .samples = 8, .raw_bytes = 800, .stored_bytes = 200,
-                       .coder_bytes = {{"wave", 150}, {"heads", 50}}});
+                       .coder_bytes = {{"wavefront", 150}, {"heads", 50}}});
   }
   const std::string svg = PlotOf("a<b & \"c\"", columns);
   EXPECT_THAT(svg, HasSubstr("a&lt;b &amp; &quot;c&quot;"));

@@ -87,12 +87,12 @@ Result<int> WaitFor(pid_t pid) {
 
 bool Runs(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 
-TrainingOutcome OutcomeOf(const Json& done) {
-  return {.model_bytes = done.value("model_bytes", std::uint64_t{0}),
-          .held_out_raw_bytes = done.value("held_out_raw_bytes", std::uint64_t{0}),
-          .dense_bytes = done.value("dense_bytes", std::uint64_t{0}),
-          .learned_bytes = done.value("learned_bytes", std::uint64_t{0}),
-          .macs_per_pixel = done.value("macs_per_pixel", std::uint32_t{0})};
+TrainingOutcome OutcomeOf(const ParsedJson& done) {
+  return {.model_bytes = done.Count("model_bytes"),
+          .held_out_raw_bytes = done.Count("held_out_raw_bytes"),
+          .dense_bytes = done.Count("dense_bytes"),
+          .learned_bytes = done.Count("learned_bytes"),
+          .macs_per_pixel = static_cast<std::uint32_t>(done.Count("macs_per_pixel"))};
 }
 
 }  // namespace
@@ -133,7 +133,7 @@ Result<std::string> FindTrainer() {
 
 Result<TrainingOutcome> RunTrainer(const std::string& trainer,
                                    const std::vector<std::string>& arguments,
-                                   const std::function<void(const Json&)>& report) {
+                                   const std::function<void(const ParsedJson&)>& report) {
   std::vector<std::string> words = arguments;
   words.emplace_back("--json");
   FOREBAY_ASSIGN(Child child, Start(trainer, std::move(words)));
@@ -141,15 +141,15 @@ Result<TrainingOutcome> RunTrainer(const std::string& trainer,
   std::string complaint;  // what is no event
   LineReader lines(child.output.get());
   while (const std::optional<std::string> line = lines.Next()) {
-    const Json event = Json::parse(*line, nullptr, false);
-    if (!event.is_object()) {
+    const std::optional<ParsedJson> event = ParsedJson::Parse(*line);
+    if (!event) {
       if (complaint.size() < kErrorBytesMax) complaint += (complaint.empty() ? "" : "; ") + *line;
       continue;
     }
-    if (event.value("event", "") == "done") {
-      outcome = OutcomeOf(event);
+    if (event->Text("event") == "done") {
+      outcome = OutcomeOf(*event);
     } else {
-      report(event);
+      report(*event);
     }
   }
   FOREBAY_ASSIGN(const int code, WaitFor(child.pid));

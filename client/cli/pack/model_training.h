@@ -29,6 +29,6 @@ struct TrainingOutcome {
 // the program wrote that is no event, with kInvalidArgument where it says wrong usage.
 Result<TrainingOutcome> RunTrainer(const std::string& trainer,
                                    const std::vector<std::string>& arguments,
-                                   const std::function<void(const Json&)>& report);
+                                   const std::function<void(const ParsedJson&)>& report);
 
 }  // namespace forebay::cli

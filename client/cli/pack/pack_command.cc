@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
-#include "client/cli/daemon/admin_link.h"
+#include "client/cli/daemon/daemon_address.h"
 #include "client/cli/human_text.h"
 #include "client/cli/inspect/pack_survey.h"
 #include "client/cli/pack/model_training.h"
@@ -188,7 +188,7 @@ Status PrintResult(CommandContext& context, const PackArguments& arguments,
     chunks += pack.file->index().chunks.size();
   }
   if (context.json) {
-    Json object = {{"event", "done"},
+    JsonObject object = {{"event", "done"},
                    {"path", arguments.output()},
                    {"samples", summary.samples},
                    {"raw_bytes", survey.raw_bytes},
@@ -197,12 +197,12 @@ Status PrintResult(CommandContext& context, const PackArguments& arguments,
                    {"chunks", chunks},
                    {"seconds", seconds}};
     if (packs.is_set()) {
-      object["generation"] = summary.generation;
-      object["shards"] = summary.shards;
-      object["shards_added"] = summary.shards_added;
-      object["samples_added"] = summary.samples_added;
+      object.Add("generation", summary.generation);
+      object.Add("shards", summary.shards);
+      object.Add("shards_added", summary.shards_added);
+      object.Add("samples_added", summary.samples_added);
     }
-    context.PrintJson("pack", std::move(object));
+    context.PrintJson("pack", object);
     return {};
   }
   std::string set;
@@ -268,14 +268,14 @@ Status CheckArguments(const PackArguments& arguments) {
   return {};
 }
 
-void ReportTraining(CommandContext& context, const Json& event) {
+void ReportTraining(CommandContext& context, const ParsedJson& event) {
   if (context.json) {
-    context.PrintJson("pack", {{"event", "train"}, {"training", event}});
+    context.PrintJson("pack", {{"event", "train"}, {"training", event.value()}});
     return;
   }
   context.err << fmt::format("training, {}: epoch {}, {:.3f} bits per pixel\n",
-                             event.value("kind", ""), event.value("epoch", 0),
-                             event.value("bits_per_pixel", 0.0));
+                             event.Text("kind"), event.Count("epoch"),
+                             event.Number("bits_per_pixel"));
 }
 
 // Trains OUTPUT.net on the first samples; null where it would not pay for its own bytes.
@@ -292,7 +292,7 @@ Result<std::shared_ptr<const compress::Predictor>> TrainModel(
                          *source));
   FOREBAY_ASSIGN(const TrainingOutcome outcome,
                  RunTrainer(trainer, {pack.path(), "--out", model, "--held-out", "0.25"},
-                            [&](const Json& event) { ReportTraining(context, event); }));
+                            [&](const ParsedJson& event) { ReportTraining(context, event); }));
   const bool pays = outcome.Pays(FixedSampleBytes(schema) * samples);
   if (!context.json) {
     context.err << fmt::format(
@@ -383,86 +383,83 @@ Status RunPack(CommandContext& context, const PackArguments& arguments) {
   return PrintResult(context, arguments, progress, summary);
 }
 
-void AddModelOptions(CLI::App& command, PackArguments& arguments) {
-  command.add_option("--model", arguments.model,
+void AddModelOptions(Command& command, PackArguments& arguments) {
+  command.AddOption("--model", arguments.model,
                      "Of profile learned: a predictor that forebay-compress-train wrote")
-      ->type_name("FILE");
-  command.add_flag("--train", arguments.train,
+      .ValueName("FILE");
+  command.AddFlag("--train", arguments.train,
                    "Of profile learned: train a predictor on the first samples, into OUTPUT.net; "
                    "it is left out where it does not pay for its own bytes");
-  command.add_flag("--name-model", arguments.name_model,
+  command.AddFlag("--name-model", arguments.name_model,
                    "Of profile learned: name the predictor by its SHA-256, without its bytes");
 }
 
 }  // namespace
 
-void AddPack(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddPack(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "pack", "Write a data set, or a folder of images without any daemon, as a pack file.");
   auto arguments = std::make_shared<PackArguments>();
-  command->add_option("NAMES", arguments->names,
+  command.AddOption("NAMES", arguments->names,
                       "DATASET OUTPUT, or OUTPUT with --images or --from")
-      ->required()
-      ->expected(1, 2)
-      ->type_name("NAME|FILE");
-  command->add_option("--images", arguments->images,
+      .Required()
+      .Count(1, 2)
+      .ValueName("NAME|FILE");
+  command.AddOption("--images", arguments->images,
                       "A folder of PGM or PPM images of one size, in byte order of names; folders "
                       "in it are classes, each folder is a sequence")
-      ->type_name("FOLDER");
-  command->add_option("--from", arguments->from.path,
+      .ValueName("FOLDER");
+  command.AddOption("--from", arguments->from.path,
                       "Without a daemon: a folder of images, a pack or a set of packs to be packed "
                       "anew, or a raw file")
-      ->type_name("PATH");
-  AddPathOptions(*command, arguments->from);
-  command->add_option("--config", arguments->config,
+      .ValueName("PATH");
+  AddPathOptions(command, arguments->from);
+  command.AddOption("--config", arguments->config,
                       "Start a private daemon with this configuration file")
-      ->check(CLI::ExistingFile);
-  command->add_option("--selection", arguments->selection, "Which samples (default: all)");
-  command->add_option("--profile", arguments->profile,
+      .ExistingFile();
+  command.AddOption("--selection", arguments->selection, "Which samples (default: all)");
+  command.AddOption("--profile", arguments->profile,
                       "fast, balanced, dense, learned or auto (default: balanced)")
-      ->check(CLI::IsMember({"fast", "balanced", "dense", "learned", "auto"}));
-  AddModelOptions(*command, *arguments);
-  command->add_option("--threads", arguments->threads, "That encode (default: one per core)")
-      ->check(CLI::Range(1U, kThreadsMax));
-  command->add_option("--bound", arguments->bounds,
+      .OneOf({"fast", "balanced", "dense", "learned", "auto"});
+  AddModelOptions(command, *arguments);
+  command.AddOption("--threads", arguments->threads, "That encode (default: one per core)")
+      .Within(1U, kThreadsMax);
+  command.AddOption("--bound", arguments->bounds,
                       "How far values may lie from the originals (default: lossless): abs:X, rel:X "
                       "of the range of the field's values, pw:X of each value, both:ABS,REL or "
                       "either:ABS,REL; rel:X,LOW,HIGH gives the range, which is otherwise found by "
                       "reading all samples first; chunk-rel:X, chunk-both and chunk-either are of "
                       "the range of each chunk's values; one per --field");
-  command->add_option("--field", arguments->fields, "The field that a bound is of");
-  command->add_option("--samples-per-chunk", arguments->samples_per_chunk,
+  command.AddOption("--field", arguments->fields, "The field that a bound is of");
+  command.AddOption("--samples-per-chunk", arguments->samples_per_chunk,
                       "Of fixed fields (default: 8 of images, 4096 of others, as far as fits)")
-      ->check(CLI::Range(1U, 65536U));
-  command->add_option("--tile", arguments->tile,
+      .Within(1U, 65536U);
+  command.AddOption("--tile", arguments->tile,
                       "Rows and columns, as in 256x256, that decode alone (default: whole, or as "
                       "large as a chunk can be)");
-  command->add_option("--sequence-length", arguments->sequence_length,
+  command.AddOption("--sequence-length", arguments->sequence_length,
                       "Begin a sequence every so many samples, too");
-  command->add_option("--limit", arguments->limit, "At most so many samples");
-  command->add_flag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
-  command->add_option("--id", arguments->id,
+  command.AddOption("--limit", arguments->limit, "At most so many samples");
+  command.AddFlag("--align", arguments->align, "Payloads at multiples of 4096 bytes");
+  command.AddOption("--id", arguments->id,
                       "32 hexadecimal digits that tell the pack from all others, where it is to be "
                       "the same bytes as one written elsewhere (default: random); of a set, what "
                       "the ids of its shards are derived from")
-      ->type_name("HEX");
-  command->add_flag("--resume", arguments->resume,
+      .ValueName("HEX");
+  command.AddFlag("--resume", arguments->resume,
                     "Go on with OUTPUT.part, if there is one, of a run with the same options");
-  command->add_flag("--force", arguments->force,
+  command.AddFlag("--force", arguments->force,
                     "Replace OUTPUT, once the new pack is whole, and drop an unfinished one");
-  command->add_option("--shard-size", arguments->shard_bytes,
+  command.AddOption("--shard-size", arguments->shard_bytes,
                       "Write a set of packs, whose shards hold at most so many raw bytes (1GiB); "
                       "OUTPUT is its manifest")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--append", arguments->append,
+      .Bytes()
+      .Positive();
+  command.AddFlag("--append", arguments->append,
                     "Add the samples to the set whose manifest is OUTPUT, which may not exist yet");
-  command->footer("OUTPUT appears when it is whole; until then it is OUTPUT.part. Shards lie "
+  command.SetFooter("OUTPUT appears when it is whole; until then it is OUTPUT.part. Shards lie "
                   "beside a manifest; the set has the new samples when all are written.");
-  command->callback([&context, arguments] {
-    Status status = RunPack(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.OnRun([&context, arguments] { return RunPack(context, *arguments); });
 }
 
 }  // namespace forebay::cli

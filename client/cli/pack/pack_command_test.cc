@@ -30,7 +30,7 @@ TEST_F(PackCommandTest, ImagesComeBackBitForBit) {
   const std::string pixels = MakeImages(21);
   for (const std::string profile : {"fast", "balanced", "dense"}) {
     const std::string pack = Path(profile + ".fbp");
-    const PackRun packed = Forebay({"pack", "--images", Path("in"), pack, "--profile", profile,
+    const ForebayRun packed = Forebay({"pack", "--images", Path("in"), pack, "--profile", profile,
                                     "--threads", "2", "--json"});
     ASSERT_EQ(packed.code, 0) << packed.out;
     EXPECT_EQ(packed.last()["schema"], "forebay.pack.v1");
@@ -39,7 +39,7 @@ TEST_F(PackCommandTest, ImagesComeBackBitForBit) {
     EXPECT_EQ(packed.last()["raw_bytes"], pixels.size() + 21 * 4);
     EXPECT_EQ(packed.last()["file_bytes"], fs::file_size(pack));
     EXPECT_GT(packed.last()["ratio"], 1.2);
-    const PackRun unpacked = Forebay({"unpack", pack, "--to", Path(profile)});
+    const ForebayRun unpacked = Forebay({"unpack", pack, "--to", Path(profile)});
     ASSERT_EQ(unpacked.code, 0) << unpacked.err;
     EXPECT_EQ(Elements(profile + "/image.npy"), pixels);
     EXPECT_THAT(Read(profile + "/image.npy"), HasSubstr("'|u1'"));
@@ -68,19 +68,19 @@ TEST_F(PackCommandTest, AnyNumberOfThreadsAndAResumedRunGiveOneFile) {
   // The last image breaks the first run; the second finds it mended.
   const std::string last = Read("in/dog/119.ppm");
   Write("in/dog/119.ppm", last.substr(0, 100));
-  const PackRun broken = pack("again.fbp", {});
+  const ForebayRun broken = pack("again.fbp", {});
   EXPECT_EQ(broken.code, 3);
   EXPECT_THAT(broken.err, HasSubstr("119.ppm: is cut off"));
   EXPECT_THAT(broken.err, HasSubstr("--resume"));
   EXPECT_FALSE(fs::exists(Path("again.fbp")));
-  const PackRun left = Forebay({"inspect", "--recover", "--json", Path("again.fbp.part")});
+  const ForebayRun left = Forebay({"inspect", "--recover", "--json", Path("again.fbp.part")});
   EXPECT_EQ(left.code, 0) << left.out;
   EXPECT_TRUE(left.last()["recovered"]);
   Write("in/dog/119.ppm", last);
   EXPECT_THAT(pack("again.fbp", {}).err, HasSubstr("unfinished pack"));
   EXPECT_EQ(pack("again.fbp", {"--resume", "--sequence-length", "4"}).code, 2)
       << "an option given twice";
-  const PackRun resumed = pack("again.fbp", {"--resume"});
+  const ForebayRun resumed = pack("again.fbp", {"--resume"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(Read("one.fbp"), Read("again.fbp"));
 }
@@ -88,7 +88,7 @@ TEST_F(PackCommandTest, AnyNumberOfThreadsAndAResumedRunGiveOneFile) {
 TEST_F(PackCommandTest, ARunThatWasKilledBeforeItsFirstByteIsResumed) {
   MakeImages(4);
   Write("a.fbp.part", "");
-  const PackRun run = Forebay({"pack", "--images", Path("in"), Path("a.fbp"), "--resume"});
+  const ForebayRun run = Forebay({"pack", "--images", Path("in"), Path("a.fbp"), "--resume"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(Forebay({"verify", Path("a.fbp")}).code, 0);
 }
@@ -114,7 +114,7 @@ TEST_F(PackCommandTest, IdsAreRandomUnlessGivenAndShown) {
   EXPECT_EQ(Read("c.fbp"), Read("d.fbp"));
   EXPECT_EQ(shown("c.fbp")["id"], id);
   EXPECT_THAT(Forebay({"inspect", Path("c.fbp")}).out, HasSubstr("format 2.0, id " + id));
-  const PackRun refused = pack("e.fbp", {"--id", id.substr(1)});
+  const ForebayRun refused = pack("e.fbp", {"--id", id.substr(1)});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--id: '" + id.substr(1) + "' is no id of a pack"));
   // Of a set, shards have ids of their own, the same in every run.
@@ -126,7 +126,8 @@ TEST_F(PackCommandTest, IdsAreRandomUnlessGivenAndShown) {
     EXPECT_EQ(one[i]["id"], other[i]["id"]);
     EXPECT_NE(one[i]["id"], i == 0 ? Json(id) : one[i - 1]["id"]);
   }
-  const PackRun old = Forebay({"inspect", std::string(FOREBAY_GOLDEN_FOLDER) + "/good/keys.fbp"});
+  const ForebayRun old =
+      Forebay({"inspect", std::string(FOREBAY_GOLDEN_FOLDER) + "/good/keys.fbp"});
   EXPECT_THAT(old.out, HasSubstr("format 1.0, without an id"));
 }
 
@@ -134,7 +135,7 @@ TEST_F(PackCommandTest, DamageIsFoundAndNamed) {
   MakeImages(16, 1);
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
-  const PackRun chunks = Forebay({"inspect", pack, "--chunks", "--json"});
+  const ForebayRun chunks = Forebay({"inspect", pack, "--chunks", "--json"});
   ASSERT_EQ(chunks.code, 0);
   const Json first = Json::parse(chunks.out.substr(0, chunks.out.find('\n')));
   EXPECT_EQ(first["schema"], "forebay.inspect_chunk.v1");
@@ -143,20 +144,20 @@ TEST_F(PackCommandTest, DamageIsFoundAndNamed) {
   // In the payload: the head is sound, so only --verify finds it.
   Flip("p.fbp", offset + first["stored_bytes"].get<std::uint64_t>() - 9);
   EXPECT_EQ(Forebay({"inspect", pack}).code, 0);
-  const PackRun verified = Forebay({"inspect", pack, "--verify"});
+  const ForebayRun verified = Forebay({"inspect", pack, "--verify"});
   EXPECT_EQ(verified.code, 3);
   EXPECT_THAT(verified.err, HasSubstr("chunk of field image, samples 0 to 7, at byte " +
                                       std::to_string(offset)));
   EXPECT_THAT(verified.out, ContainsRegex("verified [0-9]+ chunks: 1 damaged"));
   const Json json = Forebay({"inspect", pack, "--verify", "--json"}).last();
   EXPECT_EQ(json["damage"].size(), 1U);
-  const PackRun unpacked = Forebay({"unpack", pack, "--to", Path("out")});
+  const ForebayRun unpacked = Forebay({"unpack", pack, "--to", Path("out")});
   EXPECT_EQ(unpacked.code, 3);
   EXPECT_FALSE(fs::exists(Path("out/image.npy"))) << "what is not whole does not stay";
   EXPECT_EQ(Forebay({"unpack", pack, "--to", Path("out"), "--range", "8:"}).code, 0);
   // In the head: found without decoding.
   Flip("p.fbp", offset + 45);
-  const PackRun heads = Forebay({"inspect", pack});
+  const ForebayRun heads = Forebay({"inspect", pack});
   EXPECT_EQ(heads.code, 3);
   EXPECT_THAT(heads.err, HasSubstr("heads of 1 chunks are damaged"));
   EXPECT_THAT(Forebay({"inspect", pack, "--chunks"}).out, HasSubstr("damaged"));
@@ -166,7 +167,7 @@ TEST_F(PackCommandTest, InspectShowsFieldsAndProvenance) {
   MakeImages(12);
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack, "--limit", "9"}).code, 0);
-  const PackRun table = Forebay({"inspect", pack, "--chunks"});
+  const ForebayRun table = Forebay({"inspect", pack, "--chunks"});
   for (const char* words : {"9 samples", "20x24x3", "class.label.1: dog", "writer: forebay",
                             "lossless", "scalar"}) {
     EXPECT_THAT(table.out, HasSubstr(words));
@@ -188,11 +189,11 @@ TEST_F(PackCommandTest, AFileWithoutItsEndIsRecovered) {
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
   fs::resize_file(pack, fs::file_size(pack) - 10);
-  const PackRun run = Forebay({"inspect", pack});
+  const ForebayRun run = Forebay({"inspect", pack});
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.err, HasSubstr("p.fbp"));
   EXPECT_THAT(run.err, HasSubstr("--recover"));
-  const PackRun recovered = Forebay({"inspect", pack, "--recover"});
+  const ForebayRun recovered = Forebay({"inspect", pack, "--recover"});
   EXPECT_EQ(recovered.code, 0) << recovered.err;
   EXPECT_THAT(recovered.out, HasSubstr("16 samples complete"));
   EXPECT_EQ(Forebay({"inspect", pack, "--recover", "--verify"}).code, 0);
@@ -204,7 +205,7 @@ TEST_F(PackCommandTest, AFileWithoutItsEndIsRecovered) {
 TEST_F(PackCommandTest, BoundsAreKept) {
   const std::string pixels = MakeImages(16, 1);
   const std::string pack = Path("p.fbp");
-  const PackRun run = Forebay({"pack", "--images", Path("in"), pack, "--bound", "abs:2"});
+  const ForebayRun run = Forebay({"pack", "--images", Path("in"), pack, "--bound", "abs:2"});
   ASSERT_EQ(run.code, 0) << run.err;
   ASSERT_EQ(Forebay({"unpack", pack, "--to", Path("out"), "--field", "image"}).code, 0);
   const std::string decoded = Elements("out/image.npy");
@@ -235,7 +236,7 @@ TEST_F(PackCommandTest, RelativeBoundsAreOfTheFieldUnlessSaidToBeOfChunks) {
   Write("raw", std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4));
   // The largest error among the first samples, and among all.
   const auto errors = [&](const std::string& bound, const std::string& name) {
-    const PackRun run = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
+    const ForebayRun run = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
                                  "64x64", Path(name), "--samples-per-chunk", "1", "--bound",
                                  bound});
     EXPECT_EQ(run.code, 0) << run.err;
@@ -263,7 +264,7 @@ TEST_F(PackCommandTest, RelativeBoundsAreOfTheFieldUnlessSaidToBeOfChunks) {
   EXPECT_LE(of_given.second, 0.01);
   EXPECT_GT(of_given.first, 0.001) << "the given range was not used";
   // The range that was given is compared with what came.
-  const PackRun beyond = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
+  const ForebayRun beyond = Forebay({"pack", "--from", Path("raw"), "--dtype", "f32", "--shape",
                                   "64x64", Path("beyond.fbp"), "--bound", "rel:1e-3,0,10"});
   EXPECT_THAT(beyond.err, AllOf(HasSubstr("warning: field data: values lie from"),
                                 HasSubstr("beyond the range that --bound gave, 0 to 10")));
@@ -287,7 +288,7 @@ TEST_F(PackCommandTest, WhatIsAskedForWrongly) {
   const auto with = [&](std::vector<std::string> more, const std::string& words, int code = 2) {
     std::vector<std::string> arguments = {"pack", "--images", Path("in"), Path("x.fbp")};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const PackRun run = Forebay(arguments);
+    const ForebayRun run = Forebay(arguments);
     EXPECT_EQ(run.code, code) << run.err;
     EXPECT_THAT(run.err, HasSubstr(words));
     EXPECT_FALSE(fs::exists(Path("x.fbp.part"))) << words;
@@ -314,14 +315,14 @@ TEST_F(PackCommandTest, UnpackOverwritesNothing) {
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
   Write("out/image.npy", "mine");
-  const PackRun run = Forebay({"unpack", pack, "--to", Path("out")});
+  const ForebayRun run = Forebay({"unpack", pack, "--to", Path("out")});
   EXPECT_EQ(run.code, 1);
   EXPECT_THAT(run.err, HasSubstr("out/image.npy: exists already"));
   EXPECT_EQ(Read("out/image.npy"), "mine");
   EXPECT_EQ(Forebay({"unpack", pack, "--to", Path("b"), "--field", "depth"}).code, 5);
   EXPECT_EQ(Forebay({"unpack", pack, "--to", Path("b"), "--range", "0:5"}).code, 2);
   EXPECT_EQ(Forebay({"unpack", pack, "--to", Path("no/such"), "--range", "0:2"}).code, 5);
-  const PackRun range = Forebay({"unpack", pack, "--to", Path("c"), "--range", "1:3", "--json"});
+  const ForebayRun range = Forebay({"unpack", pack, "--to", Path("c"), "--range", "1:3", "--json"});
   EXPECT_EQ(range.last()["samples"], 2);
   EXPECT_EQ(range.last()["files"], 2);
   EXPECT_THAT(Read("c/label.npy"), HasSubstr("(2,)"));
@@ -349,7 +350,7 @@ std::vector<std::string> WriteStrings(const std::string& path, const std::string
 
 TEST_F(PackCommandTest, TextIsNotBounded) {
   WriteStrings(Path("text.fbp"), "text", {"a", "b"}, 20);
-  const PackRun run = Forebay({"pack", "--from", Path("text.fbp"), Path("x.fbp"), "--bound",
+  const ForebayRun run = Forebay({"pack", "--from", Path("text.fbp"), Path("x.fbp"), "--bound",
                                "abs:20", "--field", "text"});
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, AllOf(HasSubstr("--bound abs:20"), HasSubstr("field text: an error bound"),
@@ -360,7 +361,7 @@ TEST_F(PackCommandTest, TextIsNotBounded) {
 TEST_F(PackCommandTest, TextThatAnEarlierVersionBoundedIsPackedAgainAsItIs) {
   const std::string old = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/bounded_text.fbp";
   ASSERT_EQ(Forebay({"inspect", old, "--json"}).last()["fields"][0]["bound"], "abs 20");
-  const PackRun run = Forebay({"pack", "--from", old, Path("new.fbp")});
+  const ForebayRun run = Forebay({"pack", "--from", old, Path("new.fbp")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("note: field text was packed with an error bound, which may have "
                                  "changed its bytes"));
@@ -376,7 +377,7 @@ TEST_F(PackCommandTest, TextThatAnEarlierVersionBoundedIsPackedAgainAsItIs) {
 TEST_F(PackCommandTest, StringsBecomeFilesByKey) {
   // The first is longer than a chunk and comes in parts.
   const auto values = WriteStrings(Path("s.fbp"), "text", {"x/long", "x/b", "c"}, 9'000'001);
-  const PackRun run = Forebay({"unpack", Path("s.fbp"), "--to", Path("out"), "--json"});
+  const ForebayRun run = Forebay({"unpack", Path("s.fbp"), "--to", Path("out"), "--json"});
   ASSERT_EQ(run.code, 0) << run.out;
   EXPECT_EQ(run.last()["files"], 3);
   EXPECT_TRUE(Read("out/text/x/long") == values[0]);
@@ -389,7 +390,7 @@ TEST_F(PackCommandTest, StringsBecomeFilesByKey) {
 
 TEST_F(PackCommandTest, KeysThatLeadElsewhereAreRefused) {
   WriteStrings(Path("evil.fbp"), "text", {"a", "../../evil"}, 3);
-  const PackRun run = Forebay({"unpack", Path("evil.fbp"), "--to", Path("out")});
+  const ForebayRun run = Forebay({"unpack", Path("evil.fbp"), "--to", Path("out")});
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("key of sample 1: '../../evil'"));
   EXPECT_FALSE(fs::exists(Path("evil")));
@@ -404,17 +405,17 @@ TEST_F(PackCommandTest, KeysThatLeadElsewhereAreRefused) {
 
 TEST_F(PackCommandTest, ProgressIsABarOnATerminalAndLinesElsewhere) {
   MakeImages(20);
-  const PackRun plain = Forebay({"pack", "--images", Path("in"), Path("a.fbp")});
+  const ForebayRun plain = Forebay({"pack", "--images", Path("in"), Path("a.fbp")});
   EXPECT_THAT(plain.out, HasSubstr("of 20 samples"));
   EXPECT_THAT(plain.out, HasSubstr("20 samples, raw"));
   EXPECT_THAT(plain.out, Not(HasSubstr("\r")));
-  const PackRun bar = Forebay({"pack", "--images", Path("in"), Path("b.fbp")}, true);
+  const ForebayRun bar = Forebay({"pack", "--images", Path("in"), Path("b.fbp")}, true);
   EXPECT_THAT(bar.out, HasSubstr("\r\x1b[K"));
 }
 
 TEST_F(PackCommandTest, DataSetsComeThroughTheDaemon) {
   FakeDaemon daemon({.samples = 150, .socket_path = {}});
-  const PackRun run = Forebay({"pack", "fake", Path("d.fbp"), "--address", daemon.address()});
+  const ForebayRun run = Forebay({"pack", "fake", Path("d.fbp"), "--address", daemon.address()});
   ASSERT_EQ(run.code, 0) << run.err;
   ASSERT_EQ(Forebay({"unpack", Path("d.fbp"), "--to", Path("out")}).code, 0);
   std::string images;
@@ -441,7 +442,7 @@ TEST_F(PackCommandTest, DataSetsComeThroughTheDaemon) {
   EXPECT_EQ(json["fields"][3]["kind"], "label");
   EXPECT_EQ(Forebay({"pack", "none", Path("e.fbp"), "--address", daemon.address()}).code, 5);
   // Its samples come once.
-  const PackRun relative = Forebay({"pack", "fake", Path("e.fbp"), "--address", daemon.address(),
+  const ForebayRun relative = Forebay({"pack", "fake", Path("e.fbp"), "--address", daemon.address(),
                                     "--field", "weight", "--bound", "rel:0.01"});
   EXPECT_EQ(relative.code, 2) << relative.err;
   EXPECT_THAT(relative.err, HasSubstr("give the range, as in rel:0.01,LOW,HIGH"));

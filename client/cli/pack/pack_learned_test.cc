@@ -36,7 +36,7 @@ class PackLearnedTest : public PackCommandTest {
   }
   ~PackLearnedTest() override { setenv("PATH", path_before_.c_str(), 1); }
 
-  PackRun Pack(const std::string& name, std::vector<std::string> more) {
+  ForebayRun Pack(const std::string& name, std::vector<std::string> more) {
     std::vector<std::string> arguments = {"pack", "--images", Path("pictures"), Path(name),
                                           "--samples-per-chunk", "1", "--profile", "learned"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -60,7 +60,7 @@ class PackLearnedTest : public PackCommandTest {
   }
 
   void ExpectComesBack(const std::string& name) {
-    const PackRun unpacked = Forebay({"unpack", Path(name), "--to", Path(name + ".out")});
+    const ForebayRun unpacked = Forebay({"unpack", Path(name), "--to", Path(name + ".out")});
     ASSERT_EQ(unpacked.code, 0) << unpacked.err;
     EXPECT_EQ(Elements(name + ".out/image.npy"), pixels_);
   }
@@ -80,7 +80,7 @@ TEST_F(PackLearnedTest, NamesAModelThatLiesBeside) {
   ASSERT_TRUE(fs::exists(Path(hex_ + ".net")));
   ExpectComesBack("a.fbp");
   fs::remove(Path(hex_ + ".net"));
-  const PackRun refused = Forebay({"inspect", Path("a.fbp"), "--verify"});
+  const ForebayRun refused = Forebay({"inspect", Path("a.fbp"), "--verify"});
   EXPECT_EQ(refused.code, kRefused);
   EXPECT_THAT(refused.err, HasSubstr(hex_));
 }
@@ -88,7 +88,7 @@ TEST_F(PackLearnedTest, NamesAModelThatLiesBeside) {
 TEST_F(PackLearnedTest, PackedAgainNeedsNoPredictorOfTheFirst) {
   ASSERT_EQ(Pack("a.fbp", {"--model", Path("given.net"), "--name-model"}).code, 0);
   fs::create_directory(Path("other"));
-  const PackRun again = Forebay({"pack", "--from", Path("a.fbp"), Path("other/b.fbp")});
+  const ForebayRun again = Forebay({"pack", "--from", Path("a.fbp"), Path("other/b.fbp")});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_FALSE(fs::exists(Path("other/" + hex_ + ".net")));
   ExpectComesBack("other/b.fbp");
@@ -97,7 +97,7 @@ TEST_F(PackLearnedTest, PackedAgainNeedsNoPredictorOfTheFirst) {
 TEST_F(PackLearnedTest, TrainsAModelOnItsOwnSamples) {
   const std::string id = "00112233445566778899aabbccddeeff";
   PutTrainer(TrainerThatSaves(5000));
-  const PackRun packed = Pack("a.fbp", {"--train", "--id", id});
+  const ForebayRun packed = Pack("a.fbp", {"--train", "--id", id});
   ASSERT_EQ(packed.code, 0) << packed.err;
   EXPECT_THAT(packed.err, HasSubstr("epoch 1"));
   EXPECT_THAT(packed.err, HasSubstr("+20.00 %"));
@@ -110,7 +110,7 @@ TEST_F(PackLearnedTest, TrainsAModelOnItsOwnSamples) {
 
 TEST_F(PackLearnedTest, LeavesAModelOutThatDoesNotPay) {
   PutTrainer(TrainerThatSaves(5999));
-  const PackRun packed = Pack("a.fbp", {"--train"});
+  const ForebayRun packed = Pack("a.fbp", {"--train"});
   ASSERT_EQ(packed.code, 0) << packed.err;
   EXPECT_THAT(packed.err, HasSubstr("does not pay"));
   EXPECT_EQ(Read("a.fbp").find("FEBYNET1"), std::string::npos);
@@ -119,7 +119,7 @@ TEST_F(PackLearnedTest, LeavesAModelOutThatDoesNotPay) {
 
 TEST_F(PackLearnedTest, SaysWhatTheTrainerSaid) {
   PutTrainer("echo 'forebay-compress-train: no planes' >&2\nexit 2\n");
-  const PackRun packed = Pack("a.fbp", {"--train"});
+  const ForebayRun packed = Pack("a.fbp", {"--train"});
   EXPECT_EQ(packed.code, kUsage);
   EXPECT_THAT(packed.err, HasSubstr("no planes"));
   EXPECT_FALSE(fs::exists(Path("a.fbp")));
@@ -128,7 +128,7 @@ TEST_F(PackLearnedTest, SaysWhatTheTrainerSaid) {
 
 TEST_F(PackLearnedTest, SaysWhereTheTrainerIsToBeHad) {
   setenv("PATH", Path("nowhere").c_str(), 1);
-  const PackRun packed = Pack("a.fbp", {"--train"});
+  const ForebayRun packed = Pack("a.fbp", {"--train"});
   EXPECT_EQ(packed.code, kNotFound);
   EXPECT_THAT(packed.err, HasSubstr("libtorch-dev"));
 }
@@ -136,7 +136,7 @@ TEST_F(PackLearnedTest, SaysWhereTheTrainerIsToBeHad) {
 TEST_F(PackLearnedTest, IsToldOneWayToAModel) {
   EXPECT_EQ(Pack("a.fbp", {}).code, kUsage);
   EXPECT_EQ(Pack("a.fbp", {"--train", "--model", Path("given.net")}).code, kUsage);
-  const PackRun resumed = Pack("a.fbp", {"--train", "--resume"});
+  const ForebayRun resumed = Pack("a.fbp", {"--train", "--resume"});
   EXPECT_EQ(resumed.code, kUsage);
   EXPECT_THAT(resumed.err, HasSubstr("a.fbp.net"));
   EXPECT_EQ(Pack("a.fbp", {"--model", Path("missing.net")}).code, kNotFound);

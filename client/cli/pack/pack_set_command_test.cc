@@ -22,10 +22,10 @@ using PackSetCommandTest = PackCommandTest;
 TEST_F(PackSetCommandTest, ShardsAppendedComeBackAsOne) {
   const std::string pixels = MakeImages(20);
   const std::string set = Path("train.fbset");
-  const PackRun first = Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"});
+  const ForebayRun first = Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"});
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.out, HasSubstr("generation 1"));
-  const PackRun second =
+  const ForebayRun second =
       Forebay({"pack", "--images", Path("in"), set, "--append", "--limit", "7", "--json"});
   ASSERT_EQ(second.code, 0) << second.out;
   EXPECT_EQ(second.last()["generation"], 2);
@@ -51,10 +51,10 @@ TEST_F(PackSetCommandTest, ShardsAppendedKeepTheRangeOfARelativeBound) {
                     bound});
   };
   ASSERT_EQ(append("rel:0.02", "20").code, 0);
-  const PackRun second = append("rel:0.02", "1");
+  const ForebayRun second = append("rel:0.02", "1");
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(Forebay({"inspect", set}).out, HasSubstr("(rel 0.02 of the field's range, "));
-  const PackRun other = append("rel:0.03", "1");
+  const ForebayRun other = append("rel:0.03", "1");
   EXPECT_NE(other.code, 0);
 }
 
@@ -63,7 +63,7 @@ TEST_F(PackSetCommandTest, ABoundThatIsNotTheSetsIsNamedBesideIt) {
   const std::string set = Path("s.fbset");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--append", "--bound", "chunk-rel:0.1"})
                 .code, 0);
-  const PackRun other =
+  const ForebayRun other =
       Forebay({"pack", "--images", Path("in"), set, "--append", "--bound", "rel:0.1"});
   EXPECT_EQ(other.code, static_cast<int>(ExitCode::kRefused));
   EXPECT_THAT(other.err, HasSubstr("chunk-rel 0.1"));
@@ -76,7 +76,7 @@ TEST_F(PackSetCommandTest, InspectShowsShardsAndTheirSum) {
   MakeImages(20);
   const std::string set = Path("s.fbset");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "15KB"}).code, 0);
-  const PackRun table = Forebay({"inspect", set, "--chunks"});
+  const ForebayRun table = Forebay({"inspect", set, "--chunks"});
   ASSERT_EQ(table.code, 0) << table.err;
   for (const char* words : {"s-g0001-00000.fbp", "s-g0001-00001.fbp", "20 samples",
                             "generation 1", "image"}) {
@@ -96,14 +96,14 @@ TEST_F(PackSetCommandTest, OtherClassesAndOtherLayoutsAreRefused) {
   MakeImages(8);
   const std::string set = Path("s.fbset");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--append"}).code, 0);
-  const PackRun layout = Forebay(
+  const ForebayRun layout = Forebay(
       {"pack", "--images", Path("in"), set, "--append", "--samples-per-chunk", "4"});
   EXPECT_EQ(layout.code, 6);
   EXPECT_THAT(layout.err, HasSubstr("another schema"));
   EXPECT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "1MB"}).code, 1)
       << "it exists";
   fs::rename(Path("in/dog"), Path("in/bird"));
-  const PackRun classes = Forebay({"pack", "--images", Path("in"), set, "--append"});
+  const ForebayRun classes = Forebay({"pack", "--images", Path("in"), set, "--append"});
   EXPECT_EQ(classes.code, 6);
   EXPECT_THAT(classes.err, HasSubstr("other classes"));
   EXPECT_EQ(Forebay({"inspect", set, "--json"}).last()["samples"], 8);
@@ -128,7 +128,7 @@ TEST_F(PackSetCommandTest, AResumedRunEndsAsAnUninterruptedOne) {
   EXPECT_THAT(Forebay(again).err, HasSubstr("resume it or remove"));
   auto resume = again;
   resume.push_back("--resume");
-  const PackRun run = Forebay(resume);
+  const ForebayRun run = Forebay(resume);
   ASSERT_EQ(run.code, 0) << run.err;
   const auto uninterrupted = Forebay({"inspect", Path("a.fbset"), "--json"}).last();
   ASSERT_FALSE(uninterrupted["shards"].empty());
@@ -146,13 +146,13 @@ TEST_F(PackSetCommandTest, VerifyNamesWhatIsDamaged) {
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), set, "--shard-size", "10kB"}).code, 0);
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
-  const PackRun sound = Forebay({"verify", set, pack});
+  const ForebayRun sound = Forebay({"verify", set, pack});
   EXPECT_EQ(sound.code, 0) << sound.err;
   EXPECT_THAT(sound.out, HasSubstr("s.fbset: verified 20 samples"));
   EXPECT_THAT(sound.out, HasSubstr("p.fbp: verified 20 samples"));
   Flip("s-g0001-00001.fbp", fs::file_size(Path("s-g0001-00001.fbp")) / 2);
   fs::remove(Path("s-g0001-00002.fbp"));
-  const PackRun damaged = Forebay({"verify", set, pack});
+  const ForebayRun damaged = Forebay({"verify", set, pack});
   EXPECT_EQ(damaged.code, 3);
   EXPECT_THAT(damaged.err, HasSubstr("s-g0001-00001.fbp"));
   EXPECT_THAT(damaged.err, HasSubstr("s-g0001-00002.fbp"));
@@ -173,7 +173,7 @@ TEST_F(PackSetCommandTest, VerifyTakesDataSetsByNameAndPacksByPath) {
   const std::string pack = Path("p.fbp");
   ASSERT_EQ(Forebay({"pack", "--images", Path("in"), pack}).code, 0);
   // Both at once: the pack is verified, and the data set asked for of a daemon that is not there.
-  const PackRun both = Forebay({"verify", pack, "mnist", "--address", "unix:/nonexistent/s"});
+  const ForebayRun both = Forebay({"verify", pack, "mnist", "--address", "unix:/nonexistent/s"});
   EXPECT_EQ(both.code, 4);
   EXPECT_THAT(both.out, HasSubstr("p.fbp: verified 4 samples"));
 }
@@ -197,11 +197,11 @@ TEST_F(PackSetCommandTest, StatisticsAreShownAndVerified) {
   // Those of packs of both versions are verified, bit by bit.
   const std::string golden = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/";
   for (const char* name : {"statistics.fbp", "statistics_v2.fbp", "pressures_v2.fbp"}) {
-    const PackRun run = Forebay({"verify", golden + name});
+    const ForebayRun run = Forebay({"verify", golden + name});
     EXPECT_EQ(run.code, 0) << run.err;
   }
   // What format 1 does not know is null, not 0.
-  const PackRun old = Forebay({"inspect", golden + "statistics.fbp"});
+  const ForebayRun old = Forebay({"inspect", golden + "statistics.fbp"});
   EXPECT_THAT(old.out, HasSubstr("statistics of format 1"));
   const Json before =
       Forebay({"inspect", golden + "statistics.fbp", "--json"}).last()["fields"][0]["statistics"];
@@ -229,7 +229,7 @@ TEST_F(PackSetCommandTest, StatisticsAreShownAndVerified) {
     at = at << 8 | static_cast<unsigned char>(bytes[bytes.size() - 64 + 32 + i]);
   }
   Flip("p.fbp", at + 60);
-  const PackRun shown = Forebay({"inspect", pack});
+  const ForebayRun shown = Forebay({"inspect", pack});
   EXPECT_EQ(shown.code, 3);
   EXPECT_THAT(shown.err, HasSubstr("statistics"));
   EXPECT_THAT(shown.out, Not(HasSubstr("deviation")));

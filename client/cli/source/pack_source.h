@@ -11,11 +11,9 @@
 #include "compress/format/pack_format.h"
 #include "proto/contract/result.h"
 
-namespace CLI {
-class App;
-}
-
 namespace forebay::cli {
+
+class Command;
 
 // One sample. Its fields are borrowed from the source, until its next call.
 struct PackSample {
@@ -63,7 +61,7 @@ struct PathSourceOptions {
 Result<std::unique_ptr<PackSource>> OpenPathSource(const PathSourceOptions& options);
 
 // Adds options for what a raw file is to a command.
-void AddPathOptions(CLI::App& command, PathSourceOptions& options);
+void AddPathOptions(Command& command, PathSourceOptions& options);
 
 struct DatasetSourceOptions {
   std::string address;          // of the daemon, without embedded_config

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <utility>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/command_declaration.h"
 #include "client/cli/inspect/pack_survey.h"
 #include "client/cli/pack/pack_plan.h"
 #include "client/cli/source/pack_source.h"
@@ -265,10 +265,10 @@ Result<std::unique_ptr<PackSource>> OpenPathSource(const PathSourceOptions& opti
   return std::unique_ptr<PackSource>(std::move(source));
 }
 
-void AddPathOptions(CLI::App& command, PathSourceOptions& options) {
-  command.add_option("--dtype", options.dtype, "Of a raw file: its elements' type, as in u16");
-  command.add_option("--shape", options.shape, "Of a raw file: a record's shape, as in 480x640");
-  command.add_option("--header", options.header_bytes,
+void AddPathOptions(Command& command, PathSourceOptions& options) {
+  command.AddOption("--dtype", options.dtype, "Of a raw file: its elements' type, as in u16");
+  command.AddOption("--shape", options.shape, "Of a raw file: a record's shape, as in 480x640");
+  command.AddOption("--header", options.header_bytes,
                      "Of a raw file: bytes before the first record");
 }
 

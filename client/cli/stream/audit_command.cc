@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/human_text.h"
 #include "client/cli/stream/delivery_history.h"
@@ -21,25 +21,26 @@ struct AuditArguments {
   bool complete = false;
 };
 
-Json VerdictJson(const StreamVerdict& verdict) {
-  Json json = {{"dataset", verdict.stream.dataset},
+JsonObject VerdictJson(const StreamVerdict& verdict) {
+  JsonObject json = {{"dataset", verdict.stream.dataset},
                {"stream", verdict.stream.stream},
                {"selection", verdict.stream.selection},
                {"ok", verdict.ok},
                {"openings", verdict.openings},
                {"superseded_batches", verdict.superseded},
                {"wrong_ids", verdict.wrong_ids},
-               {"findings", verdict.findings},
-               {"epochs", Json::array()}};
+               {"findings", verdict.findings}};
+  JsonArray epochs;
   for (const EpochVerdict& epoch : verdict.epochs) {
-    json["epochs"].push_back({{"epoch", epoch.epoch},
+    epochs.Add(JsonObject({{"epoch", epoch.epoch},
                               {"expected", epoch.expected},
                               {"consumed", epoch.consumed},
                               {"missing", epoch.missing},
                               {"duplicates", epoch.duplicates},
                               {"unfinished", epoch.unfinished},
-                              {"findings", epoch.findings}});
+                              {"findings", epoch.findings}}));
   }
+  json.Add("epochs", epochs);
   return json;
 }
 
@@ -79,36 +80,33 @@ Status RunAudit(CommandContext& context, const AuditArguments& arguments) {
   }
   const std::vector<StreamVerdict> verdicts = history.Judge(arguments.complete);
   bool ok = true;
-  Json streams = Json::array();
+  JsonArray streams;
   for (const StreamVerdict& verdict : verdicts) {
     ok = ok && verdict.ok;
     if (context.json) {
-      streams.push_back(VerdictJson(verdict));
+      streams.Add(VerdictJson(verdict));
     } else {
       PrintVerdict(context, verdict);
     }
   }
-  if (context.json) context.PrintJson("audit", {{"ok", ok}, {"streams", std::move(streams)}});
+  if (context.json) context.PrintJson("audit", {{"ok", ok}, {"streams", streams}});
   if (!ok) context.exit_code = ExitCode::kViolation;
   return {};
 }
 
 }  // namespace
 
-void AddAudit(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddAudit(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "audit", "Prove from delivery logs that every sample was consumed exactly once per epoch.");
   auto arguments = std::make_shared<AuditArguments>();
-  command->add_option("LOGS", arguments->logs, "Delivery logs of all ranks and restarts")
-      ->required()
-      ->type_name("FILE");
-  command->add_flag("--complete", arguments->complete, "The last epoch must be whole, too");
-  command->footer("Needs no daemon. Where a restart repeats steps, the later one counts. Exit "
+  command.AddOption("LOGS", arguments->logs, "Delivery logs of all ranks and restarts")
+      .Required()
+      .ValueName("FILE");
+  command.AddFlag("--complete", arguments->complete, "The last epoch must be whole, too");
+  command.SetFooter("Needs no daemon. Where a restart repeats steps, the later one counts. Exit "
                   "code 3: a sample is missing, repeated, or not in the published order.");
-  command->callback([&context, arguments] {
-    Status status = RunAudit(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.OnRun([&context, arguments] { return RunAudit(context, *arguments); });
 }
 
 }  // namespace forebay::cli

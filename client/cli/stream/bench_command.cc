@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
-#include "client/cli/daemon/admin_link.h"
+#include "client/cli/daemon/daemon_address.h"
 #include "client/cli/human_text.h"
 #include "client/cli/stream/stream_arguments.h"
 #include "forebay/client.h"
@@ -139,22 +139,19 @@ Status RunBench(CommandContext& context, const BenchArguments& arguments) {
 
 }  // namespace
 
-void AddBench(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddBench(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "bench", "Read one stream for some seconds, every byte of it, and print its speed.");
   auto arguments = std::make_shared<BenchArguments>();
-  arguments->stream = AddStreamArguments(*command);
-  command->add_option("--delivery", arguments->delivery, "contiguous or views")
-      ->check(CLI::IsMember({"contiguous", "views"}));
-  command->add_option("--depth", arguments->stream->options.prefetch_depth,
+  arguments->stream = AddStreamArguments(command);
+  command.AddOption("--delivery", arguments->delivery, "contiguous or views")
+      .OneOf({"contiguous", "views"});
+  command.AddOption("--depth", arguments->stream->options.prefetch_depth,
                       "Batches pulled ahead (default: 4)");
-  command->add_option("--seconds", arguments->seconds, "How long (default: 5)")
-      ->check(CLI::Range(0.01, 3600.0));
-  command->add_flag("--inline", arguments->inline_payload, "Without shared memory");
-  command->callback([&context, arguments] {
-    Status status = RunBench(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  command.AddOption("--seconds", arguments->seconds, "How long (default: 5)")
+      .Within(0.01, 3600.0);
+  command.AddFlag("--inline", arguments->inline_payload, "Without shared memory");
+  command.OnRun([&context, arguments] { return RunBench(context, *arguments); });
 }
 
 }  // namespace forebay::cli

@@ -5,16 +5,15 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "client/cli/command_context.h"
+#include "client/cli/command_declaration.h"
 #include "client/cli/commands.h"
 #include "client/cli/daemon/admin_link.h"
 #include "client/cli/stream/stream_arguments.h"
-#include "client/connection/rpc_status.h"
 #include "client/remote_stream.h"
 #include "forebay/client.h"
-#include "proto/contract/limits.h"
 #include "proto/contract/order.h"
 #include "proto/contract/order_steps.h"
 
@@ -64,17 +63,11 @@ class SelectionIds {
  private:
   Status Load(std::uint64_t index) {
     if (!page_.empty() && index >= page_first_ && index - page_first_ < page_.size()) return {};
-    grpc::ClientContext call;
-    SetDeadline(call, std::chrono::milliseconds(limits::kCallDeadlineMs));
-    v1::ResolveRequest request;
-    request.set_dataset(dataset_);
-    request.set_selection(selection_);
-    request.set_first_index(index - index % kIdsPerCall);
-    request.set_count(kIdsPerCall);
-    v1::ResolveReply reply;
-    FOREBAY_TRY(internal::StatusFromRpc(link_.stub->ResolveSelection(&call, request, &reply)));
-    page_first_ = request.first_index();
-    page_.assign(reply.sample_ids().begin(), reply.sample_ids().end());
+    page_first_ = index - index % kIdsPerCall;
+    FOREBAY_ASSIGN(page_, link_.Resolve({.dataset = dataset_,
+                                         .selection = selection_,
+                                         .first_index = page_first_,
+                                         .count = kIdsPerCall}));
     if (index - page_first_ >= page_.size()) {
       return Error(ErrorCode::kDataLoss, "the daemon resolves fewer samples than it selects");
     }
@@ -102,7 +95,7 @@ Status PrintSteps(CommandContext& context, const OrderQuestion& question,
   for (std::uint64_t step = first; step < end; ++step) {
     for (std::uint32_t rank = 0; rank < question.options.ranks; ++rank) {
       FOREBAY_ASSIGN(const StepSlice slice, question.plan.RankSlice(StepId(step), rank));
-      Json samples = Json::array();
+      JsonArray samples;
       std::string text;
       std::uint64_t padded = 0;
       for (std::uint64_t p = slice.first; p < slice.first + slice.count; ++p) {
@@ -110,7 +103,7 @@ Status PrintSteps(CommandContext& context, const OrderQuestion& question,
         FOREBAY_ASSIGN(const std::uint64_t id,
                        ids.IdOf(question.order.Forward(resolved.position)));
         if (resolved.padded) ++padded;
-        samples.push_back(id);
+        samples.Add(id);
         text += fmt::format(" {}{}", id, resolved.padded ? "*" : "");
       }
       if (context.json) {
@@ -119,7 +112,7 @@ Status PrintSteps(CommandContext& context, const OrderQuestion& question,
                                     {"rank", rank},
                                     {"position", slice.first},
                                     {"padded", padded},
-                                    {"ids", std::move(samples)}});
+                                    {"ids", samples}});
       } else {
         context.out << fmt::format("epoch {} step {} rank {}:{}\n", arguments.epoch, step, rank,
                                    text);
@@ -145,13 +138,16 @@ Status PrintSample(CommandContext& context, const OrderQuestion& question,
     }
   }
   if (context.json) {
-    Json answer = {{"sample", sample},
+    JsonObject answer = {{"sample", sample},
                    {"epoch", arguments.epoch},
                    {"index", index},
                    {"position", position.value()},
                    {"dropped", dropped}};
-    if (!dropped) answer.update({{"step", step}, {"rank", rank}});
-    context.PrintJson("order_of_sample", std::move(answer));
+    if (!dropped) {
+      answer.Add("step", step);
+      answer.Add("rank", rank);
+    }
+    context.PrintJson("order_of_sample", answer);
   } else if (dropped) {
     context.out << fmt::format("sample {} is at position {} of epoch {}, which the tail policy "
                                "drops\n",
@@ -185,7 +181,7 @@ Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
                                   .spec = spec,
                                   .plan = plan,
                                   .order = Order(spec, EpochId(arguments.epoch))};
-  FOREBAY_ASSIGN(AdminLink link, ConnectAdmin(context));
+  FOREBAY_ASSIGN(AdminLink link, AdminLink::Connect(context));
   SelectionIds ids(std::move(link), options.dataset, options.selection);
   if (arguments.sample) return PrintSample(context, question, arguments, ids);
   return PrintSteps(context, question, arguments, ids);
@@ -193,22 +189,19 @@ Status RunOrder(CommandContext& context, const OrderArguments& arguments) {
 
 }  // namespace
 
-void AddOrder(CLI::App& app, CommandContext& context) {
-  CLI::App* command = app.add_subcommand(
+void AddOrder(Command& program, CommandContext& context) {
+  Command command = program.AddCommand(
       "order", "Print who gets what: the samples of each step and rank, or where a sample goes.");
   auto arguments = std::make_shared<OrderArguments>();
-  arguments->stream = AddStreamArguments(*command);
-  command->add_option("--ranks", arguments->stream->options.ranks, "Ranks (default: 1)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--epoch", arguments->epoch, "Epoch, from 0 (default: 0)");
-  command->add_option("--first-step", arguments->first_step, "First step (default: 0)");
-  command->add_option("--steps", arguments->steps, "How many steps (default: 1)");
-  command->add_option("--sample", arguments->sample, "Say where this sample id goes instead");
-  command->footer("Samples marked * are repeats of the tail policy 'pad'.");
-  command->callback([&context, arguments] {
-    Status status = RunOrder(context, *arguments);
-    if (!status) context.Fail(status.error());
-  });
+  arguments->stream = AddStreamArguments(command);
+  command.AddOption("--ranks", arguments->stream->options.ranks, "Ranks (default: 1)")
+      .Positive();
+  command.AddOption("--epoch", arguments->epoch, "Epoch, from 0 (default: 0)");
+  command.AddOption("--first-step", arguments->first_step, "First step (default: 0)");
+  command.AddOption("--steps", arguments->steps, "How many steps (default: 1)");
+  command.AddOption("--sample", arguments->sample, "Say where this sample id goes instead");
+  command.SetFooter("Samples marked * are repeats of the tail policy 'pad'.");
+  command.OnRun([&context, arguments] { return RunOrder(context, *arguments); });
 }
 
 }  // namespace forebay::cli

@@ -7,11 +7,9 @@
 #include "forebay/stream_options.h"
 #include "proto/contract/result.h"
 
-namespace CLI {
-class App;
-}
-
 namespace forebay::cli {
+
+class Command;
 
 struct StreamArguments {
   StreamOptions options;
@@ -21,7 +19,7 @@ struct StreamArguments {
 };
 
 // Adds DATASET, --selection, --seed, --mode, ... to a command.
-std::shared_ptr<StreamArguments> AddStreamArguments(CLI::App& command);
+std::shared_ptr<StreamArguments> AddStreamArguments(Command& command);
 // Fills options.mode and the like from their names.
 Status ResolveStreamArguments(StreamArguments& arguments);
 

@@ -15,31 +15,9 @@
 
 #include <gtest/gtest.h>
 
-#include "client/cli/command_context.h"
-#include "client/cli/program.h"
+#include "client/cli/testing/forebay_run.h"
 
 namespace forebay::cli {
-
-struct PackRun {
-  int code = -1;
-  std::string out, err;
-  Json last() const {
-    std::istringstream text(out);
-    Json parsed;
-    for (std::string line; std::getline(text, line);) parsed = Json::parse(line);
-    return parsed;
-  }
-};
-
-inline PackRun Forebay(std::vector<std::string> arguments, bool terminal = false) {
-  std::ostringstream out;
-  std::ostringstream err;
-  PackRun run;
-  run.code = RunForebay(std::move(arguments), {.out = out, .err = err, .terminal = terminal});
-  run.out = out.str();
-  run.err = err.str();
-  return run;
-}
 
 class PackCommandTest : public ::testing::Test {
  protected:

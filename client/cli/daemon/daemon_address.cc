@@ -1,0 +1,47 @@
+// Looks for the daemon's address. A job has one daemon as a rule; where several sockets lie in its
+// place, those that no daemon answers at are left out.
+#include "client/cli/daemon/daemon_address.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "client/cli/command_context.h"
+#include "client/connection/embedded_daemon.h"
+
+namespace forebay::cli {
+namespace {
+
+constexpr std::chrono::seconds kLookAround(2);
+
+Result<std::string> DefaultAddress() {
+  const char* given = std::getenv("FOREBAY_ADDRESS");
+  if (given != nullptr && *given != '\0') return std::string(given);
+  const std::string job = internal::CurrentJob();
+  std::vector<std::string> addresses = internal::AddressesOfJob(job);
+  if (addresses.size() > 1) {
+    addresses = internal::DaemonsOfJob(job, std::chrono::steady_clock::now() + kLookAround);
+  }
+  if (addresses.size() > 1) {
+    std::string all;
+    for (const std::string& address : addresses) all += (all.empty() ? "" : ", ") + address;
+    return Error(ErrorCode::kInvalidArgument,
+                 "several daemons run for job '" + job + "', each with data sets of its own; "
+                 "choose one of " + all + " by --address");
+  }
+  if (addresses.size() == 1) return addresses.front();
+  return "unix:" + internal::EmbeddedDirectory(job) + "/forebayd.sock";
+}
+
+}  // namespace
+
+Result<std::string> DaemonAddress(const CommandContext& context) {
+  std::string address = context.address;
+  if (address.empty()) {
+    FOREBAY_ASSIGN(address, DefaultAddress());
+  }
+  if (address.starts_with('/')) address.insert(0, "unix:");
+  return address;
+}
+
+}  // namespace forebay::cli
