@@ -5,8 +5,8 @@
 
 #include "bench/codec/peer_table.h"
 #include "bench/codec/profile_names.h"
-#include "compress/decode/chunk_decoder.h"
-#include "compress/encode/chunk_encoder.h"
+#include "compress/decode/chunk/chunk_decoder.h"
+#include "compress/encode/chunk/chunk_encoder.h"
 #include "proto/contract/tensor.h"
 
 namespace forebay::bench {

@@ -3,8 +3,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "compress/decode/pack_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 
 namespace {
 

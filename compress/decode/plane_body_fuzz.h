@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compress/decode/isa.h"
-#include "compress/format/plane_shape.h"
+#include "compress/format/plane/plane_shape.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

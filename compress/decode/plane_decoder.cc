@@ -9,14 +9,14 @@
 #include <cstring>
 #include <string_view>
 
-#include "compress/decode/bit_packed_decoder.h"
-#include "compress/decode/block_rans_decoder.h"
+#include "compress/decode/block/bit_packed_decoder.h"
+#include "compress/decode/block/block_rans_decoder.h"
 #include "compress/decode/inflate.h"
 #include "compress/decode/isa.h"
 #include "compress/decode/scratch_arena.h"
-#include "compress/decode/wavefront_decoder.h"
+#include "compress/decode/wavefront/wavefront_decoder.h"
 #include "compress/format/damaged.h"
-#include "compress/format/plane_kinds.h"
+#include "compress/format/plane/plane_shape.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 

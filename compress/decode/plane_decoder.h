@@ -7,8 +7,8 @@
 
 #include "compress/decode/frame_output.h"
 #include "compress/decode/isa.h"
-#include "compress/format/plane_shape.h"
-#include "compress/format/predictor.h"
+#include "compress/format/plane/plane_shape.h"
+#include "compress/format/plane/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

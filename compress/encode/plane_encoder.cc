@@ -6,11 +6,11 @@
 #include <cstring>
 #include <memory>
 
-#include "compress/encode/bit_packed_encoder.h"
-#include "compress/encode/block_rans_encoder.h"
-#include "compress/encode/byte_stream_encoder.h"
-#include "compress/encode/wavefront_encoder.h"
-#include "compress/format/plane_kinds.h"
+#include "compress/encode/block/bit_packed_encoder.h"
+#include "compress/encode/block/block_rans_encoder.h"
+#include "compress/encode/chunk/byte_stream_encoder.h"
+#include "compress/encode/wavefront/wavefront_encoder.h"
+#include "compress/format/plane/plane_shape.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "compress/format/plane_shape.h"
-#include "compress/format/predictor.h"
+#include "compress/format/plane/plane_shape.h"
+#include "compress/format/plane/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

@@ -5,8 +5,8 @@
 
 #include <zstd.h>
 
-#include "compress/format/chunk_header.h"
-#include "compress/format/plane_kinds.h"
+#include "compress/format/chunk/chunk_header.h"
+#include "compress/format/plane/plane_shape.h"
 #include "compress/golden/golden_packs.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/byte_cursor.h"

@@ -9,10 +9,10 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/decode/byte_source.h"
-#include "compress/decode/pack_set.h"
-#include "compress/encode/pack_set_writer.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/pack_set.h"
+#include "compress/encode/pack/pack_set_writer.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/golden/golden_manifests.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"

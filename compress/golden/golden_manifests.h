@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/format/pack_manifest.h"
+#include "compress/format/pack/pack_manifest.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

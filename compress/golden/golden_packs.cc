@@ -11,9 +11,9 @@
 #include <span>
 #include <utility>
 
-#include "compress/encode/learned_samples.h"
-#include "compress/encode/pack_test_model.h"
-#include "compress/format/sha256.h"
+#include "compress/encode/testing/learned_samples.h"
+#include "compress/encode/testing/pack_test_model.h"
+#include "compress/format/pack/sha256.h"
 #include "compress/golden/golden_planes.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/byte_cursor.h"

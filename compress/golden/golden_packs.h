@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/decode/pack_file.h"
+#include "compress/decode/pack/pack_file.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

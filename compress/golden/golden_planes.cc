@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "compress/encode/learned_samples.h"
+#include "compress/encode/testing/learned_samples.h"
 #include "proto/contract/byte_cursor.h"
 
 namespace forebay::compress {

@@ -1,7 +1,7 @@
 // Models of golden packs whose fields are wavefront-coded: what is written once is read forever.
 #pragma once
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 
 namespace forebay::compress {
 

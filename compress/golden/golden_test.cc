@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
-#include "compress/decode/chunk_description.h"
-#include "compress/decode/predictor_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/chunk/chunk_description.h"
+#include "compress/decode/pack/predictor_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/golden/golden_packs.h"
 #include "proto/contract/check.h"
 

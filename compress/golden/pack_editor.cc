@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "compress/decode/pack_file.h"
+#include "compress/decode/pack/pack_file.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 
 namespace forebay::compress {
 

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <string>
 
-#include "compress/encode/bit_packed_encoder.h"
-#include "compress/encode/learned_samples.h"
-#include "compress/encode/pack_test_model.h"
-#include "compress/encode/wavefront_encoder.h"
+#include "compress/encode/block/bit_packed_encoder.h"
+#include "compress/encode/testing/learned_samples.h"
+#include "compress/encode/testing/pack_test_model.h"
+#include "compress/encode/wavefront/wavefront_encoder.h"
 #include "compress/golden/golden_packs.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/check.h"

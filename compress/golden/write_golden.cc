@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "compress/decode/predictor_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/predictor_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/golden/golden_manifests.h"
 #include "compress/golden/golden_packs.h"
 #include "proto/contract/check.h"

@@ -7,14 +7,14 @@
 #include <fstream>
 #include <memory>
 
-#include "compress/decode/byte_source.h"
-#include "compress/decode/byte_stream.h"
+#include "compress/decode/chunk/byte_stream.h"
 #include "compress/decode/isa.h"
-#include "compress/decode/pack_file.h"
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/decode/pack/predictor_file.h"
 #include "compress/decode/plane_decoder.h"
-#include "compress/decode/predictor_file.h"
-#include "compress/encode/chunk_encoder.h"
-#include "compress/format/chunk_header.h"
+#include "compress/encode/chunk/chunk_encoder.h"
+#include "compress/format/chunk/chunk_header.h"
 
 namespace forebay::compress {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "compress/format/chunk_shape.h"
-#include "compress/format/plane_shape.h"
-#include "compress/format/predictor.h"
+#include "compress/format/chunk/chunk_shape.h"
+#include "compress/format/plane/plane_shape.h"
+#include "compress/format/plane/predictor.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/decode/predictor_file.h"
-#include "compress/encode/learned_samples.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/predictor_file.h"
+#include "compress/encode/testing/learned_samples.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/train/chunk_planes.h"
 
 namespace forebay::compress {

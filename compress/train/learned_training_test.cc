@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/encode/learned_samples.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/learned_samples.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/train/chunk_planes.h"
 #include "compress/train/net_trainer.h"
 #include "compress/train/train_report.h"

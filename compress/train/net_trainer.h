@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "compress/format/predictor.h"
+#include "compress/format/plane/predictor.h"
 #include "compress/train/training_rows.h"
 #include "proto/contract/result.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "compress/format/predictor.h"
+#include "compress/format/plane/predictor.h"
 #include "compress/train/chunk_planes.h"
 #include "proto/contract/result.h"
 

@@ -1,6 +1,6 @@
 #include "compress/train/training_rows.h"
 
-#include "compress/encode/learned_view.h"
+#include "compress/encode/wavefront/learned_view.h"
 #include "proto/contract/mix64.h"
 
 namespace forebay::compress {

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "tests/difference/pack_ways.h"
 #include "tests/difference/read_ways.h"
 #include "tests/difference/specimen.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "compress/decode/pack_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "compress/golden/pack_editor.h"
 #include "proto/contract/check.h"
 #include "tests/difference/sample_box.h"

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "compress/decode/chunk_record.h"
 #include "compress/decode/isa.h"
-#include "compress/format/pack_format.h"
+#include "compress/decode/pack/chunk_record.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/byte_cursor.h"
 #include "tests/difference/sample_box.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/decode/chunk_decoder.h"
+#include "compress/decode/chunk/chunk_decoder.h"
 #include "compress/decode/isa.h"
 #include "proto/contract/result.h"
 #include "tests/difference/specimen.h"

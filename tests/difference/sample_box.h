@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/decode/chunk_decoder.h"
+#include "compress/decode/chunk/chunk_decoder.h"
 
 namespace forebay::compress {
 

@@ -5,18 +5,18 @@
 #include <cmath>
 #include <utility>
 
-#include "compress/decode/byte_stream.h"
-#include "compress/encode/bit_packed_encoder.h"
-#include "compress/encode/block_rans_encoder.h"
-#include "compress/encode/byte_stream_encoder.h"
-#include "compress/encode/chunk_samples.h"
-#include "compress/encode/coded_chunk_encoder.h"
-#include "compress/encode/learned_samples.h"
+#include "compress/decode/chunk/byte_stream.h"
+#include "compress/encode/block/bit_packed_encoder.h"
+#include "compress/encode/block/block_rans_encoder.h"
+#include "compress/encode/chunk/byte_stream_encoder.h"
+#include "compress/encode/chunk/coded_chunk_encoder.h"
 #include "compress/encode/plane_encoder.h"
-#include "compress/encode/wavefront_encoder.h"
-#include "compress/format/chunk_header.h"
-#include "compress/format/element_code.h"
-#include "compress/format/plane_kinds.h"
+#include "compress/encode/testing/chunk_samples.h"
+#include "compress/encode/testing/learned_samples.h"
+#include "compress/encode/wavefront/wavefront_encoder.h"
+#include "compress/format/chunk/chunk_header.h"
+#include "compress/format/chunk/element_code.h"
+#include "compress/format/plane/plane_shape.h"
 #include "proto/contract/check.h"
 
 namespace forebay::compress {

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "compress/format/chunk_codec.h"
-#include "compress/format/chunk_shape.h"
-#include "compress/format/predictor.h"
+#include "compress/format/chunk/chunk_shape.h"
+#include "compress/format/plane/predictor.h"
 
 namespace forebay::compress {
 

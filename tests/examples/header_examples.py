@@ -45,8 +45,8 @@ def example_of(header, text):
 
 
 def included_as(header):
-    """How a program includes a header: the client's public ones lie in an include folder."""
-    return header.removeprefix("client/include/")
+    """How a program includes a header: public ones lie in an include folder of their room."""
+    return header.partition("/include/")[2] or header
 
 
 def source_of(examples):

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "tests/examples/pack_examples.inc"
 
 extern "C" int read_first_image(const char* path, void* pixels, size_t pixel_bytes);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/decode/forebay_pack.h"
+#include "forebay/pack.h"
 
 static int failures = 0;
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "compress/decode/pack_set.h"
-#include "compress/decode/predictor_file.h"
+#include "compress/decode/pack/pack_set.h"
+#include "compress/decode/pack/predictor_file.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/checksum.h"
 

@@ -78,7 +78,7 @@ CASES = {
         [
             code("server/daemon/a.cc", '#include "server/io/clock.h"\n#include "compress/c.h"'),
             code("server/tier/a.cc", '#include "server/catalog/catalog.h"'),
-            code("compress/train/a.cc", '#include "compress/encode/wavefront_work.h"'),
+            code("compress/train/a.cc", '#include "compress/encode/wavefront/wavefront_work.h"'),
             code("server/stream/testing/a.h", '#include "server/peer/single_node.h"'),
             code("server/io/a.cc", '// #include "server/tier/ram/ram_arena.h"'),
             code("client/cli/a.cc", '#include "forebay/client.h"\n#include "compress/codec.h"'),
@@ -141,9 +141,11 @@ CASES = {
     ),
     "path-include": (
         [code("server/io/a.cc", '#include "clock.h"'), code("server/io/a.cc", '#include "../x.h"'),
-         code("client/a.cc", '#include "client/include/forebay/batch.h"')],
+         code("client/a.cc", '#include "client/include/forebay/batch.h"'),
+         code("compress/a.cc", '#include "compress/include/forebay/pack.h"')],
         [code("server/io/a.cc", '#include "server/io/clock.h"\n#include <clock.h>'),
-         code("client/a.cc", '#include "forebay/batch.h"\n#include "forebay/v1/data.pb.h"')],
+         code("client/a.cc", '#include "forebay/batch.h"\n#include "forebay/v1/data.pb.h"'),
+         code("compress/a.cc", '#include "forebay/pack.h"')],
     ),
     "own-include-first": (
         [

@@ -51,12 +51,16 @@ PURE_ANGLE = re.compile(r"[a-z0-9_]+$|tl/expected\.hpp$|xxhash\.h$|[a-z0-9_]+\.h
 NOT_PURE = re.compile(r"(liburing|zstd\w*|mpi|archive|archive_entry|fuse\w*|lz4|curl|pthread)\.h$")
 # The client's public headers. They are included as "forebay/x.h", in the tree and installed.
 PUBLIC_FOLDER = "client/include/forebay/"
+# Public headers of other rooms, which are included in the same way.
+PUBLIC_ELSEWHERE = {"forebay/pack.h": "compress/include/forebay/pack.h"}
 
 _INCLUDE = re.compile(r"(?m)^[ \t]*#[ \t]*include[ \t]*([<\"])([^>\"\n]+)[>\"]")
 
 
 def path_of(header):
-    """The path of a header as it is included: <forebay/x.h> is a public header of the client."""
+    """The path of a header as it is included: <forebay/x.h> is a public header."""
+    if header in PUBLIC_ELSEWHERE:
+        return PUBLIC_ELSEWHERE[header]
     if header.startswith("forebay/") and not WIRE_HEADER.match(header):
         return PUBLIC_FOLDER + header.removeprefix("forebay/")
     return header
@@ -165,7 +169,7 @@ def include_rules(tree):
                            _purity(file, room, quote, header, public)]
             if quote == '"' and room_of(header) is None and not WIRE_HEADER.match(header):
                 checks.append(("path-include", "quoted includes are qualified from the root"))
-            if header.startswith(PUBLIC_FOLDER):
+            if header.startswith(PUBLIC_FOLDER) or header in PUBLIC_ELSEWHERE.values():
                 checks.append(("path-include", "public headers are included as forebay/x.h"))
             for rule, message in filter(None, checks):
                 yield Finding(file.path, line, rule, f"<{header}>: {message}")

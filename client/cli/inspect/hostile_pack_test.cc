@@ -13,9 +13,9 @@
 
 #include "client/cli/inspect/pack_survey.h"
 #include "client/cli/testing/pack_command_test_folder.h"
-#include "compress/encode/pack_writer.h"
-#include "compress/format/pack_format.h"
-#include "compress/format/pack_manifest.h"
+#include "compress/encode/pack/pack_writer.h"
+#include "compress/format/pack/pack_format.h"
+#include "compress/format/pack/pack_manifest.h"
 
 namespace forebay::cli {
 namespace {

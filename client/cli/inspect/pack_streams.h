@@ -9,7 +9,7 @@
 
 #include "client/cli/command_context.h"
 #include "client/cli/inspect/pack_survey.h"
-#include "compress/decode/chunk_description.h"
+#include "compress/decode/chunk/chunk_description.h"
 
 namespace forebay::cli {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "compress/decode/predictor_file.h"
+#include "compress/decode/pack/predictor_file.h"
 
 namespace forebay::cli {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "compress/decode/byte_source.h"
-#include "compress/decode/pack_file.h"
-#include "compress/decode/pack_set.h"
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/decode/pack/pack_set.h"
 #include "proto/contract/result.h"
 
 namespace forebay::cli {

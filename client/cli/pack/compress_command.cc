@@ -19,9 +19,9 @@
 #include "client/cli/inspect/pack_survey.h"
 #include "client/cli/pack/pack_plan.h"
 #include "client/cli/source/pack_source.h"
-#include "compress/decode/byte_stream.h"
-#include "compress/encode/byte_stream_encoder.h"
-#include "compress/encode/pack_writer.h"
+#include "compress/decode/chunk/byte_stream.h"
+#include "compress/encode/chunk/byte_stream_encoder.h"
+#include "compress/encode/pack/pack_writer.h"
 
 namespace forebay::cli {
 namespace {

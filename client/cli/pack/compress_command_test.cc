@@ -12,9 +12,9 @@
 
 #include "client/cli/inspect/pack_streams.h"
 #include "client/cli/testing/pack_command_test_folder.h"
-#include "compress/decode/byte_source.h"
-#include "compress/decode/pack_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 
 namespace forebay::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "compress/encode/error_bound.h"
+#include "compress/encode/chunk/error_bound.h"
 
 namespace forebay::cli {
 namespace {

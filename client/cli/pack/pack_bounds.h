@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "client/cli/source/pack_source.h"
-#include "compress/encode/value_range.h"
-#include "compress/format/field_statistics.h"
-#include "compress/format/pack_format.h"
+#include "compress/encode/chunk/value_range.h"
+#include "compress/format/pack/field_statistics.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 
 namespace forebay::cli {

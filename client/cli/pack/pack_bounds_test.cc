@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "client/cli/pack/pack_bounds.h"
-#include "compress/encode/error_bound.h"
+#include "compress/encode/chunk/error_bound.h"
 
 namespace forebay::cli {
 namespace {

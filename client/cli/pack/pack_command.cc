@@ -27,7 +27,7 @@
 #include "client/cli/pack/pack_sink.h"
 #include "client/cli/pack/training_pack.h"
 #include "client/cli/source/pack_source.h"
-#include "compress/decode/predictor_file.h"
+#include "compress/decode/pack/predictor_file.h"
 #include "proto/contract/printable.h"
 
 namespace forebay::cli {

@@ -12,8 +12,8 @@
 
 #include "client/cli/testing/pack_command_test_folder.h"
 #include "client/testing/fake_daemon.h"
-#include "compress/encode/pack_writer.h"
-#include "compress/format/pack_format.h"
+#include "compress/encode/pack/pack_writer.h"
+#include "compress/format/pack/pack_format.h"
 
 namespace forebay::cli {
 namespace {

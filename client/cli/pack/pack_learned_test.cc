@@ -9,7 +9,7 @@
 
 #include "client/cli/pack/model_training.h"
 #include "client/cli/testing/pack_command_test_folder.h"
-#include "compress/encode/learned_samples.h"
+#include "compress/encode/testing/learned_samples.h"
 
 namespace forebay::cli {
 namespace {

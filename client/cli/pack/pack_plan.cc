@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "client/cli/human_text.h"
-#include "compress/encode/pack_writer.h"
+#include "compress/encode/pack/pack_writer.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {

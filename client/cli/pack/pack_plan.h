@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compress/encode/plane_encoder.h"
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 #include "proto/contract/tensor.h"
 

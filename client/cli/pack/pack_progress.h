@@ -7,7 +7,7 @@
 
 #include "client/cli/command_context.h"
 #include "client/cli/progress_line.h"
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 
 namespace forebay::cli {
 

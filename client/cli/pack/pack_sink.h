@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
-#include "compress/encode/pack_set_writer.h"
-#include "compress/encode/pack_writer.h"
-#include "compress/format/pack_format.h"
+#include "compress/encode/pack/pack_set_writer.h"
+#include "compress/encode/pack/pack_writer.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 
 namespace forebay::cli {

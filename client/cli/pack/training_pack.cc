@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "compress/encode/pack_writer.h"
+#include "compress/encode/pack/pack_writer.h"
 
 namespace forebay::cli {
 namespace {

@@ -18,7 +18,7 @@
 #include "client/cli/pack/pack_plan.h"
 #include "client/cli/source/pack_source.h"
 #include "client/cli/source/pnm_image.h"
-#include "compress/encode/error_bound.h"
+#include "compress/encode/chunk/error_bound.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 
 namespace forebay::cli {

@@ -12,7 +12,7 @@
 #include "client/cli/inspect/pack_survey.h"
 #include "client/cli/pack/pack_plan.h"
 #include "client/cli/source/pack_source.h"
-#include "compress/decode/byte_source.h"
+#include "compress/decode/pack/byte_source.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "compress/decode/byte_source.h"
+#include "compress/decode/pack/byte_source.h"
 #include "proto/contract/limits.h"
 
 namespace forebay::cli {

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "compress/decode/byte_source.h"
+#include "compress/decode/pack/byte_source.h"
 #include "proto/contract/result.h"
 #include "proto/contract/thread_annotations.h"
 #include "server/io/io_backend.h"

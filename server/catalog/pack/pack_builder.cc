@@ -7,8 +7,8 @@
 #include <optional>
 #include <set>
 
-#include "compress/decode/pack_file.h"
-#include "compress/format/pack_manifest.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/format/pack/pack_manifest.h"
 #include "proto/contract/limits.h"
 #include "server/catalog/format_driver.h"
 #include "server/catalog/input_error.h"

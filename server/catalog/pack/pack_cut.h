@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 
 namespace forebay::catalog {

@@ -8,8 +8,8 @@
 #include <array>
 #include <string>
 
-#include "compress/decode/chunk_record.h"
-#include "compress/format/chunk_coverage.h"
+#include "compress/decode/pack/chunk_record.h"
+#include "compress/format/pack/chunk_coverage.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/limits.h"
 #include "server/catalog/storage/image_section.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/checksum.h"
 #include "proto/contract/result.h"
 #include "server/catalog/pack/pack_cut.h"

@@ -1,7 +1,7 @@
 // Catalogs of sets of packs: the shards that a manifest names, and no others.
 #include <gmock/gmock.h>
 
-#include "compress/format/pack_manifest.h"
+#include "compress/format/pack/pack_manifest.h"
 #include "server/catalog/testing/pack_catalog_fixture.h"
 
 namespace forebay::catalog {

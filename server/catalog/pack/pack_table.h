@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "server/catalog/dataset_source.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/record_text.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "compress/decode/pack_file.h"
-#include "compress/encode/pack_test_model.h"
+#include "compress/decode/pack/pack_file.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "server/catalog/pack/pack_table.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 

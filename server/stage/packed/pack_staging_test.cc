@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "server/catalog/pack/pack_table.h"
 #include "server/io/queues/thread_backend.h"
 #include "server/io/testing/io_test_fixture.h"

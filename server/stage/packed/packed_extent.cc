@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "compress/decode/chunk_decoder.h"
+#include "compress/decode/chunk/chunk_decoder.h"
 #include "proto/contract/byte_cursor.h"
 #include "proto/contract/check.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "compress/encode/chunk_encoder.h"
-#include "compress/format/pack_format.h"
+#include "compress/encode/chunk/chunk_encoder.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/ids.h"
 #include "proto/contract/result.h"
 #include "server/catalog/catalog.h"

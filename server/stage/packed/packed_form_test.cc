@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 
-#include "compress/decode/chunk_record.h"
+#include "compress/decode/pack/chunk_record.h"
 #include "server/catalog/testing/catalog_test_fixture.h"
 #include "server/catalog/testing/record_text.h"
 #include "server/stage/packed/packed_extent.h"

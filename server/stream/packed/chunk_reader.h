@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/decode/chunk_record.h"
+#include "compress/decode/pack/chunk_record.h"
 #include "proto/contract/result.h"
 #include "server/catalog/pack/pack_table.h"
 #include "server/io/aligned_buffer.h"

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compress/format/pack_format.h"
+#include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/packed/chunk_finder.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "compress/decode/chunk_record.h"
+#include "compress/decode/pack/chunk_record.h"
 #include "proto/contract/result.h"
 #include "server/fetch/decoded_cache.h"
 #include "server/stream/assembled_batch.h"

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "compress/decode/chunk_record.h"
+#include "compress/decode/pack/chunk_record.h"
 #include "server/fetch/decoded_cache.h"
 
 namespace forebay::stream {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compress/encode/pack_test_model.h"
+#include "compress/encode/testing/pack_test_model.h"
 #include "server/catalog/pack/pack_table.h"
 #include "server/stream/testing/serve_fixture.h"
 

@@ -1,0 +1,163 @@
+// A block's 4 rows of 16 bytes in two registers; prefix sums undo spatial predictors.
+#include <immintrin.h>
+
+#include <bit>
+#include <cstring>
+
+#include "compress/decode/block/block_rans_lanes_avx2.h"
+
+namespace forebay::compress {
+namespace {
+
+__m128i Load16(const std::uint8_t* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+// Rows 0 and 1, rows 2 and 3.
+BlockRansHalves LoadRows(const std::uint8_t* from, std::size_t stride) {
+  const auto two = [&](const std::uint8_t* at) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(Load16(at)), Load16(at + stride), 1);
+  };
+  return {two(from), two(from + 2 * stride)};
+}
+
+void StoreRows(const BlockRansHalves& rows, std::uint8_t* to, std::size_t stride) {
+  const auto two = [&](std::uint8_t* at, __m256i pair) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(pair));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at + stride), _mm256_extracti128_si256(pair, 1));
+  };
+  two(to, rows.low);
+  two(to + 2 * stride, rows.high);
+}
+
+// Running sums along each row of 16.
+__m256i SumAlong(__m256i rows) {
+  rows = _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 1));
+  rows = _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 2));
+  rows = _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 4));
+  return _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 8));
+}
+
+// Running sums down the 4 rows.
+BlockRansHalves SumDown(const BlockRansHalves& rows) {
+  const auto add_upper = [](__m256i two) {
+    return _mm256_add_epi8(two, _mm256_permute2x128_si256(two, two, 0x08));
+  };
+  const __m256i first = add_upper(rows.low);
+  return {first, _mm256_add_epi8(add_upper(rows.high),
+                                 _mm256_permute2x128_si256(first, first, 0x11))};
+}
+
+// 2^plane in the bytes whose bit is set.
+__m256i PlaneBytes(std::uint32_t bits, std::uint32_t plane) {
+  const __m256i bytes = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(static_cast<int>(bits)),
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+  const __m256i places = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201));
+  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, places), places);
+  return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(1U << plane)));
+}
+
+// The residuals of a block whose class is `table`.
+bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, BlockRansStream& stream,
+                   BlockRansHalves& residuals) {
+  std::uint64_t escapes = 0;
+  residuals = lanes.Step(table, escapes);
+  if (table.shift > 0) {
+    if (stream.planes_end - stream.planes < table.shift * 8) return false;
+    for (std::uint32_t plane = 0; plane < table.shift; ++plane, stream.planes += 8) {
+      std::array<std::uint32_t, 2> bits;
+      std::memcpy(bits.data(), stream.planes, sizeof(bits));
+      residuals.low = _mm256_add_epi8(residuals.low, PlaneBytes(bits[0], plane));
+      residuals.high = _mm256_add_epi8(residuals.high, PlaneBytes(bits[1], plane));
+    }
+  }
+  if (escapes != 0) {
+    if (stream.escapes_end - stream.escapes < std::popcount(escapes)) return false;
+    alignas(32) std::array<std::uint8_t, kBlockRansLanes> bytes;
+    BlockRansLanesAvx2::StoreBytes(residuals, bytes.data());
+    for (; escapes != 0; escapes &= escapes - 1) {
+      bytes[static_cast<std::size_t>(std::countr_zero(escapes))] =
+          std::to_integer<std::uint8_t>(*stream.escapes++);
+    }
+    residuals = BlockRansLanesAvx2::Load(bytes.data());
+  }
+  return lanes.next() <= stream.bytes_end;
+}
+
+// Undoes predictors. Keeps the block before, whose last column is west of a block's first one.
+class Reconstruction {
+ public:
+  explicit Reconstruction(const BlockRansRow<std::uint8_t>& row)
+      : row_(row), mask_(_mm256_set1_epi8(static_cast<char>(row.mask))) {}
+
+  void Block(std::uint8_t code, std::size_t x, BlockRansHalves value) {
+    const bool temporal = (code & kTemporalPredictor) != 0 && row_.previous != nullptr;
+    BlockRansHalves previous = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    if (row_.previous != nullptr) previous = LoadRows(row_.previous + x, row_.stride);
+    const auto spatial = static_cast<SpatialPredictor>(code & 3);
+    if (spatial != SpatialPredictor::kNone) UndoSpatial(spatial, temporal, x, value);
+    if (temporal) {
+      value.low = _mm256_add_epi8(value.low, previous.low);
+      value.high = _mm256_add_epi8(value.high, previous.high);
+    }
+    value.low = _mm256_and_si256(value.low, mask_);
+    value.high = _mm256_and_si256(value.high, mask_);
+    StoreRows(value, row_.samples + x, row_.stride);
+    left_ = value;
+    left_previous_ = previous;
+  }
+
+ private:
+  // Sums modulo 256 lose nothing: the corner is what both edges hold twice.
+  void UndoSpatial(SpatialPredictor spatial, bool temporal, std::size_t x,
+                   BlockRansHalves& value) const {
+    const bool west = spatial != SpatialPredictor::kNorth;
+    const bool north = spatial != SpatialPredictor::kWest;
+    if (west) value = {SumAlong(value.low), SumAlong(value.high)};
+    if (north) {
+      __m128i above = Load16(row_.above + x);
+      if (temporal) above = _mm_sub_epi8(above, Load16(row_.above_previous + x));
+      value = SumDown(value);
+      value.low = _mm256_add_epi8(value.low, _mm256_broadcastsi128_si256(above));
+      value.high = _mm256_add_epi8(value.high, _mm256_broadcastsi128_si256(above));
+    }
+    if (!west) return;
+    int corner = 0;
+    if (north && x > 0) {
+      corner = row_.above[x - 1] - (temporal ? row_.above_previous[x - 1] : 0);
+    }
+    const __m256i corners = _mm256_set1_epi8(static_cast<char>(corner));
+    const auto add_edge = [&](__m256i left, __m256i before, __m256i& rows) {
+      if (temporal) left = _mm256_sub_epi8(left, before);
+      const __m256i edge = _mm256_shuffle_epi8(left, _mm256_set1_epi8(15));
+      rows = _mm256_add_epi8(rows, _mm256_sub_epi8(edge, corners));
+    };
+    add_edge(left_.low, left_previous_.low, value.low);
+    add_edge(left_.high, left_previous_.high, value.high);
+  }
+
+  const BlockRansRow<std::uint8_t>& row_;
+  const __m256i mask_;
+  BlockRansHalves left_ = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  BlockRansHalves left_previous_ = left_;
+};
+
+}  // namespace
+
+bool DecodeBlockRansRowAvx2(const BlockRansRow<std::uint8_t>& row, BlockRansStream& stream) {
+  BlockRansLanesAvx2 lanes(stream);
+  Reconstruction blocks(row);
+  for (std::uint32_t block = 0; block < row.blocks; ++block) {
+    BlockRansHalves residuals = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    const std::uint8_t code = row.codes[block];
+    if (const std::uint32_t chosen = code >> 3; chosen > 0) {
+      if (!ReadResiduals(row.classes[chosen - 1], lanes, stream, residuals)) return false;
+    }
+    blocks.Block(code, std::size_t{block} * kBlockColumns, residuals);
+  }
+  lanes.Store(stream);
+  return true;
+}
+
+}  // namespace forebay::compress

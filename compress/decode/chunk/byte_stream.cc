@@ -1,0 +1,31 @@
+#include "compress/decode/chunk/byte_stream.h"
+
+#include <algorithm>
+
+#include "compress/decode/inflate.h"
+#include "compress/format/damaged.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+std::size_t ByteStreamScratchBytes() { return InflateScratchBytes(); }
+
+Status DecodeByteStream(StreamCoder coder, std::span<const std::byte> body,
+                        std::span<std::byte> out, std::span<std::byte> scratch) {
+  FOREBAY_CHECK(scratch.size() >= ByteStreamScratchBytes());
+  switch (coder) {
+    case StreamCoder::kStore:
+      if (body.size() != out.size()) {
+        return Damaged("byte stream", "stored stream of another size");
+      }
+      std::copy(body.begin(), body.end(), out.begin());
+      return {};
+    case StreamCoder::kZstd: return InflateZstd(body, ZstdChecksum::kRequired, out, scratch);
+    case StreamCoder::kLz4: return InflateLz4(body, out);
+    case StreamCoder::kPlanes:
+    case StreamCoder::kConstant: break;
+  }
+  FOREBAY_CHECK(false);
+  return {};
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,157 @@
+#include "compress/decode/chunk/chunk_description.h"
+
+#include <algorithm>
+
+#include "compress/decode/scratch_arena.h"
+#include "compress/decode/wavefront/wavefront_plan.h"
+#include "compress/format/chunk/chunk_header.h"
+#include "compress/format/damaged.h"
+#include "compress/format/plane/plane_shape.h"
+#include "proto/contract/byte_cursor.h"
+
+namespace forebay::compress {
+namespace {
+
+bool AnyWeight(const WavefrontFilter& filter, std::size_t begin, std::size_t end) {
+  return std::any_of(filter.weights.begin() + static_cast<std::ptrdiff_t>(begin),
+                     filter.weights.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](std::int16_t weight) { return weight != 0; });
+}
+
+BlockPrediction PredictionOf(const WavefrontBlock& block, const WavefrontGroup& group, bool inter) {
+  if ((block.filter & kWavefrontSkip) != 0) return BlockPrediction::kSkip;
+  if (!inter) return BlockPrediction::kSpatial;
+  const WavefrontFilter& filter = group.filters[block.filter % kWavefrontFiltersMax];
+  const bool spatial = AnyWeight(filter, 0, kIntraTapCount);
+  const bool temporal = AnyWeight(filter, kIntraTapCount, kInterTapCount);
+  if (spatial && temporal) return BlockPrediction::kMixed;
+  return temporal ? BlockPrediction::kTemporal : BlockPrediction::kSpatial;
+}
+
+// `body` begins behind the kind byte and, of a learned one, its predictor's id.
+Status CountBlocks(const PlaneShape& shape, std::span<const std::byte> body,
+                   const Predictor* predictor, StreamDescription& stream) {
+  ScratchArena counting;
+  CountWavefrontPlan(shape, counting);
+  std::vector<std::byte> memory(counting.bytes());
+  ScratchArena arena(memory);
+  FOREBAY_ASSIGN(const WavefrontPlan plan,
+                 ReadWavefrontPlan(shape, body, shape.frames, arena, predictor));
+  const std::size_t in_frame = std::size_t{plan.block_rows} * plan.block_columns;
+  for (std::size_t i = 0; i < plan.blocks.size(); ++i) {
+    const WavefrontBlock& block = plan.blocks[i];
+    const bool inter = i >= in_frame;
+    const WavefrontGroup& group = inter ? plan.parameters.inter : plan.parameters.intra;
+    ++stream.blocks[static_cast<std::size_t>(PredictionOf(block, group, inter))];
+    if (block.motion_row != 0 || block.motion_column != 0) ++stream.moved_blocks;
+  }
+  return {};
+}
+
+Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> body,
+                          PredictorList predictors, StreamDescription& stream) {
+  ByteReader reader(body);
+  const auto id = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || shape.bits > 8) {
+    return Damaged("planes", "a learned body of no sense");
+  }
+  const Predictor* const predictor = FindPredictor(predictors, id);
+  if (predictor == nullptr) return {};
+  return CountBlocks(shape, body.subspan(sizeof(id)), predictor, stream);
+}
+
+// A plane's coder by the first byte of its body.
+std::string PlaneCoder(std::span<const std::byte> body) {
+  if (body.empty()) return "damaged";
+  switch (body[0]) {
+    case kPlaneKindRaw: return "raw";
+    case kPlaneKindZstd: return "delta zstd";
+    case kPlaneKindWavefront: return "wavefront";
+    case kPlaneKindBitPacked: return "bit-packed";
+    case kPlaneKindBlockRans: return "block-rans";
+    case kPlaneKindLearned: return "learned";
+    default: return "kind " + std::to_string(std::to_integer<int>(body[0]));
+  }
+}
+
+std::string CoderName(const ChunkStream& stream) {
+  switch (stream.coder) {
+    case StreamCoder::kStore: return "store";
+    case StreamCoder::kZstd: return "zstd";
+    case StreamCoder::kLz4: return "lz4";
+    case StreamCoder::kConstant: return "constant";
+    case StreamCoder::kPlanes: return PlaneCoder(stream.body);
+  }
+  return "unknown";
+}
+
+std::string PlaneName(std::uint32_t number, std::uint32_t planes, std::uint32_t channels) {
+  std::string name = "plane";
+  if (planes > 1) name += " " + std::to_string(number % planes);
+  if (channels > 1) name += " of channel " + std::to_string(number / planes);
+  return name;
+}
+
+std::string SideName(const CodedHead& head, std::uint32_t number) {
+  if (number < head.stages.mask_count) return "mask";
+  if (number == head.escape_stream() && head.stages.escape_count > 0) return "escapes: places";
+  if (number == head.escape_stream() + 1 && head.stages.escape_count > 0) {
+    return "escapes: values";
+  }
+  return "dictionary";
+}
+
+}  // namespace
+
+const char* BlockPredictionName(BlockPrediction prediction) {
+  switch (prediction) {
+    case BlockPrediction::kSkip: return "skip";
+    case BlockPrediction::kSpatial: return "spatial";
+    case BlockPrediction::kTemporal: return "temporal";
+    case BlockPrediction::kMixed: return "mixed";
+  }
+  return "unknown";
+}
+
+Result<std::vector<StreamDescription>> DescribeChunk(const ChunkShape& shape, ChunkCodec codec,
+                                                     std::span<const std::byte> payload,
+                                                     PredictorList predictors) {
+  FOREBAY_TRY(CheckChunkShape(shape));
+  if (codec != ChunkCodec::kCoded) {
+    const char* coder = codec == ChunkCodec::kZstd  ? "zstd"
+                        : codec == ChunkCodec::kLz4 ? "lz4"
+                                                    : "store";
+    return std::vector<StreamDescription>{{.name = "bytes",
+                                           .coder = coder,
+                                           .raw_bytes = shape.bytes(),
+                                           .coded_bytes = payload.size()}};
+  }
+  FOREBAY_ASSIGN(const CodedHead head, ParseChunkHead(shape, payload));
+  const ChunkGeometry geometry = GeometryOf(shape);
+  std::vector<StreamDescription> streams;
+  for (std::uint32_t i = 0; i < head.stream_count; ++i) {
+    const ChunkStream& stream = head.streams[i];
+    StreamDescription& found = streams.emplace_back();
+    found.coder = CoderName(stream);
+    found.raw_bytes = stream.raw_bytes;
+    found.coded_bytes = stream.body.size();
+    PlaneShape plane = geometry.Plane(1);
+    if (i < head.plane_stream()) {
+      found.name = SideName(head, i);
+    } else {
+      const std::uint32_t number = i - head.plane_stream();
+      plane = geometry.Plane(head.stages.plane_bits[number % head.stages.plane_count]);
+      found.name = PlaneName(number, head.stages.plane_count, geometry.channels);
+      found.bits = plane.bits;
+      found.raw_bytes = plane.bytes();
+    }
+    if (stream.coder == StreamCoder::kPlanes && found.coder == "wavefront") {
+      FOREBAY_TRY(CountBlocks(plane, stream.body.subspan(1), nullptr, found));
+    } else if (stream.coder == StreamCoder::kPlanes && found.coder == "learned") {
+      FOREBAY_TRY(CountLearnedBlocks(plane, stream.body.subspan(1), predictors, found));
+    }
+  }
+  return streams;
+}
+
+}  // namespace forebay::compress

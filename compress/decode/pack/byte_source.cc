@@ -1,0 +1,87 @@
+#include "compress/decode/pack/byte_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::compress {
+namespace {
+
+Error BeyondEnd(const std::string& name, std::uint64_t end, std::uint64_t size) {
+  return Error(ErrorCode::kDataLoss, name + ": wanted bytes up to " + std::to_string(end) +
+                                         " of a file of " + std::to_string(size));
+}
+
+class FileSource : public ByteSource {
+ public:
+  FileSource(std::string path, UniqueFd fd, std::uint64_t size)
+      : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+
+  std::uint64_t size() const override { return size_; }
+
+  Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (offset > size_ || bytes.size() > size_ - offset) {
+      return BeyondEnd(path_, offset + bytes.size(), size_);
+    }
+    while (!bytes.empty()) {
+      const ssize_t got =
+          pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Error::FromErrno(errno, path_ + ": reading");
+      if (got == 0) return BeyondEnd(path_, offset + bytes.size(), offset);
+      bytes = bytes.subspan(static_cast<std::size_t>(got));
+      offset += static_cast<std::uint64_t>(got);
+    }
+    return {};
+  }
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  std::uint64_t size_;
+};
+
+class SpanSource : public ByteSource {
+ public:
+  explicit SpanSource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::uint64_t size() const override { return bytes_.size(); }
+
+  Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const override {
+    if (offset > bytes_.size() || bytes.size() > bytes_.size() - offset) {
+      return BeyondEnd("memory", offset + bytes.size(), bytes_.size());
+    }
+    if (bytes.empty()) return {};
+    std::memcpy(bytes.data(), bytes_.data() + offset, bytes.size());
+    return {};
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) return Error::FromErrno(errno, path + ": opening");
+  struct stat status = {};
+  if (fstat(fd.get(), &status) != 0) return Error::FromErrno(errno, path + ": looking at it");
+  if (!S_ISREG(status.st_mode)) {
+    return Error(ErrorCode::kInvalidArgument, path + ": not a regular file");
+  }
+  return std::make_unique<FileSource>(path, std::move(fd),
+                                      static_cast<std::uint64_t>(status.st_size));
+}
+
+std::unique_ptr<ByteSource> MemorySource(std::span<const std::byte> bytes) {
+  return std::make_unique<SpanSource>(bytes);
+}
+
+}  // namespace forebay::compress

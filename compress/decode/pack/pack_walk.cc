@@ -1,0 +1,76 @@
+#include "compress/decode/pack/pack_walk.h"
+
+#include <array>
+
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+
+bool PackWalk::Next() {
+  std::array<std::byte, kRecordPrefixBytes> bytes;
+  const std::uint64_t size = source_.size();
+  if (offset_ > size || size - offset_ < bytes.size()) return false;
+  if (!source_.ReadAt(offset_, bytes).has_value()) return false;
+  const auto prefix = ReadRecordPrefix(bytes);
+  // Statistics and index end a file.
+  if (!prefix.has_value() || prefix->type == RecordType::kIndex ||
+      prefix->type == RecordType::kStatistics) {
+    return false;
+  }
+  const std::uint64_t left = size - offset_;
+  if (prefix->head_bytes > left || prefix->payload_bytes > left - prefix->head_bytes ||
+      prefix->payload_bytes > limits::kPackKeysBytesMax) {
+    return false;
+  }
+  record_.resize(prefix->head_bytes);
+  if (!source_.ReadAt(offset_, record_).has_value()) return false;
+  const auto added = CheckRecordHead(identity_, offset_, record_);
+  if (!added.has_value() || (verify_payloads_ && !PayloadIsSound(*prefix))) return false;
+  bool taken = true;
+  if (prefix->type == RecordType::kChunk) taken = TakeChunk(*prefix, *added);
+  if (prefix->type == RecordType::kKeys) taken = TakeKeys(*prefix, *added);
+  // Records begin at multiples of 8.
+  if (taken) offset_ += (prefix->head_bytes + prefix->payload_bytes + 7) / 8 * 8;
+  return taken;
+}
+
+bool PackWalk::PayloadIsSound(const RecordPrefix& prefix) {
+  payload_.resize(static_cast<std::size_t>(prefix.payload_bytes));
+  return source_.ReadAt(offset_ + prefix.head_bytes, payload_).has_value() &&
+         PayloadChecksum(identity_, prefix.type, offset_, payload_) == prefix.payload_checksum;
+}
+
+bool PackWalk::TakeChunk(const RecordPrefix& prefix, std::span<const std::byte> added) {
+  const auto head = ReadChunkHead(schema_, added);
+  if (!head.has_value() || prefix.payload_bytes > limits::kChunkBytesMax) return false;
+  chunks_.push_back({.field = head->field,
+                     .tile = head->tile,
+                     .first_sample = head->first_sample,
+                     .sample_count = head->sample_count,
+                     .head_bytes = prefix.head_bytes,
+                     .offset = offset_,
+                     .payload_bytes = prefix.payload_bytes,
+                     .part_offset = head->part_offset,
+                     .sample_bytes = head->sample_bytes,
+                     .head_checksum = prefix.head_checksum});
+  return true;
+}
+
+bool PackWalk::TakeKeys(const RecordPrefix& prefix, std::span<const std::byte> added) {
+  ByteReader reader(added);
+  const auto first = reader.ReadLe<std::uint64_t>();
+  const auto count = reader.ReadLe<std::uint32_t>();
+  const std::uint64_t expected =
+      keys_.empty() ? 0 : keys_.back().first_sample + keys_.back().sample_count;
+  if (!reader.ok() || first != expected || count == 0) return false;
+  keys_.push_back({.first_sample = first,
+                   .sample_count = count,
+                   .head_bytes = prefix.head_bytes,
+                   .offset = offset_,
+                   .payload_bytes = prefix.payload_bytes,
+                   .head_checksum = prefix.head_checksum});
+  return true;
+}
+
+}  // namespace forebay::compress

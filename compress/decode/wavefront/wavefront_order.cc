@@ -1,0 +1,254 @@
+#include "compress/decode/wavefront/wavefront_order.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compress/format/damaged.h"
+#include "compress/format/plane/learned_inputs.h"
+
+namespace forebay::compress {
+namespace {
+
+// Steps behind the last one that are read: east of it, and of the one that kernels prepare for.
+constexpr std::ptrdiff_t kStepsBehind = 2;
+
+// A chunk of one frame, as all narrow ones are, has no use for what a frame before would fill: its
+// planes of two stand for each other, and what only inter frames read is not there.
+template <typename T>
+WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
+  const bool inter = shape.frames > 1;
+  const auto take_pair = [&](std::size_t bytes, std::array<std::span<std::uint8_t>, 2>& pair) {
+    pair[0] = arena.Take<std::uint8_t>(bytes);
+    pair[1] = inter ? arena.Take<std::uint8_t>(bytes) : pair[0];
+  };
+  WavefrontMemory<T> memory;
+  // Loads of a register may begin at a frame's last sample.
+  const std::size_t samples = PaddedFrame<T>::Samples(shape.rows, shape.columns) + 64;
+  for (PaddedFrame<T>& frame : memory.ring) {
+    if (!inter && &frame != memory.ring.data()) break;
+    const auto taken = arena.Take<T>(samples);
+    if (!taken.empty()) frame = PaddedFrame<T>::Over(taken.data(), shape.rows, shape.columns);
+  }
+  const std::size_t steps = WavefrontSteps(shape.rows, shape.columns);
+  const std::size_t with_above = steps + WavefrontPeriod(shape.columns);
+  memory.sums_stride = (shape.columns + 2 * kSumMargin + 31) / 32 * 32;
+  if (inter) {
+    memory.sums =
+        arena.Take<WavefrontSum<T>>(memory.sums_stride * (kWavefrontLanes + 1) + kSumMargin);
+    memory.ordered_sums = arena.Take<WavefrontSum<T>>((steps + 8) * kWavefrontLanes);
+  }
+  memory.pixels = arena.Take<T>((with_above + 16) * kWavefrontLanes);
+  take_pair((with_above + kStepsBehind) * kWavefrontLanes, memory.sizes);
+  memory.fresh = arena.Take<std::uint64_t>(steps + 1);
+  if (sizeof(T) > 1) return memory;
+  take_pair((with_above + kStepsBehind) * kWavefrontLanes, memory.errors);
+  if (!inter) return memory;
+  memory.displaced = arena.Take<std::uint8_t>((steps + 8) * kDisplacedStride);
+  memory.before = arena.Take<std::uint8_t>(steps * kWavefrontLanes);
+  memory.line = arena.Take<std::uint8_t>(shape.columns);
+  return memory;
+}
+
+// Puts the rows above the frame where lanes 63 and 62 would have left them.
+template <typename T>
+void SetRowsAbove(const PlaneShape& shape, const T* above, T top, std::span<T> pixels) {
+  // Row -1's column c belongs to step c + 126 - period of lane 63; row -2's to c + 124 - period
+  // of lane 62. `pixels` begins at step -period.
+  for (std::uint32_t column = 0; column < shape.columns; ++column) {
+    const T value = above != nullptr ? above[column] : top;
+    pixels[(std::size_t{column} + 126) * kWavefrontLanes + 63] = value;
+    pixels[(std::size_t{column} + 124) * kWavefrontLanes + 62] = value;
+  }
+}
+
+// The first lanes of block rows lie twice a block's size of steps apart: in a band's middle, where
+// all rows have columns, the filters that enter are the same for as many steps as a block is wide.
+void SetFresh(const PlaneShape& shape, const WavefrontPlan& plan,
+              std::span<const WavefrontBlock> blocks, std::span<std::uint64_t> fresh) {
+  const std::uint32_t log2 = plan.parameters.block_log2;
+  const std::uint32_t size = 1U << log2;
+  const std::uint32_t period = WavefrontPeriod(shape.columns);
+  const std::uint32_t groups = kWavefrontLanes >> log2;
+  std::ranges::fill(fresh, 0);
+  for (std::uint32_t band = 0; band < WavefrontBands(shape.rows); ++band) {
+    std::uint64_t* const steps = fresh.data() + std::size_t{band} * period;
+    const std::uint32_t rows =
+        std::min(groups, (shape.rows - band * kWavefrontLanes + size - 1) >> log2);
+    const WavefrontBlock* const top =
+        blocks.data() + (std::size_t{band} * kWavefrontLanes >> log2) * plan.block_columns;
+    const auto enter = [&](std::uint32_t group, std::uint32_t begin, std::uint32_t end) {
+      auto* const bytes = reinterpret_cast<std::uint8_t*>(steps + kWavefrontLag * size * group);
+      const WavefrontBlock* const line = top + std::size_t{group} * plan.block_columns;
+      for (std::uint32_t column = begin; column < end; ++column) {
+        bytes[std::size_t{column} * 8 + group] = line[column >> log2].filter;
+      }
+    };
+    const std::uint32_t last_begin = kWavefrontLag * (groups - 1);  // in blocks
+    const std::uint32_t whole = shape.columns >> log2;
+    const std::uint32_t middle = std::min(last_begin, whole);
+    for (std::uint32_t group = 0; group < rows; ++group) {
+      const std::uint32_t late = kWavefrontLag * group;
+      enter(group, 0, std::min((middle - std::min(middle, late)) << log2, shape.columns));
+      enter(group, (whole - std::min(whole, late)) << log2, shape.columns);
+    }
+    for (std::uint32_t block = middle; block < whole; ++block) {
+      std::uint64_t word = 0;
+      for (std::uint32_t group = 0; group < rows; ++group) {
+        const WavefrontBlock& from = top[std::size_t{group} * plan.block_columns + block -
+                                         std::size_t{kWavefrontLag} * group];
+        word |= std::uint64_t{from.filter} << (8 * group);
+      }
+      std::fill_n(steps + (std::size_t{block} << log2), size, word);
+    }
+  }
+}
+
+// A row of pixels into wavefront order: each into the next step of a plane of `stride` bytes a
+// step.
+void ScatterRow(std::span<const std::uint8_t> line, std::size_t stride, std::uint8_t* to) {
+  for (const std::uint8_t pixel : line) {
+    *to = pixel;
+    to += stride;
+  }
+}
+
+// What a learned predictor looks at of the frames before.
+void SetDisplaced(const WavefrontOrderFrame<std::uint8_t>& frame) {
+  const WavefrontMemory<std::uint8_t>& memory = frame.memory;
+  const auto view = [](const PaddedFrame<std::uint8_t>& source) {
+    return PaddedFrame<const std::uint8_t>{source.origin, source.rows, source.columns,
+                                           source.stride};
+  };
+  const bool two = frame.earlier != nullptr;
+  const PaddedFrame<const std::uint8_t> previous = view(*frame.previous);
+  const PaddedFrame<const std::uint8_t> before = two ? view(*frame.earlier) : previous;
+  const std::uint32_t log2 = frame.plan.parameters.block_log2;
+  const std::size_t period = WavefrontPeriod(frame.shape.columns);
+  const auto last = static_cast<std::int32_t>(frame.shape.rows) - 1;
+  for (std::uint32_t band = 0; band < WavefrontBands(frame.shape.rows); ++band) {
+    for (std::int32_t lane = -1; lane <= static_cast<std::int32_t>(kWavefrontLanes); ++lane) {
+      const std::int32_t wanted = static_cast<std::int32_t>(band * kWavefrontLanes) + lane;
+      if (wanted > last + 1) break;
+      const std::int32_t row = std::clamp(wanted, 0, last);
+      const WavefrontBlock* const line =
+          &frame.blocks[static_cast<std::size_t>(row >> log2) * frame.plan.block_columns];
+      const std::ptrdiff_t step =
+          static_cast<std::ptrdiff_t>(band * period) + std::ptrdiff_t{kWavefrontLag} * lane;
+      DisplaceRow(previous, line, log2, 1, row, memory.line.data());
+      ScatterRow(memory.line, kDisplacedStride,
+                 memory.displaced.data() +
+                     (step + kDisplacedMargin) * static_cast<std::ptrdiff_t>(kDisplacedStride) +
+                     lane + 1);
+      if (row != wanted || lane < 0 || lane == static_cast<std::int32_t>(kWavefrontLanes)) continue;
+      DisplaceRow(before, line, log2, two ? 2 : 1, row, memory.line.data());
+      ScatterRow(memory.line, kWavefrontLanes,
+                 memory.before.data() + step * std::ptrdiff_t{kWavefrontLanes} + lane);
+    }
+  }
+}
+
+// Zeros where the row above the frame's first band would be, and behind the last step.
+void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>& planes) {
+  for (auto& plane : planes) {
+    std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
+    std::fill_n(plane.end() - kStepsBehind * kWavefrontLanes, kStepsBehind * kWavefrontLanes,
+                std::uint8_t{0});
+  }
+}
+
+// A frame's rows into the caller's memory, `offset` added back.
+template <typename T>
+void CopyOut(const PaddedFrame<T>& frame, std::uint32_t offset, std::byte* out) {
+  const std::size_t row_bytes = frame.columns * sizeof(T);
+  for (std::uint32_t row = 0; row < frame.rows; ++row, out += row_bytes) {
+    const T* const line = frame.Row(static_cast<std::int32_t>(row));
+    if constexpr (sizeof(T) == 1) {
+      std::memcpy(out, line, row_bytes);
+    } else {
+      for (std::uint32_t column = 0; column < frame.columns; ++column) {
+        const auto value = static_cast<T>(line[column] + offset);
+        std::memcpy(out + column * sizeof(T), &value, sizeof(T));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void DecodeLanesAtEnd(std::span<const WavefrontEntry> table, std::uint32_t bits,
+                      std::uint64_t lanes, WavefrontStream& stream, LanesAtEnd& at) {
+  at.symbols.fill(0);
+  for (std::uint32_t lane = 0; lane < kWavefrontLanes; ++lane) {
+    if ((lanes >> lane & 1) == 0) continue;
+    const std::size_t first = std::size_t{at.contexts[lane]} * kWavefrontProbabilityScale;
+    at.symbols[lane] = static_cast<std::uint16_t>(DecodeWavefrontSymbol(
+        table.subspan(first, kWavefrontProbabilityScale), bits, at.states[lane], stream));
+  }
+}
+
+template <typename T>
+void CountWavefrontOrder(const PlaneShape& shape, ScratchArena& arena) {
+  TakeMemory<T>(shape, arena);
+}
+
+template <typename T>
+Status DecodeWavefrontOrder(const PlaneShape& shape, const WavefrontPlan& plan,
+                            std::uint32_t frames_wanted, const WavefrontOrderKernel<T>& kernel,
+                            PredictorRun run, const FrameOutput& out, ScratchArena& arena) {
+  WavefrontMemory<T> memory = TakeMemory<T>(shape, arena);
+  const std::size_t above_bytes = std::size_t{WavefrontPeriod(shape.columns)} * kWavefrontLanes;
+  ClearAround(above_bytes, memory.sizes);
+  if (plan.learned()) ClearAround(above_bytes, memory.errors);
+  WavefrontStream stream{.states = plan.states,
+                         .next = plan.words.data(),
+                         .end = plan.words.data() + plan.words.size()};
+  const std::uint32_t offset = sizeof(T) == 1 ? 0 : 1U << (shape.bits - 1);
+  const std::size_t frame_blocks = std::size_t{plan.block_rows} * plan.block_columns;
+  for (std::uint32_t t = 0; t < frames_wanted; ++t) {
+    WavefrontOrderFrame<T> frame{.shape = shape,
+                                 .plan = plan,
+                                 .blocks = plan.blocks.subspan(t * frame_blocks, frame_blocks),
+                                 .memory = memory,
+                                 .current = memory.ring[t % 3],
+                                 .previous = t > 0 ? &memory.ring[(t - 1) % 3] : nullptr,
+                                 .earlier = t > 1 ? &memory.ring[(t + 1) % 3] : nullptr,
+                                 .previous_sizes = memory.sizes[(t + 1) % 2].data(),
+                                 .sizes = memory.sizes[t % 2].data()};
+    SetRowsAbove<T>(shape, t > 0 ? frame.previous->Row(0) : nullptr,
+                    static_cast<T>(plan.parameters.top - offset), memory.pixels);
+    SetFresh(shape, plan, frame.blocks, memory.fresh);
+    if (t > 0) kernel.sum_temporal(frame);
+    if constexpr (sizeof(T) == 1) {
+      if (plan.learned()) {
+        frame.net = plan.nets[t > 0 ? 1 : 0];
+        frame.run = run;
+        frame.errors = memory.errors[t % 2].data();
+        if (t > 0) frame.previous_errors = memory.errors[(t - 1) % 2].data();
+        if (t > 0 && frame.net != nullptr) SetDisplaced(frame);
+      }
+    }
+    kernel.run_lanes(frame, stream);
+    kernel.to_raster(frame);
+    const std::span<std::byte> place = out.At(t, shape.frame_samples() * sizeof(T));
+    if (!place.empty()) CopyOut(frame.current, offset, place.data());
+    if (t + 1 < frames_wanted) frame.current.Extend();
+  }
+  if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
+    return Damaged("wavefront-coded planes", "the words do not end with the frames");
+  }
+  return {};
+}
+
+template void CountWavefrontOrder<std::uint8_t>(const PlaneShape&, ScratchArena&);
+template void CountWavefrontOrder<std::uint16_t>(const PlaneShape&, ScratchArena&);
+template Status DecodeWavefrontOrder<std::uint8_t>(const PlaneShape&, const WavefrontPlan&,
+                                                   std::uint32_t,
+                                                   const WavefrontOrderKernel<std::uint8_t>&,
+                                                   PredictorRun, const FrameOutput&, ScratchArena&);
+template Status DecodeWavefrontOrder<std::uint16_t>(const PlaneShape&, const WavefrontPlan&,
+                                                    std::uint32_t,
+                                                    const WavefrontOrderKernel<std::uint16_t>&,
+                                                    PredictorRun, const FrameOutput&,
+                                                    ScratchArena&);
+
+}  // namespace forebay::compress

@@ -1,0 +1,62 @@
+#include "compress/encode/chunk/value_range.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "compress/encode/chunk/bound_checker.h"
+#include "compress/encode/chunk/error_bound.h"
+#include "compress/format/chunk/quantiser.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Invalid(const std::string& what) {
+  return Error(ErrorCode::kInvalidArgument, "error bound: " + what);
+}
+
+}  // namespace
+
+void RangeFinder::Add(std::span<const std::byte> elements) {
+  const std::size_t bytes = DtypeBytes(dtype_);
+  FOREBAY_CHECK(elements.size() % bytes == 0);
+  for (std::size_t at = 0; at < elements.size(); at += bytes) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, elements.data() + at, bytes);
+    if (!IsValidValue(dtype_, bits, fill_bits_)) continue;
+    const double value = ValueOfElement(dtype_, bits);
+    if (!range_.has_value()) range_ = ValueRange{.low = value, .high = value};
+    range_->low = std::min(range_->low, value);
+    range_->high = std::max(range_->high, value);
+  }
+}
+
+Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange& range) {
+  const double width = range.width();
+  if (!std::isfinite(width) || width < 0) {
+    return Invalid("a range from " + NumberText(range.low) + " to " +
+                   NumberText(range.high) +
+                   "; wanted are the smallest and the largest value, not further apart than a "
+                   "double can say; or give an absolute bound");
+  }
+  const ErrorBound bound = {.mode = static_cast<BoundMode>(asked.mode),
+                            .absolute = asked.absolute,
+                            .relative = asked.relative};
+  if (bound.mode != BoundMode::kChunkRelative &&
+      bound.mode != BoundMode::kAbsoluteAndChunkRelative &&
+      bound.mode != BoundMode::kAbsoluteOrChunkRelative) {
+    return Invalid("mode " + std::to_string(asked.mode) + " is not relative to a range");
+  }
+  const double absolute = ResolveBound(bound, range.low, range.high);
+  if (!std::isfinite(absolute)) {
+    return Invalid(NumberText(asked.relative) +
+                   " of the range is beyond what a double can say");
+  }
+  return DeclaredBound{.mode = static_cast<std::uint8_t>(BoundMode::kAbsolute),
+                       .absolute = absolute};
+}
+
+std::string BoundKey(std::string_view field) { return "bound." + std::string(field); }
+
+}  // namespace forebay::compress

@@ -1,0 +1,487 @@
+#include "compress/encode/pack/pack_writer.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "compress/decode/pack/byte_source.h"
+#include "compress/decode/pack/chunk_record.h"
+#include "compress/decode/pack/pack_walk.h"
+#include "compress/encode/pack/publish_file.h"
+#include "compress/encode/pack/record_queue.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::uint32_t kKeysPerRecord = 4096;
+constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
+
+// A field's samples that wait for their chunks to be full.
+struct FieldBuffer {
+  std::uint64_t first_sample = 0;
+  std::uint64_t begin = 0;  // samples before are in the file already
+  std::uint32_t samples = 0;
+  bool begins_sequence = true;
+  std::vector<std::vector<std::byte>> tiles;  // the raw bytes of each tile's chunk
+  std::vector<std::uint32_t> lengths;
+};
+
+// Adds the tile's part of a sample, dense.
+void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std::byte> sample,
+                std::vector<std::byte>& to) {
+  const auto origin = field.TileOrigin(tile);
+  const auto extent = field.TileExtent(tile);
+  // Elements are contiguous along the last axes that the tile has whole, and the one before them.
+  std::size_t along = kChunkRankMax - 1, run = extent[along];
+  while (along > 0 && extent[along] == field.extent[along]) run *= extent[--along];
+  std::size_t runs = 1;
+  for (std::size_t axis = 0; axis < along; ++axis) runs *= extent[axis];
+  const std::size_t element = DtypeBytes(field.dtype);
+  for (std::size_t i = 0; i < runs; ++i) {
+    std::size_t at = 0, left = i, left_of = runs;
+    for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+      at = at * field.extent[axis] + origin[axis];
+      if (axis >= along) continue;
+      left_of /= extent[axis];
+      at += left / left_of;
+      left %= left_of;
+    }
+    const auto from = sample.subspan(at * element, run * element);
+    to.insert(to.end(), from.begin(), from.end());
+  }
+}
+
+class FileWriter : public PackWriter {
+ public:
+  FileWriter(std::string path, const PackSchema& schema) : path_(std::move(path)), schema_(schema) {
+    buffers_.resize(schema_.fields.size());
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      buffers_[i].tiles.resize(schema_.fields[i].tiles());
+    }
+  }
+
+  // Takes the open file; records go to `offset` and on.
+  void Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
+             std::uint64_t offset) {
+    queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile,
+                                                       .predictor = options.predictor},
+                                           options.threads, identity, path_ + ".part",
+                                           std::move(file), offset);
+    if (options.statistics) queue_->KeepStatistics();
+    replace_ = options.replace;
+  }
+
+  // What a walk found: every field goes on where its complete chunks end.
+  void SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics) {
+    for (const ChunkEntry& entry : walk.chunks()) {
+      const PackField& field = schema_.fields[entry.field];
+      const bool last_part = entry.sample_bytes == 0 ||
+                             entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
+      if (entry.tile + 1 == field.tiles() && last_part) {
+        FieldBuffer& buffer = buffers_[entry.field];
+        buffer.begin = buffer.first_sample = entry.first_sample + entry.sample_count;
+        buffer.begins_sequence = false;
+      }
+    }
+    next_ = buffers_[0].begin;
+    for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
+    if (schema_.keyed) {
+      if (!walk.keys().empty()) {
+        keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
+      }
+      next_ = std::min(next_, keys_.first_sample);
+    }
+    queue_->SetPresent(walk.chunks(), walk.keys(), std::move(statistics));
+  }
+
+  std::uint64_t next_sample() const override { return next_; }
+
+  Status BeginSequence() override {
+    FOREBAY_TRY(failure_);
+    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+      if (schema_.fields[field].rank < 2 || next_ < buffers_[field].begin) continue;
+      FOREBAY_TRY(Remember(Flush(field)));
+      buffers_[field].begins_sequence = true;
+    }
+    return {};
+  }
+
+  Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) override {
+    FOREBAY_TRY(failure_);
+    FOREBAY_TRY(CheckSample(fields, key));
+    for (std::uint32_t field = 0; field < fields.size(); ++field) {
+      raw_bytes_ += fields[field].size();
+      if (next_ < buffers_[field].begin) continue;
+      FOREBAY_TRY(Remember(AddField(field, fields[field])));
+    }
+    if (schema_.keyed && next_ >= keys_.first_sample) {
+      key_bytes_.String(key);
+      ++keys_.sample_count;
+      if (keys_.sample_count == kKeysPerRecord || key_bytes_.size() >= kKeyRecordBytes) {
+        FOREBAY_TRY(Remember(FlushKeys()));
+      }
+    }
+    ++next_;
+    return {};
+  }
+
+  Result<PackSummary> Finish() override {
+    FOREBAY_TRY(failure_);
+    FOREBAY_TRY(CheckAllAdded());
+    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+      FOREBAY_TRY(Remember(Flush(field)));
+    }
+    FOREBAY_TRY(Remember(FlushKeys()));
+    FOREBAY_TRY(Remember(queue_->Finish(next_)));
+    FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
+    failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
+    return PackSummary{.samples = next_,
+                       .raw_bytes = raw_bytes_,
+                       .file_bytes = queue_->offset(),
+                       .chunks = queue_->index().chunks.size()};
+  }
+
+ private:
+  Status Remember(Status status) {
+    if (!status.has_value()) failure_ = status;
+    return status;
+  }
+
+  // A resumed file may have fields that reach beyond the samples that were added.
+  Status CheckAllAdded() const {
+    std::uint64_t present = keys_.first_sample;
+    for (const FieldBuffer& buffer : buffers_) present = std::max(present, buffer.begin);
+    if (present <= next_) return {};
+    return Error(ErrorCode::kFailedPrecondition,
+                 path_ + ".part: has " + std::to_string(present) + " samples, more than the " +
+                     std::to_string(next_) + " that were added; remove it to begin anew");
+  }
+
+  Status CheckSample(std::span<const std::span<const std::byte>> fields, std::string_view key) {
+    const std::string where = path_ + ": sample " + std::to_string(next_) + ": ";
+    if (fields.size() != schema_.fields.size()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + std::to_string(fields.size()) + " fields, the schema has " +
+                       std::to_string(schema_.fields.size()));
+    }
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      const PackField& field = schema_.fields[i];
+      const std::uint64_t wanted = field.variable() ? fields[i].size() : field.sample_bytes();
+      if (fields[i].size() != wanted || fields[i].size() > limits::kSampleBytesMax) {
+        return Error(ErrorCode::kInvalidArgument,
+                     where + "field " + field.name + " has " + std::to_string(fields[i].size()) +
+                         " bytes, wanted are " + std::to_string(wanted));
+      }
+    }
+    if (key.size() > limits::kPackKeyBytesMax) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + "a key of more than " + std::to_string(limits::kPackKeyBytesMax) +
+                       " bytes");
+    }
+    if (schema_.keyed == key.empty()) {
+      return Error(ErrorCode::kInvalidArgument,
+                   where + (schema_.keyed ? "without a key" : "with a key; the pack has none"));
+    }
+    return {};
+  }
+
+  Status AddField(std::uint32_t number, std::span<const std::byte> bytes) {
+    const PackField& field = schema_.fields[number];
+    FieldBuffer& buffer = buffers_[number];
+    if (field.variable()) {
+      FOREBAY_TRY(AddString(number, bytes));
+    } else {
+      for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
+        std::vector<std::byte>& to = buffer.tiles[tile];
+        if (buffer.samples == 0) to.reserve(field.Shape(tile, field.samples_per_chunk).bytes());
+        AppendTile(field, tile, bytes, to);
+      }
+      ++buffer.samples;
+    }
+    if (buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
+    return {};
+  }
+
+  Status AddString(std::uint32_t number, std::span<const std::byte> bytes) {
+    FieldBuffer& buffer = buffers_[number];
+    if (buffer.tiles[0].size() + bytes.size() > limits::kChunkBytesMax) {
+      FOREBAY_TRY(Flush(number));
+    }
+    if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
+    // Once, as a buffer that grows is there twice.
+    if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
+    buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
+    buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
+    ++buffer.samples;
+    return {};
+  }
+
+  // A byte string longer than a chunk: chunks of its own.
+  Status AddParts(std::uint32_t number, std::span<const std::byte> bytes) {
+    FieldBuffer& buffer = buffers_[number];
+    for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMax) {
+      const auto part =
+          bytes.subspan(at, std::min<std::size_t>(limits::kChunkBytesMax, bytes.size() - at));
+      FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                         .first_sample = buffer.first_sample,
+                                         .sample_count = 1,
+                                         .begins_sequence = buffer.begins_sequence,
+                                         .part_offset = at,
+                                         .sample_bytes = bytes.size()},
+                                .lengths = {static_cast<std::uint32_t>(part.size())},
+                                .raw = {part.begin(), part.end()},
+                                .keys = {}}));
+      buffer.begins_sequence = false;
+    }
+    ++buffer.first_sample;
+    return {};
+  }
+
+  // Hands the field's buffered samples on, tile by tile; their memory goes with them.
+  Status Flush(std::uint32_t number) {
+    FieldBuffer& buffer = buffers_[number];
+    if (buffer.samples == 0) return {};
+    for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
+      FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                         .tile = tile,
+                                         .first_sample = buffer.first_sample,
+                                         .sample_count = buffer.samples,
+                                         .begins_sequence = buffer.begins_sequence},
+                                .lengths = buffer.lengths,
+                                .raw = std::exchange(buffer.tiles[tile], {}),
+                                .keys = {}}));
+    }
+    buffer.first_sample += buffer.samples;
+    buffer.samples = 0;
+    buffer.begins_sequence = false;
+    buffer.lengths.clear();
+    return {};
+  }
+
+  Status FlushKeys() {
+    if (keys_.sample_count == 0) return {};
+    const KeyEntry keys = keys_;
+    keys_ = {.first_sample = keys.first_sample + keys.sample_count};
+    return queue_->Push({.type = RecordType::kKeys,
+                         .head = {},
+                         .lengths = {},
+                         .raw = std::exchange(key_bytes_, ByteWriter()).Release(),
+                         .keys = keys});
+  }
+
+  const std::string path_;
+  const PackSchema schema_;
+  bool replace_ = false;
+  std::unique_ptr<RecordQueue> queue_;
+  std::vector<FieldBuffer> buffers_;
+  KeyEntry keys_;
+  ByteWriter key_bytes_;
+  std::uint64_t next_ = 0;
+  std::uint64_t raw_bytes_ = 0;
+  Status failure_;
+};
+
+// Said before any work is done; PublishFile says it of a file that comes later.
+Status CheckVacant(const std::string& path, const PackWriterOptions& options) {
+  if (options.replace || access(path.c_str(), F_OK) != 0) return {};
+  return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
+}
+
+Status WriteAll(int file, std::span<const std::byte> bytes, const std::string& name) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t written = pwrite(file, bytes.data() + at, bytes.size() - at,
+                                   static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error::FromErrno(errno, name + ": writing");
+    at += static_cast<std::size_t>(written);
+  }
+  return {};
+}
+
+// Whether both names are those of one file.
+bool IsOneFile(int file, const std::string& path) {
+  struct stat mine{}, other{};
+  return fstat(file, &mine) == 0 && stat(path.c_str(), &other) == 0 &&
+         mine.st_dev == other.st_dev && mine.st_ino == other.st_ino;
+}
+
+Result<PackId> RandomPackId() {
+  PackId id{};
+  ssize_t got = 0;
+  do {
+    got = getrandom(id.data(), id.size(), 0);  // so few bytes come at once or not at all
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(id.size())) return id;
+  return Error::FromErrno(errno, "random numbers for the id of a pack; give it one");
+}
+
+Result<PackId> IdOfNewPack(const PackWriterOptions& options) {
+  if (options.id.has_value()) return *options.id;
+  return RandomPackId();
+}
+
+// How the pack begins that goes on with `source`, which is PATH.part: with its id, or with a new
+// one where it was cut off before that was whole. Nothing else may differ.
+Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const PackSchema& schema,
+                                               const PackWriterOptions& options,
+                                               const std::string& part) {
+  const auto other = [&](const std::string& what) {
+    return Error(ErrorCode::kFailedPrecondition,
+                 part + ": begun " + what + "; remove it to begin anew");
+  };
+  std::array<std::byte, kPackHeaderBytes> bytes;
+  std::optional<PackId> id = options.id;
+  const bool has_header = source.size() >= bytes.size();
+  if (has_header) {
+    FOREBAY_TRY(source.ReadAt(0, bytes));
+    const auto header = ReadPackHeader(bytes);
+    if (!header.has_value()) return other("by something else: " + header.error().message());
+    if (header->major != kPackMajor) {
+      return other("by an earlier version, in format " + std::to_string(header->major) + "." +
+                   std::to_string(header->minor));
+    }
+    if (id.has_value() && id != header->id) {
+      return other("with the id " + PackIdHex(*header->id) + ", not " + PackIdHex(*id));
+    }
+    id = header->id;
+  }
+  if (!id.has_value()) {
+    FOREBAY_ASSIGN(id, RandomPackId());
+  }
+  const std::vector<std::byte> start = WritePackStart(schema, *id);
+  std::vector<std::byte> there(std::min<std::uint64_t>(start.size(), source.size()));
+  FOREBAY_TRY(source.ReadAt(0, there));
+  const std::size_t compared = has_header ? there.size() : std::min(there.size(), kPackIdOffset);
+  if (!std::equal(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(compared),
+                  start.begin())) {
+    return other("with another schema or other options");
+  }
+  return start;
+}
+
+// Of chunks that a killed run wrote, which are not encoded again: what they decode to is measured.
+Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
+                                                  const PackContext& pack,
+                                                  const std::vector<ChunkEntry>& chunks) {
+  std::vector<FieldStatistics> statistics;
+  std::vector<std::byte> bytes, decoded, scratch;
+  for (const ChunkEntry& entry : chunks) {
+    bytes.resize(entry.head_bytes + static_cast<std::size_t>(entry.payload_bytes));
+    FOREBAY_TRY(source.ReadAt(entry.offset, bytes));
+    FOREBAY_ASSIGN(const ChunkRecord record, ReadChunkRecord(pack, entry, bytes));
+    decoded.resize(static_cast<std::size_t>(record.head.raw_bytes));
+    scratch.resize(std::max(scratch.size(), RecordScratchBytes(pack.schema, entry)));
+    FOREBAY_TRY(DecodeRecord(pack, entry, record, decoded, scratch));
+    statistics.push_back(MeasureChunk(pack.schema.fields[entry.field], record.head, decoded));
+  }
+  return statistics;
+}
+
+}  // namespace
+
+Status CheckWritable(const PackSchema& schema) {
+  FOREBAY_TRY(CheckSchema(schema));
+  for (const PackField& field : schema.fields) FOREBAY_TRY(CheckWritableBound(field));
+  FOREBAY_TRY(CheckScratch(schema));
+  return {};
+}
+
+std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads) {
+  // The buffer of keys grows: for a moment there are an old one and one of twice its size.
+  std::uint64_t waiting = schema.keyed ? 3 * (kKeyRecordBytes + limits::kPackKeyBytesMax) : 0;
+  std::uint64_t chunk = waiting;  // the largest record
+  for (const PackField& field : schema.fields) {
+    const bool variable = field.variable();
+    waiting += variable ? limits::kChunkBytesMax : field.samples_per_chunk * field.sample_bytes();
+    chunk = std::max<std::uint64_t>(
+        chunk, variable ? limits::kChunkBytesMax : field.Shape(0, field.samples_per_chunk).bytes());
+  }
+  return waiting + (threads > 1 ? 2 * std::uint64_t{threads} + 2 : 1) * chunk;
+}
+
+// With the profile among its provenance, files of another profile are not gone on with.
+PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options) {
+  static constexpr std::array<const char*, 5> kNames = {"fast", "balanced", "dense", "learned",
+                                                        "auto"};
+  wanted.provenance.emplace_back("profile",
+                                 kNames.at(static_cast<std::size_t>(options.profile)));
+  if (options.profile == Profile::kLearned && options.predictor != nullptr) {
+    wanted.predictors.push_back(options.predictor);
+    if (!options.embed_predictor) wanted.named_predictors.push_back(options.predictor->id());
+  }
+  return wanted;
+}
+
+Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
+                                                       const PackSchema& wanted,
+                                                       const PackWriterOptions& options) {
+  const PackSchema schema = SchemaAsWritten(wanted, options);
+  FOREBAY_TRY(CheckWritable(schema));
+  FOREBAY_TRY(CheckVacant(path, options));
+  FOREBAY_ASSIGN(const PackId id, IdOfNewPack(options));
+  const std::string part = path + ".part";
+  UniqueFd file(open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (file.get() < 0 && errno == EEXIST) {
+    return Error(ErrorCode::kAlreadyExists,
+                 part + ": an unfinished pack; resume it or remove it first");
+  }
+  if (file.get() < 0) return Error::FromErrno(errno, part + ": creating");
+  const std::vector<std::byte> start = WritePackStart(schema, id);
+  FOREBAY_TRY(WriteAll(file.get(), start, part));
+  auto writer = std::make_unique<FileWriter>(path, schema);
+  writer->Start(options, PackIdentity(start), std::move(file), start.size());
+  return std::unique_ptr<PackWriter>(std::move(writer));
+}
+
+Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
+                                                       const PackSchema& wanted,
+                                                       const PackWriterOptions& options) {
+  const PackSchema schema = SchemaAsWritten(wanted, options);
+  FOREBAY_TRY(CheckWritable(schema));
+  FOREBAY_TRY(CheckVacant(path, options));
+  const std::string part = path + ".part";
+  UniqueFd file(open(part.c_str(), O_RDWR | O_CLOEXEC));
+  if (file.get() < 0) return Error::FromErrno(errno, part + ": opening");
+  if (IsOneFile(file.get(), path)) {
+    // A crash while a finished pack got its name. It is not gone on with but replaced, when the new
+    // one is whole.
+    if (unlink(part.c_str()) != 0) {
+      return Error::FromErrno(errno, part + ": dropping the finished pack's old name");
+    }
+    return Create(path, wanted, options);
+  }
+  FOREBAY_ASSIGN(const std::unique_ptr<ByteSource> source, OpenByteSource(part));
+  FOREBAY_ASSIGN(const std::vector<std::byte> start,
+                 StartToGoOnWith(*source, schema, options, part));
+  const std::uint64_t identity = PackIdentity(start);
+  PackWalk walk(*source, schema, identity, start.size(), true);
+  while (walk.Next()) continue;
+  std::vector<FieldStatistics> statistics;
+  if (options.statistics) {
+    FOREBAY_ASSIGN(statistics,
+                   MeasureAgain(*source, {.schema = schema, .identity = identity},
+                                walk.chunks()));
+  }
+  FOREBAY_TRY(WriteAll(file.get(), start, part));
+  if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {
+    return Error::FromErrno(errno, part + ": cutting off what is not whole");
+  }
+  auto writer = std::make_unique<FileWriter>(path, schema);
+  writer->Start(options, identity, std::move(file), walk.offset());
+  writer->SetPresent(walk, std::move(statistics));
+  return std::unique_ptr<PackWriter>(std::move(writer));
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,71 @@
+#include "compress/encode/pack/publish_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::compress {
+namespace {
+
+Error Failed(int number, const std::string& part, const std::string& path) {
+  if (number != EEXIST) return Error::FromErrno(number, path + ": naming the finished file");
+  return Error(ErrorCode::kAlreadyExists,
+               path + ": came to be while " + part + " was written, which is whole and stays; "
+                      "move or remove " + path + ", then resume");
+}
+
+// What file systems say of a call that they do not have. EPERM is a refusal elsewhere: then the
+// next way is refused, too, and that error is returned.
+bool IsUnsupported(int number) {
+  return number == EINVAL || number == ENOSYS || number == EPERM || number == EOPNOTSUPP;
+}
+
+Status ReserveAndRename(const std::string& part, const std::string& path) {
+  const UniqueFd reserved(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (reserved.get() < 0) return Failed(errno, part, path);
+  if (std::rename(part.c_str(), path.c_str()) == 0) return {};
+  const int number = errno;
+  unlink(path.c_str());
+  return Failed(number, part, path);
+}
+
+}  // namespace
+
+Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls) {
+  if (calls.rename_new(part.c_str(), path.c_str()) == 0) return {};
+  if (!IsUnsupported(errno)) return Failed(errno, part, path);
+  if (calls.link(part.c_str(), path.c_str()) != 0) {
+    return IsUnsupported(errno) ? ReserveAndRename(part, path) : Failed(errno, part, path);
+  }
+  if (unlink(part.c_str()) != 0) {
+    return Error::FromErrno(errno, part + ": dropping the finished file's old name");
+  }
+  return {};
+}
+
+Status PublishFile(const std::string& part, const std::string& path, bool replace) {
+  if (!replace) {
+    const NamingCalls calls = {.rename_new =
+                                   [](const char* from, const char* to) {
+                                     return renameat2(AT_FDCWD, from, AT_FDCWD, to,
+                                                      RENAME_NOREPLACE);
+                                   },
+                               .link = ::link};
+    FOREBAY_TRY(NameNewFile(part, path, calls));
+  } else if (std::rename(part.c_str(), path.c_str()) != 0) {
+    return Failed(errno, part, path);
+  }
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const UniqueFd directory(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0 || fsync(directory.get()) != 0) {
+    return Error::FromErrno(errno, folder + ": syncing");
+  }
+  return {};
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,112 @@
+// Encodes chunks on several threads and writes them in the order in which they were handed in.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "compress/encode/chunk/chunk_encoder.h"
+#include "compress/format/pack/field_statistics.h"
+#include "compress/format/pack/pack_format.h"
+#include "proto/contract/result.h"
+#include "proto/contract/unique_fd.h"
+
+namespace forebay::compress {
+
+// A record that is to be written: a chunk's samples, or keys.
+struct PendingRecord {
+  RecordType type = RecordType::kChunk;
+  ChunkHead head;                    // a chunk's; checksums are computed here
+  std::vector<std::uint32_t> lengths;  // of a variable field's samples
+  std::vector<std::byte> raw;        // elements, byte strings, or the keys as they are written
+  KeyEntry keys;                     // a key record's
+};
+
+// Owns the threads and the file it appends to. Not thread-safe.
+class RecordQueue {
+ public:
+  RecordQueue(const PackSchema& schema, const ChunkOptions& options, unsigned threads,
+              std::uint64_t identity, std::string path, UniqueFd file, std::uint64_t offset);
+
+  // Statistics of all chunks are to be written. Called before SetPresent and Push.
+  void KeepStatistics() { keeps_statistics_ = true; }
+
+  // Waits for the records that threads are encoding; those that no thread has begun are dropped.
+  ~RecordQueue();
+  RecordQueue(const RecordQueue&) = delete;
+  RecordQueue& operator=(const RecordQueue&) = delete;
+
+  // What a file that is resumed holds already: Push passes over such records.
+  // `statistics` has one entry per chunk where they are kept.
+  void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys,
+                  std::vector<FieldStatistics> statistics);
+
+  // Waits while the queue is full. Errors are those of any record before, and stay; after the first
+  // one no thread begins another record. kResourceExhausted where there is not enough memory to
+  // encode one.
+  Status Push(PendingRecord record);
+
+  // Writes all that is pending, index and footer.
+  Status Finish(std::uint64_t samples);
+
+  std::uint64_t offset() const { return offset_; }
+  const PackIndex& index() const { return index_; }
+
+ private:
+  struct Task {
+    PendingRecord record;
+    std::vector<std::byte> checksums, lengths;
+    FieldStatistics statistics;
+    // One of both is set under mutex_ when the record is done.
+    std::optional<Result<EncodedChunk>> encoded;
+    std::exception_ptr thrown;
+
+    bool done() const { return encoded.has_value() || thrown != nullptr; }
+    bool failed() const { return thrown != nullptr || (encoded.has_value() && !*encoded); }
+  };
+  using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
+
+  void Encode(Task& task) const;
+  void EncodeRecord(Task& task) const;
+  Result<EncodedChunk> EncodeVerified(const PackField& field, const PendingRecord& record) const;
+  Error ErrorOf(const Task& task) const;
+  void RunThread(const std::stop_token& stop);
+  Status WriteFront();
+  Status WriteTask(Task& task);
+  Status WriteStatisticsRecord(PackFooter& footer);
+  Status Append(std::span<const std::byte> bytes);
+  Status AppendRecord(RecordType type, std::span<const std::byte> added,
+                      std::span<const std::byte> payload, RecordPrefix* written);
+
+  const PackSchema& schema_;
+  const ChunkOptions options_;
+  const std::uint64_t identity_;
+  const std::string path_;
+  UniqueFd file_;
+  std::uint64_t offset_;
+  PackIndex index_;
+  bool keeps_statistics_ = false;
+  std::vector<FieldStatistics> statistics_;  // of the index's chunks, in the file's order
+  std::set<ChunkKey> present_chunks_;
+  std::uint64_t present_keys_ = 0;  // keys of so many samples are there
+  Status failure_;                  // the first, in the order of the file
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::unique_ptr<Task>> tasks_;  // in the file's order
+  std::size_t begun_ = 0;                    // of them, taken by a thread
+  bool has_failed_ = false;                  // a thread: no other task is begun
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace forebay::compress

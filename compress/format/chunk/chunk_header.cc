@@ -1,0 +1,300 @@
+#include "compress/format/chunk/chunk_header.h"
+
+#include <bit>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "compress/format/damaged.h"
+#include "proto/contract/check.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::string_view kPart = "coded chunk";  // in errors
+constexpr std::uint64_t kLogarithmStepMax = 1ULL << 40;
+
+Error Newer(const std::string& what) {
+  return Error(ErrorCode::kUnimplemented,
+               "coded chunk: " + what + " is of a newer version; read it with a newer Forebay");
+}
+
+bool IsFloat(Dtype dtype) {
+  return dtype == Dtype::kF16 || dtype == Dtype::kBf16 || dtype == Dtype::kF32 ||
+         dtype == Dtype::kF64;
+}
+
+// True where `value` has no bits beyond an element's.
+bool FitsElement(const ChunkShape& shape, std::uint64_t value) {
+  const std::size_t bits = 8 * shape.element_bytes();
+  return bits == 64 || value >> bits == 0;
+}
+
+Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& quantiser) {
+  const auto kind = reader.ReadLe<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(QuantiserKind::kLogarithm)) return Newer("a quantiser");
+  quantiser.kind = static_cast<QuantiserKind>(kind);
+  bool valid = IsFloat(shape.dtype);
+  switch (quantiser.kind) {
+    case QuantiserKind::kNone: valid = false; break;
+    case QuantiserKind::kLinear:
+      quantiser.linear_step = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+      valid = valid && std::isfinite(quantiser.linear_step) && quantiser.linear_step > 0;
+      break;
+    case QuantiserKind::kInteger:
+      quantiser.integer_step = reader.ReadVarint();
+      valid = !IsFloat(shape.dtype) && shape.element_bytes() <= 4 &&
+              quantiser.integer_step > 0 && quantiser.integer_step <= 0xFFFF'FFFF;
+      break;
+    case QuantiserKind::kLogarithm:
+      quantiser.integer_step = reader.ReadVarint();
+      quantiser.origin = reader.ReadLe<std::uint64_t>();
+      valid = valid && quantiser.integer_step > 0 && quantiser.integer_step <= kLogarithmStepMax;
+      break;
+  }
+  if (!reader.ok() || !valid) return Damaged(kPart, "quantiser");
+  return {};
+}
+
+Status ReadMasks(const ChunkShape& shape, ByteReader& reader, ChunkStages& stages) {
+  stages.mask_count = reader.ReadLe<std::uint8_t>();
+  if (stages.mask_count == 0 || stages.mask_count > kMasksMax) return Damaged(kPart, "mask count");
+  for (std::size_t i = 0; i < stages.mask_count; ++i) {
+    stages.masks[i].pattern = reader.ReadLe<std::uint64_t>();
+    const auto flags = reader.ReadLe<std::uint8_t>();
+    stages.masks[i].temporal = flags == 1;
+    if (!reader.ok() || flags > 1 || !FitsElement(shape, stages.masks[i].pattern)) {
+      return Damaged(kPart, "mask");
+    }
+  }
+  return {};
+}
+
+Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
+                 ChunkStages& stages) {
+  switch (stage) {
+    case ChunkStage::kQuantise: return ReadQuantiser(shape, reader, stages.quantiser);
+    case ChunkStage::kMask: return ReadMasks(shape, reader, stages);
+    case ChunkStage::kEscape: {
+      const std::uint64_t count = reader.ReadVarint();
+      if (!reader.ok() || count == 0 || count > shape.elements()) return Damaged(kPart, "escapes");
+      stages.escape_count = static_cast<std::uint32_t>(count);
+      return {};
+    }
+    case ChunkStage::kOffset:
+      stages.offset = reader.ReadVarint();
+      stages.shift = reader.ReadLe<std::uint8_t>();
+      if (!reader.ok() || stages.shift >= 8 * shape.element_bytes()) {
+        return Damaged(kPart, "offset");
+      }
+      return {};
+    case ChunkStage::kDictionary: {
+      const std::uint64_t count = reader.ReadVarint();
+      if (!reader.ok() || count == 0 || count > kDictionaryMax || count > shape.elements()) {
+        return Damaged(kPart, "dictionary");
+      }
+      stages.dictionary_count = static_cast<std::uint32_t>(count);
+      return {};
+    }
+    case ChunkStage::kColour: {
+      const auto kind = reader.ReadLe<std::uint8_t>();
+      if (kind > static_cast<std::uint8_t>(ColourKind::kYCoCg)) return Newer("a colour space");
+      stages.colour = static_cast<ColourKind>(kind);
+      if (!reader.ok() || kind == 0 || GeometryOf(shape).channels < 3) {
+        return Damaged(kPart, "colour");
+      }
+      return {};
+    }
+  }
+  return Newer("stage " + std::to_string(static_cast<int>(stage)));
+}
+
+Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stages) {
+  const auto count = reader.ReadLe<std::uint8_t>();
+  int last = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto id = reader.ReadLe<std::uint8_t>();
+    if (!reader.ok() || id <= last) return Damaged(kPart, "order of stages");
+    last = id;
+    FOREBAY_TRY(ReadStage(shape, static_cast<ChunkStage>(id), reader, stages));
+  }
+  stages.plane_count = reader.ReadLe<std::uint8_t>();
+  if (!reader.ok() || stages.plane_count > kPlanesMax) return Damaged(kPart, "planes");
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < stages.plane_count; ++i) {
+    const auto bits = reader.ReadLe<std::uint8_t>();
+    if (bits == 0 || bits > 16) return Damaged(kPart, "bits of a plane");
+    stages.plane_bits[i] = bits;
+    bytes += bits <= 8 ? 1 : 2;
+  }
+  // So that planes never take more memory than elements.
+  if (!reader.ok() || bytes > shape.element_bytes()) return Damaged(kPart, "planes");
+  const bool narrow = stages.code_bits() <= 16;
+  if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
+    return Damaged(kPart, "a dictionary or colours of more than 16 bits");
+  }
+  if (stages.plane_count == 0 && stages.colour != ColourKind::kNone) {
+    return Damaged(kPart, "colours without planes");
+  }
+  if (narrow && stages.dictionary_count > 1U << stages.code_bits()) {
+    return Damaged(kPart, "a dictionary of more values than its codes can name");
+  }
+  return {};
+}
+
+Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
+                        const ChunkStream& stream, std::uint64_t coded_bytes) {
+  const std::size_t sample_bytes = bits <= 8 ? 1 : 2;
+  if (stream.raw_bytes != geometry.pixels() * sample_bytes) {
+    return Damaged(kPart, "size of a plane");
+  }
+  if (stream.coder == StreamCoder::kConstant && coded_bytes != sample_bytes) {
+    return Damaged(kPart, "size of a constant");
+  }
+  if (stream.coder == StreamCoder::kPlanes && !geometry.allows_planes) {
+    return Damaged(kPart, "planes too narrow for their coder");
+  }
+  return {};
+}
+
+Status CheckSideStream(const ChunkShape& shape, const ChunkGeometry& geometry, bool is_mask,
+                       const ChunkStream& stream) {
+  if (stream.raw_bytes > SideStreamBytesMax(shape)) return Damaged(kPart, "size of a stream");
+  if (stream.coder == StreamCoder::kConstant) return Damaged(kPart, "coder of a stream");
+  if (stream.coder != StreamCoder::kPlanes) return {};
+  if (!is_mask || geometry.channels != 1 || !geometry.allows_planes ||
+      stream.raw_bytes != shape.elements()) {
+    return Damaged(kPart, "coder of a stream");
+  }
+  return {};
+}
+
+// The stream's line of the table, and then `coded_bytes`, whose body lies behind the table.
+Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_bytes) {
+  const auto coder = reader.ReadLe<std::uint8_t>();
+  const std::uint64_t raw_bytes = reader.ReadVarint();
+  coded_bytes = reader.ReadVarint();
+  if (!reader.ok() || raw_bytes > 0xFFFF'FFFF) return Damaged(kPart, "table of streams");
+  if (coder > static_cast<std::uint8_t>(StreamCoder::kConstant)) return Newer("a stream's coder");
+  stream.coder = static_cast<StreamCoder>(coder);
+  stream.raw_bytes = static_cast<std::uint32_t>(raw_bytes);
+  if (stream.coder == StreamCoder::kStore && coded_bytes != raw_bytes) {
+    return Damaged(kPart, "size of a stored stream");
+  }
+  return {};
+}
+
+std::uint32_t BitsOfStream(const CodedHead& head, std::uint32_t index) {
+  return head.stages.plane_bits[(index - head.plane_stream()) % head.stages.plane_count];
+}
+
+}  // namespace
+
+std::uint32_t ChunkStages::code_bits() const {
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < plane_count; ++i) bits += plane_bits[i];
+  return bits;
+}
+
+Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::byte> payload) {
+  ByteReader reader(payload);
+  CodedHead head;
+  const auto layout = reader.ReadLe<std::uint8_t>();
+  if (!reader.ok()) return Damaged(kPart, "empty payload");
+  if (layout != kChunkLayout) return Newer("layout " + std::to_string(layout));
+  FOREBAY_TRY(ReadStages(shape, reader, head.stages));
+  const ChunkGeometry geometry = GeometryOf(shape);
+  head.stream_count = head.plane_stream() + head.stages.plane_count * geometry.channels;
+  std::array<std::uint64_t, kStreamsMax> coded_bytes{};
+  for (std::uint32_t i = 0; i < head.stream_count; ++i) {
+    ChunkStream& stream = head.streams[i];
+    FOREBAY_TRY(ReadStream(reader, stream, coded_bytes[i]));
+    if (i < head.plane_stream()) {
+      FOREBAY_TRY(CheckSideStream(shape, geometry, i < head.stages.mask_count, stream));
+    } else {
+      FOREBAY_TRY(CheckPlaneStream(geometry, static_cast<std::uint8_t>(BitsOfStream(head, i)),
+                                   stream, coded_bytes[i]));
+    }
+  }
+  const std::uint32_t escape = head.escape_stream();
+  if (head.stages.escape_count > 0 &&
+      head.streams[escape + 1].raw_bytes != head.stages.escape_count * shape.element_bytes()) {
+    return Damaged(kPart, "size of escapes");
+  }
+  for (std::uint32_t i = 0; i < head.stream_count; ++i) {
+    if (coded_bytes[i] > reader.remaining()) {
+      return Damaged(kPart, "a stream ends beyond the payload");
+    }
+    head.streams[i].body = reader.Take(static_cast<std::size_t>(coded_bytes[i]));
+  }
+  if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the last stream");
+  return head;
+}
+
+namespace {
+
+void WriteStages(const ChunkStages& stages, ByteWriter& writer) {
+  ByteWriter list;
+  std::uint8_t count = 0;
+  const auto begin = [&](ChunkStage stage) {
+    list.Le(static_cast<std::uint8_t>(stage));
+    ++count;
+  };
+  const Quantiser& quantiser = stages.quantiser;
+  if (stages.is_quantised()) {
+    begin(ChunkStage::kQuantise);
+    list.Le(static_cast<std::uint8_t>(quantiser.kind));
+    if (quantiser.kind == QuantiserKind::kLinear) {
+      list.Le(std::bit_cast<std::uint64_t>(quantiser.linear_step));
+    } else {
+      list.Varint(quantiser.integer_step);
+    }
+    if (quantiser.kind == QuantiserKind::kLogarithm) list.Le(quantiser.origin);
+  }
+  if (stages.mask_count > 0) {
+    begin(ChunkStage::kMask);
+    list.Le(stages.mask_count);
+    for (std::size_t i = 0; i < stages.mask_count; ++i) {
+      list.Le(stages.masks[i].pattern);
+      list.Le(static_cast<std::uint8_t>(stages.masks[i].temporal));
+    }
+  }
+  if (stages.escape_count > 0) {
+    begin(ChunkStage::kEscape);
+    list.Varint(stages.escape_count);
+  }
+  if (stages.offset != 0 || stages.shift != 0) {
+    begin(ChunkStage::kOffset);
+    list.Varint(stages.offset);
+    list.Le(stages.shift);
+  }
+  if (stages.dictionary_count > 0) {
+    begin(ChunkStage::kDictionary);
+    list.Varint(stages.dictionary_count);
+  }
+  if (stages.colour != ColourKind::kNone) {
+    begin(ChunkStage::kColour);
+    list.Le(static_cast<std::uint8_t>(stages.colour));
+  }
+  writer.Le(count);
+  writer.Bytes(list.bytes());
+}
+
+}  // namespace
+
+std::vector<std::byte> SerialiseChunk(const CodedHead& head) {
+  ByteWriter writer;
+  writer.Le(kChunkLayout);
+  WriteStages(head.stages, writer);
+  writer.Le(head.stages.plane_count);
+  for (std::size_t i = 0; i < head.stages.plane_count; ++i) writer.Le(head.stages.plane_bits[i]);
+  for (std::uint32_t i = 0; i < head.stream_count; ++i) {
+    writer.Le(static_cast<std::uint8_t>(head.streams[i].coder));
+    writer.Varint(head.streams[i].raw_bytes);
+    writer.Varint(head.streams[i].body.size());
+  }
+  for (std::uint32_t i = 0; i < head.stream_count; ++i) writer.Bytes(head.streams[i].body);
+  return writer.Release();
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,126 @@
+#include "compress/format/pack/field_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "compress/format/damaged.h"
+#include "compress/format/pack/element_values.h"
+#include "proto/contract/byte_cursor.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::size_t kBytesPerField = 64;
+
+// Of one chunk: its sums are added up on their own, from 0 on.
+class Collector {
+ public:
+  void Nan() {
+    ++found_.values;
+    ++found_.nans;
+  }
+  void Fill() { ++found_.values; }
+  template <typename T>
+  void Value(T value) {
+    ++found_.values;
+    ++found_.valid;
+    if (value == T{0}) ++found_.zeros;
+    // The first of equal ones stays: -0.0 and 0.0 are equal.
+    if (found_.valid == 1 || value < std::bit_cast<T>(found_.minimum_bits)) {
+      found_.minimum_bits = std::bit_cast<std::uint64_t>(value);
+    }
+    if (found_.valid == 1 || value > std::bit_cast<T>(found_.maximum_bits)) {
+      found_.maximum_bits = std::bit_cast<std::uint64_t>(value);
+    }
+    const auto real = static_cast<double>(value);
+    found_.sum += real;
+    found_.squares += real * real;
+  }
+
+  const FieldSums& found() const { return found_; }
+
+ private:
+  FieldSums found_;
+};
+
+}  // namespace
+
+void AddChunkSums(const PackField& field, const ChunkHead& head,
+                  std::span<const std::byte> decoded, FieldSums& sums) {
+  Collector collector;
+  VisitValues(field, head, decoded, collector);
+  const FieldSums& more = collector.found();
+  sums.values += more.values;
+  sums.nans += more.nans;
+  if (more.valid == 0) return;
+  if (sums.valid == 0 || IsLess(field, more.minimum_bits, sums.minimum_bits)) {
+    sums.minimum_bits = more.minimum_bits;
+  }
+  if (sums.valid == 0 || IsLess(field, sums.maximum_bits, more.maximum_bits)) {
+    sums.maximum_bits = more.maximum_bits;
+  }
+  sums.valid += more.valid;
+  sums.zeros += more.zeros;
+  sums.sum += more.sum;
+  sums.squares += more.squares;
+}
+
+FieldStatistics StatisticsOfSums(const FieldSums& sums) {
+  FieldStatistics statistics{.values = sums.values,
+                             .valid = sums.valid,
+                             .zeros = sums.zeros,
+                             .nans = sums.nans,
+                             .minimum_bits = sums.minimum_bits,
+                             .maximum_bits = sums.maximum_bits};
+  if (sums.valid == 0) return statistics;
+  if (!std::isfinite(sums.sum) || !std::isfinite(sums.squares)) {
+    statistics.mean = statistics.moment = std::numeric_limits<double>::quiet_NaN();
+    return statistics;
+  }
+  statistics.mean = sums.sum / static_cast<double>(sums.valid);
+  statistics.moment = std::max(0.0, sums.squares - sums.sum * statistics.mean);
+  return statistics;
+}
+
+std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields) {
+  ByteWriter writer;
+  for (const FieldSums& field : fields) {
+    writer.Le(field.values);
+    writer.Le(field.valid);
+    writer.Le(field.zeros);
+    writer.Le(field.nans);
+    writer.Le(field.minimum_bits);
+    writer.Le(field.maximum_bits);
+    writer.Le(std::bit_cast<std::uint64_t>(field.sum));
+    writer.Le(std::bit_cast<std::uint64_t>(field.squares));
+  }
+  return writer.Release();
+}
+
+Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
+                                             std::span<const std::byte> payload) {
+  if (payload.size() != schema.fields.size() * kBytesPerField) {
+    return Damaged("pack", "statistics of another number of fields");
+  }
+  ByteReader reader(payload);
+  std::vector<FieldSums> fields(schema.fields.size());
+  for (FieldSums& field : fields) {
+    field.values = reader.ReadLe<std::uint64_t>();
+    field.valid = reader.ReadLe<std::uint64_t>();
+    field.zeros = reader.ReadLe<std::uint64_t>();
+    field.nans = reader.ReadLe<std::uint64_t>();
+    field.minimum_bits = reader.ReadLe<std::uint64_t>();
+    field.maximum_bits = reader.ReadLe<std::uint64_t>();
+    field.sum = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+    field.squares = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+    if (field.valid > field.values || field.zeros > field.valid ||
+        field.nans > field.values - field.valid) {
+      return Damaged("pack", "statistics whose counts exceed one another");
+    }
+  }
+  return fields;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,556 @@
+#include "compress/format/pack/pack_format.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "compress/format/damaged.h"
+#include "compress/format/pack/pack_predictors.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::string_view kPart = "pack";  // in errors
+
+Error Invalid(std::string what) {
+  return Error(ErrorCode::kInvalidArgument, "pack: " + std::move(what));
+}
+
+std::uint32_t TilesAlong(const PackField& field, std::size_t axis) {
+  return (field.extent[axis] - 1) / field.tile[axis] + 1;
+}
+
+void WriteField(const PackField& field, ByteWriter& writer) {
+  writer.String(field.name);
+  writer.Le(static_cast<std::uint8_t>(field.kind));
+  writer.Le(static_cast<std::uint8_t>(field.dtype));
+  writer.Le(field.rank);
+  for (std::uint32_t extent : field.extent) writer.Le(extent);
+  for (std::uint32_t tile : field.tile) writer.Le(tile);
+  writer.Le(static_cast<std::uint8_t>(field.channel_axis + 1));
+  writer.Le(field.valid_bits);
+  writer.Le(static_cast<std::uint8_t>(field.fill_bits.has_value()));
+  writer.Le(field.fill_bits.value_or(0));
+  writer.Le(field.bound.mode);
+  writer.Le(std::bit_cast<std::uint64_t>(field.bound.absolute));
+  writer.Le(std::bit_cast<std::uint64_t>(field.bound.relative));
+  writer.Le(field.samples_per_chunk);
+}
+
+Result<PackField> ReadField(ByteReader& reader) {
+  PackField field;
+  field.name = reader.ReadString(limits::kNameBytesMax);
+  const auto kind = reader.ReadLe<std::uint8_t>();
+  if (kind > static_cast<std::uint8_t>(FieldKind::kRaw)) {
+    return Error(ErrorCode::kUnimplemented, "pack: a field of unknown kind; use a newer reader");
+  }
+  field.kind = static_cast<FieldKind>(kind);
+  FOREBAY_ASSIGN(field.dtype, DtypeFromNumber(reader.ReadLe<std::uint8_t>()));
+  field.rank = reader.ReadLe<std::uint8_t>();
+  for (std::uint32_t& extent : field.extent) extent = reader.ReadLe<std::uint32_t>();
+  for (std::uint32_t& tile : field.tile) tile = reader.ReadLe<std::uint32_t>();
+  field.channel_axis = static_cast<std::int8_t>(reader.ReadLe<std::uint8_t>() - 1);
+  field.valid_bits = reader.ReadLe<std::uint8_t>();
+  const bool has_fill = reader.ReadLe<std::uint8_t>() != 0;
+  const auto fill = reader.ReadLe<std::uint64_t>();
+  if (has_fill) field.fill_bits = fill;
+  field.bound.mode = reader.ReadLe<std::uint8_t>();
+  field.bound.absolute = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+  field.bound.relative = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
+  field.samples_per_chunk = reader.ReadLe<std::uint32_t>();
+  return field;
+}
+
+Status CheckField(const PackField& field) {
+  if (field.name.empty() || field.name.size() > limits::kNameBytesMax) {
+    return Invalid("a field's name has 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
+  }
+  const std::string where = "field " + field.name + ": ";
+  if (field.samples_per_chunk == 0 || field.samples_per_chunk > limits::kChunkSamplesMax) {
+    return Invalid(where + "a chunk has 1 to " + std::to_string(limits::kChunkSamplesMax) +
+                   " samples");
+  }
+  if (field.bound.mode > 5 || !(field.bound.absolute >= 0) || !(field.bound.relative >= 0)) {
+    return Invalid(where + "an error bound that makes no sense");
+  }
+  if (field.valid_bits > 8 * DtypeBytes(field.dtype)) {
+    return Invalid(where + "more valid bits than an element has");
+  }
+  if (field.rank > kChunkRankMax) return Invalid(where + "more than 4 axes");
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    const bool used = axis < field.rank;
+    if (field.extent[axis] == 0 || field.tile[axis] == 0 ||
+        field.tile[axis] > field.extent[axis] || (!used && field.extent[axis] != 1)) {
+      return Invalid(where + "extents and tiles do not fit each other");
+    }
+  }
+  if (field.variable()) return {};
+  std::uint64_t tiles = 1;
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    tiles *= TilesAlong(field, axis);
+    if (tiles > limits::kChunkSamplesMax) return Invalid(where + "too many tiles");
+  }
+  // The first tile is the largest; one sample of it is the least that a chunk holds.
+  const Status fits = CheckChunkShape(field.Shape(0, field.samples_per_chunk));
+  if (!fits.has_value()) return fits.error().WithContext("field " + field.name);
+  return {};
+}
+
+ChecksumIdentity RecordIdentity(std::uint64_t identity, RecordType type, std::uint64_t offset,
+                                std::uint64_t length) {
+  return {.dataset = identity,
+          .object = static_cast<std::uint64_t>(type),
+          .offset = offset,
+          .length = length};
+}
+
+}  // namespace
+
+std::uint64_t PackField::sample_bytes() const {
+  return std::uint64_t{extent[0]} * extent[1] * extent[2] * extent[3] * DtypeBytes(dtype);
+}
+
+std::uint32_t PackField::tiles() const {
+  if (variable()) return 1;
+  std::uint32_t tiles = 1;
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) tiles *= TilesAlong(*this, axis);
+  return tiles;
+}
+
+std::array<std::uint32_t, kChunkRankMax> PackField::TileOrigin(std::uint32_t number) const {
+  std::array<std::uint32_t, kChunkRankMax> origin{};
+  for (std::size_t axis = kChunkRankMax; axis-- > 0;) {
+    const std::uint32_t along = TilesAlong(*this, axis);
+    origin[axis] = number % along * tile[axis];
+    number /= along;
+  }
+  return origin;
+}
+
+std::array<std::uint32_t, kChunkRankMax> PackField::TileExtent(std::uint32_t number) const {
+  std::array<std::uint32_t, kChunkRankMax> result = TileOrigin(number);
+  for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
+    result[axis] = std::min(tile[axis], extent[axis] - result[axis]);
+  }
+  return result;
+}
+
+ChunkShape PackField::Shape(std::uint32_t number, std::uint32_t samples) const {
+  return {.dtype = dtype,
+          .samples = samples,
+          .rank = rank,
+          .extent = TileExtent(number),
+          .channel_axis = channel_axis,
+          .fill_bits = fill_bits};
+}
+
+std::string ClassKey(std::string_view field, std::size_t number) {
+  return "class." + std::string(field) + "." + std::to_string(number);
+}
+
+std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field) {
+  const std::map<std::string_view, std::string_view> named(schema.provenance.begin(),
+                                                           schema.provenance.end());
+  std::vector<std::string_view> names;
+  for (auto found = named.find(ClassKey(field, 0)); found != named.end();
+       found = named.find(ClassKey(field, names.size()))) {
+    names.push_back(found->second);
+  }
+  return names;
+}
+
+Status CheckSchema(const PackSchema& schema) {
+  if (schema.fields.empty() || schema.fields.size() > limits::kFieldCountMax) {
+    return Invalid("a schema has 1 to " + std::to_string(limits::kFieldCountMax) + " fields");
+  }
+  std::set<std::string_view> names;
+  for (const PackField& field : schema.fields) {
+    FOREBAY_TRY(CheckField(field));
+    if (!names.insert(field.name).second) return Invalid("two fields called " + field.name);
+  }
+  if (schema.provenance.size() > limits::kPackProvenanceMax) {
+    return Invalid("more than " + std::to_string(limits::kPackProvenanceMax) +
+                   " entries of provenance");
+  }
+  for (const auto& [key, value] : schema.provenance) {
+    if (key.size() > limits::kNameBytesMax || value.size() > limits::kPathBytesMax) {
+      return Invalid("provenance " + key.substr(0, 40) + " is too long");
+    }
+  }
+  return CheckPredictors(schema);
+}
+
+Status CheckWritableBound(const PackField& field) {
+  if (field.dtype != Dtype::kBytes || field.bound.mode == 0) return {};
+  return Invalid("field " + field.name +
+                 ": an error bound on byte strings would change their bytes; bound fields of "
+                 "numbers only and leave this one lossless");
+}
+
+namespace {
+
+std::vector<std::byte> WriteSchemaBody(const PackSchema& schema) {
+  ByteWriter body;
+  body.Le(static_cast<std::uint8_t>(schema.keyed ? 1 : 0));
+  body.Varint(schema.fields.size());
+  for (const PackField& field : schema.fields) {
+    ByteWriter writer;
+    WriteField(field, writer);
+    body.Varint(writer.size());
+    body.Bytes(writer.bytes());
+  }
+  body.Varint(schema.provenance.size());
+  for (const auto& [key, value] : schema.provenance) {
+    body.String(key);
+    body.String(value);
+  }
+  WriteSections(schema, body);
+  body.AlignTo(8);
+  return body.Release();
+}
+
+std::uint32_t AlignmentOf(const PackSchema& schema) {
+  return static_cast<std::uint32_t>(schema.aligned ? limits::kIoAlignmentBytes : 8);
+}
+
+std::uint32_t FeaturesOf(const PackSchema& schema) {
+  const bool predicted = !schema.predictors.empty() || !schema.named_predictors.empty();
+  return predicted ? static_cast<std::uint32_t>(kFeaturePredictors) : 0;
+}
+
+}  // namespace
+
+std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id) {
+  const std::vector<std::byte> body = WriteSchemaBody(schema);
+  ByteWriter writer;
+  writer.Le(kPackMagic);
+  writer.Le(kPackMajor);
+  writer.Le(kPackMinor);
+  writer.Le(AlignmentOf(schema));
+  writer.Le(FeaturesOf(schema));
+  writer.Le(std::uint32_t{0});  // features that it may pass over
+  writer.Le(static_cast<std::uint64_t>(body.size()));
+  writer.Le(Checksum(body));
+  writer.Bytes(id);
+  writer.Le(Checksum(writer.bytes()));
+  writer.Bytes(body);
+  return writer.Release();
+}
+
+std::vector<std::byte> WriteSchema(const PackSchema& schema) {
+  const std::vector<std::byte> body = WriteSchemaBody(schema);
+  ByteWriter writer;
+  writer.Le(kPackMagic);
+  writer.Le(std::uint16_t{1});
+  writer.Le(std::uint16_t{0});
+  writer.Le(AlignmentOf(schema));
+  writer.Le(std::uint64_t{FeaturesOf(schema)});
+  writer.Le(std::uint64_t{0});  // features that it may pass over
+  writer.Le(static_cast<std::uint64_t>(body.size()));
+  writer.Le(Checksum(body));
+  writer.Le(std::uint64_t{0});
+  writer.Le(Checksum(writer.bytes()));
+  writer.Bytes(body);
+  return writer.Release();
+}
+
+namespace {
+
+// What lies behind the alignment in the header of a pack of this version, and of the first one.
+void ReadHeaderRest(ByteReader& reader, PackHeader& header) {
+  header.features = reader.ReadLe<std::uint32_t>();
+  static_cast<void>(reader.ReadLe<std::uint32_t>());  // optional features
+  header.schema_bytes = reader.ReadLe<std::uint64_t>();
+  header.schema_checksum = reader.ReadLe<std::uint64_t>();
+  PackId id{};
+  const auto bytes = reader.Take(id.size());
+  std::ranges::copy(bytes, id.begin());
+  header.id = id;
+}
+
+void ReadFirstHeaderRest(ByteReader& reader, PackHeader& header) {
+  header.features = reader.ReadLe<std::uint64_t>();
+  static_cast<void>(reader.ReadLe<std::uint64_t>());  // optional features
+  header.schema_bytes = reader.ReadLe<std::uint64_t>();
+  header.schema_checksum = reader.ReadLe<std::uint64_t>();
+  static_cast<void>(reader.ReadLe<std::uint64_t>());
+}
+
+}  // namespace
+
+Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  PackHeader header;
+  const auto magic = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || magic != kPackMagic) return Invalid("not a pack file");
+  header.major = reader.ReadLe<std::uint16_t>();
+  header.minor = reader.ReadLe<std::uint16_t>();
+  const auto alignment = reader.ReadLe<std::uint32_t>();
+  header.aligned = alignment == limits::kIoAlignmentBytes;
+  if (header.major == kPackMajorOldest) {
+    ReadFirstHeaderRest(reader, header);
+  } else {
+    ReadHeaderRest(reader, header);
+  }
+  const auto checksum = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok()) return Damaged(kPart, "the header ends early");
+  if (Checksum(bytes.first(kPackHeaderBytes - sizeof(std::uint64_t))) != checksum) {
+    return Damaged(kPart, "the header does not match its checksum");
+  }
+  if (header.major < kPackMajorOldest || header.major > kPackMajor ||
+      (header.features & ~kKnownFeatures) != 0) {
+    return Error(ErrorCode::kUnimplemented,
+                 "pack: written by format " + std::to_string(header.major) + "." +
+                     std::to_string(header.minor) + " with features that this reader (" +
+                     std::to_string(kPackMajor) + "." + std::to_string(kPackMinor) +
+                     ") does not know; use a newer one");
+  }
+  if (alignment != 8 && alignment != limits::kIoAlignmentBytes) {
+    return Damaged(kPart, "odd alignment");
+  }
+  if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
+    return Damaged(kPart, "a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
+                   " bytes");
+  }
+  return header;
+}
+
+Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header) {
+  FOREBAY_ASSIGN(const PackHeader read, ReadPackHeader(header));
+  return kPackHeaderBytes + read.schema_bytes;
+}
+
+Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
+                                 const PredictorBudget& budget) {
+  FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
+  if (start.size() - kPackHeaderBytes < header.schema_bytes) {
+    return Damaged(kPart, "the schema ends early");
+  }
+  const std::span<const std::byte> body =
+      start.subspan(kPackHeaderBytes, static_cast<std::size_t>(header.schema_bytes));
+  if (Checksum(body) != header.schema_checksum) {
+    return Damaged(kPart, "the schema does not match its checksum");
+  }
+  PackSchema schema;
+  schema.aligned = header.aligned;
+  ByteReader reader(body);
+  schema.keyed = (reader.ReadLe<std::uint8_t>() & 1) != 0;
+  const std::uint64_t fields = reader.ReadVarint();
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
+  for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
+    // A later version may have written more of a field than is read here.
+    ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
+    FOREBAY_ASSIGN(PackField field, ReadField(part));
+    if (!part.ok()) return Damaged(kPart, "a field ends early");
+    schema.fields.push_back(std::move(field));
+  }
+  const std::uint64_t entries = reader.ReadVarint();
+  if (entries > limits::kPackProvenanceMax) return Damaged(kPart, "too much provenance");
+  for (std::uint64_t i = 0; i < entries && reader.ok(); ++i) {
+    std::string key(reader.ReadString(limits::kNameBytesMax));
+    std::string value(reader.ReadString(limits::kPathBytesMax));
+    schema.provenance.emplace_back(std::move(key), std::move(value));
+  }
+  FOREBAY_TRY(ReadSections(budget, reader, schema));
+  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
+  const Status sound = CheckSchema(schema);
+  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
+  return schema;
+}
+
+Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
+  if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
+  const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
+  ByteReader reader(body);
+  reader.Take(1);
+  const std::uint64_t fields = reader.ReadVarint();
+  if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
+  for (std::uint64_t i = 0; i < fields; ++i) {
+    reader.Take(static_cast<std::size_t>(reader.ReadVarint()));
+  }
+  if (!reader.ok()) return Damaged(kPart, "the schema ends early");
+  return Checksum(body.first(reader.offset()));
+}
+
+std::uint64_t WriterFingerprint(const PackHeader& header) {
+  ByteWriter words;
+  words.Le(static_cast<std::uint64_t>(header.aligned));
+  words.Le(header.features);
+  words.Le(header.schema_bytes);
+  words.Le(header.schema_checksum);
+  return Checksum(words.bytes());
+}
+
+std::uint64_t PackIdentity(std::span<const std::byte> header) {
+  // The header's last word covers all of it, id and the schema's checksum included.
+  ByteReader reader(header.subspan(kPackHeaderBytes - sizeof(std::uint64_t)));
+  return reader.ReadLe<std::uint64_t>();
+}
+
+std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
+                                       RecordType type, std::span<const std::byte> added,
+                                       std::span<const std::byte> payload, bool aligned) {
+  const std::uint64_t alignment =
+      aligned && type == RecordType::kChunk ? limits::kIoAlignmentBytes : 8;
+  const std::uint64_t unpadded = offset + kRecordPrefixBytes + added.size();
+  const std::uint64_t end = (unpadded + alignment - 1) / alignment * alignment;
+  const auto head_bytes = static_cast<std::uint32_t>(end - offset);
+  ByteWriter covered;
+  covered.Le(head_bytes);
+  covered.Le(static_cast<std::uint32_t>(added.size()));
+  covered.Le(static_cast<std::uint64_t>(payload.size()));
+  covered.Le(PayloadChecksum(identity, type, offset, payload));
+  covered.Bytes(added);
+  ByteWriter head;
+  head.Le(kRecordMagic);
+  head.Le(static_cast<std::uint16_t>(type));
+  head.Le(std::uint16_t{0});
+  head.Le(Checksum(RecordIdentity(identity, type, offset, covered.size()), covered.bytes()));
+  head.Bytes(covered.bytes());
+  std::vector<std::byte> result = head.Release();
+  result.resize(head_bytes);
+  return result;
+}
+
+Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  if (reader.ReadLe<std::uint32_t>() != kRecordMagic) return Damaged(kPart, "no record here");
+  RecordPrefix prefix;
+  prefix.type = static_cast<RecordType>(reader.ReadLe<std::uint16_t>());
+  static_cast<void>(reader.ReadLe<std::uint16_t>());
+  prefix.head_checksum = reader.ReadLe<std::uint64_t>();
+  prefix.head_bytes = reader.ReadLe<std::uint32_t>();
+  const auto added = reader.ReadLe<std::uint32_t>();
+  prefix.payload_bytes = reader.ReadLe<std::uint64_t>();
+  prefix.payload_checksum = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || prefix.head_bytes < kRecordPrefixBytes ||
+      added > prefix.head_bytes - kRecordPrefixBytes) {
+    return Damaged(kPart, "a record of impossible size");
+  }
+  if (prefix.head_bytes > limits::kPackStartBytesMax) {
+    return Damaged(kPart, "a record head too long");
+  }
+  return prefix;
+}
+
+Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
+                                                   std::span<const std::byte> head) {
+  FOREBAY_ASSIGN(const RecordPrefix prefix, ReadRecordPrefix(head));
+  if (head.size() < prefix.head_bytes) return Damaged(kPart, "a record head ends early");
+  const auto added_bytes =
+      ByteReader(head.subspan(kRecordCoveredOffset + 4)).ReadLe<std::uint32_t>();
+  const std::span<const std::byte> covered =
+      head.subspan(kRecordCoveredOffset, kRecordPrefixBytes - kRecordCoveredOffset + added_bytes);
+  if (Checksum(RecordIdentity(identity, prefix.type, offset, covered.size()), covered) !=
+      prefix.head_checksum) {
+    return Damaged(kPart, "the record at byte " + std::to_string(offset) +
+                   " does not match its checksum");
+  }
+  return head.subspan(kRecordPrefixBytes, added_bytes);
+}
+
+std::uint64_t PayloadChecksum(std::uint64_t identity, RecordType type, std::uint64_t offset,
+                              std::span<const std::byte> payload) {
+  return Checksum(RecordIdentity(identity, type, ~offset, payload.size()), payload);
+}
+
+std::uint64_t SampleChecksum(std::uint64_t identity, std::uint32_t field, std::uint32_t tile,
+                             std::uint64_t sample, std::uint64_t part_offset,
+                             std::span<const std::byte> bytes) {
+  return Checksum({.dataset = identity ^ part_offset,
+                   .object = std::uint64_t{field} << 32 | tile,
+                   .offset = sample,
+                   .length = bytes.size()},
+                  bytes);
+}
+
+ChunkShape BytesShape(std::uint64_t bytes) {
+  return {.dtype = Dtype::kBytes,
+          .samples = 1,
+          .rank = 1,
+          .extent = {static_cast<std::uint32_t>(bytes), 1, 1, 1}};
+}
+
+std::uint64_t ChunkHead::ChecksumOf(std::uint32_t index) const {
+  return ByteReader(checksums.subspan(std::size_t{index} * 8, 8)).ReadLe<std::uint64_t>();
+}
+
+std::uint32_t ChunkHead::LengthOf(std::uint32_t index) const {
+  return ByteReader(lengths.subspan(std::size_t{index} * 4, 4)).ReadLe<std::uint32_t>();
+}
+
+std::vector<std::byte> WriteChunkHead(const ChunkHead& head) {
+  ByteWriter writer;
+  writer.Le(head.field);
+  writer.Le(head.tile);
+  writer.Le(head.first_sample);
+  writer.Le(head.sample_count);
+  writer.Le(static_cast<std::uint8_t>(head.codec));
+  writer.Le(static_cast<std::uint8_t>(head.begins_sequence ? 1 : 0));
+  writer.Le(std::uint16_t{0});
+  writer.Le(head.raw_bytes);
+  writer.Le(head.part_offset);
+  writer.Le(head.sample_bytes);
+  writer.Bytes(head.checksums);
+  writer.Bytes(head.lengths);
+  return writer.Release();
+}
+
+Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::byte> added) {
+  ByteReader reader(added);
+  ChunkHead head;
+  head.field = reader.ReadLe<std::uint32_t>();
+  head.tile = reader.ReadLe<std::uint32_t>();
+  head.first_sample = reader.ReadLe<std::uint64_t>();
+  head.sample_count = reader.ReadLe<std::uint32_t>();
+  const auto codec = reader.ReadLe<std::uint8_t>();
+  const auto flags = reader.ReadLe<std::uint8_t>();
+  head.begins_sequence = (flags & 1) != 0;
+  static_cast<void>(reader.ReadLe<std::uint16_t>());
+  head.raw_bytes = reader.ReadLe<std::uint64_t>();
+  head.part_offset = reader.ReadLe<std::uint64_t>();
+  head.sample_bytes = reader.ReadLe<std::uint64_t>();
+  if (!reader.ok() || head.field >= schema.fields.size()) {
+    return Damaged(kPart, "a chunk of no field");
+  }
+  const PackField& field = schema.fields[head.field];
+  if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded) || flags > 1) {
+    return Error(ErrorCode::kUnimplemented, "pack: a chunk of unknown codec " +
+                                                std::to_string(codec) +
+                                                " or flags; use a newer reader");
+  }
+  head.codec = static_cast<ChunkCodec>(codec);
+  if (head.tile >= field.tiles() || head.sample_count == 0 ||
+      head.sample_count > field.samples_per_chunk || head.raw_bytes > limits::kChunkBytesMax ||
+      head.first_sample > limits::kSampleCountMax ||
+      added.size() - reader.offset() !=
+          std::size_t{head.sample_count} * (field.variable() ? 12 : 8)) {
+    return Damaged(kPart, "a chunk of field " + field.name + " of impossible size");
+  }
+  head.checksums = reader.Take(std::size_t{head.sample_count} * 8);
+  if (!field.variable()) {
+    if (head.raw_bytes != field.Shape(head.tile, head.sample_count).bytes() ||
+        head.sample_bytes != 0 || head.part_offset != 0) {
+      return Damaged(kPart, "a chunk of field " + field.name + " of the wrong size");
+    }
+    return head;
+  }
+  std::uint64_t total = 0;
+  head.lengths = reader.Take(std::size_t{head.sample_count} * 4);
+  for (std::uint32_t i = 0; i < head.sample_count; ++i) total += head.LengthOf(i);
+  const bool part = head.sample_bytes != 0;
+  if (total != head.raw_bytes || (!part && head.part_offset != 0) ||
+      (part && (head.sample_count != 1 || head.sample_bytes > limits::kSampleBytesMax ||
+                head.part_offset >= head.sample_bytes ||
+                head.raw_bytes != std::min(limits::kChunkBytesMax,
+                                           head.sample_bytes - head.part_offset)))) {
+    return Damaged(kPart, "a chunk of field " + field.name + " whose lengths do not add up");
+  }
+  return head;
+}
+
+}  // namespace forebay::compress

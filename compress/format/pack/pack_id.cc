@@ -1,0 +1,50 @@
+#include "compress/format/pack/pack_id.h"
+
+#include <algorithm>
+
+#include "compress/format/pack/sha256.h"
+#include "proto/contract/byte_cursor.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+}  // namespace
+
+std::string PackIdHex(const PackId& id) {
+  std::string hex;
+  for (const std::byte byte : id) {
+    hex += kDigits[std::to_integer<std::size_t>(byte) >> 4];
+    hex += kDigits[std::to_integer<std::size_t>(byte) & 15];
+  }
+  return hex;
+}
+
+Result<PackId> ParsePackId(std::string_view hex) {
+  PackId id{};
+  bool valid = hex.size() == 2 * id.size();
+  for (std::size_t i = 0; valid && i < hex.size(); ++i) {
+    const char digit = hex[i] >= 'A' && hex[i] <= 'F' ? static_cast<char>(hex[i] + 32) : hex[i];
+    const std::size_t value = kDigits.find(digit);
+    valid = value != std::string_view::npos;
+    if (valid) id[i / 2] = id[i / 2] << 4 | static_cast<std::byte>(value);
+  }
+  if (valid) return id;
+  return Error(ErrorCode::kInvalidArgument,
+               "'" + std::string(hex.substr(0, 64)) + "' is no id of a pack: wanted are 32 "
+               "hexadecimal digits");
+}
+
+PackId ShardId(const PackId& set, std::uint64_t generation, std::uint64_t number) {
+  ByteWriter words;
+  words.Bytes(set);
+  words.Le(generation);
+  words.Le(number);
+  const Sha256Digest digest = Sha256(words.bytes());
+  PackId id{};
+  std::copy_n(digest.begin(), id.size(), id.begin());
+  return id;
+}
+
+}  // namespace forebay::compress

@@ -1,0 +1,158 @@
+#include "compress/format/pack/pack_manifest.h"
+
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "compress/format/damaged.h"
+#include "proto/contract/byte_cursor.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/limits.h"
+
+namespace forebay::compress {
+namespace {
+
+constexpr std::string_view kPart = "manifest";  // in errors
+
+Error Invalid(std::string what) {
+  return Error(ErrorCode::kInvalidArgument, "manifest: " + std::move(what));
+}
+
+void WriteShard(const ShardEntry& shard, ByteWriter& writer) {
+  writer.String(shard.name);
+  writer.Le(shard.file_bytes);
+  writer.Le(shard.samples);
+  writer.Le(shard.root);
+}
+
+}  // namespace
+
+bool IsShardName(std::string_view name) {
+  if (name.empty() || name.size() > limits::kPathBytesMax ||
+      name.find('\0') != std::string_view::npos) {
+    return false;
+  }
+  for (;;) {
+    const std::size_t slash = name.find('/');
+    const std::string_view part = name.substr(0, slash);
+    if (part.empty() || part == "." || part == "..") return false;
+    if (slash == std::string_view::npos) return true;
+    name.remove_prefix(slash + 1);
+  }
+}
+
+Status CheckManifest(const PackManifest& manifest) {
+  if (manifest.shards.empty() || manifest.shards.size() > limits::kPackShardsMax) {
+    return Invalid("a set has 1 to " + std::to_string(limits::kPackShardsMax) + " shards");
+  }
+  if (manifest.generation == 0) return Invalid("generations count from 1");
+  std::set<std::string_view> names;
+  std::uint64_t samples = 0;
+  for (const ShardEntry& shard : manifest.shards) {
+    if (!IsShardName(shard.name)) {
+      return Invalid("'" + shard.name.substr(0, 200) + "' is no name beneath its folder");
+    }
+    if (!names.insert(shard.name).second) return Invalid("shard " + shard.name + " twice");
+    if (shard.samples > limits::kSampleCountMax - samples) {
+      return Invalid("more than " + std::to_string(limits::kSampleCountMax) + " samples");
+    }
+    samples += shard.samples;
+  }
+  return {};
+}
+
+std::vector<std::byte> WritePackManifest(const PackManifest& manifest) {
+  ByteWriter list;
+  list.Varint(manifest.shards.size());
+  for (const ShardEntry& shard : manifest.shards) {
+    ByteWriter entry;
+    WriteShard(shard, entry);
+    list.Varint(entry.size());
+    list.Bytes(entry.bytes());
+  }
+  ByteWriter writer;
+  writer.Le(kManifestMagic);
+  writer.Le(kManifestMajor);
+  writer.Le(kManifestMinor);
+  writer.Le(std::uint32_t{0});
+  writer.Le(std::uint64_t{0});  // features that a reader must understand
+  writer.Le(manifest.generation);
+  writer.Le(manifest.schema_fingerprint);
+  writer.Le(static_cast<std::uint64_t>(list.size()));
+  writer.Le(Checksum(list.bytes()));
+  writer.Le(Checksum(writer.bytes()));
+  writer.Bytes(list.bytes());
+  return writer.Release();
+}
+
+bool IsManifest(std::span<const std::byte> begin) {
+  ByteReader reader(begin);
+  return reader.ReadLe<std::uint64_t>() == kManifestMagic && reader.ok();
+}
+
+Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header) {
+  if (!IsManifest(header)) return Invalid("not the manifest of a set of packs");
+  if (header.size() < kManifestHeaderBytes) return Damaged(kPart, "the header ends early");
+  ByteReader reader(header.subspan(sizeof(std::uint64_t)));
+  const auto major = reader.ReadLe<std::uint16_t>();
+  const auto minor = reader.ReadLe<std::uint16_t>();
+  reader.Take(4);
+  const auto features = reader.ReadLe<std::uint64_t>();
+  reader.Take(16);  // generation, fingerprint
+  const auto bytes = reader.ReadLe<std::uint64_t>();
+  reader.Take(8);
+  const auto checksum = reader.ReadLe<std::uint64_t>();
+  if (Checksum(header.first(kManifestHeaderBytes - sizeof(std::uint64_t))) != checksum) {
+    return Damaged(kPart, "the header does not match its checksum");
+  }
+  if (major != kManifestMajor || features != 0) {
+    return Error(ErrorCode::kUnimplemented,
+                 "manifest: written by format " + std::to_string(major) + "." +
+                     std::to_string(minor) + " with features that this reader (" +
+                     std::to_string(kManifestMajor) + "." + std::to_string(kManifestMinor) +
+                     ") does not know; use a newer one");
+  }
+  if (bytes > limits::kPackManifestBytesMax - kManifestHeaderBytes) {
+    return Damaged(kPart, "a list of more than " + std::to_string(limits::kPackManifestBytesMax) +
+                   " bytes");
+  }
+  return kManifestHeaderBytes + bytes;
+}
+
+Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
+  FOREBAY_ASSIGN(const std::uint64_t size, PackManifestBytes(bytes));
+  if (bytes.size() != size) {
+    return Damaged(kPart, "a file of " + std::to_string(bytes.size()) + " bytes, its header says " +
+                   std::to_string(size));
+  }
+  const std::span<const std::byte> list = bytes.subspan(kManifestHeaderBytes);
+  PackManifest manifest;
+  ByteReader header(bytes.subspan(24));
+  manifest.generation = header.ReadLe<std::uint64_t>();
+  manifest.schema_fingerprint = header.ReadLe<std::uint64_t>();
+  header.Take(8);
+  if (Checksum(list) != header.ReadLe<std::uint64_t>()) {
+    return Damaged(kPart, "the list of shards does not match its checksum");
+  }
+  ByteReader reader(list);
+  const std::uint64_t shards = reader.ReadVarint();
+  if (shards > limits::kPackShardsMax) return Damaged(kPart, "too many shards");
+  for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
+    // A later version may have written more of a shard than is read here.
+    ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
+    ShardEntry shard;
+    shard.name = std::string(part.ReadString(limits::kPathBytesMax));
+    shard.file_bytes = part.ReadLe<std::uint64_t>();
+    shard.samples = part.ReadLe<std::uint64_t>();
+    shard.root = part.ReadLe<std::uint64_t>();
+    if (!part.ok()) return Damaged(kPart, "a shard's entry ends early");
+    manifest.shards.push_back(std::move(shard));
+  }
+  if (!reader.ok()) return Damaged(kPart, "the list of shards ends early");
+  if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the list of shards");
+  const Status sound = CheckManifest(manifest);
+  if (!sound.has_value()) return Damaged(kPart, sound.error().message());
+  return manifest;
+}
+
+}  // namespace forebay::compress
