@@ -56,7 +56,7 @@ TEST(GoldenManifests, ShardsOfBothVersionsMakeASet) {
   EXPECT_EQ(later->schema_fingerprint(), manifest.schema_fingerprint);
   manifest.shards[1] = {.name = "balanced_v2.fbp", .file_bytes = (*source)->size(),
                         .samples = later->samples(), .root = later->root()};
-  const auto set = PackSet::Open(manifest, FilesBeneath(folder));
+  const auto set = PackSet::Open(manifest, folder);
   ASSERT_TRUE(set.has_value()) << set.error().message();
   std::vector<std::byte> scratch(*(*set)->ScratchBytes(0, 12));
   const auto schema = (*set)->Schema();

@@ -7,28 +7,6 @@
 #include "proto/contract/limits.h"
 
 namespace forebay::compress {
-namespace {
-
-class FileFolder : public ShardFolder {
- public:
-  explicit FileFolder(std::string folder) : folder_(std::move(folder)) {
-    if (!folder_.empty() && folder_.back() != '/') folder_ += '/';
-  }
-
-  Result<std::unique_ptr<ByteSource>> Open(const std::string& name) const override {
-    return OpenByteSource(folder_ + name);
-  }
-
- private:
-  std::string folder_;
-};
-
-}  // namespace
-
-std::unique_ptr<ShardFolder> FilesBeneath(std::string folder) {
-  return std::make_unique<FileFolder>(std::move(folder));
-}
-
 std::string FolderOf(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? std::string() : path.substr(0, slash + 1);
@@ -60,10 +38,9 @@ Result<bool> IsManifestFile(const std::string& path) {
   return IsManifest(magic);
 }
 
-PackSet::PackSet(PackManifest manifest, std::unique_ptr<ShardFolder> folder,
-                 std::size_t shards_open_max)
+PackSet::PackSet(PackManifest manifest, std::string folder, std::size_t shards_open_max)
     : manifest_(std::move(manifest)),
-      folder_(std::move(folder)),
+      folder_(folder.empty() || folder.back() == '/' ? std::move(folder) : folder + '/'),
       shards_open_max_(std::max<std::size_t>(1, shards_open_max)),
       first_samples_(1, 0) {
   for (const ShardEntry& shard : manifest_.shards) {
@@ -76,14 +53,13 @@ Result<std::unique_ptr<PackSet>> PackSet::Open(const std::string& path,
                                                PackReadOptions read) {
   FOREBAY_ASSIGN(PackManifest manifest, ReadManifestFile(path));
   FOREBAY_ASSIGN(std::unique_ptr<PackSet> set,
-                 Open(std::move(manifest), FilesBeneath(FolderOf(path)), shards_open_max));
+                 Open(std::move(manifest), FolderOf(path), shards_open_max));
   if (!read.find_predictor) read.find_predictor = PredictorsBeside(path);
   set->read_ = std::move(read);
   return set;
 }
 
-Result<std::unique_ptr<PackSet>> PackSet::Open(PackManifest manifest,
-                                               std::unique_ptr<ShardFolder> folder,
+Result<std::unique_ptr<PackSet>> PackSet::Open(PackManifest manifest, std::string folder,
                                                std::size_t shards_open_max) {
   FOREBAY_TRY(CheckManifest(manifest));
   return std::unique_ptr<PackSet>(
@@ -126,7 +102,7 @@ PackSet::ShardPointer PackSet::Keep(std::size_t number, ShardPointer shard) cons
 
 Result<PackSet::ShardPointer> PackSet::OpenShard(std::size_t number) const {
   const ShardEntry& entry = manifest_.shards[number];
-  FOREBAY_ASSIGN(std::unique_ptr<ByteSource> source, folder_->Open(entry.name));
+  FOREBAY_ASSIGN(std::unique_ptr<ByteSource> source, OpenByteSource(folder_ + entry.name));
   const auto changed = [](const std::string& what) {
     return Error(ErrorCode::kDataLoss, "not the file that the manifest names: " + what);
   };

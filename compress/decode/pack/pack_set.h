@@ -29,17 +29,6 @@
 
 namespace forebay::compress {
 
-// Where a set's shards come from, by the names in the manifest. Thread-safe.
-class ShardFolder {
- public:
-  virtual ~ShardFolder() = default;
-  // Errors: kNotFound, a system's; they name the shard.
-  virtual Result<std::unique_ptr<ByteSource>> Open(const std::string& name) const = 0;
-};
-
-// Files beneath a folder ("." for an empty path).
-std::unique_ptr<ShardFolder> FilesBeneath(std::string folder);
-
 // An open shard.
 struct PackShard {
   std::unique_ptr<ByteSource> source;
@@ -58,9 +47,9 @@ class PackSet {
   static Result<std::unique_ptr<PackSet>> Open(const std::string& path,
                                                std::size_t shards_open_max = 64,
                                                PackReadOptions read = {});
-  // The same of a manifest read elsewhere. Errors: kInvalidArgument (CheckManifest).
-  static Result<std::unique_ptr<PackSet>> Open(PackManifest manifest,
-                                               std::unique_ptr<ShardFolder> folder,
+  // The same for a manifest that was read elsewhere, whose shards lie in `folder` ("" for the
+  // current one). Errors: kInvalidArgument (CheckManifest).
+  static Result<std::unique_ptr<PackSet>> Open(PackManifest manifest, std::string folder,
                                                std::size_t shards_open_max = 64);
 
   const PackManifest& manifest() const { return manifest_; }
@@ -102,8 +91,7 @@ class PackSet {
  private:
   using ShardPointer = std::shared_ptr<const PackShard>;
 
-  PackSet(PackManifest manifest, std::unique_ptr<ShardFolder> folder,
-          std::size_t shards_open_max);
+  PackSet(PackManifest manifest, std::string folder, std::size_t shards_open_max);
   Result<ShardPointer> OpenShard(std::size_t number) const;
   ShardPointer FindOpen(std::size_t number) const;
   ShardPointer Keep(std::size_t number, ShardPointer shard) const;
@@ -113,7 +101,7 @@ class PackSet {
   Status ForShards(std::uint64_t first_sample, std::uint64_t count, Visit visit) const;
 
   const PackManifest manifest_;
-  const std::unique_ptr<ShardFolder> folder_;
+  const std::string folder_;  // empty, or with a final '/'
   const std::size_t shards_open_max_;
   PackReadOptions read_;  // not changed once it is open
   std::vector<std::uint64_t> first_samples_;  // one more than shards

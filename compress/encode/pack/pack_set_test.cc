@@ -327,7 +327,7 @@ TEST_F(PackSetDamage, AShardOfOtherContentIsNamed) {
 TEST_F(PackSetDamage, AShardOfAnotherSchemaIsNamed) {
   PackManifest manifest = *ReadManifestFile(path_);
   ++manifest.schema_fingerprint;
-  const auto set = PackSet::Open(manifest, FilesBeneath(FolderOf(path_)));
+  const auto set = PackSet::Open(manifest, FolderOf(path_));
   ASSERT_TRUE(set.has_value());
   const auto shard = (*set)->Shard(0);
   EXPECT_EQ(shard.error().code(), ErrorCode::kFailedPrecondition);
@@ -351,7 +351,7 @@ TEST_F(PackSetDamage, ADamagedManifestIsNamed) {
   EXPECT_TRUE(*IsManifestFile(path_));
   EXPECT_FALSE(*IsManifestFile(Second()));
   PackManifest none;
-  EXPECT_EQ(PackSet::Open(none, FilesBeneath("")).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(PackSet::Open(none, "").error().code(), ErrorCode::kInvalidArgument);
 }
 
 TEST(PackSet, ThreadsShareIt) {

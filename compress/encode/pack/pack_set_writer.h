@@ -22,12 +22,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "compress/encode/pack/pack_writer.h"
 #include "compress/format/pack/pack_format.h"
+#include "compress/format/pack/pack_manifest.h"
 #include "proto/contract/result.h"
 
 namespace forebay::compress {
@@ -60,19 +62,49 @@ class PackSetWriter {
                                                      const PackSchema& schema,
                                                      const PackSetWriterOptions& options);
 
-  virtual ~PackSetWriter() = default;
+  ~PackSetWriter();
+  PackSetWriter(const PackSetWriter&) = delete;
+  PackSetWriter& operator=(const PackSetWriter&) = delete;
 
   // The number, among those of this run, of the sample that Add takes next: not 0 where shards of
   // a killed run are gone on with.
-  virtual std::uint64_t next_sample() const = 0;
+  std::uint64_t next_sample() const { return first_ + in_shard_; }
 
   // As of PackWriter. A shard begins a sequence.
-  virtual Status BeginSequence() = 0;
-  virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
+  Status BeginSequence();
+  Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key);
 
   // Finishes the last shard and publishes the manifest. Without any sample a new set gets a shard
   // of none, an old one stays as it is.
-  virtual Result<PackSetSummary> Finish() = 0;
+  Result<PackSetSummary> Finish();
+
+ private:
+  class Lock;
+
+  PackSetWriter(std::string path, PackSchema schema, PackSetWriterOptions options,
+                std::unique_ptr<Lock> lock);
+  Status Start();
+  Status Remember(Status status);
+  std::string ShardName() const;
+  std::string ShardPath() const;
+  std::optional<PackId> ShardIdGiven() const;
+  Status List(const std::string& name);
+  Status AdoptFinished();
+  Status OpenShard(bool resume);
+  Status CloseShard();
+
+  const std::string path_;
+  const PackSchema schema_;
+  const PackSetWriterOptions options_;
+  const std::unique_ptr<Lock> lock_;
+  PackManifest manifest_;
+  std::uint64_t writer_fingerprint_ = 0;
+  std::size_t shards_before_ = 0;  // shards that the set had when it was opened
+  std::uint64_t first_ = 0;        // samples of this run in finished shards
+  std::uint64_t in_shard_ = 0;     // samples taken since
+  std::uint64_t raw_bytes_ = 0;    // their bytes
+  std::unique_ptr<PackWriter> shard_;
+  Status failure_;  // the first error, which every later call returns
 };
 
 }  // namespace forebay::compress

@@ -27,16 +27,6 @@ namespace {
 constexpr std::uint32_t kKeysPerRecord = 4096;
 constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
 
-// A field's samples that wait for their chunks to be full.
-struct FieldBuffer {
-  std::uint64_t first_sample = 0;
-  std::uint64_t begin = 0;  // samples before are in the file already
-  std::uint32_t samples = 0;
-  bool begins_sequence = true;
-  std::vector<std::vector<std::byte>> tiles;  // the raw bytes of each tile's chunk
-  std::vector<std::uint32_t> lengths;
-};
-
 // Adds the tile's part of a sample, dense.
 void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std::byte> sample,
                 std::vector<std::byte>& to) {
@@ -61,236 +51,6 @@ void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std:
     to.insert(to.end(), from.begin(), from.end());
   }
 }
-
-class FileWriter : public PackWriter {
- public:
-  FileWriter(std::string path, const PackSchema& schema) : path_(std::move(path)), schema_(schema) {
-    buffers_.resize(schema_.fields.size());
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      buffers_[i].tiles.resize(schema_.fields[i].tiles());
-    }
-  }
-
-  // Takes the open file; records go to `offset` and on.
-  void Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
-             std::uint64_t offset) {
-    queue_ = std::make_unique<RecordQueue>(schema_, ChunkOptions{.profile = options.profile,
-                                                       .predictor = options.predictor},
-                                           options.threads, identity, path_ + ".part",
-                                           std::move(file), offset);
-    if (options.statistics) queue_->KeepStatistics();
-    replace_ = options.replace;
-  }
-
-  // What a walk found: every field goes on where its complete chunks end.
-  void SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics) {
-    for (const ChunkEntry& entry : walk.chunks()) {
-      const PackField& field = schema_.fields[entry.field];
-      const bool last_part = entry.sample_bytes == 0 ||
-                             entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
-      if (entry.tile + 1 == field.tiles() && last_part) {
-        FieldBuffer& buffer = buffers_[entry.field];
-        buffer.begin = buffer.first_sample = entry.first_sample + entry.sample_count;
-        buffer.begins_sequence = false;
-      }
-    }
-    next_ = buffers_[0].begin;
-    for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
-    if (schema_.keyed) {
-      if (!walk.keys().empty()) {
-        keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
-      }
-      next_ = std::min(next_, keys_.first_sample);
-    }
-    queue_->SetPresent(walk.chunks(), walk.keys(), std::move(statistics));
-  }
-
-  std::uint64_t next_sample() const override { return next_; }
-
-  Status BeginSequence() override {
-    FOREBAY_TRY(failure_);
-    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
-      if (schema_.fields[field].rank < 2 || next_ < buffers_[field].begin) continue;
-      FOREBAY_TRY(Remember(Flush(field)));
-      buffers_[field].begins_sequence = true;
-    }
-    return {};
-  }
-
-  Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) override {
-    FOREBAY_TRY(failure_);
-    FOREBAY_TRY(CheckSample(fields, key));
-    for (std::uint32_t field = 0; field < fields.size(); ++field) {
-      raw_bytes_ += fields[field].size();
-      if (next_ < buffers_[field].begin) continue;
-      FOREBAY_TRY(Remember(AddField(field, fields[field])));
-    }
-    if (schema_.keyed && next_ >= keys_.first_sample) {
-      key_bytes_.String(key);
-      ++keys_.sample_count;
-      if (keys_.sample_count == kKeysPerRecord || key_bytes_.size() >= kKeyRecordBytes) {
-        FOREBAY_TRY(Remember(FlushKeys()));
-      }
-    }
-    ++next_;
-    return {};
-  }
-
-  Result<PackSummary> Finish() override {
-    FOREBAY_TRY(failure_);
-    FOREBAY_TRY(CheckAllAdded());
-    for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
-      FOREBAY_TRY(Remember(Flush(field)));
-    }
-    FOREBAY_TRY(Remember(FlushKeys()));
-    FOREBAY_TRY(Remember(queue_->Finish(next_)));
-    FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
-    failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
-    return PackSummary{.samples = next_,
-                       .raw_bytes = raw_bytes_,
-                       .file_bytes = queue_->offset(),
-                       .chunks = queue_->index().chunks.size()};
-  }
-
- private:
-  Status Remember(Status status) {
-    if (!status.has_value()) failure_ = status;
-    return status;
-  }
-
-  // A resumed file may have fields that reach beyond the samples that were added.
-  Status CheckAllAdded() const {
-    std::uint64_t present = keys_.first_sample;
-    for (const FieldBuffer& buffer : buffers_) present = std::max(present, buffer.begin);
-    if (present <= next_) return {};
-    return Error(ErrorCode::kFailedPrecondition,
-                 path_ + ".part: has " + std::to_string(present) + " samples, more than the " +
-                     std::to_string(next_) + " that were added; remove it to begin anew");
-  }
-
-  Status CheckSample(std::span<const std::span<const std::byte>> fields, std::string_view key) {
-    const std::string where = path_ + ": sample " + std::to_string(next_) + ": ";
-    if (fields.size() != schema_.fields.size()) {
-      return Error(ErrorCode::kInvalidArgument,
-                   where + std::to_string(fields.size()) + " fields, the schema has " +
-                       std::to_string(schema_.fields.size()));
-    }
-    for (std::size_t i = 0; i < fields.size(); ++i) {
-      const PackField& field = schema_.fields[i];
-      const std::uint64_t wanted = field.variable() ? fields[i].size() : field.sample_bytes();
-      if (fields[i].size() != wanted || fields[i].size() > limits::kSampleBytesMax) {
-        return Error(ErrorCode::kInvalidArgument,
-                     where + "field " + field.name + " has " + std::to_string(fields[i].size()) +
-                         " bytes, wanted are " + std::to_string(wanted));
-      }
-    }
-    if (key.size() > limits::kPackKeyBytesMax) {
-      return Error(ErrorCode::kInvalidArgument,
-                   where + "a key of more than " + std::to_string(limits::kPackKeyBytesMax) +
-                       " bytes");
-    }
-    if (schema_.keyed == key.empty()) {
-      return Error(ErrorCode::kInvalidArgument,
-                   where + (schema_.keyed ? "without a key" : "with a key; the pack has none"));
-    }
-    return {};
-  }
-
-  Status AddField(std::uint32_t number, std::span<const std::byte> bytes) {
-    const PackField& field = schema_.fields[number];
-    FieldBuffer& buffer = buffers_[number];
-    if (field.variable()) {
-      FOREBAY_TRY(AddString(number, bytes));
-    } else {
-      for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
-        std::vector<std::byte>& to = buffer.tiles[tile];
-        if (buffer.samples == 0) to.reserve(field.Shape(tile, field.samples_per_chunk).bytes());
-        AppendTile(field, tile, bytes, to);
-      }
-      ++buffer.samples;
-    }
-    if (buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
-    return {};
-  }
-
-  Status AddString(std::uint32_t number, std::span<const std::byte> bytes) {
-    FieldBuffer& buffer = buffers_[number];
-    if (buffer.tiles[0].size() + bytes.size() > limits::kChunkBytesMax) {
-      FOREBAY_TRY(Flush(number));
-    }
-    if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
-    // Once, as a buffer that grows is there twice.
-    if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
-    buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
-    buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
-    ++buffer.samples;
-    return {};
-  }
-
-  // A byte string longer than a chunk: chunks of its own.
-  Status AddParts(std::uint32_t number, std::span<const std::byte> bytes) {
-    FieldBuffer& buffer = buffers_[number];
-    for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMax) {
-      const auto part =
-          bytes.subspan(at, std::min<std::size_t>(limits::kChunkBytesMax, bytes.size() - at));
-      FOREBAY_TRY(queue_->Push({.head = {.field = number,
-                                         .first_sample = buffer.first_sample,
-                                         .sample_count = 1,
-                                         .begins_sequence = buffer.begins_sequence,
-                                         .part_offset = at,
-                                         .sample_bytes = bytes.size()},
-                                .lengths = {static_cast<std::uint32_t>(part.size())},
-                                .raw = {part.begin(), part.end()},
-                                .keys = {}}));
-      buffer.begins_sequence = false;
-    }
-    ++buffer.first_sample;
-    return {};
-  }
-
-  // Hands the field's buffered samples on, tile by tile; their memory goes with them.
-  Status Flush(std::uint32_t number) {
-    FieldBuffer& buffer = buffers_[number];
-    if (buffer.samples == 0) return {};
-    for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
-      FOREBAY_TRY(queue_->Push({.head = {.field = number,
-                                         .tile = tile,
-                                         .first_sample = buffer.first_sample,
-                                         .sample_count = buffer.samples,
-                                         .begins_sequence = buffer.begins_sequence},
-                                .lengths = buffer.lengths,
-                                .raw = std::exchange(buffer.tiles[tile], {}),
-                                .keys = {}}));
-    }
-    buffer.first_sample += buffer.samples;
-    buffer.samples = 0;
-    buffer.begins_sequence = false;
-    buffer.lengths.clear();
-    return {};
-  }
-
-  Status FlushKeys() {
-    if (keys_.sample_count == 0) return {};
-    const KeyEntry keys = keys_;
-    keys_ = {.first_sample = keys.first_sample + keys.sample_count};
-    return queue_->Push({.type = RecordType::kKeys,
-                         .head = {},
-                         .lengths = {},
-                         .raw = std::exchange(key_bytes_, ByteWriter()).Release(),
-                         .keys = keys});
-  }
-
-  const std::string path_;
-  const PackSchema schema_;
-  bool replace_ = false;
-  std::unique_ptr<RecordQueue> queue_;
-  std::vector<FieldBuffer> buffers_;
-  KeyEntry keys_;
-  ByteWriter key_bytes_;
-  std::uint64_t next_ = 0;
-  std::uint64_t raw_bytes_ = 0;
-  Status failure_;
-};
 
 // Said before any work is done; PublishFile says it of a file that comes later.
 Status CheckVacant(const std::string& path, const PackWriterOptions& options) {
@@ -391,6 +151,222 @@ Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
 
 }  // namespace
 
+PackWriter::PackWriter(std::string path, const PackSchema& schema)
+    : path_(std::move(path)), schema_(schema) {
+  buffers_.resize(schema_.fields.size());
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    buffers_[i].tiles.resize(schema_.fields[i].tiles());
+  }
+}
+
+PackWriter::~PackWriter() = default;
+
+// Takes the open file; records go to `offset` and on.
+void PackWriter::Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
+                       std::uint64_t offset) {
+  queue_ = std::make_unique<RecordQueue>(
+      schema_, ChunkOptions{.profile = options.profile, .predictor = options.predictor},
+      options.threads, identity, path_ + ".part", std::move(file), offset);
+  if (options.statistics) queue_->KeepStatistics();
+  replace_ = options.replace;
+}
+
+// What a walk found: every field goes on where its complete chunks end.
+void PackWriter::SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics) {
+  for (const ChunkEntry& entry : walk.chunks()) {
+    const PackField& field = schema_.fields[entry.field];
+    const bool last_part =
+        entry.sample_bytes == 0 || entry.sample_bytes - entry.part_offset <= limits::kChunkBytesMax;
+    if (entry.tile + 1 == field.tiles() && last_part) {
+      FieldBuffer& buffer = buffers_[entry.field];
+      buffer.begin = buffer.first_sample = entry.first_sample + entry.sample_count;
+      buffer.begins_sequence = false;
+    }
+  }
+  next_ = buffers_[0].begin;
+  for (const FieldBuffer& buffer : buffers_) next_ = std::min(next_, buffer.begin);
+  if (schema_.keyed) {
+    if (!walk.keys().empty()) {
+      keys_.first_sample = walk.keys().back().first_sample + walk.keys().back().sample_count;
+    }
+    next_ = std::min(next_, keys_.first_sample);
+  }
+  queue_->SetPresent(walk.chunks(), walk.keys(), std::move(statistics));
+}
+
+Status PackWriter::BeginSequence() {
+  FOREBAY_TRY(failure_);
+  for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+    if (schema_.fields[field].rank < 2 || next_ < buffers_[field].begin) continue;
+    FOREBAY_TRY(Remember(Flush(field)));
+    buffers_[field].begins_sequence = true;
+  }
+  return {};
+}
+
+Status PackWriter::Add(std::span<const std::span<const std::byte>> fields, std::string_view key) {
+  FOREBAY_TRY(failure_);
+  FOREBAY_TRY(CheckSample(fields, key));
+  for (std::uint32_t field = 0; field < fields.size(); ++field) {
+    raw_bytes_ += fields[field].size();
+    if (next_ < buffers_[field].begin) continue;
+    FOREBAY_TRY(Remember(AddField(field, fields[field])));
+  }
+  if (schema_.keyed && next_ >= keys_.first_sample) {
+    key_bytes_.String(key);
+    ++keys_.sample_count;
+    if (keys_.sample_count == kKeysPerRecord || key_bytes_.size() >= kKeyRecordBytes) {
+      FOREBAY_TRY(Remember(FlushKeys()));
+    }
+  }
+  ++next_;
+  return {};
+}
+
+Result<PackSummary> PackWriter::Finish() {
+  FOREBAY_TRY(failure_);
+  FOREBAY_TRY(CheckAllAdded());
+  for (std::uint32_t field = 0; field < schema_.fields.size(); ++field) {
+    FOREBAY_TRY(Remember(Flush(field)));
+  }
+  FOREBAY_TRY(Remember(FlushKeys()));
+  FOREBAY_TRY(Remember(queue_->Finish(next_)));
+  FOREBAY_TRY(Remember(PublishFile(path_ + ".part", path_, replace_)));
+  failure_ = Error(ErrorCode::kFailedPrecondition, path_ + ": finished already");
+  return PackSummary{.samples = next_,
+                     .raw_bytes = raw_bytes_,
+                     .file_bytes = queue_->offset(),
+                     .chunks = queue_->index().chunks.size()};
+}
+
+Status PackWriter::Remember(Status status) {
+  if (!status.has_value()) failure_ = status;
+  return status;
+}
+
+// A resumed file may have fields that reach beyond the samples that were added.
+Status PackWriter::CheckAllAdded() const {
+  std::uint64_t present = keys_.first_sample;
+  for (const FieldBuffer& buffer : buffers_) present = std::max(present, buffer.begin);
+  if (present <= next_) return {};
+  return Error(ErrorCode::kFailedPrecondition,
+               path_ + ".part: has " + std::to_string(present) + " samples, more than the " +
+                   std::to_string(next_) + " that were added; remove it to begin anew");
+}
+
+Status PackWriter::CheckSample(std::span<const std::span<const std::byte>> fields,
+                               std::string_view key) {
+  const std::string where = path_ + ": sample " + std::to_string(next_) + ": ";
+  if (fields.size() != schema_.fields.size()) {
+    return Error(ErrorCode::kInvalidArgument, where + std::to_string(fields.size()) +
+                                                  " fields, the schema has " +
+                                                  std::to_string(schema_.fields.size()));
+  }
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const PackField& field = schema_.fields[i];
+    const std::uint64_t wanted = field.variable() ? fields[i].size() : field.sample_bytes();
+    if (fields[i].size() != wanted || fields[i].size() > limits::kSampleBytesMax) {
+      return Error(ErrorCode::kInvalidArgument, where + "field " + field.name + " has " +
+                                                    std::to_string(fields[i].size()) +
+                                                    " bytes, wanted are " + std::to_string(wanted));
+    }
+  }
+  if (key.size() > limits::kPackKeyBytesMax) {
+    return Error(
+        ErrorCode::kInvalidArgument,
+        where + "a key of more than " + std::to_string(limits::kPackKeyBytesMax) + " bytes");
+  }
+  if (schema_.keyed == key.empty()) {
+    return Error(ErrorCode::kInvalidArgument,
+                 where + (schema_.keyed ? "without a key" : "with a key; the pack has none"));
+  }
+  return {};
+}
+
+Status PackWriter::AddField(std::uint32_t number, std::span<const std::byte> bytes) {
+  const PackField& field = schema_.fields[number];
+  FieldBuffer& buffer = buffers_[number];
+  if (field.variable()) {
+    FOREBAY_TRY(AddString(number, bytes));
+  } else {
+    for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
+      std::vector<std::byte>& to = buffer.tiles[tile];
+      if (buffer.samples == 0) to.reserve(field.Shape(tile, field.samples_per_chunk).bytes());
+      AppendTile(field, tile, bytes, to);
+    }
+    ++buffer.samples;
+  }
+  if (buffer.samples == field.samples_per_chunk) FOREBAY_TRY(Flush(number));
+  return {};
+}
+
+Status PackWriter::AddString(std::uint32_t number, std::span<const std::byte> bytes) {
+  FieldBuffer& buffer = buffers_[number];
+  if (buffer.tiles[0].size() + bytes.size() > limits::kChunkBytesMax) {
+    FOREBAY_TRY(Flush(number));
+  }
+  if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
+  // Once, as a buffer that grows is there twice.
+  if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
+  buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
+  buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
+  ++buffer.samples;
+  return {};
+}
+
+// A byte string longer than a chunk: chunks of its own.
+Status PackWriter::AddParts(std::uint32_t number, std::span<const std::byte> bytes) {
+  FieldBuffer& buffer = buffers_[number];
+  for (std::size_t at = 0; at < bytes.size(); at += limits::kChunkBytesMax) {
+    const auto part =
+        bytes.subspan(at, std::min<std::size_t>(limits::kChunkBytesMax, bytes.size() - at));
+    FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                       .first_sample = buffer.first_sample,
+                                       .sample_count = 1,
+                                       .begins_sequence = buffer.begins_sequence,
+                                       .part_offset = at,
+                                       .sample_bytes = bytes.size()},
+                              .lengths = {static_cast<std::uint32_t>(part.size())},
+                              .raw = {part.begin(), part.end()},
+                              .keys = {}}));
+    buffer.begins_sequence = false;
+  }
+  ++buffer.first_sample;
+  return {};
+}
+
+// Hands the field's buffered samples on, tile by tile; their memory goes with them.
+Status PackWriter::Flush(std::uint32_t number) {
+  FieldBuffer& buffer = buffers_[number];
+  if (buffer.samples == 0) return {};
+  for (std::uint32_t tile = 0; tile < buffer.tiles.size(); ++tile) {
+    FOREBAY_TRY(queue_->Push({.head = {.field = number,
+                                       .tile = tile,
+                                       .first_sample = buffer.first_sample,
+                                       .sample_count = buffer.samples,
+                                       .begins_sequence = buffer.begins_sequence},
+                              .lengths = buffer.lengths,
+                              .raw = std::exchange(buffer.tiles[tile], {}),
+                              .keys = {}}));
+  }
+  buffer.first_sample += buffer.samples;
+  buffer.samples = 0;
+  buffer.begins_sequence = false;
+  buffer.lengths.clear();
+  return {};
+}
+
+Status PackWriter::FlushKeys() {
+  if (keys_.sample_count == 0) return {};
+  const KeyEntry keys = keys_;
+  keys_ = {.first_sample = keys.first_sample + keys.sample_count};
+  return queue_->Push({.type = RecordType::kKeys,
+                       .head = {},
+                       .lengths = {},
+                       .raw = std::exchange(key_bytes_, ByteWriter()).Release(),
+                       .keys = keys});
+}
+
 Status CheckWritable(const PackSchema& schema) {
   FOREBAY_TRY(CheckSchema(schema));
   for (const PackField& field : schema.fields) FOREBAY_TRY(CheckWritableBound(field));
@@ -440,9 +416,9 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Create(const std::string& path,
   if (file.get() < 0) return Error::FromErrno(errno, part + ": creating");
   const std::vector<std::byte> start = WritePackStart(schema, id);
   FOREBAY_TRY(WriteAll(file.get(), start, part));
-  auto writer = std::make_unique<FileWriter>(path, schema);
+  std::unique_ptr<PackWriter> writer(new PackWriter(path, schema));
   writer->Start(options, PackIdentity(start), std::move(file), start.size());
-  return std::unique_ptr<PackWriter>(std::move(writer));
+  return writer;
 }
 
 Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
@@ -478,10 +454,10 @@ Result<std::unique_ptr<PackWriter>> PackWriter::Resume(const std::string& path,
   if (ftruncate(file.get(), static_cast<off_t>(walk.offset())) != 0) {
     return Error::FromErrno(errno, part + ": cutting off what is not whole");
   }
-  auto writer = std::make_unique<FileWriter>(path, schema);
+  std::unique_ptr<PackWriter> writer(new PackWriter(path, schema));
   writer->Start(options, identity, std::move(file), walk.offset());
   writer->SetPresent(walk, std::move(statistics));
-  return std::unique_ptr<PackWriter>(std::move(writer));
+  return writer;
 }
 
 }  // namespace forebay::compress

@@ -28,10 +28,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "compress/encode/plane_encoder.h"
+#include "compress/format/pack/field_statistics.h"
 #include "compress/format/pack/pack_format.h"
+#include "proto/contract/byte_cursor.h"
 #include "proto/contract/result.h"
+#include "proto/contract/unique_fd.h"
 
 namespace forebay::compress {
 
@@ -75,6 +79,9 @@ struct PackSummary {
   std::uint64_t chunks = 0;
 };
 
+class PackWalk;
+class RecordQueue;
+
 // Writes PATH.part, which becomes PATH when it is finished and on the disk. Holds the samples of
 // each field that wait for their chunks to be full, and at most 2 * threads + 2 chunks under encode
 // (BufferedBytesMax). After an error every call returns it and PATH.part stays, for Resume. Not
@@ -97,24 +104,61 @@ class PackWriter {
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
 
-  virtual ~PackWriter() = default;
+  ~PackWriter();
+  PackWriter(const PackWriter&) = delete;
+  PackWriter& operator=(const PackWriter&) = delete;
 
   // The number of the sample that Add takes next.
-  virtual std::uint64_t next_sample() const = 0;
+  std::uint64_t next_sample() const { return next_; }
 
   // The next sample begins a sequence: nothing is predicted across. Chunks of fields with two
   // axes or more end here.
-  virtual Status BeginSequence() = 0;
+  Status BeginSequence();
 
   // Takes a sample: the bytes of its fields in the schema's order, elements little-endian and
   // row-major; a key where the schema is keyed, else an empty one. Errors: kInvalidArgument for
   // other sizes.
-  virtual Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key) = 0;
+  Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key);
 
   // Writes what is left, the index and the footer; publishes the file. Errors:
   // kFailedPrecondition (a resumed file has more samples than were added), kAlreadyExists (PATH
   // came to be since Create; PATH.part is whole).
-  virtual Result<PackSummary> Finish() = 0;
+  Result<PackSummary> Finish();
+
+ private:
+  // A field's samples that wait for their chunks to be full.
+  struct FieldBuffer {
+    std::uint64_t first_sample = 0;
+    std::uint64_t begin = 0;  // samples before this one are in the file already
+    std::uint32_t samples = 0;
+    bool begins_sequence = true;
+    std::vector<std::vector<std::byte>> tiles;  // the raw bytes of each tile's chunk
+    std::vector<std::uint32_t> lengths;
+  };
+
+  PackWriter(std::string path, const PackSchema& schema);
+  void Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
+             std::uint64_t offset);
+  void SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics);
+  Status Remember(Status status);
+  Status CheckAllAdded() const;
+  Status CheckSample(std::span<const std::span<const std::byte>> fields, std::string_view key);
+  Status AddField(std::uint32_t number, std::span<const std::byte> bytes);
+  Status AddString(std::uint32_t number, std::span<const std::byte> bytes);
+  Status AddParts(std::uint32_t number, std::span<const std::byte> bytes);
+  Status Flush(std::uint32_t number);
+  Status FlushKeys();
+
+  const std::string path_;
+  const PackSchema schema_;
+  bool replace_ = false;
+  std::unique_ptr<RecordQueue> queue_;
+  std::vector<FieldBuffer> buffers_;  // one for each field of the schema
+  KeyEntry keys_;                     // those that wait in key_bytes_
+  ByteWriter key_bytes_;
+  std::uint64_t next_ = 0;
+  std::uint64_t raw_bytes_ = 0;
+  Status failure_;  // the first error, which every later call returns
 };
 
 }  // namespace forebay::compress
