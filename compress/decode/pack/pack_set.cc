@@ -78,7 +78,7 @@ Result<PackSet::Place> PackSet::Find(std::uint64_t sample) const {
 }
 
 PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found =
       std::ranges::find(open_, number, &std::pair<std::size_t, ShardPointer>::first);
   if (found == open_.end()) return nullptr;
@@ -88,7 +88,7 @@ PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
 
 PackSet::ShardPointer PackSet::Keep(std::size_t number, ShardPointer shard) const {
   ShardPointer closed;  // outside the lock
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found =
       std::ranges::find(open_, number, &std::pair<std::size_t, ShardPointer>::first);
   if (found != open_.end()) return found->second;

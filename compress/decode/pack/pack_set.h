@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "compress/decode/pack/pack_file.h"
 #include "compress/format/pack/pack_manifest.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 
 namespace forebay::compress {
 
@@ -93,8 +93,8 @@ class PackSet {
 
   PackSet(PackManifest manifest, std::string folder, std::size_t shards_open_max);
   Result<ShardPointer> OpenShard(std::size_t number) const;
-  ShardPointer FindOpen(std::size_t number) const;
-  ShardPointer Keep(std::size_t number, ShardPointer shard) const;
+  ShardPointer FindOpen(std::size_t number) const FOREBAY_EXCLUDES(mutex_);
+  ShardPointer Keep(std::size_t number, ShardPointer shard) const FOREBAY_EXCLUDES(mutex_);
   // Calls visit(shard, first sample in the shard, count, samples of the run before these) for
   // each shard that has any of the samples.
   template <typename Visit>
@@ -105,9 +105,9 @@ class PackSet {
   const std::size_t shards_open_max_;
   PackReadOptions read_;  // not changed once it is open
   std::vector<std::uint64_t> first_samples_;  // one more than shards
-  mutable std::mutex mutex_;
-  // The one used last is the last.
-  mutable std::vector<std::pair<std::size_t, ShardPointer>> open_;
+  mutable Mutex mutex_;
+  // Numbers and shards; the shard that was used last is the last.
+  mutable std::vector<std::pair<std::size_t, ShardPointer>> open_ FOREBAY_GUARDED_BY(mutex_);
 };
 
 // A manifest file's content. Errors name the path.

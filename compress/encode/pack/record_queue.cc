@@ -33,7 +33,7 @@ RecordQueue::RecordQueue(const PackSchema& schema, const ChunkOptions& options, 
 
 RecordQueue::~RecordQueue() {
   for (std::jthread& thread : threads_) thread.request_stop();
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void RecordQueue::SetPresent(const std::vector<ChunkEntry>& chunks,
@@ -64,26 +64,32 @@ Status RecordQueue::Push(PendingRecord record) {
     return failure_;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tasks_.push_back(std::move(task));
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   const std::size_t full = 2 * threads_.size() + 2;
-  while (tasks_.size() >= full) FOREBAY_TRY(WriteFront());
+  while (TaskCount() >= full) FOREBAY_TRY(WriteFront());
   return {};
 }
 
+std::size_t RecordQueue::TaskCount() const {
+  const MutexLock lock(mutex_);
+  return tasks_.size();
+}
+
 void RecordQueue::RunThread(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return begun_ < tasks_.size(); })) {
+  UniqueLock lock(mutex_);
+  const auto has_task = [this]() FOREBAY_REQUIRES(mutex_) { return begun_ < tasks_.size(); };
+  while (changed_.Wait(mutex_, stop, has_task)) {
     // A queue that is destroyed, and a file that cannot be finished, have nobody to write for.
     if (stop.stop_requested() || has_failed_) return;
     Task& task = *tasks_[begun_++];
-    lock.unlock();
+    lock.Unlock();
     Encode(task);
-    lock.lock();
+    lock.Lock();
     has_failed_ = has_failed_ || task.failed();
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 }
 
@@ -93,7 +99,7 @@ void RecordQueue::Encode(Task& task) const {
   try {
     EncodeRecord(task);
   } catch (const std::exception&) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     task.thrown = std::current_exception();
   }
 }
@@ -143,7 +149,7 @@ void RecordQueue::EncodeRecord(Task& task) const {
     }
     if (encoded.has_value()) encoded->decoded = {};
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   task.checksums = checksums.Release();
   task.lengths = lengths.Release();
   task.statistics = statistics;
@@ -183,8 +189,9 @@ Status RecordQueue::WriteFront() {
   FOREBAY_TRY(failure_);
   std::unique_ptr<Task> task;
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return tasks_.front()->done(); });
+    const MutexLock lock(mutex_);
+    const auto is_done = [this]() FOREBAY_REQUIRES(mutex_) { return tasks_.front()->done(); };
+    changed_.Wait(mutex_, std::stop_token(), is_done);
     task = std::move(tasks_.front());
     tasks_.pop_front();
     --begun_;
@@ -276,7 +283,7 @@ Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
 
 Status RecordQueue::Finish(std::uint64_t samples) {
   FOREBAY_TRY(failure_);
-  while (!tasks_.empty()) FOREBAY_TRY(WriteFront());
+  while (TaskCount() > 0) FOREBAY_TRY(WriteFront());
   index_.samples = samples;
   PackFooter footer{.samples = samples};
   FOREBAY_TRY(WriteStatisticsRecord(footer));

@@ -1,15 +1,15 @@
 // Encodes chunks on several threads and writes them in the order in which they were handed in.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
+#include <span>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -19,6 +19,7 @@
 #include "compress/format/pack/field_statistics.h"
 #include "compress/format/pack/pack_format.h"
 #include "proto/contract/result.h"
+#include "proto/contract/thread_annotations.h"
 #include "proto/contract/unique_fd.h"
 
 namespace forebay::compress {
@@ -76,6 +77,7 @@ class RecordQueue {
   };
   using ChunkKey = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t, std::uint64_t>;
 
+  std::size_t TaskCount() const FOREBAY_EXCLUDES(mutex_);
   void Encode(Task& task) const;
   void EncodeRecord(Task& task) const;
   Result<EncodedChunk> EncodeVerified(const PackField& field, const PendingRecord& record) const;
@@ -101,11 +103,13 @@ class RecordQueue {
   std::uint64_t present_keys_ = 0;  // keys of so many samples are there
   Status failure_;                  // the first, in the order of the file
 
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::unique_ptr<Task>> tasks_;  // in the file's order
-  std::size_t begun_ = 0;                    // of them, taken by a thread
-  bool has_failed_ = false;                  // a thread: no other task is begun
+  mutable Mutex mutex_;  // also guards the results in the tasks of the queue
+  StoppableCondVar changed_;
+  // In the order of the file. Only the writer adds and removes tasks.
+  std::deque<std::unique_ptr<Task>> tasks_ FOREBAY_GUARDED_BY(mutex_);
+  std::size_t begun_ FOREBAY_GUARDED_BY(mutex_) = 0;   // tasks that a thread has taken
+  // A task has failed: no thread begins another one.
+  bool has_failed_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::vector<std::jthread> threads_;
 };
 
