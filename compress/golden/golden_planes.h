@@ -1,4 +1,4 @@
-// Models of golden packs whose fields are wavefront-coded: what is written once is read forever.
+// Models of golden packs whose fields become wavefront or learned planes.
 #pragma once
 
 #include "compress/encode/testing/pack_test_model.h"

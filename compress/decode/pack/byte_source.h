@@ -1,4 +1,5 @@
-// Where a pack's bytes come from.
+// The bytes of a pack: a file, memory, or whatever a program implements ByteSource for. The daemon,
+// for example, reads packs through its own file back end.
 //
 //   // The first 8 bytes of a file: "FEBYPAK1" where it is a pack.
 //   forebay::Result<std::string> FirstBytesOf(const std::string& path) {
@@ -19,7 +20,9 @@
 
 namespace forebay::compress {
 
-// A file or what stands for one. ReadAt fills `bytes` whole or fails. Thread-safe.
+// A sequence of bytes of fixed size that can be read at any offset. ReadAt fills `bytes` completely
+// or fails; a range beyond size() is kDataLoss. Implementations are thread-safe, because one open
+// pack serves many threads.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
@@ -27,10 +30,11 @@ class ByteSource {
   virtual Status ReadAt(std::uint64_t offset, std::span<std::byte> bytes) const = 0;
 };
 
-// A file opened for reading, and read with pread. Errors name the path.
+// Opens a file, which is read with pread. Errors: kInvalidArgument (not a regular file), those of
+// system calls; they name the path.
 Result<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path);
 
-// Memory that outlives the source.
+// A source over `bytes`, which must outlive it.
 std::unique_ptr<ByteSource> MemorySource(std::span<const std::byte> bytes);
 
 }  // namespace forebay::compress

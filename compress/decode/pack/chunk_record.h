@@ -29,19 +29,19 @@ struct PackRegion {
   static PackRegion Whole(const PackField& field) { return {.extent = field.extent}; }
 };
 
-// Which samples of a fixed field are wanted, of which region, and where they go: element
-// (s, i0 .. i3), counted from the first, lies at byte s * sample_stride + sum of i * axis_stride.
+// A request for a region of some samples of a fixed field, and where to write it: element
+// (s, i0 .. i3), counted from the first, goes to byte s * sample_stride + sum of i * axis_stride.
 struct TileRequest {
-  std::uint64_t first_sample = 0, count = 0;  // as the index numbers them
+  std::uint64_t first_sample = 0, count = 0;  // numbered as in the index
   PackRegion region;
   StridedOutput out;
 
-  // Whole samples of `field`, dense.
+  // A request for whole samples of `field`, written one after the other.
   static TileRequest Samples(const PackField& field, std::uint64_t first_sample,
                              std::uint64_t count, std::span<std::byte> memory);
 };
 
-// Whether any wanted element lies in the chunk; of an empty request none does.
+// Whether any requested element lies in the chunk. False for an empty request.
 bool Intersects(const PackSchema& schema, const TileRequest& request, const ChunkEntry& entry);
 
 // Borrows the record's bytes.
@@ -53,34 +53,36 @@ struct ChunkRecord {
 // "chunk of field image, samples 8 to 15, at byte 4096".
 std::string NameOf(const PackSchema& schema, const ChunkEntry& entry);
 
-// The record of `entry`, whose bytes are `record`. Checks head, payload and that it is the one
-// that the index names: kDataLoss, with the chunk's name.
+// Reads the record of `entry` from its bytes, `record`. Checks the checksums of head and payload,
+// and that it is the record that the index names. Errors: kDataLoss, with the chunk's name.
 Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& entry,
                                     std::span<const std::byte> record);
 
-// Scratch memory of those below for this chunk.
+// Bytes of scratch memory that the functions below need for this chunk.
 std::size_t RecordScratchBytes(const PackSchema& schema, const ChunkEntry& entry);
 
-// Whether so much memory is enough to decode any chunk that the schema allows. What a chunk takes
-// follows from its shape alone, and narrow frames take many times their own bytes.
-// Errors: kResourceExhausted, naming the field and its shape.
+// Checks that `bytes_max` of scratch memory are enough to decode any chunk that the schema allows.
+// What a chunk needs follows from its shape alone; narrow frames need many times their own bytes.
+// Errors: kResourceExhausted, with the field, its shape and what to do.
 Status CheckScratch(const PackSchema& schema,
                     std::uint64_t bytes_max = limits::kChunkScratchBytesMax);
 
-// Decodes what of the request lies in the chunk, straight into its output where that is dense;
-// verifies the samples. What the request wants besides is left alone. Of fixed fields only.
-// Errors as DecodeChunk's, kDataLoss where a sample does not match its checksum.
+// Decodes the part of the request that lies in the chunk, and verifies its samples. Dense output is
+// decoded in place. Only for fixed fields. Errors: those of DecodeChunk, and kDataLoss if a sample
+// does not match its checksum.
 Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                   const TileRequest& request, std::span<std::byte> scratch);
 
-// Decodes whole samples of a fixed field, each to a place of its own, and verifies them: sample i
-// of the chunk to `places[i]`, which has the field's sample_bytes(), or none where it is not
-// wanted. Of a chunk that is a tile, its elements go there and nothing else is touched. No more
-// places than the chunk has samples. Errors as DecodeTile's; the places are then undefined.
+// Decodes samples of a fixed field, each to a place of its own, and verifies them. Sample i of the
+// chunk goes to `places[i]`, which has the field's sample_bytes(), or is empty if the sample is not
+// wanted. If the chunk is one tile of several, only the tile's elements are written. There may be
+// fewer places than the chunk has samples, not more. Errors: those of DecodeTile; the places are
+// then undefined.
 Status DecodeSamples(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                      std::span<const std::span<std::byte>> places, std::span<std::byte> scratch);
 
-// Decodes and verifies a whole chunk of either kind into `out`, of head.raw_bytes.
+// Decodes and verifies a whole chunk of a fixed or variable field into `out`, which has
+// head.raw_bytes.
 Status DecodeRecord(const PackContext& pack, const ChunkEntry& entry, const ChunkRecord& record,
                     std::span<std::byte> out, std::span<std::byte> scratch);
 

@@ -1,4 +1,6 @@
-// Reads a pack file (docs/pack.md): whole samples, single fields, regions.
+// Reads a pack file (docs/pack.md): whole samples, single fields, or regions of samples. Use it to
+// read one file; a set of packs is read with pack_set.h, and training reads packs through the
+// daemon.
 //
 //   // The sum of the pixels of each image in a pack.
 //   forebay::Result<std::vector<std::uint64_t>> SumsOfImages(const std::string& path) {
@@ -34,92 +36,99 @@
 
 namespace forebay::compress {
 
-// For PackReadOptions::scratch_bytes_max of programs that show or convert packs: no pack that an
-// earlier version wrote takes as much.
+// A value of PackReadOptions::scratch_bytes_max for programs that show or convert packs. No pack
+// that an earlier version wrote needs as much.
 inline constexpr std::uint64_t kConvertScratchBytesMax = std::uint64_t{1} << 30;
 
 struct PackReadOptions {
-  PredictorBudget budget;            // of any one learned predictor
-  PredictorFinder find_predictor;    // those that a pack names and does not hold
-  // Memory to decode one chunk in. Packs of earlier versions may need more than this default: a
-  // program that shows or converts them has one reader and can raise it.
+  PredictorBudget budget;          // limits of each learned predictor
+  PredictorFinder find_predictor;  // finds predictors that a pack names and does not hold
+  // The most scratch memory that decoding one chunk may need. Packs of earlier versions may need
+  // more than the default; a program with a single reader can raise it.
   std::uint64_t scratch_bytes_max = limits::kChunkScratchBytesMax;
 };
 
-// An open pack; holds its index. Borrows the source, which outlives it. Reading is const and
-// thread-safe, with scratch memory of the caller's, and allocates only for errors and keys.
+// An open pack. Holds the schema and the index in memory.
 //
-// Every chunk is checked against its checksum before it is decoded, every sample after. A
-// damaged chunk costs its own samples: the error (kDataLoss) names field, samples and byte.
+// Lifetime: borrows the source, which must outlive it. Threads: reading is const and thread-safe;
+// each thread brings scratch memory of its own. Reading allocates memory only for errors and keys.
+// Damage: every chunk is compared with its checksum before it is decoded, every sample afterwards.
+// A damaged chunk costs its own samples only; the error, kDataLoss, names field, samples and
+// offset.
 class PackFile {
  public:
-  // Reads header, schema, footer and index. Errors: kInvalidArgument (not a pack),
-  // kUnimplemented (a newer one), kDataLoss (damaged or incomplete; Recover may help);
-  // kResourceExhausted for a learned predictor beyond the budget and for a schema whose chunks may
-  // take more than scratch_bytes_max, kFailedPrecondition for a predictor that the pack names and
-  // the options do not bring.
+  // Reads header, schema, footer and index. Errors: kInvalidArgument (not a pack), kUnimplemented
+  // (written by a newer version), kDataLoss (damaged or incomplete; Recover may help),
+  // kResourceExhausted (a learned predictor exceeds the budget, or a chunk of the schema may need
+  // more than scratch_bytes_max), kFailedPrecondition (the pack names a predictor that
+  // find_predictor does not find).
   static Result<PackFile> Open(const ByteSource& source, const PackReadOptions& options = {});
 
-  // As Open, without footer and index: walks over the records as far as their heads are sound
-  // and keeps the samples that are complete in all fields. Payloads are verified when read.
+  // Opens a pack whose footer or index is missing or damaged: walks over the records as far as
+  // their heads are sound, and keeps the samples that are complete in all fields. Payloads are
+  // verified when they are read. Errors: those of Open.
   static Result<PackFile> Recover(const ByteSource& source,
                                   const PackReadOptions& options = {});
 
   const PackSchema& schema() const { return schema_; }
   std::uint64_t samples() const { return index_.samples; }
   std::uint64_t identity() const { return identity_; }
-  // Version and id.
+  // The version and the id of the pack.
   const PackHeader& header() const { return header_; }
-  // What a set of packs knows a file by: SchemaFingerprint, and the word at 8 of the index
-  // record, which covers the words at 8 of all chunks and keys and so all that the pack holds (0
-  // after Recover).
+  // By these two words a set of packs recognises a file: SchemaFingerprint, and the checksum of the
+  // index record. The latter covers the checksums of all chunks and keys, and so the whole content
+  // (0 after Recover).
   std::uint64_t schema_fingerprint() const { return schema_fingerprint_; }
   std::uint64_t root() const { return root_; }
   const PackIndex& index() const { return index_; }
   bool has_keys() const { return schema_.keyed; }
 
-  // The number of a field. kNotFound names those there are.
+  // The number of the field called `name`. Errors: kNotFound, which lists the names of all fields.
   Result<std::uint32_t> FindField(std::string_view name) const;
 
   // The chunks of a field that hold any of the samples, in order.
   std::span<const ChunkEntry> Chunks(std::uint32_t field, std::uint64_t first_sample,
                                      std::uint64_t count) const;
 
-  // The samples that begin sequences, ascending: those that a writer named, and the first. Read
-  // from the heads of chunks, of the first field of two axes or more, whose chunks end where
-  // sequences do; without such a field only the first sample is known. Errors: kDataLoss.
+  // The samples that begin sequences, ascending: sample 0 and those for which the writer called
+  // BeginSequence. They are read from chunk heads of the first field with two axes or more, because
+  // its chunks end where sequences end; without such a field only sample 0 is known. Errors:
+  // kDataLoss.
   Result<std::vector<std::uint64_t>> SequenceStarts() const;
 
-  // Scratch memory that any call below needs.
+  // Bytes of scratch memory that are enough for every call below.
   std::size_t ScratchBytes() const { return scratch_bytes_; }
 
   PackRegion WholeRegion(std::uint32_t field) const {
     return PackRegion::Whole(schema_.fields[field]);
   }
 
-  // Elements of a fixed field: element (s, i0 .. i3) of the samples and the region lies at byte
-  // s * sample_stride + sum of i * axis_stride of `out`.
+  // Reads a region of `count` samples of a fixed field. Element (s, i0 .. i3), counted from the
+  // first sample and the region's origin, is written to byte s * sample_stride + sum of
+  // i * axis_stride of `out`; nothing else is written. Errors: kOutOfRange, kInvalidArgument (the
+  // field is variable, or the output or scratch memory is too small), kDataLoss.
   Status Read(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
               const PackRegion& region, const StridedOutput& out,
               std::span<std::byte> scratch) const;
 
-  // Whole samples of a fixed field, dense.
+  // Reads whole samples of a fixed field, one after the other. Errors: those of Read.
   Status ReadSamples(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
                      std::span<std::byte> out, std::span<std::byte> scratch) const;
 
-  // The length of a variable field's sample, and its bytes.
+  // The number of bytes of one sample of a field, and the bytes of a variable field's sample, for
+  // which `out` must have exactly that length. Errors: those of Read.
   Result<std::uint64_t> SampleBytes(std::uint32_t field, std::uint64_t sample,
                                     std::span<std::byte> scratch) const;
   Status ReadBytes(std::uint32_t field, std::uint64_t sample, std::span<std::byte> out,
                    std::span<std::byte> scratch) const;
 
-  // Of the fields, in the schema's order; none where the file has none, or after Recover. Errors:
-  // kDataLoss.
+  // Statistics of all fields, in the order of the schema; empty if the file has none, and after
+  // Recover. Errors: kDataLoss.
   Result<std::vector<FieldStatistics>> Statistics() const;
-  // What a pack of version 1 has in their place, from which they follow; none of later ones.
+  // The sums from which the statistics of a pack of version 1 follow; empty for later versions.
   Result<std::vector<FieldSums>> Sums() const;
 
-  // Keys of samples; empty strings where the pack has none.
+  // Keys of samples; empty strings if the pack has no keys.
   Result<std::vector<std::string>> Keys(std::uint64_t first_sample, std::uint64_t count) const;
 
   // Reads a chunk's head and payload, both verified, into `scratch`.

@@ -1,4 +1,5 @@
-// Reads a set of packs: shards that look like one sequence of samples (docs/pack.md).
+// Reads a set of packs: several pack files ("shards") that look like one sequence of samples
+// (docs/pack.md). Use it for a manifest, NAME.fbset; a single pack is read with pack_file.h.
 //
 //   // A sample of a set whose first field is a byte string of any length.
 //   forebay::Result<std::string> ReadText(const std::string& manifest_path, std::uint64_t sample) {
@@ -35,15 +36,15 @@ struct PackShard {
   PackFile file;
 };
 
-// An open set. Shards are opened when they are first needed, and the one unused longest is closed
-// where more than `shards_open_max` would be open; whoever holds one keeps it open. Thread-safe;
-// two threads that want the same closed shard may both read its index.
+// An open set. A shard is opened when it is first needed. If more than `shards_open_max` would be
+// open, the one that was unused longest is closed; a shard that a caller still holds stays open.
+// Thread-safe; two threads that need the same closed shard may both read its index.
 class PackSet {
  public:
-  // Reads the manifest alone. Shards are opened as `read` says; where it has no finder, learned
-  // predictors that they name are looked for beside the manifest (PredictorsBeside).
-  // Errors: kInvalidArgument (not a manifest), kUnimplemented (a newer
-  // one), kDataLoss, a system's; they name the file.
+  // Reads the manifest and opens no shard. Shards are later opened with the options `read`; if they
+  // have no find_predictor, learned predictors are looked for beside the manifest
+  // (PredictorsBeside). Errors: kInvalidArgument (not a manifest), kUnimplemented (written by a
+  // newer version), kDataLoss, and those of system calls; all name the file.
   static Result<std::unique_ptr<PackSet>> Open(const std::string& path,
                                                std::size_t shards_open_max = 64,
                                                PackReadOptions read = {});
@@ -55,7 +56,7 @@ class PackSet {
   const PackManifest& manifest() const { return manifest_; }
   std::uint64_t samples() const { return first_samples_.back(); }
 
-  // Where a sample lies. kOutOfRange beyond the last.
+  // The shard in which a sample lies, and its number there. Errors: kOutOfRange.
   struct Place {
     std::size_t shard = 0;
     std::uint64_t sample = 0;  // in the shard
@@ -64,19 +65,20 @@ class PackSet {
   // The number, in the set, of a shard's first sample.
   std::uint64_t FirstSample(std::size_t shard) const { return first_samples_[shard]; }
 
-  // An open shard, found to be the file that the manifest names. Errors name the shard: kNotFound
-  // (missing), kFailedPrecondition (another schema), kDataLoss (changed or damaged), those of
-  // PackFile::Open.
+  // Opens a shard, unless it is open, and checks that it is the file that the manifest names.
+  // Errors: kNotFound, kFailedPrecondition (another schema than the set's), kDataLoss (changed or
+  // damaged), and those of PackFile::Open; all name the shard.
   Result<std::shared_ptr<const PackShard>> Shard(std::size_t number) const;
 
-  // The first shard's; that of every other but for its provenance. Opens the shard.
+  // The schema of the first shard. Those of the other shards are the same, except that their
+  // provenance may differ. Opens the shard.
   Result<PackSchema> Schema() const;
 
-  // Scratch memory for the calls below on these samples. Opens their shards.
+  // Bytes of scratch memory for the calls below on these samples. Opens their shards.
   Result<std::size_t> ScratchBytes(std::uint64_t first_sample, std::uint64_t count) const;
 
-  // As of PackFile, with samples numbered through the set. They allocate where a shard has to be
-  // opened and for errors.
+  // The calls of PackFile, with samples numbered through the whole set. They allocate memory only
+  // for errors, for keys, and if a shard has to be opened.
   Status Read(std::uint32_t field, std::uint64_t first_sample, std::uint64_t count,
               const PackRegion& region, const StridedOutput& out,
               std::span<std::byte> scratch) const;
@@ -110,13 +112,14 @@ class PackSet {
   mutable std::vector<std::pair<std::size_t, ShardPointer>> open_ FOREBAY_GUARDED_BY(mutex_);
 };
 
-// A manifest file's content. Errors name the path.
+// Reads and checks a manifest file. Errors name the path.
 Result<PackManifest> ReadManifestFile(const std::string& path);
 
-// Whether a file begins as a manifest does. Errors: a system's, naming the path.
+// Whether a file begins with the magic number of a manifest. Errors: those of system calls, with
+// the path.
 Result<bool> IsManifestFile(const std::string& path);
 
-// The part of a path before its last '/', that included; empty where there is none.
+// The part of a path up to and including its last '/'; empty if there is none.
 std::string FolderOf(const std::string& path);
 
 }  // namespace forebay::compress

@@ -1,4 +1,5 @@
-// Walks over a pack's records from its front: what is read where there is no index yet.
+// Walks over a pack's records one after the other, for files that have no index (yet): a run to be
+// resumed, a pack to be recovered.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace forebay::compress {
 // Borrows its arguments. Not thread-safe.
 class PackWalk {
  public:
-  // `begin` is where records begin. Without `verify_payloads` only heads are checked.
+  // `begin` is the offset of the first record. Without `verify_payloads` only heads are checked.
   PackWalk(const ByteSource& source, const PackSchema& schema, std::uint64_t identity,
            std::uint64_t begin, bool verify_payloads)
       : source_(source),
@@ -22,9 +23,10 @@ class PackWalk {
         verify_payloads_(verify_payloads),
         offset_(begin) {}
 
-  // Takes the next record if it is whole and sound; passes over types it does not know. False
-  // at the first that is not, at the index and at the end of the file; offset() is then where
-  // it lies. Whether chunks follow one another is for CheckPackIndex to say.
+  // Takes the next record, skipping records of unknown types. Returns false at the first record
+  // that is damaged or cut off, at the index, and at the end of the file; offset() is then the
+  // offset of that record. Whether chunks follow each other without gaps is not checked here but
+  // by CheckPackIndex.
   bool Next();
 
   std::uint64_t offset() const { return offset_; }

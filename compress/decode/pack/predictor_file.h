@@ -1,4 +1,5 @@
-// Predictors in files of their own.
+// Learned predictors in files of their own, for packs that name a predictor by its SHA-256 and do
+// not hold it (`forebay pack --name-model`).
 #pragma once
 
 #include <string>
@@ -8,18 +9,18 @@
 
 namespace forebay::compress {
 
-// Reads one. Errors: a system's, Predictor::Parse's; the path is named.
+// Reads a predictor's file. Errors: those of system calls and of Predictor::Parse; they name the
+// path.
 Result<std::shared_ptr<const Predictor>> LoadPredictor(const std::string& path,
                                                        const PredictorBudget& budget = {});
 
-// Finds FOLDER/<SHA-256 in 64 hexadecimal digits>.net; of an empty folder in the current one.
-// Errors: kFailedPrecondition where there is
-// no such file; LoadPredictor's.
+// Finds predictors as FOLDER/<SHA-256 in 64 hexadecimal digits>.net; an empty folder is the current
+// one. Errors: kFailedPrecondition (no such file), those of LoadPredictor.
 std::string PredictorFileName(const std::string& folder, const Sha256Digest& id);
 PredictorFinder PredictorsIn(std::string folder, const PredictorBudget& budget = {});
 
-// Finds those beside the file PATH, a pack or a set: in the folder that PATH names, then, where
-// PATH leads through symbolic links, in the folder of the file itself. Errors: as PredictorsIn.
+// Finds predictors beside a pack or a set: in the folder of `path`, and, if `path` is a symbolic
+// link, also in the folder of the file that it leads to. Errors: those of PredictorsIn.
 PredictorFinder PredictorsBeside(std::string path, const PredictorBudget& budget = {});
 
 }  // namespace forebay::compress

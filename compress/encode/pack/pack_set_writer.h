@@ -1,4 +1,5 @@
-// Writes a set of packs, or adds to one (docs/pack.md).
+// Writes a set of packs, or adds samples to one (docs/pack.md). Use it if a data set grows, or is
+// too large for one file.
 //
 //   #include <array>
 //
@@ -36,11 +37,11 @@ namespace forebay::compress {
 
 struct PackSetWriterOptions {
   PackWriterOptions pack = {};
-  // A shard ends before the sample with which it would hold more raw bytes than this; 0: all
-  // samples of a run make one shard.
+  // A shard ends before the sample that would take it beyond so many raw bytes. 0: one shard for
+  // all samples of a run.
   std::uint64_t shard_raw_bytes = 0;
-  bool append = false;  // to a set that may exist already
-  bool resume = false;  // a run that was killed, with the same options and samples
+  bool append = false;  // add to the set if it exists
+  bool resume = false;  // continue a run that was killed, with the same options and samples
 };
 
 struct PackSetSummary {
@@ -49,15 +50,16 @@ struct PackSetSummary {
   std::uint64_t file_bytes_added = 0;  // of these shards
 };
 
-// Writes shards beside the manifest at PATH: STEM-gGENERATION-NUMBER.fbp, where STEM is PATH
-// without ".fbset". Readers see the set as it was until Finish has replaced the manifest, by
-// rename, with the next generation; a run that was killed leaves its shards for `resume`. One
-// writer at a time: PATH.lock is locked meanwhile. Not thread-safe.
+// Writes shards beside the manifest at PATH, called STEM-gGENERATION-NUMBER.fbp, where STEM is PATH
+// without ".fbset". Readers see the old set until Finish replaces the manifest, by rename, with the
+// next generation. A run that was killed leaves its shards, which `resume` continues. Only one
+// writer at a time: it holds a lock on PATH.lock. Not thread-safe.
 class PackSetWriter {
  public:
-  // Errors: kInvalidArgument (schema), kAlreadyExists (the set, without `append`; shards that a
-  // killed run left, without `resume`), kFailedPrecondition (a set of another schema, or another
-  // writer), those of PackWriter, a system's.
+  // Begins a set, or opens one. Errors: kInvalidArgument (schema), kAlreadyExists (the set exists
+  // and `append` is false, or a killed run left shards and `resume` is false), kFailedPrecondition
+  // (the set has another schema, or another writer is active), those of PackWriter and of system
+  // calls.
   static Result<std::unique_ptr<PackSetWriter>> Open(const std::string& path,
                                                      const PackSchema& schema,
                                                      const PackSetWriterOptions& options);
@@ -66,16 +68,16 @@ class PackSetWriter {
   PackSetWriter(const PackSetWriter&) = delete;
   PackSetWriter& operator=(const PackSetWriter&) = delete;
 
-  // The number, among those of this run, of the sample that Add takes next: not 0 where shards of
-  // a killed run are gone on with.
+  // The number of the sample that Add takes next, counted in this run. It is not 0 at first if
+  // shards of a killed run are continued.
   std::uint64_t next_sample() const { return first_ + in_shard_; }
 
-  // As of PackWriter. A shard begins a sequence.
+  // As those of PackWriter. Every shard begins a sequence.
   Status BeginSequence();
   Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key);
 
-  // Finishes the last shard and publishes the manifest. Without any sample a new set gets a shard
-  // of none, an old one stays as it is.
+  // Finishes the last shard and replaces the manifest. If no sample was added, a new set gets one
+  // empty shard, and an existing set stays as it is.
   Result<PackSetSummary> Finish();
 
  private:

@@ -1,4 +1,5 @@
-// Writes a pack file (docs/pack.md) as samples come, with memory that the schema bounds.
+// Writes a pack file (docs/pack.md) sample by sample, in memory that is bounded by the schema. Use
+// it to turn a data set into one file; pack_set_writer.h writes several, and adds to a set.
 //
 //   #include <array>
 //
@@ -41,35 +42,36 @@ namespace forebay::compress {
 
 struct PackWriterOptions {
   Profile profile = Profile::kBalanced;
-  // Threads that encode; the file is the same for any number. 1: the caller's.
+  // Threads that encode. The file is the same for any number. With 1, the caller's thread encodes.
   unsigned threads = 1;
-  // Statistics of every field at the end of the file.
+  // Write statistics of every field at the end of the file.
   bool statistics = false;
-  // A file at PATH is replaced when the new one is finished. Without this it is refused, and one
-  // that comes to be meanwhile is not touched.
+  // Replace a file at PATH when the new one is finished. Without this, Create refuses if there is a
+  // file, and Finish if one has appeared meanwhile; that file is not touched.
   bool replace = false;
-  // Of the pack, or of the whole set where one is written. Absent: drawn at random. The same
-  // samples with the same options and id are the same bytes.
+  // The id of the pack, or of the whole set if one is written. Absent: random. The same samples,
+  // options and id give the same bytes.
   std::optional<PackId> id = std::nullopt;
-  // Of profile learned: corrects where that pays, and lies in the file unless it is only to be
-  // named. Its own bytes are not weighed against what it saves.
+  // For profile `learned`: the predictor that corrects blocks where that saves bytes. It is stored
+  // in the file, or only named there if embed_predictor is false. Its own size is not weighed
+  // against what it saves.
   std::shared_ptr<const Predictor> predictor = nullptr;
   bool embed_predictor = true;
 };
 
-// The schema that a pack written with these options has: `wanted`, and the profile's name in its
-// provenance.
+// The schema of a pack that is written with these options: `wanted`, with the profile's name in its
+// provenance, and the predictor if there is one.
 PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options);
 
-// What Create and Resume ask of a schema. Errors: kInvalidArgument, as of CheckSchema and
-// CheckWritableBound; kResourceExhausted, as of CheckScratch.
+// The checks that Create and Resume make on a schema. Errors: kInvalidArgument (CheckSchema,
+// CheckWritableBound), kResourceExhausted (CheckScratch).
 Status CheckWritable(const PackSchema& schema);
 
-// Bytes of samples, as they were added, that a writer holds at most: samples_per_chunk whole
-// samples of each fixed field, 4 MiB of a variable one, 3 MiB of keys, and the chunks under encode.
-// Tiles do not make it less: all tiles of a run of samples fill together. Encoding takes more: in
-// each thread 8 to 45 times a chunk's bytes, least of wide elements. `schema` is a sound one
-// (CheckSchema).
+// The most bytes of samples that a writer holds at one time: samples_per_chunk whole samples of
+// each fixed field, 4 MiB of each variable one, 3 MiB of keys, and the chunks that are being
+// encoded. Tiles do not lower it, because all tiles of a run of samples fill together. Encoding
+// needs more: in each thread 8 to 45 times a chunk's bytes, least for wide elements. `schema` must
+// be valid (CheckSchema).
 std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads);
 
 struct PackSummary {
@@ -82,24 +84,24 @@ struct PackSummary {
 class PackWalk;
 class RecordQueue;
 
-// Writes PATH.part, which becomes PATH when it is finished and on the disk. Holds the samples of
-// each field that wait for their chunks to be full, and at most 2 * threads + 2 chunks under encode
-// (BufferedBytesMax). After an error every call returns it and PATH.part stays, for Resume. Not
-// thread-safe; Add waits for the slowest encoder.
+// Writes PATH.part, which is renamed to PATH when it is complete and on the disk.
+//
+// Memory: the samples of chunks that are not full, and at most 2 * threads + 2 chunks that are
+// being encoded (BufferedBytesMax). Errors: after one, every call returns it, and PATH.part stays
+// for Resume. Threads: not thread-safe. Blocks: Add waits if the queue of chunks is full.
 class PackWriter {
  public:
-  // The profile's name is added to the provenance.
-  // Errors: kInvalidArgument (schema), kAlreadyExists (PATH or PATH.part), a system's, also where
-  // it has no random numbers for the id.
+  // Begins a new pack. Adds the profile's name to the provenance. Errors: kInvalidArgument
+  // (schema), kAlreadyExists (PATH or PATH.part), those of system calls, one of which draws the id.
   static Result<std::unique_ptr<PackWriter>> Create(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
 
-  // Goes on with PATH.part, whose damaged or torn end is cut off; it keeps its id. The caller adds
-  // samples from next_sample() on, the same as in the first run, sequences included; the finished
-  // file is then the same as that of an uninterrupted run. Errors: kNotFound, kFailedPrecondition
-  // (another schema, another id than the one given, an earlier version), kAlreadyExists (PATH).
-  // Where PATH and PATH.part are one file, a finished one, it begins a new one as Create does.
+  // Continues PATH.part, of which a damaged or incomplete end is cut off. The pack keeps its id.
+  // The caller adds the samples from next_sample() on, with the same sequences as in the first run;
+  // the file is then the same as that of an uninterrupted run. If PATH and PATH.part are two names
+  // of one finished file, begins a new pack as Create does. Errors: kNotFound, kFailedPrecondition
+  // (another schema, another id than the given one, an earlier version), kAlreadyExists (PATH).
   static Result<std::unique_ptr<PackWriter>> Resume(const std::string& path,
                                                     const PackSchema& schema,
                                                     const PackWriterOptions& options);
@@ -111,18 +113,18 @@ class PackWriter {
   // The number of the sample that Add takes next.
   std::uint64_t next_sample() const { return next_; }
 
-  // The next sample begins a sequence: nothing is predicted across. Chunks of fields with two
-  // axes or more end here.
+  // Says that the next sample begins a sequence. Chunks of fields with two axes or more end here,
+  // so that nothing is predicted from one sequence to the next.
   Status BeginSequence();
 
-  // Takes a sample: the bytes of its fields in the schema's order, elements little-endian and
-  // row-major; a key where the schema is keyed, else an empty one. Errors: kInvalidArgument for
-  // other sizes.
+  // Adds a sample: the bytes of its fields in the order of the schema, elements little-endian and
+  // row-major, and its key, which is empty unless the schema is keyed. Errors: kInvalidArgument
+  // (wrong number or size of fields, or a wrong key), and those of earlier chunks.
   Status Add(std::span<const std::span<const std::byte>> fields, std::string_view key);
 
-  // Writes what is left, the index and the footer; publishes the file. Errors:
-  // kFailedPrecondition (a resumed file has more samples than were added), kAlreadyExists (PATH
-  // came to be since Create; PATH.part is whole).
+  // Writes the remaining chunks, the index and the footer, syncs, and renames the file. Errors:
+  // kFailedPrecondition (a resumed file has more samples than were added), kAlreadyExists (a file
+  // has appeared at PATH since Create; PATH.part is complete).
   Result<PackSummary> Finish();
 
  private:

@@ -7,8 +7,9 @@
 
 namespace forebay::compress {
 
-// Renames PART, whose bytes are on the disk, to PATH and syncs the folder. Without `replace` a file
-// at PATH stays what it is, whenever it came there: kAlreadyExists, and PART stays, too.
+// Renames `part`, whose bytes are on the disk, to `path`, and syncs the folder. Without `replace` a
+// file at `path` is never replaced, even if it appeared a moment ago: the error is kAlreadyExists,
+// and both files stay.
 Status PublishFile(const std::string& part, const std::string& path, bool replace);
 
 // The calls by which a file gets a name that no file has; each returns 0, or -1 and sets errno.
@@ -17,11 +18,11 @@ struct NamingCalls {
   int (*link)(const char* from, const char* to);
 };
 
-// What PublishFile does without `replace`. File systems that cannot rename so (Lustre, older NFS)
-// give a second name, which fails where there is a file, and then take the first one away. Those
-// without hard links (FAT, some FUSE and object stores) get an empty file at PATH, which fails
-// where there is one, and PART is renamed over it; a crash in between leaves that empty file and a
-// whole PART. Shown for tests, which bring other calls than the system's.
+// What PublishFile does without `replace`. On file systems without RENAME_NOREPLACE (Lustre, older
+// NFS) it makes a hard link, which fails if there is a file, and then removes the first name. On
+// those without hard links (FAT, some FUSE and object stores) it creates an empty file at `path`,
+// which fails if there is one, and renames `part` over it; a crash in between leaves the empty file
+// and a complete `part`. Declared here for tests, which pass calls other than the system's.
 Status NameNewFile(const std::string& part, const std::string& path, const NamingCalls& calls);
 
 }  // namespace forebay::compress

@@ -1,4 +1,4 @@
-// Encodes chunks on several threads and writes them in the order in which they were handed in.
+// Encodes chunks on several threads and writes them in the order of the calls to Push.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class RecordQueue {
   RecordQueue(const PackSchema& schema, const ChunkOptions& options, unsigned threads,
               std::uint64_t identity, std::string path, UniqueFd file, std::uint64_t offset);
 
-  // Statistics of all chunks are to be written. Called before SetPresent and Push.
+  // Makes Finish write statistics of all chunks. Call it before SetPresent and Push.
   void KeepStatistics() { keeps_statistics_ = true; }
 
   // Waits for the records that threads are encoding; those that no thread has begun are dropped.
@@ -47,17 +47,17 @@ class RecordQueue {
   RecordQueue(const RecordQueue&) = delete;
   RecordQueue& operator=(const RecordQueue&) = delete;
 
-  // What a file that is resumed holds already: Push passes over such records.
-  // `statistics` has one entry per chunk where they are kept.
+  // Says which records a resumed file holds already; Push skips them. `statistics` has one entry
+  // for each chunk if statistics are kept.
   void SetPresent(const std::vector<ChunkEntry>& chunks, const std::vector<KeyEntry>& keys,
                   std::vector<FieldStatistics> statistics);
 
-  // Waits while the queue is full. Errors are those of any record before, and stay; after the first
-  // one no thread begins another record. kResourceExhausted where there is not enough memory to
-  // encode one.
+  // Adds a record; waits while the queue is full. Errors are those of any earlier record, and every
+  // later call returns them; after the first one no thread begins another record. They include
+  // kResourceExhausted if there is not enough memory to encode a chunk.
   Status Push(PendingRecord record);
 
-  // Writes all that is pending, index and footer.
+  // Waits for all records, writes them, the statistics, the index and the footer, and syncs.
   Status Finish(std::uint64_t samples);
 
   std::uint64_t offset() const { return offset_; }
