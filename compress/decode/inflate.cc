@@ -1,3 +1,6 @@
+// Undoes zstd and LZ4, strictly: one frame or block that fills the output exactly and ends with the
+// input, without a dictionary, with a window of at most a chunk. zstd's context lies in the
+// caller's scratch memory, so that decoding allocates nothing.
 #include "compress/decode/inflate.h"
 
 #include <lz4.h>
@@ -30,6 +33,7 @@ Result<ZSTD_frameHeader> ReadFrameHeader(std::span<const std::byte> body) {
 }  // namespace
 
 std::size_t InflateScratchBytes() {
+  // Asked once: small chunks notice the call.
   static const std::size_t bytes = ZSTD_estimateDCtxSize() + kAlignment;
   return bytes;
 }

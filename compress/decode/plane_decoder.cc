@@ -44,8 +44,8 @@ T LoadSample(const std::byte* from) {
   return sample;
 }
 
-// Adds to a frame the one before it, if any; bits beyond the valid ones are dropped. Both may lie
-// at any address.
+// Adds the previous frame, if there is one, to `frame`, and drops bits beyond the valid ones. Both
+// may lie at any address.
 template <typename T>
 void AddFrame(const std::byte* __restrict before, std::uint8_t bits, std::span<std::byte> frame) {
   const auto mask = static_cast<T>((1U << bits) - 1);
@@ -77,8 +77,8 @@ void PlaceRaw(const PlaneShape& shape, std::span<const std::byte> raw, std::uint
   }
 }
 
-// Frames of which `differences` has what they are more than the ones before them. Those that are
-// not wanted are summed there.
+// Places frames given as differences to the frame before. A frame that is not wanted is summed in
+// place, because the next one needs it.
 void PlaceSums(const PlaneShape& shape, std::span<std::byte> differences,
                std::uint32_t frames_wanted, const FrameOutput& out) {
   const std::size_t frame_bytes = shape.frame_samples() * shape.sample_bytes();

@@ -1,3 +1,7 @@
+// Encodes a stack of planes: picks the codec of the profile (block-rANS for balanced, bit-packed or
+// block-rANS for fast, wavefront or learned for dense and learned), and tries zstd on the
+// differences between frames where a probe says that it may win. Falls back to raw samples where
+// nothing is smaller. Called by plane_streams.cc and by the mask encoder.
 #include "compress/encode/plane_encoder.h"
 
 #include <zstd.h>
@@ -17,10 +21,11 @@
 namespace forebay::compress {
 namespace {
 
-// Of so few samples, block-rANS's tables and states weigh more than its pace is worth.
+// Up to this size the tables and states of block-rANS cost more than its faster decoding is worth.
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
-// Writes residuals; false where a sample has more than its valid bits.
+// Differences to the previous frame, the first frame as it is, into `residuals`. Returns false if a
+// sample has more than its valid bits.
 template <typename T>
 bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> samples,
                             std::span<std::byte> residuals) {
@@ -44,7 +49,8 @@ bool SubtractPreviousFrames(const PlaneShape& shape, std::span<const std::byte> 
   return (seen & static_cast<T>(~mask)) == 0;
 }
 
-// Difference to the previous frame, behind zstd: what repeats itself from afar, such as masks.
+// Those differences behind zstd. It finds what repeats over long distances, such as masks and
+// labels.
 std::vector<std::byte> EncodeZstd(std::span<const std::byte> residuals, int level) {
   std::vector<std::byte> body(1 + ZSTD_compressBound(residuals.size()));
   const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),

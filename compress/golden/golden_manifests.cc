@@ -1,3 +1,5 @@
+// Makes the manifests among the golden files: a sound set of three packs, and manifests with one
+// fault each, whose other checksums are right.
 #include "compress/golden/golden_manifests.h"
 
 #include <functional>

@@ -1,3 +1,5 @@
+// Makes the models of golden packs whose fields become wavefront or learned planes, from arithmetic
+// alone.
 #include "compress/golden/golden_planes.h"
 
 #include <algorithm>

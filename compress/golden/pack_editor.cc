@@ -1,3 +1,5 @@
+// Edits a pack for tests of broken files: changes one thing and then puts the checksums right, so
+// that a reader meets exactly that fault.
 #include "compress/golden/pack_editor.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Trains one network with LibTorch: Adam on the bits that errors take under a logistic density,
+// whose centre and scale the network predicts. In the last third of the steps weights and
+// activations are rounded as the integer network will round them, and gradients pass straight
+// through. Export gives the integers. This is the only file of compress/ that includes LibTorch.
 #include "compress/train/net_trainer.h"
 
 #include <ATen/Parallel.h>

@@ -1,3 +1,4 @@
+// The command line of forebay-compress-train, defined with CLI11.
 #include "compress/train/train_arguments.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Gathers training examples: pixels of all planes, chosen at random with a fixed seed until about
+// `rows_max` are taken, with the inputs that the encoder's own code computes (LearnedView).
 #include "compress/train/training_rows.h"
 
 #include "compress/encode/wavefront/learned_view.h"

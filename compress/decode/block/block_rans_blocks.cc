@@ -1,3 +1,6 @@
+// The reference decoder of a row of block-rANS blocks (docs/pack_planes.md): a step of all lanes,
+// low bits, escapes, then the predictor undone. It serves processors without AVX2, and every kernel
+// must give its bits.
 #include "compress/decode/block/block_rans_blocks.h"
 
 #include <cstring>
@@ -15,7 +18,7 @@ void StepLanes(const BlockRansClass& table, BlockRansStream& stream, Residuals& 
     std::uint32_t state =
         (entry >> 8 & 0xFF) * stream.high[lane] + (entry & 0xFF);
     residuals[lane] = entry >> 16;
-    // By arithmetic: a branch could not be foreseen.
+    // Arithmetic in place of a branch, because a processor cannot predict which lanes refill.
     const std::uint32_t refill = state < kBlockRansStateMin ? 1 : 0;
     state = state << (8 * refill) | (std::to_integer<std::uint32_t>(*next) & (0 - refill));
     next += refill;
@@ -25,6 +28,7 @@ void StepLanes(const BlockRansClass& table, BlockRansStream& stream, Residuals& 
   stream.bytes = next;
 }
 
+// Adds the low bits, which lie in planes of one bit a lane. False where the section ends early.
 bool AddPlanes(std::uint32_t planes, BlockRansStream& stream, Residuals& residuals) {
   if (stream.planes_end - stream.planes < static_cast<std::ptrdiff_t>(planes * 8)) return false;
   for (std::uint32_t plane = 0; plane < planes; ++plane, stream.planes += 8) {
@@ -72,7 +76,8 @@ void Reconstruct(const BlockRansRow<T>& row, std::uint8_t code, std::size_t x0,
       values[x] = residuals[y * kBlockColumns + x];
     }
     if (west) {
-      // What the sample to the left is, less what else predicts it.
+      // Along a row, residuals add up: begin with the sample to the left, less the other parts of
+      // its prediction.
       std::uint32_t sum = 0;
       if (x0 > 0) {
         sum = *(to - 1) - (temporal ? std::uint32_t{*(before - 1)} : 0);

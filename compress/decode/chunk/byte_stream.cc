@@ -1,3 +1,7 @@
+// Decodes a stream of bytes by its coder: stored bytes are copied, zstd and LZ4 go through
+// inflate.h. Coders of planes have decoders of their own and never come here. Called by
+// coded_chunk.cc for masks, escapes, dictionaries and plain planes, and by chunk_decoder.cc for
+// whole chunks.
 #include "compress/decode/chunk/byte_stream.h"
 
 #include <algorithm>

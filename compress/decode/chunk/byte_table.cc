@@ -1,3 +1,6 @@
+// Maps bytes through a table of up to 256 entries, one at a time, or by the kernel of the
+// instruction set. The largest byte is returned, so that the caller finds codes beyond the table
+// after the fact instead of testing each. Called by element_assembler.cc for dictionaries of bytes.
 #include "compress/decode/chunk/byte_table.h"
 
 #include <algorithm>

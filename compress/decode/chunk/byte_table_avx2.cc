@@ -1,3 +1,5 @@
+// The AVX2 kernel of byte_table.h: 64 bytes at a time, by shuffles of 16 table entries. Its time
+// grows with the number of entries in use, which is small in most dictionaries.
 #include <immintrin.h>
 
 #include <array>
@@ -6,7 +8,9 @@
 
 namespace forebay::compress {
 
-// Shuffles of the table's sixteenths: a byte that names an entry of another one gets zero.
+// For each sixteenth of the table, a shuffle looks up the bytes whose upper half names it. For all
+// others the saturated addition sets the top bit, for which a shuffle gives zero; so the parts are
+// combined by OR.
 std::uint8_t MapBytesAvx2(const ByteTable& table, std::span<const std::uint8_t> from,
                           std::uint8_t* to) {
   const auto load = [](const std::uint8_t* at) {

@@ -1,3 +1,5 @@
+// The AVX-512 kernel of byte_table.h (VBMI): a permutation of two registers looks up one of 128
+// entries, and the top bit of a byte chooses between the lower and the upper half of the table.
 #include <immintrin.h>
 
 #include <array>

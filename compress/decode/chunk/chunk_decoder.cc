@@ -21,10 +21,11 @@ namespace forebay::compress {
 namespace {
 
 struct ChunkScratch {
-  std::span<std::byte> linear;  // samples before they are dealt to strided memory
+  std::span<std::byte> linear;  // samples before they are copied to strided memory
   std::span<std::byte> codec;
 };
 
+// Parts of the scratch memory; with an arena that only counts, their size.
 ChunkScratch Take(const ChunkShape& shape, ScratchArena& arena) {
   return {arena.Take<std::byte>(shape.bytes()),
           arena.Take<std::byte>(std::max(CodedChunkScratchBytes(shape),
@@ -64,7 +65,7 @@ Status DecodeCoded(const ChunkShape& shape, std::span<const std::byte> payload,
   return {};
 }
 
-// zstd and LZ4 are decoded whole, whatever is wanted of them.
+// zstd and LZ4 payloads are decoded whole, however few samples are wanted.
 Status DecodeBytes(const ChunkShape& shape, StreamCoder coder, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    const ChunkScratch& scratch) {
@@ -95,7 +96,7 @@ bool FillsRun(const ChunkShape& shape, std::span<const std::span<std::byte>> pla
              places.size();
 }
 
-// From all samples of a chunk.
+// Copies each sample of a whole chunk to its place; samples without one are skipped.
 void CopySamples(std::span<const std::byte> chunk,
                  std::span<const std::span<std::byte>> places) {
   std::size_t at = 0;
@@ -144,6 +145,7 @@ Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
   FOREBAY_TRY(CheckChunkShape(shape));
   FOREBAY_TRY(CheckPlaces(shape, places));
   FOREBAY_TRY(CheckScratch(shape, scratch));
+  // Coded chunks are decoded up to the last wanted sample: leave out those behind it.
   while (!places.empty() && places.back().empty()) places = places.first(places.size() - 1);
   if (places.empty()) return {};
   ScratchArena arena(scratch);

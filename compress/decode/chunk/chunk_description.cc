@@ -1,3 +1,6 @@
+// Describes the streams of a chunk for `forebay inspect`: names, coders, sizes, and for wavefront
+// planes how many blocks are predicted in which way. Parses the head and the side information and
+// decodes no sample.
 #include "compress/decode/chunk/chunk_description.h"
 
 #include <algorithm>
@@ -12,6 +15,7 @@
 namespace forebay::compress {
 namespace {
 
+// Whether a filter uses any of the neighbours [begin, end).
 bool AnyWeight(const WavefrontFilter& filter, std::size_t begin, std::size_t end) {
   return std::any_of(filter.weights.begin() + static_cast<std::ptrdiff_t>(begin),
                      filter.weights.begin() + static_cast<std::ptrdiff_t>(end),
@@ -92,6 +96,7 @@ std::string PlaneName(std::uint32_t number, std::uint32_t planes, std::uint32_t 
   return name;
 }
 
+// The name of a stream that is no plane, by its place in the order of the payload.
 std::string SideName(const CodedHead& head, std::uint32_t number) {
   if (number < head.stages.mask_count) return "mask";
   if (number == head.escape_stream() && head.stages.escape_count > 0) return "escapes: places";

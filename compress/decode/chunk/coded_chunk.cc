@@ -56,7 +56,7 @@ CodedScratch TakeCoded(const ChunkShape& shape, const ChunkGeometry& geometry,
   return scratch;
 }
 
-// One chunk on its way from streams to elements.
+// Decodes one chunk: stages in the reverse order of encoding, on scratch memory taken up front.
 class CodedChunk {
  public:
   CodedChunk(const ChunkShape& shape, std::uint32_t end, const FrameOutput& out,
@@ -86,6 +86,7 @@ class CodedChunk {
  private:
   std::size_t FramePixels() const { return std::size_t{geometry_.rows} * geometry_.columns; }
 
+  // Frames of a plane that hold the pixels of samples 0 to end_ - 1.
   std::uint32_t FramesWanted() const {
     const std::size_t frame = FramePixels();
     const std::size_t pixels = end_ * geometry_.sample_pixels;
@@ -108,7 +109,7 @@ class CodedChunk {
             (out_.IsDense() && FramesWanted() * FramePixels() == end_ * geometry_.sample_pixels));
   }
 
-  // A stream that is no plane, into side memory `side`.
+  // Decodes a stream that is no plane into side memory `side`.
   Result<std::span<const std::byte>> DecodeSide(std::uint32_t stream, std::size_t side) {
     const ChunkStream& coded = head_.streams[stream];
     const std::span<std::byte> raw = scratch_.sides[side].first(coded.raw_bytes);
@@ -139,7 +140,7 @@ class CodedChunk {
     ByteReader reader(raw);
     std::uint64_t value = 0;
     for (std::uint32_t i = 0; i < count; ++i) {
-      // Whatever it says: values are taken modulo the element's width.
+      // Sums may wrap: the values are used modulo the element's width, as the format says.
       value += reader.ReadVarint() + (i > 0 ? 1 : 0);
       scratch_.dictionary[i] = value;
     }

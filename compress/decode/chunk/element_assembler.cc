@@ -86,6 +86,7 @@ class Assembler {
     }
   }
 
+  // Joins the planes of a channel to codes. Constant planes are one number for all pixels.
   void Gather(std::uint32_t channel, std::size_t pixel, std::size_t count, Code* codes) const {
     unsigned shift = 0;
     std::uint64_t constant = 0;
@@ -113,6 +114,7 @@ class Assembler {
     }
   }
 
+  // Puts the channels of each pixel side by side; three channels have a loop of their own.
   void Interleave(std::size_t count) {
     const std::uint32_t channels = geometry_.channels;
     if (channels == 3) {
@@ -158,6 +160,8 @@ class Assembler {
     }
   }
 
+  // Looks up codes in the dictionary. Codes beyond it are clamped and remembered, so that the loop
+  // has no branch; Run reports them at the end.
   void LookUp(Code* codes, std::size_t count) {
     const auto last = static_cast<Code>(stages_.dictionary_count - 1);
     Code largest = 0;
@@ -258,7 +262,7 @@ std::optional<LinearRun> AsLinearRun(const AssemblyJob& job) {
 }  // namespace
 
 Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out) {
-  // What is out of the ordinary goes the common way, which knows what to do about it.
+  // If a sample lies beyond the dictionary, the general way below finds out and reports it.
   if (IsByteDictionary(job) && LookUpBytes(job, out)) return {};
   if (const std::optional<LinearRun> run = AsLinearRun(job)) {
     EmitLinearValues(*run, out.size() / sizeof(float), out.data(), job.isa);

@@ -1,3 +1,6 @@
+// Values of quantised f32 from one plane: sample, mask, shift, base, step, and the patterns of
+// masks, in one pass over memory. Kernels do whole registers; the rest, and processors without
+// them, are done here one value at a time. Called by element_assembler.cc.
 #include "compress/decode/chunk/linear_values.h"
 
 #include <bit>

@@ -1,3 +1,5 @@
+// The AVX2 kernel of linear_values.h: eight values at a time. Products are taken in f64 and rounded
+// once to f32, as the format says, which is why each register of numbers becomes two of doubles.
 #include <immintrin.h>
 
 #include "compress/decode/chunk/linear_values.h"

@@ -1,3 +1,5 @@
+// The AVX-512 kernel of linear_values.h: sixteen values at a time. Products are taken in f64 and
+// rounded once to f32, as the format says.
 #include <immintrin.h>
 
 #include "compress/decode/chunk/linear_values.h"

@@ -1,3 +1,6 @@
+// Expands run lengths into a mask of one byte for each element (docs/pack_chunk.md, section 5). A
+// mask coded as difference to the previous frame is then summed frame by frame. Called by
+// coded_chunk.cc.
 #include "compress/decode/chunk/mask_decoder.h"
 
 #include <algorithm>
@@ -13,7 +16,8 @@ namespace {
 
 constexpr std::size_t kShortRun = 64;
 
-// Short runs are written in steps of 16 bytes, up to 15 beyond their end, where the next one goes.
+// Fills a run. Short runs, which are most, are written in steps of 16 bytes without a call; up to
+// 15 bytes too many, which the next run overwrites.
 void FillRun(std::uint8_t value, std::size_t length, std::span<std::uint8_t> rest) {
   if (length > kShortRun || rest.size() < kShortRun) {
     std::fill_n(rest.begin(), length, value);
@@ -26,8 +30,8 @@ void FillRun(std::uint8_t value, std::size_t length, std::span<std::uint8_t> res
   }
 }
 
-// Flips elements that are set a period before, frame by frame, so that what is read was written
-// before and not in the same loop.
+// Flips elements that are set one period before. Goes frame by frame, so that a loop never reads
+// what it has just written, and can be vectorised.
 void FlipByPrevious(std::size_t period, std::span<std::uint8_t> mask) {
   for (std::size_t begin = period; begin < mask.size(); begin += period) {
     const std::size_t count = std::min(period, mask.size() - begin);
@@ -47,7 +51,8 @@ Status ExpandRuns(std::span<const std::byte> runs, std::size_t elements, std::si
   ByteReader reader(runs);
   std::size_t at = 0;
   std::uint8_t value = 0;
-  // Runs behind the wanted elements are read, too: a mask is sound or not, whatever is wanted.
+  // Runs behind the wanted elements are checked, too: whether a mask is sound must not depend on
+  // how much of it is wanted.
   while (at < elements) {
     const std::uint64_t length = reader.ReadVarint();
     // Only the first run may be empty, so that the loop ends.

@@ -1,3 +1,7 @@
+// Copies a box of elements from dense samples to strided memory. Axes that are contiguous on both
+// sides are merged first, so that most boxes become one memcpy or a few long rows. CheckRange
+// proves, without overflow, that all elements lie in the output. Called by chunk_decoder.cc and
+// chunk_record.cc.
 #include "compress/decode/chunk/strided_copy.h"
 
 #include <algorithm>
@@ -26,7 +30,7 @@ std::array<std::size_t, kChunkRankMax> DenseStrides(
   return strides;
 }
 
-// Up to five nested loops, the last one innermost.
+// A box as up to five nested loops, the innermost one last.
 struct Box {
   struct Axis {
     std::size_t count = 1, from_stride = 0, to_stride = 0;

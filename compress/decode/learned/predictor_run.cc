@@ -1,3 +1,7 @@
+// Runs the network of a learned predictor on 64 pixels: the scalar reference, and the choice of a
+// kernel. Layers are sums of 8-bit products in 32 bits, which cannot overflow (predictor.h),
+// shifted with rounding. Called by the wavefront decoder for each step and by the encoder for each
+// row.
 #include "compress/decode/learned/predictor_run.h"
 
 #include <algorithm>
@@ -9,8 +13,8 @@ namespace {
 
 using PixelInputs = std::array<std::uint8_t, kPredictorWidthMax>;
 
-// A layer's sum, shifted and rounded, for one pixel. `inputs` are 128 too large in the first
-// layer, which `bias` makes up for.
+// One output of a layer for one pixel, shifted and rounded. The first layer's inputs are 128 larger
+// than they should be, so that they are unsigned; `bias` makes up for that (shifted_bias).
 std::int32_t LayerSum(const PredictorLayer& layer, std::int32_t bias, std::uint32_t output,
                       const PixelInputs& inputs) {
   const std::int8_t* const weights = layer.weights.data() + output * layer.stride();

@@ -1,3 +1,6 @@
+// The two byte sources of the library: a file read with pread, and memory. Every range is checked
+// against the size at opening; a file that shrinks afterwards gives kDataLoss. O_NONBLOCK keeps a
+// FIFO at the path from blocking the open.
 #include "compress/decode/pack/byte_source.h"
 
 #include <fcntl.h>

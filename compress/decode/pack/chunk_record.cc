@@ -1,3 +1,7 @@
+// Decodes chunks from their records in memory, for files, sets and the daemon. ReadChunkRecord
+// proves that a record is the one that the index names; every way to decode then compares each
+// sample with its checksum before it counts as read. A part of a tile is decoded aside, because
+// checksums cover whole samples, and then copied.
 #include "compress/decode/pack/chunk_record.h"
 
 #include <algorithm>
@@ -14,6 +18,7 @@ namespace {
 
 constexpr std::string_view kPart = "pack";  // in errors
 
+// The shape under which a chunk was encoded; byte strings are one row of bytes.
 ChunkShape ShapeOf(const PackField& field, const ChunkEntry& entry, std::uint64_t raw_bytes) {
   return field.variable() ? BytesShape(raw_bytes) : field.Shape(entry.tile, entry.sample_count);
 }
@@ -63,7 +68,8 @@ Status VerifySamples(const PackContext& pack, const ChunkHead& head, std::uint32
   return {};
 }
 
-// DecodeSamples where a sample is more than the chunk has of it: decoded aside, then dealt out.
+// DecodeSamples for a chunk that is one tile of several: decodes its part of all samples into
+// scratch memory, verifies it, and copies each part into its sample's place.
 Status DecodeTileSamples(const PackContext& pack, const ChunkEntry& entry,
                          const ChunkRecord& record, const ChunkShape& shape,
                          std::span<const std::span<std::byte>> places,
@@ -124,12 +130,13 @@ bool Intersects(const PackSchema& schema, const TileRequest& request, const Chun
   const auto origin = field.TileOrigin(entry.tile);
   const auto extent = field.TileExtent(entry.tile);
   const PackRegion& region = request.region;
-  bool wants = Overlap(request.first_sample, request.count, entry.first_sample,
+  bool intersects = Overlap(request.first_sample, request.count, entry.first_sample,
                        entry.sample_count);
   for (std::size_t axis = 0; axis < kChunkRankMax; ++axis) {
-    wants = wants && Overlap(region.origin[axis], region.extent[axis], origin[axis], extent[axis]);
+    intersects = intersects &&
+                 Overlap(region.origin[axis], region.extent[axis], origin[axis], extent[axis]);
   }
-  return wants;
+  return intersects;
 }
 
 Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& entry,
@@ -168,7 +175,8 @@ Result<ChunkRecord> ReadChunkRecord(const PackContext& pack, const ChunkEntry& e
 Status CheckScratch(const PackSchema& schema, std::uint64_t bytes_max) {
   for (const PackField& field : schema.fields) {
     if (field.variable()) continue;  // as large as a chunk can be, and one row
-    // Tiles at the ends of axes have other shapes; no chunk of fewer samples takes more.
+    // Tiles at the ends of axes are smaller, and smaller shapes can take more scratch memory, so
+    // every combination of whole and cut axes is asked. A chunk of fewer samples never takes more.
     ChunkShape shape = field.Shape(0, field.samples_per_chunk);
     const auto whole = shape.extent, ends = field.TileExtent(field.tiles() - 1);
     unsigned cut = 0;  // axes whose last tile is another
@@ -224,7 +232,7 @@ Status DecodeTile(const PackContext& pack, const ChunkEntry& entry, const ChunkR
   ChunkShape shape = field.Shape(entry.tile, entry.sample_count);
   FOREBAY_TRY(CheckRange(shape, range, part));
   ScratchArena arena(scratch);
-  // Checksums are of whole samples: what is not wanted whole and dense is decoded aside.
+  // Checksums cover whole samples: a part, or strided output, is decoded into scratch first.
   const ChunkRange whole = ChunkRange::Samples(shape, range.first_sample, range.sample_count);
   const bool direct = IsDense(shape, range, part);
   const std::size_t bytes = range.sample_count * shape.sample_bytes();

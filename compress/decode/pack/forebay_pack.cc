@@ -1,3 +1,6 @@
+// The C API <forebay/pack.h> on top of PackFile and PackSet. Guarded turns Results and exceptions
+// into codes, so that neither crosses into C. A pack and a set have the same calls, so each
+// function is written once, with With choosing between them.
 #include "forebay/pack.h"
 
 #include <algorithm>
@@ -32,6 +35,7 @@ static_assert(FOREBAY_PACK_DATA_LOSS == static_cast<int>(ErrorCode::kDataLoss));
 static_assert(FOREBAY_PACK_OUT_OF_RANGE == static_cast<int>(ErrorCode::kOutOfRange));
 static_assert(FOREBAY_PACK_KEY_BYTES_MAX == limits::kPackKeyBytesMax);
 
+// Fills `error`, if the caller wants it, and returns its code. Long messages are cut off.
 int Report(ErrorCode code, int system_errno, std::string_view message,
            forebay_pack_error* error) {
   if (error == nullptr) return static_cast<int>(code);
@@ -125,6 +129,7 @@ void Describe(const PackField& field, forebay_pack_field& description) {
   std::ranges::copy(field.tile, description.tile);
 }
 
+// The arguments of forebay_pack_read, with spans in place of pointers and sizes.
 struct ReadRequest {
   std::uint32_t field = 0;
   std::uint64_t first_sample = 0, count = 0;

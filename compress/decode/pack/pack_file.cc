@@ -1,3 +1,8 @@
+// An open pack: header, schema, index, and reading through them. Opening reads the footer first,
+// then the index it names, and checks that every record lies in the file. Recover builds an index
+// from a walk over the records instead, with the samples that are complete in all fields. Reading
+// finds the chunks of a request by binary search, loads a record into scratch memory and decodes it
+// (chunk_record.h).
 #include "compress/decode/pack/pack_file.h"
 
 #include <algorithm>
@@ -97,7 +102,7 @@ Status PackFile::ReadIndex() {
   FOREBAY_ASSIGN(const std::vector<std::byte> payload,
                  ReadRecord(footer.index_offset, footer.index_bytes, RecordType::kIndex, &root_));
   FOREBAY_ASSIGN(index_, ReadPackIndex(schema_, payload));
-  // Of no account until they are asked for: damage to them costs nothing else.
+  // Statistics are read when they are asked for, so that damage to them costs nothing else.
   statistics_offset_ = footer.statistics_offset;
   statistics_bytes_ = footer.statistics_bytes;
   if (index_.samples != footer.samples) return Damaged(kPart, "footer and index disagree");
@@ -123,7 +128,8 @@ void PackFile::SizeScratch() {
     }
     field_begins_.push_back(next);
   }
-  // Scratch memory does not grow with the shape alone: every shape that occurs is asked.
+  // A smaller shape may take more scratch memory, because stacked frames become narrow: ask for
+  // every shape that occurs, once.
   std::size_t decode = 0;
   std::size_t raw = 0;
   std::set<std::tuple<std::uint32_t, std::array<std::uint32_t, kChunkRankMax>, std::uint32_t>>
@@ -361,9 +367,9 @@ struct SampleRun {
   std::uint64_t begin = 0, end = 0;
 };
 
-// The most samples, at most `samples`, that no run reaches across: a run that does takes all of its
-// samples with it. One sweep from the last begin to the first: a run that begins no earlier than
-// one that was taken back lies beyond what is left.
+// The largest number of samples, at most `samples`, that no run of a chunk crosses, since a chunk
+// is kept or dropped whole. One sweep from the last begin to the first is enough: after a cut, only
+// runs that begin earlier can cross it.
 std::uint64_t CutBetween(std::vector<SampleRun>& runs, std::uint64_t samples) {
   std::ranges::sort(runs, std::ranges::greater(), &SampleRun::begin);
   for (const SampleRun& run : runs) {

@@ -1,3 +1,6 @@
+// Reads a set of packs: finds the shard of a sample by binary search over the shards' first
+// samples, keeps the shards used last open, and splits calls at the borders of shards. A shard is
+// opened without the lock, so two threads may open the same one; the first one to finish keeps it.
 #include "compress/decode/pack/pack_set.h"
 
 #include <algorithm>
@@ -77,6 +80,7 @@ Result<PackSet::Place> PackSet::Find(std::uint64_t sample) const {
   return Place{.shard = shard, .sample = sample - first_samples_[shard]};
 }
 
+// Looks for an open shard and makes it the one used last.
 PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
   const MutexLock lock(mutex_);
   const auto found =
@@ -86,6 +90,8 @@ PackSet::ShardPointer PackSet::FindOpen(std::size_t number) const {
   return open_.back().second;
 }
 
+// Adds an open shard to the list, and drops the one that was unused longest. Whoever still holds
+// that one keeps it open.
 PackSet::ShardPointer PackSet::Keep(std::size_t number, ShardPointer shard) const {
   ShardPointer closed;  // outside the lock
   const MutexLock lock(mutex_);

@@ -1,3 +1,6 @@
+// Walks over the records of a pack one after the other, for files whose index is missing: a run to
+// be resumed, or a pack to be recovered. The walk ends at the first record that is damaged, cut off
+// or out of order, since nothing behind it can be found.
 #include "compress/decode/pack/pack_walk.h"
 
 #include <array>

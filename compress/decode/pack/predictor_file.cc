@@ -1,3 +1,6 @@
+// Loads learned predictors that a pack names and does not hold, from files called SHA256.net. They
+// are looked for in the pack's folder and, if the pack was opened through a symbolic link, in the
+// folder of the file that the link leads to. The caller compares the hash (pack_predictors.cc).
 #include "compress/decode/pack/predictor_file.h"
 
 #include <filesystem>
@@ -53,6 +56,7 @@ PredictorFinder PredictorsBeside(std::string path, const PredictorBudget& budget
     if (found.has_value() || found.error().code() != ErrorCode::kFailedPrecondition) return found;
     std::error_code failed;
     const std::string resolved = FolderOf(std::filesystem::canonical(path, failed).string());
+    // Look no second time in the same folder.
     std::error_code none;
     if (failed || std::filesystem::equivalent(resolved, folder.empty() ? "." : folder, none)) {
       return found;

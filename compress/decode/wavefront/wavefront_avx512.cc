@@ -1,4 +1,6 @@
-// Samples of up to 8 bits: all 64 lanes of a step in one register of bytes, their sums in two.
+// The AVX-512 kernel of wavefront planes (wavefront_order.h), for samples of up to 8 bits: all 64
+// lanes of a step in one register of bytes, their sums in two of 16-bit numbers, of even and of odd
+// lanes.
 #include "compress/decode/wavefront/wavefront_order.h"
 
 #include <immintrin.h>

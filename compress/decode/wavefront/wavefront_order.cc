@@ -1,3 +1,7 @@
+// Drives the kernels of wavefront planes (wavefront_order.h): takes their memory, prepares what a
+// frame needs from the one before (rows above, filters that enter lanes, displaced frames for
+// learned predictors), runs the kernel and copies the frame out. Kernels share this file, which is
+// compiled without special instructions.
 #include "compress/decode/wavefront/wavefront_order.h"
 
 #include <algorithm>
@@ -12,8 +16,8 @@ namespace {
 // Steps behind the last one that are read: east of it, and of the one that kernels prepare for.
 constexpr std::ptrdiff_t kStepsBehind = 2;
 
-// A chunk of one frame, as all narrow ones are, has no use for what a frame before would fill: its
-// planes of two stand for each other, and what only inter frames read is not there.
+// Takes all memory of a chunk. With one frame, as in all narrow chunks, nothing of a previous frame
+// is needed: its two planes of sizes are one, and what only inter frames read is left out.
 template <typename T>
 WavefrontMemory<T> TakeMemory(const PlaneShape& shape, ScratchArena& arena) {
   const bool inter = shape.frames > 1;
@@ -61,8 +65,9 @@ void SetRowsAbove(const PlaneShape& shape, const T* above, T top, std::span<T> p
   }
 }
 
-// The first lanes of block rows lie twice a block's size of steps apart: in a band's middle, where
-// all rows have columns, the filters that enter are the same for as many steps as a block is wide.
+// Notes for each step which filters enter which groups of lanes. The first lanes of block rows lie
+// 2 * size steps apart; in the middle of a band, where every row has columns, the same filters
+// enter for `size` steps, so a whole word is filled at once.
 void SetFresh(const PlaneShape& shape, const WavefrontPlan& plan,
               std::span<const WavefrontBlock> blocks, std::span<std::uint64_t> fresh) {
   const std::uint32_t log2 = plan.parameters.block_log2;
@@ -103,8 +108,7 @@ void SetFresh(const PlaneShape& shape, const WavefrontPlan& plan,
   }
 }
 
-// A row of pixels into wavefront order: each into the next step of a plane of `stride` bytes a
-// step.
+// Writes a row of pixels in wavefront order: one pixel a step, steps `stride` bytes apart.
 void ScatterRow(std::span<const std::uint8_t> line, std::size_t stride, std::uint8_t* to) {
   for (const std::uint8_t pixel : line) {
     *to = pixel;
@@ -112,7 +116,8 @@ void ScatterRow(std::span<const std::uint8_t> line, std::size_t stride, std::uin
   }
 }
 
-// What a learned predictor looks at of the frames before.
+// Prepares the displaced earlier frames that a learned predictor looks at, in wavefront order. The
+// row above the first lane and the row below the last one belong to a band, too.
 void SetDisplaced(const WavefrontOrderFrame<std::uint8_t>& frame) {
   const WavefrontMemory<std::uint8_t>& memory = frame.memory;
   const auto view = [](const PaddedFrame<std::uint8_t>& source) {
@@ -147,7 +152,7 @@ void SetDisplaced(const WavefrontOrderFrame<std::uint8_t>& frame) {
   }
 }
 
-// Zeros where the row above the frame's first band would be, and behind the last step.
+// Clears what kernels read beyond a frame: sizes above its first band and behind its last step.
 void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>& planes) {
   for (auto& plane : planes) {
     std::fill_n(plane.begin(), above_bytes, std::uint8_t{0});
@@ -156,7 +161,8 @@ void ClearAround(std::size_t above_bytes, std::array<std::span<std::uint8_t>, 2>
   }
 }
 
-// A frame's rows into the caller's memory, `offset` added back.
+// Copies a frame to the caller's memory, and adds `offset` back to samples that were kept less half
+// their range.
 template <typename T>
 void CopyOut(const PaddedFrame<T>& frame, std::uint32_t offset, std::byte* out) {
   const std::size_t row_bytes = frame.columns * sizeof(T);

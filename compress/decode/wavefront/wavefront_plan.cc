@@ -1,3 +1,6 @@
+// Reads the side information of wavefront planes (docs/pack_planes.md): filters, thresholds, tables
+// of frequencies and the blocks of all wanted frames. Every number is clamped or checked, so that
+// kernels index tables with it unchecked. Called once for each body, by wavefront_decoder.cc.
 #include "compress/decode/wavefront/wavefront_plan.h"
 
 #include <algorithm>
@@ -14,6 +17,8 @@ namespace {
 
 constexpr std::string_view kPart = "wavefront-coded planes";  // in errors
 
+// Filters and thresholds of a group. Numbers out of range are clamped, as the format says; they
+// cannot do harm, and an encoder never writes them.
 void ReadFilters(BitDecoder& bits, WavefrontSideModels& models, std::size_t taps, bool learned,
                  WavefrontGroup& group) {
   for (std::uint32_t i = 0; i < group.filter_count; ++i) {
@@ -33,8 +38,8 @@ void ReadFilters(BitDecoder& bits, WavefrontSideModels& models, std::size_t taps
   }
 }
 
-// The slots of one symbol. Runs are short, so the compiler is spared the choice of a loop: four
-// entries at a time, of which the last three may belong to the next symbol, filled later.
+// Fills the slots of one symbol, four at a time, as runs are short. Up to three slots too many are
+// written, which the next symbol overwrites; the table has room for three more at its end.
 void FillSymbol(WavefrontEntry entry, std::uint32_t frequency, WavefrontEntry* slots) {
   for (std::uint32_t i = 0; i < frequency; i += 4) {
     slots[i] = entry | i << 20;
@@ -75,7 +80,7 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
   return {};
 }
 
-// A block in one register: filter, motion's row, its column.
+// A block in one register: filter, then the motion's row and column, 8 bits each.
 std::uint32_t Packed(const WavefrontBlock& block) {
   const auto byte = [](std::int8_t motion) {
     return std::uint32_t{static_cast<std::uint8_t>(motion)};
@@ -142,7 +147,8 @@ Status ReadBlocks(BitDecoder& bits, WavefrontSideModels& models, std::uint32_t f
       }
     }
     bits = reader.bits;
-    // What is out of range was kept in bounds by its type, and nobody has used it yet.
+    // Checked once a frame: until here the values were only stored, in types that cannot exceed
+    // their bounds.
     if (reader.highest >= group.filter_count) return Damaged(kPart, "a filter that is not there");
     if (reader.furthest > kWavefrontMotionMax) return Damaged(kPart, "motion out of range");
     if (bits.exhausted()) return Damaged(kPart, "the side information ends early");

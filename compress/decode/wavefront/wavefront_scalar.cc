@@ -1,3 +1,6 @@
+// The reference decoder of wavefront planes: step by step and lane by lane, as docs/pack_planes.md
+// says. It is the decoder of processors without AVX2, and every kernel must give its bits
+// (wavefront_kernel_test.cc).
 #include <algorithm>
 
 #include "compress/decode/wavefront/wavefront_frame.h"
@@ -20,7 +23,7 @@ struct Expectation {
   bool mirrored = false;
 };
 
-// As the chunk's predictor corrects a filter.
+// The learned predictor's correction of a filter's value, for one pixel.
 template <typename T>
 Expectation Correct(const WavefrontFrameJob<T>& job,
                     const std::array<std::int32_t, kIntraTapCount>& taps, std::int32_t value,
@@ -44,7 +47,8 @@ std::uint32_t DecodeWavefrontSymbol(std::span<const WavefrontEntry> table, std::
   if (state < kWavefrontStateMin) state = state << 16 | stream.NextWord();
   const std::uint32_t symbol = WavefrontSymbol(entry);
   if (bits <= 8 || symbol < kWavefrontDirectTokens) return symbol;
-  // Four tokens to an octave: two bits below the leading one, then the rest as it is.
+  // A token of an octave has the two bits below the leading one; the bits below those lie in the
+  // state without a model.
   const std::uint32_t octave = (symbol - kWavefrontDirectTokens) / 4 + 4;
   const std::uint32_t plain = octave - 2;
   const std::uint32_t low = state & ((1U << plain) - 1);

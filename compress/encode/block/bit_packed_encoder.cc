@@ -1,3 +1,7 @@
+// Encodes bit-packed planes (docs/pack_planes.md): each block of 16 x 4 samples takes the predictor
+// whose residuals need the fewest bits, and its residuals are stored as that many bit planes. The
+// block bytes and the planes are put behind LZ4 where that saves enough. Called by plane_encoder.cc
+// for profile fast.
 #include "compress/encode/block/bit_packed_encoder.h"
 
 #include <lz4.h>
@@ -32,6 +36,7 @@ std::uint32_t WidthOf(const Residuals& residuals, std::uint32_t bits) {
   return zero ? 0 : static_cast<std::uint32_t>(std::bit_width(all)) + 1;
 }
 
+// Residuals modulo 2^bits of a block; `previous` is null for a predictor that is not temporal.
 Residuals Difference(const std::uint16_t* block, std::size_t stride, const std::uint16_t* previous,
                      SpatialPredictor spatial, std::uint32_t mask) {
   Residuals residuals;
@@ -65,7 +70,8 @@ void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint
   std::uint32_t best_width = bits + 1;
   std::uint8_t best_code = 0;
   Residuals best;
-  // Temporal predictors first: where they do as well they are the cheaper ones to undo.
+  // Temporal predictors come first. Of two predictors with equal widths the temporal one is cheaper
+  // to undo.
   for (const bool temporal : {true, false}) {
     if (temporal && previous == nullptr) continue;
     for (std::uint8_t spatial = 0; spatial < 4; ++spatial) {
@@ -82,6 +88,7 @@ void EncodeBlock(const std::uint16_t* block, std::size_t stride, const std::uint
     if (best_width == 0) break;
   }
   out.codes.push_back(best_code);
+  // Residuals become unsigned by a bias of half their range; then plane k holds bit k of each.
   const std::uint32_t bias = best_width > 0 ? 1U << (best_width - 1) : 0;
   for (std::uint32_t plane = 0; plane < best_width; ++plane) {
     std::uint64_t word = 0;
@@ -111,6 +118,7 @@ BitPackedStreams EncodeFrames(const PlaneShape& shape, std::span<const std::byte
   return out;
 }
 
+// One LZ4 block.
 std::vector<std::byte> Compress(std::span<const std::byte> plain) {
   const int bound = LZ4_compressBound(static_cast<int>(plain.size()));
   std::vector<std::byte> compressed(static_cast<std::size_t>(bound));
@@ -135,7 +143,7 @@ std::vector<std::byte> EncodeBitPacked(const PlaneShape& shape,
   const std::vector<std::byte> codes = Compress(plain_codes);
   const std::vector<std::byte> compressed = Compress(planes.bytes());
   const bool small_codes = codes.size() < plain_codes.size();
-  // Planes rarely repeat: undoing lz4 must be worth an eighth of them.
+  // Planes rarely repeat themselves, and LZ4 takes time to undo: it must save an eighth.
   const bool small_planes = compressed.size() < planes.size() - planes.size() / 8;
   const std::span<const std::byte> section = small_codes ? std::span(codes) : plain_codes;
   ByteWriter writer;

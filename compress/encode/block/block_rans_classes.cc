@@ -1,3 +1,8 @@
+// Classes of blocks by Lloyd's algorithm (S. Lloyd, "Least squares quantization in PCM", 1982),
+// with code length in place of distance. A class is a histogram of residuals: EstimateClass finds
+// the number of low bits ("planes") that are best sent without a model, and from it the cost of
+// every residual. The block-rANS encoder calls this on a sample of its blocks, and again on all of
+// them where its effort says so.
 #include "compress/encode/block/block_rans_classes.h"
 
 #include <algorithm>
@@ -11,6 +16,7 @@
 namespace forebay::compress {
 namespace {
 
+// Rounds in which blocks choose classes and classes are estimated again.
 constexpr std::uint32_t kRounds = 3;
 constexpr std::uint32_t kShiftMax = 10;
 // Beyond so many tokens, 256 slots describe a distribution badly: an eighth of a bit is added.
@@ -18,6 +24,8 @@ constexpr std::uint32_t kTokensCrowded = 128;
 
 using Counts = std::array<std::uint32_t, kBlockRansBuckets>;
 
+// What is known of a class: its planes of low bits, and the cost of a residual of each bucket in
+// kBlockRansCostUnit-ths of a bit.
 struct Estimate {
   std::uint8_t shift = 0;
   std::array<std::uint16_t, kBlockRansBuckets> costs{};
@@ -50,6 +58,7 @@ struct Split {
 
   Split(const Counts& counts, std::uint32_t buckets, std::uint32_t total, std::uint32_t shift,
         std::uint32_t escape_bits) {
+    // Bits that are sent as they are: low planes, positions within a bucket, escaped residuals.
     std::uint64_t plain = 0;
     for (std::uint32_t i = 0; i < buckets; ++i) {
       if (counts[i] == 0) continue;
@@ -63,6 +72,7 @@ struct Split {
         plain += std::uint64_t{counts[i]} * (escape_bits + shift);
       }
     }
+    // The entropy of the tokens: N log N less the sum of n log n, in fixed point.
     cost = (plain << kLogFractionBits) + FixedEntropyTerm(total) - FixedEntropyTerm(escapes);
     std::uint32_t used = 0;
     for (const std::uint32_t count : tokens) {
@@ -82,6 +92,7 @@ Estimate EstimateClass(const Counts& counts, std::uint32_t bits) {
     estimate.costs.fill(kBlockRansCostMax);
     return estimate;
   }
+  // Try more and more planes, until one more does not lower the cost.
   Split best(counts, buckets, total, 0, escape_bits);
   for (std::uint8_t shift = 1; shift < std::min(bits, kShiftMax); ++shift) {
     const Split next(counts, buckets, total, shift, escape_bits);
@@ -93,6 +104,8 @@ Estimate EstimateClass(const Counts& counts, std::uint32_t bits) {
   const auto price = [&](std::uint64_t count, std::uint64_t of) {
     return static_cast<std::uint32_t>((FixedLog2(of) - FixedLog2(count)) / kToUnits);
   };
+  // An escape costs its share of the slots, which is at least one of 256, and the residual itself.
+  // Counts are raised by one, so that a class without escapes still has a finite cost for one.
   const std::uint32_t slot_bits = static_cast<std::uint32_t>(std::bit_width(kBlockRansSlots)) - 1;
   const std::uint32_t escape =
       std::min(price(best.escapes + std::uint64_t{1}, total + std::uint64_t{1}),
@@ -103,6 +116,8 @@ Estimate EstimateClass(const Counts& counts, std::uint32_t bits) {
     std::uint8_t token = 0;
     std::uint32_t cost = escape;
     if (BlockRansTokenOf(bucket.middle, estimate.shift, token)) {
+      // A quarter of an occurrence is added to each of 256 tokens: a token that the sample lacks is
+      // dear, and not impossible.
       const std::uint32_t direct =
           price(4 * std::uint64_t{best.tokens[token]} + 1, 4 * std::uint64_t{total} + 256);
       cost = std::min(escape, direct) +
@@ -143,7 +158,7 @@ std::vector<std::uint8_t> EstimateBlockRansClasses(std::span<const BlockRansResi
 std::vector<std::uint8_t> ChooseBlockRansClasses(std::span<const BlockRansResiduals> blocks,
                                                  std::uint32_t bits, std::uint32_t classes,
                                                  BlockRansCosts& costs) {
-  // At first by size, as many blocks in each.
+  // Begin with classes of equally many blocks, sorted by the size of their residuals.
   std::vector<std::uint64_t> order(blocks.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     order[i] = std::uint64_t{BlockRansSize(blocks[i])} << 32 | i;

@@ -1,3 +1,8 @@
+// Encodes block-rANS planes (docs/pack_planes.md). A sample of blocks yields classes and their
+// costs; then every block takes the predictor and class that code it in the fewest bits, and each
+// class that was chosen gets a table of frequencies. With effort kRefined, costs are estimated
+// again from all blocks and the choice is repeated. Called by plane_encoder.cc and
+// plane_streams.cc.
 #include "compress/encode/block/block_rans_encoder.h"
 
 #include <zstd.h>
@@ -65,7 +70,8 @@ class BlockRansEncoder {
     }
   }
 
-  // Temporal predictors first: where they do as well they are the cheaper ones to undo.
+  // Tries temporal predictors first. Of two predictors with equal residuals the temporal one is
+  // cheaper to undo.
   std::size_t Smallest() const {
     std::size_t best = kTemporalPredictor;
     for (std::size_t i = 0; i < kBlockPredictors; ++i) {
@@ -75,7 +81,8 @@ class BlockRansEncoder {
     return best;
   }
 
-  // Residuals other than zero, of blocks from all over.
+  // Residuals of evenly spaced blocks under their best predictor. Blocks whose residuals are all
+  // zero need no class and are left out.
   std::vector<BlockRansResiduals> SampleBlocks() {
     std::vector<BlockRansResiduals> sampled;
     const std::size_t blocks = CountBlocks(shape_);
@@ -106,8 +113,9 @@ class BlockRansEncoder {
     }
   }
 
-  // The predictor and class that cost a block least; predictors that leave much more than the
-  // best of them are not tried.
+  // The predictor and class that cost a block least. A predictor whose residuals are much larger
+  // than the best one's is not tried. A byte that differs from the last block's costs kChangeCost
+  // more, as zstd codes repeated bytes well.
   std::uint8_t ChooseCode() const {
     const std::size_t smallest = Smallest();
     if (sizes_[smallest] == 0) return static_cast<std::uint8_t>(smallest);
@@ -131,7 +139,7 @@ class BlockRansEncoder {
     return best;
   }
 
-  // Costs as the choices have made them, and choices by those costs.
+  // Estimates costs again from the blocks that chose each class, and lets all blocks choose again.
   void Refine() {
     std::vector<std::uint8_t> chosen;
     chosen.reserve(codes_.size());
@@ -144,7 +152,8 @@ class BlockRansEncoder {
     ChooseBlocks();
   }
 
-  // Tables of the classes that blocks have chosen, which move up to where others were dropped.
+  // Makes the tables of the classes that some block has chosen, and renumbers the classes so that
+  // there are no gaps.
   std::vector<BlockRansTable> MakeTables() {
     std::vector<BlockRansTable> tables;
     std::vector<std::uint8_t> renamed(classes_ + 1);
@@ -170,6 +179,7 @@ class BlockRansEncoder {
     return tables;
   }
 
+  // Side information as docs/pack_planes.md lays it out: the classes, then a byte for each block.
   std::vector<std::byte> SideInformation(std::span<const BlockRansTable> tables) const {
     ByteWriter writer;
     writer.Le(static_cast<std::uint8_t>(tables.size()));

@@ -1,3 +1,6 @@
+// Inner loops of the block-rANS encoder, written so that compilers turn them into vector code for
+// each of several processors (for_processors.h). They use integers, or floats whose bits are exact,
+// so that every version gives the same numbers.
 #include "compress/encode/block/block_rans_kernels.h"
 
 #include <bit>
@@ -19,6 +22,7 @@ FOREBAY_FOR_PROCESSORS
 void BlockRansPredict(const std::uint16_t* block, const std::uint16_t* previous, std::size_t stride,
                       std::uint32_t bits, BlockRansCandidates& candidates) {
   const unsigned unused = 16 - bits;
+  // Four spatial predictors of the samples, then of their differences to the previous frame.
   for (std::size_t temporal = 0; temporal < 2; ++temporal) {
     // Row 0 lies above the block, column 0 left of it.
     std::array<std::array<std::uint16_t, kLine + 1>, kBlockRows + 1> seen;
@@ -38,6 +42,7 @@ void BlockRansPredict(const std::uint16_t* block, const std::uint16_t* previous,
         const std::uint32_t west = *(here + x - 1), north = above[x];
         const std::uint32_t corner = *(above + x - 1);
         const auto signed_value = [&](std::uint32_t residual) {
+          // Sign extension from `bits` bits: residuals are modulo 2^bits.
           return static_cast<std::int16_t>(
               static_cast<std::int16_t>(residual << unused) >> unused);
         };
@@ -63,6 +68,7 @@ std::uint32_t BlockRansSize(const BlockRansResiduals& residuals) {
 
 std::size_t BlockRansBucket(std::int32_t residual) {
   if (residual >= -128 && residual <= 127) return static_cast<std::uint8_t>(residual);
+  // Four buckets to an octave beyond the bytes; negative residuals follow the positive ones.
   const auto size = static_cast<std::uint32_t>(std::abs(residual));
   const auto octave = static_cast<std::uint32_t>(std::bit_width(size)) - 8;
   return 256 + (residual < 0 ? 64U : 0U) + octave * 4 + (size >> (octave + 5) & 3);
@@ -71,6 +77,7 @@ std::size_t BlockRansBucket(std::int32_t residual) {
 FOREBAY_FOR_PROCESSORS
 void BlockRansBlockCosts(const BlockRansResiduals& residuals, bool wide,
                          const BlockRansCosts& costs, BlockRansCostLine& sums) {
+  // A vector holds the sums of all classes; a residual adds one line of the cost table.
   CostVector total{};
   for (const std::int16_t residual : residuals) {
     const std::size_t bucket =

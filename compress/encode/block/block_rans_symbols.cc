@@ -1,5 +1,8 @@
-// rANS (J. Duda, arXiv:1311.2540) in 64 lanes that share a stream of bytes (F. Giesen,
-// arXiv:1402.3392): written from the last block to the first, so that it is read forwards.
+// The entropy stage of the block-rANS encoder: rANS (J. Duda, arXiv:1311.2540) in 64 lanes that
+// share a stream of bytes (F. Giesen, arXiv:1402.3392). Blocks are coded from the last to the
+// first, and lanes from the last to the first, so that the decoder reads forwards. Low bits and
+// escapes do not pass through rANS; they are written to sections of their own, in the decoder's
+// order.
 #include "compress/encode/block/block_rans_symbols.h"
 
 #include <algorithm>
@@ -110,11 +113,13 @@ class WordWriter {
     for (std::uint32_t lane = kBlockRansLanes; lane-- > 0;) {
       const Symbol symbol = symbols.Of(residuals[lane]);
       std::uint32_t state = states_[lane];
-      // By arithmetic: a branch could not be foreseen.
+      // A byte leaves the state where the state would outgrow 16 bits. Arithmetic in place of a
+      // branch, because a processor cannot predict it.
       const std::uint32_t full = state >= std::uint32_t{symbol.frequency} << 8 ? 1 : 0;
       to[-1] = static_cast<std::byte>(state & 0xFF);
       to -= full;
       state >>= 8 * full;
+      // state / frequency by the inverse, exactly: states are below 2^16 here.
       const auto quotient =
           static_cast<std::uint32_t>(std::uint64_t{state} * symbol.inverse >> kInverseBits);
       states_[lane] = (quotient << 8) + symbol.first + (state - quotient * symbol.frequency);
@@ -145,7 +150,7 @@ BlockRansSections CodeBlockRansBlocks(std::span<const BlockRansResiduals> blocks
   for (const BlockRansTable& table : tables) symbols.emplace_back(table);
   const auto coded = static_cast<std::size_t>(
       std::ranges::count_if(codes, [](std::uint8_t code) { return code >> 3 != 0; }));
-  // A place more, which is written and not kept.
+  // One byte more than can be kept: Block writes a byte before it knows whether it is needed.
   WordWriter writer(coded * kBlockRansLanes + 1);
   std::vector<std::uint64_t> escaped(blocks.size());
   for (std::size_t i = blocks.size(); i-- > 0;) {

@@ -1,3 +1,7 @@
+// Frequencies of a class's tokens, which share 256 slots with the escapes. Rare tokens become
+// escapes; all others get slots in proportion to their counts, and the slots that rounding left
+// over or took too many are moved one by one where that gains most or costs least. Called by the
+// block-rANS encoder for each class that blocks have chosen.
 #include "compress/encode/block/block_rans_tables.h"
 
 #include <algorithm>
@@ -9,6 +13,7 @@
 namespace forebay::compress {
 namespace {
 
+// Tokens that may have slots, so that frequent ones keep enough of the 256.
 constexpr std::uint32_t kTokensMax = 200;
 // What a frequency takes in the side information, about.
 constexpr std::uint64_t kFrequencyBits = 5;
@@ -63,6 +68,7 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
   table.shift = shift;
   const std::uint64_t total =
       std::accumulate(counts.begin(), counts.end(), std::uint64_t{escapes});
+  // Raise the bar until few enough tokens remain.
   for (;; rare /= 2) {
     const auto kept = std::ranges::count_if(
         counts, [&](std::uint32_t count) { return count > 0 && count * rare >= total; });
@@ -76,6 +82,7 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
       count = 0;
     }
   }
+  // A table needs at least one token, even if every residual escapes.
   if (rest == 0) counts[0] = 1;
   const std::uint64_t escaped = total - rest;
   const std::uint32_t tokens =
@@ -91,6 +98,8 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
     table.frequency[i] = static_cast<std::uint8_t>(std::clamp<std::uint64_t>(share, 1, 255));
     used += table.frequency[i];
   }
+  // Rounded shares rarely add up to the slots there are. Give to the token that gains most, or take
+  // from the one that loses least, one slot at a time.
   while (used != table.escape_slots_at()) {
     const bool grow = used < table.escape_slots_at();
     std::size_t best = counts.size();
@@ -108,6 +117,7 @@ BlockRansTable MakeBlockRansTable(std::uint8_t shift, BlockRansCounts counts, st
     table.frequency[best] = static_cast<std::uint8_t>(table.frequency[best] + (grow ? 1 : -1));
     used = grow ? used + 1 : used - 1;
   }
+  // Slots follow the order in which the format lists tokens: 0, -1, 1, -2, 2, ...
   std::uint32_t next = 0;
   for (std::uint32_t rank = 0; rank < kBlockRansSlots; ++rank) {
     const auto token = static_cast<std::uint8_t>(BlockRansToken(rank));
@@ -124,6 +134,8 @@ BlockRansTable ChooseBlockRansTable(std::span<const std::uint32_t> residuals, st
     const Tokens tokens(residuals, bits, shift);
     return MakeBlockRansTable(shift, tokens.counts, tokens.escapes);
   }
+  // Samples of more than 8 bits: the estimate's number of planes is less certain, so neighbouring
+  // numbers and several bars for rare tokens are tried, and the cheapest table wins.
   constexpr std::uint32_t kEscapeBits = 16;
   const std::uint32_t lowest = shift - std::min<std::uint32_t>(shift, kShiftsBelow);
   const std::uint32_t highest = std::min(bits - 1, shift + kShiftsAbove);

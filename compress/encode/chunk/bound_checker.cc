@@ -1,3 +1,6 @@
+// Checks decoded values against an error bound, in exact arithmetic: where |x - y| rounds to the
+// bound itself, what the subtraction rounded away decides (Knuth's two-sum). value_quantiser.cc
+// checks every value with it, and chunk_encoder.cc every chunk.
 #include "compress/encode/chunk/bound_checker.h"
 
 #include <algorithm>
@@ -11,6 +14,7 @@
 namespace forebay::compress {
 namespace {
 
+// Element `index` of `bytes` bytes, as an unsigned integer.
 std::uint64_t LoadElement(std::span<const std::byte> elements, std::size_t index,
                           std::size_t bytes) {
   std::uint64_t bits = 0;
@@ -18,6 +22,7 @@ std::uint64_t LoadElement(std::span<const std::byte> elements, std::size_t index
   return bits;
 }
 
+// Exponent and mantissa of a floating-point element.
 struct FloatFields {
   std::uint64_t exponent, mantissa;
   std::uint64_t exponent_max;
@@ -57,6 +62,7 @@ bool IsValidValue(Dtype dtype, std::uint64_t bits, std::optional<std::uint64_t> 
   if (fill_bits.has_value() && bits == *fill_bits) return false;
   const auto fields = FieldsOf(dtype, bits);
   if (!fields.has_value()) return true;
+  // Infinities and NaNs are not valid, and neither are subnormal numbers; a zero is.
   if (fields->exponent == fields->exponent_max) return false;
   return fields->exponent != 0 || fields->mantissa == 0;
 }

@@ -1,3 +1,6 @@
+// zstd and LZ4 as the format allows them: one frame with size and checksum, one block. The only
+// encoder code that calls these libraries, besides the plane encoders' own sections. MayBeat
+// compresses 32 KiB from the middle to tell whether a whole stream is worth the time.
 #include "compress/encode/chunk/byte_stream_encoder.h"
 
 #include <lz4.h>

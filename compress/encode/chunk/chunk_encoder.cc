@@ -1,3 +1,7 @@
+// Encodes a chunk: tries the stages and planes of a coded chunk (coded_chunk_encoder.h), then plain
+// zstd or LZ4, and stores the elements where neither saves enough. A coded payload is decoded at
+// once and compared with what was encoded, so that no bug in an encoder can damage data silently.
+// Called by RecordQueue, in several threads.
 #include "compress/encode/chunk/chunk_encoder.h"
 
 #include <algorithm>
@@ -41,8 +45,8 @@ Status CheckBoundOptions(const ChunkShape& shape, const ErrorBound& bound) {
   return {};
 }
 
-// Decodes what was encoded: exact without a bound, else within it. Returns what a reader gets where
-// that is not `raw`.
+// Decodes `payload` and compares the result with `raw`: it must be equal, or within the error bound
+// if there is one. Returns what a reader will get if that differs from `raw`, else nothing.
 Result<std::vector<std::byte>> Verify(const ChunkShape& shape, std::span<const std::byte> raw,
                                       std::span<const std::byte> payload,
                                       const ChunkOptions& options) {
@@ -65,7 +69,8 @@ Result<std::vector<std::byte>> Verify(const ChunkShape& shape, std::span<const s
   return Error(ErrorCode::kInternal, "chunk: decodes to something else than was encoded");
 }
 
-// Without front ends, where that may be smaller than `coded_bytes`; else stored.
+// zstd or LZ4 without stages, where that may be smaller than `coded_bytes`; else the elements as
+// they are.
 EncodedChunk EncodeBytes(std::span<const std::byte> raw, Profile profile,
                          std::size_t coded_bytes) {
   const std::size_t worthwhile =

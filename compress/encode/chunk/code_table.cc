@@ -1,3 +1,7 @@
+// Makes the codes of a chunk dense, so that they fit fewer and narrower planes: subtracts the
+// smallest, drops low bits that are never set, and replaces values by their rank in a dictionary
+// where the estimate says that this is smaller. Called by coded_chunk_encoder.cc once the masks are
+// known.
 #include "compress/encode/chunk/code_table.h"
 
 #include <algorithm>
@@ -14,11 +18,12 @@
 namespace forebay::compress {
 namespace {
 
-// A set of numbers that gives up beyond kDictionaryMax of them.
+// A hash set with open addressing that gives up beyond kDictionaryMax numbers.
 class BoundedSet {
  public:
   // False when there were too many.
   bool Add(std::uint64_t value) {
+    // Fibonacci hashing; the table is four times as large as what it may hold.
     std::size_t slot = (value * 0x9E37'79B9'7F4A'7C15ULL) >> (64 - kSlotBits);
     while (used_[slot] != 0 && values_[slot] != value) slot = (slot + 1) % kSlots;
     if (used_[slot] != 0) return true;
@@ -77,6 +82,8 @@ std::vector<std::byte> DictionaryBytes(std::span<const std::uint64_t> values) {
   return writer.Release();
 }
 
+// Replaces codes by ranks if dictionary and ranks together are estimated smaller than the codes.
+// Sets `table` accordingly.
 void TryDictionary(const ChunkGeometry& geometry, std::size_t width, std::size_t share_min,
                    CodeTable& table, std::span<std::uint64_t> codes) {
   const auto values = ValuesOf(codes, table.bits);
@@ -100,6 +107,7 @@ void TryDictionary(const ChunkGeometry& geometry, std::size_t width, std::size_t
           std::lower_bound(values->begin(), values->end(), codes[i]) - values->begin());
     }
   }
+  // The dictionary is small enough to compress for its size; planes are only estimated.
   const std::size_t stored = EncodeSideStream(dictionary, 19).body.size();
   std::size_t bearable = EstimateCodeBytes(geometry, table.bits, codes);
   // Ranks of one byte in place of two are quicker to decode, not slower.

@@ -1,3 +1,7 @@
+// The stages of a coded chunk (docs/pack_chunk.md) in the order of encoding: quantiser, masks,
+// escapes, offset and dictionary, colours, planes. Samples that are their elements take a short way
+// (RunPlain) that skips all of this. Where a mask was only guessed, the chunk is also prepared
+// without it, and an estimate decides which of the two is encoded. Called by chunk_encoder.cc.
 #include "compress/encode/chunk/coded_chunk_encoder.h"
 
 #include <algorithm>
@@ -31,7 +35,7 @@ constexpr std::uint32_t kSamplesJudged = 2;
 constexpr std::uint32_t kBytesDistinct = 256;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
-// Codes of a chunk on their way to planes.
+// One attempt at a chunk: Prepare, then Saves or Finish; or IsPlain and then RunPlain.
 class CodedChunkEncoder {
  public:
   CodedChunkEncoder(const ChunkShape& shape, std::span<const std::byte> raw,
@@ -42,7 +46,7 @@ class CodedChunkEncoder {
         options_(options),
         search_(search) {}
 
-  // Everything ahead of the planes.
+  // Runs all stages before the planes, and encodes masks, escapes and dictionary.
   Status Prepare() {
     LoadBits();
     holes_.assign(shape_.elements(), 0);
@@ -109,6 +113,7 @@ class CodedChunkEncoder {
     return std::nullopt;
   }
 
+  // Encodes elements as samples: channels, colours and planes, and no other stage.
   Result<std::vector<std::byte>> RunPlain() {
     constexpr std::uint8_t kBits = 8;
     head_.stages.plane_count = 1;
@@ -219,6 +224,7 @@ class CodedChunkEncoder {
     return SerialiseChunk(head_);
   }
 
+  // Elements as unsigned integers of 64 bits, whatever their type.
   void LoadBits() {
     const std::size_t bytes = shape_.element_bytes();
     bits_.resize(shape_.elements());
@@ -227,6 +233,7 @@ class CodedChunkEncoder {
     }
   }
 
+  // Flags the elements that a mask will restore.
   void MarkHoles(std::span<const std::uint64_t> patterns) {
     for (const std::uint64_t pattern : patterns) {
       for (std::size_t i = 0; i < bits_.size(); ++i) {
@@ -258,6 +265,7 @@ class CodedChunkEncoder {
       low = std::min(low, quantised_->numbers[i]);
       high = std::max(high, quantised_->numbers[i]);
     }
+    // No element is left: every one is a hole or an escape.
     if (low > high) low = high = 0;
     const auto range = static_cast<std::uint64_t>(high - low);
     if (static_cast<std::size_t>(std::bit_width(range)) > 8 * shape_.element_bytes()) {
@@ -266,6 +274,7 @@ class CodedChunkEncoder {
     }
     codes_.resize(bits_.size());
     for (std::size_t i = 0; i < bits_.size(); ++i) {
+      // What is decoded at a hole is overwritten; FillHoles chooses it later.
       const std::uint8_t hole = holes_[i] | quantised_->escaped[i];
       codes_[i] = hole != 0 ? 0 : static_cast<std::uint64_t>(quantised_->numbers[i] - low);
     }
@@ -274,6 +283,8 @@ class CodedChunkEncoder {
     if (shape_.element_bytes() < 8) base_ &= 0xFFFF'FFFF;
   }
 
+  // Encodes each mask as run lengths, or as a plane of one bit where that is smaller and the
+  // profile allows the time.
   Status EncodeMasks(std::span<const std::uint64_t> patterns) {
     std::vector<std::uint8_t> mask(bits_.size());
     for (const std::uint64_t pattern : patterns) {
@@ -300,6 +311,7 @@ class CodedChunkEncoder {
     return {};
   }
 
+  // Places and values of elements for which no quantised number keeps the bound.
   void EncodeEscapes() {
     if (!quantised_.has_value()) return;
     const std::vector<std::uint8_t>& escaped = quantised_->escaped;
@@ -318,6 +330,7 @@ class CodedChunkEncoder {
     streams_.push_back(EncodeSideStream(values, kSideLevel));
   }
 
+  // Offset, shift and dictionary. The offset also carries the smallest quantised number.
   void EncodeTable() {
     const bool must_pay =
         quantised_.has_value() || (IsDense() && shape_.element_bytes() == 2);
@@ -333,6 +346,7 @@ class CodedChunkEncoder {
     }
   }
 
+  // Splits codes into channels, colours and planes of at most 16 bits, and encodes each plane.
   Status EncodeAllPlanes() {
     std::vector<std::vector<std::uint64_t>> channels = SplitChannels(geometry_, codes_);
     if (geometry_.channels >= 3 && code_bits_ > 0 && code_bits_ <= 16) {

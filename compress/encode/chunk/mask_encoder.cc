@@ -1,3 +1,7 @@
+// Chooses the bit patterns that mean "no value here", fills their places with what neighbours
+// predict, and codes the places as run lengths. Candidates are the declared fill value, the
+// commonest NaN or infinity, and, where asked, an extreme value that is frequent and far from all
+// others. Called by coded_chunk_encoder.cc.
 #include "compress/encode/chunk/mask_encoder.h"
 
 #include <algorithm>
@@ -18,6 +22,7 @@ constexpr std::size_t kNonFiniteKinds = 64;     // patterns counted
 constexpr std::uint64_t kOutlierShareMin = 256;  // one element in so many
 constexpr std::uint64_t kOutlierGap = 8;         // of the others' range
 
+// An element as an integer whose order is that of the values.
 std::uint64_t CodeOf(const ChunkShape& shape, std::uint64_t bits) {
   const CodeOrder order = OrderOf(shape.dtype);
   switch (shape.element_bytes()) {
@@ -28,6 +33,8 @@ std::uint64_t CodeOf(const ChunkShape& shape, std::uint64_t bits) {
   }
 }
 
+// The bits of the commonest NaN or infinity that is not the fill value; nothing where it is rare.
+// Counts at most kNonFiniteKinds patterns, so that random payloads of NaNs cost no memory.
 std::optional<std::uint64_t> CommonestNonFinite(const ChunkShape& shape,
                                                 std::span<const std::uint64_t> bits) {
   if (OrderOf(shape.dtype) != CodeOrder::kFloat) return std::nullopt;
@@ -48,7 +55,9 @@ std::optional<std::uint64_t> CommonestNonFinite(const ChunkShape& shape,
   return commonest;
 }
 
-// The lowest or highest element where it is frequent and far from the others.
+// The lowest or the highest element, if it is frequent and far from all others: a fill value that
+// the schema does not declare, such as -9999. One pass finds the two lowest and the two highest
+// codes.
 std::optional<std::uint64_t> Outlier(const ChunkShape& shape, std::span<const std::uint64_t> bits,
                                      std::span<const std::uint64_t> excluded) {
   std::uint64_t low = UINT64_MAX, next_low = UINT64_MAX, high = 0, next_high = 0;
@@ -71,6 +80,8 @@ std::optional<std::uint64_t> Outlier(const ChunkShape& shape, std::span<const st
   return std::nullopt;
 }
 
+// Run lengths of the mask, or of its difference to itself `period` elements before; `period` 0
+// means the mask alone.
 std::vector<std::byte> RunsOf(std::span<const std::uint8_t> mask, std::size_t period) {
   ByteWriter writer;
   std::uint8_t value = 0;

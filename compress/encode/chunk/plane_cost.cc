@@ -1,3 +1,7 @@
+// Estimates what a stack of planes will take, for the choice of stages. Each row is predicted by
+// the median edge detector (Weinberger et al., LOCO-I, 2000) or by the previous frame, whichever
+// leaves less, and the residuals' zero-order entropy is the estimate. Large stacks are judged by
+// every n-th row. Integers only, so that every machine chooses the same stages.
 #include "compress/encode/chunk/plane_cost.h"
 
 #include <algorithm>
@@ -41,6 +45,7 @@ class Histogram {
     plain_bits_ += octave - 2;
   }
 
+  // Entropy in bits, with 6 bits for each symbol that occurs, about what its frequency takes.
   std::uint64_t bits() const {
     std::uint64_t sixteenths = 0;
     std::uint64_t symbols = 0;
@@ -58,6 +63,7 @@ class Histogram {
   std::uint64_t plain_bits_ = 0;
 };
 
+// The median edge detector: west + north - corner, kept between west and north.
 std::uint32_t Median(std::uint32_t west, std::uint32_t north, std::uint32_t corner) {
   const std::uint32_t low = std::min(west, north), high = std::max(west, north);
   if (corner >= high) return low;

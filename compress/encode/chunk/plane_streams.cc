@@ -1,3 +1,7 @@
+// Turns codes into streams of planes: splits them into channels and planes, chooses a colour space
+// by estimate, and encodes each plane as a constant, with a plane codec, with zstd or LZ4, or
+// stored. Of two codings of nearly the same size the one that decodes faster wins. Called by
+// coded_chunk_encoder.cc.
 #include "compress/encode/chunk/plane_streams.h"
 
 #include <algorithm>
@@ -21,6 +25,7 @@ constexpr std::size_t kGainShareMin = 64;
 constexpr std::size_t kPaceShare = 8;
 constexpr std::size_t kSmallBytes = std::size_t{8} << 10;
 
+// Bits [shift, shift + bits) of each code, as samples of one or two bytes.
 std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned shift,
                                  std::uint8_t bits) {
   const std::size_t width = bits <= 8 ? 1 : 2;
@@ -34,6 +39,7 @@ std::vector<std::byte> SamplesOf(std::span<const std::uint64_t> codes, unsigned 
   return samples;
 }
 
+// Whether `size` is enough smaller than the size of a coding that decodes faster.
 bool Beats(std::size_t size, std::size_t cheaper) {
   return size < cheaper - cheaper / kGainShareMin;
 }
@@ -48,7 +54,8 @@ std::vector<std::byte> PaceWithinBound(const PlaneShape& shape, std::span<const 
   return block_rans.size() < bearable ? block_rans : planes;
 }
 
-// The richer search of the dense profiles may find less than the balanced one's.
+// Encodes planes for the profile. Dense profiles also try what `balanced` would take, because their
+// longer search may end with a worse result on planes that are drawn or small.
 Result<std::vector<std::byte>> EncodePlanesWell(const PlaneShape& shape,
                                                 std::span<const std::byte> samples,
                                                 const StreamAims& aims) {

@@ -1,3 +1,8 @@
+// Quantises values so that decoding keeps an error bound: integers by a whole step, floats by a
+// linear step, or by steps of their logarithm where the bound is relative to each value. Every
+// number is decoded again in the decoder's own arithmetic and checked exactly; a value whose number
+// misses the bound is escaped. Gives up where too many values would be, and the chunk is then
+// lossless. Called by coded_chunk_encoder.cc.
 #include "compress/encode/chunk/value_quantiser.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Finds the range of a field's valid values and turns a bound relative to it into an absolute one.
+// A bound relative to a whole field cannot be kept chunk by chunk, because a chunk does not know
+// the range of the others: the command `forebay pack` reads the field once before it packs.
 #include "compress/encode/chunk/value_range.h"
 
 #include <algorithm>

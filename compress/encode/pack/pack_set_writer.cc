@@ -1,3 +1,7 @@
+// Writes a set of packs: one PackWriter at a time, and a manifest that is replaced by rename at the
+// end. A shard's name has the set's generation and its number, so shards of a killed run are
+// recognised: finished ones are adopted, an unfinished one is resumed. An flock on PATH.lock keeps
+// a second writer out.
 #include "compress/encode/pack/pack_set_writer.h"
 
 #include <fcntl.h>
@@ -49,7 +53,7 @@ Error LeftOver(const std::string& path) {
 
 }  // namespace
 
-// Held while a set is written. The file is removed at the end by whoever holds its lock.
+// Holds an exclusive flock on PATH.lock while a set is written, and removes the file at the end.
 class PackSetWriter::Lock {
  public:
   static Result<std::unique_ptr<Lock>> Take(const std::string& path) {
@@ -59,7 +63,8 @@ class PackSetWriter::Lock {
     if (!lock->file_.valid()) return Error::FromErrno(errno, lock->path_ + ": creating");
     const bool taken = flock(lock->file_.get(), LOCK_EX | LOCK_NB) == 0;
     if (!taken && errno != EWOULDBLOCK) return Error::FromErrno(errno, lock->path_ + ": locking");
-    // The writer before may have removed the file that was just opened.
+    // The previous writer may have removed the file between our open and flock: then we hold the
+    // lock of a file that has no name any more.
     struct stat mine = {}, there = {};
     if (!taken || fstat(lock->file_.get(), &mine) != 0 || stat(lock->path_.c_str(), &there) != 0 ||
         mine.st_ino != there.st_ino) {
@@ -89,7 +94,7 @@ PackSetWriter::PackSetWriter(std::string path, PackSchema schema, PackSetWriterO
       options_(options),
       lock_(std::move(lock)) {}
 
-// Reads the manifest that there is, and takes on what a killed run left.
+// Reads the manifest, if there is one, and takes over the shards that a killed run left.
 Status PackSetWriter::Start() {
   const auto start = WriteSchema(SchemaAsWritten(schema_, options_.pack));
   FOREBAY_ASSIGN(const PackHeader header, ReadPackHeader(start));
@@ -133,7 +138,8 @@ Status PackSetWriter::Add(std::span<const std::span<const std::byte>> fields,
     FOREBAY_TRY(Remember(CloseShard()));
   }
   if (shard_ == nullptr) FOREBAY_TRY(Remember(OpenShard(false)));
-  // What a killed run wrote of this shard is taken again only to know where the shard ends.
+  // Samples that a killed run has written are counted and not added again: their sizes tell where
+  // the shard ends.
   if (in_shard_ >= shard_->next_sample()) FOREBAY_TRY(Remember(shard_->Add(fields, key)));
   ++in_shard_;
   raw_bytes_ += bytes;

@@ -1,3 +1,7 @@
+// Writes a pack: collects samples until chunks are full and hands them to the RecordQueue. Which
+// samples a chunk holds depends only on the schema and the order of calls. Therefore a run that was
+// killed can be resumed: Resume walks over the records that are whole, cuts off the rest, and the
+// caller adds the samples again from the first one that is not complete in every field.
 #include "compress/encode/pack/pack_writer.h"
 
 #include <fcntl.h>
@@ -24,6 +28,7 @@
 namespace forebay::compress {
 namespace {
 
+// A key record ends at so many keys or bytes, whichever comes first.
 constexpr std::uint32_t kKeysPerRecord = 4096;
 constexpr std::size_t kKeyRecordBytes = 1 << 20;  // or so many bytes of them
 
@@ -52,7 +57,8 @@ void AppendTile(const PackField& field, std::uint32_t tile, std::span<const std:
   }
 }
 
-// Said before any work is done; PublishFile says it of a file that comes later.
+// Refuses a file that exists already, before any work is done. PublishFile refuses one that appears
+// later.
 Status CheckVacant(const std::string& path, const PackWriterOptions& options) {
   if (options.replace || access(path.c_str(), F_OK) != 0) return {};
   return Error(ErrorCode::kAlreadyExists, path + ": exists already; remove it first");
@@ -92,8 +98,9 @@ Result<PackId> IdOfNewPack(const PackWriterOptions& options) {
   return RandomPackId();
 }
 
-// How the pack begins that goes on with `source`, which is PATH.part: with its id, or with a new
-// one where it was cut off before that was whole. Nothing else may differ.
+// The header and schema of a pack that continues `source`, which is PATH.part. The pack keeps its
+// id; if the file was cut off before the id was whole, it gets a new one. Fails if the file was
+// begun with another schema, other options, another id or an earlier version.
 Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const PackSchema& schema,
                                                const PackWriterOptions& options,
                                                const std::string& part) {
@@ -131,7 +138,8 @@ Result<std::vector<std::byte>> StartToGoOnWith(const ByteSource& source, const P
   return start;
 }
 
-// Of chunks that a killed run wrote, which are not encoded again: what they decode to is measured.
+// Statistics of chunks that a killed run wrote. They are not encoded again, so they are decoded and
+// measured here.
 Result<std::vector<FieldStatistics>> MeasureAgain(const ByteSource& source,
                                                   const PackContext& pack,
                                                   const std::vector<ChunkEntry>& chunks) {
@@ -161,7 +169,7 @@ PackWriter::PackWriter(std::string path, const PackSchema& schema)
 
 PackWriter::~PackWriter() = default;
 
-// Takes the open file; records go to `offset` and on.
+// Takes the open file. Records are appended from `offset` on.
 void PackWriter::Start(const PackWriterOptions& options, std::uint64_t identity, UniqueFd file,
                        std::uint64_t offset) {
   queue_ = std::make_unique<RecordQueue>(
@@ -171,7 +179,8 @@ void PackWriter::Start(const PackWriterOptions& options, std::uint64_t identity,
   replace_ = options.replace;
 }
 
-// What a walk found: every field goes on where its complete chunks end.
+// Takes over the records that a walk found. Each field continues behind its last chunk that has all
+// its tiles and parts.
 void PackWriter::SetPresent(const PackWalk& walk, std::vector<FieldStatistics> statistics) {
   for (const ChunkEntry& entry : walk.chunks()) {
     const PackField& field = schema_.fields[entry.field];
@@ -244,7 +253,7 @@ Status PackWriter::Remember(Status status) {
   return status;
 }
 
-// A resumed file may have fields that reach beyond the samples that were added.
+// Refuses to finish if a resumed file holds more samples than the caller has added.
 Status PackWriter::CheckAllAdded() const {
   std::uint64_t present = keys_.first_sample;
   for (const FieldBuffer& buffer : buffers_) present = std::max(present, buffer.begin);
@@ -306,7 +315,7 @@ Status PackWriter::AddString(std::uint32_t number, std::span<const std::byte> by
     FOREBAY_TRY(Flush(number));
   }
   if (bytes.size() > limits::kChunkBytesMax) return AddParts(number, bytes);
-  // Once, as a buffer that grows is there twice.
+  // Reserve the whole chunk: a growing vector needs old and new memory at once.
   if (buffer.samples == 0) buffer.tiles[0].reserve(limits::kChunkBytesMax);
   buffer.lengths.push_back(static_cast<std::uint32_t>(bytes.size()));
   buffer.tiles[0].insert(buffer.tiles[0].end(), bytes.begin(), bytes.end());
@@ -335,7 +344,7 @@ Status PackWriter::AddParts(std::uint32_t number, std::span<const std::byte> byt
   return {};
 }
 
-// Hands the field's buffered samples on, tile by tile; their memory goes with them.
+// Pushes the field's buffered samples, one record for each tile. The memory moves into the queue.
 Status PackWriter::Flush(std::uint32_t number) {
   FieldBuffer& buffer = buffers_[number];
   if (buffer.samples == 0) return {};
@@ -387,7 +396,8 @@ std::uint64_t BufferedBytesMax(const PackSchema& schema, unsigned threads) {
   return waiting + (threads > 1 ? 2 * std::uint64_t{threads} + 2 : 1) * chunk;
 }
 
-// With the profile among its provenance, files of another profile are not gone on with.
+// The profile's name is part of the provenance and so of the schema: a file that was begun with
+// another profile is not continued.
 PackSchema SchemaAsWritten(PackSchema wanted, const PackWriterOptions& options) {
   static constexpr std::array<const char*, 5> kNames = {"fast", "balanced", "dense", "learned",
                                                         "auto"};

@@ -1,3 +1,7 @@
+// Gives a finished file its name, atomically, without replacing another file unless the caller
+// wants that. Linux has one call for it (renameat2 with RENAME_NOREPLACE), which some file systems
+// lack; there it is a hard link, or, where those are missing too, an empty file that reserves the
+// name. Called by PackWriter.
 #include "compress/encode/pack/publish_file.h"
 
 #include <fcntl.h>

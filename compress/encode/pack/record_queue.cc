@@ -1,3 +1,7 @@
+// Encodes chunks on threads and appends records in the order of the calls. Tasks lie in a queue in
+// that order; threads begin the next unbegun one, and the caller's thread writes the first one when
+// it is done, which also bounds the queue. So the file is the same for any number of threads. Owned
+// by PackWriter.
 #include "compress/encode/pack/record_queue.h"
 
 #include <unistd.h>
@@ -82,7 +86,8 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
   UniqueLock lock(mutex_);
   const auto has_task = [this]() FOREBAY_REQUIRES(mutex_) { return begun_ < tasks_.size(); };
   while (changed_.Wait(mutex_, stop, has_task)) {
-    // A queue that is destroyed, and a file that cannot be finished, have nobody to write for.
+    // Begin no task if the queue is being destroyed, or if an earlier task failed: its result would
+    // never be written.
     if (stop.stop_requested() || has_failed_) return;
     Task& task = *tasks_[begun_++];
     lock.Unlock();
@@ -93,8 +98,8 @@ void RecordQueue::RunThread(const std::stop_token& stop) {
   }
 }
 
-// An exception that left a thread would end the process. Where memory is what fails there may be
-// none for a message, either: the thread that writes makes it.
+// Keeps an exception, which would end the process if it left the thread. If memory has run out
+// there may be none for a message either, so the writing thread makes the message (ErrorOf).
 void RecordQueue::Encode(Task& task) const {
   try {
     EncodeRecord(task);
@@ -119,8 +124,8 @@ Error RecordQueue::ErrorOf(const Task& task) const {
   }
 }
 
-// Encodes, verifies, and hashes what a reader will get. Reads nothing that changes, so that
-// every thread does the same.
+// Encodes and verifies a record, and takes checksums and statistics of what a reader will get.
+// Reads no state that changes, so that it gives the same result in every thread.
 void RecordQueue::EncodeRecord(Task& task) const {
   PendingRecord& record = task.record;
   Result<EncodedChunk> encoded = EncodedChunk{};
@@ -156,7 +161,8 @@ void RecordQueue::EncodeRecord(Task& task) const {
   task.encoded = std::move(encoded);
 }
 
-// Coded chunks come verified. What lies behind zstd or LZ4, or is stored, is decoded here.
+// Encodes a chunk and makes sure that it decodes to its input. EncodeChunk verifies coded chunks
+// itself; chunks of zstd or LZ4, and stored ones, are decoded and compared here.
 Result<EncodedChunk> RecordQueue::EncodeVerified(const PackField& field,
                                                  const PendingRecord& record) const {
   ChunkOptions options = options_;
@@ -184,7 +190,8 @@ Result<EncodedChunk> RecordQueue::EncodeVerified(const PackField& field,
   return encoded;
 }
 
-// Tasks are begun in their order: as long as none has failed here, the front one will be done.
+// Waits for the first task and writes it. Threads begin tasks in order, so the first task has been
+// begun, or will be, as long as no task has failed.
 Status RecordQueue::WriteFront() {
   FOREBAY_TRY(failure_);
   std::unique_ptr<Task> task;
@@ -261,7 +268,8 @@ Status RecordQueue::Append(std::span<const std::byte> bytes) {
   return {};
 }
 
-// The chunks of a field are in the file as they are in the index: only fields are mixed.
+// Merges the chunks' statistics field by field, in the order of the index, and writes the record.
+// The file has the chunks of one field in that order; only fields alternate.
 Status RecordQueue::WriteStatisticsRecord(PackFooter& footer) {
   if (!keeps_statistics_) return {};
   FOREBAY_CHECK(statistics_.size() == index_.chunks.size());

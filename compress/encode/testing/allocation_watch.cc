@@ -1,3 +1,5 @@
+// Replaces operator new and delete in tests that link it, counts bytes, and makes chosen
+// allocations fail. Sanitizers keep their own operators, so nothing is counted under them.
 #include "compress/encode/testing/allocation_watch.h"
 
 #include <malloc.h>

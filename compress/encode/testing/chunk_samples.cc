@@ -1,3 +1,5 @@
+// Makes elements for tests: a slow wave with noise, few values, holes, special values and so on, of
+// every type, from a seed.
 #include "compress/encode/testing/chunk_samples.h"
 
 #include <array>

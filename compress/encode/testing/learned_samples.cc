@@ -1,3 +1,6 @@
+// Learned predictors for tests, built without training: random and extreme weights, and a network
+// that predicts the larger of two neighbours. Also encodes planes in which every block is
+// corrected, which the encoder would not choose.
 #include "compress/encode/testing/learned_samples.h"
 
 #include <algorithm>

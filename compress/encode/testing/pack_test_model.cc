@@ -1,3 +1,5 @@
+// A pack as a model in memory for tests: makes it from a seed, writes it with PackWriter, and reads
+// single samples back. Also writes packs that PackWriter refuses to write.
 #include "compress/encode/testing/pack_test_model.h"
 
 #include <array>

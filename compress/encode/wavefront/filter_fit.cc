@@ -1,6 +1,8 @@
-// Filters by turns: each block takes the filter that costs it least, each filter is fitted anew
-// to its blocks by weighted least squares (after I. Matsuda et al., "Lossless coding using
-// variable block-size adaptive prediction optimized for each image", EUSIPCO 2005).
+// Step 2 of encoding wavefront planes: fits the filters by turns. Each block takes the filter that
+// costs it least, then each filter is fitted to its blocks by weighted least squares (after I.
+// Matsuda et al., "Lossless coding using variable block-size adaptive prediction optimized for each
+// image", EUSIPCO 2005). The first filters are standard predictors that are never fitted. At the
+// end the block size is chosen, 16 or 8, and each block's filter with the cost of naming it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,6 +42,8 @@ WavefrontFilter Standard(std::initializer_list<StandardWeight> weights, bool cla
   return filter;
 }
 
+// Standard predictors within a frame: the median edge detector, means of neighbours, gradients. In
+// units of 1/128.
 std::vector<WavefrontFilter> StandardIntra() {
   return {Standard({{kWest, 128}, {kNorth, 128}, {kNorthWest, -128}}, true),
           Standard({{kWest, 64}, {kNorth, 64}}),
@@ -51,6 +55,7 @@ std::vector<WavefrontFilter> StandardIntra() {
           Standard({{kWest, 64}, {kNorthEast, 64}})};
 }
 
+// Standard predictors with earlier frames: in place, temporal gradients, means.
 std::vector<WavefrontFilter> StandardInter() {
   return {Standard({{kPrevious, 128}}),
           Standard({{kPrevious, 128}, {kWest, 128}, {kPreviousWest, -128}}),
@@ -89,6 +94,8 @@ struct NormalEquations {
 
 // Solves for weights of 1/128, or nothing where the equations do not determine them.
 std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size_t taps) {
+  // Cholesky decomposition with a ridge, which keeps weights small where taps are nearly equal. The
+  // file is compiled without fused multiply-add, so that all machines round alike.
   std::array<std::array<double, kInterTapCount>, kInterTapCount> factor{};
   const double ridge = static_cast<double>(equations.pixels) * 0.5 + 32;
   for (std::size_t i = 0; i < taps; ++i) {
@@ -105,6 +112,7 @@ std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size
       }
     }
   }
+  // Forward and back substitution.
   std::array<double, kInterTapCount> solution{};
   for (std::size_t i = 0; i < taps; ++i) {
     auto sum = static_cast<double>(equations.right[i]);
@@ -120,6 +128,7 @@ std::optional<WavefrontFilter> Solve(const NormalEquations& equations, std::size
   int total = 0;
   for (std::size_t i = 0; i < taps; ++i) {
     if (i == kReferenceTap) continue;
+    // Round to 1/128; north, the reference, takes what is missing to a sum of one.
     const double scaled = std::clamp(solution[i] * (1 << kWavefrontWeightBits), -250.0, 250.0);
     filter.weights[i] = static_cast<std::int16_t>(std::lrint(scaled));
     total += filter.weights[i];
@@ -298,6 +307,7 @@ class FilterChoice {
     }
   }
 
+  // Replaces each fitted filter by the solution of its equations, if it had blocks enough.
   void Refit(std::size_t taps) {
     for (std::uint32_t filter = kStandardKept; filter < group_->filter_count; ++filter) {
       if (equations_[filter].pixels < 4 * kTapBlockPixels) continue;
@@ -324,6 +334,8 @@ void ChooseFilters(WavefrontWork<T>& work) {
   SetStandard(StandardIntra(), work.effort.intra_filters, parameters.intra);
   const bool inter = work.shape.frames > 1;
   if (inter) SetStandard(StandardInter(), work.effort.inter_filters, parameters.inter);
+  // The first frame and all others have filters of their own. Then both block sizes are priced with
+  // the final filters, and the cheaper one is kept.
   auto intra_choice = std::make_unique<FilterChoice<T>>(work);
   intra_choice->Run(0, 1, parameters.intra);
   auto inter_choice = std::make_unique<FilterChoice<T>>(work);

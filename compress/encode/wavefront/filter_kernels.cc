@@ -1,3 +1,6 @@
+// Inner loops of fitting filters (filter_kernels.h), written so that compilers turn them into
+// vector code for each of several processors (for_processors.h). Sums of products wrap, and
+// logarithms are read off the bits of floats, so that every version gives the same numbers.
 #include "compress/encode/wavefront/filter_kernels.h"
 
 #include <algorithm>
@@ -11,7 +14,8 @@ namespace forebay::compress {
 
 namespace {
 
-// Of a block's errors, whatever their width.
+// Costs of a block's four quarters. An error's cost is the logarithm of 5 |error| + 3: the exponent
+// of a float and the top of its fraction, a piecewise linear logarithm.
 template <typename Error>
 inline __attribute__((always_inline)) void Costs(const Error* errors, std::uint32_t* quarters) {
   std::array<std::uint32_t, kBlockValues> costs;
@@ -72,6 +76,7 @@ void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int
           sums[i] + static_cast<std::uint32_t>(weight) * static_cast<std::uint16_t>(from[i]));
     }
   }
+  // Round, scale and clamp as WavefrontValue does, here less the middle of the range.
   const auto low = static_cast<std::int16_t>(-middle);
   const auto high = static_cast<std::int16_t>(middle - 1);
   for (std::size_t i = 0; i < kBlockValues; ++i) {

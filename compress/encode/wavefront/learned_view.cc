@@ -1,3 +1,7 @@
+// What a learned predictor sees of each pixel while a chunk is encoded: the filters' values, their
+// errors and the displaced earlier frames, computed once for all pixels. Codecs are lossless, so
+// the encoder knows what the decoder will know. Used by learned_choice.cc (step 4), and by the
+// trainer for its examples.
 #include "compress/encode/wavefront/learned_view.h"
 
 #include <array>

@@ -1,3 +1,7 @@
+// Step 1 of encoding wavefront planes: integer motion of blocks of 16 x 16 pixels, by the sum of
+// absolute differences to the previous frame. Candidates are the vectors of neighbouring blocks and
+// rings around no motion; from the best of them the search walks downhill. A block that hardly
+// differs from the previous frame in place is not searched.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -8,7 +12,8 @@
 namespace forebay::compress {
 namespace {
 
-// What another vector than its neighbour's costs to say, in units of absolute difference.
+// What a vector that differs from its neighbour's costs in side information, and what any motion
+// costs, in units of absolute difference.
 constexpr std::uint32_t kVectorCost = 48;
 constexpr std::uint32_t kMotionCost = 24;
 
@@ -26,6 +31,7 @@ class BlockSearch {
             std::min(1U << kMotionBlockLog2, current.columns - column))),
         reach_(reach) {}
 
+  // Keeps `candidate` if its difference plus `cost` is the smallest so far.
   void Try(WavefrontBlock candidate, std::uint32_t cost) {
     if (std::abs(candidate.motion_row) > reach_ || std::abs(candidate.motion_column) > reach_) {
       return;
@@ -37,7 +43,7 @@ class BlockSearch {
     }
   }
 
-  // Walks to a neighbouring vector as long as that is better.
+  // Walks to a neighbouring vector as long as that lowers the cost; each step changes the best.
   void Refine() {
     static constexpr std::array<std::array<int, 2>, 8> kAround = {
         {{-1, 0}, {1, 0}, {0, -1}, {0, 1}, {-1, -1}, {-1, 1}, {1, -1}, {1, 1}}};
@@ -59,6 +65,7 @@ class BlockSearch {
  private:
   std::uint32_t Difference(const WavefrontBlock& candidate) const {
     std::uint32_t sum = 0;
+    // Whole blocks have a vector kernel; those at the right edge stop once they cannot win.
     if (columns_ == 16) {
       return BlockDifference(current_.Row(row_) + column_, current_.stride,
                              previous_.Row(row_ + candidate.motion_row) + column_ +
@@ -98,11 +105,12 @@ void SearchMotion(WavefrontWork<T>& work) {
         BlockSearch<T> search(work.frames[t], work.frames[t - 1], row << kMotionBlockLog2,
                               column << kMotionBlockLog2, work.effort.motion_reach);
         search.Try({}, 0);
-        // A block that hardly changed is not worth a search.
+        // Less than one unit of difference a pixel: motion could gain next to nothing.
         if (search.best_cost() > search.pixels()) {
           if (column > 0) search.Try(block[-1], kMotionCost);
           if (row > 0) search.Try(*(block - work.motion_columns), kMotionCost + kVectorCost / 2);
           if (t > 1) search.Try(*(block - frame_blocks), kMotionCost + kVectorCost);
+          // Rings of eight vectors, coarse, so that Refine starts near the minimum.
           for (int ring = 2; ring <= work.effort.motion_reach; ring += 3) {
             for (std::size_t side = 0; side < 8; ++side) {
               static constexpr std::array<int, 8> kRows = {-1, -1, -1, 0, 0, 1, 1, 1};

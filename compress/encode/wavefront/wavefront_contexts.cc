@@ -1,3 +1,7 @@
+// Step 5 of encoding wavefront planes: contexts and their frequencies. Counts symbols by energy,
+// cuts the range of energies into at most 16 contexts by dynamic programming, so that the symbols
+// with their tables cost least, and scales each context's counts to 2048 slots. All costs are
+// integers.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -64,6 +68,7 @@ std::uint64_t BinCost(const std::array<std::uint32_t, 256>& counts) {
 // The cheapest cut of the bins into at most kWavefrontContexts runs, by dynamic programming.
 std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins) {
   const std::size_t count = bins.begins.size();
+  // cost[from][to]: bins from .. to - 1 as one context.
   std::vector<std::vector<std::uint64_t>> cost(count, std::vector<std::uint64_t>(count + 1));
   for (std::size_t from = 0; from < count; ++from) {
     std::array<std::uint32_t, 256> sum{};
@@ -72,6 +77,7 @@ std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins)
       cost[from][to + 1] = BinCost(sum);
     }
   }
+  // best[k][to]: the first `to` bins in k contexts; cut[k][to] is where the last one begins.
   constexpr std::uint64_t kNever = ~std::uint64_t{0} / 2;
   std::vector<std::vector<std::uint64_t>> best(kWavefrontContexts + 1,
                                                std::vector<std::uint64_t>(count + 1, kNever));
@@ -106,6 +112,7 @@ std::array<std::uint8_t, kWavefrontContexts - 1> CutBins(const EnergyBins& bins)
   return thresholds;
 }
 
+// Frequencies that add up to kWavefrontProbabilityScale, at least 1 for each symbol that occurs.
 SymbolFrequencies Quantise(const std::array<std::uint32_t, 256>& counts) {
   SymbolFrequencies result;
   std::uint64_t total = 0;
@@ -119,8 +126,8 @@ SymbolFrequencies Quantise(const std::array<std::uint32_t, 256>& counts) {
     result.frequency[symbol] = static_cast<std::uint16_t>(std::max<std::uint64_t>(scaled, 1));
     left -= result.frequency[symbol];
   }
-  // What rounding left over goes where it gains most; what is missing is taken where it costs
-  // least.
+  // Rounded frequencies rarely add up. One by one, slots go to the symbol that gains most, or are
+  // taken from the symbol that loses least: count / frequency decides, without a division.
   while (left != 0) {
     std::size_t chosen = 256;
     for (std::size_t symbol = 0; symbol < 256; ++symbol) {
@@ -180,6 +187,7 @@ std::array<GroupFrequencies, 2> ModelContexts(WavefrontWork<T>& work) {
     const std::uint8_t* const own = &sizes[frame * frame_samples];
     const std::uint8_t* const previous = frame > 0 ? own - frame_samples : nullptr;
     EnergyCounts& group = *counts[frame > 0 ? 1 : 0];
+    // In frames with a network, the network says the energy of each pixel.
     const bool judged = work.predictor != nullptr && work.predictor->net(frame > 0).present();
     for (std::uint32_t row = 0; row < shape.rows; ++row) {
       const WavefrontBlock* const blocks =

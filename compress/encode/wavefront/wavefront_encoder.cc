@@ -1,3 +1,7 @@
+// Encodes wavefront planes (docs/pack_planes.md): runs the steps in the order of README.md, and
+// writes side information and body. For learned planes the work of the filters is done once; the
+// corrected and the plain body are both made, and the caller keeps the smaller one. Called by
+// plane_encoder.cc.
 #include "compress/encode/wavefront/wavefront_encoder.h"
 
 #include <algorithm>
@@ -15,6 +19,8 @@
 namespace forebay::compress {
 namespace {
 
+// Writes side information with the models that the decoder moves in the same way
+// (format/plane/wavefront_side.h); wavefront_plan.cc reads it.
 class SideWriter {
  public:
   // `learned`: a predictor corrects some of the group's filters.
@@ -35,7 +41,7 @@ class SideWriter {
     for (const SymbolFrequencies& context : frequencies.contexts) Frequencies(context, bits);
   }
 
-  // Says what is true of a frame's blocks, before them.
+  // Two bits before a frame's blocks: whether any is skipped, whether any moves.
   void Frame(std::span<const WavefrontBlock> blocks, const WavefrontGroup& group, bool inter) {
     skips_ = std::ranges::any_of(
         blocks, [](const WavefrontBlock& block) { return (block.filter & kWavefrontSkip) != 0; });
@@ -47,6 +53,7 @@ class SideWriter {
     if (inter) bits_.Bit(models_.frame_moves, moves_);
   }
 
+  // One block, by comparison with the left and the upper one.
   void Block(const WavefrontBlock& block, const WavefrontBlock& left, const WavefrontBlock& above,
              bool inter) {
     const auto index = static_cast<std::size_t>(inter);
@@ -157,7 +164,8 @@ WavefrontWork<T> PrepareWavefrontWork(const PlaneShape& shape, std::span<const s
     frame.Extend();
     work.frames.push_back({frame.origin, frame.rows, frame.columns, frame.stride});
   }
-  // The median of the first row stands above the first frame.
+  // The row above the first frame is the median of its first row, a single number in the body;
+  // above other frames it is the previous frame's first row.
   std::vector<T> first(work.frames[0].Row(0), work.frames[0].Row(0) + shape.columns);
   std::ranges::nth_element(first, first.begin() + static_cast<std::ptrdiff_t>(first.size() / 2));
   work.parameters.top = first[first.size() / 2];

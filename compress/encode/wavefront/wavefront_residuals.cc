@@ -1,3 +1,7 @@
+// Step 3 of encoding wavefront planes: the residuals of all frames under the chosen filters, row by
+// row, in runs of blocks that share filter and motion. The first two columns of a frame, whose left
+// neighbours follow rules of their own, are predicted pixel by pixel. Marks blocks whose residuals
+// are all zero as skipped.
 #include <algorithm>
 #include <vector>
 
@@ -78,6 +82,7 @@ class RowPredictor {
   }
 
  private:
+  // Predicts a pixel in column 0 or 1.
   std::int32_t PredictEdge(const WavefrontFilter& filter, const std::array<const T*, 3>& lines,
                            std::uint32_t x, WavefrontSum<T> sum) const {
     const auto taps =

@@ -1,3 +1,6 @@
+// Step 6 of encoding wavefront planes: rANS (J. Duda, arXiv:1311.2540) in 64 lanes that share a
+// stream of words. The decoder's steps are walked backwards, frames, steps and lanes, because rANS
+// is last in, first out; so the words are reversed at the end.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -7,7 +10,7 @@
 namespace forebay::compress {
 namespace {
 
-// One lane's rANS state, moved backwards in time (J. Duda, arXiv:1311.2540).
+// One lane's rANS state, which goes from the decoder's last state to its first.
 class LaneState {
  public:
   // Appends to `words`, which the decoder reads from its end.
@@ -16,6 +19,7 @@ class LaneState {
     state_ = state_ << bits | value;
   }
 
+  // Codes a symbol with slots [before, before + frequency) of 2048.
   void Put(std::uint32_t frequency, std::uint32_t before, std::vector<std::uint16_t>& words) {
     if (std::uint64_t{state_} >= std::uint64_t{frequency} << (32 - kWavefrontProbabilityBits)) {
       Shift(words);

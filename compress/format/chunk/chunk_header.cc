@@ -1,3 +1,7 @@
+// Parses and writes the head of a coded chunk (docs/pack_chunk.md, section 3). Parsing checks
+// everything that does not need a stream to be decoded: the order of stages, their parameters, and
+// each stream's sizes against the chunk's shape. So decoders may trust the head, and no payload
+// makes a reader hold more than the shape allows.
 #include "compress/format/chunk/chunk_header.h"
 
 #include <bit>
@@ -109,6 +113,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
   return Newer("stage " + std::to_string(static_cast<int>(stage)));
 }
 
+// Stages in ascending order, then the planes. Checks what stages mean for each other at the end.
 Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stages) {
   const auto count = reader.ReadLe<std::uint8_t>();
   int last = 0;
@@ -127,7 +132,7 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
     stages.plane_bits[i] = bits;
     bytes += bits <= 8 ? 1 : 2;
   }
-  // So that planes never take more memory than elements.
+  // The planes of an element never take more memory than the element.
   if (!reader.ok() || bytes > shape.element_bytes()) return Damaged(kPart, "planes");
   const bool narrow = stages.code_bits() <= 16;
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
@@ -157,6 +162,7 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
   return {};
 }
 
+// A stream that is no plane: only masks of one channel may be coded as planes.
 Status CheckSideStream(const ChunkShape& shape, const ChunkGeometry& geometry, bool is_mask,
                        const ChunkStream& stream) {
   if (stream.raw_bytes > SideStreamBytesMax(shape)) return Damaged(kPart, "size of a stream");
@@ -169,7 +175,8 @@ Status CheckSideStream(const ChunkShape& shape, const ChunkGeometry& geometry, b
   return {};
 }
 
-// The stream's line of the table, and then `coded_bytes`, whose body lies behind the table.
+// Reads one line of the table of streams. The stream's body of `coded_bytes` lies behind the whole
+// table.
 Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_bytes) {
   const auto coder = reader.ReadLe<std::uint8_t>();
   const std::uint64_t raw_bytes = reader.ReadVarint();

@@ -1,3 +1,5 @@
+// Checks shapes of chunks and derives how their elements lie in planes (docs/pack_chunk.md, section
+// 2). The constants below decide which payloads are valid, so they never change within a layout.
 #include "compress/format/chunk/chunk_shape.h"
 
 #include <string>
@@ -7,7 +9,7 @@
 namespace forebay::compress {
 namespace {
 
-// Frames of fewer pixels are stacked upon each other: one frame of many rows.
+// Smaller frames are stacked: all frames of a chunk become one frame of many rows.
 constexpr std::size_t kFramePixelsMin = 4096;
 // The plane codec keeps margins around a frame, whose share these bound.
 constexpr std::uint32_t kPlaneRowsMin = 8, kPlaneColumnsMin = 24;
@@ -57,6 +59,8 @@ ChunkGeometry GeometryOf(const ChunkShape& shape) {
       channel_axis = -1;
     }
   }
+  // The last two pixel axes are rows and columns; the product of the others counts frames. Going
+  // forward, each axis pushes the ones before it up.
   std::uint32_t above = 1;  // frames of a sample
   std::uint32_t spatial_axes = 0;
   for (int axis = 0; axis < shape.rank; ++axis) {

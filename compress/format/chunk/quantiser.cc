@@ -1,3 +1,7 @@
+// Values of quantised numbers (docs/pack_chunk.md, section 4), in arithmetic that every machine
+// does alike: IEEE 754 doubles, one rounding for each operation, and a power of two of our own,
+// because libraries differ in the last bit. Compiled with -ffp-contract=off. The encoder decodes
+// every number with this code to check its bound.
 #include "compress/format/chunk/quantiser.h"
 
 #include <algorithm>
@@ -138,6 +142,7 @@ std::uint64_t FloatElementOf(Dtype dtype, double value) {
   return std::bit_cast<std::uint64_t>(value);
 }
 
+// 2^(logarithm / 2^32) by a polynomial around the middle of an octave, and an exponent.
 double PowerOfTwo(std::int64_t logarithm) {
   const std::int64_t exponent = std::clamp<std::int64_t>(logarithm >> 32, -1022, 1023);
   const auto fraction = static_cast<std::uint32_t>(logarithm);

@@ -1,3 +1,7 @@
+// Statistics of a field (docs/pack.md): counts, extremes, mean and moment of each chunk in one
+// pass, merged pairwise (T. Chan, G. Golub and R. LeVeque 1979). Every operation is an IEEE 754
+// double, none fused, in an order that the format fixes, so that the same values give the same bits
+// with every number of threads. Integers of up to 16 bits are summed exactly instead.
 #include "compress/format/pack/field_statistics.h"
 
 #include <algorithm>
@@ -21,8 +25,8 @@ bool IsReal(const PackField& field) { return OrderOf(field.dtype) == CodeOrder::
 
 double Difference(double value, double first) { return value - first; }
 
-// An f64 does not tell large integers from their neighbours: what lies between them is rounded
-// alone.
+// A double cannot tell large integers from their neighbours, so the difference is taken as an
+// integer and rounded once.
 double Difference(std::int64_t value, std::int64_t first) {
   std::int64_t difference = 0;
   if (!__builtin_sub_overflow(value, first, &difference)) return static_cast<double>(difference);
@@ -30,8 +34,8 @@ double Difference(std::int64_t value, std::int64_t first) {
   return value > first ? static_cast<double>(high - low) : -static_cast<double>(low - high);
 }
 
-// Takes a chunk's values one after the other. Differences are from the first valid one: as that is
-// one of the values, the squares exceed the moment no more than times their number.
+// Takes a chunk's values one after the other. Differences are taken from the first valid value. It
+// is one of the values, so the squares exceed the moment by no more than a factor of their number.
 class Collector {
  public:
   void Nan() {
@@ -122,7 +126,7 @@ double AsReal(const PackField& field, std::uint64_t bits) {
                        : static_cast<double>(std::bit_cast<std::int64_t>(bits));
 }
 
-// One pattern for all NaN, whose signs differ between processors.
+// Writes one pattern for all NaNs, because their signs differ between processors.
 std::uint64_t BitsOf(double value) {
   return std::bit_cast<std::uint64_t>(std::isnan(value) ? kNan : value);
 }
@@ -193,6 +197,8 @@ FieldStatistics Merge(const PackField& field, const FieldStatistics& earlier,
   return both;
 }
 
+// Runs of 1, 2, 4, ... chunks are merged as soon as two of a size are complete, as a binary counter
+// carries.
 void StatisticsMerger::Take(const PackField& field, const FieldStatistics& chunk) {
   runs_.push_back(chunk);
   ++taken_;

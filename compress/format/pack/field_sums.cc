@@ -1,3 +1,6 @@
+// Statistics of packs of version 1: sums and sums of squares, chunk by chunk. Nothing writes them
+// any more; packs of version 1 are read, and their sums become mean and moment. Compiled with
+// -ffp-contract=off.
 #include "compress/format/pack/field_sums.h"
 
 #include <algorithm>

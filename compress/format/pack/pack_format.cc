@@ -1,3 +1,7 @@
+// Parses, checks and writes the parts of a pack (docs/pack.md): header and schema, record heads,
+// chunk heads and their checksums. The index and the footer are in pack_index.cc. Parsers check
+// checksums before they look at values, and every value against limits.h before it is used as a
+// size.
 #include "compress/format/pack/pack_format.h"
 
 #include <algorithm>
@@ -65,6 +69,7 @@ Result<PackField> ReadField(ByteReader& reader) {
   return field;
 }
 
+// What writers may ask for and readers accept. The same code serves both.
 Status CheckField(const PackField& field) {
   if (field.name.empty() || field.name.size() > limits::kNameBytesMax) {
     return Invalid("a field's name has 1 to " + std::to_string(limits::kNameBytesMax) + " bytes");
@@ -100,6 +105,7 @@ Status CheckField(const PackField& field) {
   return {};
 }
 
+// The identity under which a record is hashed: a record copied to another place or pack is refused.
 ChecksumIdentity RecordIdentity(std::uint64_t identity, RecordType type, std::uint64_t offset,
                                 std::uint64_t length) {
   return {.dataset = identity,
@@ -260,7 +266,7 @@ std::vector<std::byte> WriteSchema(const PackSchema& schema) {
 
 namespace {
 
-// What lies behind the alignment in the header of a pack of this version, and of the first one.
+// The header behind the alignment, in packs of this version, and of version 1.
 void ReadHeaderRest(ByteReader& reader, PackHeader& header) {
   header.features = reader.ReadLe<std::uint32_t>();
   static_cast<void>(reader.ReadLe<std::uint32_t>());  // optional features
@@ -342,7 +348,7 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   const std::uint64_t fields = reader.ReadVarint();
   if (fields > limits::kFieldCountMax) return Damaged(kPart, "too many fields");
   for (std::uint64_t i = 0; i < fields && reader.ok(); ++i) {
-    // A later version may have written more of a field than is read here.
+    // A later version may append to a field: its length is given, and the rest is skipped.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
     FOREBAY_ASSIGN(PackField field, ReadField(part));
     if (!part.ok()) return Damaged(kPart, "a field ends early");
@@ -362,6 +368,8 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
   return schema;
 }
 
+// The hash of flags and fields. Provenance and predictors may differ between packs that belong to
+// one set.
 Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start) {
   if (start.size() < kPackHeaderBytes) return Damaged(kPart, "the header ends early");
   const std::span<const std::byte> body = start.subspan(kPackHeaderBytes);
@@ -391,6 +399,8 @@ std::uint64_t PackIdentity(std::span<const std::byte> header) {
   return reader.ReadLe<std::uint64_t>();
 }
 
+// Lays out a record's head. The checksum covers what lies behind it, the payload's checksum
+// included, so a head that matches vouches for its payload.
 std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
                                        RecordType type, std::span<const std::byte> added,
                                        std::span<const std::byte> payload, bool aligned) {
@@ -453,6 +463,7 @@ Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::
   return head.subspan(kRecordPrefixBytes, added_bytes);
 }
 
+// The offset is complemented, so that head and payload are never hashed under the same identity.
 std::uint64_t PayloadChecksum(std::uint64_t identity, RecordType type, std::uint64_t offset,
                               std::span<const std::byte> payload) {
   return Checksum(RecordIdentity(identity, type, ~offset, payload.size()), payload);

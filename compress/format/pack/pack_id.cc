@@ -1,3 +1,5 @@
+// The id of a pack as text, and the ids of a set's shards, which follow from the set's id by
+// SHA-256, so that a set that is written again has the same shards.
 #include "compress/format/pack/pack_id.h"
 
 #include <algorithm>

@@ -1,4 +1,6 @@
-// The index and the footer of a pack.
+// The index and the footer of a pack (docs/pack.md): fixed-size entries, checked for order and
+// coverage (ChunkCoverage) when they are read. Numbers of entries are compared with the bytes that
+// are there before anything is allocated.
 #include <algorithm>
 #include <string>
 #include <string_view>

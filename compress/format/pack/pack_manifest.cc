@@ -1,3 +1,6 @@
+// Parses, checks and writes the manifest of a set (docs/pack.md, "Sets of packs"). Two checksums:
+// one over the header, which says how long the list of shards is, and one over the list. Names of
+// shards are checked so that none leads out of the manifest's folder.
 #include "compress/format/pack/pack_manifest.h"
 
 #include <set>
@@ -138,7 +141,7 @@ Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes) {
   const std::uint64_t shards = reader.ReadVarint();
   if (shards > limits::kPackShardsMax) return Damaged(kPart, "too many shards");
   for (std::uint64_t i = 0; i < shards && reader.ok(); ++i) {
-    // A later version may have written more of a shard than is read here.
+    // A later version may append to a shard's entry: its length is given, and the rest is skipped.
     ByteReader part(reader.Take(static_cast<std::size_t>(reader.ReadVarint())));
     ShardEntry shard;
     shard.name = std::string(part.ReadString(limits::kPathBytesMax));

@@ -1,3 +1,6 @@
+// The sections of a schema that hold learned predictors or name them by SHA-256. A predictor that
+// is only named is asked for by a callback, and its hash is compared with the name, so that another
+// network can never be used silently. Called while a pack's start is read or written.
 #include "compress/format/pack/pack_predictors.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Parses and builds the record of a learned predictor (docs/pack_planes.md, "Learned"). The limits
+// of the reader are checked before networks are read. Weights, biases and shifts are bounded so
+// that 32-bit sums cannot overflow.
 #include "compress/format/plane/predictor.h"
 
 #include <algorithm>
@@ -52,6 +55,7 @@ Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
     net.layers.push_back(std::move(layer));
   }
   for (PredictorLayer& layer : net.layers) FOREBAY_TRY(ReadLayer(reader, layer));
+  // Kernels feed the first layer unsigned inputs, 128 too large: the bias takes that back.
   const PredictorLayer& first = net.layers.front();
   for (std::uint32_t o = 0; o < first.outputs; ++o) {
     std::int32_t total = 0;
@@ -148,6 +152,7 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
   return std::shared_ptr<const Predictor>(std::move(predictor));
 }
 
+// Writes the record and parses it, so that a predictor has passed the checks of every reader.
 Result<std::shared_ptr<const Predictor>> Predictor::Build(
     const std::array<std::vector<PredictorLayer>, 2>& nets) {
   ByteWriter body;
