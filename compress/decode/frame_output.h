@@ -1,4 +1,4 @@
-// Where decoded frames go: one after the other, or each to a place of its own.
+// Where decoders write frames: one after the other, or each to a place of its own.
 #pragma once
 
 #include <algorithm>
@@ -7,20 +7,21 @@
 
 namespace forebay::compress {
 
-// Places of frames, all of one size, which the reader knows. Some may not be wanted: they have no
-// place, and are decoded only as far as others need them. A value; borrows the memory.
+// The places of frames of one size, which the caller of At knows. A frame that is not wanted has an
+// empty place; it is decoded only as far as other frames need it. A value type; borrows the memory.
 class FrameOutput {
  public:
-  // From frame `first` on, dense; those before it are not wanted.
+  // Frames from `first` on lie one after the other in `memory`; frames before `first` are not
+  // wanted.
   FrameOutput(std::span<std::byte> memory, std::size_t first = 0)
       : memory_(memory), first_(first) {}
-  // Frame i at `places[i]`, which is empty where it is not wanted.
+  // Frame i goes to `places[i]`, which is empty if the frame is not wanted.
   static FrameOutput Each(std::span<const std::span<std::byte>> places) {
     FrameOutput out{std::span<std::byte>()};
     out.places_ = places;
     return out;
   }
-  // The same places for frames of which `parts` make one of these.
+  // The same places for smaller frames, `parts` of which make one of these frames.
   FrameOutput Split(std::size_t parts) const {
     FrameOutput out = *this;
     out.first_ *= parts;
@@ -28,11 +29,11 @@ class FrameOutput {
     return out;
   }
 
-  // Whether frames lie one after the other from the first one on, so that they may be taken for
-  // frames of any other size.
+  // Whether all frames lie one after the other, so that they may be treated as frames of another
+  // size.
   bool IsDense() const { return places_.empty() && first_ == 0; }
 
-  // Where frame `frame` goes, of `bytes` bytes; empty where it is not wanted.
+  // The place of a frame of `bytes` bytes; empty if it is not wanted.
   std::span<std::byte> At(std::size_t frame, std::size_t bytes) const {
     if (places_.empty()) {
       if (frame < first_) return {};
@@ -42,7 +43,7 @@ class FrameOutput {
     return place.empty() ? place : place.subspan(frame % parts_ * bytes, bytes);
   }
 
-  // How many frames from `frame` on, which is wanted, lie one after the other; not beyond `end`.
+  // The number of frames from `frame`, which is wanted, to `end` that lie one after the other.
   std::size_t RunLength(std::size_t frame, std::size_t end, std::size_t bytes) const {
     if (places_.empty()) return end - frame;
     const std::byte* const begin = At(frame, bytes).data();

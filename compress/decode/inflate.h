@@ -1,4 +1,4 @@
-// The one way to undo zstd and LZ4, for streams of bytes, planes and side information alike.
+// Decodes zstd frames and LZ4 blocks strictly, for streams of bytes, planes and side information.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace forebay::compress {
 // none: encoders have never written one there (docs/pack_planes.md).
 enum class ZstdChecksum : std::uint8_t { kRequired, kOptional };
 
-// Scratch memory of InflateZstd, at any address. zstd is asked once: sizing the scratch memory of a
-// chunk calls this dozens of times, which small chunks would notice.
+// Bytes of scratch memory of InflateZstd, at any address. The value is computed once, because
+// sizing the scratch memory of one chunk calls this dozens of times.
 std::size_t InflateScratchBytes();
 
 // The decoded size that a zstd frame states at its head. Errors: kDataLoss where there is no frame

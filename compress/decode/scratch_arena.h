@@ -1,5 +1,5 @@
-// Hands out parts of a caller's scratch memory; counts only where it has none, so that the same
-// code declares and takes.
+// Hands out parts of the caller's scratch memory. Without memory it only counts, so that one
+// function both computes how much memory a decoder needs and takes it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Marks a function to be compiled for several x86-64 processors; the fitting one is chosen when
-// the program is loaded. Nothing elsewhere. Sanitizers and such early choices do not go together.
+// FOREBAY_FOR_PROCESSORS compiles a function for several x86-64 processors; the loader chooses one
+// at program start. It does nothing with clang, on other processors, and under sanitizers, which do
+// not support functions that are chosen before they are initialised.
 #pragma once
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \

@@ -1,4 +1,5 @@
-// The error of bytes that no encoder wrote: one wording and one code for all parsers of this room.
+// The error for bytes that no encoder wrote, with one wording and one code for all parsers of
+// compress.
 #pragma once
 
 #include <string>

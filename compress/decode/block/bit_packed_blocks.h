@@ -1,4 +1,4 @@
-// One row of bit-packed blocks, and the ways to decode it.
+// One row of bit-packed blocks, and the kernels that decode it.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// One row of block-rANS blocks, and the ways to decode it.
+// One row of block-rANS blocks, and the kernels that decode it.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@ namespace forebay::compress {
 inline constexpr std::size_t kBlockRansHeadSymbols = 16;
 inline constexpr std::uint32_t kBlockRansParts = kBlockRansSlots / 16;  // of 16 slots each
 
-// The symbols of a class's lowest slots, for kernels that cannot look up one of 256 slots at once:
-// a lane searches among 16 symbols. Where a class has more, the last of them stands for all the
-// others, which are looked up by slot, and is zero.
+// The symbols of a class's lowest slots, for AVX2, which cannot look up one of 256 slots at once: a
+// lane searches among 16 symbols. If a class has more, the last of them stands for all the others,
+// which are looked up by slot, and its fields are zero.
 struct alignas(64) BlockRansHead {
   // The slot before a symbol's first one, less 128; 127 where there is no symbol, and for the
   // first one, with which nobody compares.
@@ -34,8 +34,8 @@ struct alignas(64) BlockRansClass {
   BlockRansHead head;
 };
 
-// What the blocks are read from. A kernel may load up to 128 bytes from any place in a section:
-// the states lie behind them.
+// The states and sections that blocks are read from. A kernel may load 128 bytes from any place in
+// a section, because the 128 bytes of the states lie behind all sections.
 struct BlockRansStream {
   alignas(64) std::array<std::uint8_t, kBlockRansLanes> low{}, high{};  // the lanes' states
   const std::byte* planes = nullptr;

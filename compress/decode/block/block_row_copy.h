@@ -1,4 +1,4 @@
-// From rows of whole blocks to rows of a frame.
+// Copies rows of whole blocks to rows of a frame, for bit-packed and block-rANS planes.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace forebay::compress {
 
-// Whether a frame whose rows are whole blocks may be decoded where it belongs: whether it is wanted
-// there, at an address for T.
+// Whether a frame whose rows are whole blocks can be decoded in place: it has a place, at an
+// address that is aligned for T.
 template <typename T>
 bool CanHoldBlocks(std::span<const std::byte> place) {
   return !place.empty() && reinterpret_cast<std::uintptr_t>(place.data()) % alignof(T) == 0;
 }
 
-// Copies the first `columns` samples of `from`, a row of whole blocks, to where `to` begins, in
-// steps of 16 bytes: up to 15 bytes behind them are overwritten where `to` has so many. So rows are
-// copied in the order in which they lie there. `to` has `columns` samples at least.
+// Copies the first `columns` samples of `from`, a row of whole blocks, to the beginning of `to`, in
+// steps of 16 bytes. Up to 15 bytes behind them are overwritten if `to` has them, so rows must be
+// copied in ascending order. `to` has at least `columns` samples.
 template <typename T>
 void CopyBlockRow(const T* from, std::size_t columns, std::span<std::byte> to) {
   constexpr std::size_t kStep = kBlockColumns;  // a row of whole blocks is no shorter

@@ -1,4 +1,4 @@
-// Bytes through a table of bytes.
+// Maps bytes through a table of up to 256 bytes, for dictionaries of bytes.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ struct ByteTable {
   std::size_t entries = 0;  // bytes from here on are zero
 };
 
-// to[i] = table.bytes[from[i]]; returns the largest of `from`, 0 where there are none. `to` has as
-// many bytes and does not overlap. The same everywhere, whatever the kernel.
+// Sets to[i] = table.bytes[from[i]] and returns the largest byte of `from`, 0 if there is none.
+// `to` has as many bytes and does not overlap. Every instruction set gives the same result.
 std::uint8_t MapBytes(const ByteTable& table, std::span<const std::uint8_t> from,
                       std::uint8_t* to, Isa isa = BestIsa());
 
-// The same, a processor with AVX2, or with AVX-512 VBMI, taken for granted.
+// The kernels for processors with AVX2, and with AVX-512 VBMI.
 std::uint8_t MapBytesAvx2(const ByteTable& table, std::span<const std::uint8_t> from,
                           std::uint8_t* to);
 std::uint8_t MapBytesAvx512(const ByteTable& table, std::span<const std::uint8_t> from,

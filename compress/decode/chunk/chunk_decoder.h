@@ -1,4 +1,6 @@
-// Decodes a chunk's payload into the caller's memory.
+// Decodes a chunk's payload into the caller's memory: a range of its samples, or single samples
+// into places of their own. Use it where a payload is at hand without its record; chunk_record.h
+// also verifies checksums.
 #pragma once
 
 #include <array>
@@ -13,7 +15,7 @@
 
 namespace forebay::compress {
 
-// Which elements of a chunk are wanted: a run of its samples and a box of its tile.
+// A range of a chunk: a run of its samples, and a box of the elements of its tile.
 struct ChunkRange {
   std::uint32_t first_sample = 0, sample_count = 0;
   std::array<std::uint32_t, kChunkRankMax> origin = {0, 0, 0, 0};
@@ -27,8 +29,8 @@ struct ChunkRange {
   }
 };
 
-// Where they go: the wanted element with indices (sample, i0 .. i3), counted from the range's
-// first, lies at byte sample * sample_stride + sum of i * axis_stride of `memory`.
+// Where a range is written: its element (sample, i0 .. i3), counted from the range's first, goes to
+// byte sample * sample_stride + sum of i * axis_stride of `memory`.
 struct StridedOutput {
   std::span<std::byte> memory = {};
   std::size_t sample_stride = 0;  // bytes
@@ -42,31 +44,33 @@ struct StridedOutput {
 // Scratch memory that DecodeChunk needs for any payload of a chunk of this shape.
 std::size_t ChunkScratchBytes(const ChunkShape& shape);
 
-// Decodes `range` of a chunk into `out`, and no further than its last sample. `payload` may hold
-// anything: the payload's sizes are checked against the shape before use, nothing is allocated,
-// nothing is written outside the wanted elements. `scratch` has ChunkScratchBytes; none of the
-// memories overlap. Thread-safe.
+// Decodes `range` of a chunk into `out`; samples behind its last one are not decoded. `payload` may
+// come from anywhere: its sizes are checked against the shape before they are used, nothing is
+// allocated, and nothing is written outside the range's elements. `scratch` has ChunkScratchBytes,
+// and none of the memories overlap. `predictors` are those of learned planes (DecodePlanes). The
+// processor must have `isa`; every instruction set gives the same bits and error codes.
+// Thread-safe.
 //
-// Errors: kInvalidArgument for a range, output or shape that does not fit; kDataLoss for a
-// payload that no encoder wrote; kUnimplemented for one that a newer encoder may have. After an
-// error the wanted elements are undefined. `predictors` are those of learned planes
-// (DecodePlanes). Not a checksum: a damaged payload may decode (the container verifies before and
-// after). Every kernel gives the same bits and the same error codes; the processor has `isa`.
+// Errors: kInvalidArgument (a range, output or shape that does not fit), kDataLoss (a payload that
+// no encoder wrote), kUnimplemented (a payload of a newer version). The range's elements are then
+// undefined. A damaged payload may also decode without an error: checksums are the container's
+// task.
 Status DecodeChunk(const ChunkShape& shape, ChunkCodec codec, std::span<const std::byte> payload,
                    const ChunkRange& range, const StridedOutput& out,
                    std::span<std::byte> scratch, PredictorList predictors = {},
                    Isa isa = BestIsa());
 
 // Decodes whole samples, each to a place of its own: sample i of the chunk to `places[i]`, which
-// has shape.sample_bytes() bytes, or none where it is not wanted. No more places than samples;
-// no sample behind the last place is decoded. Otherwise as DecodeChunk.
+// has shape.sample_bytes() bytes, or is empty if the sample is not wanted. There may be fewer
+// places than samples; samples behind the last place are not decoded. Otherwise as DecodeChunk.
 Status DecodeChunkSamples(const ChunkShape& shape, ChunkCodec codec,
                           std::span<const std::byte> payload,
                           std::span<const std::span<std::byte>> places,
                           std::span<std::byte> scratch, PredictorList predictors = {},
                           Isa isa = BestIsa());
 
-// Whether DecodeChunkSamples decodes chunks of this codec to their places, or aside and copies.
+// Whether DecodeChunkSamples decodes chunks of this codec directly to the places; if not, it
+// decodes into scratch memory and copies.
 constexpr bool DecodesToPlaces(ChunkCodec codec) {
   return codec == ChunkCodec::kCoded || codec == ChunkCodec::kStore;
 }

@@ -16,8 +16,9 @@ namespace forebay::compress {
 // Scratch memory of DecodeCodedChunk for any payload of this shape.
 std::size_t CodedChunkScratchBytes(const ChunkShape& shape);
 
-// Decodes those of the samples [0, end), end > 0, that have a place in `out` to where that is.
-// Looks at no frame behind the last of them. Errors as of DecodeChunk.
+// Decodes the samples [0, end), end > 0, each to its place in `out`; samples without a place are
+// only decoded as far as others need them. Frames behind the last sample are not decoded. Errors:
+// those of DecodeChunk.
 Status DecodeCodedChunk(const ChunkShape& shape, std::span<const std::byte> payload,
                         std::uint32_t end, const FrameOutput& out, std::span<std::byte> scratch,
                         PredictorList predictors, Isa isa);

@@ -20,7 +20,8 @@ struct PlaneSource {
   std::uint32_t constant = 0;
 };
 
-// All that is known of the wanted samples. Borrows everything.
+// What to assemble: decoded planes, dictionary and masks of a chunk, and which of its samples.
+// Borrows everything.
 struct AssemblyJob {
   const ChunkShape* shape = nullptr;
   const ChunkGeometry* geometry = nullptr;
@@ -32,8 +33,8 @@ struct AssemblyJob {
   Isa isa = Isa::kScalar;
 };
 
-// Writes the wanted samples, dense, to `out`; escapes excepted. Error: kDataLoss for a code
-// beyond the dictionary.
+// Writes the samples to `out`, one after the other, without their escapes. Errors: kDataLoss for a
+// code beyond the dictionary.
 Status AssembleElements(const AssemblyJob& job, std::span<std::byte> out);
 
 }  // namespace forebay::compress

@@ -1,5 +1,5 @@
-// From one plane of samples to values of f32 on a linear scale (docs/pack_chunk.md, section 4):
-// what most lossy chunks are, in one pass over them.
+// Computes quantised f32 values on a linear scale from one plane of samples (docs/pack_chunk.md,
+// section 4) in one pass. Most lossy chunks are of this kind.
 #pragma once
 
 #include <array>

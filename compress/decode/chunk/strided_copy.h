@@ -1,4 +1,4 @@
-// Checks and fills a caller's strided memory.
+// Checks ranges of chunks against strided memory, and copies them there.
 #pragma once
 
 #include <span>
@@ -7,14 +7,14 @@
 
 namespace forebay::compress {
 
-// kInvalidArgument where `range` leaves the chunk or `out` is too small for it.
+// Errors: kInvalidArgument if `range` is not within the chunk, or `out` is too small for it.
 Status CheckRange(const ChunkShape& shape, const ChunkRange& range, const StridedOutput& out);
 
 // True where `range` takes whole samples and `out` holds them without gaps.
 bool IsDense(const ChunkShape& shape, const ChunkRange& range, const StridedOutput& out);
 
-// Copies the range's box out of `samples`: the range's samples, whole and dense. What
-// CheckRange accepted.
+// Copies the range's box to `out`. `samples` are the whole samples of the range, one after the
+// other. CheckRange must have accepted the range.
 void CopyBox(const ChunkShape& shape, const ChunkRange& range, std::span<const std::byte> samples,
              const StridedOutput& out);
 

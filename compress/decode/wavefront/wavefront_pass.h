@@ -1,5 +1,6 @@
-// The steps of a frame, for kernels that hold the 64 lanes of a step in registers. Lanes is what an
-// instruction set and a width of samples make of them (wavefront_lanes_avx512.h has the first):
+// Decodes a frame step by step, for kernels that hold the 64 lanes of a step in registers. The
+// class Lanes implements the operations of one instruction set and sample width
+// (wavefront_lanes_avx512.h has those that AVX-512 kernels share):
 //
 //   Sample, Bytes, Pixels, Symbols  a sample in memory; 64 bytes, samples, decoded symbols
 //   kSplitsEdges                    Select and Clear cost enough to have steps without them
@@ -24,8 +25,8 @@
 
 namespace forebay::compress {
 
-// Which lanes are where in their rows, step by step: what lane j is at, lane j - 1 was at two
-// steps before.
+// Tells for each step which lanes are at the edges or inside of their rows. Lane j is where lane j
+// - 1 was two steps before.
 class LaneMasks {
  public:
   LaneMasks(std::uint32_t rows, std::uint32_t columns)
@@ -66,9 +67,8 @@ class LaneMasks {
   std::array<std::uint64_t, 2> raw_{};
 };
 
-// What a plane in wavefront order held in the steps before, a lane's upper neighbours included:
-// "east" is what lies north-east of each lane, of which older steps are north, north-west and so
-// on.
+// What a plane in wavefront order held in earlier steps, which are the neighbours of each lane.
+// "east" lies north-east of a lane; its values in older steps lie north and north-west.
 template <typename V>
 struct LaneHistory {
   V own1, own2;             // steps s - 1 and s - 2
@@ -175,7 +175,7 @@ class WavefrontPass {
     add(within(at.first, past.east2));
     add(past.upper1);
     add(within(at.last, east));
-    // What was known longest came first: west ends the chain from one step to the next.
+    // Taps that are known earliest are added first; west, which the previous step decodes, is last.
     const Bytes west = within(at.first, past.own1);
     add(Lanes::Add(west, west));
     return energy;

@@ -1,7 +1,7 @@
-// The steps of a frame as wavefront_pass.h has them, in another order: while a step's symbols are
-// looked for, most of the next step's prediction is summed up. The search waits for itself and the
-// sums for nobody; a processor does not look far enough ahead to find that out. Besides what
-// WavefrontPass asks of Lanes, this does of
+// The pass of wavefront_pass.h, software-pipelined: while a step's symbols are searched, most of
+// the next step's prediction is summed. A search depends on the previous search, the sums hardly
+// depend on it, and a processor does not reorder instructions over that distance by itself. Besides
+// the operations of WavefrontPass, Lanes has
 //
 //   Begin(sums, choice), AddTap(tap, pixels, sums), End(sums, west, north)   Predict in parts
 //   Look(contexts), Take(lanes, contexts, found)                          Decode in parts

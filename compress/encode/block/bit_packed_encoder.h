@@ -9,7 +9,7 @@
 
 namespace forebay::compress {
 
-// The body of bit-packed planes, kind byte left out; `samples` as EncodePlanes takes them.
+// Returns the body of bit-packed planes without its kind byte. `samples` are as for EncodePlanes.
 std::vector<std::byte> EncodeBitPacked(const PlaneShape& shape, std::span<const std::byte> samples);
 
 }  // namespace forebay::compress

@@ -10,10 +10,10 @@
 
 namespace forebay::compress {
 
-// kRefined takes twice as long and finds about one part in a hundred.
+// kRefined takes twice as long and saves about 1 %.
 enum class BlockRansEffort : std::uint8_t { kOnce, kRefined };
 
-// The body of block-rANS planes, kind byte left out; `samples` as EncodePlanes takes them.
+// Returns the body of block-rANS planes without its kind byte. `samples` are as for EncodePlanes.
 std::vector<std::byte> EncodeBlockRans(const PlaneShape& shape, std::span<const std::byte> samples,
                                        BlockRansEffort effort = BlockRansEffort::kOnce);
 

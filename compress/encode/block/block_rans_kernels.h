@@ -1,4 +1,5 @@
-// Inner loops of the block-rANS encoder. All are exact: no order of additions matters.
+// Inner loops of the block-rANS encoder. Sums are of integers, so every order of additions gives
+// the same result.
 #pragma once
 
 #include <array>
@@ -21,13 +22,13 @@ using BlockRansCandidates = std::array<BlockRansResiduals, kBlockPredictors>;
 using BlockRansCostLine = std::array<std::uint16_t, kBlockRansCostColumns>;
 using BlockRansCosts = std::array<BlockRansCostLine, kBlockRansBuckets>;  // [bucket][class]
 
-// What each predictor leaves of a block. Above and left of both blocks lie samples or zeros, rows
-// are `stride` apart; `previous` may be `block`'s own frame where there is none before: the
-// temporal half is then of no use.
+// Computes the residuals of a block under each predictor. Samples or zeros lie above and to the
+// left of both blocks; rows are `stride` apart. Without a previous frame, `previous` may be the
+// block itself, and the four temporal candidates are meaningless.
 void BlockRansPredict(const std::uint16_t* block, const std::uint16_t* previous, std::size_t stride,
                       std::uint32_t bits, BlockRansCandidates& candidates);
 
-// About 256 times the bits that residuals need, 0 where all are 0.
+// An estimate of the bits that residuals need, times 256; 0 if all are 0.
 std::uint32_t BlockRansSize(const BlockRansResiduals& residuals);
 
 // The cost of a block in each class.

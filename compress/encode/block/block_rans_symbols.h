@@ -1,4 +1,4 @@
-// The last step of the block-rANS encoder: residuals under classes become bytes.
+// The entropy stage of the block-rANS encoder: turns residuals and classes into bytes.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace forebay::compress {
 
-// A class as the format has it; by token, as a byte.
+// A class's distribution as the format has it, indexed by token as a byte.
 struct BlockRansTable {
   std::uint8_t shift = 0;
   std::uint8_t escape_slots = 1;

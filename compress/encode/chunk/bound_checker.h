@@ -1,4 +1,4 @@
-// Says whether decoded values keep an error bound. Works on any codec's output.
+// Checks whether decoded values keep an error bound. Works on the output of any codec.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,16 @@ struct BoundReport {
   bool ok() const { return violations == 0 && special_mismatches == 0; }
 };
 
-// True for a value that a bound speaks of. `bits` are the element's.
+// Whether an error bound applies to the value with these bits: it is finite, not subnormal and not
+// the fill value.
 bool IsValidValue(Dtype dtype, std::uint64_t bits, std::optional<std::uint64_t> fill_bits);
 
-// The bound on |x - y| that `bound` means for valid values between `low` and `high`; 0 asks for
-// exactness. Of kPointwise the relative bound.
+// The bound on |x - y| that `bound` means for valid values between `low` and `high`; 0 means exact.
+// For kPointwise, the relative bound.
 double ResolveBound(const ErrorBound& bound, double low, double high);
 
-// True where |x - y| <= bound, and |x - y| <= relative * |x|: decided exactly, without regard to
-// rounding.
+// Whether |x - y| <= bound, and whether |x - y| <= relative * |x|: decided exactly, as if nothing
+// were rounded.
 bool IsWithin(double x, double y, double bound);
 bool IsWithinRelative(double x, double y, double relative);
 

@@ -1,4 +1,4 @@
-// Byte streams that decode/byte_stream.h reads.
+// Encodes the byte streams of chunks (decode/chunk/byte_stream.h decodes them).
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ struct EncodedStream {
 std::vector<std::byte> CompressZstd(std::span<const std::byte> bytes, int level);
 std::vector<std::byte> CompressLz4(std::span<const std::byte> bytes);
 
-// False where a part of `bytes` says that zstd will not come near `other_bytes`: a guess that
-// saves the time to try.
+// Whether zstd may make `bytes` smaller than `other_bytes`, by a probe of 32 KiB. A guess that
+// saves the time to compress everything.
 bool MayBeat(std::span<const std::byte> bytes, std::size_t other_bytes);
 
-// What to ask of MayBeat where planes came to `planes_bytes`. Below a 24th of the samples,
-// they are drawn or labelled, and repeat themselves from afar beyond what a probe sees; else
-// they are taken by cameras and the like, where the probe tells.
+// The size to pass to MayBeat when plane codecs took `planes_bytes`. Planes below a 24th of the
+// samples are drawings or labels, which repeat over longer distances than a probe sees, so zstd is
+// tried more readily. Others come from cameras and the like, for which a probe is reliable.
 inline std::size_t BarBesidePlanes(std::size_t raw_bytes, std::size_t planes_bytes) {
   return planes_bytes > raw_bytes / 24 ? planes_bytes / 8 * 5 : planes_bytes;
 }

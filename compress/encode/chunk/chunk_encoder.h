@@ -1,4 +1,6 @@
-// Encodes a chunk.
+// Encodes a chunk: the elements of some samples of one tile, to the smallest payload of the allowed
+// codecs. Used by RecordQueue for packs and by the daemon for data sets that it compresses while
+// staging.
 #pragma once
 
 #include <cstddef>
@@ -17,23 +19,23 @@ namespace forebay::compress {
 struct ChunkOptions {
   Profile profile = Profile::kBalanced;
   ErrorBound bound = {};
-  // Of profile learned; the chunk's readers need it, too.
+  // For profile `learned`. Readers of the chunk need the same predictor.
   std::shared_ptr<const Predictor> predictor = nullptr;
 };
 
 struct EncodedChunk {
   ChunkCodec codec = ChunkCodec::kStore;
   std::vector<std::byte> payload;
-  // What a reader gets, where a bound let that be something else than was encoded; else empty.
+  // The decoded elements, if an error bound let them differ from what was encoded; otherwise empty.
   std::vector<std::byte> decoded = {};
 };
 
-// Encodes `raw`, dense elements of `shape`: with front ends and planes, or with zstd, or stored,
-// whichever is smallest, and of equals the cheapest to decode; the payload is never larger than
-// `raw`. A chunk of codec kCoded has been decoded and compared with `raw`: it is equal, or every
-// valid value lies within the bound.
-// The same bytes for the same arguments, in every thread and on every machine with the same zstd.
-// Errors: kInvalidArgument for a shape, length or bound that makes no sense. Thread-safe.
+// Encodes `raw`, the dense elements of `shape`, as a coded chunk (stages and planes), with zstd or
+// LZ4, or stored: whichever is smallest, and of payloads of equal size the cheapest to decode. The
+// payload is never larger than `raw`. A coded chunk has been decoded and compared with `raw`: it is
+// equal, or every valid value lies within the bound. The same arguments give the same bytes, in
+// every thread and on every machine with the same zstd. Thread-safe. Errors: kInvalidArgument for
+// an invalid shape, length or bound.
 Result<EncodedChunk> EncodeChunk(const ChunkShape& shape, std::span<const std::byte> raw,
                                  const ChunkOptions& options);
 

@@ -1,4 +1,4 @@
-// Makes codes dense: offset, shift and dictionary.
+// Makes the codes of a chunk dense: offset, shift and dictionary (docs/pack_chunk.md).
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct CodeTable {
   std::vector<std::byte> dictionary;   // as its stream has it
 };
 
-// Replaces `codes`, of `width` bits, by dense ones: less the smallest, without low bits that are
-// never set, and, where the estimated cost falls, by their rank among the values that occur. Codes
-// that fit one plane as they are take a rank of as many bytes only where that saves one part in
-// `share_min`; 0: any.
+// Replaces `codes`, of `width` bits, by dense ones: subtracts the smallest, drops low bits that are
+// never set, and replaces codes by their rank among the values that occur if that lowers the
+// estimated size. Codes that fit one plane without a dictionary get one of the same width only if
+// it saves one part in `share_min`; 0: if it saves anything.
 CodeTable ChooseCodeTable(const ChunkGeometry& geometry, std::size_t width,
                           std::size_t share_min, std::span<std::uint64_t> codes);
 

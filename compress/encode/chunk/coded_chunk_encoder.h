@@ -1,4 +1,4 @@
-// Front ends and streams of a coded chunk (docs/pack_chunk.md).
+// Encodes the stages and streams of a coded chunk (docs/pack_chunk.md).
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace forebay::compress {
 
-// The payload of codec `coded`; may be larger than `raw`. `shape` and `options` are valid.
+// Returns the payload of codec `coded`, which may be larger than `raw`. `shape` and `options` must
+// be valid (EncodeChunk checks them).
 Result<std::vector<std::byte>> EncodeCodedChunk(const ChunkShape& shape,
                                                 std::span<const std::byte> raw,
                                                 const ChunkOptions& options);

@@ -1,4 +1,4 @@
-// What a plane stack would cost, without coding it.
+// Estimates the size of a stack of planes without encoding it.
 #pragma once
 
 #include <cstddef>

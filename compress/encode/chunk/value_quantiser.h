@@ -1,4 +1,4 @@
-// Lossy front end: values to integers, such that decoding keeps a bound.
+// The lossy stage: replaces values by integers from which decoding keeps an error bound.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct QuantisedValues {
   std::vector<std::uint8_t> escaped;  // 1: no number keeps the bound; stored as it is
 };
 
-// Numbers from which Dequantise makes values within `bound` of those of `raw` that are valid and
-// not `masked`; every one has been checked in the arithmetic of decoding. Elements that are
-// neither valid nor masked are escaped. Nothing where the bound is so tight, the range so wide or
-// the type such that numbers do not pay: then the chunk is lossless.
+// Quantises the values of `raw` that are valid and not `masked`, so that Dequantise gives values
+// within `bound`; every number has been checked in the arithmetic of decoding. Elements that are
+// neither valid nor masked are escaped. Returns nothing if quantising does not pay, because the
+// bound is too tight, the range too wide or the type unsuitable; the chunk is then coded without
+// loss.
 std::optional<QuantisedValues> QuantiseValues(const ChunkShape& shape,
                                               std::span<const std::byte> raw,
                                               const ErrorBound& bound,

@@ -1,4 +1,4 @@
-// Bounds relative to the range of a field's values: found out, and made absolute.
+// Finds the range of a field's values, and makes bounds relative to it absolute.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ struct ValueRange {
   double width() const { return high - low; }
 };
 
-// Finds the range of values that pass, as in a pass over all samples before they are packed. Not
-// thread-safe.
+// Finds the range of the values it is given, for example of all samples of a field before they are
+// packed. Not thread-safe.
 class RangeFinder {
  public:
   explicit RangeFinder(const PackField& field)
@@ -31,7 +31,7 @@ class RangeFinder {
   // Whole elements, little-endian.
   void Add(std::span<const std::byte> elements);
 
-  // Of all so far. 0 to 0 where none is valid.
+  // The range of all values so far; 0 to 0 if none is valid.
   ValueRange range() const { return range_.value_or(ValueRange()); }
 
  private:
@@ -40,11 +40,11 @@ class RangeFinder {
   std::optional<ValueRange> range_;
 };
 
-// The absolute bound that `asked` means for a field of this range: `asked.relative` times its
-// width, and for the modes that have an absolute bound, too, the smaller or the larger of both. The
-// number of `asked.mode` is one of the modes relative to a chunk. So a pack holds what was asked of
-// all chunks alike; how it came about is said under BoundKey. Errors: kInvalidArgument for another
-// mode, and for a range that is not finite or upside down.
+// The absolute bound that `asked` means for a field of this range: `asked.relative` times the width
+// of the range, combined with `asked.absolute` as the mode says. `asked.mode` must be one of the
+// modes that are relative to a chunk. All chunks of a pack then keep the same bound; BoundKey names
+// the provenance entry that says how it was asked for. Errors: kInvalidArgument for another mode,
+// and for a range that is not finite or has low > high.
 Result<DeclaredBound> BoundOfRange(const DeclaredBound& asked, const ValueRange& range);
 
 // The key under which a pack's provenance says how the bound of `field` was asked for:

@@ -1,5 +1,5 @@
-// For tests: how large a program's allocations are, and what happens where one fails. Linked in, it
-// replaces operator new, but under sanitizers, where it sees nothing.
+// For tests: measures a program's allocations and makes some of them fail. Linking it replaces
+// operator new, except under sanitizers, where it sees nothing.
 #pragma once
 
 #include <cstddef>

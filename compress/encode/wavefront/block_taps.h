@@ -1,4 +1,4 @@
-// A block of pixels as a matrix: one row per neighbour. What filters are judged by and fitted to.
+// A block of pixels as a matrix with one line for each neighbour, for pricing and fitting filters.
 #pragma once
 
 #include <algorithm>

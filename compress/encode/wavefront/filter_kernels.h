@@ -10,9 +10,9 @@ namespace forebay::compress {
 
 inline constexpr std::size_t kBlockValues = 256;
 
-// What a linear filter leaves of a block: errors[i] = targets[i] - clamp(prediction), sums
-// modulo 2^16. `taps` holds `tap_count` lines of 256; `west` and `north` are null unless the
-// filter is clamped to them.
+// The errors of a linear filter on a block: errors[i] = targets[i] - clamp(prediction), with sums
+// modulo 2^16. `taps` holds `tap_count` lines of 256; `west` and `north` are null unless the filter
+// is clamped to them.
 void BlockErrors(const std::int16_t* taps, std::size_t tap_count, const std::int16_t* weights,
                  const std::int16_t* west, const std::int16_t* north, std::int16_t middle,
                  const std::int16_t* targets, std::int16_t* errors);

@@ -1,4 +1,4 @@
-// Which blocks a learned predictor corrects.
+// Chooses the blocks that a learned predictor corrects (step 4 of encoding wavefront planes).
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,15 @@
 
 namespace forebay::compress {
 
-// For work whose filters are chosen and whose residuals are those of the filters alone: each block
-// takes the predictor's correction where that costs fewer bits. Sets filters, blocks, residuals (of
-// the sign in which they are coded) and energies anew. False where no block gains: residuals,
-// blocks and filters are then as they were.
+// Lets each block take the predictor's correction if that costs fewer bits. `work` has chosen
+// filters and the residuals of the filters alone; filters, blocks, residuals (with the sign in
+// which they are coded) and energies are changed. Returns false, and changes nothing, if no block
+// gains.
 bool ChooseCorrections(const Predictor& predictor, WavefrontWork<std::uint8_t>& work);
 
-// The same by a rule of the caller's: is the block with this number (in frames, rows, columns)
-// to be corrected, which costs so many bits (times 4096) with and without?
+// The same with the caller's rule, which decides whether to correct a block by its number (counted
+// over frames, rows and columns) and by the bits, times 4096, that it costs with and without
+// correction.
 using CorrectionRule =
     std::function<bool(std::size_t block, std::uint64_t with, std::uint64_t without)>;
 bool CorrectBlocks(const Predictor& predictor, WavefrontWork<std::uint8_t>& work,

@@ -1,5 +1,6 @@
-// What a learned predictor sees of a chunk under encode: for the encoder and the trainer. All
-// neighbours are known, the codec being lossless.
+// The inputs of a learned predictor for each pixel of a chunk that is being encoded, for the
+// encoder and the trainer. Plane codecs are lossless, so the encoder knows all values that the
+// decoder will know.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace forebay::compress {
 
-// Of work whose filters are chosen and whose residuals are those of the filters alone. Borrows it.
+// `work` has chosen filters, and the residuals of the filters alone. Borrows it.
 class LearnedView {
  public:
   explicit LearnedView(const WavefrontWork<std::uint8_t>& work);

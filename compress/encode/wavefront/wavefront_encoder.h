@@ -26,8 +26,8 @@ struct WavefrontEffort {
 std::vector<std::byte> EncodeWavefront(const PlaneShape& shape, std::span<const std::byte> samples,
                                        const WavefrontEffort& effort);
 
-// As EncodeWavefront, of samples of up to 8 bits: that body, and the one of a learned chunk, kind
-// and id left out; nothing where the predictor would correct no block.
+// As EncodeWavefront, for samples of up to 8 bits: the plain body, and the body of learned planes
+// without kind and id, which is absent if the predictor would correct no block.
 struct LearnedBodies {
   std::vector<std::byte> plain;
   std::optional<std::vector<std::byte>> learned;

@@ -1,4 +1,5 @@
-// What the steps of wavefront encoding hand each other.
+// The state of encoding wavefront planes, which one step passes to the next (README.md has the
+// steps).
 #pragma once
 
 #include <cstddef>
@@ -29,8 +30,8 @@ struct WavefrontWork {
   std::vector<WavefrontBlock> blocks;        // [frames][block_rows][block_columns]
   std::vector<T> residuals;                  // modulo 2^bits, [frames][rows][columns]
   std::vector<std::uint8_t> contexts;        // likewise
-  // Where a predictor corrects blocks: itself, and what it says of each pixel. The residuals are
-  // then of the sign in which they are coded.
+  // If a predictor corrects blocks: the predictor, and the energy that it gives each pixel.
+  // Residuals then have the sign in which they are coded.
   const Predictor* predictor = nullptr;
   std::vector<std::uint8_t> energies;
 
@@ -44,7 +45,7 @@ struct WavefrontWork {
 
 inline constexpr std::uint32_t kMotionBlockLog2 = 4;
 
-// Frames with their edges, and what lies above the first.
+// Copies the frames, extends their edges, and chooses the row above the first frame.
 template <typename T>
 WavefrontWork<T> PrepareWavefrontWork(const PlaneShape& shape, std::span<const std::byte> samples,
                                       const WavefrontEffort& effort);
@@ -61,20 +62,20 @@ void ChooseFilters(WavefrontWork<T>& work);
 template <typename T>
 void ComputeResiduals(WavefrontWork<T>& work);
 
-// The latter alone.
+// Only marks the blocks whose residuals are all zero.
 template <typename T>
 void MarkSkippedBlocks(WavefrontWork<T>& work);
 
-// All of the above.
+// Runs all steps above.
 template <typename T>
 WavefrontWork<T> ChooseWavefront(const PlaneShape& shape, std::span<const std::byte> samples,
                                  const WavefrontEffort& effort);
 
-// For those residuals, into work.parameters.
+// Chooses the shift of magnitudes for the residuals, into work.parameters.
 template <typename T>
 void ChooseMagnitudeShift(WavefrontWork<T>& work);
 
-// Models, side information and symbols of what all of the above chose.
+// Models contexts, and writes side information and symbols of everything that was chosen.
 template <typename T>
 std::vector<std::byte> WriteWavefrontBody(WavefrontWork<T>& work);
 

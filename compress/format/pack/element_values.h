@@ -1,4 +1,4 @@
-// A chunk's values one after the other, as statistics count them.
+// Visits the values of a chunk one after the other, for statistics.
 #pragma once
 
 #include <bit>

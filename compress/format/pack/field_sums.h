@@ -13,25 +13,26 @@
 
 namespace forebay::compress {
 
-// Values are as of FieldStatistics, but that infinite ones are valid, and not counted apart.
+// As FieldStatistics, except that infinite values count as valid and have no counts of their own.
 struct FieldSums {
   std::uint64_t values = 0, valid = 0, zeros = 0, nans = 0;
   std::uint64_t minimum_bits = 0, maximum_bits = 0;
-  // Of the valid ones, in f64, in the order that the document says.
+  // Sums over the valid values, in f64, in the order of docs/pack.md.
   double sum = 0, squares = 0;
 
   friend bool operator==(const FieldSums&, const FieldSums&) = default;
 };
 
-// Adds a chunk, chunk by chunk in the index's order: its head, and its decoded bytes.
+// Adds a chunk to `sums`. Call it for all chunks in the order of the index.
 void AddChunkSums(const PackField& field, const ChunkHead& head,
                   std::span<const std::byte> decoded, FieldSums& sums);
 
-// As good as sums allow: the deviation is wrong where it is small beside the mean, and NaN, as the
-// mean is, where an infinite value was among them.
+// Statistics as far as sums allow: the deviation is inaccurate if it is small compared with the
+// mean. If a value was infinite, mean and deviation are NaN.
 FieldStatistics StatisticsOfSums(const FieldSums& sums);
 
-// A statistics record's payload, and back. Errors as of ReadStatistics.
+// Writes and reads the payload of a statistics record of version 1. Errors: those of
+// ReadStatistics.
 std::vector<std::byte> WriteFieldSums(const std::vector<FieldSums>& fields);
 Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
                                              std::span<const std::byte> payload);

@@ -26,12 +26,12 @@ namespace forebay::compress {
 inline constexpr std::uint64_t kPackMagic = 0x314B'4150'5942'4546;    // "FEBYPAK1"
 inline constexpr std::uint64_t kFooterMagic = 0x3150'4E45'5942'4546;  // "FEBYENP1"
 inline constexpr std::uint32_t kRecordMagic = 0x4345'5246;            // "FREC"
-inline constexpr std::uint16_t kPackMajor = 2, kPackMinor = 0;  // that is written
-inline constexpr std::uint16_t kPackMajorOldest = 1;            // that is read
+inline constexpr std::uint16_t kPackMajor = 2, kPackMinor = 0;  // the version that is written
+inline constexpr std::uint16_t kPackMajorOldest = 1;            // the oldest that is read
 inline constexpr std::size_t kPackHeaderBytes = 64, kFooterBytes = 64;
 inline constexpr std::size_t kPackIdOffset = 40;  // in the header
-inline constexpr std::size_t kRecordPrefixBytes = 40;  // before what the type adds
-inline constexpr std::size_t kRecordCoveredOffset = 16;  // from where its checksum covers it
+inline constexpr std::size_t kRecordPrefixBytes = 40;  // the part that all record types share
+inline constexpr std::size_t kRecordCoveredOffset = 16;  // here the bytes of its checksum begin
 // Features that a reader must understand.
 inline constexpr std::uint64_t kFeaturePredictors = 2;  // sections of the schema hold or name some
 inline constexpr std::uint64_t kKnownFeatures = kFeaturePredictors;
@@ -39,7 +39,8 @@ inline constexpr std::uint64_t kKnownFeatures = kFeaturePredictors;
 inline constexpr std::uint64_t kSectionPredictor = 1;       // its bytes
 inline constexpr std::uint64_t kSectionPredictorName = 2;   // its SHA-256
 
-// Records of other types are passed over: what a reader must understand has a feature bit.
+// Persisted by number. Readers skip records of unknown types; what they must understand has a bit
+// in the header's features.
 enum class RecordType : std::uint16_t { kChunk = 1, kKeys = 2, kModel = 3, kIndex = 4,
                                         kStatistics = 5 };
 
@@ -68,8 +69,8 @@ struct PackField {
   std::array<std::uint32_t, kChunkRankMax> tile = {1, 1, 1, 1};  // extents of a chunk's tile
 
   bool variable() const { return dtype == Dtype::kBytes && rank == 0; }
-  std::uint64_t sample_bytes() const;  // of a fixed field
-  std::uint32_t tiles() const;         // of one sample
+  std::uint64_t sample_bytes() const;  // of one sample of a fixed field
+  std::uint32_t tiles() const;         // into which a sample is cut
   // Origin and extent of tile `number`, in row-major order of tiles.
   std::array<std::uint32_t, kChunkRankMax> TileOrigin(std::uint32_t number) const;
   std::array<std::uint32_t, kChunkRankMax> TileExtent(std::uint32_t number) const;
@@ -77,16 +78,16 @@ struct PackField {
   ChunkShape Shape(std::uint32_t number, std::uint32_t samples) const;
 };
 
-// The shape as which the byte strings of a variable field's chunk are coded; not of no bytes.
+// The shape under which the byte strings of a variable field's chunk are coded. `bytes` > 0.
 ChunkShape BytesShape(std::uint64_t bytes);
 
 struct PackSchema {
   std::vector<PackField> fields;
   std::vector<std::pair<std::string, std::string>> provenance;  // "source", "writer", ...
   bool aligned = false;  // payloads of chunks begin at multiples of 4096
-  bool keyed = false;    // every sample has a key; else none has
-  // Learned predictors that chunks may need, at most limits::kPackModelsMax. Those whose id is in
-  // `named_predictors` are not in the file: whoever reads it must bring them.
+  bool keyed = false;    // every sample has a key; otherwise none has
+  // Learned predictors that chunks may need, at most limits::kPackModelsMax. A predictor whose id
+  // is in `named_predictors` is not stored in the file: the reader must supply it.
   std::vector<std::shared_ptr<const Predictor>> predictors;
   std::vector<Sha256Digest> named_predictors;
 };
@@ -96,27 +97,28 @@ std::string ClassKey(std::string_view field, std::size_t number);
 // The names of the classes of `field`, from 0 up to the first that the provenance does not have.
 std::vector<std::string_view> ClassNames(const PackSchema& schema, std::string_view field);
 
-// Where a reader finds predictors that a pack names: the one with this SHA-256, or an error.
+// Supplies a predictor that a pack names: returns the one with this SHA-256, or an error.
 using PredictorFinder =
     std::function<Result<std::shared_ptr<const Predictor>>(const Sha256Digest&)>;
 
-// Adds the predictors that the schema names and lacks. Errors: the finder's, or without one
-// kFailedPrecondition; the same where it brings another predictor. All name the SHA-256.
+// Adds the predictors that the schema names and does not hold. Errors, with the SHA-256: the
+// finder's; kFailedPrecondition if there is no finder, or if it supplies another predictor.
 Status FindPredictors(const PredictorFinder& finder, PackSchema& schema);
 
-// kInvalidArgument for no or too many fields, names that repeat, shapes or tiles out of bounds.
+// Checks a schema. Errors: kInvalidArgument for no or too many fields, repeated names, and shapes
+// or tiles out of bounds.
 Status CheckSchema(const PackSchema& schema);
 
-// Whether a pack may be written with the bound that `field` declares. Readers do not ask: a chunk
-// decodes alike whatever its field declares. Errors: kInvalidArgument for a bound on a field of
-// dtype `bytes`, of any length or of one: those are text, files or hashes, not numbers.
+// Checks that a pack may be written with the bound that `field` declares. Errors: kInvalidArgument
+// for a bound on a field of dtype `bytes`, which holds text, files or hashes and not numbers.
+// Readers do not call it, because the declared bound does not change how a chunk is decoded.
 Status CheckWritableBound(const PackField& field);
 
-// Header and schema, checksummed: how a pack file begins.
+// Writes the beginning of a pack file: header and schema, with their checksums.
 std::vector<std::byte> WritePackStart(const PackSchema& schema, const PackId& id);
 
-// A schema on its own, which belongs to no pack and so has no id: a header of version 1, which is
-// where packs of that version begin, and the schema. Catalogs keep schemas in this form.
+// Writes a schema that belongs to no pack and so has no id: a header of version 1, then the schema.
+// Catalogs store schemas in this form.
 std::vector<std::byte> WriteSchema(const PackSchema& schema);
 
 struct PackHeader {
@@ -127,51 +129,54 @@ struct PackHeader {
   std::optional<PackId> id = std::nullopt;  // version 1 has none
 };
 
-// From the first kPackHeaderBytes of a file, of any version that is read. Errors: kInvalidArgument
-// (not a pack), kUnimplemented (a newer version or feature), kDataLoss.
+// Reads the header from the first kPackHeaderBytes of a file. Errors: kInvalidArgument (not a
+// pack), kUnimplemented (a newer version or feature), kDataLoss.
 Result<PackHeader> ReadPackHeader(std::span<const std::byte> header);
 
 // The size of header and schema together. Errors as of ReadPackHeader.
 Result<std::uint64_t> PackStartBytes(std::span<const std::byte> header);
 
-// The schema of a pack from its first PackStartBytes(), with the predictors that lie in it.
-// Errors besides: kResourceExhausted for one beyond the budget.
+// Reads the schema of a pack, and the predictors that it holds, from the first PackStartBytes() of
+// the file. Errors: those of ReadPackHeader; kResourceExhausted for a predictor beyond the budget.
 Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
                                  const PredictorBudget& budget = {});
 
-// The hash of the schema up to the end of the last field, of a pack's first PackStartBytes():
-// packs of a set may differ in what comes behind (provenance, sections). Errors: kDataLoss.
+// The hash of the schema up to the end of the last field. `start` is the first PackStartBytes() of
+// a pack. What follows the fields (provenance, sections) may differ between packs of one set.
+// Errors: kDataLoss.
 Result<std::uint64_t> SchemaFingerprint(std::span<const std::byte> start);
 
-// The hash of all that a pack's header and schema say but for version and id: packs that were
-// written with one schema, provenance included, and the same options agree in it.
+// The hash of header and schema without version and id. Packs that were written with the same
+// schema, provenance included, and the same options have the same fingerprint.
 std::uint64_t WriterFingerprint(const PackHeader& header);
 
-// What identifies a pack's records: no record of another pack passes for its own. The hash of the
-// header, which has the id. Packs of version 1 have no id, and one identity where their schemas,
-// provenance included, are the same.
+// The identity of a pack: the hash of its header, which holds the id. All checksums of records
+// depend on it, so that a record of another pack is refused. Packs of version 1 have no id: two of
+// them with the same schema and provenance have the same identity.
 std::uint64_t PackIdentity(std::span<const std::byte> header);
 
-// A chunk of a field: a run of samples of one tile. Of a variable field a chunk holds whole
-// samples, or a part of one that is longer than a chunk.
+// A chunk of a field: a run of samples of one tile. A chunk of a variable field holds whole
+// samples, or one part of a sample that is longer than a chunk.
 struct ChunkHead {
   std::uint32_t field = 0;
   std::uint32_t tile = 0;
   std::uint64_t first_sample = 0;
   std::uint32_t sample_count = 0;
   ChunkCodec codec = ChunkCodec::kStore;
-  bool begins_sequence = false;  // nothing is predicted across its front
-  std::uint64_t raw_bytes = 0;   // of the elements, or of all byte strings
-  std::uint64_t part_offset = 0, sample_bytes = 0;  // of a part: where in a sample of how many
-  // Borrowed, little-endian: a u64 per sample, of its decoded bytes; a u32 per sample of a
-  // variable field.
+  bool begins_sequence = false;  // the first sample begins a sequence
+  std::uint64_t raw_bytes = 0;   // the size of all elements, or of all byte strings
+  // If the chunk is a part of a sample: the part's offset in it, and the sample's size. Otherwise
+  // 0.
+  std::uint64_t part_offset = 0, sample_bytes = 0;
+  // Borrowed, little-endian: for each sample a u64, the checksum of its decoded bytes, and in a
+  // variable field a u32, its length.
   std::span<const std::byte> checksums = {}, lengths = {};
 
   std::uint64_t ChecksumOf(std::uint32_t index) const;
   std::uint32_t LengthOf(std::uint32_t index) const;
 };
 
-// A record's beginning, whatever its type.
+// The beginning of a record, which all types share.
 struct RecordPrefix {
   RecordType type = RecordType::kChunk;
   std::uint32_t head_bytes = 0;  // prefix and what the type adds, padding included
@@ -179,15 +184,17 @@ struct RecordPrefix {
   std::uint64_t head_checksum = 0;
 };
 
-// The head of a record whose payload is `payload`, at `offset` in the file.
+// Writes the head of a record at `offset` in the file: the prefix, `added`, which is what the type
+// adds, and padding up to the payload.
 std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t offset,
                                        RecordType type, std::span<const std::byte> added,
                                        std::span<const std::byte> payload, bool aligned);
 
-// From the first kRecordPrefixBytes of a record. Errors: kDataLoss.
+// Reads a prefix from the first kRecordPrefixBytes of a record. Errors: kDataLoss.
 Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes);
 
-// Checks a whole head against its own checksum; returns what the type added.
+// Compares a whole head with its checksum, and returns the part that the type adds. Errors:
+// kDataLoss.
 Result<std::span<const std::byte>> CheckRecordHead(std::uint64_t identity, std::uint64_t offset,
                                                    std::span<const std::byte> head);
 
@@ -199,11 +206,13 @@ std::uint64_t SampleChecksum(std::uint64_t identity, std::uint32_t field, std::u
                              std::uint64_t sample, std::uint64_t part_offset,
                              std::span<const std::byte> bytes);
 
+// What a chunk adds to its record's head. Reading checks tile, counts and sizes against the schema
+// and borrows `added`. Errors: kDataLoss, kUnimplemented.
 std::vector<std::byte> WriteChunkHead(const ChunkHead& head);
-// Checked against the schema: tile, counts, sizes. Borrows `added`. Errors: kDataLoss.
 Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::byte> added);
 
-// Where a chunk lies. Sorted by field, first sample, tile, part.
+// The place of a chunk, as the index has it. Entries are sorted by field, first sample, tile and
+// part.
 struct ChunkEntry {
   std::uint32_t field = 0, tile = 0;
   std::uint64_t first_sample = 0;
@@ -212,7 +221,7 @@ struct ChunkEntry {
   std::uint64_t offset = 0;         // of the record
   std::uint64_t payload_bytes = 0;
   std::uint64_t part_offset = 0, sample_bytes = 0;
-  std::uint64_t head_checksum = 0;  // so that no other pack's record passes for this one
+  std::uint64_t head_checksum = 0;  // ties the index to the record
 };
 
 struct KeyEntry {
@@ -229,10 +238,11 @@ struct PackIndex {
   std::vector<KeyEntry> keys;
 };
 
+// The payload of the index record. Reading checks that entries are sorted and that each field's
+// chunks cover all samples without gaps or overlaps. Errors: kDataLoss.
 std::vector<std::byte> WritePackIndex(const PackIndex& index);
-// Checked: sorted, no gaps and no overlaps within a field. Errors: kDataLoss.
 Result<PackIndex> ReadPackIndex(const PackSchema& schema, std::span<const std::byte> payload);
-// The same check on an index that was put together.
+// The same check for an index in memory. Errors: kDataLoss.
 Status CheckPackIndex(const PackSchema& schema, const PackIndex& index);
 
 struct PackFooter {

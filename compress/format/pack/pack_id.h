@@ -1,4 +1,5 @@
-// What tells a pack from every other: 16 bytes in its header (docs/pack.md).
+// The id of a pack: 16 bytes in its header that distinguish it from every other pack
+// (docs/pack.md).
 #pragma once
 
 #include <array>
@@ -11,16 +12,17 @@
 
 namespace forebay::compress {
 
-// Random, or given where a pack is to be written again byte for byte. All checksums of a pack
-// depend on it, so that no record of one pack passes for a record of another.
+// Random, or given by the caller so that a pack can be written again byte for byte. All checksums
+// of a pack depend on it, so that a record of one pack is refused in another.
 using PackId = std::array<std::byte, 16>;
 
-// As 32 hexadecimal digits, lower case; and back. Errors: kInvalidArgument, naming the text.
+// Converts an id to 32 lower-case hexadecimal digits, and back. Errors: kInvalidArgument, with the
+// text.
 std::string PackIdHex(const PackId& id);
 Result<PackId> ParsePackId(std::string_view hex);
 
-// The id of a shard where the id of a whole set is given: the beginning of the SHA-256 of the
-// set's, the generation that adds the shard and its number among those added.
+// The id of a shard of a set whose id was given: the beginning of the SHA-256 of the set's id, the
+// generation that adds the shard, and the shard's number in that generation.
 PackId ShardId(const PackId& set, std::uint64_t generation, std::uint64_t number);
 
 }  // namespace forebay::compress

@@ -1,5 +1,5 @@
-// The manifest of a set of packs and how it becomes bytes (docs/pack.md): shards that look like
-// one sequence of samples.
+// The manifest of a set of packs (docs/pack.md): a list of shards, which together are one sequence
+// of samples; its parser and writer.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ struct PackManifest {
   std::vector<ShardEntry> shards;
 };
 
-// Whether a name leads to a file beneath the manifest's folder: relative, and no part of it is
-// empty, "." or "..".
+// Whether a shard's name stays beneath the manifest's folder: it is relative, and none of its parts
+// is empty, "." or "..".
 bool IsShardName(std::string_view name);
 
-// kInvalidArgument for no or too many shards, for names that repeat or lead elsewhere, and for
-// more samples than a set may have.
+// Checks a manifest. Errors: kInvalidArgument for no or too many shards, for names that repeat or
+// are not beneath the folder, and for more samples than a set may have.
 Status CheckManifest(const PackManifest& manifest);
 
 std::vector<std::byte> WritePackManifest(const PackManifest& manifest);
@@ -44,11 +44,11 @@ std::vector<std::byte> WritePackManifest(const PackManifest& manifest);
 // Whether a file that begins with these bytes is a manifest, of whatever version.
 bool IsManifest(std::span<const std::byte> begin);
 
-// The size of the whole file, from its first kManifestHeaderBytes. Errors: kInvalidArgument (not
-// a manifest), kUnimplemented (a newer version or feature), kDataLoss.
+// The size of the whole file, read from its first kManifestHeaderBytes. Errors: kInvalidArgument
+// (not a manifest), kUnimplemented (a newer version or feature), kDataLoss.
 Result<std::uint64_t> PackManifestBytes(std::span<const std::byte> header);
 
-// Of a whole file. Errors: those above.
+// Parses and checks the bytes of a whole manifest file. Errors: those of PackManifestBytes.
 Result<PackManifest> ReadPackManifest(std::span<const std::byte> bytes);
 
 }  // namespace forebay::compress

@@ -1,5 +1,5 @@
-// The sections of a pack's schema that hold or name learned predictors (docs/pack.md). What
-// pack_format.cc reads and writes them with.
+// The sections of a pack's schema that hold or name learned predictors (docs/pack.md). Used by
+// pack_format.cc only.
 #pragma once
 
 #include "compress/format/pack/pack_format.h"
@@ -7,13 +7,14 @@
 
 namespace forebay::compress {
 
-// kInvalidArgument for too many, for none at a place, for one twice.
+// Checks a schema's predictors. Errors: kInvalidArgument for too many, for a null pointer, and for
+// two with the same short id.
 Status CheckPredictors(const PackSchema& schema);
 
-// The number of sections, then each.
+// Writes the number of sections and then each section.
 void WriteSections(const PackSchema& schema, ByteWriter& writer);
 
-// The same; sections of other types are passed over. Errors of Predictor::Parse; kDataLoss.
+// Reads sections, skipping those of unknown types. Errors: kDataLoss, those of Predictor::Parse.
 Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchema& schema);
 
 }  // namespace forebay::compress

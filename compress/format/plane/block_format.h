@@ -1,6 +1,6 @@
-// The bit-packed codec's constants (docs/pack_planes.md): blocks of 16 x 4 residuals, each with a
-// predictor and as many bit planes as its largest residual needs. No entropy coding: it decodes
-// at memory's pace.
+// Blocks and predictors of bit-packed and block-rANS planes (docs/pack_planes.md): blocks of 16 x 4
+// samples, each with a predictor of its own. A bit-packed block has as many bit planes as its
+// largest residual needs, without entropy coding, so that it decodes at the pace of memory.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,12 @@ namespace forebay::compress {
 inline constexpr std::uint32_t kBlockColumns = 16, kBlockRows = 4;
 inline constexpr std::uint32_t kBlockSamples = kBlockColumns * kBlockRows;
 
-// Flags of a body: which of its two sections lie behind lz4.
+// Flags of a bit-packed body: which of its two sections are compressed with LZ4.
 inline constexpr std::uint8_t kBitPackedCompressedCodes = 1, kBitPackedCompressedPlanes = 2;
 
-// A block's byte is width << 3 | predictor.
-inline constexpr std::uint8_t kTemporalPredictor = 4;  // less the previous frame, then as below
+// A predictor is a SpatialPredictor, plus kTemporalPredictor if the previous frame is subtracted
+// first. The byte of a bit-packed block is width << 3 | predictor.
+inline constexpr std::uint8_t kTemporalPredictor = 4;
 enum class SpatialPredictor : std::uint8_t { kNone = 0, kWest = 1, kNorth = 2, kGradient = 3 };
 
 inline constexpr std::uint32_t CountBlocks(std::uint32_t pixels, std::uint32_t size) {

@@ -1,6 +1,6 @@
-// The block-rANS codec's constants (docs/pack_planes.md): bit-packed's blocks and predictors,
-// residuals entropy-coded by 64 lanes at once under one of a few static distributions that the
-// block names. Nothing that a lane needs depends on what another lane decodes in the same block.
+// Constants of block-rANS planes (docs/pack_planes.md): the blocks and predictors of
+// block_format.h, and residuals coded by rANS in 64 lanes under one of a few static distributions,
+// which the block names. A lane needs nothing that another lane decodes in the same block.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ inline constexpr std::uint32_t kBlockRansSlots = 256;      // that the frequenci
 // A state lies in [2^8, 2^16) and is refilled by a byte: a state's low byte is its slot.
 inline constexpr std::uint32_t kBlockRansStateMin = 256;
 
-// Flags of a body: the side information lies behind zstd.
+// Flags of a body: the side information is compressed with zstd.
 inline constexpr std::uint8_t kBlockRansCompressedSide = 1;
 
-// A block's byte is class << 3 | predictor, the predictor as in bit-packed.
+// A block's byte is class << 3 | predictor.
 inline constexpr std::uint8_t kPredictorMask = 7;
 
 // Bytes of the states, which end a body.

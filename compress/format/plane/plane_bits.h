@@ -1,6 +1,6 @@
-// Adaptive binary probabilities of the plane codec's side information: what encoder and decoder
-// must move alike. A binary range coder in the manner of G. N. N. Martin (1979), with 32-bit
-// range and 12-bit probabilities that learn at a rate of 1/16.
+// Adaptive binary models of the side information of wavefront planes, which encoder and decoder
+// must update in the same way. The coder is a binary range coder (G. N. N. Martin, 1979) with a
+// range of 32 bits and probabilities of 12 bits that adapt at a rate of 1/16.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Models of a chunk's side information, in the order of their use (docs/pack_planes.md). Encoder
-// and decoder own one each and move them alike.
+// The models of a body's side information, in the order of their use (docs/pack_planes.md). Encoder
+// and decoder have one set each and update them in the same way.
 #pragma once
 
 #include <array>
