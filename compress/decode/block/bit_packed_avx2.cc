@@ -1,5 +1,7 @@
-// A block's 4 rows of 16 bytes in two registers, two rows in each; prefix sums undo spatial
-// predictors. What a block's byte says selects lanes, not branches: nobody could foresee those.
+// The AVX2 kernel of bit-packed blocks, for samples of up to 8 bits: a block's 4 rows of 16 bytes
+// in two registers, two rows in each. Bit planes become bytes by transposing 8 x 8 matrices of
+// bits, and prefix sums undo the spatial predictors. A block's predictor selects by masks and not
+// by branches, because a processor could not predict those.
 #include <immintrin.h>
 
 #include "compress/decode/block/bit_packed_blocks.h"
@@ -35,7 +37,7 @@ __m256i SubWhere(__m256i wanted, __m256i value, __m256i less) {
   return _mm256_sub_epi8(value, _mm256_and_si256(less, wanted));
 }
 
-// Running sums along each row of 16, where wanted.
+// Prefix sums along each row of 16, in the lanes of `wanted`.
 __m256i SumAlong(__m256i rows, __m256i wanted) {
   rows = AddWhere(wanted, rows, _mm256_bslli_epi128(rows, 1));
   rows = AddWhere(wanted, rows, _mm256_bslli_epi128(rows, 2));
@@ -43,7 +45,7 @@ __m256i SumAlong(__m256i rows, __m256i wanted) {
   return AddWhere(wanted, rows, _mm256_bslli_epi128(rows, 8));
 }
 
-// Running sums down the 4 rows, where wanted.
+// Prefix sums down the 4 rows, in the lanes of `wanted`.
 Rows SumDown(Rows rows, __m256i wanted) {
   const __m256i over_lower = _mm256_permute2x128_si256(rows.upper, rows.lower, 0x21);
   rows.upper = AddWhere(wanted, rows.upper, _mm256_permute2x128_si256(rows.upper, rows.upper, 8));
@@ -52,7 +54,8 @@ Rows SumDown(Rows rows, __m256i wanted) {
   return rows;
 }
 
-// Each of four 8 x 8 matrices of bits, a row in a byte, by its diagonal (Hacker's Delight, 7-3).
+// Transposes four 8 x 8 matrices of bits, a row in each byte, by three exchanges of ever larger
+// blocks (Hacker's Delight, 7-3).
 __m256i TransposeBits(__m256i matrices) {
   const auto swap = [&](int distance, long long mask) {
     const __m256i differing = _mm256_and_si256(
@@ -76,8 +79,8 @@ Rows FromPlanes(const std::byte* planes, std::uint32_t width) {
     const auto* from = reinterpret_cast<const long long*>(planes) + first;
     return _mm256_maskload_epi64(from, there);
   };
-  // Bytes j of the two words of each half side by side, then of four, then of all eight words:
-  // the matrix of samples 8 j and on.
+  // Brings byte j of all eight words together, in three rounds of interleaving: two words, four,
+  // eight. That is the matrix of samples 8 j to 8 j + 7.
   const __m256i pairs = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
   const __m256i first = _mm256_shuffle_epi8(words(0), pairs);
@@ -103,7 +106,8 @@ const std::byte* DecodeBitPackedRowAvx2(const BitPackedRow<std::uint8_t>& row,
   const __m256i last_column = _mm256_set1_epi8(15);
   const __m256i mask = _mm256_set1_epi8(static_cast<char>(row.mask));
   const bool inter = row.previous != nullptr;
-  // The last column of the block before, in every column: what west is at a block's left edge.
+  // The last column of the previous block, copied to every column: the western neighbours of the
+  // block's left edge.
   Rows west_samples{_mm256_setzero_si256(), _mm256_setzero_si256()};
   Rows west_previous = west_samples;
   for (std::uint32_t block = 0; block < row.blocks; ++block) {
@@ -119,7 +123,8 @@ const std::byte* DecodeBitPackedRowAvx2(const BitPackedRow<std::uint8_t>& row,
     value.upper = SumAlong(_mm256_sub_epi8(value.upper, bias), west);
     value.lower = SumAlong(_mm256_sub_epi8(value.lower, bias), west);
     value = SumDown(value, north);
-    // Sums modulo 256 lose nothing: the corner is what both edges hold twice.
+    // With the gradient predictor, both edges contain the corner sample, so it is subtracted once.
+    // Sums modulo 256 lose nothing.
     std::uint32_t corner = x > 0 ? row.above[x - 1] : 0;
     __m256i edge = _mm256_and_si256(BroadcastRow(row.above + x), north);
     Rows previous{_mm256_setzero_si256(), _mm256_setzero_si256()};
@@ -137,7 +142,7 @@ const std::byte* DecodeBitPackedRowAvx2(const BitPackedRow<std::uint8_t>& row,
     const auto finish = [&](__m256i rows, __m256i before, __m256i before_west, __m256i here_west) {
       rows = AddWhere(temporal, _mm256_add_epi8(rows, edge), before);
       rows = SubWhere(both, rows, before_west);
-      // Last, as the next block waits for it.
+      // West comes last, because it depends on the previous block.
       return _mm256_and_si256(AddWhere(west, rows, here_west), mask);
     };
     value.upper = finish(value.upper, previous.upper, west_previous.upper, west_samples.upper);

@@ -1,5 +1,7 @@
-// A block's 4 rows of 16 bytes in one register; prefix sums undo spatial predictors. What a block's
-// byte says selects lanes, not branches: nobody could foresee those.
+// The AVX-512 kernel of bit-packed blocks, for samples of up to 8 bits: a block's 4 rows of 16
+// bytes in one register. One matrix product over GF(2) turns bit planes into bytes, and prefix sums
+// undo the spatial predictors. A block's predictor selects by masks and not by branches, because a
+// processor could not predict those.
 #include <immintrin.h>
 
 #include "compress/decode/block/bit_packed_blocks.h"
@@ -28,7 +30,7 @@ void StoreRows(__m512i rows, std::size_t stride, std::uint8_t* to) {
 // All lanes or none.
 __mmask64 Lanes(bool chosen) { return __mmask64{0} - static_cast<__mmask64>(chosen); }
 
-// Running sums along each row of 16, where wanted.
+// Prefix sums along each row of 16, in the lanes of `wanted`.
 __m512i SumAlong(__m512i rows, __mmask64 wanted) {
   rows = _mm512_mask_add_epi8(rows, wanted, rows, _mm512_bslli_epi128(rows, 1));
   rows = _mm512_mask_add_epi8(rows, wanted, rows, _mm512_bslli_epi128(rows, 2));
@@ -36,7 +38,7 @@ __m512i SumAlong(__m512i rows, __mmask64 wanted) {
   return _mm512_mask_add_epi8(rows, wanted, rows, _mm512_bslli_epi128(rows, 8));
 }
 
-// Running sums down the 4 rows, where wanted.
+// Prefix sums down the 4 rows, in the lanes of `wanted`.
 __m512i SumDown(__m512i rows, __mmask64 wanted) {
   const __m512i zero = _mm512_setzero_si512();
   rows = _mm512_mask_add_epi8(rows, wanted, rows, _mm512_alignr_epi64(rows, zero, 6));
@@ -45,13 +47,14 @@ __m512i SumDown(__m512i rows, __mmask64 wanted) {
 
 // Bit k of byte i is bit i of the kth of `width` words.
 __m512i FromPlanes(const std::byte* planes, std::uint32_t width) {
-  // Byte j of word k to byte 7 - k of word j: the order in which a matrix of bits has its rows.
+  // Moves byte j of word k to byte 7 - k of word j, the order in which the instruction expects the
+  // rows of a matrix.
   const __m512i to_matrices = _mm512_set_epi64(
       0x070F'171F'272F'373F, 0x060E'161E'262E'363E, 0x050D'151D'252D'353D, 0x040C'141C'242C'343C,
       0x030B'131B'232B'333B, 0x020A'121A'222A'323A, 0x0109'1119'2129'3139, 0x0008'1018'2028'3038);
   const __m512i words =
       _mm512_maskz_loadu_epi64(static_cast<__mmask8>((1U << width) - 1), planes);
-  // A matrix times the unit vectors: its columns.
+  // A matrix times the unit vectors gives its columns: the transposed matrix.
   const __m512i units = _mm512_set1_epi64(static_cast<long long>(0x8040'2010'0804'0201));
   return _mm512_gf2p8affine_epi64_epi8(units, _mm512_permutexvar_epi8(to_matrices, words), 0);
 }
@@ -69,7 +72,8 @@ const std::byte* DecodeBitPackedRowAvx512(const BitPackedRow<std::uint8_t>& row,
   const __m512i last_column = _mm512_set1_epi8(15);
   const __m512i mask = _mm512_set1_epi8(static_cast<char>(row.mask));
   const bool inter = row.previous != nullptr;
-  // The last column of the block before, in every column: what west is at a block's left edge.
+  // The last column of the previous block, copied to every column: the western neighbours of the
+  // block's left edge.
   __m512i west_samples = _mm512_setzero_si512();
   __m512i west_previous = _mm512_setzero_si512();
   for (std::uint32_t block = 0; block < row.blocks; ++block) {
@@ -83,7 +87,8 @@ const std::byte* DecodeBitPackedRowAvx512(const BitPackedRow<std::uint8_t>& row,
     value = _mm512_sub_epi8(value, _mm512_set1_epi8(static_cast<char>((1U << width) >> 1)));
     value = SumDown(SumAlong(value, west), north);
     value = _mm512_add_epi8(value, BroadcastRow(row.above + x, north));
-    // Sums modulo 256 lose nothing: the corner is what both edges hold twice.
+    // With the gradient predictor, both edges contain the corner sample, so it is subtracted once.
+    // Sums modulo 256 lose nothing.
     std::uint32_t corner = x > 0 ? row.above[x - 1] : 0;
     __m512i previous = _mm512_setzero_si512();
     if (inter) {
@@ -96,7 +101,7 @@ const std::byte* DecodeBitPackedRowAvx512(const BitPackedRow<std::uint8_t>& row,
     }
     value = _mm512_mask_sub_epi8(value, west & north, value,
                                  _mm512_set1_epi8(static_cast<char>(corner)));
-    // Last, as the next block waits for it.
+    // West comes last, because it depends on the previous block.
     value = _mm512_mask_add_epi8(value, west, value, west_samples);
     value = _mm512_and_si512(value, mask);
     StoreRows(value, row.stride, row.samples + x);

@@ -1,4 +1,4 @@
-// Decodes bit-packed planes (docs/pack_chunk.md): blocks of 4 x 16 residuals, stored as bit planes
+// Decodes bit-packed planes (docs/pack_planes.md): blocks of 4 x 16 residuals, stored as bit planes
 // of one width per block, predicted from their neighbours and, where the block says so, from the
 // previous frame. All widths are checked and added up first, so that the kernels read bit planes
 // without a bound check. DecodeBitPackedRow is the portable kernel, which the others must agree
@@ -23,13 +23,14 @@ namespace {
 
 constexpr std::string_view kPart = "bit-packed planes";  // in errors
 
-// Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
+// Scratch memory: two frames in whole blocks, a row of zeros that lies above the first row, and the
+// two sections.
 template <typename T>
 struct BitPackedMemory {
   std::span<std::uint8_t> codes;  // a byte a block, of all frames
   std::array<std::span<T>, 2> frames;
   std::span<T> zeros;
-  std::span<std::byte> planes;  // where they lay behind lz4
+  std::span<std::byte> planes;  // decompressed
   std::uint32_t block_rows = 0, block_columns = 0;
   std::size_t stride = 0;
 
@@ -56,7 +57,7 @@ Status ReadSection(bool compressed, std::span<const std::byte> section, std::spa
   return InflateLz4(section, to);
 }
 
-// Bytes of all planes; widths must be within the samples'.
+// Bytes of all planes, from the widths of all blocks. A width beyond the samples' is an error.
 Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_t bits) {
   std::size_t planes = 0;
   std::uint32_t widest = 0;
@@ -130,7 +131,7 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
                           next, isa);
       codes += memory.block_columns;
       if (in_place || place.empty()) continue;
-      // Row of blocks by row of blocks, while they lie in the nearest cache.
+      // Copy each row of blocks at once, while it lies in the nearest cache.
       const std::uint32_t rows = std::min(kBlockRows, shape.rows - row * kBlockRows);
       for (std::uint32_t y = 0; y < rows; ++y) {
         const std::size_t line = std::size_t{row} * kBlockRows + y;
@@ -158,7 +159,7 @@ const std::byte* DecodeBitPackedRow(const BitPackedRow<T>& row, const std::byte*
         residuals[i] |= bit << plane;
       }
     }
-    // What predictors see: samples, less those of the previous frame where that is wanted.
+    // What predictors see: samples, less those of the previous frame if the predictor is temporal.
     const std::size_t x0 = std::size_t{block} * kBlockColumns;
     const auto seen = [&](std::int32_t y, std::ptrdiff_t x) -> std::uint32_t {
       if (x < 0) return 0;

@@ -1,4 +1,6 @@
-// A block's 4 rows of 16 bytes in two registers; prefix sums undo spatial predictors.
+// The AVX2 kernel of block-rANS blocks, for samples of up to 8 bits: a block's 4 rows of 16 bytes
+// in two registers, two rows in each. A step of the 64 lanes gives the residuals, and prefix sums
+// undo the spatial predictors, since all arithmetic is modulo 256.
 #include <immintrin.h>
 
 #include <bit>
@@ -30,7 +32,7 @@ void StoreRows(const BlockRansHalves& rows, std::uint8_t* to, std::size_t stride
   two(to + 2 * stride, rows.high);
 }
 
-// Running sums along each row of 16.
+// Prefix sums along each row of 16 bytes, in four shifts and additions.
 __m256i SumAlong(__m256i rows) {
   rows = _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 1));
   rows = _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 2));
@@ -38,7 +40,7 @@ __m256i SumAlong(__m256i rows) {
   return _mm256_add_epi8(rows, _mm256_bslli_epi128(rows, 8));
 }
 
-// Running sums down the 4 rows.
+// Prefix sums down the 4 rows: within each register, then the lower one of the upper sums.
 BlockRansHalves SumDown(const BlockRansHalves& rows) {
   const auto add_upper = [](__m256i two) {
     return _mm256_add_epi8(two, _mm256_permute2x128_si256(two, two, 0x08));
@@ -48,7 +50,8 @@ BlockRansHalves SumDown(const BlockRansHalves& rows) {
                                  _mm256_permute2x128_si256(first, first, 0x11))};
 }
 
-// 2^plane in the bytes whose bit is set.
+// A plane has a bit for each lane: copy each byte to its 8 lanes, test one bit in each, and keep
+// 2^plane where it is set.
 __m256i PlaneBytes(std::uint32_t bits, std::uint32_t plane) {
   const __m256i bytes = _mm256_shuffle_epi8(
       _mm256_set1_epi32(static_cast<int>(bits)),
@@ -58,7 +61,8 @@ __m256i PlaneBytes(std::uint32_t bits, std::uint32_t plane) {
   return _mm256_and_si256(set, _mm256_set1_epi8(static_cast<char>(1U << plane)));
 }
 
-// The residuals of a block whose class is `table`.
+// The residuals of a block of class `table`: tokens, then low bits, then escapes, which replace the
+// residuals of their lanes. False if a section ends early.
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, BlockRansStream& stream,
                    BlockRansHalves& residuals) {
   std::uint64_t escapes = 0;
@@ -85,7 +89,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, Block
   return lanes.next() <= stream.bytes_end;
 }
 
-// Undoes predictors. Keeps the block before, whose last column is west of a block's first one.
+// Undoes the predictors of one block after the other. Keeps the last block, whose last column lies
+// west of the next block.
 class Reconstruction {
  public:
   explicit Reconstruction(const BlockRansRow<std::uint8_t>& row)
@@ -109,7 +114,9 @@ class Reconstruction {
   }
 
  private:
-  // Sums modulo 256 lose nothing: the corner is what both edges hold twice.
+  // With the gradient predictor, sample = left edge + upper edge - corner + prefix sum over both
+  // axes. Both edges contain the corner sample, so it is subtracted once. Sums modulo 256 lose
+  // nothing.
   void UndoSpatial(SpatialPredictor spatial, bool temporal, std::size_t x,
                    BlockRansHalves& value) const {
     const bool west = spatial != SpatialPredictor::kNorth;

@@ -1,5 +1,6 @@
-// A block's 4 rows of 16 bytes in one register: a step of the lanes gives its residuals, prefix
-// sums undo spatial predictors.
+// The AVX-512 kernel of block-rANS blocks, for samples of up to 8 bits: a block's 4 rows of 16
+// bytes in one register. A step of the 64 lanes gives the residuals, and prefix sums undo the
+// spatial predictors, since all arithmetic is modulo 256.
 #include <immintrin.h>
 
 #include <cstring>
@@ -28,7 +29,7 @@ void StoreRows(__m512i rows, std::uint8_t* to, std::size_t stride) {
   _mm_storeu_si128(line(3), _mm512_extracti32x4_epi32(rows, 3));
 }
 
-// Running sums along each row of 16.
+// Prefix sums along each row of 16 bytes, in four shifts and additions.
 __m512i SumAlong(__m512i rows) {
   rows = _mm512_add_epi8(rows, _mm512_bslli_epi128(rows, 1));
   rows = _mm512_add_epi8(rows, _mm512_bslli_epi128(rows, 2));
@@ -36,14 +37,15 @@ __m512i SumAlong(__m512i rows) {
   return _mm512_add_epi8(rows, _mm512_bslli_epi128(rows, 8));
 }
 
-// Running sums down the 4 rows.
+// Prefix sums down the 4 rows: shifts by one row and by two.
 __m512i SumDown(__m512i rows) {
   const __m512i zero = _mm512_setzero_si512();
   rows = _mm512_add_epi8(rows, _mm512_alignr_epi64(rows, zero, 6));
   return _mm512_add_epi8(rows, _mm512_alignr_epi64(rows, zero, 4));
 }
 
-// The residuals of a block whose class is `table`.
+// The residuals of a block of class `table`: tokens, then low bits, then escapes, which replace the
+// residuals of their lanes. False if a section ends early.
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRansStream& stream,
                    __m512i& residuals) {
   __mmask64 escapes = 0;
@@ -58,6 +60,7 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRans
     }
   }
   if (escapes != 0) {
+    // The load may read beyond the section, where the states lie (BlockRansStream).
     const std::ptrdiff_t count = _mm_popcnt_u64(escapes);
     if (stream.escapes_end - stream.escapes < count) return false;
     residuals =
@@ -67,7 +70,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRans
   return lanes.next() <= stream.bytes_end;
 }
 
-// Undoes predictors. Keeps the block before, whose last column is west of a block's first one.
+// Undoes the predictors of one block after the other. Keeps the last block, whose last column lies
+// west of the next block.
 class Reconstruction {
  public:
   explicit Reconstruction(const BlockRansRow<std::uint8_t>& row)
@@ -87,7 +91,9 @@ class Reconstruction {
   }
 
  private:
-  // Sums modulo 256 lose nothing: the corner is what both edges hold twice.
+  // With the gradient predictor, sample = left edge + upper edge - corner + prefix sum over both
+  // axes. Both edges contain the corner sample, so it is subtracted once. Sums modulo 256 lose
+  // nothing.
   __m512i UndoSpatial(SpatialPredictor spatial, bool temporal, std::size_t x, __m512i value) const {
     const bool west = spatial != SpatialPredictor::kNorth;
     const bool north = spatial != SpatialPredictor::kWest;

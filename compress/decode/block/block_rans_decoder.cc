@@ -1,4 +1,4 @@
-// Decodes block-rANS planes (docs/pack_chunk.md). Opens the sections of the body and checks all of
+// Decodes block-rANS planes (docs/pack_planes.md). Opens the sections of the body and checks all of
 // the side information, so that kernels look classes up without a check; then decodes frame by
 // frame, one row of blocks at a time, with the kernel of the instruction set. A frame is decoded in
 // the caller's memory where whole blocks cover it, else in scratch, from where it is copied. After
@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::string_view kPart = "block-rANS planes";  // in errors
 
-// Frames in whole blocks, two of them, and a row of zeros to lie above the first row.
+// Scratch memory: two frames in whole blocks, a row of zeros that lies above the first row, and the
+// side information.
 template <typename T>
 struct BlockRansMemory {
   std::span<std::byte> context;  // zstd's
@@ -47,7 +48,7 @@ struct BlockRansMemory {
   }
 };
 
-// The side information, which lies behind zstd or as it is.
+// The side information; decompressed if the body says so.
 template <typename T>
 Result<std::span<const std::byte>> OpenSide(const BlockRansMemory<T>& memory, bool compressed,
                                             std::span<const std::byte> section) {
@@ -59,6 +60,7 @@ Result<std::span<const std::byte>> OpenSide(const BlockRansMemory<T>& memory, bo
   return std::span<const std::byte>(side);
 }
 
+// Fills the slots of one token, or of the escapes, with what lanes look up there.
 void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token, bool wide,
                BlockRansClass& to) {
   const auto residual = static_cast<std::uint16_t>(static_cast<std::uint32_t>(token)
@@ -73,7 +75,7 @@ void FillSlots(std::uint32_t first, std::uint32_t frequency, std::int32_t token,
   }
 }
 
-// The head of a class whose slots are filled.
+// Collects the first 16 symbols of a class, for kernels that search (BlockRansHead).
 void FillHead(BlockRansClass& to) {
   BlockRansHead& head = to.head;
   head = {};
@@ -86,6 +88,7 @@ void FillHead(BlockRansClass& to) {
     head.frequency[symbol] = to.frequency[slot];
     head.first[symbol] = static_cast<std::uint8_t>(slot);
   }
+  // With at most 16 symbols the head has all of them, and there is no tail to look up.
   to.tail_part = kBlockRansParts;
   if (slot == kBlockRansSlots) return;
   to.tail_part = head.first.back() / 16;
@@ -140,6 +143,7 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
   return side;
 }
 
+// Whether all sections are used up and all lanes are back at the encoder's first state, 256.
 bool AtEnd(const BlockRansStream& stream) {
   const auto all = [](const auto& states, std::uint8_t value) {
     return std::ranges::all_of(states, [=](std::uint8_t state) { return state == value; });
@@ -165,7 +169,8 @@ bool DecodeRow(const BlockRansRow<T>& row, Isa isa, BlockRansStream& stream) {
   return DecodeBlockRansRow(row, stream);
 }
 
-// Decodes frames where they belong where blocks cover them exactly, else beside and copies them.
+// Decodes frames one after the other: in place if blocks cover them exactly, else in scratch
+// memory, from where they are copied.
 template <typename T>
 class BlockRansFrames {
  public:

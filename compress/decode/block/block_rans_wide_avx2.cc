@@ -1,4 +1,5 @@
-// Samples of 9 to 16 bits: each of a block's 4 rows in a register.
+// The AVX2 kernel of block-rANS blocks, for samples of 9 to 16 bits: each of a block's 4 rows in
+// one register. Otherwise as block_rans_avx2.cc, modulo 2^16.
 #include <immintrin.h>
 
 #include <array>
@@ -38,6 +39,7 @@ __m256i LastColumn(__m256i row) {
   return _mm256_permute2x128_si256(last, last, 0x11);
 }
 
+// Adds 2^plane to the samples whose bit is set: 16 bits of the word for each row.
 void AddPlane(std::uint64_t bits, std::uint32_t plane, Rows& residuals) {
   const __m256i places = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
                                            4096, 8192, 16384, -32768);
@@ -50,6 +52,7 @@ void AddPlane(std::uint64_t bits, std::uint32_t plane, Rows& residuals) {
   }
 }
 
+// Escapes are rare: they go through memory, one by one.
 void ReplaceEscapes(std::uint64_t escapes, BlockRansStream& stream, Rows& residuals) {
   alignas(32) std::array<std::uint16_t, kBlockRansLanes> words;
   std::memcpy(words.data(), residuals.data(), sizeof(words));
@@ -61,7 +64,8 @@ void ReplaceEscapes(std::uint64_t escapes, BlockRansStream& stream, Rows& residu
   std::memcpy(residuals.data(), words.data(), sizeof(words));
 }
 
-// The residuals of a block whose class is `table`.
+// The residuals of a block of class `table`: tokens shifted, then low bits, then escapes, which
+// replace the residuals of their lanes. False if a section ends early.
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, BlockRansStream& stream,
                    Rows& residuals) {
   std::uint64_t escapes = 0;
@@ -89,7 +93,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanesAvx2& lanes, Block
   return lanes.next() <= stream.bytes_end;
 }
 
-// Undoes predictors. Keeps the block before, whose last column is west of a block's first one.
+// Undoes the predictors of one block after the other. Keeps the last block, whose last column lies
+// west of the next block.
 class Reconstruction {
  public:
   explicit Reconstruction(const BlockRansRow<std::uint16_t>& row)
@@ -114,7 +119,8 @@ class Reconstruction {
   }
 
  private:
-  // Sums modulo 2^16 lose nothing: the corner is what both edges hold twice.
+  // Left edge + upper edge - corner + prefix sums, as in the kernels of 8 bits. Sums modulo 2^16
+  // lose nothing.
   void UndoSpatial(SpatialPredictor spatial, bool temporal, std::size_t x, Rows& value) const {
     const bool west = spatial != SpatialPredictor::kNorth;
     const bool north = spatial != SpatialPredictor::kWest;

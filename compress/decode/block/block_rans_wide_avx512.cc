@@ -1,4 +1,5 @@
-// Samples of 9 to 16 bits: a block's 4 rows of 32 bytes in two registers.
+// The AVX-512 kernel of block-rANS blocks, for samples of 9 to 16 bits: a block's 4 rows of 32
+// bytes in two registers. Otherwise as block_rans_avx512.cc, modulo 2^16.
 #include <immintrin.h>
 
 #include <array>
@@ -53,7 +54,8 @@ Rows SumDown(const Rows& rows) {
   return {first, _mm512_add_epi16(add_upper(rows[1]), second)};
 }
 
-// The residuals of a block whose class is `table`.
+// The residuals of a block of class `table`: tokens shifted, then low bits, then escapes, which
+// replace the residuals of their lanes. False if a section ends early.
 bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRansStream& stream,
                    Rows& residuals) {
   __mmask64 escapes = 0;
@@ -90,7 +92,8 @@ bool ReadResiduals(const BlockRansClass& table, BlockRansLanes& lanes, BlockRans
 
 __m512i Both(__m256i row) { return _mm512_broadcast_i64x4(row); }
 
-// Undoes predictors. Keeps the block before, whose last column is west of a block's first one.
+// Undoes the predictors of one block after the other. Keeps the last block, whose last column lies
+// west of the next block.
 class Reconstruction {
  public:
   explicit Reconstruction(const BlockRansRow<std::uint16_t>& row)
@@ -112,7 +115,8 @@ class Reconstruction {
   }
 
  private:
-  // Sums modulo 2^16 lose nothing: the corner is what both edges hold twice.
+  // Left edge + upper edge - corner + prefix sums, as in the kernels of 8 bits. Sums modulo 2^16
+  // lose nothing.
   void UndoSpatial(SpatialPredictor spatial, bool temporal, std::size_t x, Rows& value) const {
     const bool west = spatial != SpatialPredictor::kNorth;
     const bool north = spatial != SpatialPredictor::kWest;

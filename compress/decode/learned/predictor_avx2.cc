@@ -1,5 +1,6 @@
-// As predictor_avx512.cc with 32 pixels in a register, in two halves, and products of 16 bits: one
-// instruction multiplies two inputs of 8 pixels and adds the products exactly.
+// The AVX2 kernel of learned predictors: 32 pixels in a register, in two halves. Products have 16
+// bits: one instruction multiplies two inputs of 8 pixels by two weights and adds the products
+// exactly.
 #include <immintrin.h>
 
 #include <array>
@@ -33,7 +34,7 @@ Pairs Interleave(const PredictorRow* rows, std::size_t half) {
            _mm256_unpacklo_epi16(a_high, b_high), _mm256_unpackhi_epi16(a_high, b_high)}};
 }
 
-// An output of 32 pixels, shifted and rounded, still in 32 bits.
+// One output of a layer for 32 pixels, shifted and rounded, in 32 bits.
 [[gnu::always_inline]] inline Pairs LayerSums(const PredictorLayer& layer, std::int32_t bias,
                                               std::uint32_t output, const PairRows& inputs) {
   const std::int8_t* const weights = layer.weights.data() + output * layer.stride();
@@ -64,6 +65,8 @@ void Store(PredictorRow& row, std::size_t half, __m256i bytes) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(row.data() + 32 * half), bytes);
 }
 
+// Clamps corrections, rounds them to whole steps, and notes the pixels whose correction was rounded
+// up: their residuals are negated (docs/pack_planes.md, "Learned").
 void StoreCorrections(const Pairs& sums, std::size_t part, PredictorBatch& batch) {
   const __m256i most = _mm256_set1_epi16(kCorrectionMax);
   const __m256i least = _mm256_set1_epi16(-kCorrectionMax);

@@ -1,5 +1,6 @@
-// 64 pixels in a register of bytes; four inputs of 16 pixels are multiplied and added by one
-// instruction. Unpacking and packing work within 128 bits and undo each other's order.
+// The AVX-512 kernel of learned predictors, with VNNI: 64 pixels in a register of bytes. One
+// instruction multiplies four inputs of 16 pixels by four weights and adds the products. Unpacking
+// and packing work within 128 bits, and each undoes the other's reordering.
 #include <immintrin.h>
 
 #include <array>
@@ -10,7 +11,8 @@
 namespace forebay::compress {
 namespace {
 
-// Of four inputs: register k has pixels 4k to 4k + 3 of each 16, the inputs side by side.
+// Four inputs: register k has pixels 4k to 4k + 3 of each 16, with the four inputs of a pixel side
+// by side.
 struct Quads {
   std::array<__m512i, 4> pixels;
 };
@@ -30,7 +32,7 @@ Quads Interleave(const PredictorRow* rows) {
            _mm512_unpacklo_epi16(ab_high, cd_high), _mm512_unpackhi_epi16(ab_high, cd_high)}};
 }
 
-// An output of all 64 pixels, shifted and rounded, still in 32 bits.
+// One output of a layer for all 64 pixels, shifted and rounded, in 32 bits.
 [[gnu::always_inline]] inline Quads LayerSums(const PredictorLayer& layer, std::int32_t bias,
                                               std::uint32_t output, const QuadRows& inputs) {
   const std::int8_t* const weights = layer.weights.data() + output * layer.stride();
@@ -52,12 +54,14 @@ Quads Interleave(const PredictorRow* rows) {
            _mm512_sra_epi32(sum2, count), _mm512_sra_epi32(sum3, count)}};
 }
 
-// Clamped to 0 .. 255, pixels in their order again.
+// Clamps to 0 .. 255 and restores the order of the pixels.
 [[gnu::always_inline]] inline __m512i PackBytes(const Quads& sums) {
   return _mm512_packus_epi16(_mm512_packs_epi32(sums.pixels[0], sums.pixels[1]),
                              _mm512_packs_epi32(sums.pixels[2], sums.pixels[3]));
 }
 
+// Clamps corrections, rounds them to whole steps, and notes the pixels whose correction was rounded
+// up: their residuals are negated (docs/pack_planes.md, "Learned").
 void StoreCorrections(const Quads& sums, PredictorBatch& batch) {
   const __m512i most = _mm512_set1_epi16(kCorrectionMax);
   const __m512i least = _mm512_set1_epi16(-kCorrectionMax);

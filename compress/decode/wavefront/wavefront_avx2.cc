@@ -15,10 +15,11 @@
 namespace forebay::compress {
 namespace {
 
-// The current frame's taps in the order of their addition: west, known last, ends the chain from
-// one step to the next.
+// The current frame's taps in the order of their addition. West comes last, because it is the only
+// tap that depends on the previous step.
 constexpr std::array<std::size_t, kIntraTapCount> kTapOrder = {8, 7, 6, 5, 3, 2, 4, 1, 0};
 
+// The operations of wavefront_pass.h on 64 samples in two registers.
 class PairLanes : public LanesAvx2 {
  public:
   using Sample = std::uint8_t;
@@ -161,7 +162,7 @@ class PairLanes : public LanesAvx2 {
       const std::array<__m256i, kIntraTapCount>& taps) const {
     const __m256i filters = _mm256_and_si256(choice, _mm256_set1_epi8(0x0F));
     const __m256i zero = _mm256_setzero_si256();
-    // Taps are samples themselves: what half their range comes to is in the bias.
+    // Taps are not centred: `bias_` subtracts half the range times each weight.
     BytesAvx2 sum = bias_.Look(filters);
     if (sums != nullptr) {
       sum.low = _mm256_add_epi16(
@@ -183,7 +184,7 @@ class PairLanes : public LanesAvx2 {
     return _mm256_blendv_epi8(value, confined, _mm256_shuffle_epi8(clamped_, filters));
   }
 
-  // Values of the samples' range.
+  // Rounds sums to samples: scaled, clamped, and put back to 0 .. 2^bits - 1.
   __m256i Round(__m256i sum) const {
     const __m256i highest = _mm256_sub_epi16(middle_, _mm256_set1_epi16(1));
     const __m256i lowest = _mm256_sub_epi16(_mm256_setzero_si256(), middle_);
@@ -194,7 +195,7 @@ class PairLanes : public LanesAvx2 {
                             middle_);
   }
 
-  // Thirty-two lanes, eight by eight: their symbols, of no meaning outside `mask`.
+  // The symbols of 32 lanes, eight at a time. Lanes outside `mask` get arbitrary symbols.
   template <std::size_t kFirst>
   [[gnu::always_inline]] __m256i DecodeHalf(__m256i mask, __m256i contexts) {
     const __m128i masks_low = _mm256_castsi256_si128(mask);
@@ -212,6 +213,8 @@ class PairLanes : public LanesAvx2 {
     return _mm256_permutevar8x32_epi32(packed, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
   }
 
+  // One rANS step of eight lanes. Lanes whose state became too small take the next words in
+  // ascending order: a table by mask says which word each of them gets.
   [[gnu::always_inline]] __m256i DecodeGroup(std::size_t group, __m128i mask_bytes,
                                              __m128i contexts) {
     const Advanced advanced = Advance(group, _mm256_cvtepi8_epi32(mask_bytes), contexts);
@@ -233,8 +236,8 @@ class PairLanes : public LanesAvx2 {
   __m128i size_shift_;
 };
 
-// A band's raster sums, 16 pixels at a time. A run of blocks writes up to 15 sums beyond its end,
-// which the next one overwrites.
+// Temporal sums of a band in raster order, 16 pixels at a time. A run of blocks writes up to 15
+// sums beyond its end, which the next run overwrites.
 void SumBand(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32_t band_top) {
   const WavefrontMemory<std::uint8_t>& memory = frame.memory;
   ForEachRun(frame, band_top, [&](const WavefrontBlock& block, const RunArea& area) {
@@ -260,7 +263,8 @@ void SumBand(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32_t band_
   });
 }
 
-// Eight lanes' sums of eight steps, in both halves of the registers, turned.
+// Transposes 8 x 8 sums of 16 bits in each half of the registers: rows are lanes before, steps
+// afterwards.
 std::array<__m256i, 8> Transpose(const std::array<__m256i, 8>& lanes) {
   std::array<__m256i, 8> pairs;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -303,7 +307,7 @@ void StoreSums(std::int16_t* to, std::uint64_t within, std::uint32_t base, __m25
   _mm256_store_si256(place, sums);
 }
 
-// A band's raster sums into wavefront order, 8 steps of 16 lanes at a time.
+// Brings the sums of a band from raster to wavefront order, 8 steps of 16 lanes at a time.
 void BandToWavefront(const WavefrontOrderFrame<std::uint8_t>& frame, std::uint32_t band) {
   const PlaneShape& shape = frame.shape;
   const WavefrontMemory<std::uint8_t>& memory = frame.memory;

@@ -17,6 +17,7 @@
 namespace forebay::compress {
 namespace {
 
+// The operations of wavefront_pass.h on 64 samples in one register.
 class ByteLanes : public LanesAvx512 {
  public:
   using Sample = std::uint8_t;
@@ -60,7 +61,7 @@ class ByteLanes : public LanesAvx512 {
   }
   Pixels Shift(Pixels a, Sample first) const { return ShiftBytes(a, first); }
 
-  // Sums of even lanes and of odd ones: bytes become numbers of 16 bits without a shuffle.
+  // Sums of even and of odd lanes apart: so bytes become numbers of 16 bits by a mask and a shift.
   struct Sums {
     __m512i even, odd, choice, odd_choice;
 
@@ -77,7 +78,7 @@ class ByteLanes : public LanesAvx512 {
   [[gnu::always_inline]] Sums Begin(const std::int16_t* temporal, Bytes choice) const {
     // Tables of 32 look at five bits of an index, of which a filter has four.
     const __m512i odd_choice = _mm512_srli_epi16(choice, 8);
-    // Taps are samples themselves: what half their range comes to is in the bias.
+    // Taps are not centred: `bias_` subtracts half the range times each weight.
     Sums sums = {_mm512_permutexvar_epi16(choice, bias_),
                  _mm512_permutexvar_epi16(odd_choice, bias_), choice, odd_choice};
     if (temporal != nullptr) {
@@ -165,7 +166,7 @@ class ByteLanes : public LanesAvx512 {
  private:
   static constexpr std::ptrdiff_t kStepBytesMax = 2 * kWavefrontLanes;
 
-  // Values of the samples' range.
+  // Rounds sums to samples: scaled, clamped, and put back to 0 .. 2^bits - 1.
   __m512i Round(__m512i sum) const {
     const __m512i highest = _mm512_sub_epi16(middle_, _mm512_set1_epi16(1));
     const __m512i lowest = _mm512_sub_epi16(_mm512_setzero_si512(), middle_);
@@ -181,8 +182,9 @@ class ByteLanes : public LanesAvx512 {
   SearchAvx512 search_;
 };
 
-// Where the samples of a tap lie in a window of 64 bytes, for 32 pixels in kRows rows. A window's
-// rows begin two columns left of the first pixel; taps are -2 to 2 columns from theirs.
+// Indices that pick the samples of a tap out of a window of 64 bytes, for 32 pixels in kRows rows.
+// The rows of a window begin two columns left of the first pixel; taps lie -2 to 2 columns from
+// theirs.
 template <std::uint32_t kRows>
 struct WindowIndex {
   static constexpr std::uint32_t kWidth = 32 / kRows;
@@ -203,7 +205,8 @@ struct WindowIndex {
 template <std::uint32_t kRows>
 constexpr WindowIndex<kRows> kWindowIndex;
 
-// A filter's temporal weights, each twice.
+// A filter's temporal weights, each twice side by side in 32 bits, as multiplications of 16 bits
+// need them.
 struct WindowFilter {
   std::array<std::int32_t, kTemporalTapCount> pairs{};
   std::int16_t bias = 0;
@@ -220,7 +223,8 @@ struct WindowFilter {
   }
 };
 
-// The sums of 32 pixels in kRows rows, the first of them at (row, column).
+// Temporal sums of 32 pixels in kRows rows, the first at (row, column). Three windows are loaded
+// and all taps are taken out of them.
 template <std::uint32_t kRows>
 [[gnu::always_inline]] inline __m512i WindowSums(const WavefrontOrderFrame<std::uint8_t>& frame,
                                                  const WindowFilter& filter,
@@ -269,9 +273,9 @@ template <std::uint32_t kRows>
   return sum;
 }
 
-// Raster sums of a band, block by block: blocks are small and differ, so that branches on what
-// neighbours or weights have in common would cost more than they save. The last blocks write up to
-// three rows that nobody reads.
+// Temporal sums of a band in raster order, block by block. Blocks are small and differ in filter
+// and motion, so testing for what neighbours or weights have in common would cost more than it
+// saves. The last blocks write up to three rows that nobody reads.
 class BandSums {
  public:
   explicit BandSums(const WavefrontOrderFrame<std::uint8_t>& frame) : frame_(frame) {

@@ -1,4 +1,4 @@
-// Decodes wavefront-coded planes (docs/pack_chunk.md): reads the plan (wavefront_plan.h), then
+// Decodes wavefront-coded planes (docs/pack_planes.md): reads the plan (wavefront_plan.h), then
 // decodes with the kernel of the instruction set (wavefront_order.h), or, without one, with the
 // scalar decoder in this file. That keeps three frames in a ring, since a frame is predicted from
 // the two before it, and sums up what these contribute before it decodes the frame. Called by
@@ -23,7 +23,7 @@
 namespace forebay::compress {
 namespace {
 
-// The memory of a chunk under decode besides its plan.
+// The memory of the scalar decoder besides the plan.
 template <typename T>
 struct WavefrontFrames {
   std::array<PaddedFrame<T>, 3> ring;  // frame t lies in ring[t % 3]
@@ -66,6 +66,7 @@ void SetRowsAbove(const PaddedFrame<T>& current, const PaddedFrame<T>* previous,
 }
 
 template <typename T>
+// The part of every prediction that earlier frames contribute, for a whole frame, block by block.
 void PredictTemporal(const WavefrontPlan& plan, std::span<const WavefrontBlock> blocks,
                      const PaddedFrame<const T>& previous, const PaddedFrame<const T>* earlier,
                      std::int32_t middle, std::span<WavefrontSum<T>> sums) {
@@ -84,7 +85,8 @@ void PredictTemporal(const WavefrontPlan& plan, std::span<const WavefrontBlock> 
   }
 }
 
-// What a frame's predictor looks at besides the current frame's pixels.
+// Prepares the inputs of a learned predictor that do not come from the current frame: displaced
+// earlier frames and their errors.
 void PrepareLearned(const WavefrontPlan& plan, std::uint32_t t,
                     std::span<const WavefrontBlock> blocks,
                     const PaddedFrame<const std::uint8_t>& previous,
@@ -181,8 +183,8 @@ const WavefrontOrderKernel<T>* Vectors(Isa isa) {
   return nullptr;
 }
 
-// Enough for every kernel, whatever this processor has: a pack that one machine takes for too large
-// to decode is so on all.
+// Scratch memory for the kernels of every instruction set, so that machines agree which packs need
+// too much memory.
 template <typename T>
 std::size_t ScratchBytes(const PlaneShape& shape) {
   ScratchArena scalar;

@@ -175,7 +175,8 @@ class WavefrontPass {
     add(within(at.first, past.east2));
     add(past.upper1);
     add(within(at.last, east));
-    // Taps that are known earliest are added first; west, which the previous step decodes, is last.
+    // Sizes that are known earliest are added first; west, which the previous step decodes, is
+    // last.
     const Bytes west = within(at.first, past.own1);
     add(Lanes::Add(west, west));
     return energy;

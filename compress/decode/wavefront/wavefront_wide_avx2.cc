@@ -1,7 +1,8 @@
-// Samples of 9 to 16 bits, 64 lanes in four registers, less half their range: then a sample is a
-// signed number of 16 bits, and one instruction multiplies two taps by their weights and adds the
-// products exactly. Sums of 32 bits lie in the order in which such pairs interleave: of each 16
-// lanes 0-3 and 8-11, then 4-7 and 12-15.
+// The AVX2 kernel of wavefront planes, for samples of 9 to 16 bits: 64 lanes in four registers.
+// Samples are kept less half their range, so that a sample is a signed number of 16 bits and one
+// instruction multiplies two taps by their weights and adds the products exactly. Sums of 32 bits
+// lie in the order in which such pairs interleave: of each 16 lanes 0-3 and 8-11, then 4-7 and
+// 12-15.
 #include <immintrin.h>
 
 #include <algorithm>

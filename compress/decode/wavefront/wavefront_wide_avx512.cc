@@ -1,7 +1,8 @@
-// Samples of 9 to 16 bits, 64 lanes in two registers, less half their range: then a sample is a
-// signed number of 16 bits, and one instruction multiplies two taps by their weights and adds
-// the products exactly. Sums of 32 bits lie in the order in which such pairs interleave: register
-// 0 has lanes 0-3, 8-11, 16-19, 24-27, register 1 lanes 4-7, 12-15 ..., 2 and 3 the same of 32 on.
+// The AVX-512 kernel of wavefront planes, for samples of 9 to 16 bits: 64 lanes in two registers.
+// Samples are kept less half their range, so that a sample is a signed number of 16 bits and one
+// instruction multiplies two taps by their weights and adds the products exactly. Sums of 32 bits
+// lie in the order in which such pairs interleave: register 0 has lanes 0-3, 8-11, 16-19, 24-27,
+// register 1 lanes 4-7, 12-15 ..., registers 2 and 3 the same of lanes 32 to 63.
 #include <immintrin.h>
 
 #include <algorithm>
