@@ -1,3 +1,5 @@
+// aligned_alloc with a bound and zeroed memory. A failed allocation is an Error, because a daemon
+// that is short of memory should refuse one request and serve the others.
 #include "server/io/aligned_buffer.h"
 
 #include <cstdlib>

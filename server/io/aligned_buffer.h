@@ -1,4 +1,4 @@
-// AlignedBuffer: memory that direct I/O accepts.
+// AlignedBuffer: memory for direct I/O, which demands aligned addresses, offsets and lengths.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 namespace forebay::io {
 
 // Sole owner of zeroed memory whose address and size are multiples of
-// limits::kIoAlignmentBytes. Move-only; a moved-from buffer is empty. Zeroed because callers
-// pad the tail of a direct write, and padding must not carry old heap contents to a file.
+// limits::kIoAlignmentBytes. Move-only; a moved-from buffer is empty. Zeroed, because callers pad
+// the tail of a direct write, and padding must not carry old heap contents to a file.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // `bytes` is rounded up to the alignment. kInvalidArgument for 0 or more than
-  // limits::kSlotBytesMax, kResourceExhausted where memory is short.
+  // Rounds `bytes` up to the alignment. kInvalidArgument for 0 or more than
+  // limits::kSlotBytesMax, kResourceExhausted if memory is short.
   static Result<AlignedBuffer> Create(std::size_t bytes);
 
   AlignedBuffer(AlignedBuffer&& other) noexcept

@@ -1,3 +1,6 @@
+// Tries io_uring first. Many sites forbid it (seccomp, sysctl kernel.io_uring_disabled), so the
+// reason is kept for log and status: the daemon is slower on threads, and an administrator can
+// change it.
 #include "server/io/backend_selection.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Which real back end a daemon runs on.
+// SelectBackend: chooses the back end of a daemon, io_uring or threads.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace forebay::io {
 
 enum class BackendChoice : std::uint8_t {
-  kAutomatic,  // io_uring, or threads where it is refused
+  kAutomatic,  // io_uring, or threads if io_uring is refused
   kIoUring,
   kThreads,
 };
@@ -23,8 +23,8 @@ struct SelectedBackend {
   std::optional<Error> fallback_reason;
 };
 
-// Fails where the named back end cannot run, or none can. `threads` are those of the thread back
-// end: each can be held by a call that does not return.
+// Fails if the named back end cannot run, or none can. `threads` is the size of the thread back
+// end's pool; each of its threads can be blocked by a call that does not return.
 Result<SelectedBackend> SelectBackend(BackendChoice choice, std::size_t threads = 8);
 
 }  // namespace forebay::io

@@ -1,3 +1,4 @@
+// The monotonic clock of the machine, which neither jumps nor goes backwards when wall time is set.
 #include "server/io/clock.h"
 
 #include <chrono>

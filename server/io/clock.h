@@ -1,5 +1,5 @@
-// Time as an interface, so that a cluster can be simulated from a seed. Decisions use the
-// monotonic clock only; wall time appears in logs alone.
+// Clock: time as an interface, so that tests can simulate a cluster from a seed. Decisions use the
+// monotonic clock only. Wall time appears only in logs.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+// A queue of tasks and a QueueCrew that runs them in order. Tasks that wait when the executor stops
+// are dropped and not run: their streams end too.
 #include "server/io/executor.h"
 
 #include <utility>
@@ -8,8 +10,9 @@ Result<std::unique_ptr<ThreadExecutor>> ThreadExecutor::Create(IoBackend& backen
                                                                std::uint32_t threads,
                                                                std::size_t queue_depth) {
   if (threads == 0) {
-    return Error(ErrorCode::kInvalidArgument, "an executor without threads runs nothing");
+    return Error(ErrorCode::kInvalidArgument, "an executor needs at least one thread");
   }
+  // A raw pointer is safe: the crew is a member, and its threads end in the destructor.
   std::unique_ptr<ThreadExecutor> executor(new ThreadExecutor());
   FOREBAY_ASSIGN(executor->crew_,
                  QueueCrew::Create(
@@ -38,7 +41,7 @@ void ThreadExecutor::BeginStop() {
 void ThreadExecutor::Post(Task task) {
   {
     MutexLock lock(mutex_);
-    if (stopping_) return;
+    if (stopping_) return;  // the task is dropped, as waiting tasks were
     tasks_.push_back(std::move(task));
   }
   work_.NotifyOne();
@@ -49,6 +52,7 @@ void ThreadExecutor::Run(QueueCrew& crew, IoQueue& queue) {
     Task task;
     {
       MutexLock lock(mutex_);
+      // Asked before a task is taken, so that a surplus thread takes none with it.
       if (crew.Dismisses()) return;
       while (!stopping_ && tasks_.empty()) work_.Wait(mutex_);
       if (stopping_) return;

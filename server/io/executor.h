@@ -1,4 +1,4 @@
-// Executor: runs the tasks that assemble batches. Threads in the daemon, hand-cranked in tests.
+// Executor: runs the tasks that assemble batches: on threads in the daemon, step by step in tests.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ using Task = std::function<void(IoQueue&)>;
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs `task` later, once. Thread-safe, never runs it within the call. Tasks are few: each
-  // stream has at most as many as it has credits.
+  // Runs `task` once, later and never within this call. Thread-safe. The number of waiting tasks is
+  // bounded, because each stream has at most as many as it has credits.
   virtual void Post(Task task) = 0;
 };
 
@@ -54,7 +54,7 @@ class ThreadExecutor final : public Executor {
   CondVar work_;
   bool stopping_ FOREBAY_GUARDED_BY(mutex_) = false;
   std::deque<Task> tasks_ FOREBAY_GUARDED_BY(mutex_);
-  std::unique_ptr<QueueCrew> crew_;  // last: joined before anything above goes
+  std::unique_ptr<QueueCrew> crew_;  // last: its threads end before the members above do
 };
 
 }  // namespace forebay::io

@@ -1,3 +1,5 @@
+// ReadFully, WriteFully and DataSync: one operation at a time on an idle queue, for callers to whom
+// a transfer is all or nothing (headers, manifests, catalogs).
 #include "server/io/io_backend.h"
 
 #include <string>
@@ -7,11 +9,12 @@
 namespace forebay::io {
 namespace {
 
-// Submits one operation to an idle queue and returns its outcome.
+// Submits one operation to an idle queue and returns its outcome. The queue must be idle, or this
+// would take completions that belong to someone else.
 Result<std::uint64_t> RunAlone(IoQueue& queue, const Operation& operation) {
   if (queue.in_flight() != 0) {
     return Error(ErrorCode::kFailedPrecondition,
-                 "a whole transfer needs a queue of its own, and this one has " +
+                 "a whole transfer needs an idle queue, but this one has " +
                      std::to_string(queue.in_flight()) + " operations in flight");
   }
   FOREBAY_TRY(queue.Submit({&operation, 1}));
@@ -21,8 +24,8 @@ Result<std::uint64_t> RunAlone(IoQueue& queue, const Operation& operation) {
   return std::move(completions[0].bytes);
 }
 
-std::string AtWanted(std::string_view what, std::uint64_t moved, std::uint64_t end) {
-  return std::string(what) + std::to_string(moved) + ", wanted " + std::to_string(end);
+std::string StoppedAt(std::string_view what, std::uint64_t at, std::uint64_t end) {
+  return std::string(what) + std::to_string(at) + ", wanted " + std::to_string(end);
 }
 
 }  // namespace
@@ -34,9 +37,10 @@ Status ReadFully(IoQueue& queue, File& file, std::uint64_t offset, std::span<std
   operation.offset = offset;
   operation.buffer = buffer;
   FOREBAY_ASSIGN(const std::uint64_t bytes, RunAlone(queue, operation));
+  // The file was longer when the caller learned its size: it was truncated, or its header lies.
   if (bytes != buffer.size()) {
     return Error(ErrorCode::kDataLoss,
-                 AtWanted("file ends at ", offset + bytes, offset + buffer.size()));
+                 StoppedAt("file ends at ", offset + bytes, offset + buffer.size()));
   }
   return {};
 }
@@ -51,7 +55,7 @@ Status WriteFully(IoQueue& queue, File& file, std::uint64_t offset,
   FOREBAY_ASSIGN(const std::uint64_t bytes, RunAlone(queue, operation));
   if (bytes != data.size()) {
     return Error(ErrorCode::kDataLoss,
-                 AtWanted("write stopped at ", offset + bytes, offset + data.size()));
+                 StoppedAt("write stopped at ", offset + bytes, offset + data.size()));
   }
   return {};
 }

@@ -1,3 +1,4 @@
+// The only file of the rooms that includes spdlog. Passing on to its default logger is thread-safe.
 #include "server/io/log.h"
 
 #include <spdlog/spdlog.h>

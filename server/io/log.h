@@ -1,6 +1,6 @@
-// The daemon's log, as its rooms write to it. Where lines go, their form and the lowest level that
-// is written are the daemon's choice (server/daemon/daemon_log.h). spdlog writes them, but does not
-// appear here: its headers take longer to compile than most sources that log.
+// The daemon's log, as its rooms write to it. The daemon decides where lines go, their form and the
+// lowest level that is written (server/daemon/daemon_log.h). spdlog writes the lines, but its
+// headers are not included here, because they take longer to compile than most files that log.
 #pragma once
 
 #include <string_view>
@@ -12,9 +12,9 @@ namespace forebay::log {
 
 enum class Level { kDebug, kInfo, kWarn, kError };
 
-// Whether lines of this level are written at all.
+// Whether lines of this level are written.
 bool Writes(Level level);
-// Writes a line, whatever is in it: the form of the log makes it printable.
+// Writes a line with any contents: the daemon's log makes control characters printable.
 void WriteLine(Level level, std::string_view line);
 
 template <typename... Args>

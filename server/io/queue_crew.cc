@@ -1,3 +1,7 @@
+// Starting and ending the threads of a crew. Threads wait until all have started, so that a failure
+// to start one leaves no thread that has begun to work. The number of threads is adjusted by
+// wanted_: AdjustTo raises it and starts threads, or lowers it, and surplus threads end in
+// Dismisses.
 #include "server/io/queue_crew.h"
 
 #include <algorithm>
@@ -9,7 +13,7 @@ namespace forebay::io {
 Result<std::unique_ptr<QueueCrew>> QueueCrew::Create(IoBackend& backend, const Options& options,
                                                      Body body) {
   if (options.threads == 0) {
-    return Error(ErrorCode::kInvalidArgument, "a crew without threads does nothing");
+    return Error(ErrorCode::kInvalidArgument, "a QueueCrew needs at least one thread");
   }
   std::unique_ptr<QueueCrew> crew(new QueueCrew(backend, options, std::move(body)));
   Status added;
@@ -25,16 +29,18 @@ Result<std::unique_ptr<QueueCrew>> QueueCrew::Create(IoBackend& backend, const O
 
 QueueCrew::~QueueCrew() = default;
 
+// Creates a queue and starts a thread for it.
 Status QueueCrew::Add() {
   FOREBAY_ASSIGN(auto queue, backend_.CreateQueue({.depth = options_.queue_depth}));
   MutexLock lock(mutex_);
+  // The lock is held while the thread starts: it locks too before it reads anything of its member.
   Member& member = members_.emplace_back();
   member.queue = std::move(queue);
   try {
     member.thread = std::jthread([this, &member] { RunMember(member); });
   } catch (const std::system_error& error) {
     members_.pop_back();
-    return Error::FromErrno(error.code().value(), "starting a thread");
+    return Error::FromErrno(error.code().value(), "start an I/O thread");
   }
   ++active_;
   return {};
@@ -61,11 +67,12 @@ std::uint32_t QueueCrew::CountOf(std::span<const std::thread::id> threads) const
 
 Status QueueCrew::AdjustTo(std::uint32_t held_up) {
   std::uint32_t missing = 0;
-  std::list<Member> gone;  // joined after the lock
+  std::list<Member> gone;  // joined at the end, after the lock is released
   {
     MutexLock lock(mutex_);
     for (auto member = members_.begin(); member != members_.end();) {
       const auto next = std::next(member);
+      // A list, because threads hold references to their members; splice keeps these valid.
       if (member->has_returned) gone.splice(gone.end(), members_, member);
       member = next;
     }
@@ -83,6 +90,8 @@ std::uint32_t QueueCrew::spare() const {
 
 bool QueueCrew::Dismisses() {
   MutexLock lock(mutex_);
+  // Counted under the lock, so that two threads that ask at the same time do not both leave for one
+  // surplus. Any thread of the crew may leave; a spare thread is no special one.
   if (active_ <= wanted_) return false;
   --active_;
   return true;

@@ -1,3 +1,6 @@
+// Confinement of paths. With openat2 and RESOLVE_BENEATH the kernel does it in one call. Without
+// it, ComponentWalk opens one component after another by descriptor and never by path, so a
+// directory that is renamed during the walk stays the directory that was opened.
 #include "server/io/posix/path_resolver.h"
 
 #include <fcntl.h>
@@ -22,6 +25,7 @@ int OpenAt2(int root_fd, const char* path, const OpenRequest& request) {
   struct open_how how = {};
   how.flags = static_cast<std::uint64_t>(request.flags | O_CLOEXEC);
   how.mode = (request.flags & O_CREAT) != 0 ? request.mode : 0;
+  // Magic links are those of /proc, which jump to any file of any process.
   how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
   return static_cast<int>(::syscall(SYS_openat2, root_fd, path, &how, sizeof(how)));
 }
@@ -42,14 +46,14 @@ Status CheckComponent(std::string_view component, std::string_view path) {
   return {};
 }
 
-// The walk of OpenBeneath without openat2: a stack of the directories entered below the root
-// and the components still to go, last first. ".." in a symlink pops the stack, so it can
-// never climb past the root whatever is renamed meanwhile.
+// OpenBeneath without openat2. It keeps a stack of the directories that it entered below the root,
+// and the components that remain, in reverse order. ".." in a symlink pops the stack, so it can
+// never climb above the root, whatever is renamed meanwhile.
 class ComponentWalk {
  public:
   ComponentWalk(int root_fd, const OpenRequest& request) : root_fd_(root_fd), request_(request) {}
 
-  // The open descriptor, or a negative errno.
+  // Returns the open descriptor, or a negative errno.
   int Run(std::string_view path) {
     Push(path);
     while (!todo_.empty()) {
@@ -81,7 +85,7 @@ class ComponentWalk {
     }
   }
 
-  // Takes one step. A value: the walk is over, with a descriptor or a negative errno.
+  // Takes one step. Returns a descriptor or a negative errno if the walk is over.
   std::optional<int> Enter(const std::string& name) {
     const bool is_last = todo_.empty();
     const int flags = is_last ? request_.flags : O_PATH | O_DIRECTORY;
@@ -104,8 +108,8 @@ class ComponentWalk {
     return (flags & O_PATH) != 0 && ::fstat(fd, &attributes) == 0 && S_ISLNK(attributes.st_mode);
   }
 
-  // The name was a symlink when it was opened and is none now: somebody swaps it. It is looked at
-  // again, within the bound on symlinks. A file where a directory is wanted stays an error.
+  // The name was a symlink when it was opened and is none now: another process swaps it. Tries the
+  // name again, within the bound on symlinks. A file in place of a directory remains an error.
   std::optional<int> TryAgain(const std::string& name, int open_errno) {
     struct stat attributes = {};
     const bool is_known =
@@ -118,11 +122,13 @@ class ComponentWalk {
     return std::nullopt;
   }
 
+  // Replaces a symlink by the components of its target.
   std::optional<int> FollowLink(const std::string& name, int open_errno) {
     std::array<char, PATH_MAX> target;
     const ssize_t length = ::readlinkat(current(), name.c_str(), target.data(), target.size());
     if (length < 0 && errno == EINVAL) return TryAgain(name, open_errno);
     if (length < 0) return -errno;
+    // readlinkat does not say that it cut a target, but a full buffer means that it may have.
     if (length == 0 || static_cast<std::size_t>(length) == target.size()) return -ENAMETOOLONG;
     if (target[0] == '/') return -EXDEV;
     if (++link_count_ > limits::kLinkCountMax) return -ELOOP;
@@ -149,7 +155,7 @@ int OpenOnce(int root_fd, const std::string& path, const OpenRequest& request,
 Status CheckPath(std::string_view path, EmptyPath empty) {
   if (path.empty()) {
     if (empty == EmptyPath::kMeansRoot) return {};
-    return Error(ErrorCode::kInvalidArgument, "empty path");
+    return Error(ErrorCode::kInvalidArgument, "the path is empty");
   }
   if (path.size() > limits::kPathBytesMax) {
     return Error(ErrorCode::kInvalidArgument,
@@ -178,8 +184,8 @@ std::pair<std::string_view, std::string_view> SplitLeaf(std::string_view path) {
 }
 
 ResolveMethod DetectResolveMethod(int root_fd) {
-  // Container filters written before openat2 answer EPERM where an old kernel says ENOSYS.
-  // Any other answer comes from the path walk and so proves that the call exists.
+  // An old kernel answers ENOSYS; seccomp filters that were written before openat2 answer EPERM.
+  // Any other answer comes from the kernel's path walk and so proves that the call exists.
   UniqueFd fd(OpenAt2(root_fd, ".", {O_PATH | O_DIRECTORY, 0}));
   if (!fd.valid() && (errno == ENOSYS || errno == EPERM)) return ResolveMethod::kComponentWise;
   return ResolveMethod::kOpenat2;
@@ -189,8 +195,8 @@ Result<UniqueFd> OpenBeneath(int root_fd, std::string_view path, const OpenReque
                              ResolveMethod method) {
   const std::string terminated(path);
   int answer = -EAGAIN;
-  // The kernel answers EAGAIN where a rename elsewhere raced with the resolution of ".."; a
-  // round costs microseconds.
+  // The kernel answers EAGAIN if a rename elsewhere raced with the resolution of "..". A repetition
+  // costs microseconds.
   for (int i = 0; i < limits::kResolveRetryMax && (answer == -EAGAIN || answer == -EINTR); ++i) {
     answer = OpenOnce(root_fd, terminated, request, method);
   }

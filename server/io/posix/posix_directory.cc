@@ -1,3 +1,6 @@
+// Directory calls over the kernel. Every path is resolved by OpenBeneath. Calls that change a name
+// (mkdir, rename, unlink) open the parent directory that way and then name one component in it, so
+// that no later step follows a path again.
 #include "server/io/posix/posix_directory.h"
 
 #include <dirent.h>
@@ -24,8 +27,9 @@ bool IsDirect(OpenMode mode) {
   return mode == OpenMode::kReadDirect || mode == OpenMode::kCreateDirect;
 }
 
+// The flags of open(2) for a mode, without O_DIRECT.
 int FlagsOf(OpenMode mode) {
-  // O_NONBLOCK so that opening a FIFO that somebody put there never hangs.
+  // O_NONBLOCK, so that opening a FIFO never blocks; Open refuses it afterwards.
   constexpr int kAlways = O_NONBLOCK | O_NOCTTY;
   switch (mode) {
     case OpenMode::kRead: case OpenMode::kReadDirect: return kAlways | O_RDONLY;
@@ -41,10 +45,10 @@ Error NotRegular(std::string_view path, int system_errno) {
                system_errno);
 }
 
-// Clears O_NONBLOCK, under which io_uring may answer EAGAIN for a regular file, and switches
-// O_DIRECT on where wanted and possible. O_DIRECT is set after opening because some kernels
-// create the file first and then refuse the flag. Returns whether the file is direct.
-Result<bool> SettleFlags(int fd, OpenMode mode, std::string_view path) {
+// Clears O_NONBLOCK, under which io_uring may answer EAGAIN for a regular file, and sets O_DIRECT
+// if it is wanted and possible. O_DIRECT is set after opening, because some kernels create the file
+// first and then refuse the flag. Returns whether the file is direct.
+Result<bool> SetFinalFlags(int fd, OpenMode mode, std::string_view path) {
   const int flags = mode == OpenMode::kAppend ? O_APPEND : 0;
   if (IsDirect(mode) && ::fcntl(fd, F_SETFL, flags | O_DIRECT) == 0) return true;
   if (::fcntl(fd, F_SETFL, flags) != 0) return FileError(errno, "open " + QuotePath(path));
@@ -73,27 +77,29 @@ Result<std::unique_ptr<File>> PosixDirectory::Open(std::string_view path, OpenMo
   FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
   Result<UniqueFd> opened = OpenBeneath(root_.get(), path, {FlagsOf(mode), 0600}, method_);
   if (!opened.has_value()) {
-    // ENXIO: a socket, or a FIFO without a reader; EISDIR: a directory opened to append.
+    // ENXIO: a socket, or a FIFO without a reader. EISDIR: a directory that was opened for writing.
     const int open_errno = opened.error().system_errno();
     if (open_errno == ENXIO || open_errno == EISDIR) return NotRegular(path, open_errno);
     return std::move(opened.error());
   }
   FOREBAY_ASSIGN(const FileInfo info, InfoOfFd(opened->get(), path));
   if (!info.is_regular) return NotRegular(path, info.is_directory ? EISDIR : 0);
-  FOREBAY_ASSIGN(const bool is_direct, SettleFlags(opened->get(), mode, path));
+  FOREBAY_ASSIGN(const bool is_direct, SetFinalFlags(opened->get(), mode, path));
   return std::make_unique<PosixFile>(std::move(*opened),
                                      PosixFile::Identity{std::string(path), is_direct});
 }
 
 Result<FileInfo> PosixDirectory::Stat(std::string_view path) {
   FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
+  // O_PATH opens anything, also a FIFO or a device, without side effects and without permission to
+  // read. The attributes are then those of what was opened, whatever is renamed meanwhile.
   FOREBAY_ASSIGN(const UniqueFd fd, OpenBeneath(root_.get(), path, {O_PATH, 0}, method_));
   return InfoOfFd(fd.get(), path);
 }
 
-// Fills in the type of an entry that readdir did not settle: a symlink, or any entry on a file
-// system that reports no types. An entry that vanished, or a link that leads nowhere or
-// outside, stays "neither".
+// Finds the type of an entry for which readdir gave none: a symlink, or any entry on a file system
+// that reports no types. An entry that vanished, or a link that dangles or leads outside, stays
+// neither a directory nor a regular file.
 Status PosixDirectory::ResolveType(int directory_fd, std::string_view directory,
                                    DirectoryEntry& entry) const {
   struct stat attributes = {};
@@ -134,7 +140,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
   std::vector<DirectoryEntry> entries;
   int interrupts = 0;
   while (true) {
-    errno = 0;
+    errno = 0;  // readdir returns null both at the end and on an error, and sets errno only then
     const dirent* found = ::readdir(directory.get());
     if (found == nullptr) {
       if (errno == EINTR && interrupts++ < limits::kInterruptMax) continue;
@@ -144,6 +150,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
     DirectoryEntry entry;
     entry.name = found->d_name;
     if (entry.name == "." || entry.name == "..") continue;
+    // A directory of any size can lie on the GFS, and its entries are held in memory.
     if (entries.size() >= list_entries_max_) {
       return Error(ErrorCode::kResourceExhausted,
                    "directory " + QuotePath(path) + " has more than " +
@@ -161,6 +168,7 @@ Result<std::vector<DirectoryEntry>> PosixDirectory::List(std::string_view path) 
   return entries;
 }
 
+// Opens the parent of a path's last component. The component itself need not exist.
 Result<PosixDirectory::Leaf> PosixDirectory::OpenLeaf(std::string_view path) const {
   FOREBAY_TRY(CheckPath(path, EmptyPath::kRefused));
   const auto [parent, name] = SplitLeaf(path);
@@ -187,6 +195,7 @@ Status PosixDirectory::Rename(std::string_view from, std::string_view to) {
   return {};
 }
 
+// Calls unlinkat, of which AT_REMOVEDIR makes rmdir.
 Status PosixDirectory::RemoveLeaf(std::string_view path, int flags) const {
   FOREBAY_ASSIGN(const Leaf leaf, OpenLeaf(path));
   if (::unlinkat(leaf.parent.get(), leaf.name.c_str(), flags) != 0) {
@@ -205,6 +214,8 @@ Status PosixDirectory::Sync(std::string_view path) {
   FOREBAY_TRY(CheckPath(path, EmptyPath::kMeansRoot));
   FOREBAY_ASSIGN(const UniqueFd fd,
                  OpenBeneath(root_.get(), path, {O_RDONLY | O_DIRECTORY, 0}, method_));
+  // Not repeated on an error, also not on EINTR: a second fsync can succeed although the first one
+  // lost data (docs/design.md, 7.3).
   if (::fsync(fd.get()) != 0) return FileError(errno, "sync directory " + QuotePath(path));
   return {};
 }

@@ -1,4 +1,4 @@
-// PosixDirectory: the Directory of both real back ends.
+// PosixDirectory: the Directory of both real back ends, over a directory of the kernel.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 namespace forebay::io {
 
 struct PosixDirectoryOptions {
-  std::optional<ResolveMethod> method;  // detected where not given
+  std::optional<ResolveMethod> method;  // unset: detected
   std::size_t list_entries_max = limits::kObjectCountMax;
 };
 
-// Holds its root open, so the root may be renamed without effect. Opens regular files only: a
-// FIFO, socket, device or directory is kInvalidArgument, and never blocks. New files have mode
-// 0600. Thread-safe: no state changes after construction.
+// Holds its root open, so renaming the root has no effect. Opens only regular files: a FIFO,
+// socket, device or directory is kInvalidArgument, and opening it never blocks. New files have
+// mode 0600. Thread-safe, because no state changes after construction.
 class PosixDirectory final : public Directory {
  public:
   static Result<std::unique_ptr<PosixDirectory>> Create(
@@ -41,7 +41,7 @@ class PosixDirectory final : public Directory {
   ResolveMethod method() const { return method_; }
 
  private:
-  // The open parent of a path's last component, and that component, NUL-terminated.
+  // The open parent directory of a path's last component, and that component.
   struct Leaf {
     UniqueFd parent;
     std::string name;

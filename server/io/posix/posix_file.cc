@@ -1,3 +1,5 @@
+// Calls on one descriptor, and the codes of errors that only files have. off_t is signed, so sizes
+// are bounded by its maximum before they are cast.
 #include "server/io/posix/posix_file.h"
 
 #include <fcntl.h>
@@ -14,6 +16,7 @@ namespace {
 constexpr auto kFileBytesMax =
     static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
+// The codes of errors that only files have; `otherwise` for all others.
 ErrorCode CodeOfFileErrno(int system_errno, ErrorCode otherwise) {
   switch (system_errno) {
     case ENOTEMPTY: case EBADF: return ErrorCode::kFailedPrecondition;
@@ -52,6 +55,8 @@ std::string QuotePath(std::string_view path) {
 
 Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
   struct statx attributes = {};
+  // statx and not fstat: a network file system may skip what is not asked for. STATX_MTIME has
+  // nanoseconds, by which a changed object is noticed.
   constexpr unsigned kWanted = STATX_TYPE | STATX_SIZE | STATX_MTIME;
   const int rc =
       Uninterrupted([&] { return ::statx(fd, "", AT_EMPTY_PATH, kWanted, &attributes); });
@@ -69,7 +74,7 @@ Result<FileInfo> InfoOfFd(int fd, std::string_view path) {
 Result<FileInfo> PosixFile::Info() const { return InfoOfFd(fd_.get(), id_.path); }
 
 Status PosixFile::Preallocate(std::uint64_t bytes) {
-  if (bytes == 0) return {};
+  if (bytes == 0) return {};  // fallocate refuses it
   if (bytes > kFileBytesMax) return FileError(EFBIG, "preallocate " + QuotePath(id_.path));
   const int rc = Uninterrupted(
       [&] { return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)); });
@@ -80,6 +85,7 @@ Status PosixFile::Preallocate(std::uint64_t bytes) {
   return {};
 }
 
+// The answer is ignored: the call is a hint, and a file system that refuses it only stays cached.
 void PosixFile::DropCached() { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
 Status PosixFile::Truncate(std::uint64_t bytes) {

@@ -1,4 +1,4 @@
-// PosixFile: a kernel file behind the File interface, and how errno becomes an Error here.
+// PosixFile: a file of the kernel behind the File interface. FileError: an Error from an errno.
 #pragma once
 
 #include <cerrno>
@@ -18,13 +18,13 @@ namespace forebay::io {
 // kResourceExhausted, ESTALE kUnavailable.
 Error FileError(int system_errno, std::string_view what);
 
-// `path` in single quotes for messages: control bytes as \xNN, cut after 200 bytes, so that a
-// hostile name can neither forge log lines nor flood them.
+// Returns `path` in single quotes for messages, with control bytes as \xNN and cut after 200 bytes,
+// so that a hostile name can neither forge log lines nor flood the log.
 std::string QuotePath(std::string_view path);
 
-// Makes a system call that answers -1 and errno again while it is interrupted, at most
+// Repeats a system call (which answers -1 and errno) while it is interrupted, at most
 // limits::kInterruptMax times. A thread that waits for a network or FUSE file system is interrupted
-// by whatever io_uring completes for it.
+// by every completion that io_uring has for it.
 template <typename Call>
 int Uninterrupted(const Call& call) {
   int answer = -1;
@@ -35,8 +35,8 @@ int Uninterrupted(const Call& call) {
   return answer;
 }
 
-// Shared by the io_uring and the thread back end. Tests may wrap any descriptor in one, such
-// as /dev/full; the directories of this room only ever wrap regular files.
+// Used by the io_uring and the thread back end. The directories of this room wrap regular files
+// only; tests may wrap any descriptor, such as /dev/full.
 class PosixFile final : public File {
  public:
   struct Identity {
@@ -59,7 +59,7 @@ class PosixFile final : public File {
   Identity id_;
 };
 
-// The attributes of an open descriptor, from one statx call.
+// Reads the attributes of an open descriptor with one statx call.
 Result<FileInfo> InfoOfFd(int fd, std::string_view path);
 
 }  // namespace forebay::io

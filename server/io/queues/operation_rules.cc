@@ -1,3 +1,5 @@
+// Checks operations before any of them is taken, so that a mistake of the caller is an error of the
+// call and never a failed completion. Errors name the operation by its tag.
 #include "server/io/queues/operation_rules.h"
 
 #include <cstdint>
@@ -16,6 +18,7 @@ Error Refused(const Operation& operation, const std::string& why) {
 
 bool IsAligned(std::uint64_t value) { return value % limits::kIoAlignmentBytes == 0; }
 
+// Checks one operation. A data sync has neither offset nor memory.
 Status CheckOperation(const Operation& operation) {
   if (operation.file == nullptr) return Refused(operation, "no file");
   if (operation.kind == OpKind::kDataSync) return {};
@@ -26,8 +29,9 @@ Status CheckOperation(const Operation& operation) {
   }
   constexpr auto kOffsetMax =
       static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  // Subtraction, because offset + bytes could wrap; bytes is bounded above.
   if (operation.offset > kOffsetMax - bytes) {
-    return Refused(operation, "ends beyond the largest file offset");
+    return Refused(operation, "it ends beyond the largest file offset");
   }
   if (!operation.file->is_direct()) return {};
   const void* memory = operation.kind == OpKind::kRead
@@ -45,12 +49,14 @@ Status CheckOperation(const Operation& operation) {
 
 }  // namespace
 
+// All operations are checked before any is taken, so that a refused call leaves the queue as it
+// was.
 Status CheckOperations(std::span<const Operation> operations, QueueRoom room) {
   if (operations.size() > room.depth - room.in_flight) {
     return Error(ErrorCode::kResourceExhausted,
                  "queue depth " + std::to_string(room.depth) + ": " +
-                     std::to_string(room.in_flight) + " in flight, " +
-                     std::to_string(operations.size()) + " more asked for");
+                     std::to_string(room.in_flight) + " operations are in flight, " +
+                     std::to_string(operations.size()) + " more do not fit");
   }
   for (const Operation& operation : operations) FOREBAY_TRY(CheckOperation(operation));
   return {};

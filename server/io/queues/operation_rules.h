@@ -1,4 +1,4 @@
-// What every back end checks before it takes an operation, so that all refuse the same.
+// The checks of every back end before it takes an operation, so that all refuse alike.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace forebay::io {
 
-// kInvalidArgument where any operation has no file, is longer than
-// limits::kIoRequestBytesMax, ends beyond the largest file offset, or breaks the alignment
-// rule of its direct file; kResourceExhausted where they do not fit beside `in_flight`.
+// kInvalidArgument if an operation has no file, is longer than limits::kIoRequestBytesMax, ends
+// beyond the largest file offset, or breaks the alignment rule of its direct file;
+// kResourceExhausted if in_flight and the operations together exceed the depth.
 struct QueueRoom {
   std::size_t in_flight = 0;
   std::size_t depth = 0;
 };
 Status CheckOperations(std::span<const Operation> operations, QueueRoom room);
 
-// kInvalidArgument where options.depth is 0 or more than limits::kIoDepthMax.
+// kInvalidArgument if options.depth is 0 or more than limits::kIoDepthMax.
 Status CheckQueueOptions(const QueueOptions& options);
 
-// The memory an operation moves: buffer, data, or nothing for a data sync.
+// The bytes that an operation transfers: of its buffer or its data, or 0 for a data sync.
 inline std::size_t OperationBytes(const Operation& operation) {
   switch (operation.kind) {
     case OpKind::kRead: return operation.buffer.size();

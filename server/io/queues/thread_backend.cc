@@ -1,3 +1,6 @@
+// The pool and its queues. Each operation is a Job in a slot of its queue; the pool's list and the
+// queue's list of completions link jobs through a pointer in the job itself, so that nothing is
+// allocated per operation. Two locks: the pool's for jobs, a queue's for completions; never both.
 #include "server/io/queues/thread_backend.h"
 
 #include <unistd.h>
@@ -31,7 +34,7 @@ struct Job {
   Job* next = nullptr;
 };
 
-// Intrusive and first in, first out. Not thread-safe.
+// An intrusive list, first in, first out. Not thread-safe.
 class JobList {
  public:
   bool empty() const { return first_ == nullptr; }
@@ -51,6 +54,8 @@ class JobList {
   Job* last_ = nullptr;
 };
 
+// Makes the system call for the rest of a transfer. Returns bytes or a negative errno, as io_uring
+// does.
 std::int64_t AskKernel(const Transfer& transfer) {
   const int fd = transfer.file->fd();
   const auto offset = static_cast<off_t>(transfer.next_offset());
@@ -69,6 +74,7 @@ std::int64_t AskKernel(const Transfer& transfer) {
 
 }  // namespace
 
+// The threads and their list of jobs, first in, first out. One pool serves all queues.
 class ThreadPool {
  public:
   ThreadPool() = default;
@@ -92,6 +98,8 @@ class ThreadPool {
 
 namespace {
 
+// Slots and completions of one queue. The submitting thread uses slots_ and free_ without a lock;
+// the pool reaches a slot only between Add and Finish.
 class ThreadQueue final : public IoQueue {
  public:
   ThreadQueue(ThreadPool& pool, std::size_t depth) : pool_(pool), slots_(depth) {
@@ -108,7 +116,8 @@ class ThreadQueue final : public IoQueue {
 
   Status Submit(std::span<const Operation> operations) override {
     FOREBAY_TRY(CheckOperations(operations, {in_flight(), depth()}));
-    // The top of the free list, in the order in which it is popped, names the batch's slots.
+    // The last entries of the free list are the slots of this batch. They are removed only after
+    // the pool has them, because Add cannot fail.
     const std::size_t left = free_.size() - operations.size();
     for (std::size_t i = 0; i < operations.size(); ++i) {
       slots_[free_[left + i]].transfer = TransferOf(operations[i]);
@@ -122,6 +131,7 @@ class ThreadQueue final : public IoQueue {
                    std::optional<std::int64_t> timeout_ms) override {
     const std::size_t wanted = std::min(count_min, in_flight());
     MutexLock lock(mutex_);
+    // Finish notifies only when so many are done, so a thread that waits for 64 wakes once.
     wanted_count_ = wanted;
     const auto is_enough = [this]() FOREBAY_REQUIRES(mutex_) {
       return done_count_ >= wanted_count_;
@@ -149,7 +159,7 @@ class ThreadQueue final : public IoQueue {
     return Error(ErrorCode::kUnimplemented, "the thread back end registers no memory");
   }
 
-  // Called by the pool. Notifies under the lock, because the queue may be gone after it.
+  // Called by the pool. Notifies under the lock: afterwards the owner may destroy the queue.
   void Finish(Job* job) {
     MutexLock lock(mutex_);
     done_.Push(job);
@@ -174,6 +184,7 @@ Status ThreadPool::Start(std::size_t count) {
     threads_.reserve(count);
     for (std::size_t i = 0; i < count; ++i) threads_.emplace_back([this] { Work(); });
   } catch (const std::system_error& error) {
+    // Threads that did start end in the destructor.
     return Error(ErrorCode::kResourceExhausted,
                  "start " + std::to_string(count) + " I/O threads: " + error.what(),
                  error.code().value());
@@ -195,6 +206,7 @@ void ThreadPool::Add(std::vector<Job>& slots, std::span<const std::uint32_t> tak
     MutexLock lock(mutex_);
     for (const std::uint32_t slot : taken) jobs_.Push(&slots[slot]);
   }
+  // One wake-up per job, and no more than there are threads; NotifyAll would wake all for one job.
   for (std::size_t i = 0; i < std::min(taken.size(), threads_.size()); ++i) changed_.NotifyOne();
 }
 
@@ -202,9 +214,9 @@ void ThreadPool::Work() {
   UniqueLock lock(mutex_);
   while (true) {
     while (!is_stopping_ && jobs_.empty()) changed_.Wait(mutex_);
-    if (jobs_.empty()) return;
+    if (jobs_.empty()) return;  // stopping; jobs that are left are finished first
     Job* job = jobs_.Pop();
-    lock.Unlock();
+    lock.Unlock();  // the system calls run without the lock
     do {
       job->outcome = Advance(job->transfer, AskKernel(job->transfer));
     } while (!job->outcome);

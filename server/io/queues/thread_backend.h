@@ -1,4 +1,5 @@
-// The pread thread-pool back end, for machines where io_uring is forbidden.
+// ThreadBackend: a back end over a pool of threads that call pread and pwrite, for machines on
+// which io_uring is forbidden.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +17,15 @@ class ThreadPool;
 
 struct ThreadBackendOptions {
   std::size_t threads = 8;                      // 1 to kIoThreadsMax
-  std::optional<ResolveMethod> resolve_method;  // detected where not given
+  std::optional<ResolveMethod> resolve_method;  // unset: detected
 };
 
-// One pool serves every queue in order of arrival; what waits in it is bounded by the depths
-// of the queues. Thread-safe. Must outlive its queues; destruction joins the threads.
+// One pool serves every queue in order of arrival. The depths of the queues bound the operations
+// that wait in it. Thread-safe. Must outlive its queues; destruction joins the threads.
 class ThreadBackend final : public IoBackend {
  public:
-  // kInvalidArgument for a thread count out of range, kResourceExhausted where the system
-  // gives no more threads.
+  // kInvalidArgument for a thread count out of range, kResourceExhausted if the system refuses
+  // to start more threads.
   static Result<std::unique_ptr<ThreadBackend>> Create(const ThreadBackendOptions& options = {});
   ~ThreadBackend() override;
   ThreadBackend(const ThreadBackend&) = delete;

@@ -1,3 +1,5 @@
+// The rules for the kernel's answers. io_uring and the thread pool differ only in how they ask;
+// both pass the answer to Advance and ask again while it returns nullopt.
 #include "server/io/queues/transfer.h"
 
 #include <cerrno>
@@ -9,7 +11,7 @@
 namespace forebay::io {
 namespace {
 
-// Whether `transfer` may ask again after the kernel answered `system_errno`. Counts it.
+// Whether the request of `transfer` may be repeated after `system_errno`. Counts the repetition.
 bool MayAskAgain(Transfer& transfer, int system_errno) {
   if (system_errno == EINTR) return transfer.interrupts++ < limits::kInterruptMax;
   if (system_errno == EAGAIN && transfer.kind != OpKind::kDataSync) {
@@ -35,6 +37,7 @@ Transfer TransferOf(const Operation& operation) {
     transfer.memory = operation.buffer.data();
     transfer.length = operation.buffer.size();
   } else if (operation.kind == OpKind::kWrite) {
+    // Never written through: a write only reads its memory. One pointer serves both kinds.
     transfer.memory = const_cast<std::byte*>(operation.data.data());
     transfer.length = operation.data.size();
   }
@@ -52,15 +55,16 @@ std::optional<Result<std::uint64_t>> Advance(Transfer& transfer, std::int64_t an
   FOREBAY_CHECK(moved <= transfer.length - transfer.done);
   transfer.done += moved;
   if (transfer.done == transfer.length) return transfer.done;
-  if (moved == 0 && transfer.kind == OpKind::kRead) return transfer.done;
-  if (moved == 0) return FailureOf(transfer, EIO);  // a device that takes nothing, forever
+  if (moved == 0 && transfer.kind == OpKind::kRead) return transfer.done;  // the end of the file
+  if (moved == 0) return FailureOf(transfer, EIO);  // repeating it could go on for ever
   const bool is_block_end = transfer.done % limits::kIoAlignmentBytes == 0;
   if (transfer.file->is_direct() && !is_block_end) {
-    // Direct transfers move whole blocks except at the end of the file, where asking again
-    // from the middle of a block would be refused as misaligned.
+    // A direct read transfers whole blocks, except at the end of the file. To ask again from the
+    // middle of a block would be refused as misaligned.
     if (transfer.kind == OpKind::kRead) return transfer.done;
     return FailureOf(transfer, EIO);
   }
+  // Progress was made, so the bound on retries starts again.
   transfer.retries = 0;
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
-// Transfer: one operation on its way through the kernel. Both real back ends drive it, so
-// that resumption after short and interrupted transfers is written, and tested, once.
+// Transfer: the state of one operation of a real back end. Both real back ends use it, so that
+// resumption after short and interrupted transfers is written, and tested, once.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace forebay::io {
 
-// What to ask the kernel for next: `kind` on `file` at next_offset(), next_memory(),
-// next_bytes(). A plain value, reused in place; borrows the file and the memory.
+// The next request to the kernel is `kind` on `file` with next_offset(), next_memory() and
+// next_bytes(). A plain value, reused in place. Borrows the file and the memory.
 struct Transfer {
   const PosixFile* file = nullptr;
-  std::byte* memory = nullptr;  // only read where kind is kWrite
+  std::byte* memory = nullptr;  // only read if kind is kWrite
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
   std::uint64_t done = 0;
@@ -31,12 +31,12 @@ struct Transfer {
   std::uint32_t next_bytes() const { return static_cast<std::uint32_t>(length - done); }
 };
 
-// A transfer for a checked operation (see operation_rules.h). The file must be a PosixFile:
+// Makes the transfer of a checked operation (see operation_rules.h). The file must be a PosixFile;
 // a file of another back end is a programming error.
 Transfer TransferOf(const Operation& operation);
 
-// Takes the kernel's answer (bytes, or a negative errno) and returns the bytes moved, or the
-// error, or nullopt: ask again for what is left. EINTR is resumed at most
+// Takes the kernel's answer (bytes, or a negative errno). Returns the bytes transferred, or the
+// error, or nullopt if the kernel must be asked for the rest. EINTR is repeated at most
 // limits::kInterruptMax times, EAGAIN at most limits::kIoRetryMax times and never for a data
 // sync, because a sync that failed once may succeed later without having written anything.
 [[nodiscard]] std::optional<Result<std::uint64_t>> Advance(Transfer& transfer,

@@ -1,3 +1,5 @@
+// Detection of io_uring. A probe ring is made, because neither a kernel version nor a file in /proc
+// tells whether a seccomp filter forbids the calls.
 #include "server/io/queues/uring_backend.h"
 
 #include <liburing.h>
@@ -17,10 +19,12 @@ struct FreeProbe {
   void operator()(io_uring_probe* probe) const { io_uring_free_probe(probe); }
 };
 
+// A kernel may have io_uring but lack single operations, or forbid them by policy.
 Status CheckOpcodes(io_uring* ring) {
   std::unique_ptr<io_uring_probe, FreeProbe> probe(io_uring_get_probe_ring(ring));
   if (probe == nullptr) {
-    return Error(ErrorCode::kUnimplemented, "io_uring cannot tell its operations");
+    return Error(ErrorCode::kUnimplemented,
+                 "this kernel cannot list the operations of io_uring (Linux 5.6 can)");
   }
   for (const int opcode : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
                            IORING_OP_WRITE_FIXED, IORING_OP_FSYNC}) {
@@ -39,11 +43,13 @@ Status CheckIoUring() {
   io_uring_params params = {};
   const int rc = io_uring_queue_init_params(2, &ring, &params);
   if (rc < 0) return FileError(-rc, "io_uring is refused on this machine");
+  // NODROP: completions are never lost when the completion ring overflows. EXT_ARG: a wait can have
+  // a timeout without an entry of the submission ring.
   constexpr std::uint32_t kNeeded = IORING_FEAT_NODROP | IORING_FEAT_EXT_ARG;
   Status status;
   if ((params.features & kNeeded) != kNeeded) {
     status = Error(ErrorCode::kUnimplemented,
-                   "io_uring of this kernel is too old: NODROP and EXT_ARG are needed");
+                   "io_uring of this kernel lacks NODROP or EXT_ARG; Linux 5.11 has them");
   } else {
     status = CheckOpcodes(&ring);
   }

@@ -1,4 +1,5 @@
-// The io_uring back end: one ring per queue, batched submission, registered buffers.
+// UringBackend: the io_uring back end, with one ring per queue, batched submission and registered
+// buffers.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +13,26 @@
 
 namespace forebay::io {
 
-// Whether this process may use io_uring with what this back end needs: the calls themselves
-// (site policy forbids them on many machines: kUnimplemented or kPermissionDenied), the
-// features NODROP and EXT_ARG (Linux 5.11), and the read, write and fsync opcodes. Makes and
-// drops a small ring.
+// Succeeds if this process may use io_uring as this back end needs it: the calls themselves (many
+// sites forbid them: kUnimplemented or kPermissionDenied), the features NODROP and EXT_ARG (Linux
+// 5.11), and the opcodes of read, write and fsync. Creates and destroys a small ring.
 Status CheckIoUring();
 bool IsIoUringAvailable();
 
 struct UringOptions {
-  std::optional<ResolveMethod> resolve_method;  // detected where not given
-  // Ring sizes, rounded up to powers of two. 0 fits the queue's depth: then the completion
-  // ring never overflows. Smaller ones only cost system calls.
+  std::optional<ResolveMethod> resolve_method;  // unset: detected
+  // Ring sizes, rounded up to powers of two. 0 chooses them by the queue's depth, so that the
+  // completion ring never overflows. Smaller rings cost system calls, and nothing else.
   std::uint32_t submission_entries = 0;
   std::uint32_t completion_entries = 0;
 };
 
-// Thread-safe. A queue belongs to the thread that submits to it first; it may be made on
-// another, and have memory registered there before. After a failure to submit that is not
-// temporary, a queue completes what the kernel has not seen with that error and refuses
-// further operations.
+// Thread-safe. A queue belongs to the thread that submits to it first; another thread may create it
+// and register memory before. After a permanent failure to submit, a queue completes the operations
+// that the kernel has not taken with that error, and refuses further operations.
 class UringBackend final : public IoBackend {
  public:
-  // CheckIoUring's error where io_uring cannot be used.
+  // Returns CheckIoUring's error if io_uring cannot be used.
   static Result<std::unique_ptr<UringBackend>> Create(const UringOptions& options = {});
 
   std::string_view name() const override { return "io_uring"; }

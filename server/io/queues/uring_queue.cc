@@ -1,3 +1,6 @@
+// One io_uring. Pump moves waiting slots into the submission ring and submits them; Reap takes the
+// completions, and Advance (transfer.h) decides whether a slot is done or waits again. Wait repeats
+// both until enough slots are done. Measured reasons for the flags are in the README.
 #include "server/io/queues/uring_queue.h"
 
 #include <poll.h>
@@ -19,10 +22,10 @@ namespace forebay::io {
 namespace {
 
 constexpr std::size_t kReapBatch = 64;
-constexpr std::size_t kBlockingReadBytesMin = 64 << 10;  // smaller: a worker costs more
-constexpr int kSubmitFailuresMax = 1000;             // one millisecond apart: a second
-constexpr std::size_t kFixedBytesMax = 1ULL << 30;   // of one registered buffer (the kernel's)
-constexpr std::size_t kFixedCountMax = 1ULL << 14;   // registered buffers (the kernel's)
+constexpr std::size_t kBlockingReadBytesMin = 64 << 10;  // for smaller reads a worker costs more
+constexpr int kSubmitFailuresMax = 1000;             // one millisecond apart, so one second
+constexpr std::size_t kFixedBytesMax = 1ULL << 30;   // the kernel's limit for one registered buffer
+constexpr std::size_t kFixedCountMax = 1ULL << 14;   // the kernel's limit on registered buffers
 
 std::int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -30,12 +33,13 @@ std::int64_t NowNs() {
       .count();
 }
 
+// Answers of the kernel after which the same call may succeed.
 bool IsTemporary(int system_errno) {
   return system_errno == EAGAIN || system_errno == EBUSY || system_errno == EINTR;
 }
 
-// The best ring this kernel makes: flags that newer kernels use to run faster are dropped one
-// set after another where an older one refuses them.
+// Creates the best ring that this kernel supports. Newer kernels have flags that make a ring
+// faster; an older kernel refuses them with EINVAL, and the next set has fewer.
 int InitRing(io_uring* ring, std::uint32_t submission_entries,
              std::uint32_t completion_entries, bool* is_disabled) {
   constexpr std::uint32_t kCooperative = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
@@ -53,8 +57,8 @@ int InitRing(io_uring* ring, std::uint32_t submission_entries,
   return rc;
 }
 
-// A direct call, because Debian's liburing 2.3 declares io_uring_enable_rings without
-// exporting it.
+// A direct system call, because Debian's liburing 2.3 declares io_uring_enable_rings but does not
+// export it.
 Status EnableRing(io_uring* ring) {
   const long rc = ::syscall(SYS_io_uring_register, ring->ring_fd, IORING_REGISTER_ENABLE_RINGS,
                             nullptr, 0);
@@ -94,7 +98,8 @@ Status UringQueue::Open(const UringOptions& uring) {
 
 UringQueue::~UringQueue() {
   if (!is_open_) return;
-  // What the kernel has must end before its memory may go; what it never saw just goes.
+  // Operations that the kernel has taken must end before their memory can be freed. Those that it
+  // never saw need no wait.
   while (in_kernel_ > 0) {
     io_uring_cqe* cqe = nullptr;
     const int rc = io_uring_wait_cqe(&ring_, &cqe);
@@ -111,6 +116,8 @@ Status UringQueue::Submit(std::span<const Operation> operations) {
   if (broken_.has_value()) return *broken_;
   FOREBAY_TRY(CheckOperations(operations, {in_flight(), depth()}));
   if (operations.empty()) return {};
+  // The first submitter becomes the ring's owner (SINGLE_ISSUER), so the ring is enabled here and
+  // not by the thread that created it.
   if (!is_enabled_) {
     FOREBAY_TRY(EnableRing(&ring_));
     is_enabled_ = true;
@@ -125,12 +132,13 @@ Status UringQueue::Submit(std::span<const Operation> operations) {
   return {};
 }
 
-// Hands waiting slots to the kernel until none is left or it takes no more for now. What
-// stays is tried again by the next Submit or Wait.
+// Hands waiting slots to the kernel until none is left or the kernel takes no more. The next Submit
+// or Wait tries the rest again.
 void UringQueue::Pump() {
   while (waiting_.size() > 0 && !broken_.has_value()) {
     PrepareWaiting();
     ++counters_.submit_calls;
+    // The kernel takes entries in their order, so the taken slots are the first of waiting_.
     const int taken = io_uring_submit(&ring_);
     if (taken < 0) {
       NoteSubmitError(-taken);
@@ -145,10 +153,11 @@ void UringQueue::Pump() {
   }
 }
 
+// Fills entries of the submission ring for waiting slots, in their order.
 void UringQueue::PrepareWaiting() {
   while (prepared_ < waiting_.size()) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-    if (sqe == nullptr) return;  // the submission ring is full; the rest follows after it
+    if (sqe == nullptr) return;  // the submission ring is full; the next round takes the rest
     Prepare(sqe, waiting_.at(prepared_));
     ++prepared_;
   }
@@ -180,14 +189,15 @@ void UringQueue::Prepare(io_uring_sqe* sqe, SlotIndex slot) {
       break;
     case OpKind::kDataSync: io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC); break;
   }
-  // Some file systems (FUSE, network ones) read within the submission whatever they are asked,
-  // and a batch of large reads would run one after another.
+  // Some file systems (FUSE, network ones) block within the submission. A batch of large reads
+  // would then run one after another, so the kernel is told to give them to its workers.
   const bool may_block = transfer.kind == OpKind::kRead && !transfer.file->is_direct() &&
                          transfer.next_bytes() >= kBlockingReadBytesMin;
   if (may_block) sqe->flags |= IOSQE_ASYNC;
   io_uring_sqe_set_data64(sqe, slot);
 }
 
+// Returns the registered buffer that holds all memory of the transfer's rest; null if none does.
 const UringQueue::FixedRegion* UringQueue::FindFixed(const Transfer& transfer) const {
   if (fixed_.empty() || transfer.kind == OpKind::kDataSync || transfer.length == 0) {
     return nullptr;
@@ -202,9 +212,10 @@ const UringQueue::FixedRegion* UringQueue::FindFixed(const Transfer& transfer) c
   return is_inside ? &region : nullptr;
 }
 
+// Decides whether a failed submission is tried again or breaks the queue.
 void UringQueue::NoteSubmitError(int system_errno) {
-  // With something in the kernel, a completion will make room. Without, the kernel is short
-  // of memory for the request itself; it gets a bounded time to recover.
+  // If the kernel has operations, a completion will make room. If it has none, it is short of
+  // memory for the request itself, and gets a bounded time to recover.
   if (IsTemporary(system_errno)) {
     if (in_kernel_ > 0 || ++submit_failures_ < kSubmitFailuresMax) return;
   }
@@ -217,6 +228,7 @@ std::size_t UringQueue::Wait(std::size_t count_min, std::vector<Completion>& com
   const std::int64_t begin_ns = timeout_ms.has_value() ? NowNs() : 0;
   std::size_t count = 0;
   while (true) {
+    // Reaping first makes room; what is submitted then includes the rest of short transfers.
     count += Reap(completions);
     Pump();
     if (broken_.has_value()) count += FailWaiting(completions);
@@ -235,7 +247,7 @@ std::size_t UringQueue::Wait(std::size_t count_min, std::vector<Completion>& com
 
 void UringQueue::WaitInKernel(std::size_t count, std::optional<std::int64_t> timeout_ns) {
   if (in_kernel_ == 0) {
-    // Only refused submissions are left: give the kernel a moment before trying again.
+    // Only refused submissions are left. Wait one millisecond before they are tried again.
     ::poll(nullptr, 0, 1);
     return;
   }
@@ -245,17 +257,19 @@ void UringQueue::WaitInKernel(std::size_t count, std::optional<std::int64_t> tim
     timeout.tv_sec = left_ns / 1'000'000'000;
     timeout.tv_nsec = left_ns % 1'000'000'000;
   }
-  // With slots still outside, any one completion may make room for them.
+  // If slots still wait for the kernel, any one completion may make room for them.
   std::size_t wait_count = waiting_.size() > 0 ? 1 : std::min(count, in_kernel_);
+  // The kernel refuses to wait for more completions than its ring has entries.
   wait_count = std::min<std::size_t>(wait_count, *ring_.cq.kring_entries);
   io_uring_cqe* cqe = nullptr;
   const int rc = io_uring_wait_cqes(&ring_, &cqe, static_cast<unsigned>(wait_count),
                                     timeout_ns.has_value() ? &timeout : nullptr, nullptr);
-  // Anything else means completions that never come, and memory that the kernel may still
-  // write: going on would hand out bytes that change.
+  // Any other answer means that completions never arrive, while the kernel may still write into
+  // their memory. To go on would deliver bytes that change (docs/design.md, P1).
   FOREBAY_CHECK(rc >= 0 || rc == -ETIME || IsTemporary(-rc));
 }
 
+// Takes all completions that are ready, without waiting. Returns the number of finished operations.
 std::size_t UringQueue::Reap(std::vector<Completion>& completions) {
   std::array<io_uring_cqe*, kReapBatch> batch;
   std::size_t count = 0;
@@ -273,7 +287,7 @@ std::size_t UringQueue::Reap(std::vector<Completion>& completions) {
   return count;
 }
 
-// True where the slot is done; otherwise it waits for its next part.
+// Returns true if the slot is done. Otherwise it waits again, for the rest of its transfer.
 bool UringQueue::TakeAnswer(SlotIndex slot, std::int32_t answer,
                             std::vector<Completion>& completions) {
   Transfer& transfer = slots_[slot];
@@ -288,6 +302,7 @@ bool UringQueue::TakeAnswer(SlotIndex slot, std::int32_t answer,
   return true;
 }
 
+// Completes all waiting slots with the failure of the ring.
 std::size_t UringQueue::FailWaiting(std::vector<Completion>& completions) {
   const std::size_t count = waiting_.size();
   for (std::size_t i = 0; i < count; ++i) {
@@ -308,10 +323,13 @@ int UringQueue::RegisterBuffers(const std::vector<iovec>& buffers) {
 
 Status UringQueue::RegisterMemory(std::span<const std::span<std::byte>> regions) {
   if (in_flight() != 0) {
-    return Error(ErrorCode::kFailedPrecondition, "memory is registered on an idle queue only");
+    return Error(ErrorCode::kFailedPrecondition,
+                 "memory can be registered on an idle queue only, and this one has " +
+                     std::to_string(in_flight()) + " operations in flight");
   }
   std::vector<iovec> wanted = registered_;
   for (std::span<std::byte> region : regions) {
+    // A buffer has at most 1 GiB, so a larger region becomes several.
     for (std::size_t at = 0; at < region.size(); at += kFixedBytesMax) {
       wanted.push_back({region.data() + at, std::min(kFixedBytesMax, region.size() - at)});
     }
@@ -321,6 +339,8 @@ Status UringQueue::RegisterMemory(std::span<const std::span<std::byte>> regions)
     return Error(ErrorCode::kResourceExhausted,
                  "io_uring registers at most " + std::to_string(kFixedCountMax) + " buffers");
   }
+  // The kernel replaces the whole table of buffers. If it refuses the new one, the old one comes
+  // back, so that a refusal leaves the queue as it was.
   if (!registered_.empty()) io_uring_unregister_buffers(&ring_);
   const int rc = RegisterBuffers(wanted);
   if (rc < 0) {

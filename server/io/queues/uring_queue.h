@@ -1,4 +1,4 @@
-// UringQueue: the IoQueue over one io_uring. Made by UringBackend; tests look inside.
+// UringQueue: the IoQueue over one io_uring. UringBackend creates it; tests read its counters.
 #pragma once
 
 #include <liburing.h>
@@ -17,10 +17,10 @@
 
 namespace forebay::io {
 
-// Every operation has a slot from Submit to its completion. A slot waits in `waiting_` until
-// the kernel takes it: first without an entry of the submission ring, then (the first
-// `prepared_` of them) with one. Partial submission, a full ring and resumption after a short
-// transfer all are the same thing: slots that wait a little longer.
+// Every operation has a slot from Submit to its completion. A slot waits in `waiting_` until the
+// kernel takes it: first without an entry of the submission ring, then (the first `prepared_`
+// slots) with one. Partial submission, a full ring and resumption after a short transfer all mean
+// that slots wait longer.
 class UringQueue final : public IoQueue {
  public:
   static Result<std::unique_ptr<UringQueue>> Create(const QueueOptions& options,
@@ -34,11 +34,11 @@ class UringQueue final : public IoQueue {
                    std::optional<std::int64_t> timeout_ms) override;
   std::size_t in_flight() const override { return slots_.size() - free_.size(); }
   std::size_t depth() const override { return slots_.size(); }
-  // Adds to what is registered. Needs an idle queue (kFailedPrecondition).
+  // Adds to the registered memory. kFailedPrecondition if the queue is not idle.
   Status RegisterMemory(std::span<const std::span<std::byte>> regions) override;
 
-  // For tests and metrics: system calls that submitted, transfers resumed, operations on
-  // registered memory.
+  // For tests and metrics: calls of io_uring_submit, resumed transfers, operations on registered
+  // memory.
   struct Counters {
     std::uint64_t submit_calls = 0;
     std::uint64_t resumed = 0;
@@ -95,8 +95,8 @@ class UringQueue final : public IoQueue {
   SlotRing waiting_;
   std::size_t prepared_ = 0;
   std::size_t in_kernel_ = 0;
-  int submit_failures_ = 0;     // temporary ones in a row while nothing was in the kernel
-  std::optional<Error> broken_;
+  int submit_failures_ = 0;     // temporary failures in a row while the kernel had no operation
+  std::optional<Error> broken_;  // the permanent failure after which nothing is submitted
   std::vector<iovec> registered_;
   std::vector<FixedRegion> fixed_;  // sorted by address
   Counters counters_;

@@ -1,3 +1,6 @@
+// Counts the calls that an armed fault applies to, under one mutex, and picks the nth. Stalls hold
+// a ticket, which is the number of releases so far: ReleaseStalls increments it and so releases
+// all.
 #include "server/io/testing/fault_injector.h"
 
 #include <cerrno>

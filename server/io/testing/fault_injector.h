@@ -1,5 +1,5 @@
-// FaultInjector: decides which operation fails, and counts, so that a test can prove that its
-// fault happened. Part of forebay::io_testing.
+// FaultInjector: decides which operation fails, and counts operations and faults, so that a test
+// can prove that its fault happened. Part of forebay::io_testing.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,36 @@
 
 namespace forebay::io {
 
-// What the daemon asks of the I/O interface, as one kind of countable operation each.
+// The calls of the I/O interface that can fail.
 enum class IoCall : std::uint8_t {
-  kRead, kWrite, kDataSync,                      // of an IoQueue
-  kInfo, kResize,                                // of a File; kResize: preallocate, truncate
-  kOpen, kCreate, kStat, kList, kMakeDirectory,  // of a Directory; kCreate: also append
+  kRead, kWrite, kDataSync,                      // IoQueue
+  kInfo, kResize,                                // File; kResize: preallocate, truncate
+  kOpen, kCreate, kStat, kList, kMakeDirectory,  // Directory; kCreate: also append
   kRename, kRemove, kSyncDirectory, kFreeSpace,
 };
 
 enum class FaultKind : std::uint8_t {
-  kEio,          // fails, nothing done
-  kEnospc,       // the same; only what needs space
-  kErofs,        // the same; only what changes something, as of a device that went read-only
-  kInterrupted,  // EINTR that outlived every retry below the interface; nothing done
-  kShort,        // reads and writes: half is moved, and only half reported
-  kStall,        // done, but not answered before ReleaseStalls
-  kBitFlip,      // reads and writes: one bit inverted, success reported
-  kTornWrite,    // writes: only the first half reaches the file, success reported
+  kEio,          // the call fails and does nothing
+  kEnospc,       // as kEio; only calls that need space
+  kErofs,        // as kEio; only calls that change something: the device became read-only
+  kInterrupted,  // as kEio; EINTR that persisted through every retry below the interface
+  kShort,        // reads and writes: half of the bytes is moved, and reported as moved
+  kStall,        // the call is done, but not answered before ReleaseStalls
+  kBitFlip,      // reads and writes: one bit is inverted, success is reported
+  kTornWrite,    // writes: only the first half reaches the file, success is reported
 };
 
-// True where the kind can happen to the call at all.
+// True if a fault of this kind can happen to the call.
 bool Applies(FaultKind kind, IoCall call);
 
 struct Fault {
   FaultKind kind = FaultKind::kEio;
-  // Only this one; otherwise whatever the kind applies to.
+  // Only this call. Unset: every call that the kind applies to.
   std::optional<IoCall> call = std::nullopt;
-  std::uint64_t nth = 1;       // 1-based among those; a sweep runs it to candidates_seen()
-  bool is_persistent = false;  // the nth and all after it, otherwise the nth alone
-  std::uint64_t seed = 1;      // which bit flips
-  std::string path = {};       // only where the object's path ends so; it counts no others
+  std::uint64_t nth = 1;       // which of these calls, from 1; a sweep tries 1 to candidates_seen()
+  bool is_persistent = false;  // true: the nth and all later ones; false: only the nth
+  std::uint64_t seed = 1;      // decides which bit is inverted
+  std::string path = {};       // only calls for a path that ends so; others do not count
 };
 
 // Thread-safe. One injector may serve several back ends.
@@ -49,8 +49,8 @@ class FaultInjector {
  public:
   struct Decision {
     FaultKind kind = FaultKind::kEio;
-    std::uint64_t operation = 0;  // its number among all seen, 1-based
-    std::uint64_t random = 0;     // of the seed and the operation
+    std::uint64_t operation = 0;  // number of the operation among all seen, from 1
+    std::uint64_t random = 0;     // derived from seed and operation
     std::uint64_t stall_ticket = 0;
   };
 
@@ -58,14 +58,14 @@ class FaultInjector {
   void Arm(const Fault& fault);
   void Disarm();
 
-  // Counts the operation and says what is to happen to it, if anything.
+  // Counts the operation and decides about it. nullopt: it happens normally.
   std::optional<Decision> Decide(IoCall call, std::string_view path = {});
 
   std::uint64_t operations_seen() const;  // since construction
   std::uint64_t candidates_seen() const;  // since Arm: operations that the fault applies to
   std::uint64_t faults_injected() const;  // since construction
 
-  // Lets go of everything stalled so far. What stalls later waits for the next call.
+  // Releases everything that is stalled now. Later stalls wait for the next call.
   void ReleaseStalls();
   bool IsReleased(std::uint64_t stall_ticket) const;
   // Blocks until the ticket is released, or `timeout_ms` has passed (nullopt: no limit).
@@ -81,8 +81,8 @@ class FaultInjector {
   std::uint64_t release_count_ FOREBAY_GUARDED_BY(mutex_) = 0;
 };
 
-// The error of kEio, kEnospc, kErofs and kInterrupted: as the kernel's, tagged "injected fault at
-// operation N", so that a test can tell it from a real one.
+// The error of kEio, kEnospc, kErofs and kInterrupted: the kernel's error with the text "injected
+// fault at operation N", by which a test can tell it from a real error.
 Error InjectedError(const FaultInjector::Decision& decision);
 
 }  // namespace forebay::io

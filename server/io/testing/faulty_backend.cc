@@ -1,3 +1,7 @@
+// Wraps files, directories and queues of another back end. Calls of files and directories answer at
+// once, so a fault is an error or a wait. Operations of a queue keep a slot from Submit to Deliver:
+// a fault changes what is passed on (short, torn, flipped), what is reported, or when it is
+// delivered.
 #include "server/io/testing/faulty_backend.h"
 
 #include <algorithm>
@@ -17,8 +21,8 @@ namespace {
 
 using Decision = FaultInjector::Decision;
 
-// For calls that answer at once: the injected error, if any; a stall blocks first.
-Status Strike(FaultInjector& injector, IoCall call, std::string_view path = {}) {
+// For calls that answer at once: returns the injected error, if any. A stall blocks here.
+Status InjectFault(FaultInjector& injector, IoCall call, std::string_view path = {}) {
   const std::optional<Decision> decision = injector.Decide(call, path);
   if (!decision.has_value()) return {};
   if (decision->kind == FaultKind::kStall) {
@@ -34,16 +38,16 @@ class FaultyFile final : public File {
       : inner_(std::move(inner)), injector_(injector), path_(path) {}
 
   Result<FileInfo> Info() const override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kInfo, path_));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kInfo, path_));
     return inner_->Info();
   }
   bool is_direct() const override { return inner_->is_direct(); }
   Status Preallocate(std::uint64_t bytes) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kResize));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kResize));
     return inner_->Preallocate(bytes);
   }
   Status Truncate(std::uint64_t bytes) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kResize));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kResize));
     return inner_->Truncate(bytes);
   }
   void DropCached() override { inner_->DropCached(); }
@@ -63,40 +67,40 @@ class FaultyDirectory final : public Directory {
 
   Result<std::unique_ptr<File>> Open(std::string_view path, OpenMode mode) override {
     const bool is_read = mode == OpenMode::kRead || mode == OpenMode::kReadDirect;
-    FOREBAY_TRY(Strike(injector_, is_read ? IoCall::kOpen : IoCall::kCreate, path));
+    FOREBAY_TRY(InjectFault(injector_, is_read ? IoCall::kOpen : IoCall::kCreate, path));
     FOREBAY_ASSIGN(std::unique_ptr<File> file, inner_->Open(path, mode));
     return std::make_unique<FaultyFile>(std::move(file), injector_, path);
   }
   Result<FileInfo> Stat(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kStat, path));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kStat, path));
     return inner_->Stat(path);
   }
   Result<std::vector<DirectoryEntry>> List(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kList, path));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kList, path));
     return inner_->List(path);
   }
   Status MakeDirectory(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kMakeDirectory));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kMakeDirectory));
     return inner_->MakeDirectory(path);
   }
   Status Rename(std::string_view from, std::string_view to) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kRename));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kRename));
     return inner_->Rename(from, to);
   }
   Status Unlink(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kRemove));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kRemove));
     return inner_->Unlink(path);
   }
   Status RemoveDirectory(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kRemove));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kRemove));
     return inner_->RemoveDirectory(path);
   }
   Status Sync(std::string_view path) override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kSyncDirectory));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kSyncDirectory));
     return inner_->Sync(path);
   }
   Result<Space> FreeSpace() override {
-    FOREBAY_TRY(Strike(injector_, IoCall::kFreeSpace));
+    FOREBAY_TRY(InjectFault(injector_, IoCall::kFreeSpace));
     return inner_->FreeSpace();
   }
 
@@ -114,7 +118,7 @@ IoCall CallOf(OpKind kind) {
   return IoCall::kRead;
 }
 
-// Half of a transfer, cut where a device could cut it.
+// Half of a transfer, rounded down to a block if the file is direct, as a device would stop.
 std::size_t HalfOf(const Operation& operation) {
   const std::size_t half = OperationBytes(operation) / 2;
   return operation.file->is_direct() ? half - half % limits::kIoAlignmentBytes : half;
@@ -148,7 +152,7 @@ class FaultyQueue final : public IoQueue {
     }
     const Status status = inner_->Submit(passed);
     if (!status.has_value()) {
-      // The inner queue took none, so each of them ends with its error.
+      // The inner queue took no operation, so each of them completes with its error.
       for (const Operation& operation : passed) Finish(operation.tag, status.error());
     }
     return {};
@@ -163,6 +167,8 @@ class FaultyQueue final : public IoQueue {
       Collect(0, 0);
       count += Deliver(completions);
       if (count >= wanted) return count;
+      // A stall can be released at any time, and only Deliver notices; so the waits are short while
+      // an operation is held.
       std::int64_t slice_ms = held_.empty() ? 1'000 : 1;
       if (timeout_ms.has_value()) {
         const std::int64_t passed_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -189,11 +195,11 @@ class FaultyQueue final : public IoQueue {
   struct Slot {
     Operation operation;
     std::optional<Decision> decision;
-    AlignedBuffer changed;  // what is written instead of the caller's bytes
-    bool reports_full = false;
+    AlignedBuffer changed;      // written in place of the caller's bytes
+    bool reports_full = false;  // a torn write reports that it wrote all bytes
   };
 
-  // Adds the operation, as changed by its fault, to what is passed on; or ends it at once.
+  // Adds the operation, changed by its fault, to `passed`; or completes it at once with an error.
   void Prepare(std::size_t index, std::vector<Operation>& passed) {
     Slot& slot = slots_[index];
     Operation inner = slot.operation;
@@ -225,6 +231,7 @@ class FaultyQueue final : public IoQueue {
     passed.push_back(inner);
   }
 
+  // Takes completions of the inner queue and applies the faults that change an answer.
   void Collect(std::size_t count_min, std::int64_t timeout_ms) {
     std::vector<Completion> done;
     inner_->Wait(count_min, done, timeout_ms);
@@ -242,6 +249,7 @@ class FaultyQueue final : public IoQueue {
     }
   }
 
+  // Keeps an answer until Deliver; a stalled one until it is released.
   void Finish(std::size_t index, Result<std::uint64_t> bytes) {
     const Slot& slot = slots_[index];
     const bool is_stalled =
@@ -273,7 +281,8 @@ class FaultyQueue final : public IoQueue {
   std::vector<std::size_t> free_;
   std::vector<std::size_t> ready_;
   std::vector<std::size_t> held_;
-  // Last, so that it goes first and waits while the changed buffers are still there.
+  // The last member, so that it is destroyed first: its destructor waits for operations that still
+  // read the changed buffers.
   const std::unique_ptr<IoQueue> inner_;
 };
 

@@ -1,5 +1,5 @@
-// Faults on top of any back end. Part of forebay::io_testing, never of a production target:
-// io_uring cannot be intercepted from outside, so faults enter at our own interface.
+// FaultyBackend: injects faults on top of any back end. Part of forebay::io_testing, never of a
+// production target. io_uring cannot be intercepted from outside, so faults enter at our interface.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace forebay::io {
 
-// Passes everything to `inner` but what the injector picks. Both are borrowed and must outlive
-// this. Thread-safe as `inner` is. Unlike a real queue, its queues allocate per operation.
+// Passes every call to `inner`, except those that the injector picks. Both are borrowed and must
+// outlive this. As thread-safe as `inner`. Unlike real queues, its queues allocate per operation.
 class FaultyBackend final : public IoBackend {
  public:
   FaultyBackend(IoBackend& inner, FaultInjector& injector);

@@ -1,4 +1,4 @@
-// What the tests of this room share: a back end of each kind over an empty directory.
+// Test support: temporary folders, patterns of bytes, and single operations on a queue.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace forebay::io::testing {
 
-// A fresh directory of the machine's temporary folder; gone at the end.
+// A new directory in the machine's temporary folder; removed by the destructor.
 class TempFolder {
  public:
   TempFolder() {
@@ -36,7 +36,7 @@ class TempFolder {
   std::string path_;
 };
 
-// Bytes that depend on their index and a seed, so that misplaced ones differ.
+// Bytes that depend on their index and a seed, so that a misplaced byte differs from the right one.
 inline std::byte PatternByte(std::uint64_t index, std::uint64_t seed) {
   const std::uint64_t mixed = (index + 1) * 0x9E3779B97F4A7C15ULL + seed * 0xBF58476D1CE4E5B9ULL;
   return static_cast<std::byte>((mixed >> 29) & 0xFF);

@@ -1,4 +1,4 @@
-// ManualClock: time that a test moves by hand. Part of forebay::io_testing.
+// ManualClock: a clock that tests set. Part of forebay::io_testing.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace forebay::io {
 
-// Thread-safe. Never goes back.
+// Thread-safe. Time never goes backwards.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(std::int64_t start_ns = 0) : now_ns_(start_ns) {}

@@ -1,3 +1,6 @@
+// Files, directories and queues over a MemoryFileSystem. A queue runs each operation inside Submit
+// and keeps the completion until Wait, which may shuffle them: callers must not rely on their
+// order.
 #include "server/io/testing/memory_backend.h"
 
 #include <algorithm>

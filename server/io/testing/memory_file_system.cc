@@ -1,3 +1,5 @@
+// A tree of nodes under one lock. Simple before fast: each operation walks its path from the base,
+// and a crash visits every node.
 #include "server/io/testing/memory_file_system.h"
 
 #include <algorithm>
@@ -52,7 +54,7 @@ void MakeDurable(MemoryNode& node) {
   node.dirty_begin = node.dirty_end = 0;
 }
 
-// Keeps each torn block, the size and the children in the old or the new state.
+// Chooses the old or the new state for each block, for the size and for the children.
 void KeepRandomSubset(MemoryNode& node, std::size_t torn_bytes, std::uint64_t& random) {
   if ((NextWord64(random) & 1) != 0) node.durable_children = node.live_children;
   MemoryNode::Bytes mixed = (NextWord64(random) & 1) != 0 ? node.live : node.durable;
@@ -293,7 +295,7 @@ void MemoryFileSystem::ChangeSize(MemoryNode& node, std::uint64_t bytes) {
   MarkDirty(node, std::min(before, bytes), std::max(before, bytes));
 }
 
-// A name of the live tree is gone; its bytes are free at once, as on a file system that
+// A name was removed from the live tree. Its bytes are free at once, as on a file system that
 // commits its journal quickly.
 void MemoryFileSystem::Drop(MemoryNode& node) {
   node.is_linked = false;

@@ -1,4 +1,5 @@
-// MemoryFileSystem: the state behind MemoryBackend: live and durable trees of nodes.
+// MemoryFileSystem: the state behind MemoryBackend. Each node has a live state and a durable one; a
+// sync copies live to durable, and a simulated crash copies durable to live.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@
 
 namespace forebay::io {
 
-// A file or directory. `live` is what running programs see, `durable` what a crash leaves.
-// Guarded by its file system's mutex.
+// A file or directory. `live` is what running programs see, `durable` is what remains after a
+// crash. Guarded by the mutex of its file system.
 struct MemoryNode {
   using Bytes = std::vector<std::byte>;
   using Children = std::map<std::string, std::shared_ptr<MemoryNode>, std::less<>>;
@@ -35,8 +36,8 @@ struct MemoryNode {
   Children durable_children;
 };
 
-// All calls take the lock; paths are checked by the caller (path_resolver.h) and relative to
-// `base`. Errors carry the errno that a kernel would give.
+// Thread-safe: all calls take the lock. The caller has checked the paths (path_resolver.h), which
+// are relative to `base`. Errors have the errno that a kernel would give.
 class MemoryFileSystem {
  public:
   using NodePtr = std::shared_ptr<MemoryNode>;
@@ -72,7 +73,7 @@ class MemoryFileSystem {
   void SetCapacity(std::uint64_t capacity_bytes);
   void Crash(const CrashOptions& options);
 
-  // Durable edits by another hand; see MemoryBackend.
+  // Changes that are durable at once; see MemoryBackend.
   Handle AddDirectory(std::string_view relative_path);
   void AddFile(std::string_view relative_path, std::span<const std::byte> bytes);
   Result<std::vector<std::byte>> FileBytes(std::string_view relative_path) const;

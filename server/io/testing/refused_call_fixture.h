@@ -1,5 +1,5 @@
-// Runs code on a thread for which the kernel refuses one system call, as a site's policy or
-// an old kernel would.
+// Runs code on a thread for which the kernel refuses one system call, like a site's policy or an
+// old kernel. Uses a seccomp filter, which ends with the thread.
 #pragma once
 
 #include <linux/filter.h>
@@ -13,7 +13,7 @@
 
 namespace forebay::io::testing {
 
-// False where the filter could not be installed; then `body` did not run.
+// Returns false if the filter could not be installed; then `body` did not run.
 inline bool RunWithRefusedCall(unsigned call, unsigned refusal_errno,
                                const std::function<void()>& body) {
   bool is_installed = false;
