@@ -1,3 +1,8 @@
+// Eviction by next use: the order of a stream is known, so the cache can do what Belady's optimal
+// policy does, and evict the unit that is needed last (Belady, "A study of replacement algorithms
+// for a virtual-storage computer", IBM Systems Journal 5(2), 1966). A unit that is needed later
+// than all kept ones is not kept at all. Decoding runs outside the lock, once per unit (single
+// flight).
 #include "server/fetch/decoded_cache.h"
 
 #include <algorithm>
@@ -9,10 +14,11 @@
 namespace forebay::fetch {
 namespace {
 
-// Units looked at when room is needed: asking when samples are needed costs an inverse
-// permutation each, so a cache of very many small units looks at a part of them in turn.
+// Units that are examined when space is needed. To learn a unit's next use costs inverse
+// permutations, so a cache of many small units examines a part of them at a time, in turn.
 constexpr std::size_t kExaminedMax = 128;
-constexpr std::uint64_t kSpareShare = 16;  // eviction leaves this part of the capacity free
+// An eviction leaves a sixteenth of the capacity free, so that not every new unit has to search.
+constexpr std::uint64_t kSpareShare = 16;
 
 }  // namespace
 
@@ -20,6 +26,7 @@ bool DecodedUnit::HoldsAll(std::span<const std::uint32_t> indices) const {
   return std::ranges::all_of(indices, [this](std::uint32_t index) { return Holds(index); });
 }
 
+// Samples of one size lie at multiples of it; `places` skips those that were left out.
 std::span<const std::byte> DecodedUnit::Sample(std::uint32_t index) const {
   FOREBAY_CHECK(index < samples && Holds(index));
   if (ends.empty()) {
@@ -59,8 +66,8 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
         ++counts_.shared;
         return other->unit;
       }
-      // It failed for the other, who may have had bad bytes: this one tries with its own. Or it
-      // lacks what the other took for itself.
+      // The other thread failed, perhaps because of bad bytes that this one does not have; or its
+      // unit lacks samples that it decoded straight into its slot. Either way this thread decodes.
     }
   }
   Result<DecodedUnit> decoded = decode();
@@ -70,7 +77,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
   } else {
     result = decoded.error();
   }
-  std::vector<UnitRef> dropped;  // destroyed without the lock: that gives memory back
+  std::vector<UnitRef> dropped;  // destroyed without the lock, because freeing memory takes long
   {
     MutexLock lock(mutex_);
     flights_.erase(key);
@@ -85,6 +92,7 @@ Result<UnitRef> DecodedCache::Get(const UnitKey& key, const UnitSamples& samples
   return result;
 }
 
+// Asked before decoding: a unit that would not be kept can be decoded straight into a slot.
 bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
   const std::uint64_t charged = bytes + DecodedUnit::kUnitOverheadBytes;
   MutexLock lock(mutex_);
@@ -100,13 +108,14 @@ bool DecodedCache::WouldKeep(const UnitSamples& samples, std::uint64_t bytes) {
 
 void DecodedCache::KeepLocked(const UnitKey& key, const UnitSamples& samples,
                               const UnitRef& unit, std::vector<UnitRef>& dropped) {
-  // What is there already lacked something.
+  // A unit that is kept under this key lacked a sample, or it would have been used. The new one
+  // replaces it. This is no eviction.
   if (const auto found = index_.find(key); found != index_.end()) {
     used_bytes_ -= kept_[found->second].unit->memory_bytes();
     dropped.push_back(DropLocked(found->second));
     --counts_.evictions;
   }
-  if (unit->left_out > 0 && unit->left_out == unit->samples) return;
+  if (unit->left_out > 0 && unit->left_out == unit->samples) return;  // it holds no sample
   Kept kept{.key = key, .samples = samples, .unit = unit};
   kept.samples.is_part = unit->left_out > 0;
   if (!MakeRoomLocked(kept.samples, unit->memory_bytes(), dropped)) return;
@@ -121,6 +130,8 @@ bool DecodedCache::WouldLast(const UnitSamples& samples) const {
   return soonest == kNeverUsed || next_use_(samples) < soonest;
 }
 
+// Remembers when evicted units would have been needed, for WouldLast. Two windows, so that the
+// estimate forgets an earlier phase but never starts from nothing.
 void DecodedCache::NoteDroppedLocked(std::uint64_t next_use) {
   soonest_dropped_[0] = std::min(soonest_dropped_[0], next_use);
   if (++noted_ < kept_.size()) return;
@@ -128,7 +139,8 @@ void DecodedCache::NoteDroppedLocked(std::uint64_t next_use) {
   noted_ = 0;
 }
 
-// From where the last search ended, until `enough` bytes are found or enough units looked at.
+// Collects candidates from where the last search ended, until their bytes are `enough` or
+// kExaminedMax units were examined.
 std::vector<DecodedCache::Candidate> DecodedCache::CandidatesLocked(std::uint64_t next_use,
                                                                     std::uint64_t enough) const {
   std::vector<Candidate> candidates;
@@ -137,6 +149,7 @@ std::vector<DecodedCache::Candidate> DecodedCache::CandidatesLocked(std::uint64_
   for (std::size_t i = 0; i < examined && freed < enough; ++i) {
     const std::size_t index = (hand_ + i) % kept_.size();
     const std::uint64_t use = next_use_(kept_[index].samples);
+    // Equal uses are no reason to evict: it would exchange one unit for another of the same worth.
     if (use <= next_use && use < kNeverUsed) continue;
     candidates.push_back({use, index, kept_[index].unit->memory_bytes()});
     freed += candidates.back().bytes;
@@ -144,8 +157,9 @@ std::vector<DecodedCache::Candidate> DecodedCache::CandidatesLocked(std::uint64_
   return candidates;
 }
 
-// Drops what is needed farther than `samples`, farthest first, until `bytes` more fit; like is
-// not traded for like. Where that does not suffice only what nobody needs goes.
+// Evicts units that are needed later than `samples`, the latest first, until `bytes` more fit and
+// some space is left. If all candidates together are too small, only units that no stream needs are
+// evicted, because the others would be lost for nothing.
 bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
                                   std::vector<UnitRef>& dropped) {
   if (bytes > capacity_bytes_) return false;
@@ -168,7 +182,8 @@ bool DecodedCache::MakeRoomLocked(const UnitSamples& samples, std::uint64_t byte
     NoteDroppedLocked(candidate.next_use);
     going.push_back(candidate.index);
   }
-  // From the end, so that what takes a dropped one's place is never itself to be dropped.
+  // From the highest index down: DropLocked moves the last unit to the free place, and so never
+  // moves one that is still to be dropped.
   std::ranges::sort(going, std::greater<>());
   for (const std::size_t index : going) dropped.push_back(DropLocked(index));
   return used_bytes_ <= capacity_bytes_ - bytes;
@@ -182,6 +197,7 @@ std::optional<DecodedCache::Scrubbed> DecodedCache::ScrubNext() {
     scrub_hand_ = (scrub_hand_ + 1) % kept_.size();
     next = kept_[scrub_hand_];
   }
+  // The check runs without the lock. `next` keeps the unit alive even if it is evicted meanwhile.
   const DecodedUnit& unit = *next.unit;
   Scrubbed scrubbed{.key = next.key, .bytes = unit.bytes.size()};
   scrubbed.is_sound = !unit.is_sound || unit.is_sound(unit.bytes.span());
@@ -198,6 +214,8 @@ std::optional<DecodedCache::Scrubbed> DecodedCache::ScrubNext() {
   return scrubbed;
 }
 
+// Removes a unit by moving the last one into its place, so that kept_ has no gaps. The caller has
+// updated used_bytes_.
 UnitRef DecodedCache::DropLocked(std::size_t index) {
   UnitRef unit = std::move(kept_[index].unit);
   index_.erase(kept_[index].key);

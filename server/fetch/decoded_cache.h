@@ -1,5 +1,5 @@
-// DecodedCache: what chunks of packed data decode to, kept for as long as some order will need it
-// soon. Memory of this process only: samples are copied from it into slots.
+// DecodedCache: a cache of decoded chunks of packed data sets, in memory of this process. It evicts
+// the units that the streams' orders need last. Samples are copied from it into slots.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace forebay::fetch {
 
-// Memory that is not cleared before it is written, from a cache line on: what is copied to a row
-// of a slot, which begins on one as well, lies as that does.
+// Uninitialised memory that begins on a cache line. Rows of slots begin on one too, so copies from
+// here to a slot are aligned on both sides.
 class RawBytes {
  public:
   RawBytes() = default;
@@ -40,24 +40,24 @@ class RawBytes {
   std::size_t size_ = 0;
 };
 
-// A run of samples of one field, decoded; or a part of them, where the others went straight to who
-// wanted them.
+// The decoded samples of a chunk group: a run of samples of one field. Samples that were decoded
+// straight into a slot may be left out.
 struct DecodedUnit {
-  RawBytes bytes;                   // samples one after the other
-  std::vector<std::uint64_t> ends;  // of each sample in `bytes`; empty: all of one size
+  RawBytes bytes;                   // samples one after another
+  std::vector<std::uint64_t> ends;  // end of each sample in `bytes`; empty: all have one size
   std::uint32_t samples = 0;
-  // Of samples of one size, some may be left out of `bytes`: which one of those there each is.
+  // If all have one size, some may be left out; `places` has the place of each one in `bytes`.
   std::uint32_t left_out = 0;
   std::vector<std::uint32_t> places = {};  // empty: none is left out
   static constexpr std::uint32_t kNotHeld = ~std::uint32_t{0};
-  // Says whether `bytes` are still what was decoded; unset: nobody can tell.
+  // Compares `bytes` with the checksums taken when they were decoded. Unset: there are none.
   std::function<bool(std::span<const std::byte> bytes)> is_sound = nullptr;
-  std::uint64_t check_bytes = 0;  // that it takes to say so
+  std::uint64_t check_bytes = 0;  // memory that is_sound holds
 
   bool Holds(std::uint32_t index) const { return places.empty() || places[index] != kNotHeld; }
   bool HoldsAll(std::span<const std::uint32_t> indices) const;
-  std::span<const std::byte> Sample(std::uint32_t index) const;  // of one that it holds
-  // What the cache charges: with its own tables, and the allocator's.
+  std::span<const std::byte> Sample(std::uint32_t index) const;  // requires Holds(index)
+  // The bytes that the cache charges, including its tables and the allocator's overhead.
   std::size_t memory_bytes() const {
     return bytes.size() + ends.size() * sizeof(ends[0]) + places.size() * sizeof(places[0]) +
            check_bytes + kUnitOverheadBytes;
@@ -66,28 +66,28 @@ struct DecodedUnit {
 };
 using UnitRef = std::shared_ptr<const DecodedUnit>;
 
-// Where a unit's first chunk lies: no two units have the same.
+// The place of a unit's first chunk, which identifies the unit.
 struct UnitKey {
   tier::ExtentKey extent;
   std::uint32_t piece = 0;
   bool operator==(const UnitKey&) const = default;
 };
 
-// Which samples a unit holds: so that one can ask when they are needed, beside the batch for which
-// they are decoded now.
+// The samples of a unit, and the batch for which they are decoded now. From these the caller of the
+// cache computes when the unit is needed next.
 struct UnitSamples {
   std::uint64_t dataset = 0;  // tier::DatasetHash
   std::uint64_t first = 0;
   std::uint32_t count = 0;
-  EpochId epoch = EpochId();  // of that batch,
-  std::uint64_t after = 0;    // and the position behind it
-  // The unit holds a part of them: in another epoch it is of no use, for what it lacks then has to
-  // be decoded, and it with that.
+  EpochId epoch = EpochId();  // epoch of that batch
+  std::uint64_t after = 0;    // first position after that batch
+  // The unit holds only some of the samples. It is of no use in another epoch, because the missing
+  // samples must be decoded then, and that decodes the whole unit.
   bool is_part = false;
 };
 
-// When any of the samples is needed next (smaller is sooner, kNeverUsed never). Asked under the
-// cache's lock; must not call back into it.
+// Returns when any of the samples is needed next (smaller is sooner; kNeverUsed: never). Called
+// under the cache's lock; must not call back into the cache.
 using SampleNextUse = std::function<std::uint64_t(const UnitSamples&)>;
 inline constexpr std::uint64_t kNeverUsed = ~std::uint64_t{0} - 1;
 
@@ -99,25 +99,25 @@ class DecodedCache {
   DecodedCache(std::uint64_t capacity_bytes, SampleNextUse next_use)
       : capacity_bytes_(capacity_bytes), next_use_(std::move(next_use)) {}
 
-  // The unit, if it is kept and holds the samples with these indices.
+  // Returns the unit if it is kept and holds the samples with these indices; else null.
   UnitRef Find(const UnitKey& key, std::span<const std::uint32_t> wanted = {});
 
-  // The unit, decoded by `decode` unless one that holds the samples wanted is kept or another
-  // thread decodes it right now, which is waited for. `decode` runs without a lock and must not
-  // get units; what it gives is returned, whether it holds them or not.
+  // Returns a unit that holds the wanted samples: the kept one, or the one that another thread is
+  // decoding now (this call waits for it), or the result of `decode`. `decode` runs without a lock
+  // and must not call Get. Its result is returned even if it lacks wanted samples.
   using Decode = std::function<Result<DecodedUnit>()>;
   Result<UnitRef> Get(const UnitKey& key, const UnitSamples& samples,
                       const Decode& decode, std::span<const std::uint32_t> wanted = {});
 
-  // Whether a unit of so many bytes would be kept now.
+  // Whether a unit of `bytes` would be kept now.
   bool WouldKeep(const UnitSamples& samples, std::uint64_t bytes);
 
-  // Whether what is kept now would still be kept when the samples are needed next, going by what
-  // has had to make room lately.
+  // Whether a unit that is kept now would still be there when its samples are needed next. An
+  // estimate: compares its next use with those of units that were evicted lately.
   bool WouldLast(const UnitSamples& samples) const;
 
-  // Looks at a unit that is kept, the next one at each call, round and round, and drops it where
-  // it is damaged: whoever needs it decodes it again. Nothing where none is kept.
+  // Checks one kept unit, the next one at each call, in turn. Drops it if it is damaged; the next
+  // reader decodes it again. Returns nullopt if no unit is kept.
   struct Scrubbed {
     UnitKey key;
     std::uint64_t bytes = 0;
@@ -125,13 +125,13 @@ class DecodedCache {
   };
   std::optional<Scrubbed> ScrubNext();
 
-  // Drops all units of the data set whose tier::DatasetHash this is: its bytes may be others now.
+  // Drops all units of the data set with this tier::DatasetHash: its bytes may have changed.
   void Forget(std::uint64_t dataset);
 
   struct Stats {
     std::uint64_t capacity_bytes = 0, used_bytes = 0, units = 0;
-    std::uint64_t shared = 0;   // units that another thread was decoding
-    std::uint64_t decoded = 0;  // also for batches that came to nothing, or were tried again
+    std::uint64_t shared = 0;   // calls of Get that waited for another thread's decoding
+    std::uint64_t decoded = 0;  // units decoded, also for batches that failed or were tried again
     std::uint64_t evictions = 0;
     std::uint64_t bad_units = 0;  // dropped by ScrubNext
   };
@@ -148,19 +148,19 @@ class DecodedCache {
     UnitSamples samples;
     UnitRef unit;
   };
-  // One decoding under way.
+  // One decoding in progress.
   struct Flight {
     bool over = false;
-    UnitRef unit;  // null where it failed
+    UnitRef unit;  // null if it failed
   };
 
-  // What may go for the sake of a newcomer: farther needed than it, or never again.
+  // A unit that may be evicted for a new one: it is needed later than the new one, or never.
   struct Candidate {
     std::uint64_t next_use = 0;
     std::size_t index = 0;  // in kept_
     std::uint64_t bytes = 0;
   };
-  // Both move what they drop to `dropped`, to be destroyed without the lock.
+  // Both move evicted units to `dropped`, so that the caller destroys them without the lock.
   bool MakeRoomLocked(const UnitSamples& samples, std::uint64_t bytes,
                       std::vector<UnitRef>& dropped) FOREBAY_REQUIRES(mutex_);
   void KeepLocked(const UnitKey& key, const UnitSamples& samples, const UnitRef& unit,
@@ -172,21 +172,21 @@ class DecodedCache {
 
   const std::uint64_t capacity_bytes_;
   const SampleNextUse next_use_;
-  mutable Mutex mutex_;  // also guards what the flights hold
+  mutable Mutex mutex_;  // also guards the members of all flights
   CondVar landed_;
   std::unordered_map<UnitKey, std::shared_ptr<Flight>, KeyHash> flights_
       FOREBAY_GUARDED_BY(mutex_);
   std::vector<Kept> kept_ FOREBAY_GUARDED_BY(mutex_);
-  // Positions in kept_.
+  // Index in kept_ of each unit.
   std::unordered_map<UnitKey, std::size_t, KeyHash> index_ FOREBAY_GUARDED_BY(mutex_);
-  std::size_t scrub_hand_ FOREBAY_GUARDED_BY(mutex_) = 0;  // which unit ScrubNext looks at
-  // Where the next search for what may go begins.
+  std::size_t scrub_hand_ FOREBAY_GUARDED_BY(mutex_) = 0;  // the unit that ScrubNext checked last
+  // Where the next search for candidates begins.
   std::size_t hand_ FOREBAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t used_bytes_ FOREBAY_GUARDED_BY(mutex_) = 0;
-  // The soonest next use of units that had to make room: of as many as are kept, and of as many
-  // before those.
+  // The soonest next use among evicted units, in two windows: [0] is being filled, [1] is complete.
+  // A window ends when as many units were evicted as are kept.
   std::uint64_t soonest_dropped_[2] FOREBAY_GUARDED_BY(mutex_) = {kNeverUsed, kNeverUsed};
-  std::size_t noted_ FOREBAY_GUARDED_BY(mutex_) = 0;  // in the first of them
+  std::size_t noted_ FOREBAY_GUARDED_BY(mutex_) = 0;  // evictions in window [0]
   Stats counts_ FOREBAY_GUARDED_BY(mutex_);
 };
 

@@ -1,3 +1,6 @@
+// Acquire demands each missing extent from the stager and counts arrivals. An extent can be evicted
+// between its arrival and its pin; then it is demanded again, in ways that need less of the tiers
+// each time (AccessFor), so that the request ends with its extents or an error. No thread waits.
 #include "server/fetch/fetcher.h"
 
 #include <optional>
@@ -9,6 +12,7 @@
 namespace forebay::fetch {
 namespace {
 
+// The errors of a request whose extents could not be pinned. They name the settings to change.
 Error TooShort(const Error& error) {
   return Error(ErrorCode::kUnavailable,
                error.message() +
@@ -89,7 +93,7 @@ void Fetcher::Acquire(stage::Dataset& dataset, std::vector<ExtentId> extents, Ne
   for (const std::size_t index : missing) Bring(request, index);
 }
 
-// What to ask of the stager, depending on how often the extent arrived and could not be pinned.
+// Chooses how to demand an extent, by how often it arrived and could not be pinned.
 stage::Stager::Access Fetcher::AccessFor(const Request& request, std::size_t index) {
   using Access = stage::Stager::Access;
   const int arrivals = request.arrivals[index];
@@ -155,6 +159,8 @@ void Fetcher::Arrived(const std::shared_ptr<Request>& request, std::size_t index
   }
 }
 
+// Drops the copy that the reader used, and no other: the copy that lies on the tier now may be a
+// new and sound one.
 void Fetcher::ReportBad(const tier::ExtentRef& ref, const Error& found, std::int64_t now_ns) {
   if (ref->tier == tier::TierKind::kGfs) return stager_.pieces().Forget(ref, found);
   if (ref->tier == tier::TierKind::kRam) {

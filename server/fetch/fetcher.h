@@ -1,6 +1,6 @@
-// Fetcher: "bring me these extents". Extents in RAM or on SSD are there at once; missing ones are
-// staged, unless the caller gets their samples from the node that owns them. At most one read per
-// extent is under way at a time, whoever asks (single flight). Extents that no tier can hold are
+// Fetcher: pins extents for a reader. Extents in RAM or on SSD are pinned at once; missing ones are
+// staged first, unless the caller gets their samples from the node that owns them. An extent is
+// read at most once at a time for all readers (single flight). Extents that no tier can hold are
 // read from the GFS in pieces.
 #pragma once
 

@@ -1,3 +1,6 @@
+// Answers a request in the steps of a batch: plan the pieces, pin their extents (waiting without a
+// thread), read and verify them, copy the fields. The request is a Work object that the callbacks
+// own in turn, so it lives until its `done` was called.
 #include "server/fetch/local_rows.h"
 
 #include <cstring>
@@ -14,7 +17,7 @@
 
 namespace forebay::fetch {
 
-// One request on its way.
+// The state of one request.
 struct LocalRows::Work {
   stage::Dataset& dataset;
   std::vector<Row> rows;
@@ -39,8 +42,8 @@ struct LocalRows::Work {
   }
 };
 
-// Lists each sample once, with the pieces of those of its fields that are wanted. Rows of one
-// sample may stand anywhere in the request.
+// Lists each sample once, with the pieces of its wanted fields. The rows of one sample may come in
+// any order in the request. The request comes from another node, so each number is checked.
 Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   FOREBAY_TRY(stage::CheckFingerprint(dataset, fingerprint));
   catalog = dataset.catalog();
@@ -64,7 +67,7 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   }
   pieces.Begin(dataset, *catalog, samples.size());
   for (const auto& [sample, fields] : samples) FOREBAY_TRY(pieces.Add(sample, fields));
-  // Before an extent is pinned or staged for a row that does not exist.
+  // Checked here, before any extent is pinned or staged for a row that does not exist.
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const catalog::FieldLocation& where = pieces.location(sample_of[i], rows[i].field.value());
     if (!where.present || where.range.length != rows[i].memory.size()) return NoSuchRow(rows[i]);
@@ -72,13 +75,14 @@ Status LocalRows::Work::Plan(std::uint64_t fingerprint) {
   return {};
 }
 
+// Brings the pieces into memory and copies each row's field out of them. Wrong copies go to `bad`.
 Status LocalRows::Work::Fill(io::IoQueue& queue, std::vector<tier::BadExtent>& bad) {
   std::uint64_t scratch_bytes = 0;
   for (const SamplePiece& piece : pieces.pieces()) {
     if (refs[piece.extent_index]->tier == tier::TierKind::kRam) continue;
     scratch_bytes += SamplePieces::ScratchBytes(piece);
   }
-  // Direct reads need whole blocks, so what lies on SSD comes here first.
+  // Direct reads transfer whole blocks, so pieces on SSD are read into this buffer first.
   io::AlignedBuffer scratch;
   if (scratch_bytes > 0) {
     FOREBAY_ASSIGN(scratch, io::AlignedBuffer::Create(scratch_bytes));
@@ -101,6 +105,7 @@ void LocalRows::Read(stage::Dataset& dataset, std::uint64_t fingerprint, std::ve
                      RowSource::Done done) {
   auto work = std::make_shared<Work>(
       Work{.dataset = dataset, .rows = std::move(rows), .done = std::move(done)});
+  // Another node may ask before any stream of this node has opened the data set.
   stager_.StageForReader(dataset);
   dataset.WhenCatalogued([this, work, fingerprint](const Status& catalogued) {
     if (!catalogued.has_value()) return work->End(catalogued);

@@ -1,5 +1,5 @@
-// LocalRows: the answer of this node to another one that asks for rows (RowSource). They come from
-// its tiers; extents that are on none are staged first.
+// LocalRows: answers another node's request for rows (RowSource). The rows come from the tiers of
+// this node; extents that are on no tier are staged first.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class LocalRows {
       : stager_(stager), fetcher_(fetcher), executor_(executor), clock_(clock) {}
 
   // Fills the rows, which must stay in place until `done`; each byte from SSD or the GFS is
-  // verified. `fingerprint` is that of the asking node's catalog. Begins to stage the data set if
-  // nobody has yet. `done` is called once, from a thread of the executor or of the stager. Errors
+  // verified. `fingerprint` is that of the asking node's catalog. Starts staging the data set if it
+  // has not started. `done` is called once, from a thread of the executor or of the stager. Errors
   // are meant for another node (stage::ErrorForOthers). kFailedPrecondition: this node has another
   // catalog. kInvalidArgument: there is no such row, or its memory has another length.
   // kUnimplemented: the samples are packed, and have to be decoded.

@@ -1,3 +1,6 @@
+// One request per owner, all at the same time. A node without an answer is marked as not alive, and
+// its rows are asked of the nodes that are first in the ranking then. No thread waits: the last
+// answer calls `done`.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -17,13 +20,13 @@ namespace forebay::fetch {
 namespace {
 
 constexpr std::int64_t kFlightNs = limits::kPullDeadlineMs * 1'000'000;
-// A node gets a part of that time, so that some is left to ask its substitutes.
+// One node gets a quarter of that time, so that some is left for its substitutes.
 constexpr std::int64_t kRequestNs = kFlightNs / 4;
 
 }  // namespace
 
-// One call of Fill. `under_way` counts requests, and one for each call of Ask, so that `done` is
-// not called before the last row was given to somebody.
+// One call of Fill. `under_way` counts requests, and one for each running call of Ask, so that
+// `done` is not called before the last row was sent.
 struct RowRouter::Flight {
   stage::Dataset* dataset = nullptr;
   Done done;
@@ -43,7 +46,7 @@ void RowRouter::Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done 
   EndOne(flight);
 }
 
-// Sends the rows to the nodes that are first in line for them now: one request for each node. Sends
+// Sends the rows to the nodes that are first in the ranking now, one request for each node. Sends
 // nothing if this node is the first for some of them, because the batch is then gathered again.
 void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
                     std::size_t tries) {
@@ -63,6 +66,7 @@ void RowRouter::Ask(const FlightRef& flight, const std::vector<RoutedRow>& rows,
     if (flight->reads_here) return;
     flight->under_way += wanted.size();
   }
+  // Sent without the lock: a source may answer within the call.
   const std::int64_t now_ns = clock_.NowNs();
   for (auto& [node, of_node] : wanted) {
     auto request = std::make_shared<RowRequest>();
@@ -86,7 +90,7 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
                 node.value(), status.error().message());
     }
     nodes_.SetLives(node, false);
-    // Each try leaves out one node more, unless somebody else thinks that it is back.
+    // Each try leaves out one more node, unless another thread marked that node as alive again.
     if (tries + 1 < nodes_.nodes().size() && clock_.NowNs() < flight->deadline_ns) {
       Ask(flight, rows, tries + 1);
       return EndOne(flight);
@@ -103,6 +107,8 @@ void RowRouter::Answered(const FlightRef& flight, NodeRank node,
   EndOne(flight);
 }
 
+// Ends one request, or one call of Ask. The last one calls `done`, without the lock, because `done`
+// may destroy what the request belongs to. An error wins over kReadHere, which wins over kFilled.
 void RowRouter::EndOne(const FlightRef& flight) {
   Result<Outcome> outcome = Outcome::kFilled;
   {

@@ -1,7 +1,7 @@
-// RowSource: interface that supplies rows (one field of one sample each) of samples that this node
-// does not hold: many rows of one owner in one call. The bytes land where the caller wants them,
-// which is the slot of the batch. A transport of `peer` carries the request, and LocalRows answers
-// it on the node that is asked, from RAM, SSD or the GFS. RowRouter decides whom to ask.
+// RowSource: the interface through which this node gets rows (one field of one sample each) that
+// another node holds: many rows of one owner in one call. The bytes are written where the caller
+// wants them, into the slot of the batch. A transport of `peer` carries the request, and LocalRows
+// answers it on the other node, from RAM, SSD or the GFS. RowRouter chooses the node.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace forebay::fetch {
 struct Row {
   SampleId sample;
   FieldId field;
-  // Where the row lands. Its length is the row's, which both nodes know from the catalog.
+  // Receives the row. It is as long as the row, whose length both nodes know from the catalog.
   std::span<std::byte> memory;
 };
 
 struct RowRequest {
-  NodeRank node;  // who is asked
+  NodeRank node;  // the node that is asked
   stage::Dataset* dataset = nullptr;
   std::vector<Row> rows;
   std::int64_t deadline_ns = 0;  // by io::Clock; then the source gives up

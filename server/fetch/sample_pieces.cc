@@ -1,3 +1,6 @@
+// Add turns samples into pieces with the catalog; Place gives each piece its bytes. Pieces in RAM
+// are used where they lie if the caller allows it; all others get cells of the scratch memory, and
+// those that are not in RAM are read and verified by ReadPieces.
 #include "server/fetch/sample_pieces.h"
 
 #include <algorithm>
@@ -25,6 +28,7 @@ void SamplePieces::Begin(const stage::Dataset& dataset, const catalog::Catalog& 
   extent_index_.clear();
 }
 
+// The index of an extent in extents_; appends the extent if it is new.
 std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
   const auto [entry, inserted] =
       extent_index_.try_emplace(extent, static_cast<std::uint32_t>(extents_.size()));
@@ -32,7 +36,8 @@ std::uint32_t SamplePieces::IndexOf(ExtentId extent) {
   return entry->second;
 }
 
-// Cuts the sample's range in each part into pieces at the borders of extents.
+// Cuts the sample's range in each part into pieces at the boundaries of extents. A range that
+// leaves its part is an error and no assertion, because a catalog is a file that may be damaged.
 Status SamplePieces::Add(SampleId sample, std::span<const FieldId> fields) {
   locations_.resize(locations_.size() + field_count_);
   FOREBAY_TRY(samples_->Locate(sample, std::span(locations_).last(field_count_)));
@@ -86,7 +91,7 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     SamplePiece& piece = pieces_[i];
     if (!refs[piece.extent_index]) {
-      piece.bytes = nullptr;
+      piece.bytes = nullptr;  // another node supplies the rows
       continue;
     }
     const tier::ResidentExtent& extent = *refs[piece.extent_index];
@@ -98,9 +103,12 @@ Status SamplePieces::Place(std::span<const tier::ExtentRef> refs,
     }
     const catalog::Range range{.extent = extent.key.extent, .offset = piece.offset,
                                .length = piece.length};
-    // Direct reads begin and end on device blocks, so a piece has a cell of whole blocks.
+    // Direct reads begin and end on device blocks, so a piece gets a cell of whole blocks. Pieces
+    // that are copied from RAM get cells of the same size, so that ScratchBytes need not know their
+    // tier.
     const std::uint64_t lead = tier::LeadBytes(range);
     const std::uint64_t cell = tier::AlignedBytes(range);
+    // The caller has summed up ScratchBytes of the same pieces; too little memory is its mistake.
     FOREBAY_CHECK(cell <= scratch.memory.size() - used);
     std::byte* memory = scratch.memory.data() + used;
     piece.region = scratch.region;

@@ -1,6 +1,6 @@
-// SamplePieces: which pieces of which extents hold a list of samples that are stored uncompressed,
-// and where the bytes of each field lie once the pieces are in memory. Used to assemble a batch,
-// and to answer another node's request for rows.
+// SamplePieces: finds the pieces of extents that hold a list of samples which are stored
+// uncompressed, brings them into memory, and tells where the bytes of each field lie. The gatherer
+// of a batch uses it, and LocalRows for requests of other nodes.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace forebay::fetch {
 struct SamplePiece {
   std::uint32_t extent_index = 0;    // in SamplePieces::extents()
   std::uint32_t checksum_index = 0;  // in the extent's checksums of pieces
-  std::uint32_t offset = 0;          // within the extent's image
-  std::uint32_t region = 0;          // set by Place, as what follows; see tier::RamArena
+  std::uint32_t offset = 0;          // within the extent
+  std::uint32_t region = 0;          // Place sets this and the members below; see tier::RamArena
   std::uint64_t length = 0;
   std::uint64_t region_offset = 0;
   const std::byte* bytes = nullptr;
@@ -39,8 +39,8 @@ struct PieceScratch {
   std::uint64_t region_offset = 0;
 };
 
-// For one list of samples at a time: Begin, Add for each sample, then Place. Keeps its buffers for
-// the next list. Not thread-safe.
+// Use for one list of samples at a time: Begin, Add for each sample, then Place. Keeps its buffers
+// for the next list. Not thread-safe.
 class SamplePieces {
  public:
   // Begins a list of `count` samples of `dataset`, whose catalog is `catalog` and not one of packs;
@@ -50,7 +50,7 @@ class SamplePieces {
   // hold them. kDataLoss: the catalog contradicts itself.
   Status Add(SampleId sample, std::span<const FieldId> fields = {});
 
-  // The extents that hold the samples, each once, in the order in which they were met.
+  // The extents that hold the samples, each once, in the order in which Add found them.
   std::span<const ExtentId> extents() const { return extents_; }
   std::span<const SamplePiece> pieces() const { return pieces_; }
   // Where a field of a sample lies according to the catalog; `sample` counts from 0 in this list.

@@ -1,6 +1,6 @@
-// PieceReader: reads pieces of extents from SSD, or from the GFS where an extent lies on no tier,
-// many at a time, and verifies each against the checksum taken when its bytes first came off the
-// GFS (promise P1).
+// ReadPieces: reads pieces of extents from SSD, or from the GFS if an extent lies on no tier, many
+// at a time. Verifies each against the checksum that was taken when its bytes were first read from
+// the GFS (docs/design.md, P1).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct PieceRead {
   std::span<std::byte> memory;
 };
 
-// Direct reads begin and end on device blocks: how many bytes come before the piece, and how
-// many are read in all.
+// Direct reads begin and end on device blocks. LeadBytes: the bytes that are read before the piece.
+// AlignedBytes: all bytes that are read.
 std::uint64_t LeadBytes(const catalog::Range& piece);
 std::uint64_t AlignedBytes(const catalog::Range& piece);
 
