@@ -16,10 +16,10 @@
 
 #include "bench/gpu/gpu_busy.h"
 #include "bench/gpu/gpu_memory.h"
-#include "trainer/core/memory_choice.h"
-#include "trainer/exec/device.h"
+#include "trainer/core/config/memory_choice.h"
+#include "trainer/exec/device/device.h"
 #include "trainer/exec/hybrid_trainer.h"
-#include "trainer/exec/measure_costs.h"
+#include "trainer/exec/measure/measure_costs.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/models/model_request.h"
 #include "trainer/numerics/precision.h"

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/comm/link_probe.h"
-#include "trainer/comm/mpi_transport.h"
+#include "trainer/comm/transport/mpi_transport.h"
 
 namespace forebay::train {
 namespace {

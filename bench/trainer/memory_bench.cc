@@ -16,10 +16,10 @@
 
 #include "bench/trainer/bench_task.h"
 #include "proto/contract/checksum.h"
-#include "trainer/exec/measure_costs.h"
-#include "trainer/exec/tensor_bytes.h"
+#include "trainer/exec/measure/measure_costs.h"
+#include "trainer/exec/measure/tensor_bytes.h"
 #include "trainer/exec/torch_engine.h"
-#include "trainer/schedule/memory_planner.h"
+#include "trainer/schedule/memory/memory_planner.h"
 
 namespace forebay::train {
 namespace {

@@ -14,10 +14,10 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/trainer/plan_damage.h"
-#include "trainer/comm/local_transport.h"
-#include "trainer/schedule/graph_fixture.h"
-#include "trainer/schedule/integer_worker.h"
-#include "trainer/schedule/plan_runner.h"
+#include "trainer/comm/transport/local_transport.h"
+#include "trainer/schedule/run/plan_runner.h"
+#include "trainer/schedule/testing/graph_fixture.h"
+#include "trainer/schedule/testing/integer_worker.h"
 
 namespace forebay::train {
 namespace {

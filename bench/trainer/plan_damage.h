@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer/schedule/plan_checker.h"
+#include "trainer/schedule/checker/plan_checker.h"
 #include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {

@@ -13,12 +13,12 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/trainer/bench_task.h"
-#include "trainer/comm/link_probe.h"
 #include "trainer/comm/launch.h"
-#include "trainer/comm/mpi_transport.h"
-#include "trainer/exec/measure_costs.h"
-#include "trainer/exec/share_measure.h"
-#include "trainer/exec/tensor_bytes.h"
+#include "trainer/comm/link_probe.h"
+#include "trainer/comm/transport/mpi_transport.h"
+#include "trainer/exec/measure/measure_costs.h"
+#include "trainer/exec/measure/measure_model.h"
+#include "trainer/exec/measure/tensor_bytes.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/schedule/split_search.h"
 

@@ -22,7 +22,7 @@
 #include "server/daemon/config/config.h"
 #include "server/daemon/config/daemon_arguments.h"
 #ifdef FOREBAY_HAS_TRAINER
-#include "trainer/core/command_line.h"
+#include "trainer/core/config/command_line.h"
 #endif
 #ifdef FOREBAY_HAS_COMPRESS_TRAIN
 #include "compress/train/train_arguments.h"

@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/integration/daemon_rig.h"
-#include "trainer/comm/local_transport.h"
-#include "trainer/core/forebay_feed.h"
-#include "trainer/core/layout_feeds.h"
+#include "trainer/comm/transport/local_transport.h"
+#include "trainer/core/feed/forebay_feed.h"
+#include "trainer/core/feed/layout_feeds.h"
 
 namespace forebay::integration {
 namespace {

@@ -287,4 +287,23 @@ Result<std::optional<Ticket>> Broadcast::Advance(Transport& transport) {
   return FirstUndone(under_way_, transport);
 }
 
+Status ReduceInBuckets(Transport& transport, const Members& members, std::span<float> values,
+                       std::uint64_t bucket_bytes, std::uint64_t step, std::uint64_t timeout_ns) {
+  const std::size_t floats = std::max<std::size_t>(1, bucket_bytes / sizeof(float));
+  CollectiveQueue queue;
+  std::uint32_t bucket = 0;
+  for (std::size_t at = 0; at < values.size(); at += floats, ++bucket) {
+    const std::span<float> part = values.subspan(at, std::min(floats, values.size() - at));
+    FOREBAY_TRY(queue.Begin(bucket,
+                            std::make_unique<AllReduce<float>>(
+                                members, CollectiveTag{.step = step, .edge = bucket}, part),
+                            transport));
+  }
+  while (true) {
+    FOREBAY_ASSIGN(const std::vector<Ticket> waited, queue.Advance(transport));
+    if (waited.empty()) return {};
+    FOREBAY_TRY(transport.AwaitAny(waited, timeout_ns));
+  }
+}
+
 }  // namespace forebay::train

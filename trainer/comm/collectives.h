@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/comm/transport.h"
+#include "trainer/comm/transport/transport.h"
 
 namespace forebay::train {
 
@@ -180,5 +180,11 @@ class Broadcast final : public PendingCollective {
   std::vector<Ticket> under_way_;
   bool arrived_ = false;
 };
+
+// Sums `values` over the members in buckets of `bucket_bytes`, all of which are begun at once, as a
+// step's plan does it. For measurements: a step runs its collectives through the plan runner.
+// Messages are named by `step`, a number that no two calls share.
+Status ReduceInBuckets(Transport& transport, const Members& members, std::span<float> values,
+                       std::uint64_t bucket_bytes, std::uint64_t step, std::uint64_t timeout_ns);
 
 }  // namespace forebay::train

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "trainer/comm/collectives.h"
-#include "trainer/comm/local_transport.h"
+#include "trainer/comm/transport/local_transport.h"
 
 namespace forebay::train {
 namespace {

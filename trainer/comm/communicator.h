@@ -9,8 +9,8 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/collectives.h"
-#include "trainer/comm/progress.h"
-#include "trainer/comm/transport.h"
+#include "trainer/comm/transport/transport.h"
+#include "trainer/comm/watchdog/progress.h"
 
 namespace forebay::train {
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "proto/contract/check.h"
+#include "trainer/comm/collectives.h"
 
 namespace forebay::train {
 namespace {
@@ -106,27 +106,6 @@ std::uint64_t SampleBytes(const ProbeRequest& request, double ns_per_byte) {
   return std::min(request.gradient_bytes, most) / sizeof(float) * sizeof(float);
 }
 
-// All buckets are begun at once, as in a step's plan.
-Status ReduceInBuckets(Communicator& communicator, const Members& members,
-                       std::span<float> values, std::uint64_t bucket_bytes, std::uint64_t step) {
-  const std::size_t floats = std::max<std::size_t>(1, bucket_bytes / sizeof(float));
-  Transport& transport = communicator.transport();
-  CollectiveQueue queue;
-  std::uint32_t bucket = 0;
-  for (std::size_t at = 0; at < values.size(); at += floats, ++bucket) {
-    const std::span<float> part = values.subspan(at, std::min(floats, values.size() - at));
-    FOREBAY_TRY(queue.Begin(bucket,
-                            std::make_unique<AllReduce<float>>(
-                                members, CollectiveTag{.step = step, .edge = bucket}, part),
-                            transport));
-  }
-  while (true) {
-    FOREBAY_ASSIGN(const std::vector<Ticket> waited, queue.Advance(transport));
-    if (waited.empty()) return {};
-    FOREBAY_TRY(transport.AwaitAny(waited, kPatienceNs));
-  }
-}
-
 class BucketSearch {
  public:
   BucketSearch(Communicator& communicator, const ProbeRequest& request, Members members)
@@ -158,7 +137,8 @@ class BucketSearch {
   Result<std::uint64_t> Try(std::uint64_t bucket_bytes) {
     FOREBAY_TRY(communicator_.Barrier());
     const std::uint64_t began_ns = request_.now_ns();
-    FOREBAY_TRY(ReduceInBuckets(communicator_, members_, values_, bucket_bytes, step_++));
+    FOREBAY_TRY(ReduceInBuckets(communicator_.transport(), members_, values_, bucket_bytes,
+                                step_++, kPatienceNs));
     std::array<double, 1> sum = {static_cast<double>(request_.now_ns() - began_ns)};
     FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sum)));
     return static_cast<std::uint64_t>(sum[0] / communicator_.size());

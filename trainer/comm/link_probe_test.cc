@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "trainer/comm/local_transport.h"
+#include "trainer/comm/transport/local_transport.h"
 
 namespace forebay::train {
 namespace {

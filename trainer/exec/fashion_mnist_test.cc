@@ -9,8 +9,8 @@
 #include <string>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/core/run_training.h"
-#include "trainer/core/thread_plan.h"
+#include "trainer/core/loop/run_training.h"
+#include "trainer/core/machine/thread_plan.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"

@@ -93,7 +93,7 @@ class SquaredLoss final : public Loss {
   }
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
     if (watch_) watch_(target);
-    return {.correct = (output - target).abs().sum().item<double>(), .samples = kSamples};
+    return {.sum = (output - target).abs().sum().item<double>(), .samples = kSamples};
   }
 
  private:

@@ -12,7 +12,7 @@
 #include "proto/contract/check.h"
 #include "proto/contract/checksum.h"
 #include "trainer/comm/collectives.h"
-#include "trainer/schedule/plan_checker.h"
+#include "trainer/schedule/checker/plan_checker.h"
 
 namespace forebay::train {
 namespace {
@@ -81,7 +81,7 @@ Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
   layout_ = layout;
   plan_ = std::move(plan);
   stage_ = std::make_unique<TorchStage>(model_, plan_, layout_.split, communicator_.rank(),
-                                        MeasureOf(layout_).outputs, StageParts(),
+                                        MeasureOf(layout_).outputs, HeldParts(),
                                         options_.stage);
   return {};
 }
@@ -152,7 +152,7 @@ Status HybridTrainer::TakeParts(const HybridLayout& layout) {
   return {};
 }
 
-std::vector<HeldPart*> HybridTrainer::StageParts() const {
+std::vector<HeldPart*> HybridTrainer::HeldParts() const {
   std::vector<HeldPart*> held;
   for (const auto& [index, part] : parts_) held.push_back(part.get());
   return held;
@@ -198,12 +198,12 @@ Status HybridTrainer::FinishTrace() {
 // Only last stages have losses: the sum over all ranks is the step's. Any stage may have met a
 // gradient that is not finite.
 Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches) {
-  std::array<double, 4> sums = {outcome.loss_sum, outcome.score.correct,
+  std::array<double, 4> sums = {outcome.loss_sum, outcome.score.sum,
                                 static_cast<double>(outcome.score.samples),
                                 outcome.skipped ? 1.0 : 0.0};
   FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(sums)));
   outcome.loss_sum = sums[0];
-  outcome.score = {.correct = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
+  outcome.score = {.sum = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
   outcome.skipped = sums[3] > 0;
   if (std::isfinite(outcome.loss_sum)) return {};
   std::vector<double> flags(micro_batches);
@@ -249,7 +249,7 @@ Result<HybridTrainer::Evaluation*> HybridTrainer::EvaluationOf(std::uint32_t mic
   evaluation.plan = std::move(plan);
   evaluation.stage = std::make_unique<TorchStage>(model_, evaluation.plan, layout_.split,
                                                   communicator_.rank(),
-                                                  MeasureOf(layout_).outputs, StageParts(),
+                                                  MeasureOf(layout_).outputs, HeldParts(),
                                                   options_.stage);
   return &evaluation;
 }

@@ -9,37 +9,18 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/core/step_account.h"
-#include "trainer/exec/held_part.h"
+#include "trainer/core/metrics/step_account.h"
+#include "trainer/core/metrics/step_trace.h"
+#include "trainer/exec/measure/measure_model.h"
 #include "trainer/exec/model.h"
-#include "trainer/exec/torch_stage.h"
-#include "trainer/schedule/memory_plan.h"
+#include "trainer/exec/stage/held_part.h"
+#include "trainer/exec/stage/torch_stage.h"
+#include "trainer/schedule/memory/memory_plan.h"
 #include "trainer/schedule/plan_builder.h"
-#include "trainer/schedule/plan_runner.h"
 #include "trainer/schedule/plan_simulator.h"
-#include "trainer/schedule/step_trace.h"
+#include "trainer/schedule/run/plan_runner.h"
 
 namespace forebay::train {
-
-// The model's times and bytes for one micro-batch, and what its parts hand on.
-struct ModelMeasure {
-  ModelGraph graph;
-  std::vector<PartOutput> outputs;
-  std::vector<double> flops;  // by part: products and convolutions, forward and backward
-  bool saved_exactly = true;  // saved_bytes are those of the storages that autograd keeps
-};
-
-// Runs one micro-batch (`input` {samples, ...}, `target`) through all parts, forward and
-// backward, where it lies, and measures each. As many parts lie in memory at a time as the
-// processor's caches cannot hold, and no more, so that times are those of training and a model
-// that needs several stages can be measured on one rank. Not collective, but ranks that share a
-// machine should call it together, as they will compute together; threads of one process take
-// turns where bytes are counted. Bytes are exact, but where saved tensors cannot be recorded (then
-// saved_bytes are those of inputs and outputs of parts) and on a GPU (no scratch is counted).
-Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input,
-                                  const torch::Tensor& target,
-                                  const std::function<std::uint64_t()>& now_ns,
-                                  Precision precision = Precision::kFp32);
 
 struct HybridOptions {
   StageOptions stage;
@@ -99,7 +80,7 @@ class HybridTrainer {
   Status Switch(const HybridLayout& layout);
 
   // The parts on this rank, in the model's order. Not collective.
-  std::vector<HeldPart*> HeldParts() const { return StageParts(); }
+  std::vector<HeldPart*> HeldParts() const;
   // Goes on behind so many steps: what is keyed by the step continues. Not collective.
   void ResumeAt(std::uint64_t steps) { steps_ = steps; }
 
@@ -149,7 +130,6 @@ class HybridTrainer {
   bool Holds(const HybridLayout& layout, std::uint32_t rank, std::uint32_t part) const;
   Status TakeParts(const HybridLayout& layout);
   Status MovePart(std::uint32_t part, const HybridLayout& from, const HybridLayout& to);
-  std::vector<HeldPart*> StageParts() const;
   Status StandOn(const HybridLayout& layout, StepPlan plan);
   Result<StageOutcome> Run(const StepPlan& plan, TorchStage& stage, const StageStep& step);
   Status ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches);

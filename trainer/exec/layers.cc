@@ -54,7 +54,7 @@ void BatchNorm::UpdateRunning(const torch::Tensor& batch) {
   running_variance_.mul_(1.0 - momentum_).add_(variance.mul(momentum_));
 }
 
-Statistics::Statistics(const std::vector<std::shared_ptr<Part>>& parts) {
+BatchStatistics::BatchStatistics(const std::vector<std::shared_ptr<Part>>& parts) {
   for (const std::shared_ptr<Part>& part : parts) {
     for (const std::shared_ptr<torch::nn::Module>& module : part->modules()) {
       auto layer = std::dynamic_pointer_cast<BatchNorm>(module);
@@ -66,7 +66,7 @@ Statistics::Statistics(const std::vector<std::shared_ptr<Part>>& parts) {
   }
 }
 
-void Statistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
+void BatchStatistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
                         const torch::Tensor& variance) {
   const auto found = std::ranges::find_if(
       layers_, [&](const Layer& entry) { return entry.module.get() == &layer; });
@@ -79,12 +79,12 @@ void Statistics::Record(const BatchNorm& layer, const torch::Tensor& mean,
   }
 }
 
-void Statistics::Put(std::size_t offset, const torch::Tensor& both) {
+void BatchStatistics::Put(std::size_t offset, const torch::Tensor& both) {
   std::copy_n(both.data_ptr<float>(), both.numel(),
               room_.begin() + static_cast<std::ptrdiff_t>(offset));
 }
 
-void Statistics::End() {
+void BatchStatistics::End() {
   if (waiting_.empty()) return;
   std::vector<torch::Tensor> all;
   for (const auto& [offset, both] : waiting_) all.push_back(both);
@@ -97,7 +97,7 @@ void Statistics::End() {
   waiting_.clear();
 }
 
-void Statistics::Apply(std::span<const float> room) {
+void BatchStatistics::Apply(std::span<const float> room) {
   if (layers_.empty()) return;
   const torch::Device device = layers_.front().module->device();
   const torch::Tensor all =

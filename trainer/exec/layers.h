@@ -22,7 +22,7 @@ torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass);
 
 // Batch normalisation over a micro-batch (Ioffe and Szegedy, 2015), dimension 1 being the
 // channel. Running statistics are updated once a step for each micro-batch, in their order, by
-// whoever owns the `Statistics`; never by Forward.
+// whoever owns the `BatchStatistics`; never by Forward.
 class BatchNorm final : public torch::nn::Module {
  public:
   explicit BatchNorm(std::int64_t channels, double momentum = 0.1, double epsilon = 1e-5);
@@ -45,10 +45,10 @@ class BatchNorm final : public torch::nn::Module {
 };
 
 // The batch statistics of the normalisation layers of one stage, by micro-batch.
-class Statistics {
+class BatchStatistics {
  public:
   // The layers of `parts`, in the order of their registration.
-  explicit Statistics(const std::vector<std::shared_ptr<Part>>& parts);
+  explicit BatchStatistics(const std::vector<std::shared_ptr<Part>>& parts);
 
   std::size_t floats() const { return floats_; }  // of one micro-batch
   bool empty() const { return layers_.empty(); }

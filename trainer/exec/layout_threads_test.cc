@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/comm/local_transport.h"
-#include "trainer/core/run_record.h"
-#include "trainer/core/run_training.h"
+#include "trainer/comm/transport/local_transport.h"
+#include "trainer/core/loop/run_training.h"
+#include "trainer/core/report/run_record.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"

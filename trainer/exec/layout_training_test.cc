@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/comm/mpi_transport.h"
-#include "trainer/core/run_training.h"
+#include "trainer/comm/transport/mpi_transport.h"
+#include "trainer/core/loop/run_training.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/memory_feed.h"

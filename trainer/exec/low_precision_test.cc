@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "trainer/exec/autocast.h"
+#include "trainer/exec/stage/autocast.h"
 #include "trainer/exec/testing/layout_course.h"
 #include "trainer/exec/torch_engine.h"
 

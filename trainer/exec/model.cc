@@ -22,7 +22,7 @@ class CrossEntropy final : public Loss {
   }
 
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return {.correct = output.argmax(1).eq(target).sum().item<double>(),
+    return {.sum = output.argmax(1).eq(target).sum().item<double>(),
             .samples = static_cast<std::uint64_t>(target.size(0))};
   }
 
@@ -31,6 +31,18 @@ class CrossEntropy final : public Loss {
 };
 
 }  // namespace
+
+std::vector<std::vector<std::uint32_t>> SourcesOf(const Model& model) {
+  std::vector<std::vector<std::uint32_t>> sources(model.parts.size());
+  for (std::uint32_t part = 0; part < model.parts.size(); ++part) {
+    if (part > 0) sources[part].push_back(part - 1);
+    for (const std::string& taken : model.parts[part].takes) {
+      const auto found = std::ranges::find(model.parts, taken, &ModelPart::name);
+      sources[part].push_back(static_cast<std::uint32_t>(found - model.parts.begin()));
+    }
+  }
+  return sources;
+}
 
 Status CheckModel(const Model& model) {
   if (model.parts.empty() || model.loss == nullptr) {

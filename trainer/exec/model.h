@@ -17,7 +17,7 @@
 
 namespace forebay::train {
 
-class Statistics;
+class BatchStatistics;
 
 // One forward pass of one part for one micro-batch: what it may depend on besides its inputs.
 struct Pass {
@@ -27,7 +27,7 @@ struct Pass {
   std::uint32_t micro_batch = 0;
   std::string part;                   // its name
   std::uint32_t draws = 0;            // random layers passed so far
-  Statistics* statistics = nullptr;  // where normalisation layers leave theirs; may be null
+  BatchStatistics* statistics = nullptr;  // where normalisation layers leave theirs; may be null
 };
 
 // A part of a model. Parameters and buffers are registered as with any torch module. What does not
@@ -56,9 +56,10 @@ std::function<std::shared_ptr<Part>()> PartMaker(Arguments... arguments) {
   return [=] { return std::make_shared<T>(arguments...); };
 }
 
-// Figures of some samples that are added up over an evaluation.
+// The metric of an evaluation, summed over some samples. What it is depends on the loss: for a
+// classifier 1 for a correct answer and 0 for a wrong one, for a regression the absolute error.
 struct Score {
-  double correct = 0;   // samples whose answer is right; of a regression: sum of |error|
+  double sum = 0;
   std::uint64_t samples = 0;
 };
 
@@ -80,6 +81,10 @@ struct Model {
 // `value`, of which no graph knows, as an input whose gradient is asked for: where it can have one,
 // which whole numbers cannot.
 torch::Tensor WithGradient(const torch::Tensor& value);
+
+// For each part of a checked model, the parts whose outputs it takes: the part before it, then its
+// skips.
+std::vector<std::vector<std::uint32_t>> SourcesOf(const Model& model);
 
 // kInvalidArgument for a model without parts or loss, names that are empty or there twice, and
 // skips from no earlier part.

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/core/feed.h"
-#include "trainer/core/metric.h"
+#include "trainer/core/feed/feed.h"
+#include "trainer/core/loop/metric.h"
 #include "trainer/exec/model.h"
 
 namespace forebay::train {

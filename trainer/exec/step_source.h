@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/core/feed.h"
-#include "trainer/exec/device_feed.h"
+#include "trainer/core/feed/feed.h"
+#include "trainer/exec/device/device_feed.h"
 #include "trainer/exec/model_task.h"
-#include "trainer/exec/torch_stage.h"
+#include "trainer/exec/stage/stage_step.h"
 #include "trainer/schedule/step_plan.h"
 
 namespace forebay::train {

@@ -20,16 +20,16 @@
 #include <vector>
 
 #include "trainer/comm/link_probe.h"
-#include "trainer/core/layout_plan.h"
-#include "trainer/core/memory_choice.h"
-#include "trainer/core/numeric_identity.h"
+#include "trainer/core/checkpoint/numeric_identity.h"
+#include "trainer/core/config/layout_plan.h"
+#include "trainer/core/config/memory_choice.h"
 #include "trainer/core/without_exceptions.h"
-#include "trainer/exec/device.h"
-#include "trainer/exec/device_feed.h"
+#include "trainer/exec/device/device.h"
+#include "trainer/exec/device/device_feed.h"
 #include "trainer/exec/hybrid_trainer.h"
-#include "trainer/exec/measure_costs.h"
+#include "trainer/exec/measure/measure_costs.h"
+#include "trainer/exec/measure/measure_model.h"
 #include "trainer/exec/model_task.h"
-#include "trainer/exec/share_measure.h"
 #include "trainer/exec/step_source.h"
 #include "trainer/schedule/split_search.h"
 
@@ -350,7 +350,6 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
   last_step_.step_ns += fed_ns - began_ns;
   last_step_.peak_bytes = PeakResidentBytes();
   return BatchOutcome{.loss_sum = outcome.loss_sum,
-                      .correct = 0,
                       .samples = std::uint64_t{batch.sample_count} * layout().replicas,
                       .skipped = outcome.skipped,
                       .not_finite = std::move(outcome.not_finite)};
@@ -368,7 +367,7 @@ Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   FOREBAY_TRY(source.CheckUnwritten());
   evaluates_borrowed_ = true;
   return BatchOutcome{.loss_sum = outcome.loss_sum,
-                      .correct = outcome.score.correct,
+                      .score_sum = outcome.score.sum,
                       .samples = outcome.score.samples};
 }
 

@@ -9,9 +9,9 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/blas_check.h"
-#include "trainer/core/engine.h"
-#include "trainer/core/train_config.h"
+#include "trainer/core/config/train_config.h"
+#include "trainer/core/loop/engine.h"
+#include "trainer/core/machine/blas_check.h"
 #include "trainer/numerics/precision.h"
 
 namespace forebay::train {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/core/evaluate_checkpoint.h"
+#include "trainer/core/loop/evaluate_checkpoint.h"
 #include "trainer/testing/configured_engine.h"
 #include "trainer/testing/run_fixture.h"
 #include "trainer/testing/stored_checkpoint.h"

@@ -4,13 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
+
+#include "trainer/core/config/number_list.h"
 
 namespace forebay::train {
 namespace {
@@ -28,32 +30,16 @@ Error BadKey(std::string_view key, std::string_view value,
                            fmt::format(allowed, std::forward<Arguments>(arguments)...)));
 }
 
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return words;
-}
-
-template <typename Number>
-bool ReadNumber(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 Result<std::map<std::string, double>> ParseSettings(const std::string& text) {
   std::map<std::string, double> settings;
-  for (const std::string_view word : Split(text, ',')) {
+  for (const std::string_view word : SplitText(text, ',')) {
     const std::size_t equals = std::min(word.find('='), word.size());
     const std::string name(word.substr(0, equals));
-    double value = 0;
-    if (name.empty() || equals == word.size() || !ReadNumber(word.substr(equals + 1), value)) {
+    const auto value = ParseNumber<double>(word.substr(std::min(equals + 1, word.size())));
+    if (name.empty() || !value) {
       return BadKey("settings", text, "must be name=number,..., such as patch=4,depth=6");
     }
-    if (!settings.emplace(name, value).second) {
+    if (!settings.emplace(name, *value).second) {
       return BadKey("settings", text, "{} is there twice", name);
     }
   }
@@ -61,15 +47,9 @@ Result<std::map<std::string, double>> ParseSettings(const std::string& text) {
 }
 
 Result<Shape> ParseShape(const std::string& text) {
-  Shape shape;
-  for (const std::string_view word : Split(text, 'x')) {
-    std::int64_t extent = 0;
-    if (!ReadNumber(word, extent)) {
-      return BadKey("shape", text, "must be extents with x between them, such as 3x224x224");
-    }
-    shape.push_back(extent);
-  }
-  return shape;
+  std::optional<Shape> shape = ParseNumbers<std::int64_t>(text, 'x');
+  if (shape) return *std::move(shape);
+  return BadKey("shape", text, "must be extents with x between them, such as 3x224x224");
 }
 
 std::int64_t ElementsOf(const Shape& shape) {
@@ -161,7 +141,7 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   configured.channels_last = shape.channels_last;
   request.outputs = model.classes > 0 ? model.classes : static_cast<std::int64_t>(facts.classes);
   request.loss = model.loss;
-  for (const std::string_view prefix : Split(model.fresh, ',')) {
+  for (const std::string_view prefix : SplitText(model.fresh, ',')) {
     configured.fresh.emplace_back(prefix);
   }
   if (!configured.fresh.empty() && model.weights.empty()) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/core/feed.h"
-#include "trainer/core/train_config.h"
+#include "trainer/core/config/train_config.h"
+#include "trainer/core/feed/feed.h"
 #include "trainer/models/model_request.h"
 
 namespace forebay::train {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/models/model_family.h"
+#include "trainer/models/families/model_family.h"
 
 namespace forebay::train {
 

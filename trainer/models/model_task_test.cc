@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/core/safetensors.h"
+#include "trainer/core/weights/safetensors.h"
 #include "trainer/models/model_config.h"
 #include "trainer/models/model_request.h"
 #include "trainer/testing/temp_folder.h"

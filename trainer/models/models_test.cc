@@ -218,9 +218,9 @@ TEST(SampleLosses, DiceAndCrossEntropyAreTheMeansOfASample) {
               3 * (cross_entropy + 1 - dice) / 2, 1e-5);
   const Score right = loss->Evaluate(output, target.squeeze(1).to(torch::kLong));
   EXPECT_EQ(right.samples, 1U);
-  EXPECT_NEAR(right.correct, 1.0, 1e-6);
+  EXPECT_NEAR(right.sum, 1.0, 1e-6);
   // The likeliest classes swapped: nothing of class 1 is found where it is.
-  EXPECT_NEAR(loss->Evaluate(output.flip({1}), target).correct, 0.0, 1e-5);
+  EXPECT_NEAR(loss->Evaluate(output.flip({1}), target).sum, 0.0, 1e-5);
   EXPECT_THROW((void)loss->Sum(output, target.narrow(4, 0, 1)), std::exception);
 }
 
@@ -231,7 +231,7 @@ TEST(SampleLosses, ErrorsOfNumbersAreMeansOverThem) {
   EXPECT_EQ(MakeAbsoluteError()->Sum(output, target).item<double>(), 1.5 + 0.5);
   for (const auto& loss : {MakeSquaredError(), MakeAbsoluteError()}) {
     const Score score = loss->Evaluate(output, target);
-    EXPECT_EQ(score.correct, 2.0);
+    EXPECT_EQ(score.sum, 2.0);
     EXPECT_EQ(score.samples, 2U);
   }
 }

@@ -37,7 +37,7 @@ class DiceCrossEntropy final : public Loss {
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
     const torch::Tensor truth = ClassMasks(target, output);
     const torch::Tensor likeliest = ClassMasks(output.flatten(2).argmax(1), output);
-    return {.correct = DiceOf(likeliest, truth).mean(1).sum().item<double>(),
+    return {.sum = DiceOf(likeliest, truth).mean(1).sum().item<double>(),
             .samples = static_cast<std::uint64_t>(output.size(0))};
   }
 };
@@ -53,7 +53,7 @@ class NumberError final : public Loss {
 
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
     const torch::Tensor error = (output - target.reshape(output.sizes())).abs();
-    return {.correct = error.flatten(1).mean(1).sum().item<double>(),
+    return {.sum = error.flatten(1).mean(1).sum().item<double>(),
             .samples = static_cast<std::uint64_t>(output.size(0))};
   }
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "trainer/exec/model.h"
-#include "trainer/models/model_family.h"
+#include "trainer/models/families/model_family.h"
 
 namespace forebay::train {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/contract/result.h"
-#include "trainer/core/safetensors.h"
+#include "trainer/core/weights/safetensors.h"
 #include "trainer/models/name_table.h"
 
 namespace forebay::train {

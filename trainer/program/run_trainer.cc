@@ -22,23 +22,23 @@
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
 #include "trainer/comm/launch.h"
-#include "trainer/comm/watchdog.h"
-#include "trainer/core/blas_check.h"
-#include "trainer/core/checkpoint_shard.h"
-#include "trainer/core/draw_report.h"
-#include "trainer/core/evaluate_checkpoint.h"
-#include "trainer/core/export_weights.h"
-#include "trainer/core/forebay_feed.h"
-#include "trainer/core/layout_plan.h"
-#include "trainer/core/run_training.h"
-#include "trainer/core/stop_signal.h"
-#include "trainer/core/thread_plan.h"
-#include "trainer/core/train_config.h"
-#include "trainer/core/wall_limit.h"
+#include "trainer/comm/watchdog/watchdog.h"
+#include "trainer/core/config/layout_plan.h"
+#include "trainer/core/config/train_config.h"
+#include "trainer/core/feed/forebay_feed.h"
+#include "trainer/core/loop/evaluate_checkpoint.h"
+#include "trainer/core/loop/run_training.h"
+#include "trainer/core/machine/blas_check.h"
+#include "trainer/core/machine/stop_signal.h"
+#include "trainer/core/machine/thread_plan.h"
+#include "trainer/core/machine/wall_limit.h"
+#include "trainer/core/metrics/text_file.h"
+#include "trainer/core/report/draw_report.h"
+#include "trainer/core/weights/export_weights.h"
 #include "trainer/core/without_exceptions.h"
 #include "trainer/exec/torch_engine.h"
 #ifdef FOREBAY_TRAINER_WITH_MPI
-#include "trainer/comm/mpi_transport.h"
+#include "trainer/comm/transport/mpi_transport.h"
 #endif
 
 namespace forebay::train {
@@ -268,7 +268,7 @@ Result<Outcome> Evaluate(const TrainerProgram& program, const EvaluateRequest& r
     }
     PrintLine(ToText(done));
     if (!config.run.summary_json.empty()) {
-      FOREBAY_TRY(WriteSynced(config.run.summary_json, ToJsonText(done)));
+      FOREBAY_TRY(WriteTextFile(config.run.summary_json, ToJsonText(done)));
     }
   }
   FOREBAY_TRY(communicator.Barrier());

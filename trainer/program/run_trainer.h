@@ -17,8 +17,8 @@
 #include <string>
 
 #include "proto/contract/result.h"
-#include "trainer/core/feed.h"
-#include "trainer/core/train_config.h"
+#include "trainer/core/config/train_config.h"
+#include "trainer/core/feed/feed.h"
 
 namespace forebay::train {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer/schedule/graph_fixture.h"
+#include "trainer/schedule/testing/graph_fixture.h"
 
 namespace forebay::train {
 namespace {

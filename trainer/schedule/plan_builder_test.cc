@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/schedule/graph_fixture.h"
-#include "trainer/schedule/plan_checker.h"
+#include "trainer/schedule/checker/plan_checker.h"
+#include "trainer/schedule/testing/graph_fixture.h"
 
 namespace forebay::train {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "proto/contract/check.h"
-#include "trainer/schedule/plan_matching.h"
+#include "trainer/schedule/checker/plan_checks.h"
 
 namespace forebay::train {
 namespace {

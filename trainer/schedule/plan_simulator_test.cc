@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
-#include "trainer/schedule/graph_fixture.h"
-#include "trainer/schedule/plan_checker.h"
+#include "trainer/schedule/checker/plan_checker.h"
+#include "trainer/schedule/testing/graph_fixture.h"
 
 namespace forebay::train {
 namespace {

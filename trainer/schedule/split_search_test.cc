@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "trainer/schedule/graph_fixture.h"
+#include "trainer/schedule/testing/graph_fixture.h"
 
 namespace forebay::train {
 namespace {

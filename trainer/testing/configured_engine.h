@@ -9,8 +9,8 @@
 
 #include "proto/contract/result.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/engine.h"
-#include "trainer/core/train_config.h"
+#include "trainer/core/config/train_config.h"
+#include "trainer/core/loop/engine.h"
 #include "trainer/exec/torch_engine.h"
 #include "trainer/models/model_config.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "proto/contract/ids.h"
-#include "trainer/core/feed.h"
+#include "trainer/core/feed/feed.h"
 #include "trainer/testing/sample_set.h"
 
 namespace forebay::train::testing {

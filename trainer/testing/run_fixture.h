@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "trainer/comm/communicator.h"
-#include "trainer/core/run_training.h"
+#include "trainer/core/loop/run_training.h"
 #include "trainer/testing/memory_feed.h"
 #include "trainer/testing/sample_set.h"
 #include "trainer/testing/temp_folder.h"

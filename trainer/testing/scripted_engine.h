@@ -12,7 +12,7 @@
 
 #include "proto/contract/checksum.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/engine.h"
+#include "trainer/core/loop/engine.h"
 
 namespace forebay::train::testing {
 
@@ -63,10 +63,10 @@ class ScriptedEngine final : public Engine {
     BatchOutcome outcome;
     outcome.samples = batch.sample_count;
     for (std::uint64_t i = 0; i < batch.target.bytes; ++i) {
-      if (batch.target.data[i] == std::byte{0}) ++outcome.correct;
+      if (batch.target.data[i] == std::byte{0}) ++outcome.score_sum;
     }
     outcome.loss_sum = state_ * batch.sample_count;
-    if (scores_state) outcome.correct = std::fmod(std::abs(state_) * 1e4, 1) * batch.sample_count;
+    if (scores_state) outcome.score_sum = std::fmod(std::abs(state_) * 1e4, 1) * batch.sample_count;
     batch.hold.reset();
     return outcome;
   }

@@ -6,8 +6,8 @@
 
 #include "proto/contract/check.h"
 #include "trainer/comm/communicator.h"
-#include "trainer/core/checkpoint_shard.h"
-#include "trainer/core/checkpoint_writer.h"
+#include "trainer/core/checkpoint/checkpoint_shard.h"
+#include "trainer/core/checkpoint/checkpoint_writer.h"
 
 namespace forebay::train::testing {
 

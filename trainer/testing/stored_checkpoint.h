@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "proto/contract/result.h"
-#include "trainer/core/checkpoint.h"
-#include "trainer/core/checkpoint_reader.h"
+#include "trainer/core/checkpoint/checkpoint.h"
+#include "trainer/core/checkpoint/checkpoint_reader.h"
 
 namespace forebay::train::testing {
 

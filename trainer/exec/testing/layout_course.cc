@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "trainer/comm/local_transport.h"
-#include "trainer/exec/device.h"
+#include "trainer/comm/transport/local_transport.h"
+#include "trainer/exec/device/device.h"
 #include "trainer/numerics/random_key.h"
 
 namespace forebay::train::testing {

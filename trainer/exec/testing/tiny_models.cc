@@ -174,7 +174,7 @@ class SquaredError final : public Loss {
     return (output - target).pow(2).sum();
   }
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return {.correct = (output - target).abs().mean(1).sum().item<double>(),
+    return {.sum = (output - target).abs().mean(1).sum().item<double>(),
             .samples = static_cast<std::uint64_t>(target.size(0))};
   }
 };

@@ -60,7 +60,7 @@ class PinballLoss final : public Loss {
     return torch::maximum(share_ * below, (share_ - 1) * below).sum();
   }
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
-    return {.correct = (output - target).abs().sum().item<double>(),
+    return {.sum = (output - target).abs().sum().item<double>(),
             .samples = static_cast<std::uint64_t>(target.size(0))};
   }
 

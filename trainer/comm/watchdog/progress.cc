@@ -1,0 +1,36 @@
+#include "trainer/comm/watchdog/progress.h"
+
+#include <utility>
+
+namespace forebay::train {
+
+void Progress::Enter(std::string context) {
+  const MutexLock lock(mutex_);
+  context_ = std::move(context);
+  what_.clear();
+  waits_ = false;
+  ++changes_;
+}
+
+void Progress::At(std::string what, bool waits) {
+  const MutexLock lock(mutex_);
+  what_ = std::move(what);
+  waits_ = waits;
+  ++changes_;
+}
+
+void Progress::Waits(bool waits) {
+  const MutexLock lock(mutex_);
+  waits_ = waits;
+  ++changes_;
+}
+
+Progress::Note Progress::Read() const {
+  const MutexLock lock(mutex_);
+  Note note{.changes = changes_, .text = context_, .waits = waits_};
+  if (!context_.empty() && !what_.empty()) note.text += ", ";
+  note.text += what_;
+  return note;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,77 @@
+#include "trainer/comm/watchdog/rank_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace forebay::train {
+namespace {
+
+constexpr std::size_t kLinesMax = 8;  // of a report
+
+double Seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+std::string Instruction(const Progress::Note& note) {
+  return note.text.empty() ? "none yet" : note.text;
+}
+
+}  // namespace
+
+void RankWatch::Heard(std::uint32_t rank, const std::string& host, const Progress::Note& note,
+                      std::uint64_t now_ns) {
+  const auto [entry, first] = ranks_.try_emplace(rank);
+  Rank& seen = entry->second;
+  if (first || note.changes != seen.note.changes) seen.changed_ns = now_ns;
+  seen.host = host;
+  seen.note = note;
+  seen.heard_ns = now_ns;
+}
+
+void RankWatch::Forgive(std::uint64_t now_ns) {
+  for (auto& [rank, seen] : ranks_) {
+    seen.heard_ns = now_ns;
+    seen.changed_ns = now_ns;
+  }
+}
+
+std::string RankWatch::Name(std::uint32_t rank, const Rank& seen) {
+  return fmt::format("rank {} (host {})", rank, seen.host);
+}
+
+std::optional<std::string> RankWatch::Silent(std::uint64_t now_ns) const {
+  for (const auto& [rank, seen] : ranks_) {
+    const std::uint64_t silence_ns = now_ns - seen.heard_ns;
+    if (silence_ns < options_.limit_ns) continue;
+    return fmt::format("{} has not been heard of for {:.1f} s; its last known instruction: {}",
+                       Name(rank, seen), Seconds(silence_ns), Instruction(seen.note));
+  }
+  return std::nullopt;
+}
+
+std::string RankWatch::Gone(std::uint32_t rank) const {
+  const Rank& seen = ranks_.at(rank);
+  return fmt::format("{} has gone; its last known instruction: {}", Name(rank, seen),
+                     Instruction(seen.note));
+}
+
+std::vector<std::string> RankWatch::Stuck(std::uint64_t now_ns) {
+  if (reported_ns_ && now_ns - *reported_ns_ < options_.report_ns) return {};
+  std::vector<std::string> culprits;
+  std::vector<std::string> waiting;
+  for (const auto& [rank, seen] : ranks_) {
+    const std::uint64_t still_ns = seen.heard_ns - seen.changed_ns;
+    if (still_ns < options_.report_ns) continue;
+    (seen.note.waits ? waiting : culprits)
+        .push_back(fmt::format("{} has been at one instruction for {:.0f} s: {}{}",
+                               Name(rank, seen), Seconds(still_ns), Instruction(seen.note),
+                               seen.note.waits ? " (waiting for other ranks)" : ""));
+  }
+  const bool all_wait = culprits.empty() && waiting.size() == ranks_.size();
+  std::vector<std::string>& lines = all_wait ? waiting : culprits;
+  if (lines.empty()) return {};
+  reported_ns_ = now_ns;
+  lines.resize(std::min(lines.size(), kLinesMax));
+  return lines;
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,485 @@
+#include "trainer/core/config/train_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <toml++/toml.h>
+
+#include "proto/contract/limits.h"
+#include "trainer/core/config/number_list.h"
+#include "trainer/numerics/optimiser.h"
+#include "trainer/schedule/pipeline_schedule.h"
+
+namespace forebay::train {
+namespace {
+
+constexpr double kUnbounded = 9e15;  // below 2^53, so that integers stay exact
+constexpr std::size_t kListValuesMax = 64;
+
+Error BadValue(const ConfigKey& key, std::string_view value, std::string_view allowed) {
+  return Error(ErrorCode::kInvalidArgument,
+               fmt::format("{} = {}: must be {}", key.name, value, allowed));
+}
+
+// The negation also refuses NaN.
+Status CheckRange(const ConfigKey& key, double value, std::string_view text, const char* what) {
+  if (value >= key.minimum && value <= key.maximum) return {};
+  return BadValue(key, text, fmt::format("{} from {} to {}", what, key.minimum, key.maximum));
+}
+
+Status SetNumber(const ConfigKey& key, double value, std::string_view text) {
+  const bool integral = std::holds_alternative<std::int64_t*>(key.slot);
+  FOREBAY_TRY(CheckRange(key, value, text, integral ? "an integer" : "a number"));
+  if (integral) {
+    if (value != std::floor(value)) return BadValue(key, text, "an integer");
+    *std::get<std::int64_t*>(key.slot) = static_cast<std::int64_t>(value);
+  } else if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
+    **list = {value};
+  } else {
+    *std::get<double*>(key.slot) = value;
+  }
+  return {};
+}
+
+Status SetList(const ConfigKey& key, const std::vector<double>& values, std::string_view text) {
+  if (values.empty() || values.size() > kListValuesMax) {
+    return BadValue(key, text, fmt::format("1 to {} numbers", kListValuesMax));
+  }
+  for (const double value : values) FOREBAY_TRY(CheckRange(key, value, text, "numbers"));
+  *std::get<std::vector<double>*>(key.slot) = values;
+  return {};
+}
+
+Status SetString(const ConfigKey& key, std::string_view text) {
+  if (text.size() > limits::kPathBytesMax) {
+    return BadValue(key, "<text>", fmt::format("at most {} bytes", limits::kPathBytesMax));
+  }
+  if (!key.choices.empty() && std::ranges::find(key.choices, text) == key.choices.end()) {
+    return BadValue(key, fmt::format("\"{}\"", text),
+                    fmt::format("one of {}", fmt::join(key.choices, ", ")));
+  }
+  *std::get<std::string*>(key.slot) = std::string(text);
+  return {};
+}
+
+Result<double> NumberOf(const ConfigKey& key, std::string_view text) {
+  if (const std::optional<double> value = ParseNumber<double>(text)) return *value;
+  return BadValue(key, fmt::format("\"{}\"", text), "a number");
+}
+
+Status SetText(const ConfigKey& key, std::string_view text) {
+  if (std::holds_alternative<std::string*>(key.slot)) return SetString(key, text);
+  if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
+    if (text != "true" && text != "false") return BadValue(key, text, "true or false");
+    **flag = text == "true";
+    return {};
+  }
+  if (std::holds_alternative<std::vector<double>*>(key.slot)) {
+    std::vector<double> values;
+    for (const std::string_view part : SplitText(text, ',')) {
+      FOREBAY_ASSIGN(const double value, NumberOf(key, part));
+      values.push_back(value);
+    }
+    return SetList(key, values, text);
+  }
+  FOREBAY_ASSIGN(const double value, NumberOf(key, text));
+  return SetNumber(key, value, text);
+}
+
+Status SetArray(const ConfigKey& key, const toml::array& array) {
+  std::vector<double> values;
+  for (const toml::node& element : array) {
+    const auto value = element.value<double>();
+    if (!value) return BadValue(key, "<value>", "a list of numbers");
+    values.push_back(*value);
+  }
+  return SetList(key, values, "<list>");
+}
+
+Status SetNode(const ConfigKey& key, const toml::node& node) {
+  if (std::holds_alternative<std::string*>(key.slot)) {
+    if (const auto* text = node.as_string()) return SetString(key, text->get());
+    return BadValue(key, "<value>", "a string");
+  }
+  if (auto* const* flag = std::get_if<bool*>(&key.slot)) {
+    if (const auto* value = node.as_boolean()) {
+      **flag = value->get();
+      return {};
+    }
+    return BadValue(key, "<value>", "true or false");
+  }
+  if (const auto* array = node.as_array();
+      array != nullptr && std::holds_alternative<std::vector<double>*>(key.slot)) {
+    return SetArray(key, *array);
+  }
+  if (const auto* value = node.as_integer()) {
+    return SetNumber(key, static_cast<double>(value->get()), fmt::format("{}", value->get()));
+  }
+  if (const auto* value = node.as_floating_point()) {
+    return SetNumber(key, value->get(), fmt::format("{}", value->get()));
+  }
+  return BadValue(key, "<value>", "a number");
+}
+
+Status ApplyTable(TrainConfig& config, const toml::table& document) {
+  const std::vector<ConfigKey> keys = ConfigKeys(config);
+  for (const auto& [section, node] : document) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) {
+      return Error(ErrorCode::kInvalidArgument,
+                   fmt::format("{}: keys belong in a section", section.str()));
+    }
+    for (const auto& [leaf, value] : *table) {
+      const std::string name = fmt::format("{}.{}", section.str(), leaf.str());
+      const auto key = std::ranges::find(keys, name, &ConfigKey::name);
+      if (key == keys.end()) {
+        return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
+      }
+      FOREBAY_TRY(SetNode(*key, value));
+    }
+  }
+  return {};
+}
+
+std::string ValueText(const ConfigKey& key) {
+  if (auto* const* text = std::get_if<std::string*>(&key.slot)) {
+    std::string quoted = "\"";
+    for (const char c : **text) {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+    return quoted + "\"";
+  }
+  if (auto* const* number = std::get_if<std::int64_t*>(&key.slot)) {
+    return fmt::format("{}", **number);
+  }
+  if (auto* const* number = std::get_if<double*>(&key.slot)) return fmt::format("{}", **number);
+  if (auto* const* list = std::get_if<std::vector<double>*>(&key.slot)) {
+    return fmt::format("[{}]", fmt::join(**list, ", "));
+  }
+  return *std::get<bool*>(key.slot) ? "true" : "false";
+}
+
+constexpr double kBatchMax = limits::kGlobalBatchMax;
+
+// The names of all that is registered, which are the choices of a key.
+template <typename Descriptor>
+std::vector<std::string> NamesOf(std::span<const Descriptor> registered) {
+  std::vector<std::string> names;
+  for (const Descriptor& one : registered) names.emplace_back(one.name);
+  return names;
+}
+
+std::vector<ConfigKey> InputKeys(TrainConfig& config) {
+  auto& data = config.data;
+  auto& model = config.model;
+  return {
+      {"data.address", &data.address,
+       "daemon, unix:/path; empty: $FOREBAY_ADDRESS, else a private daemon", 0, 0, {}},
+      {"data.embedded_config", &data.embedded_config, "configuration of a private daemon", 0, 0,
+       {}},
+      {"data.train_dataset", &data.train_dataset, "data set to train on", 0, 0, {}},
+      {"data.train_selection", &data.train_selection, "which of its samples", 0, 0, {}},
+      {"data.validation_dataset", &data.validation_dataset, "data set to evaluate on", 0, 0, {}},
+      {"data.validation_selection", &data.validation_selection, "which of its samples", 0, 0,
+       {}},
+      {"data.input_field", &data.input_field, "field of the images", 0, 0, {}},
+      {"data.target_field", &data.target_field, "field of the labels", 0, 0, {}},
+      {"data.order_mode", &data.order_mode, "order of the training samples", 0, 0,
+       {"global", "block", "sequential"}},
+      {"data.block_samples", &data.block_samples, "order_mode block: samples in a run", 1,
+       kUnbounded, {}},
+      {"data.window_runs", &data.window_runs, "order_mode block: runs in a window", 1,
+       kUnbounded, {}},
+      {"data.prefetch_depth", &data.prefetch_depth, "batches pulled ahead", 1,
+       limits::kCreditsMax - 1, {}},
+      {"data.delivery_log", &data.delivery_log, "log of consumed batches, one per rank", 0, 0,
+       {}},
+      {"model.architecture", &model.architecture, "network; --list-models shows them", 0, 0, {}},
+      {"model.settings", &model.settings, "numbers of the network, such as patch=4,depth=6", 0, 0,
+       {}},
+      {"model.shape", &model.shape,
+       "of a sample as the network takes it, such as 3x224x224; empty: the data set's", 0, 0, {}},
+      {"model.channel_axis", &model.channel_axis,
+       "of the stored samples; auto: last where that axis has 1 to 4 and the first has more", 0, 0,
+       {"auto", "first", "last"}},
+      {"model.classes", &model.classes,
+       "classes, or numbers to predict; 0: what the data set names, else the network's own", 0,
+       1e6, {}},
+      {"model.loss", &model.loss, "empty: the network's own", 0, 0,
+       {"", "cross-entropy", "dice-cross-entropy", "squared-error", "absolute-error"}},
+      {"model.weights", &model.weights,
+       "safetensors file whose weights training starts from, named as here, by torchvision or by "
+       "timm",
+       0, 0, {}},
+      {"model.fresh", &model.fresh,
+       "what does not start from model.weights: prefixes of names, such as head.", 0, 0, {}},
+      {"model.input_mean", &model.input_mean,
+       "of the inputs, bytes scaled to 0 to 1; one number, or one for each channel", -1e6, 1e6,
+       {}},
+      {"model.input_stddev", &model.input_stddev, "as model.input_mean", 1e-6, 1e6, {}},
+  };
+}
+
+std::vector<ConfigKey> AugmentationKeys(AugmentationConfig& augmentation) {
+  return {
+      {"augmentation.crop", &augmentation.crop,
+       "HxW or DxHxW that is cut out of each input at random, in evaluations from the middle; "
+       "targets of the inputs' size go with them; empty: all",
+       0, 0, {}},
+      {"augmentation.padding", &augmentation.padding, "zeros on every side, before the cut", 0,
+       65'536, {}},
+      {"augmentation.flip", &augmentation.flip,
+       "axes that are mirrored at random, such as w, hw or dhw", 0, 0, {}},
+      {"augmentation.channel_means", &augmentation.channel_means,
+       "of the inputs' channels, scaled to 0 to 1, in place of model.input_mean", 0, 0, {}},
+      {"augmentation.channel_stddevs", &augmentation.channel_stddevs, "likewise", 0, 0, {}},
+      {"augmentation.augmentation_threads", &augmentation.threads,
+       "that cut and flip, beside the arithmetic", 1, 256, {}},
+  };
+}
+
+std::vector<ConfigKey> TrainKeys(RecipeConfig& train) {
+  return {
+      {"train.epochs", &train.epochs, "passes over the training set", 1, 1e6, {}},
+      {"train.global_batch", &train.global_batch, "samples per step over all ranks", 1,
+       kBatchMax, {}},
+      {"train.seed", &train.seed, "of the weights and the order", 0, kUnbounded, {}},
+      {"train.learning_rate", &train.learning_rate, "peak learning rate", 0, 1e3, {}},
+      {"train.schedule", &train.schedule, "after the warm-up", 0, 0,
+       {"constant", "cosine", "step", "polynomial"}},
+      {"train.warmup_steps", &train.warmup_steps, "steps of linear warm-up", 0, kUnbounded, {}},
+      {"train.final_learning_rate", &train.final_learning_rate,
+       "where schedules cosine and polynomial end", 0, 1e3, {}},
+      {"train.polynomial_power", &train.polynomial_power, "of schedule polynomial", 0.1, 10, {}},
+      {"train.decay_epochs", &train.decay_epochs,
+       "schedule step: epochs after which the rate falls, such as 30,60,80", 0, 0, {}},
+      {"train.decay_factor", &train.decay_factor, "schedule step: what it is multiplied with",
+       1e-6, 1, {}},
+      {"train.optimiser", &train.optimiser, "how weights follow gradients", 0, 0,
+       NamesOf(Optimisers())},
+      {"train.momentum", &train.momentum, "of SGD", 0, 1, {}},
+      {"train.beta1", &train.beta1, "of AdamW", 0, 0.999999, {}},
+      {"train.beta2", &train.beta2, "of AdamW", 0, 0.999999, {}},
+      {"train.epsilon", &train.epsilon, "of AdamW", 1e-16, 1, {}},
+      {"train.weight_decay", &train.weight_decay,
+       "of weights, not of biases and normalisation; with sgd added to the gradient", 0, 1, {}},
+      {"train.clip_norm", &train.clip_norm, "most that the gradient's norm may be; 0: any", 0,
+       1e9, {}},
+      {"train.label_smoothing", &train.label_smoothing, "of the cross entropy", 0, 0.999, {}},
+      {"train.nan_policy", &train.nan_policy,
+       "a step whose loss or gradient is not finite ends the run, or is left out; 100 in a row end "
+       "it all the same", 0, 0,
+       {"stop", "skip"}},
+      {"train.exactness", &train.exactness,
+       "exact: gradients are summed in a tree, the same under every layout; fast: left to right", 0,
+       0, {"exact", "fast"}},
+      {"train.precision", &train.precision,
+       "fp32; or bf16: products and convolutions compute in bfloat16, weights, sums and optimiser "
+       "stay fp32",
+       0, 0, {}},
+      {"train.normalisation", &train.normalisation,
+       "canonical: running statistics follow all micro-batches of a step; per_worker: those of the "
+       "first replica, as data-parallel trainers have it, so that results depend on the layout",
+       0, 0, {"canonical", "per_worker"}},
+  };
+}
+
+std::vector<ConfigKey> LayoutKeys(LayoutConfig& layout) {
+  return {
+      {"layout.replicas", &layout.replicas, "data parallel; 0: ranks / stages", 0, 65536, {}},
+      {"layout.stages", &layout.stages, "pipeline stages of a replica", 1, 65536, {}},
+      {"layout.pipeline_schedule", &layout.pipeline_schedule,
+       "order of forward and backward passes", 0, 0, NamesOf(PipelineSchedules())},
+      {"layout.split", &layout.split,
+       "first part of each stage, such as 0,2; auto: balanced by a measurement, within "
+       "memory.budget",
+       0, 0, {}},
+      {"layout.micro_batch", &layout.micro_batch,
+       "samples of a canonical micro-batch, the unit of arithmetic: runs of one size end in the "
+       "same weights under every layout; 0: the smallest share of a replica",
+       0, kBatchMax, {}},
+      {"layout.micro_batches", &layout.micro_batches,
+       "canonical: the same under every layout; per_layout: micro_batch samples in a pipeline, a "
+       "replica's share at once without stages, as trainers commonly have it, so that results "
+       "depend on the layout",
+       0, 0, {"canonical", "per_layout"}},
+      {"layout.switch", &layout.switches,
+       "layouts to change to, as replicas x stages, after so many steps or epochs of the run: "
+       "\"step 500: 1x2; epoch 2: 2x1\"",
+       0, 0, {}},
+  };
+}
+
+std::vector<ConfigKey> MemoryKeys(MemoryConfig& memory) {
+  return {
+      {"memory.budget", &memory.budget,
+       "most that a rank's tensors may take, such as 8GiB or 200MB: weights, gradients, optimiser "
+       "state, what reductions hold, and what is saved for the backward pass, of which as much as "
+       "needed is moved away; 0: no limit",
+       0, 0, {}},
+      {"memory.policy", &memory.policy,
+       "what may be done with saved values: swap them to the host, recompute them, or (auto) "
+       "whatever costs least time; swap and recompute without a budget: all of them",
+       0, 0, {"auto", "keep", "swap", "recompute"}},
+      {"memory.host_bytes", &memory.host_bytes, "most that a rank may swap to the host at once", 0,
+       0, {}},
+  };
+}
+
+std::vector<ConfigKey> CheckpointKeys(TrainConfig& config) {
+  auto& evaluation = config.evaluation;
+  auto& checkpoint = config.checkpoint;
+  return {
+      {"evaluation.evaluate_every_epochs", &evaluation.evaluate_every_epochs,
+       "epochs between evaluations; 0: never", 0, 1e6, {}},
+      {"evaluation.evaluation_batch", &evaluation.evaluation_batch,
+       "samples per evaluation step over all ranks, which are computed in micro-batches no larger "
+       "than those of the training; 0: train.global_batch",
+       0, kBatchMax, {}},
+      {"evaluation.target", &evaluation.target,
+       "an evaluation whose metric (accuracy, Dice, mean absolute error: the loss decides) is as "
+       "good as this ends the run; 0: none",
+       0, 1e9, {}},
+      {"checkpoint.checkpoint_dir", &checkpoint.checkpoint_dir,
+       "folder of checkpoints; empty: none are written", 0, 0, {}},
+      {"checkpoint.checkpoint_every_steps", &checkpoint.checkpoint_every_steps,
+       "besides the end, stop signals and the clock; 0: not by steps", 0, kUnbounded, {}},
+      {"checkpoint.checkpoint_every_minutes", &checkpoint.checkpoint_every_minutes,
+       "likewise, by the clock; both may be given; 0: not by the clock", 0, 1e6, {}},
+      {"checkpoint.checkpoints_kept", &checkpoint.checkpoints_kept, "older ones are removed", 1,
+       1e6, {}},
+      {"checkpoint.keep_best", &checkpoint.keep_best,
+       "keep the checkpoint of the best evaluation, too, in checkpoint_dir/best", 0, 0, {}},
+      {"checkpoint.resume", &checkpoint.resume,
+       "a checkpoint, a folder of them, or auto: the newest intact one of checkpoint_dir", 0, 0,
+       {}},
+      {"checkpoint.new_run", &checkpoint.new_run,
+       "start another run in a folder that holds checkpoints, which are moved to "
+       "checkpoint_dir/aside-<run>-<number>; without it that is refused. Leave it out of jobs that "
+       "are requeued",
+       0, 0, {}},
+      {"checkpoint.force_identity", &checkpoint.force_identity,
+       "resume although threads, micro-batch, precision, LibTorch or vector instructions differ: "
+       "the weights end otherwise than they would have",
+       0, 0, {}},
+  };
+}
+
+std::vector<ConfigKey> RunKeys(RunConfig& run) {
+  return {
+      {"run.communicator", &run.communicator,
+       "auto: MPI when launched by mpirun, and an error where several processes would each train "
+       "alone; single: alone in any case",
+       0, 0, {"auto", "single", "mpi"}},
+      {"run.device", &run.device,
+       "where ranks compute: cpu; cuda: GPU \"rank on the node\", modulo the node's GPUs; auto: "
+       "that where there is one",
+       0, 0, {"auto", "cpu", "cuda"}},
+      {"run.communication_timeout_s", &run.communication_timeout_s,
+       "a rank that is waited for so many seconds ends the job", 1, 604'800, {}},
+      {"run.watchdog_s", &run.watchdog_s,
+       "a process that is stopped or unreachable for so many seconds ends the job; 0: not watched",
+       0, 3600, {}},
+      {"run.bucket_kib", &run.bucket_kib,
+       "gradients are reduced in pieces of this; 0: as a probe at the start finds best", 0,
+       1 << 20, {}},
+      {"run.wall_minutes", &run.wall_minutes,
+       "the job's time: as if a signal had come wall_margin_s before, make a checkpoint and ask "
+       "for a requeue; 0: until $SLURM_JOB_END_TIME where that is set",
+       0, 1e6, {}},
+      {"run.wall_margin_s", &run.wall_margin_s,
+       "seconds that a step and a checkpoint may take at the end", 0, 86'400, {}},
+      {"run.threads", &run.threads, "of LibTorch; 0: allowed cores / ranks on the node", 0, 1024,
+       {}},
+      {"run.wait_policy", &run.wait_policy,
+       "of idle OpenMP threads, unless $OMP_WAIT_POLICY is set; the daemon shares the cores", 0,
+       0, {"passive", "active"}},
+      {"run.force_slow_blas", &run.force_slow_blas, "train even on reference BLAS", 0, 0, {}},
+      {"run.log_every_steps", &run.log_every_steps, "steps between progress lines", 1, 1e9, {}},
+      {"run.metrics_file", &run.metrics_file, "JSON lines: loss curve, evaluations", 0, 0, {}},
+      {"run.summary_json", &run.summary_json, "where the closing figures go as JSON", 0, 0, {}},
+      {"run.metrics_dir", &run.metrics_dir,
+       "folder of what each rank did in each step as JSON lines, with the loss curve and the "
+       "summary unless they have files of their own; for forebay-train report",
+       0, 0, {}},
+      {"run.trace_file", &run.trace_file,
+       "chrome trace of what every rank did in trace_steps, beside what was predicted", 0, 0, {}},
+      {"run.trace_steps", &run.trace_steps, "steps of the run, from 0 on, that are traced", 0, 0,
+       {}},
+  };
+}
+
+}  // namespace
+
+std::string ConfigKey::Flag() const {
+  std::string flag = "--" + name.substr(name.find('.') + 1);
+  std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
+std::vector<ConfigKey> ConfigKeys(TrainConfig& config) {
+  std::vector<ConfigKey> keys = InputKeys(config);
+  for (const std::vector<ConfigKey>& more :
+       {AugmentationKeys(config.augmentation), TrainKeys(config.train),
+        LayoutKeys(config.layout), MemoryKeys(config.memory), CheckpointKeys(config),
+        RunKeys(config.run)}) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return keys;
+}
+
+Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text) {
+  for (const ConfigKey& key : ConfigKeys(config)) {
+    if (key.name == name) return SetText(key, text);
+  }
+  return Error(ErrorCode::kInvalidArgument, fmt::format("{}: no such key", name));
+}
+
+Status ApplyToml(TrainConfig& config, std::string_view document, std::string_view origin) {
+  try {
+    const toml::table table = toml::parse(document, origin);
+    Status applied = ApplyTable(config, table);
+    if (!applied.has_value()) return applied.error().WithContext(origin);
+    return {};
+  } catch (const toml::parse_error& error) {
+    return Error(ErrorCode::kInvalidArgument,
+                 fmt::format("{}: line {}: {}", origin, error.source().begin.line,
+                             error.description()));
+  }
+}
+
+Status ApplyTomlFile(TrainConfig& config, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(ErrorCode::kNotFound, path + ": cannot be opened");
+  std::string document(static_cast<std::size_t>(limits::kConfigFileBytesMax) + 1, '\0');
+  file.read(document.data(), static_cast<std::streamsize>(document.size()));
+  document.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) return Error(ErrorCode::kDataLoss, path + ": cannot be read");
+  if (document.size() > limits::kConfigFileBytesMax) {
+    return Error(ErrorCode::kResourceExhausted,
+                 fmt::format("{}: larger than {} bytes (kConfigFileBytesMax)", path,
+                             limits::kConfigFileBytesMax));
+  }
+  return ApplyToml(config, document, path);
+}
+
+std::string ToToml(TrainConfig config) {
+  std::string text;
+  std::string section;
+  for (const ConfigKey& key : ConfigKeys(config)) {
+    const std::size_t dot = key.name.find('.');
+    if (key.name.substr(0, dot) != section) {
+      section = key.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("# {}\n{} = {}\n", key.help, key.name.substr(dot + 1), ValueText(key));
+  }
+  return text;
+}
+
+}  // namespace forebay::train

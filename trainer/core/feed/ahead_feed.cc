@@ -1,0 +1,84 @@
+#include "trainer/core/feed/ahead_feed.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace forebay::train {
+namespace {
+
+bool IsLast(const Result<std::unique_ptr<FeedBatch>>& taken) {
+  return !taken.has_value() || *taken == nullptr;
+}
+
+// A thread that wakes may take the processor from the one that woke it, which is about to compute;
+// one of this policy does not. Where the system refuses, steps begin a little later.
+void YieldToComputing() {
+  const sched_param none = {};
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+}
+
+}  // namespace
+
+AheadFeed::AheadFeed(std::unique_ptr<Feed> feed, std::uint32_t depth, Prepare prepare)
+    : feed_(std::move(feed)),
+      depth_(std::max(depth, 1U)),
+      prepare_(std::move(prepare)),
+      thread_([this] { Run(); }) {}
+
+AheadFeed::~AheadFeed() {
+  if (thread_.joinable()) feed_->Cancel();
+  Stop();
+}
+
+void AheadFeed::Stop() {
+  {
+    const MutexLock lock(mutex_);
+    is_stopping_ = true;
+  }
+  had_all_.NotifyAll();
+  arrived_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+  const MutexLock lock(mutex_);
+  ready_.clear();
+}
+
+void AheadFeed::Run() {
+  YieldToComputing();
+  for (bool is_last = false; !is_last;) {
+    Taken taken = feed_->Next();
+    is_last = IsLast(taken);
+    if (!is_last && prepare_) prepare_(**taken);
+    const MutexLock lock(mutex_);
+    ready_.push_back(std::move(taken));
+    arrived_.NotifyOne();
+    if (ready_.size() < depth_ && !is_stopping_) continue;
+    while (!ready_.empty() && !is_last && !is_stopping_) had_all_.Wait(mutex_);
+    if (is_stopping_) return;
+  }
+}
+
+Result<std::unique_ptr<FeedBatch>> AheadFeed::Next() {
+  UniqueLock lock(mutex_);
+  while (ready_.empty() && !is_stopping_) arrived_.Wait(mutex_);
+  if (ready_.empty()) {
+    return Error(ErrorCode::kFailedPrecondition, "the feed has been finished");
+  }
+  if (!ready_.front().has_value()) return ready_.front().error();
+  if (*ready_.front() == nullptr) return std::unique_ptr<FeedBatch>();
+  Taken taken = std::move(ready_.front());
+  ready_.pop_front();
+  const bool had_all = ready_.empty();
+  lock.Unlock();
+  if (had_all) had_all_.NotifyOne();
+  return taken;
+}
+
+Status AheadFeed::Finish() {
+  Stop();
+  return feed_->Finish();
+}
+
+}  // namespace forebay::train

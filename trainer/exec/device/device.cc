@@ -1,0 +1,130 @@
+#include "trainer/exec/device/device.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/version.h>
+#ifdef FOREBAY_LIBTORCH_HAS_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#include <cuda_runtime_api.h>
+#endif
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace forebay::train {
+namespace {
+
+// Of cuBLAS's workspaces: with one of its fixed sizes results are the same in every run.
+constexpr const char* kWorkspaceVariable = "CUBLAS_WORKSPACE_CONFIG";
+constexpr const char* kWorkspaces = ":4096:8";
+
+Status MakeDeterministic() {
+  if (::setenv(kWorkspaceVariable, kWorkspaces, /*overwrite=*/0) != 0) {
+    return Error::FromErrno(errno, kWorkspaceVariable);
+  }
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
+  context.setDeterministicFillUninitializedMemory(false);  // nothing here reads such memory
+#endif
+  context.setDeterministicCuDNN(true);
+  context.setBenchmarkCuDNN(false);
+  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(false);
+  return {};
+}
+
+Error NoGpu(std::string_view name) {
+#ifdef FOREBAY_LIBTORCH_HAS_CUDA
+  constexpr std::string_view kRemedy =
+      "LibTorch " TORCH_VERSION " sees no GPU: is the driver loaded, and does "
+      "CUDA_VISIBLE_DEVICES name one? Or take --device cpu";
+#else
+  constexpr std::string_view kRemedy =
+      "this program was built with LibTorch " TORCH_VERSION " without CUDA: build it with LibTorch "
+      "2 and CUDA (docs/trainer.md, \"Builds\"), or take --device cpu";
+#endif
+  return Error(ErrorCode::kFailedPrecondition,
+               fmt::format("run.device = \"{}\": {}", name, kRemedy));
+}
+
+}  // namespace
+
+Result<torch::Device> ChooseDevice(std::string_view name, std::uint32_t local_rank) {
+  if (name == "cpu" || (name == "auto" && !torch::cuda::is_available())) {
+    return torch::Device(torch::kCPU);
+  }
+  if (!torch::cuda::is_available()) return NoGpu(name);
+  FOREBAY_TRY(MakeDeterministic());
+  const auto gpus = static_cast<std::uint32_t>(torch::cuda::device_count());
+  const torch::Device device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus));
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+  return device;
+}
+
+std::string DescribeDevice(const torch::Device& device) {
+#ifdef FOREBAY_LIBTORCH_HAS_CUDA
+  if (!device.is_cpu()) {
+    return fmt::format("{}, CUDA {}, cuDNN {}", at::cuda::getDeviceProperties(device.index())->name,
+                       at::Context::versionCUDART(), at::Context::versionCuDNN());
+  }
+#endif
+  return device.is_cpu() ? "" : device.str();
+}
+
+torch::Tensor HostRoom(at::IntArrayRef shape, torch::ScalarType type,
+                       const torch::Device& device) {
+  return torch::empty(shape, torch::TensorOptions(type).pinned_memory(!device.is_cpu()));
+}
+
+std::shared_ptr<std::byte[]> PinnedBytes(std::size_t bytes) {
+  const torch::Tensor room = torch::empty({static_cast<std::int64_t>(bytes)},
+                                          torch::TensorOptions(torch::kUInt8).pinned_memory(true));
+  return {static_cast<std::byte*>(room.data_ptr()), [room](std::byte*) {}};
+}
+
+torch::Tensor OnDevice(const torch::Tensor& host, const torch::Device& device) {
+  if (!host.defined() || host.device() == device) return host;
+  const torch::Tensor pinned = host.is_pinned() ? host : host.contiguous().pin_memory();
+  return pinned.to(device, /*non_blocking=*/true);
+}
+
+#ifdef FOREBAY_LIBTORCH_HAS_CUDA
+
+Status RegisterForCopies(std::span<const std::byte> memory) {
+  const cudaError_t refused =
+      cudaHostRegister(const_cast<std::byte*>(memory.data()), memory.size(),
+                       cudaHostRegisterReadOnly | cudaHostRegisterPortable);
+  if (refused == cudaSuccess) return {};
+  (void)cudaGetLastError();  // or LibTorch takes it for its own
+  return Error(ErrorCode::kUnimplemented,
+               fmt::format("registering {} bytes of shared memory with CUDA: {}", memory.size(),
+                           cudaGetErrorString(refused)));
+}
+
+void UnregisterForCopies(std::span<const std::byte> memory) {
+  if (cudaHostUnregister(const_cast<std::byte*>(memory.data())) != cudaSuccess) {
+    (void)cudaGetLastError();  // it goes with the process
+  }
+}
+
+#else
+
+Status RegisterForCopies(std::span<const std::byte>) {
+  return Error(ErrorCode::kUnimplemented, "this program was built without CUDA");
+}
+
+void UnregisterForCopies(std::span<const std::byte>) {}
+
+#endif
+
+void SynchroniseComputation(const torch::Device& device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+}
+
+void Synchronise(const torch::Device& device) {
+  if (!device.is_cpu()) torch::cuda::synchronize(device.index());
+}
+
+}  // namespace forebay::train

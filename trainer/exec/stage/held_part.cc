@@ -1,0 +1,241 @@
+#include "trainer/exec/stage/held_part.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/check.h"
+#include "proto/contract/checksum.h"
+#include "proto/contract/thread_annotations.h"
+#include "trainer/numerics/random_key.h"
+
+namespace forebay::train {
+namespace {
+
+std::vector<std::uint64_t> ShapeOf(const torch::Tensor& tensor) {
+  return {tensor.sizes().begin(), tensor.sizes().end()};
+}
+
+std::span<float> FloatsOf(const torch::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// Floats `offset` to `offset + count` of a flat tensor.
+torch::Tensor PieceOf(const torch::Tensor& flat, std::size_t offset, std::size_t count) {
+  return flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(count));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uint64_t seed,
+                                                 const Optimiser& optimiser,
+                                                 const torch::Device& device) {
+  std::unique_ptr<HeldPart> held(new HeldPart());
+  held->name_ = spec.name;
+  {
+    // Torch's generator is one for the whole process; ranks may be threads of it.
+    static Mutex making;
+    const MutexLock lock(making);
+    torch::manual_seed(ParameterSeed(seed, spec.name));
+    held->part_ = spec.make();
+  }
+  FOREBAY_CHECK(held->part_ != nullptr);
+  std::size_t& total = held->floats_;
+  for (const auto& item : held->part_->named_parameters()) {
+    const torch::Tensor& value = item.value();
+    if (value.scalar_type() != torch::kFloat32 || !value.device().is_cpu()) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   fmt::format("parameter {}.{} is not a float on the CPU", spec.name,
+                               item.key()));
+    }
+    const auto count = static_cast<std::size_t>(value.numel());
+    held->parameters_.push_back({.name = spec.name + "." + item.key(),
+                                 .offset = total,
+                                 .count = count,
+                                 .decays = value.dim() > 1,
+                                 .trains = value.requires_grad(),
+                                 .shape = ShapeOf(value)});
+    held->tensors_.push_back(value);
+    held->AddToRuns(held->parameters_.back());
+    total += count;
+  }
+  for (const auto& item : held->part_->named_buffers()) {
+    if (item.value().scalar_type() != torch::kFloat32 || !item.value().is_contiguous()) {
+      return Error(ErrorCode::kFailedPrecondition,
+                   fmt::format("buffer {}.{} is not of contiguous floats", spec.name,
+                               item.key()));
+    }
+    held->buffers_.push_back(item.value());
+    held->buffer_names_.push_back(spec.name + "." + item.key());
+  }
+  held->state_names_ = {optimiser.states.begin(), optimiser.states.end()};
+  const torch::NoGradGuard no_grad;
+  for (std::size_t at = 0; at <= held->state_names_.size(); ++at) {
+    held->memory_.push_back(held->Room(device));
+  }
+  for (std::size_t at = 0; at < held->tensors_.size(); ++at) {
+    torch::Tensor& tensor = held->tensors_[at];
+    const HeldParameter& parameter = held->parameters_[at];
+    const torch::Tensor view =
+        PieceOf(held->memory_.front(), parameter.offset, parameter.count).view(tensor.sizes());
+    view.copy_(tensor);
+    tensor.set_data(view);
+  }
+  for (torch::Tensor& buffer : held->buffers_) buffer.set_data(buffer.to(device));
+  return held;
+}
+
+void HeldPart::AddToRuns(const HeldParameter& parameter) {
+  if (!parameter.trains) return;
+  const bool goes_on = !runs_.empty() && runs_.back().decays == parameter.decays &&
+                       runs_.back().offset + runs_.back().count == parameter.offset;
+  if (!goes_on) runs_.push_back({.offset = parameter.offset, .decays = parameter.decays});
+  runs_.back().count += parameter.count;
+}
+
+// Zeros for the part. On a processor plain memory, as numerics/ works on.
+torch::Tensor HeldPart::Room(const torch::Device& device) {
+  const auto floats = static_cast<std::int64_t>(floats_);
+  if (!device.is_cpu() || floats == 0) return torch::zeros({floats}, device);
+  std::vector<float>& room = rooms_.emplace_back(floats_);
+  return torch::from_blob(room.data(), {floats}, torch::kFloat32);
+}
+
+// Autograd leaves a parameter's first gradient as it made it: nothing is copied on the way.
+void HeldPart::GiveGradients(GradientSum& sum, std::size_t offset) {
+  for (std::size_t at = 0; at < tensors_.size(); ++at) {
+    const HeldParameter& parameter = parameters_[at];
+    torch::Tensor& gradient = tensors_[at].mutable_grad();
+    if (gradient.defined()) {
+      const torch::Tensor values = gradient.contiguous();
+      sum.Add(offset + parameter.offset, {values.data_ptr<float>(), parameter.count});
+    } else {
+      sum.AddNothing(offset + parameter.offset, parameter.count);
+    }
+    gradient = torch::Tensor();
+  }
+}
+
+void HeldPart::GiveGradients(TensorGradientSum& sum, std::size_t offset) {
+  for (std::size_t at = 0; at < tensors_.size(); ++at) {
+    const HeldParameter& parameter = parameters_[at];
+    torch::Tensor& gradient = tensors_[at].mutable_grad();
+    if (gradient.defined()) {
+      sum.Add(offset + parameter.offset, gradient);
+    } else {
+      sum.AddNothing(offset + parameter.offset, parameter.count);
+    }
+    gradient = torch::Tensor();
+  }
+}
+
+void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
+                      std::span<const float> gradient) {
+  FOREBAY_CHECK(gradient.size() == floats_);
+  for (const Run& run : runs_) {
+    UpdateStep own = step;
+    if (!run.decays) own.weight_decay = 0;
+    std::vector<std::span<float>> pieces;
+    for (const torch::Tensor& whole : memory_) {
+      pieces.push_back(FloatsOf(whole).subspan(run.offset, run.count));
+    }
+    UpdateWeights(options, own, pieces.front(), gradient.subspan(run.offset, run.count),
+                  std::span(pieces).subspan(1));
+  }
+}
+
+void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
+                      const torch::Tensor& gradient) {
+  for (const Run& run : runs_) {
+    UpdateStep own = step;
+    if (!run.decays) own.weight_decay = 0;
+    std::vector<torch::Tensor> states;
+    for (std::size_t at = 1; at < memory_.size(); ++at) {
+      states.push_back(PieceOf(memory_[at], run.offset, run.count));
+    }
+    UpdateTensors(options, own, PieceOf(memory_.front(), run.offset, run.count),
+                  PieceOf(gradient, run.offset, run.count), states);
+  }
+}
+
+std::vector<torch::Tensor> HeldPart::OnHost() const {
+  std::vector<torch::Tensor> host;
+  for (const torch::Tensor& flat : memory_) host.push_back(flat.cpu());
+  for (const torch::Tensor& buffer : buffers_) host.push_back(buffer.cpu());
+  return host;
+}
+
+void HeldPart::Take(const std::vector<torch::Tensor>& host) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t at = 0; at < host.size(); ++at) {
+    torch::Tensor& own = at < memory_.size() ? memory_[at] : buffers_[at - memory_.size()];
+    if (!own.is_cpu()) own.copy_(host[at]);
+  }
+}
+
+void HeldPart::Publish() { Take(host_); }
+
+std::vector<float> HeldPart::Pack() const {
+  std::vector<float> packed;
+  for (const torch::Tensor& tensor : OnHost()) {
+    const std::span<float> floats = FloatsOf(tensor);
+    packed.insert(packed.end(), floats.begin(), floats.end());
+  }
+  return packed;
+}
+
+Status HeldPart::Unpack(std::span<const float> packed) {
+  const std::vector<torch::Tensor> host = OnHost();
+  std::size_t total = 0;
+  for (const torch::Tensor& tensor : host) total += FloatsOf(tensor).size();
+  if (total != packed.size()) {
+    return Error(ErrorCode::kDataLoss,
+                 fmt::format("part {} has {} floats, {} came", name_, total, packed.size()));
+  }
+  for (const torch::Tensor& tensor : host) {
+    const std::span<float> target = FloatsOf(tensor);
+    std::copy_n(packed.begin(), target.size(), target.begin());
+    packed = packed.subspan(target.size());
+  }
+  Take(host);
+  return {};
+}
+
+std::vector<HeldTensor> HeldPart::Tensors() {
+  using Kind = HeldTensor::Kind;
+  host_ = OnHost();
+  std::vector<HeldTensor> tensors;
+  for (const HeldParameter& parameter : parameters_) {
+    tensors.push_back({Kind::kWeight, parameter.name, parameter.shape,
+                       FloatsOf(host_.front()).subspan(parameter.offset, parameter.count)});
+  }
+  for (std::size_t at = 0; at < buffers_.size(); ++at) {
+    tensors.push_back({Kind::kBuffer, buffer_names_[at], ShapeOf(buffers_[at]),
+                       FloatsOf(host_[memory_.size() + at])});
+  }
+  for (std::size_t which = 0; which < state_names_.size(); ++which) {
+    for (const HeldParameter& parameter : parameters_) {
+      tensors.push_back({Kind::kState, parameter.name + "/" + state_names_[which],
+                         parameter.shape,
+                         FloatsOf(host_[which + 1]).subspan(parameter.offset, parameter.count)});
+    }
+  }
+  return tensors;
+}
+
+std::uint64_t HeldPart::Digest() const {
+  ChecksumStream stream;
+  stream.Update(std::as_bytes(std::span(name_)));
+  const torch::Tensor weights = memory_.front().cpu();
+  stream.Update(std::as_bytes(FloatsOf(weights)));
+  for (const torch::Tensor& buffer : buffers_) {
+    const torch::Tensor host = buffer.cpu();
+    stream.Update(std::as_bytes(FloatsOf(host)));
+  }
+  return stream.Finish();
+}
+
+}  // namespace forebay::train

@@ -1,0 +1,93 @@
+#include "trainer/exec/stage/stage_gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trainer/numerics/finite.h"
+
+namespace forebay::train {
+namespace {
+
+// Where each part's gradient begins, and, last, where all end.
+std::vector<std::size_t> OffsetsOf(const std::vector<HeldPart*>& held) {
+  std::vector<std::size_t> offsets = {0};
+  for (const HeldPart* part : held) offsets.push_back(offsets.back() + part->floats());
+  return offsets;
+}
+
+}  // namespace
+
+StageGradient::StageGradient(std::vector<HeldPart*> parts, SumOrder order,
+                             UpdateArithmetic arithmetic, const torch::Device& device)
+    : parts_(std::move(parts)), offsets_(OffsetsOf(parts_)), floats_(offsets_.back(), order) {
+  if (arithmetic == UpdateArithmetic::kLibTorch || !device.is_cpu()) {
+    tensors_.emplace(offsets_.back(), order, TensorMemory(device));
+  }
+}
+
+void StageGradient::Take(std::size_t at) {
+  if (tensors_) {
+    parts_[at]->GiveGradients(*tensors_, offsets_[at]);
+  } else {
+    parts_[at]->GiveGradients(floats_, offsets_[at]);
+  }
+}
+
+void StageGradient::EndMicroBatch(std::uint32_t micro_batches) {
+  if (tensors_) {
+    tensors_->Next();
+    if (tensors_->micro_batches() == micro_batches) tensor_sum_ = tensors_->Finish();
+  } else {
+    floats_.Next();
+    if (floats_.micro_batches() == micro_batches) sum_ = floats_.Finish();
+  }
+}
+
+std::span<float> StageGradient::NextBucket(std::size_t floats) {
+  if (tensors_ && reduced_ == 0) {
+    reduced_copy_ = tensor_sum_.cpu();
+    sum_ = {reduced_copy_.data_ptr<float>(), offsets_.back()};
+  }
+  const std::span<float> bucket =
+      sum_.subspan(reduced_, std::min(floats, sum_.size() - reduced_));
+  reduced_ += bucket.size();
+  return bucket;
+}
+
+torch::Tensor StageGradient::TensorOf(std::size_t at) {
+  if (reduced_copy_.defined()) tensor_sum_.copy_(reduced_copy_);
+  reduced_copy_ = torch::Tensor();
+  return tensor_sum_.narrow(0, static_cast<std::int64_t>(offsets_[at]),
+                            static_cast<std::int64_t>(parts_[at]->floats()));
+}
+
+std::span<const float> StageGradient::FloatsOf(std::size_t at) const {
+  return sum_.subspan(offsets_[at], parts_[at]->floats());
+}
+
+double StageGradient::SquaredNormOf(std::size_t at) {
+  return tensors_ ? SquaredNorm(TensorOf(at)) : SquaredNorm(FloatsOf(at));
+}
+
+bool StageGradient::IsFinite() {
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    const bool finite = tensors_
+                            ? std::isfinite(SquaredNorm(TensorOf(at)))
+                            : FirstNotFinite(FloatsOf(at)) == parts_[at]->floats();
+    if (!finite) return false;
+  }
+  return true;
+}
+
+void StageGradient::Update(const OptimiserOptions& options, const UpdateStep& step) {
+  for (std::size_t at = 0; at < parts_.size(); ++at) {
+    if (tensors_) {
+      parts_[at]->Update(options, step, TensorOf(at));
+    } else {
+      parts_[at]->Update(options, step, FloatsOf(at));
+    }
+  }
+}
+
+}  // namespace forebay::train
