@@ -1,3 +1,8 @@
+// All collectives are built from the non-blocking messages of a Transport. Each is a small state
+// machine: Begin posts the messages of its first round, Advance tests them and posts the next
+// round. The plan runner calls Advance between the instructions of a step, because MPI moves no
+// bytes while nobody calls it. Receives are always posted before the sends to the same member, so
+// that a message finds its place when it arrives.
 #include "trainer/comm/collectives.h"
 
 #include <fmt/format.h>
@@ -24,6 +29,8 @@ Result<std::optional<Ticket>> FirstUndone(std::vector<Ticket>& under_way, Transp
   return std::optional<Ticket>(under_way.front());
 }
 
+// The round stands where a pipeline message has its micro-batch: rounds of one collective cannot be
+// mistaken for each other.
 MessageTag TagOf(const CollectiveTag& tag, std::uint32_t round) {
   return {.step = tag.step, .micro_batch = round, .edge = tag.edge, .samples_hash = 0};
 }
@@ -32,6 +39,8 @@ MessageTag TagOf(const CollectiveTag& tag, std::uint32_t round) {
 
 namespace {
 
+// Plain loops of additions. The compiler may use vectors for them, which does not change a bit,
+// because every element has its own sum.
 template <typename T>
 void AddInto(T* sum, const T* addend, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) sum[i] += addend[i];
@@ -39,6 +48,8 @@ void AddInto(T* sum, const T* addend, std::size_t begin, std::size_t end) {
 
 }  // namespace
 
+// At stride s, leaf k takes leaf k + s, for every k that is a multiple of 2 s. The last addition is
+// left to the end, where it writes straight to `sum`.
 template <typename T>
 void SumTree(std::span<T* const> leaves, std::size_t count, T* sum) {
   // Piece by piece, so that partial sums stay in the caches.
@@ -81,6 +92,7 @@ Result<Members> MakeMembers(std::vector<std::uint32_t> ranks, std::uint32_t rank
                  fmt::format("rank {} among the members {}", rank, fmt::join(ranks, " ")));
   }
   const auto self = static_cast<std::uint32_t>(found - ranks.begin());
+  // `self` is the member's index, not its rank: shares and the order of sums follow the index.
   return Members{.ranks = std::move(ranks), .self = self};
 }
 
@@ -110,6 +122,9 @@ Status CollectiveQueue::Begin(std::uint32_t id, std::unique_ptr<PendingCollectiv
 Result<std::vector<Ticket>> CollectiveQueue::Advance(Transport& transport) {
   std::vector<Ticket> waited;
   std::vector<Entry> left;
+  // A collective may begin its second round only after those before it have begun theirs. Otherwise
+  // two ranks could begin second rounds in different orders, depending on what arrives first, and
+  // their messages would meet the wrong receives, because a lane keeps its order.
   bool in_turn = true;
   for (Entry& entry : entries_) {
     if (in_turn) {
@@ -132,12 +147,15 @@ template <typename T>
 ReduceScatter<T>::ReduceScatter(Members members, const CollectiveTag& tag, std::span<T> values)
     : members_(std::move(members)), tag_(tag), values_(values) {
   const std::size_t own = ShareOf(values_, members_.self, members_.count()).size();
+  // Not zeroed: every element is received before it is read.
   arrived_ = std::make_unique_for_overwrite<T[]>(own * (members_.count() - 1));
 }
 
+// One receive and one send for each other member.
 template <typename T>
 Status ReduceScatter<T>::Begin(Transport& transport) {
   const std::size_t own = ShareOf(values_, members_.self, members_.count()).size();
+  // Every other member gets its share of our values, and sends its values of our share.
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     if (member == members_.self) continue;
@@ -161,6 +179,8 @@ void ReduceScatter<T>::SumShare() {
   std::vector<T*> leaves;
   std::size_t slot = 0;
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
+    // The leaves are in the order of members, so that all members sum in one order whatever arrived
+    // first.
     leaves.push_back(member == members_.self ? own.data()
                                              : arrived_.get() + own.size() * slot++);
   }
@@ -171,6 +191,7 @@ template <typename T>
 Result<std::optional<Ticket>> ReduceScatter<T>::Advance(Transport& transport) {
   FOREBAY_ASSIGN(std::optional<Ticket> undone, FirstUndone(under_way_, transport));
   if (undone || summed_) return undone;
+  // Sums once. A finished collective may be advanced again by a caller that polls several.
   summed_ = true;
   SumShare();
   return undone;
@@ -180,11 +201,14 @@ template <typename T>
 AllReduce<T>::AllReduce(Members members, const CollectiveTag& tag, std::span<T> values)
     : members_(members), tag_(tag), values_(values), sums_(std::move(members), tag, values) {}
 
+// The second round: the sums of this member's share go to all others, and theirs come.
 template <typename T>
 Status AllReduce<T>::BeginGather(Transport& transport) {
   const std::span<T> own = ShareOf(values_, members_.self, members_.count());
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     if (member == members_.self) continue;
+    // The sums of another member's share go where this member's own addends stood. These are no
+    // longer needed: they were sent in the first round, which is over.
     const std::span<T> theirs = ShareOf(values_, member, members_.count());
     FOREBAY_ASSIGN(const Ticket receive,
                    transport.BeginReceive(members_.ranks[member], tag_.second, TagOf(tag_, 1),
@@ -220,6 +244,7 @@ AllGather::AllGather(Members members, const CollectiveTag& tag, std::span<const 
   FOREBAY_CHECK(all_.size() == own_.size() * members_.count());
 }
 
+// One round: everything that a member sends is known at the beginning.
 Status AllGather::Begin(Transport& transport) {
   for (std::uint32_t member = 0; member < members_.count(); ++member) {
     const std::span<std::byte> place = all_.subspan(own_.size() * member, own_.size());
@@ -247,6 +272,7 @@ Broadcast::Broadcast(Members members, const CollectiveTag& tag, std::span<std::b
   FOREBAY_CHECK(root_ < members_.count());
 }
 
+// A member's number counted from the root, so that the root is place 0 of the binomial tree.
 std::uint32_t Broadcast::place() const {
   return (members_.self + members_.count() - root_) % members_.count();
 }
@@ -268,7 +294,9 @@ Status Broadcast::Begin(Transport& transport) {
   return {};
 }
 
+// To all places below this one in the binomial tree.
 Status Broadcast::BeginSends(Transport& transport) {
+  // The first bit above the highest one of our place.
   const std::uint64_t above = place() == 0 ? 1 : std::uint64_t{std::bit_floor(place())} * 2;
   for (std::uint64_t bit = above; place() + bit < members_.count(); bit *= 2) {
     FOREBAY_ASSIGN(const Ticket send,

@@ -1,5 +1,6 @@
-// Collectives over a Transport. They are made of messages, so that what they compute is specified
-// and the same on every back end, and they are polled, so that a pipeline goes on meanwhile.
+// Collective operations over a Transport: all-reduce, reduce-scatter, all-gather, broadcast. They
+// are made of messages, so that what they compute is specified here and the same on every back end.
+// They are polled, so that a pipeline can compute while they are under way.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +16,16 @@
 
 namespace forebay::train {
 
-// Replaces leaves[0] by the sum of all in a binary tree over their index: neighbours first, then
-// neighbouring pairs, and so on; what has no neighbour moves up as it is. The other leaves are
-// used up. All have `count` elements.
+// Replaces leaves[0] by the sum of all leaves, which have `count` elements each. The sum is a
+// binary tree over the index: neighbours are added first, then neighbouring pairs, and so on; a
+// leaf without a neighbour moves up unchanged. The other leaves are overwritten.
 template <typename T>
 void SumTree(std::span<T* const> leaves, std::size_t count);
-// The same into `sum`, which may be one of the leaves.
+// Writes the same sum to `sum`, which may be one of the leaves.
 template <typename T>
 void SumTree(std::span<T* const> leaves, std::size_t count, T* sum);
 
-// Who takes part: ranks in ascending order, and where this one stands among them.
+// The ranks that take part in a collective, in ascending order, and this rank's index among them.
 struct Members {
   std::vector<std::uint32_t> ranks;
   std::uint32_t self = 0;  // index into ranks
@@ -32,37 +33,37 @@ struct Members {
   std::uint32_t count() const { return static_cast<std::uint32_t>(ranks.size()); }
 };
 
-// kInvalidArgument where `rank` is no member, or the ranks are not ascending.
+// kInvalidArgument if `rank` is not among the ranks, or if these are not ascending.
 Result<Members> MakeMembers(std::vector<std::uint32_t> ranks, std::uint32_t rank);
-// All ranks of the transport.
+// Returns all ranks of the transport.
 Members AllMembers(const Transport& transport);
 
 // A collective under way.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
-  // Begins the messages of its first round. Once, before all else.
+  // Begins the messages of the first round. Call it once, before all other calls.
   virtual Status Begin(Transport& transport) = 0;
-  // Goes as far as it can without waiting. nullopt: done; else a transfer that it waits for.
-  // An error is final.
+  // Goes as far as possible without waiting. Returns nullopt when the collective is done, else a
+  // transfer that it waits for. An error is final.
   virtual Result<std::optional<Ticket>> Advance(Transport& transport) = 0;
   // True once the last of its messages has been begun.
   virtual bool all_begun() const = 0;
 };
 
-// Begins it and advances until it is done. kDeadlineExceeded where one transfer takes longer than
-// `timeout_ns`.
+// Begins a collective and advances it until it is done. kDeadlineExceeded if one transfer takes
+// longer than `timeout_ns`.
 Status Finish(PendingCollective& pending, Transport& transport, std::uint64_t timeout_ns);
 
-// Collectives that are under way at the same time. Members begin those they share in the same
-// order; the queue sees to it that later rounds, too, come in this order, whatever arrives first:
+// Collectives that are under way at the same time. Members begin the collectives that they share in
+// the same order. The queue also begins later rounds in this order, whatever arrives first:
 // otherwise messages of one lane would meet the wrong receives.
 class CollectiveQueue {
  public:
-  // Begins its first round at once.
+  // Begins the first round at once.
   Status Begin(std::uint32_t id, std::unique_ptr<PendingCollective> pending,
                Transport& transport);
-  // Goes as far as it can without waiting. Returns the transfers that are waited for; empty where
+  // Goes as far as possible without waiting. Returns the transfers that are waited for; none if
   // nothing is under way.
   Result<std::vector<Ticket>> Advance(Transport& transport);
   bool Done(std::uint32_t id) const;
@@ -75,7 +76,7 @@ class CollectiveQueue {
   std::vector<Entry> entries_;  // in the order of Begin
 };
 
-// What a collective's messages are called. Its second round goes along `second`.
+// The name of a collective's messages. Messages of the second round travel on the lane `second`.
 struct CollectiveTag {
   std::uint64_t step = 0;
   std::uint32_t edge = 0;
@@ -83,8 +84,8 @@ struct CollectiveTag {
   Lane second = Lane::kReductionReturn;
 };
 
-// The part of `values` that member `member` of `members` is in charge of: like the others' but for
-// the last ones, which may be smaller or empty.
+// The part of `values` that member `member` of `members` sums. Shares have equal sizes, except that
+// the last ones may be smaller or empty.
 template <typename T>
 std::span<T> ShareOf(std::span<T> values, std::uint32_t member, std::uint32_t members) {
   const std::size_t each = (values.size() + members - 1) / members;
@@ -92,16 +93,18 @@ std::span<T> ShareOf(std::span<T> values, std::uint32_t member, std::uint32_t me
   return values.subspan(begin, std::min(each, values.size() - begin));
 }
 
-// Elements that a member of a ReduceScatter or AllReduce of `count` holds beside its own until it
-// is done: the others' parts of its share, which for the first member is the largest.
+// How many elements a member of a ReduceScatter or AllReduce of `count` elements holds beside its
+// own until it is done: the other members' parts of its share. The result is for the first member,
+// whose share is the largest.
 constexpr std::size_t ArrivingElements(std::size_t count, std::uint32_t members) {
   return members < 2 ? 0 : (count + members - 1) / members * (members - 1);
 }
 
 // Sums `values` over the members, in a binary tree over their index (SumTree), so that the bits do
-// not depend on the timing. Each member sums its share, which arrives directly from all others:
-// (n - 1) / n of the bytes leave each member, in n - 1 messages, and as many are held beside them
-// (ArrivingElements). What is not in a member's share stays as it was there.
+// not depend on timing. Each member sums its share, for which it receives the values of all other
+// members directly: (n - 1) / n of the bytes leave each member, in n - 1 messages, and as many
+// bytes are held beside them (ArrivingElements). Outside of a member's share its values stay
+// unchanged.
 template <typename T>
 class ReduceScatter final : public PendingCollective {
  public:
@@ -121,8 +124,8 @@ class ReduceScatter final : public PendingCollective {
   bool summed_ = false;
 };
 
-// A ReduceScatter whose sums every member then hands to all: each gets all of them, in two rounds
-// of n - 1 messages.
+// A ReduceScatter, after which every member sends its sums to all others. So every member gets all
+// sums, in two rounds of n - 1 messages.
 template <typename T>
 class AllReduce final : public PendingCollective {
  public:
@@ -142,7 +145,8 @@ class AllReduce final : public PendingCollective {
   bool summed_ = false;
 };
 
-// Gathers `own` of every member into `all`, in the order of members. Equal sizes.
+// Gathers `own` of every member into `all`, in the order of the members. All members pass the same
+// size.
 class AllGather final : public PendingCollective {
  public:
   AllGather(Members members, const CollectiveTag& tag, std::span<const std::byte> own,

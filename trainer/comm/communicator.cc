@@ -1,3 +1,6 @@
+// Each call is one collective over all ranks, run to its end. Calls are numbered, and the number
+// and the kind of the call are part of the messages' tags. So ranks that call in different orders
+// get DATA_LOSS from the transport, and not the numbers of another call.
 #include "trainer/comm/communicator.h"
 
 #include <array>
@@ -23,6 +26,8 @@ Communicator Communicator::Alone() {
 }
 
 Status Communicator::Finish(PendingCollective& pending) {
+  // The watchdog must see that this rank waits for others: then it is not the one that holds the
+  // job up.
   progress_->Waits(true);
   const Status finished = train::Finish(pending, *transport_, timeout_ns_);
   progress_->Waits(false);
@@ -49,6 +54,7 @@ Status Communicator::Broadcast(std::span<std::byte> bytes, std::uint32_t root) {
 }
 
 Status Communicator::Barrier() {
+  // A reduction of one number: no rank has all shares before every rank has sent its own.
   std::array<double, 1> nothing = {0};
   AllReduce<double> sum(AllMembers(*transport_), TagOf(calls_++, Call::kBarrier), nothing);
   return Finish(sum);

@@ -27,7 +27,7 @@ class Communicator {
         progress_(std::make_unique<Progress>()),
         timeout_ns_(timeout_ns) {}
 
-  // Of a job of one process.
+  // A communicator for a job of one process.
   static Communicator Alone();
 
   std::uint32_t rank() const { return transport_->rank(); }
@@ -35,7 +35,7 @@ class Communicator {
   std::uint32_t local_size() const { return transport_->local_size(); }
   std::uint32_t local_rank() const { return transport_->local_rank(); }
   Transport& transport() { return *transport_; }
-  // What this rank is at. Collective calls mark themselves as waiting.
+  // What this rank is doing. Collective calls mark themselves as waiting for other ranks.
   Progress& progress() { return *progress_; }
 
   // Replaces `values` by their sums over all ranks, in a binary tree over the ranks' index: the
@@ -43,7 +43,7 @@ class Communicator {
   Status AllReduceSum(std::span<float> values);
   Status AllReduceSum(std::span<double> values);
 
-  // Replaces `bytes` by rank `root`'s. Every rank passes the same length.
+  // Replaces `bytes` by those of rank `root`. Every rank passes the same length.
   Status Broadcast(std::span<std::byte> bytes, std::uint32_t root);
   Status Barrier();
 

@@ -1,3 +1,6 @@
+// Decides from environment variables alone whether several processes were started, so that a
+// program without MPI can refuse, too. The danger is that each process of a job trains alone and
+// all write to one checkpoint folder; every doubtful case is therefore an error with its remedy.
 #include "trainer/comm/launch.h"
 
 #include <fmt/format.h>
@@ -22,6 +25,7 @@ std::optional<Sign> ReadSign(const std::function<const char*(const char*)>& vari
   if (value == nullptr) return {};
   const std::string_view text = value;
   Sign sign{.text = fmt::format("{}={}", name, text)};
+  // A value that is no number leaves 0, which means: an unknown number of processes.
   std::from_chars(text.data(), text.data() + text.size(), sign.processes);
   return sign;
 }
@@ -62,6 +66,7 @@ Launch FindLaunch(const std::function<const char*(const char*)>& variable) {
 
 Result<bool> JoinsByMpi(std::string_view communicator, const Launch& launch,
                         bool built_with_mpi) {
+  // "single" is the user's word that the processes are independent.
   if (communicator == "single") return false;
   if (communicator == "mpi" && !built_with_mpi) {
     return Error(ErrorCode::kInvalidArgument,
@@ -81,6 +86,7 @@ Result<bool> JoinsByMpi(std::string_view communicator, const Launch& launch,
 }
 
 Status CheckRanksOfLaunch(const Launch& launch, std::uint32_t ranks) {
+  // Only a launcher that states a number of processes can contradict MPI.
   if (launch.processes == 0 || launch.processes == ranks) return {};
   if (launch.sign.empty()) return {};
   return NobodyJoins(launch,

@@ -1,5 +1,5 @@
-// Launch: whether a launcher started this process as one of several, by what it left in the
-// environment. Known without MPI, so that a program that was built without it can tell.
+// FindLaunch: whether a launcher (mpirun, srun) started this process as one of several. It reads
+// only the environment, so that a program that was built without MPI can tell, too.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Launch {
 // `variable` returns the value of an environment variable, or null.
 Launch FindLaunch(const std::function<const char*(const char* name)>& variable);
 
-// Whether the trainer joins the others by MPI (true), or trains alone. `communicator` is the key
-// of that name: "auto", "mpi" or "single". kFailedPrecondition, with the remedy, where several
-// processes would each train alone on one checkpoint folder. kInvalidArgument for "mpi" where the
-// program was built without it.
+// Returns true if the trainer joins the other processes by MPI, and false if it trains alone.
+// `communicator` is the configuration key of that name: "auto", "mpi" or "single".
+// kFailedPrecondition, with the remedy, if several processes would each train alone on one
+// checkpoint folder. kInvalidArgument for "mpi" if the program was built without it.
 Result<bool> JoinsByMpi(std::string_view communicator, const Launch& launch, bool built_with_mpi);
 
-// kFailedPrecondition where the job that MPI knows (`ranks`) is not the one that was launched:
-// mpirun and the library that the program was linked with are of different MPIs.
+// kFailedPrecondition if the number of ranks that MPI knows differs from the number that was
+// launched: then mpirun and the library that the program is linked with belong to different MPIs.
 Status CheckRanksOfLaunch(const Launch& launch, std::uint32_t ranks);
 
 }  // namespace forebay::train

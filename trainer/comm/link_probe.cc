@@ -1,3 +1,7 @@
+// Measures messages first: a small one gives the latency, a large one the time per byte. Then it
+// reduces a sample of the gradient with buckets of every size in turn, round by round, while the
+// time budget lasts, and chooses the smallest size that is within 3 % of the fastest. Every
+// decision is made on rank 0, or from means over all ranks, so that all ranks choose alike.
 #include "trainer/comm/link_probe.h"
 
 #include <fmt/format.h>
@@ -47,6 +51,7 @@ Result<std::uint64_t> HalfTripNs(Communicator& communicator, std::uint32_t peer,
     }
     times.push_back((now_ns() - began_ns) / 2);
   }
+  // The median: single trips are delayed by other processes of the node.
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(trips / 2));
   return times[trips / 2];
 }
@@ -65,6 +70,7 @@ Result<std::uint64_t> SlowestNs(Communicator& communicator, std::size_t bytes, s
   std::uint64_t slowest_ns = 0;
   for (const std::uint32_t shift : {0U, 1U}) {
     FOREBAY_TRY(communicator.Barrier());
+    // All pairs work at the same time, as the stages of a pipeline do.
     const std::uint32_t place = communicator.rank() + shift;
     const std::uint32_t peer = (place ^ 1U) - shift;
     if (place < shift || peer >= communicator.size()) continue;
@@ -76,6 +82,7 @@ Result<std::uint64_t> SlowestNs(Communicator& communicator, std::size_t bytes, s
 }
 
 Result<Members> GroupOf(const Communicator& communicator, std::uint32_t stages) {
+  // Ranks of one stage are `stages` apart, because the stages of a replica are neighbours.
   std::vector<std::uint32_t> ranks;
   for (std::uint32_t rank = communicator.rank() % stages; rank < communicator.size();
        rank += stages) {
@@ -90,12 +97,14 @@ std::vector<BucketTime> Candidates(std::uint64_t sample_bytes) {
        bytes *= 2) {
     tried.push_back({.bucket_bytes = bytes, .reduction_ns = UINT64_MAX});
   }
+  // The sample in one piece: no bucket is larger.
   tried.push_back({.bucket_bytes = sample_bytes, .reduction_ns = UINT64_MAX});
   return tried;
 }
 
 // As much of the gradient as the budget allows. Each byte leaves a rank about twice.
 std::uint64_t SampleBytes(const ProbeRequest& request, double ns_per_byte) {
+  // Enough time for at least kRoundsMin rounds over all sizes.
   const double tries = kRoundsMin * static_cast<double>(Candidates(kSampleBytesMax).size());
   const double affordable =
       static_cast<double>(request.budget_ns) / (tries * 2 * std::max(ns_per_byte, 1e-3));
@@ -111,13 +120,17 @@ class BucketSearch {
   BucketSearch(Communicator& communicator, const ProbeRequest& request, Members members)
       : communicator_(communicator), request_(request), members_(std::move(members)) {}
 
+  // Rounds over all bucket sizes, until the time is over.
   Status Run(LinkProbe& probe, std::uint64_t began_ns) {
+    // The sums grow from try to try, with many members up to infinity. That takes no longer: only
+    // denormal numbers are slow to add.
     values_.assign(probe.sample_bytes / sizeof(float), 1.0F);
     probe.tried = Candidates(probe.sample_bytes);
     for (int round = 0; round < kRoundsMax; ++round) {
       const std::uint64_t round_ns = request_.now_ns();
       for (BucketTime& candidate : probe.tried) {
         FOREBAY_ASSIGN(const std::uint64_t took_ns, Try(candidate.bucket_bytes));
+        // The shortest time counts: delays by other processes only ever add.
         candidate.reduction_ns = std::min(candidate.reduction_ns, took_ns);
       }
       FOREBAY_ASSIGN(const bool goes_on, TimeForAnother(began_ns, round_ns));
@@ -147,6 +160,7 @@ class BucketSearch {
   // Rank 0's clock decides.
   Result<bool> TimeForAnother(std::uint64_t began_ns, std::uint64_t round_ns) {
     const std::uint64_t now_ns = request_.now_ns();
+    // Goes on only if another round like the last one still fits.
     const bool time = now_ns - began_ns + (now_ns - round_ns) <= request_.budget_ns;
     std::array<std::byte, 1> decision = {time ? std::byte{1} : std::byte{0}};
     FOREBAY_TRY(communicator_.Broadcast(decision, 0));
@@ -170,6 +184,7 @@ std::string SizeName(std::uint64_t bytes) {
 
 }  // namespace
 
+// Messages on all links between neighbours, then buckets over the ranks that reduce together.
 Result<LinkProbe> ProbeLinks(Communicator& communicator, const ProbeRequest& request) {
   FOREBAY_CHECK(request.now_ns && request.stages > 0);
   LinkProbe probe;
@@ -179,6 +194,7 @@ Result<LinkProbe> ProbeLinks(Communicator& communicator, const ProbeRequest& req
                  SlowestNs(communicator, kSmallBytes, kSmallTrips, request.now_ns));
   FOREBAY_ASSIGN(const std::uint64_t large_ns,
                  SlowestNs(communicator, kLargeBytes, kLargeTrips, request.now_ns));
+  // On a very noisy machine the large message can be the faster one; then bytes count as free.
   if (large_ns > probe.message_ns) {
     probe.ns_per_byte = static_cast<double>(large_ns - probe.message_ns) / kLargeBytes;
   }

@@ -1,5 +1,5 @@
-// The probe at the start of a job: what its links do, and which bucket size reduces gradients
-// fastest on them.
+// ProbeLinks: measures the links between the ranks at the start of a job, and finds the bucket size
+// that reduces gradients fastest on them.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct BucketTime {
   std::uint64_t reduction_ns = 0;  // of the whole sample; the mean over the ranks
 };
 
+// The figures are 0 in a job of one rank.
 struct LinkProbe {
   // The slowest pair of neighbouring ranks, all pairs at work: half of a round trip takes
   // message_ns + bytes * ns_per_byte. 0 for one rank.
@@ -35,8 +36,8 @@ struct LinkProbe {
   std::uint64_t bucket_bytes = 0;   // the fastest; 0 where none was tried
 };
 
-// Collective; every rank passes the same request and gets the same answer. A try is repeated
-// round by round while the budget lasts, once at least, and its shortest time counts.
+// Collective: every rank passes the same request and gets the same answer. Every bucket size is
+// tried round by round while the budget lasts, at least once. The shortest time of a size counts.
 Result<LinkProbe> ProbeLinks(Communicator& communicator, const ProbeRequest& request);
 
 // "4.0 us + 0.25 ns/byte a message; 48 MiB are reduced in 31.0 ms by 256 KiB: buckets of 256 KiB".

@@ -1,5 +1,5 @@
-// Exceptions end at the boundary of a room: of memory that is not there, of file systems, of
-// LibTorch.
+// WithoutExceptions: exceptions of memory allocation, file systems and LibTorch become errors at
+// the boundary of a room.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@
 
 namespace forebay::train {
 
-// What `work` returns, a Status or a Result, or the error that its exception is. `what` leads the
-// message: the file, or what is done.
+// Returns what `work` returns, a Status or a Result, or an error made of the exception that it
+// throws. `what` stands in front of the message: the file, or the action.
 template <typename Work>
 auto WithoutExceptions(std::string_view what, Work&& work) -> decltype(work()) {
   try {

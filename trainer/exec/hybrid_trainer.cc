@@ -1,3 +1,8 @@
+// One step: the plan runner executes this rank's list with the stage as its worker, then losses and
+// scores are summed over all ranks. A layout switch: build and check the new plan first, so that an
+// illegal one changes nothing; make the parts that this rank will hold; send each part from the
+// lowest rank that has it to all that need it; drop what is no longer held. Parts carry weights,
+// optimiser state and running statistics, so nothing else has to move.
 #include "trainer/exec/hybrid_trainer.h"
 
 #include <fmt/format.h>
@@ -24,9 +29,11 @@ std::uint64_t NowNs() {
 }
 
 // What all ranks believe to be the samples of a micro-batch: its place in the data and its size.
+// One hash for each micro-batch, computed on every rank from the same numbers.
 std::vector<std::uint64_t> SampleHashes(const std::array<std::uint64_t, 3>& place,
                                         const std::vector<std::uint32_t>& samples) {
   std::vector<std::uint64_t> hashes;
+  // Ranks that disagree about where a micro-batch begins must not exchange its activations.
   std::uint64_t first = 0;
   for (const std::uint32_t count : samples) {
     const std::array<std::uint64_t, 5> range = {place[0], place[1], place[2], first, count};
@@ -41,6 +48,7 @@ StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
                       const SwapFigures& after, std::uint64_t drain_ns, std::uint64_t idle_ns) {
   const RankTimes& times = report.times;
   StepAccount account;
+  // The runner counts the update as computation; here it is a class of its own.
   account.at(TimeClass::kCompute) = times.compute_ns - report.update_ns + drain_ns;
   account.at(TimeClass::kRecompute) = times.recompute_ns;
   account.at(TimeClass::kOptimiser) = report.update_ns;
@@ -62,6 +70,7 @@ StepAccount AccountOf(const RankReport& report, const SwapFigures& before,
 
 }  // namespace
 
+// The plan first: a layout that cannot be planned costs no memory for weights.
 Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
                                                            const ModelMeasure& measure,
                                                            Communicator& communicator,
@@ -77,6 +86,7 @@ Result<std::unique_ptr<HybridTrainer>> HybridTrainer::Make(const Model& model,
 }
 
 Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
+  // May fail, so it comes before anything is changed.
   FOREBAY_ASSIGN(predicted_, SimulatePlan(plan, options_.costs));
   layout_ = layout;
   plan_ = std::move(plan);
@@ -86,6 +96,7 @@ Status HybridTrainer::StandOn(const HybridLayout& layout, StepPlan plan) {
   return {};
 }
 
+// From the simulated plan and the measured operations of this rank's parts.
 StepForecast HybridTrainer::forecast() const {
   StepForecast forecast{.flops = 0,
                         .step_ns = predicted_.step_ns,
@@ -106,12 +117,14 @@ Result<StepPlan> BuildLayoutPlan(const HybridLayout& layout, const ModelMeasure&
   request.micro_batches = micro_batches;
   request.schedule = layout.schedule;
   request.trains = trains;
+  // Copies of the parameters in the plan's memory.
   request.optimiser_states = options.stage.optimiser.optimiser->state_count();
   request.bucket_bytes = options.bucket_bytes;
   request.clips = options.stage.clip_norm > 0 || options.stage.skips_not_finite;
   return BuildPlan(request);
 }
 
+// Builds a plan, adds swaps and recomputation if the engine wants them, and proves the result.
 Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
                                         std::uint32_t micro_batches) const {
   if (layout.layout.ranks() != communicator_.size()) {
@@ -122,15 +135,18 @@ Result<StepPlan> HybridTrainer::PlanFor(const HybridLayout& layout, bool trains,
   }
   FOREBAY_ASSIGN(StepPlan plan, BuildLayoutPlan(layout, MeasureOf(layout), options_, trains,
                                                 micro_batches));
+  // The engine's choice of what is swapped or recomputed; evaluations save nothing.
   if (trains && options_.keeping) {
     FOREBAY_ASSIGN(const StepKeeping choices, options_.keeping(plan));
     FOREBAY_ASSIGN(plan, MoveSaved(plan, choices));
     FOREBAY_TRY(InstallSavedTensorHooks());
   }
+  // Every plan is proved before it runs, also those that our own builder made.
   FOREBAY_TRY(CheckPlan(plan, {}));
   return plan;
 }
 
+// A part belongs to one stage, and so to one rank of each replica.
 bool HybridTrainer::Holds(const HybridLayout& layout, std::uint32_t rank,
                           std::uint32_t part) const {
   const std::uint32_t stage = layout.layout.StageOf(rank);
@@ -162,6 +178,7 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                                         const StageStep& step) {
   const bool traces = plan.trains && trace_.Covers(step.step);
   if (traces) FOREBAY_TRY(trace_.Begin(communicator_, NowNs));
+  // After the barrier that a trace begins with: waiting there is no part of the step.
   const std::uint64_t began_ns = NowNs();
   const SwapFigures swapped = stage.swap_figures();
   stage.BeginStep(step);
@@ -172,11 +189,13 @@ Result<StageOutcome> HybridTrainer::Run(const StepPlan& plan, TorchStage& stage,
                      .progress = &communicator_.progress()});
   const StepIdentity identity{.step = runs_,
                               .samples_hashes = SampleHashes(step.source->Place(), step.samples)};
+  // Evaluations count as well: no two runs of a plan have messages of one name.
   ++runs_;
   FOREBAY_ASSIGN(last_report_, runner.RunStep(identity));
   const std::uint64_t asked_ns = NowNs();
   FOREBAY_ASSIGN(StageOutcome outcome, stage.Outcome());
   const std::uint64_t ran_ns = NowNs();
+  // Also the wait for the last rank, which the account calls idle.
   FOREBAY_TRY(ShareOutcome(outcome, plan.micro_batches));
   if (!plan.trains) return outcome;
   const std::uint64_t shared_ns = NowNs();
@@ -198,6 +217,7 @@ Status HybridTrainer::FinishTrace() {
 // Only last stages have losses: the sum over all ranks is the step's. Any stage may have met a
 // gradient that is not finite.
 Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_batches) {
+  // One small reduction for all figures of a step.
   std::array<double, 4> sums = {outcome.loss_sum, outcome.score.sum,
                                 static_cast<double>(outcome.score.samples),
                                 outcome.skipped ? 1.0 : 0.0};
@@ -205,6 +225,7 @@ Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_ba
   outcome.loss_sum = sums[0];
   outcome.score = {.sum = sums[1], .samples = static_cast<std::uint64_t>(sums[2])};
   outcome.skipped = sums[3] > 0;
+  // Which micro-batches are at fault is asked only when there are some.
   if (std::isfinite(outcome.loss_sum)) return {};
   std::vector<double> flags(micro_batches);
   for (const std::uint32_t micro_batch : outcome.not_finite) flags[micro_batch] = 1;
@@ -216,6 +237,7 @@ Status HybridTrainer::ShareOutcome(StageOutcome& outcome, std::uint32_t micro_ba
   return {};
 }
 
+// The number of micro-batches is part of the plan, so it cannot differ.
 Result<StageOutcome> HybridTrainer::TrainStep(double learning_rate,
                                               const std::vector<std::uint32_t>& samples,
                                               MicroBatchSource& source) {
@@ -241,6 +263,7 @@ Result<StageOutcome> HybridTrainer::Evaluate(const std::vector<std::uint32_t>& s
              {.step = steps_, .learning_rate = 0, .samples = samples, .source = &source});
 }
 
+// Plans of evaluations are kept: a validation set has few different numbers of micro-batches.
 Result<HybridTrainer::Evaluation*> HybridTrainer::EvaluationOf(std::uint32_t micro_batches) {
   const auto known = evaluations_.find(micro_batches);
   if (known != evaluations_.end()) return &known->second;
@@ -268,6 +291,7 @@ Status HybridTrainer::MovePart(std::uint32_t part, const HybridLayout& from,
   if (self == members.ranks.end() || members.ranks.size() == 1) return {};
   members.self = static_cast<std::uint32_t>(self - members.ranks.begin());
   HeldPart& held = *parts_.at(part);
+  // Also on ranks that receive: the message's size follows from the part.
   std::vector<float> packed = held.Pack();
   const CollectiveTag tag{.step = runs_, .edge = part, .lane = Lane::kControl};
   Broadcast spread(std::move(members), tag, std::as_writable_bytes(std::span(packed)), 0);
@@ -282,6 +306,7 @@ Status HybridTrainer::Check(const HybridLayout& layout) const {
   return {};
 }
 
+// Everything that may fail by itself comes before the first part moves.
 Status HybridTrainer::Switch(const HybridLayout& layout) {
   FOREBAY_ASSIGN(StepPlan plan, PlanFor(layout, true, MicroBatchesOf(layout)));
   FOREBAY_TRY(TakeParts(layout));
@@ -289,6 +314,7 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
     FOREBAY_TRY(MovePart(part, layout_, layout));
   }
   ++runs_;
+  // They refer to parts that may go.
   evaluations_.clear();
   std::erase_if(parts_, [&](const auto& entry) {
     return !Holds(layout, communicator_.rank(), entry.first);
@@ -296,7 +322,10 @@ Status HybridTrainer::Switch(const HybridLayout& layout) {
   return StandOn(layout, std::move(plan));
 }
 
+// Every rank contributes the digests of the parts that it holds. Replicas must agree; the digest of
+// the model is that of all parts in order.
 Result<std::uint64_t> HybridTrainer::Digest() {
+  // 0 for parts of other ranks; a digest of 0 is as unlikely as a collision.
   std::vector<std::uint64_t> own(model_.parts.size());
   for (const auto& [index, part] : parts_) own[index] = part->Digest();
   std::vector<std::uint64_t> all(own.size() * communicator_.size());
@@ -308,6 +337,7 @@ Result<std::uint64_t> HybridTrainer::Digest() {
     for (std::uint32_t rank = 0; rank < communicator_.size(); ++rank) {
       if (!Holds(layout_, rank, part)) continue;
       const std::uint64_t digest = all[rank * own.size() + part];
+      // The first rank that holds the part; all others must have the same bits.
       if (own[part] == 0) own[part] = digest;
       if (own[part] == digest) continue;
       return Error(ErrorCode::kDataLoss,

@@ -45,15 +45,15 @@ struct HybridLayout {
   const ModelMeasure* measure = nullptr;
 };
 
-// The plan of a training step, or of an evaluation, under `layout`, with all that is saved kept.
-// Errors are those of CutIntoStages and BuildPlan.
+// Builds the plan of a training step, or of an evaluation, under `layout`, in which everything that
+// is saved is kept. Errors are those of CutIntoStages and BuildPlan.
 Result<StepPlan> BuildLayoutPlan(const HybridLayout& layout, const ModelMeasure& measure,
                                  const HybridOptions& options, bool trains,
                                  std::uint32_t micro_batches);
 
-// One rank's end; every call but the getters is collective. Not thread-safe. The same seed,
-// options and micro-batches give bit-identical weights under every layout and any sequence of
-// them, on one kind of machine with one number of threads.
+// One rank's end of the training. Every call but the getters is collective. Not thread-safe. The
+// same seed, options and micro-batches give bit-identical weights under every layout and any
+// sequence of layouts, on one kind of machine with one number of threads.
 class HybridTrainer {
  public:
   // Errors are those of CheckModel, BuildPlan and CheckPlan. `model`, `measure` and `communicator`
@@ -64,24 +64,26 @@ class HybridTrainer {
                                                      const HybridOptions& options,
                                                      const HybridLayout& layout);
 
-  // One training step. `samples` of each micro-batch; `source` is asked for those of this rank.
-  // The outcome is over all ranks, the same on each.
+  // Makes one training step. `samples` has the size of each micro-batch; `source` is asked for the
+  // micro-batches of this rank. The outcome is over all ranks, and the same on each.
   Result<StageOutcome> TrainStep(double learning_rate, const std::vector<std::uint32_t>& samples,
                                  MicroBatchSource& source);
-  // Forward only, with running statistics; as many micro-batches as the replicas divide.
+  // A forward pass with running statistics. The number of micro-batches is a multiple of the
+  // replicas.
   Result<StageOutcome> Evaluate(const std::vector<std::uint32_t>& samples,
                                 MicroBatchSource& source);
 
-  // Whether Switch would take it. Not collective.
+  // Returns whether Switch would accept the layout. Not collective.
   Status Check(const HybridLayout& layout) const;
 
-  // Moves weights, optimiser state and running statistics to where `layout` wants them, and goes
-  // on with it. An illegal layout leaves all as it was.
+  // Moves weights, optimiser state and running statistics to the ranks that `layout` assigns them
+  // to, and continues with it. An illegal layout changes nothing.
   Status Switch(const HybridLayout& layout);
 
   // The parts on this rank, in the model's order. Not collective.
   std::vector<HeldPart*> HeldParts() const;
-  // Goes on behind so many steps: what is keyed by the step continues. Not collective.
+  // Continues after so many steps, so that everything that is keyed by the step continues, too. Not
+  // collective.
   void ResumeAt(std::uint64_t steps) { steps_ = steps; }
 
   // XXH3 over the digests of all parts, in their order: the same on every rank.

@@ -1,3 +1,8 @@
+// Dropout draws from a generator that is seeded for each call with a key of seed, step,
+// micro-batch, part and draw. Batch normalisation computes with the batch's own statistics in
+// training, and hands these to the stage, which updates the running statistics once per step. So
+// neither depends on which rank computes the part, on the layout, or on whether it is computed
+// again.
 #include "trainer/exec/layers.h"
 
 #include <ATen/core/grad_mode.h>
@@ -15,6 +20,7 @@ torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass) {
   if (!pass.training || rate == 0) return input;
   const std::uint64_t seed = LayerSeed(pass.seed, pass.step, pass.micro_batch,
                                        fmt::format("{}#{}", pass.part, pass.draws++));
+  // A generator of our own: torch's default one is shared by the whole process.
   at::Generator generator = input.device().is_cpu()
                                 ? at::make_generator<at::CPUGeneratorImpl>(seed)
                                 : at::globalContext().defaultGenerator(input.device()).clone();
@@ -86,6 +92,7 @@ void BatchStatistics::Put(std::size_t offset, const torch::Tensor& both) {
 
 void BatchStatistics::End() {
   if (waiting_.empty()) return;
+  // One copy from the GPU for all layers, because each one waits for the device.
   std::vector<torch::Tensor> all;
   for (const auto& [offset, both] : waiting_) all.push_back(both);
   const torch::Tensor host = torch::cat(all).cpu();

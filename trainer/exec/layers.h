@@ -16,13 +16,13 @@
 
 namespace forebay::train {
 
-// Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate). What it zeroes
-// is keyed by (seed, step, micro-batch, part, number of the draw in the part).
+// Zeroes elements with probability `rate` and scales the others by 1 / (1 - rate). Which elements
+// are zeroed depends only on seed, step, micro-batch, part and the number of the draw in the part.
 torch::Tensor Dropout(const torch::Tensor& input, double rate, Pass& pass);
 
-// Batch normalisation over a micro-batch (Ioffe and Szegedy, 2015), dimension 1 being the
-// channel. Running statistics are updated once a step for each micro-batch, in their order, by
-// whoever owns the `BatchStatistics`; never by Forward.
+// Batch normalisation over a micro-batch (Ioffe and Szegedy, 2015). Dimension 1 is the channel.
+// Forward never changes running statistics: the owner of the BatchStatistics updates them once per
+// step, with each micro-batch in order.
 class BatchNorm final : public torch::nn::Module {
  public:
   explicit BatchNorm(std::int64_t channels, double momentum = 0.1, double epsilon = 1e-5);
@@ -30,8 +30,8 @@ class BatchNorm final : public torch::nn::Module {
 
   std::int64_t channels() const { return channels_; }
   torch::Device device() const { return running_mean_.device(); }
-  // running = (1 - momentum) running + momentum of the batch, for mean and unbiased variance:
-  // `batch` has the channels' means, then their variances.
+  // running = (1 - momentum) running + momentum of the batch, for mean and unbiased variance.
+  // `batch` holds the means of all channels, then their variances.
   void UpdateRunning(const torch::Tensor& batch);
 
  private:
@@ -44,20 +44,21 @@ class BatchNorm final : public torch::nn::Module {
   torch::Tensor running_variance_;
 };
 
-// The batch statistics of the normalisation layers of one stage, by micro-batch.
+// Collects the batch statistics of the normalisation layers of one stage, micro-batch by
+// micro-batch.
 class BatchStatistics {
  public:
-  // The layers of `parts`, in the order of their registration.
+  // Finds the normalisation layers of `parts`, in the order of their registration.
   explicit BatchStatistics(const std::vector<std::shared_ptr<Part>>& parts);
 
   std::size_t floats() const { return floats_; }  // of one micro-batch
   bool empty() const { return layers_.empty(); }
-  // Room of floats() for the micro-batch that is being computed.
+  // Sets the memory, of floats() numbers, for the micro-batch that is computed next.
   void Begin(std::span<float> room) { room_ = room; }
   void Record(const BatchNorm& layer, const torch::Tensor& mean, const torch::Tensor& variance);
-  // The micro-batch is computed: its statistics are in the room.
+  // The micro-batch is computed. Afterwards its statistics are in the memory.
   void End();
-  // Updates the running statistics with one micro-batch's.
+  // Updates the running statistics with those of one micro-batch.
   void Apply(std::span<const float> room);
 
  private:

@@ -1,3 +1,4 @@
+// The checks of a model, what its parts take, and cross entropy, the loss that most models have.
 #include "trainer/exec/model.h"
 
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ class CrossEntropy final : public Loss {
   }
 
   Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const override {
+    // A correct answer counts 1, so the score divided by the samples is the accuracy.
     return {.sum = output.argmax(1).eq(target).sum().item<double>(),
             .samples = static_cast<std::uint64_t>(target.size(0))};
   }

@@ -1,6 +1,19 @@
-// What a model is to forebay-train: a flat list of parts, each of which takes the output of the
-// one before it and, by name, outputs of earlier ones (skips). Any cut between two parts is a
-// legal pipeline stage. Include this header to write a model and a loss of your own.
+// What a model is to forebay-train: a flat list of parts. Each part takes the output of the part
+// before it and, by name, outputs of earlier parts (skips). Every cut between two parts is a legal
+// pipeline stage. Include this header to write a model and a loss of your own;
+// trainer/models/example/own_model.cc is a complete program.
+//
+//   class Double final : public Part {
+//    public:
+//     Double() { linear_ = register_module("linear", torch::nn::Linear(8, 16)); }
+//     torch::Tensor Forward(const std::vector<torch::Tensor>& inputs, Pass&) override {
+//       return torch::relu(linear_->forward(inputs[0]));
+//     }
+//     ...
+//   };
+//   Model model{.name = "double 8-16",
+//               .parts = {{.name = "double", .make = PartMaker<Double>()}},
+//               .loss = MakeCrossEntropy(0)};
 #pragma once
 
 #include <cstdint>
@@ -19,7 +32,8 @@ namespace forebay::train {
 
 class BatchStatistics;
 
-// One forward pass of one part for one micro-batch: what it may depend on besides its inputs.
+// One forward pass of one part for one micro-batch: everything that it may depend on besides its
+// inputs and parameters.
 struct Pass {
   bool training = true;
   std::uint64_t seed = 0;
@@ -30,22 +44,24 @@ struct Pass {
   BatchStatistics* statistics = nullptr;  // where normalisation layers leave theirs; may be null
 };
 
-// A part of a model. Parameters and buffers are registered as with any torch module. What does not
-// require a gradient when the part is made is frozen: it is neither updated nor decayed. A part may
-// have no parameters, but the model has one that is trained. Forward must be a function of
-// parameters, inputs and pass alone: it runs again where a part is recomputed.
+// A part of a model. Parameters and buffers are registered as with any torch module. A parameter
+// that does not require a gradient when the part is made is frozen: it is neither updated nor
+// decayed. A part may have no parameters, but at least one parameter of the model is trained.
+// Forward must be a function of parameters, inputs and pass alone, because it runs again where a
+// part is recomputed.
 class Part : public torch::nn::Module {
  public:
-  // inputs[0] is the output of the part before, or the micro-batch's input {samples, ...} for
-  // the first; then come the skips, in the order of ModelPart::takes. Returns one tensor whose
+  // inputs[0] is the output of the part before, or, for the first part, the micro-batch's input
+  // {samples, ...}. The skips follow, in the order of ModelPart::takes. Returns one tensor whose
   // first dimension is the sample.
   virtual torch::Tensor Forward(const std::vector<torch::Tensor>& inputs, Pass& pass) = 0;
 };
 
 struct ModelPart {
   std::string name;  // unique
-  // Makes the part with its first weights, drawn from torch's default generator, which the trainer
-  // seeds by the part's name: they do not depend on which parts are made before, or elsewhere.
+  // Makes the part with its first weights, drawn from torch's default generator. The trainer seeds
+  // the generator by the part's name, so that weights do not depend on which other parts are made,
+  // and on which rank.
   std::function<std::shared_ptr<Part>()> make;
   std::vector<std::string> takes = {};  // earlier parts, not the one just before
 };
@@ -66,8 +82,8 @@ struct Score {
 class Loss {
  public:
   virtual ~Loss() = default;
-  // The sum over the samples of a micro-batch, a scalar: the trainer divides by the samples of
-  // the step.
+  // Returns the sum over the samples of a micro-batch as a scalar. The trainer divides it by the
+  // samples of the step.
   virtual torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const = 0;
   virtual Score Evaluate(const torch::Tensor& output, const torch::Tensor& target) const = 0;
 };
@@ -78,16 +94,16 @@ struct Model {
   std::shared_ptr<Loss> loss;
 };
 
-// `value`, of which no graph knows, as an input whose gradient is asked for: where it can have one,
-// which whole numbers cannot.
+// Returns `value`, which belongs to no graph, as a leaf whose gradient is computed. Whole numbers
+// have no gradients and are returned unchanged.
 torch::Tensor WithGradient(const torch::Tensor& value);
 
 // For each part of a checked model, the parts whose outputs it takes: the part before it, then its
 // skips.
 std::vector<std::vector<std::uint32_t>> SourcesOf(const Model& model);
 
-// kInvalidArgument for a model without parts or loss, names that are empty or there twice, and
-// skips from no earlier part.
+// kInvalidArgument for a model without parts or loss, for part names that are empty or used twice,
+// and for skips that do not come from an earlier part.
 Status CheckModel(const Model& model);
 
 // Cross entropy over class indices, with label smoothing (Szegedy et al., 2016) in [0, 1).

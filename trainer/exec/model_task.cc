@@ -1,3 +1,8 @@
+// From the bytes of a feed to the tensors of a model. Bytes are viewed as a tensor of their own
+// type, converted to floats, put into the model's order of axes, and standardised. Floats that need
+// none of it are not copied: the tensor lies in the daemon's shared memory and keeps the batch
+// alive. That memory is mapped read-only, so a model that writes to its input crashes; StepSource
+// finds that out on copies first.
 #include "trainer/exec/model_task.h"
 
 #include <fmt/format.h>
@@ -32,6 +37,7 @@ Result<torch::ScalarType> ToScalarType(Dtype dtype) {
 
 // Elements of a view of a type that is trained on, whose shape and bytes agree.
 Result<std::int64_t> ElementsOf(const FeedTensor& view) {
+  // Before DtypeBytes is used for a type that we do not train on.
   FOREBAY_TRY(ToScalarType(view.dtype));
   std::uint64_t elements = 1;
   for (const std::uint64_t extent : view.shape) elements *= extent;
@@ -47,6 +53,7 @@ Result<torch::Tensor> Over(const FeedTensor& view) {
   void* const data = const_cast<std::byte*>(view.data);
   torch::Tensor dense = torch::from_blob(data, shape, type);
   if (view.sample_stride == 0) return dense;
+  // The samples lie apart, as a transform wrote inputs and targets in turn.
   std::vector<std::int64_t> strides(dense.strides().begin(), dense.strides().end());
   strides.front() = static_cast<std::int64_t>(view.sample_stride / DtypeBytes(view.dtype));
   return torch::from_blob(data, shape, strides, type);
@@ -98,9 +105,11 @@ bool IsStandardised(const ModelTask& task) {
 }
 
 // (x / scale - mean) / stddev, in place.
+// Over all channels at once if they share one mean and deviation.
 torch::Tensor Standardised(const ModelTask& task, torch::Tensor x, double scale) {
   const std::vector<double>& mean = task.input_mean;
   const std::vector<double>& stddev = task.input_stddev;
+  // One pass for all channels. The constants are combined, so that it is one product and one sum.
   if (mean.size() == 1 && stddev.size() == 1) {
     return x.mul_(1.0 / (scale * stddev[0])).sub_(mean[0] / stddev[0]);
   }
@@ -123,6 +132,8 @@ bool TargetStays(const ModelTask& task, const FeedTensor& view) {
   return !task.target_shape.empty() && IsDenseFloats(view);
 }
 
+// Borrowed if possible, else converted: to the device, into the model's order of axes, to floats,
+// standardised.
 Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
                               std::uint32_t samples, const std::shared_ptr<const void>& hold,
                               const torch::Device& device) {
@@ -132,6 +143,7 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
   FOREBAY_ASSIGN(torch::Tensor raw, Over(view));
   if (!device.is_cpu()) raw = raw.to(device, /*non_blocking=*/true);
   if (task.channels_last) {
+    // The stored order: {samples, ..., C}.
     std::rotate(shape.begin() + 1, shape.begin() + 2, shape.end());
     raw = raw.view(shape).movedim(-1, 1);
   } else {
@@ -144,6 +156,7 @@ Result<torch::Tensor> ToInput(const ModelTask& task, const FeedTensor& view,
       view.dtype == Dtype::kU8 ? 255.0 : 1.0);
 }
 
+// Class indices become 64-bit integers, numbers become floats.
 Result<torch::Tensor> ToTarget(const ModelTask& task, const FeedTensor& view,
                                std::uint32_t samples, const std::shared_ptr<const void>& hold,
                                const torch::Device& device) {

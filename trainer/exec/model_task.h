@@ -1,4 +1,4 @@
-// ModelTask: what is trained, and how the feed's bytes become its tensors.
+// ModelTask: a model, and how the bytes of a data set's samples become its tensors.
 #pragma once
 
 #include <cstdint>

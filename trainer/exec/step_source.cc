@@ -1,3 +1,7 @@
+// A batch of a replica becomes one input and one target tensor; micro-batches are views of them.
+// Tensors are made ahead of time on the reading thread (Prepare) if that is possible without
+// copying, or on a GPU; otherwise at the beginning of the step (Make). Whether the model wrote to a
+// tensor is told by its version counter, which every in-place operation increments.
 #include "trainer/exec/step_source.h"
 
 #include <fmt/format.h>
@@ -14,6 +18,7 @@ namespace {
 // time.
 constexpr std::uint32_t kEvaluationDepth = 4;
 
+// An operator call would cost microseconds in every step.
 std::uint32_t TimesWritten(const torch::Tensor& tensor) {
   // What _version() returns, without calling an operator.
   return tensor.defined() ? tensor.unsafeGetTensorImpl()->version_counter().current_version() : 0;
@@ -38,6 +43,7 @@ std::shared_ptr<StepSource::Tensors> StepSource::OnGpu(const ModelTask& task, De
   auto tensors = std::make_shared<Tensors>();
   Status made;
   feed.Run(batch, [&] {
+    // The feed's callback returns nothing, so the result is kept outside.
     made = [&]() -> Status {
       const torch::Device& gpu = feed.device();
       const std::uint32_t samples = batch.sample_count;
@@ -55,6 +61,8 @@ std::shared_ptr<StepSource::Tensors> StepSource::OnGpu(const ModelTask& task, De
   return tensors;
 }
 
+// Whatever can be done without copying is done now. The batch's memory is released if nothing needs
+// it any more.
 void StepSource::Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& batch) {
   if (feed != nullptr) {
     batch.prepared = OnGpu(task, *feed, batch);
@@ -82,12 +90,14 @@ void StepSource::Prepare(const ModelTask& task, DeviceFeed* feed, FeedBatch& bat
   if (is_whole) batch.hold.reset();
 }
 
+// All replicas have the same micro-batches.
 Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
                                                   std::uint32_t micro_batches,
                                                   std::uint32_t micro_batch,
                                                   std::uint32_t share) {
   const std::uint32_t of_replica = micro_batches / layout.replicas;
   std::vector<std::uint32_t> own;
+  // All micro-batches are full but the last one.
   std::uint32_t left = share;
   while (left > 0) {
     own.push_back(std::min(left, micro_batch));
@@ -106,10 +116,14 @@ Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
   return counts;
 }
 
+// Divides the samples among replicas and then among micro-batches, each time as evenly as possible.
 std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint32_t micro_batch,
                                             std::uint64_t samples) {
+  // Replicas' shares differ by one sample at most, and so do pieces of a share.
   const std::uint64_t largest_share = (samples + layout.replicas - 1) / layout.replicas;
+  // Without stages there is no pipeline to fill.
   const std::uint64_t depth = layout.stages == 1 ? 1 : kEvaluationDepth * layout.stages;
+  // A power of two, because plans demand it where there are several replicas.
   const std::uint64_t pieces =
       std::bit_ceil(std::max(depth, (largest_share + micro_batch - 1) / micro_batch));
   std::vector<std::uint32_t> counts;
@@ -148,6 +162,7 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const StepCut& cut, D
                  fmt::format("epoch {} step {} has {} samples for this rank, due were {}",
                              batch.epoch, batch.step, samples, cut.samples));
   }
+  // Nobody read ahead.
   if (feed != nullptr && !batch.prepared) Prepare(task, feed, batch);
   StepSource source(cut);
   source.place_ = {batch.epoch, batch.step, batch.evaluates ? 1U : 0U};
@@ -181,6 +196,7 @@ Result<StepSource> StepSource::Make(const ModelTask& task, const StepCut& cut, D
   return source;
 }
 
+// Compares version counters, which costs nothing.
 Status StepSource::CheckUnwritten() const {
   const std::array<std::uint32_t, 2> now = tensors_->TimesWrittenTo();
   if (now == tensors_->versions) return {};

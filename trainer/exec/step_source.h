@@ -1,4 +1,4 @@
-// StepSource: this rank's share of a step, cut into canonical micro-batches.
+// StepSource: a rank's share of a training step, cut into canonical micro-batches.
 #pragma once
 
 #include <array>
@@ -15,20 +15,21 @@
 
 namespace forebay::train {
 
-// Samples of every micro-batch of a training step in which each replica has `share` samples: full
-// ones, then a short one. kFailedPrecondition where one would be empty, or they do not hold it.
+// Returns the samples of every micro-batch of a training step in which each replica has `share`
+// samples: full micro-batches, then a short one. kFailedPrecondition if one would be empty, or if
+// they do not hold the share.
 Result<std::vector<std::uint32_t>> TrainingCounts(const Layout& layout,
                                                   std::uint32_t micro_batches,
                                                   std::uint32_t micro_batch,
                                                   std::uint32_t share);
 
-// The same of an evaluation step of `samples` samples over all replicas, as even as can be; some
-// may be empty. Enough micro-batches to fill the pipeline, and none larger than `micro_batch`, so
-// that a forward pass takes no more memory than in the training.
+// Returns the same for an evaluation step of `samples` samples over all replicas, as evenly as
+// possible; some micro-batches may be empty. There are enough of them to fill the pipeline, and
+// none is larger than `micro_batch`, so that a forward pass takes no more memory than in training.
 std::vector<std::uint32_t> EvaluationCounts(const Layout& layout, std::uint32_t micro_batch,
                                             std::uint64_t samples);
 
-// What a rank takes of the steps that have as many samples in each micro-batch.
+// What a rank takes of a step. It is the same for all steps with the same numbers of samples.
 struct StepCut {
   StepCut() = default;
   // `counts`: samples, of all micro-batches of a step.
@@ -62,7 +63,8 @@ class StepSource final : public MicroBatchSource {
   Result<torch::Tensor> Target(std::uint32_t micro_batch) override;
   std::array<std::uint64_t, 3> Place() const override { return place_; }
 
-  // After the step: kFailedPrecondition where the model or the loss has written to them.
+  // Call it after the step. kFailedPrecondition if the model or the loss has written to the
+  // tensors.
   Status CheckUnwritten() const;
 
  private:

@@ -1,3 +1,7 @@
+// The engine of the training loop. Making it measures the model, the links and the machine, chooses
+// where to cut the model and what to swap for each layout of the run, and checks all plans, so that
+// a run does not fail at its first switch of layouts hours later. After that a step is: cut the
+// batch into micro-batches, run the trainer, take its account.
 #include "trainer/exec/torch_engine.h"
 
 #include <fmt/format.h>
@@ -42,6 +46,7 @@ std::uint64_t NowNs() {
 }
 
 // Runs `work`, which may throw, and names it in its error.
+// Adds the action to errors as well, unlike WithoutExceptions.
 template <typename Work>
 auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   try {
@@ -53,6 +58,7 @@ auto Guarded(const char* what, Work&& work) -> decltype(work()) {
   }
 }
 
+// The configuration has been checked; here it only changes its form.
 HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan,
                         const Optimiser& optimiser, std::uint64_t probed_bucket_bytes) {
   HybridOptions options;
@@ -67,6 +73,7 @@ HybridOptions OptionsOf(const TrainConfig& config, const LayoutPlan& plan,
   if (config.train.exactness == "fast") options.stage.sum_order = SumOrder::kLeftToRight;
   options.stage.skips_not_finite = config.train.nan_policy == "skip";
   options.stage.first_replica_statistics = config.train.normalisation == "per_worker";
+  // Of a layout without a number of its own.
   options.micro_batches = plan.MicroBatchesOf(plan.first);
   if (probed_bucket_bytes > 0) options.bucket_bytes = probed_bucket_bytes;
   if (config.run.bucket_kib > 0) {
@@ -182,9 +189,11 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
                                                   std::shared_ptr<const ModelTask> task,
                                                   Communicator& communicator,
                                                   const Print& print) {
+  // The model is named first: what follows may take minutes.
   if (print && communicator.rank() == 0) {
     print("model " + (task->description.empty() ? task->model.name : task->description));
   }
+  // In this order: the plan of layouts, what is measured for them, and then the plans.
   std::unique_ptr<TorchEngine> engine(new TorchEngine(config, std::move(task), communicator));
   FOREBAY_ASSIGN(engine->plan_, MakeLayoutPlan(config, communicator.size()));
   FOREBAY_ASSIGN(engine->optimiser_, FindOptimiser(config.train.optimiser));
@@ -205,6 +214,7 @@ Result<std::unique_ptr<Engine>> TorchEngine::Make(const TrainConfig& config,
 Status TorchEngine::Measure() {
   for (const Layout& layout : plan_.Layouts()) {
     const std::uint32_t samples = plan_.MicroBatchOf(layout);
+    // Layouts with micro-batches of one size share a measurement.
     const auto [found, added] = measures_.try_emplace(samples);
     if (!added) continue;
     FOREBAY_TRY(communicator_.Barrier());
@@ -226,6 +236,7 @@ Status TorchEngine::Probe(const Print& print) {
   if (replicated != layouts.end() && config_.run.bucket_kib == 0) {
     request.stages = replicated->stages;
     for (const ModuleProfile& module : MeasureOf(plan_.first).graph.modules) {
+      // A stage's share, roughly: the cut is not known yet.
       request.gradient_bytes += module.parameter_bytes / request.stages;
     }
   }
@@ -236,6 +247,7 @@ Status TorchEngine::Probe(const Print& print) {
   return {};
 }
 
+// Options that need a measurement or a further section of the configuration.
 Result<HybridOptions> TorchEngine::MakeOptions() {
   HybridOptions options = OptionsOf(config_, plan_, *optimiser_, links_.bucket_bytes);
   options.stage.precision = precision_;
@@ -249,20 +261,24 @@ Result<HybridOptions> TorchEngine::MakeOptions() {
   FOREBAY_ASSIGN(options.trace, TraceOf(config_.run));
   FOREBAY_ASSIGN(const MemorySettings memory, ParseMemory(config_.memory));
   if (!memory.active()) return options;
+  // Where saved tensors cannot be recorded they cannot be swapped either.
   memory_.emplace(memory, options.costs, MeasureOf(plan_.first).saved_exactly);
   options.stage.swap.pool_bytes = memory.host_bytes;
   options.keeping = [this](const StepPlan& plan) { return memory_->Choose(plan); };
   return options;
 }
 
+// Chooses a cut for every layout of the run, makes the trainer on the first, and checks the others.
 Status TorchEngine::LayOut(const Print& print) {
   FOREBAY_ASSIGN(const HybridOptions options, MakeOptions());
   for (const Layout& layout : plan_.Layouts()) {
+    // Each layout has a cut of its own; without stages there is none to choose.
     FOREBAY_ASSIGN(StageSplit split, SplitFor(layout, options));
     layouts_.push_back(LayoutOf(layout, std::move(split)));
   }
   FOREBAY_ASSIGN(trainer_, HybridTrainer::Make(task_->model, MeasureOf(plan_.first),
                                                communicator_, options, layouts_.front()));
+  // Each plan of the run is built and proved now.
   for (const HybridLayout& layout : layouts_) FOREBAY_TRY(trainer_->Check(layout));
   if (memory_ && print && communicator_.rank() == 0) print(memory_->TakeReasons());
   return {};
@@ -276,6 +292,8 @@ HybridLayout TorchEngine::LayoutOf(const Layout& layout, StageSplit split) const
           .measure = &MeasureOf(layout)};
 }
 
+// One stage needs no cut; layout.split is for layouts with as many stages as it has entries; all
+// others are balanced by the measurement.
 Result<StageSplit> TorchEngine::SplitFor(const Layout& layout, const HybridOptions& options) {
   const std::size_t parts = task_->model.parts.size();
   if (layout.stages > parts) {
@@ -318,6 +336,7 @@ Result<StageSplit> TorchEngine::FindBalancedSplit(const Layout& layout,
   });
 }
 
+// Only layouts of the plan have a cut.
 Status TorchEngine::Switch(const Layout& layout) {
   const auto found = std::ranges::find_if(
       layouts_, [&](const HybridLayout& known) { return known.layout == layout; });
@@ -330,8 +349,10 @@ Status TorchEngine::Switch(const Layout& layout) {
   return Guarded("switch of layouts", [&] { return trainer_->Switch(*found); });
 }
 
+// From the batch to the outcome of the step, with the time that the conversion took.
 Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) {
   const std::uint64_t began_ns = NowNs();
+  // All steps of an epoch have the same cut, so it is kept.
   if (cut_.counts.empty() || cut_layout_ != layout() || cut_.samples != batch.sample_count) {
     FOREBAY_ASSIGN(std::vector<std::uint32_t> counts,
                    TrainingCounts(layout(), plan_.MicroBatchesOf(layout()),
@@ -355,6 +376,7 @@ Result<BatchOutcome> TorchEngine::Train(FeedBatch& batch, double learning_rate) 
                       .not_finite = std::move(outcome.not_finite)};
 }
 
+// A short last step is cut into micro-batches of its own.
 Result<BatchOutcome> TorchEngine::Evaluate(FeedBatch& batch) {
   std::uint64_t samples = batch.step_samples;
   if (samples == 0) samples = std::uint64_t{batch.sample_count} * layout().replicas;
@@ -387,6 +409,7 @@ std::string TorchEngine::Identity() const {
                  .layouts = std::move(layouts)});
 }
 
+// Copies every tensor that this rank has to write into the checkpoint.
 Status TorchEngine::Copy(Checkpoint& checkpoint) {
   checkpoint.model = task_->model.name;
   checkpoint.optimiser = optimiser_->name;
@@ -395,9 +418,11 @@ Status TorchEngine::Copy(Checkpoint& checkpoint) {
   checkpoint.tensors.clear();
   // Replicas hold the same: the first one's ranks write.
   if (layout().ReplicaOf(communicator_.rank()) != 0) return {};
+  // Weights first, so that programs that read only these find them together.
   std::array<std::vector<CheckpointTensor>, 3> kinds;  // weights, buffers, states
   for (HeldPart* const part : trainer_->HeldParts()) {
     for (HeldTensor& held : part->Tensors()) {
+      // A copy: training goes on while the checkpoint is written.
       const auto raw = std::as_bytes(held.values);
       CheckpointTensor tensor;
       tensor.name = std::move(held.name);

@@ -1,4 +1,5 @@
-// The engine over LibTorch. This header shows no torch, so that whoever wires it compiles fast.
+// The engine over LibTorch. This header does not include LibTorch, so that programs that wire the
+// engine compile fast.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,18 @@ namespace forebay::train {
 
 struct ModelTask;
 
-// Sets LibTorch's threads, those of one operation for the calling thread. Call first before any
-// other torch work; ranks that are threads call it again, each for itself.
+// Sets LibTorch's threads; those of one operation are set for the calling thread. Call it before
+// any other work with LibTorch. Ranks that are threads call it again, each for itself.
 Status SetTorchThreads(std::uint32_t threads);
 
-// Whether this rank's engine computes on a GPU. kFailedPrecondition, with the remedy, where
-// run.device = `name` is not to be had.
+// Whether this rank's engine computes on a GPU. kFailedPrecondition, with the remedy, if the device
+// that run.device = `name` asks for does not exist.
 Result<bool> ComputesOnGpu(std::string_view name, std::uint32_t local_rank);
 
-// Trains the task's model, with weights from train.seed, on a HybridTrainer that stands on the
-// first layout of the configuration's plan. All layouts are checked here; where a cut is to be
-// found or memory to be saved, by rank 0's measurement. On rank 0, `print` gets a description of
-// the model and what was decided. Collective. `communicator` outlives the engine.
+// Makes an engine that trains the task's model, with first weights from train.seed, and begins with
+// the first layout of the configuration's plan. All layouts are checked. If a cut has to be found
+// or memory to be saved, this is decided by rank 0's measurement. On rank 0, `print` gets a
+// description of the model and of the decisions. Collective. `communicator` outlives the engine.
 //
 // The same seed, micro-batches and identity (threads, LibTorch, machine) end in bit-identical
 // weights under every layout.
@@ -40,7 +41,7 @@ Result<std::unique_ptr<Engine>> MakeTorchEngine(
 // Finds the provider of sgemm_ and times a small GEMM through LibTorch.
 std::unique_ptr<BlasProbe> MakeTorchBlasProbe();
 
-// GFLOP/s of that product in `precision`.
+// The GFLOP/s of that product in `precision`.
 Result<double> MeasureProduct(Precision precision);
 
 }  // namespace forebay::train

@@ -1,3 +1,6 @@
+// Section [model] of a configuration and the shape of the data set's samples become a model
+// request. The subtle part is the order of axes: networks take channels first, data sets often
+// store them last, and `auto` guesses from the sizes.
 #include "trainer/models/model_config.h"
 
 #include <fmt/format.h>
@@ -69,6 +72,7 @@ Result<StoredShape> TakeStored(const TrainConfig& config, const SampleFacts& fac
     stored.shape.push_back(static_cast<std::int64_t>(extent));
   }
   Shape& shape = stored.shape;
+  // Grey images have no axis of channels.
   if (shape.size() + 1 == axes) shape.insert(shape.begin(), 1);
   if (shape.size() != axes) {
     return Error(ErrorCode::kInvalidArgument,
@@ -79,6 +83,7 @@ Result<StoredShape> TakeStored(const TrainConfig& config, const SampleFacts& fac
                              fmt::join(facts.input_shape, "x")));
   }
   const std::string& axis = config.model.channel_axis;
+  // A guess, which model.channel_axis overrides.
   const bool looks_last = shape.back() <= kChannelsMax && shape.front() > kChannelsMax;
   stored.channels_last = axis == "last" || (axis == "auto" && looks_last);
   if (stored.channels_last && facts.input_shape.size() == axes) {
@@ -139,6 +144,7 @@ Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFa
   FOREBAY_ASSIGN(StoredShape shape, ChooseShape(config, facts, own->shape.size()));
   request.shape = std::move(shape.shape);
   configured.channels_last = shape.channels_last;
+  // 0 leaves the choice to the preset.
   request.outputs = model.classes > 0 ? model.classes : static_cast<std::int64_t>(facts.classes);
   request.loss = model.loss;
   for (const std::string_view prefix : SplitText(model.fresh, ',')) {

@@ -1,4 +1,4 @@
-// From the configuration's [model] section and the data set to a model.
+// Turns section [model] of the configuration and the data set's facts into a model.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace forebay::train {
 
 struct ModelTask;
 
-// What the section comes to for samples of one shape.
+// The model that the section describes, for samples of one shape.
 struct ConfiguredModel {
   ModelRequest request;
   bool channels_last = false;            // how samples are stored
@@ -24,13 +24,13 @@ struct ConfiguredModel {
   std::string Text() const;
 };
 
-// Settings, shape and classes that the configuration leaves open are the data set's, then the
-// model's own. kInvalidArgument names the key, what it is and what is possible.
+// Settings, shape and classes that the configuration leaves open come from the data set, then from
+// the model itself. kInvalidArgument names the key, its value and what is possible.
 Result<ConfiguredModel> ConfigureModel(const TrainConfig& config, const SampleFacts& facts);
 
-// The model itself, with first weights from model.weights where that is set, and how the feed's
-// bytes become its tensors. The one place where a run's model is made. Errors as ConfigureModel,
-// MakeModel and WithWeights.
+// The model itself, with first weights from model.weights if that is set, and how the feed's bytes
+// become its tensors. Every run's model is made here. Errors as ConfigureModel, MakeModel and
+// WithWeights.
 Result<std::shared_ptr<const ModelTask>> MakeModelTask(const TrainConfig& config,
                                                        const SampleFacts& facts);
 

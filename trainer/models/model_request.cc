@@ -1,3 +1,6 @@
+// From a name and a few numbers to checked sizes. Values come from the family's usual settings,
+// then the preset, then the request. Every refusal names what would be allowed, because requests
+// come from command lines.
 #include "trainer/models/model_request.h"
 
 #include <fmt/format.h>
@@ -22,6 +25,7 @@ struct FoundPreset {
   const ModelPreset* preset = nullptr;
 };
 
+// Names of presets are unique over all families.
 FoundPreset FindPreset(std::string_view name) {
   for (const ModelFamily* const family : ModelFamilies()) {
     for (const ModelPreset& preset : family->presets) {
@@ -53,7 +57,7 @@ Status ApplySettings(const ModelRequest& request, const ModelFamily& family, Mod
       return Refused(request.name, "there is no setting {}; there are: {}", name,
                      SettingsText(family.settings));
     }
-    // NaN compares false.
+    // The negation refuses NaN as well, which compares false.
     if (!(value >= found->minimum && value <= found->maximum) ||
         (found->is_whole && value != std::floor(value))) {
       return Refused(request.name, "setting {} = {}: it is {} number from {} to {} ({})", name,
@@ -108,6 +112,8 @@ std::int64_t ModelSizes::Whole(std::string_view setting) const {
 std::string ModelSizes::Title() const {
   std::string title = fmt::format("{} {} to {}", name, ShapeText(), outputs);
   for (const ModelSetting& setting : family->settings) {
+    // Dropout rates, for example, do not change the parameters: such models may exchange
+    // checkpoints.
     if (!setting.shapes_parameters) continue;
     title += fmt::format(", {} {}", setting.name, Number(setting.name));
   }
@@ -135,6 +141,8 @@ const LossKind& LossOf(const ModelSizes& sizes) {
   return **found;
 }
 
+// Usual settings, then the preset's, then the request's; then all checks, from the general to the
+// family's own.
 Result<ModelSizes> ResolveModel(const ModelRequest& request) {
   const auto [family, preset] = FindPreset(request.name);
   if (preset == nullptr) {
@@ -143,6 +151,7 @@ Result<ModelSizes> ResolveModel(const ModelRequest& request) {
                              fmt::join(ModelNames(), ", ")));
   }
   ModelSizes sizes;
+  // Later values replace earlier ones: the family's, the preset's, the request's.
   sizes.family = family;
   sizes.name = request.name;
   sizes.shape = request.shape;

@@ -1,5 +1,5 @@
-// What model is asked for, by name, and what the request comes to: without LibTorch. MakeModel
-// alone needs trainer/exec/model.h where it is called.
+// A request for a model by name, and the sizes that it resolves to, without LibTorch. Only a caller
+// of MakeModel needs trainer/exec/model.h.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ struct ModelRequest {
   std::string loss = {};                        // one of its family's; empty: the model's own
 };
 
-// Of all presets, family by family; names that end in -micro are for tests.
+// The names of all presets, family by family. Names that end in -micro are for tests.
 std::vector<std::string_view> ModelNames();
 
-// kInvalidArgument for a name, shape or setting that is not possible: the message names what is.
+// kInvalidArgument for a name, shape or setting that is not possible; the message says what is.
 Result<ModelSizes> ResolveModel(const ModelRequest& request);
 
 // The loss of a request that has been resolved.
 const LossKind& LossOf(const ModelSizes& sizes);
 
-// The model that the request comes to; errors are ResolveModel's. Parts are made, and memory is
-// taken, only when the trainer asks for them.
+// Makes the model that is requested. Errors are those of ResolveModel. Parts are made, and memory
+// is taken, only when the trainer asks for them.
 Result<Model> MakeModel(const ModelRequest& request);
 
 }  // namespace forebay::train

@@ -1,3 +1,5 @@
+// A rule replaces a prefix of a parameter's name; '#' in it stands for a number that both names
+// have. The first rule that fits counts, so longer prefixes come first in a table.
 #include "trainer/models/name_table.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// How other programs name the parameters of the same models (ModelFamily::foreign_names).
+// NameRule: how other libraries name the parameters of the same models
+// (ModelFamily::foreign_names).
 #pragma once
 
 #include <span>
@@ -7,17 +8,17 @@
 
 namespace forebay::train {
 
-// Names that start with `own` here start with `foreign` there; '#' stands for a number, the same
-// in both.
+// Names that start with `own` here start with `foreign` there. '#' stands for a number, the same in
+// both.
 struct NameRule {
   std::string_view own;
   std::string_view foreign;
 };
 
-// `own` as the table has it, by the first rule that fits; as it is where none does.
+// Translates `own` by the first rule that fits; returns it unchanged if none does.
 std::string ForeignName(std::span<const NameRule> names, std::string_view own);
 
-// Tensors of other programs that are no weights here: counters of batch normalisation.
+// Whether a tensor of another library has no counterpart here: counters of batch normalisation.
 bool IsNoWeight(std::string_view foreign);
 
 }  // namespace forebay::train

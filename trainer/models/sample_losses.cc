@@ -1,3 +1,6 @@
+// Losses over one sample each, summed over the micro-batch; the trainer divides by the samples of
+// the step. Each has the metric that evaluations report. No operation here has a backward pass that
+// is not deterministic on a GPU.
 #include "trainer/models/sample_losses.h"
 
 namespace forebay::train {
@@ -27,6 +30,7 @@ class DiceCrossEntropy final : public Loss {
  public:
   torch::Tensor Sum(const torch::Tensor& output, const torch::Tensor& target) const override {
     const torch::Tensor truth = ClassMasks(target, output);
+    // Logarithms first: the exponential of them is more accurate than the logarithm of a softmax.
     const torch::Tensor log_share = torch::log_softmax(output.flatten(2), 1);
     const torch::Tensor cross_entropy =
         -(truth * log_share).sum() / static_cast<double>(truth.size(2));

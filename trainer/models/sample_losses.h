@@ -1,4 +1,5 @@
-// Losses by name, and those of volumes and of numbers; that of classes is in trainer/exec/model.h.
+// Losses by name, and the losses for volumes and for numbers. The loss for classes is in
+// trainer/exec/model.h.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace forebay::train {
 
-// What families of models list as their losses.
+// The losses that families of models may list.
 extern const LossKind kCrossEntropy;      // with the setting label_smoothing, where there is one
 extern const LossKind kDiceCrossEntropy;
 extern const LossKind kSquaredError;
@@ -20,7 +21,7 @@ extern const LossKind kAbsoluteError;
 // type. Score: the sum over samples of the mean Dice coefficient of the likeliest classes.
 std::shared_ptr<Loss> MakeDiceCrossEntropy();
 
-// Of a sample, the mean over its numbers of the squared or absolute error. Output {n, numbers},
+// For a sample, the mean over its numbers of the squared or absolute error. Output {n, numbers},
 // target of the same size. Score: the sum over samples of the mean absolute error.
 std::shared_ptr<Loss> MakeSquaredError();
 std::shared_ptr<Loss> MakeAbsoluteError();

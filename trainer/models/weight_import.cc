@@ -1,3 +1,6 @@
+// Matches every tensor of the model with one of the file, by its foreign name or by its own, and
+// lists all differences at once. A file that does not fit as a whole is refused, because a model
+// with some random weights trains, but worse than its user expects.
 #include "trainer/models/weight_import.h"
 
 #include <fmt/format.h>
@@ -26,6 +29,7 @@ class Complaints {
   }
   bool empty() const { return by_kind_.empty(); }
   std::string Text() const {
+    // A file of another network has hundreds of differences.
     constexpr std::size_t kShown = 10;
     std::string text;
     for (const auto& [kind, names] : by_kind_) {
@@ -44,6 +48,8 @@ class Complaints {
 
 }  // namespace
 
+// Goes through the model's tensors, then through those of the file that no tensor of the model
+// asked for.
 Result<std::vector<WeightMatch>> MatchWeights(const SafetensorsHeader& header,
                                               std::span<const WantedTensor> wanted,
                                               const ImportOptions& options) {
@@ -56,6 +62,7 @@ Result<std::vector<WeightMatch>> MatchWeights(const SafetensorsHeader& header,
     const std::string foreign = ForeignName(options.names, tensor.name);
     auto found = present.find(foreign);
     if (found == present.end()) found = present.find(tensor.name);
+    // Also those that stay fresh: the file has them, and they are not unknown.
     if (found != present.end()) known.insert(found->first);
     if (IsFresh(tensor.name, options)) continue;
     if (found == present.end()) {

@@ -1,4 +1,4 @@
-// First weights from a safetensors file, by name.
+// First weights of a model from a safetensors file, matched by name.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct WantedTensor {
 
 struct ImportOptions {
   std::span<const NameRule> names;  // of the model's family
-  // What starts so keeps the weights it is made with, whatever the file has: a head for classes of
-  // one's own.
+  // Prefixes of names of weights that keep the values they are made with, whatever the file has;
+  // for example a head for other classes.
   std::vector<std::string> fresh = {};
 };
 
@@ -35,15 +35,16 @@ struct WeightMatch {
   const TensorEntry* entry;     // of the header
 };
 
-// Finds every wanted tensor in the file under its foreign name, or its own. kFailedPrecondition
-// where some are missing, of another shape or of elements that cannot be read, or where the file
-// has others: the message lists them, the first ten of each kind.
+// Finds every wanted tensor in the file, under its foreign name or its own. kFailedPrecondition if
+// tensors are missing, have another shape or elements that cannot be read, or if the file has
+// others; the message lists the first ten of each kind.
 Result<std::vector<WeightMatch>> MatchWeights(const SafetensorsHeader& header,
                                               std::span<const WantedTensor> wanted,
                                               const ImportOptions& options);
 
-// `model` with parts that start from the weights in `path`, on whatever rank they are made. The
-// floats stay in memory as long as the model. Errors are MatchWeights' and the file's.
+// Returns `model` with parts that start from the weights in `path`, on whichever rank they are
+// made. The floats stay in memory as long as the model. Errors are those of MatchWeights and of the
+// file.
 Result<Model> WithWeights(Model model, const std::filesystem::path& path,
                           const ImportOptions& options);
 

@@ -1,3 +1,5 @@
+// Tests blocks by integer operations on the bits of the numbers, which the compiler can vectorise,
+// and searches only a block that has a hit.
 #include "trainer/numerics/finite.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Finds values that are infinite or no number.
+// FirstNotFinite: finds values that are infinite or NaN.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace forebay::train {
 
-// The index of the first one; values.size() where all are finite. As fast as memory is read.
+// Returns the index of the first such value; values.size() if all are finite. As fast as memory is
+// read.
 std::size_t FirstNotFinite(std::span<const float> values);
 std::size_t FirstNotFinite(std::span<const double> values);
 

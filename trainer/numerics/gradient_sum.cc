@@ -1,3 +1,5 @@
+// Additions of whole gradients and of pieces, for floats in plain memory. A piece is added through
+// all nodes that it completes in one loop, so that it is read once while it is in the caches.
 #include "trainer/numerics/gradient_sum.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
-// GradientSum: sums the gradients of a replica's micro-batches. In a binary tree over their index
-// the sum is the same whichever replica, stage or process formed which part of it; from left to
-// right it depends on which micro-batches a replica has, and takes one buffer.
+// GradientSum: sums the gradients of a replica's micro-batches, in a binary tree over their index
+// or from left to right. The tree's sum is the same whichever replica, stage or process formed
+// which part of it. From left to right, it depends on which micro-batches a replica has, but takes
+// only one buffer.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace forebay::train {
 
 enum class SumOrder : std::uint8_t { kTree, kLeftToRight };
 
-// The memory of GradientSum: gradients lie in vectors. TensorMemory (exec/tensor_update.h) has the
-// same members for tensors.
+// The memory of GradientSum: gradients lie in vectors. TensorMemory (exec/device/tensor_update.h)
+// has the same members for tensors.
 struct FloatMemory {
   using Buffer = std::vector<float>;     // holds a whole gradient
   using Piece = std::span<const float>;  // consecutive floats of a gradient
@@ -58,13 +59,14 @@ class GradientSumOver {
   // A piece of the next micro-batch's gradient, from float `offset` on. Micro-batches come in
   // ascending order; all pieces of one come, each once and in any order, before Next.
   void Add(std::size_t offset, const Piece& piece);
-  // A piece that is zero.
+  // Adds a piece of zeros.
   void AddNothing(std::size_t offset, std::size_t floats) {
     memory_.ForZeros(floats, [&](std::size_t at, const Piece& zeros) { Add(offset + at, zeros); });
   }
   // The micro-batch is complete.
   void Next();
-  // The sum over all; none are left then. Without any: zeros. Valid until Add.
+  // Returns the sum over all micro-batches and begins again; zeros if there were none. The
+  // reference is valid until the next Add.
   Buffer& Finish();
 
   std::size_t micro_batches() const { return micro_batches_; }

@@ -61,8 +61,8 @@ inline float Root(float value) { return std::sqrt(value); }
 // The sum of squares in double: blocks of 1,024 in order, the blocks' sums in a binary tree.
 double SquaredNorm(std::span<const float> values);
 
-// What gradients are multiplied with, so that their norm, of which `squared` is the square, is at
-// most `limit`. 1 where the limit is 0 (no clipping) or not reached.
+// The factor by which gradients are multiplied so that their norm, of which `squared` is the
+// square, is at most `limit`. 1 if the limit is 0 (no clipping) or not reached.
 double ClipScale(double squared, double limit);
 
 }  // namespace forebay::train

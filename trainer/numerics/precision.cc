@@ -1,3 +1,4 @@
+// Names of precisions, and why half precision is not among them.
 #include "trainer/numerics/precision.h"
 
 #include <fmt/format.h>

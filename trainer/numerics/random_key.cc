@@ -1,3 +1,5 @@
+// A seed is a checksum over everything that a draw depends on. The first number tells dropout and
+// first weights apart.
 #include "trainer/numerics/random_key.h"
 
 #include <array>

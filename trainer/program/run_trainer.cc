@@ -1,6 +1,7 @@
-// Wires configuration, communicator, watchdog, BLAS check, engine and feed to a run or to an
-// evaluation. Every rank of a job runs this code; rank 0 prints. A rank that fails alone ends the
-// job by Communicator::Abort. Exit codes are in the help text.
+// The wiring of a trainer process: parse the command line, join the other ranks, start the
+// watchdog, check BLAS and threads, connect to the daemon, make the engine, and run. A rank that
+// fails while others may be in a collective call ends the whole job; ranks that stop in an orderly
+// way have agreed to do so.
 #include "trainer/program/run_trainer.h"
 
 #include <fmt/format.h>
@@ -65,6 +66,7 @@ std::uint64_t NowNs() {
 
 void PrintLine(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
+  // Progress must be seen at once, also in a pipe.
   std::fflush(stdout);
 }
 
@@ -84,6 +86,7 @@ Result<WallLimit> MakeWallLimit(const RunConfig& run) {
 
 Result<Communicator> MakeCommunicator(const RunConfig& run) {
   const Launch launch = FindLaunch([](const char* name) { return std::getenv(name); });
+  // Without MPI, a job of several processes is an error here.
   FOREBAY_ASSIGN(const bool joins, JoinsByMpi(run.communicator, launch, kBuiltWithMpi));
 #ifdef FOREBAY_TRAINER_WITH_MPI
   if (joins) {

@@ -1,3 +1,7 @@
+// Cuts the chain of modules into stages, and sums up what each stage costs. A tensor whose producer
+// and user are in different stages becomes an edge, which costs a message. The subtle part is
+// scratch memory: what a module needs while it runs was measured with everything else in place, and
+// from it is subtracted what the plan counts as buffers of its own.
 #include "trainer/schedule/model_graph.h"
 
 #include <fmt/format.h>
@@ -15,12 +19,14 @@ std::vector<std::uint32_t> StageOfModules(const StageSplit& split, std::uint32_t
   std::vector<std::uint32_t> stage_of(modules);
   std::uint32_t stage = 0;
   for (std::uint32_t module = 0; module < modules; ++module) {
+    // The last stage that begins at or before the module.
     while (stage + 1 < split.stages() && split.begins[stage + 1] <= module) ++stage;
     stage_of[module] = stage;
   }
   return stage_of;
 }
 
+// A split comes from a configuration, so it may be anything.
 Status CheckSplit(const StageSplit& split, std::size_t modules) {
   if (split.begins.empty() || split.begins.front() != 0) {
     return Error(ErrorCode::kInvalidArgument, "a split begins with module 0");
@@ -55,10 +61,13 @@ std::vector<std::uint32_t> SourcesOf(const ModelGraph& graph, std::uint32_t modu
   for (const SkipEdge& skip : graph.skips) {
     if (skip.to == module) sources.push_back(skip.from);
   }
+  // Ascending, as inputs are listed everywhere.
   std::ranges::sort(sources);
   return sources;
 }
 
+// One edge for each producer and stage that uses its output; one for each user where there are
+// three or more.
 std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
                                      const std::vector<std::uint32_t>& stage_of) {
   const std::vector<std::vector<std::uint32_t>> users = UsersOf(graph);
@@ -67,6 +76,9 @@ std::vector<StageEdge> CrossingEdges(const ModelGraph& graph,
   for (std::uint32_t module = 0; module < users.size(); ++module) {
     for (const std::uint32_t user : users[module]) {
       if (stage_of[user] == stage_of[module]) continue;
+      // With two users, one message to a later stage is enough, because a sum of two gradients has
+      // one order. With three or more each user sends its gradient by itself, so that they are
+      // added last user first.
       const std::uint32_t apart = users[module].size() >= 3 ? user : 0;
       StageEdge& edge = edges[{stage_of[module], stage_of[user], module, apart}];
       edge.from_stage = stage_of[module];
@@ -93,6 +105,7 @@ std::uint64_t HeldGradients(const StageCost& stage, const std::vector<StageEdge>
   std::uint64_t bytes = 0;
   for (std::uint32_t source = stage.first_module; source <= at; ++source) {
     const auto arrives = std::ranges::count(edges, source, &StageEdge::from_module);
+    // Two gradients that arrived for one output are added to a new tensor.
     bool made = arrives > 1;
     for (std::uint32_t user = at + 1; user < stage.EndModule() && !made; ++user) {
       const std::vector<std::uint32_t>& sources = stage.Module(user).sources;
@@ -114,8 +127,11 @@ std::uint64_t LeavingGradients(std::uint32_t stage, const std::vector<StageEdge>
   return bytes;
 }
 
+// Fills in the scratch memory of the stage and of its modules, for passes over the whole stage and
+// for single modules.
 void AddScratch(StageGraph& cut, std::uint32_t index) {
   StageCost& stage = cut.stages[index];
+  // Going from the last module to the first, as a backward pass does.
   std::uint64_t later = 0;    // graphs and outputs of the modules behind
   std::uint64_t freed = 0;    // their graphs
   std::uint64_t leaving = 0;  // gradients that leave, of this module and those before
@@ -140,6 +156,7 @@ void AddScratch(StageGraph& cut, std::uint32_t index) {
 
 }  // namespace
 
+// Skips lead forward over at least one module: an edge to the next module is the chain's own.
 Status CheckGraph(const ModelGraph& graph) {
   if (graph.modules.empty()) {
     return Error(ErrorCode::kInvalidArgument, "the model has no modules");
@@ -160,6 +177,8 @@ Status CheckGraph(const ModelGraph& graph) {
   return {};
 }
 
+// Sums up the modules of each stage, finds the edges between stages, and then the memory that
+// depends on both.
 Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& split) {
   FOREBAY_TRY(CheckGraph(graph));
   FOREBAY_TRY(CheckSplit(split, graph.modules.size()));
@@ -194,6 +213,7 @@ Result<StageGraph> CutIntoStages(const ModelGraph& graph, const StageSplit& spli
   for (std::uint32_t module = 0; module < modules; ++module) {
     if (std::ranges::find(cut.edges, module, &StageEdge::from_module) == cut.edges.end()) continue;
     const ModuleProfile& profile = graph.modules[module];
+    // An output that is sent is a buffer of its own in the plan: it must not count twice.
     cut.stages[stage_of[module]].saved_bytes -= std::min(profile.saved_bytes,
                                                          profile.output_bytes);
   }

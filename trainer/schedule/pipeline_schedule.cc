@@ -1,3 +1,5 @@
+// A schedule is a function from a stage's place to the order of its passes. Both that there are
+// differ only in how many micro-batches a stage runs ahead before it alternates.
 #include "trainer/schedule/pipeline_schedule.h"
 
 #include <fmt/format.h>

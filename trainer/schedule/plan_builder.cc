@@ -1,3 +1,7 @@
+// Writes one list of instructions per rank. A stage's passes come in the order of the schedule.
+// Around each pass are the receives that it needs and the sends that it makes possible, so a
+// message is sent as early and received as late as the schedule allows. Then come all reductions,
+// begun together and ended together, the exchange of norms, and the update.
 #include "trainer/schedule/plan_builder.h"
 
 #include <fmt/format.h>
@@ -26,7 +30,9 @@ class RankWriter {
     }
   }
 
+  // The passes in the order of the schedule, with their messages and feeds.
   void WriteSteps() {
+    // An evaluation has no backward pass; the order of the micro-batches is free.
     if (!request_.trains) {
       for (std::uint32_t index = 0; index < share(); ++index) Forward(first_ + index);
       return;
@@ -53,6 +59,8 @@ class RankWriter {
       }
       Add({.op = Op::kCollectiveBegin, .collective = from + at}).makes = reduced[at];
     }
+    // The order of the ends is that of the begins; any other would do, but this one is the same on
+    // all members.
     for (std::uint32_t at = 0; at < collectives.size(); ++at) {
       Add({.op = Op::kCollectiveEnd, .collective = from + at}).frees = reduced[at];
     }
@@ -67,6 +75,7 @@ class RankWriter {
   bool ends() const { return stage_ + 1 == request_.layout.stages; }
   const StageEdge& EdgeOf(std::uint32_t edge) const { return request_.stages.edges[edge]; }
 
+  // Returns the instruction that was added, for its buffers.
   Instruction& Add(Instruction instruction) {
     program_.instructions.push_back(std::move(instruction));
     return program_.instructions.back();
@@ -94,6 +103,8 @@ class RankWriter {
     return EdgeBuffer(BufferKind::kOutput, micro_batch, *same);
   }
 
+  // Adds a send or a receive along an edge. The other end follows from the channel: activations go
+  // forward, gradients back.
   void Message(Op op, Channel channel, std::uint32_t micro_batch, std::uint32_t edge,
                std::uint32_t buffer, bool last_use) {
     const bool forward = channel == Channel::kActivation;
@@ -119,11 +130,13 @@ class RankWriter {
     fed_[micro_batch].push_back(buffer);
   }
 
+  // Feeds and receives, then the pass, then the sends of its outputs.
   void Forward(std::uint32_t micro_batch) {
     if (leads()) Feed(micro_batch, BufferKind::kInput, request_.stages.input_bytes);
     if (ends()) Feed(micro_batch, BufferKind::kTarget, request_.stages.target_bytes);
     Instruction compute{.op = Op::kForward, .micro_batch = micro_batch};
     compute.needs = fed_[micro_batch];
+    // A receive waits, so it stands immediately before the pass that needs it.
     for (const std::uint32_t edge : arriving_) {
       const std::uint32_t buffer = EdgeBuffer(BufferKind::kReceived, micro_batch, edge);
       Message(Op::kReceive, Channel::kActivation, micro_batch, edge, buffer, false);
@@ -139,19 +152,24 @@ class RankWriter {
       compute.makes.push_back(BufferOf(BufferKind::kSaved, micro_batch, 0,
                                        request_.stages.stages[stage_].saved_bytes));
     } else {
+      // Without a backward pass nothing is needed any more.
       compute.frees = compute.needs;
     }
     Add(std::move(compute));
+    // Sends never wait, so they come as soon as the output exists.
     for (std::size_t at = 0; at < leaving_.size(); ++at) {
       const std::uint32_t buffer = OutputBuffer(micro_batch, leaving_[at]);
       const bool again = std::any_of(
           leaving_.begin() + static_cast<std::ptrdiff_t>(at) + 1, leaving_.end(),
           [&](std::uint32_t later) { return OutputBuffer(micro_batch, later) == buffer; });
+      // In training the output stays until the backward pass; otherwise the last send frees it.
       Message(Op::kSend, Channel::kActivation, micro_batch, leaving_[at], buffer,
               !request_.trains && !again);
     }
   }
 
+  // Receives the gradients of all outputs, then the pass, then the sends of the gradients of what
+  // had arrived.
   void Backward(std::uint32_t micro_batch) {
     Instruction compute{.op = Op::kBackward, .micro_batch = micro_batch};
     compute.needs = fed_[micro_batch];
@@ -160,6 +178,7 @@ class RankWriter {
       compute.needs.push_back(EdgeBuffer(BufferKind::kReceived, micro_batch, edge));
     }
     for (const std::uint32_t edge : leaving_) {
+      // One gradient for each edge along which the output was sent.
       const std::uint32_t arrived = EdgeBuffer(BufferKind::kArrivedGradient, micro_batch, edge);
       Message(Op::kReceive, Channel::kGradient, micro_batch, edge, arrived, false);
       compute.needs.push_back(arrived);
@@ -168,6 +187,7 @@ class RankWriter {
         compute.needs.push_back(output);
       }
     }
+    // The backward pass is the last user of everything that was kept for it.
     compute.frees = compute.needs;
     for (const std::uint32_t edge : arriving_) {
       compute.makes.push_back(EdgeBuffer(BufferKind::kLeavingGradient, micro_batch, edge));
@@ -207,6 +227,7 @@ Status CheckRequest(const PlanRequest& request) {
                              layout.replicas, request.micro_batches));
   }
   const std::uint32_t share = request.micro_batches / layout.replicas;
+  // With one replica the tree over the micro-batches is local, and any number will do.
   if (layout.replicas > 1 && !std::has_single_bit(share)) {
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("{} micro-batches over {} replicas: {} for each is not a power of "
@@ -228,6 +249,8 @@ struct CollectiveRange {
   }
 };
 
+// The reductions of one stage over its replicas: gradients in buckets, then batch statistics. None
+// without replicas.
 CollectiveRange AddReductions(const PlanRequest& request, std::uint32_t stage, StepPlan& plan) {
   CollectiveRange range;
   range.from = static_cast<std::uint32_t>(plan.collectives.size());
@@ -236,7 +259,9 @@ CollectiveRange AddReductions(const PlanRequest& request, std::uint32_t stage, S
     for (std::uint32_t replica = 0; replica < request.layout.replicas; ++replica) {
       members.push_back(request.layout.RankOf(replica, stage));
     }
+    // Ranks of one stage in all replicas have the same parameters.
     const StageCost& cost = request.stages.stages[stage];
+    // Buckets of equal size; the last one takes the rest.
     for (std::uint64_t at = 0; at < cost.parameter_bytes; at += request.bucket_bytes) {
       plan.collectives.push_back(
           {.kind = CollectiveKind::kGradients,
@@ -272,6 +297,7 @@ CollectiveRange AddNorms(const PlanRequest& request, std::uint32_t replica, Step
 }  // namespace
 
 std::uint32_t GradientBuffers(std::uint32_t micro_batches) {
+  // A binary tree that is summed from left to right keeps one partial sum per level.
   return static_cast<std::uint32_t>(std::bit_width(micro_batches));
 }
 
@@ -279,6 +305,7 @@ std::uint32_t ParameterCopies(std::uint32_t optimiser_states, std::uint32_t micr
   return 1 + optimiser_states + GradientBuffers(micro_batches);
 }
 
+// First the collectives, whose numbers all ranks use, then the list of each rank.
 Result<StepPlan> BuildPlan(const PlanRequest& request) {
   FOREBAY_TRY(CheckRequest(request));
   StepPlan plan;

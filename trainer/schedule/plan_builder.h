@@ -1,6 +1,6 @@
-// BuildPlan: the instruction lists of a step under a pipeline schedule, with skip edges between
-// any two stages. A skip's tensor goes straight from the stage that makes it to the one that
-// uses it; stages between see nothing of it.
+// BuildPlan: the instruction lists of a step under a pipeline schedule, with skip edges between any
+// two stages. The tensor of a skip goes straight from the stage that makes it to the stage that
+// uses it; stages in between do not see it.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ struct PlanRequest {
   bool clips = false;                 // gradient norms are gathered before the update
 };
 
-// How many gradient buffers of a stage live at once while `micro_batches` gradients are summed
-// in a binary tree over their index.
+// How many gradient buffers of a stage exist at once while `micro_batches` gradients are summed in
+// a binary tree over their index.
 std::uint32_t GradientBuffers(std::uint32_t micro_batches);
 
-// Copies of its parameters that a training stage holds: weights, the optimiser's states, and those
-// gradient buffers. `micro_batches` of a replica.
+// How many copies of its parameters a training stage holds: weights, the optimiser's states, and
+// the gradient buffers. `micro_batches` is the number of a replica.
 std::uint32_t ParameterCopies(std::uint32_t optimiser_states, std::uint32_t micro_batches);
 
-// kInvalidArgument, naming the figure and what is allowed, where the layout does not fit the
-// stages, the replicas do not divide the micro-batches, or (with several replicas) their share
-// is not a power of two: then a replica's sum would be no node of the tree over all
+// kInvalidArgument, naming the figure and what is allowed, if the layout does not fit the stages,
+// if the replicas do not divide the micro-batches, or if (with several replicas) their share is not
+// a power of two. In the last case a replica's sum would not be a node of the tree over all
 // micro-batches, and the result would depend on the layout.
 Result<StepPlan> BuildPlan(const PlanRequest& request);
 

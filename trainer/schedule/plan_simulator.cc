@@ -1,3 +1,7 @@
+// A discrete-event simulation without an event queue: each rank has a clock of its own, and a rank
+// goes on while what it waits for has been simulated. Because lists have no choices, the order in
+// which ranks are visited does not change any time. Links carry one message after the other; a
+// group's collectives follow each other; swaps of a rank share one link.
 #include "trainer/schedule/plan_simulator.h"
 
 #include <algorithm>
@@ -24,8 +28,10 @@ std::uint64_t Nanoseconds(double ns_per_byte, std::uint64_t bytes) {
 std::uint64_t CollectiveNs(const LinkCost& link, const Collective& collective) {
   const std::uint32_t members = collective.ring();
   if (members < 2) return 0;
+  // The latency grows with the logarithm of the members, as rounds of a tree do.
   const LinkCost rounds{.latency_ns = link.latency_ns * std::bit_width(members - 1U),
                         .bytes_per_ns = link.bytes_per_ns};
+  // Bytes that leave each member in a reduce-scatter and an all-gather.
   const double share = 2.0 * (members - 1) / members;
   return TransferNs(rounds, share * static_cast<double>(collective.bytes));
 }
@@ -35,6 +41,7 @@ struct MemoryChange {
   std::int64_t bytes = 0;
 };
 
+// Sorts all changes by time and adds them up.
 std::uint64_t PeakOf(std::vector<MemoryChange> changes, std::uint64_t resident) {
   // What is freed at an instant is free for what is made at it.
   std::ranges::sort(changes, {}, [](const MemoryChange& change) {
@@ -67,11 +74,14 @@ class Simulator {
     }
   }
 
+  // Visits the ranks in turn.
   Simulation Run() {
+    // Rounds over the ranks until none can go on. A checked plan then has ended.
     bool moved = true;
     while (moved) {
       moved = false;
       for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+        // As far as this rank comes by itself.
         while (ranks_[rank].at < plan_.programs[rank].instructions.size() && CanRun(rank)) {
           Execute(rank);
           moved = true;
@@ -103,6 +113,8 @@ class Simulator {
   const Instruction& Current(std::uint32_t rank) const {
     return plan_.programs[rank].instructions[ranks_[rank].at];
   }
+  // Whether everything that the instruction waits for has been simulated. When it happens does not
+  // matter here: the time is computed from the other rank's clock.
   bool CanRun(std::uint32_t rank) const {
     const Instruction& current = Current(rank);
     if (current.op == Op::kReceive) {
@@ -145,6 +157,7 @@ class Simulator {
   std::map<std::vector<std::uint32_t>, std::uint64_t> group_free_ns_;
 };
 
+// Waits for buffers that are being swapped, takes the time of the instruction, and notes its span.
 void Simulator::Execute(std::uint32_t rank) {
   RankState& state = ranks_[rank];
   const std::uint64_t arrived_ns = state.now_ns;
@@ -152,6 +165,7 @@ void Simulator::Execute(std::uint32_t rank) {
   for (const std::uint32_t buffer : Current(rank).needs) {
     ready_ns = std::max(ready_ns, state.ready_ns[buffer]);
   }
+  // The beginning of a transfer waits for nothing, also if its buffer is on the way.
   const bool moves = Current(rank).op == Op::kSwapIn || Current(rank).op == Op::kSwapOut;
   const std::uint64_t begin_ns =
       moves ? arrived_ns : WaitUntil(arrived_ns, ready_ns, state.times.wait_swap_ns);
@@ -195,6 +209,7 @@ std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
       Send(rank, end_ns);
       return end_ns;
     }
+    // The message may have arrived before; then the rank only pays for the call.
     case Op::kReceive: {
       const std::uint64_t arrival = ranks_[current.peer].arrivals[partners_[rank][state.at]];
       const std::uint64_t there = WaitUntil(begin_ns, arrival, state.times.wait_message_ns);
@@ -214,10 +229,12 @@ std::uint64_t Simulator::EndOf(std::uint32_t rank, std::uint64_t begin_ns) {
   return begin_ns;
 }
 
+// The rank goes on at once; the message occupies the link.
 void Simulator::Send(std::uint32_t rank, std::uint64_t at_ns) {
   const Instruction& current = Current(rank);
   std::uint64_t& free_ns = link_free_ns_[{rank, current.peer}];
   const auto bytes = static_cast<double>(plan_.stages.edges[current.edge].bytes);
+  // A message waits for those before it on this link.
   free_ns = std::max(free_ns, at_ns) + TransferNs(costs_.message, bytes);
   ranks_[rank].arrivals[ranks_[rank].at] = free_ns;
   std::uint64_t& sent_ns = ranks_[rank].sent_ns[current.needs.front()];
@@ -229,6 +246,7 @@ void Simulator::BeginCollective(std::uint32_t rank) {
   const std::uint32_t id = Current(rank).collective;
   CollectiveState& state = collectives_[id];
   const Collective& collective = plan_.collectives[id];
+  // The collective starts when its last member has begun it.
   state.last_begin_ns = std::max(state.last_begin_ns, ranks_[rank].now_ns);
   if (++state.begun < collective.members.size()) return;
   std::uint64_t& free_ns = group_free_ns_[collective.members];
@@ -236,11 +254,13 @@ void Simulator::BeginCollective(std::uint32_t rank) {
   state.end_ns = free_ns;
 }
 
+// The rank goes on at once; the transfer occupies the link to the host.
 void Simulator::Swap(std::uint32_t rank, bool out) {
   RankState& state = ranks_[rank];
   const std::uint32_t buffer = Current(rank).needs.front();
   const Buffer& moved = plan_.programs[rank].buffers[buffer];
   const std::uint64_t bytes = moved.bytes - moved.fixed_bytes;
+  // After the swaps before it, and after the buffer's own last transfer.
   const std::uint64_t begin_ns =
       std::max({state.now_ns, state.swap_free_ns, state.ready_ns[buffer]});
   const std::uint64_t end_ns = begin_ns + TransferNs(costs_.swap, static_cast<double>(bytes));
@@ -253,6 +273,8 @@ void Simulator::Swap(std::uint32_t rank, bool out) {
   }
 }
 
+// Notes the bytes that come and go with the instruction, with their times. Sorted at the end, they
+// give the peak.
 void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -266,6 +288,7 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   const auto scratch = static_cast<std::int64_t>(ScratchBytes(plan_, rank, current));
   state.changes.push_back({begin_ns, scratch});
   state.changes.push_back({state.now_ns, -scratch});
+  // The sender's buffer is in use until the message has arrived.
   const std::uint64_t freed_ns =
       current.op == Op::kSend ? state.arrivals[state.at] : state.now_ns;
   for (const std::uint32_t buffer : current.frees) {
@@ -283,6 +306,8 @@ void Simulator::Account(std::uint32_t rank, std::uint64_t begin_ns) {
   }
 }
 
+// The step is as long as its slowest rank. The bubble is the part of all ranks' time that is not
+// computation.
 Simulation Simulator::Finish() {
   Simulation result;
   for (const RankState& state : ranks_) {
@@ -292,6 +317,7 @@ Simulation Simulator::Finish() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     RankState& state = ranks_[rank];
     FOREBAY_CHECK(state.at == plan_.programs[rank].instructions.size());
+    // The last rank ends the step; the others wait for it.
     state.times.idle_ns = result.step_ns - state.now_ns;
     if (detail_ == SimulationDetail::kAll) {
       state.times.peak_bytes = PeakOf(state.changes, plan_.programs[rank].resident_bytes);

@@ -1,4 +1,4 @@
-// SimulatePlan: executes a plan's lists with profiled times instead of arithmetic, and tells how
+// SimulatePlan: executes a plan's lists with measured times instead of arithmetic. It predicts how
 // long the step takes, where ranks wait, and how much memory is in use.
 #pragma once
 
@@ -27,7 +27,7 @@ struct SimulationCosts {
   double update_ns_per_byte = 0;  // of a stage's parameters
 };
 
-// Where one rank's time goes; the parts add up to the step's time.
+// Where one rank's time goes. The parts add up to the step's time.
 struct RankTimes {
   std::uint64_t compute_ns = 0;    // forward, backward, update
   std::uint64_t recompute_ns = 0;

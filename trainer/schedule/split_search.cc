@@ -1,3 +1,8 @@
+// Dynamic programming over (stage, end of the stage): the best way to give the first modules to the
+// first stages. The best is the smallest time of the slowest stage, then the fewest bytes sent;
+// stages that exceed the budget are left out. Figures of all contiguous pieces are computed
+// beforehand, which costs the square of the number of modules times their length and is small for
+// real models.
 #include "trainer/schedule/split_search.h"
 
 #include <fmt/format.h>
@@ -41,11 +46,13 @@ class Pieces {
   }
 
  private:
+  // Time and bytes of the stage that would have these modules.
   static Piece Measure(const ModelGraph& graph, const SplitCosts& costs, std::uint32_t begin,
                        std::uint32_t end) {
     Piece piece;
     for (std::uint32_t module = begin; module < end; ++module) {
       const ModuleProfile& profile = graph.modules[module];
+      // A pipeline's steady state needs one forward and one backward pass per micro-batch.
       piece.ns += profile.forward_ns + profile.backward_ns;
       piece.parameter_bytes += profile.parameter_bytes;
       piece.saved_bytes += profile.saved_bytes;
@@ -56,6 +63,7 @@ class Pieces {
     }
     // A tensor that arrives is received once. One that leaves is counted once too, though it may
     // go to several stages: which, is not known yet.
+    // Producers of the tensors that cross into this piece, and out of it.
     std::set<std::uint32_t> arriving;
     std::set<std::uint32_t> leaving;
     if (begin > 0) arriving.insert(begin - 1);
@@ -85,6 +93,7 @@ class Pieces {
 
 // `in_flight`: how many micro-batches the stage holds at once.
 std::uint64_t BytesOf(const Piece& piece, const SplitCosts& costs, std::uint64_t in_flight) {
+  // Memory of the passes and memory of the reduction are not needed at the same time.
   std::uint64_t passes = piece.crossing_bytes * in_flight;
   passes += costs.moves_saved ? piece.largest_bytes
                               : piece.saved_bytes * in_flight + piece.scratch_bytes;
@@ -125,6 +134,7 @@ class Search {
   std::vector<std::vector<Best>> Run(bool by_memory) {
     std::vector<std::vector<Best>> best(stages_, std::vector<Best>(modules_ + 1));
     for (std::uint32_t stage = 0; stage < stages_; ++stage) {
+      // Every stage has at least one module, also those that are still to come.
       for (std::uint32_t end = stage + 1; end + (stages_ - 1 - stage) <= modules_; ++end) {
         const std::uint32_t from = stage == 0 ? 0 : stage;
         const std::uint32_t until = stage == 0 ? 1 : end;
@@ -140,6 +150,7 @@ class Search {
   std::uint64_t NsOf(std::uint32_t begin, std::uint32_t end) { return pieces_.At(begin, end).ns; }
 
  private:
+  // Extends the best cut of the modules before by one stage, and keeps it if it is better.
   void Consider(const Best& before, std::uint32_t stage, std::uint32_t begin, std::uint32_t end,
                 bool by_memory, Best& best) {
     if (before.slowest_ns == kNever) return;
@@ -217,6 +228,8 @@ Result<std::vector<StageSplit>> FindSplitsWithin(const ModelGraph& graph, std::u
       splits.push_back(std::move(split));
     }
   };
+  // First as if everything were kept, then as if all that is saved were moved away, then for the
+  // least memory. The caller tries the splits in this order.
   costs.moves_saved = false;
   add(Search(graph, stages, costs).Run(false));
   costs.moves_saved = true;

@@ -1,4 +1,4 @@
-// FindSplit: where to cut the chain, so that the slowest stage is as fast as it can be.
+// FindSplit: where to cut the chain of modules, so that the slowest stage is as fast as possible.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +32,18 @@ struct SplitChoice {
   std::uint32_t slowest_stage = 0;
 };
 
-// Dynamic programme over contiguous cuts; among equals the one that sends fewest bytes. Skip
-// edges are charged at both of their ends. O(stages x modules^2).
-// kInvalidArgument for more stages than modules, kResourceExhausted where no cut is within the
-// budget, naming the smallest budget that would do.
+// Dynamic programming over contiguous cuts; among equals, the one that sends fewest bytes. Skip
+// edges count at both of their ends. O(stages x modules^2). kInvalidArgument for more stages than
+// modules; kResourceExhausted if no cut is within the budget, naming the smallest budget that would
+// do.
 Result<SplitChoice> FindSplit(const ModelGraph& graph, std::uint32_t stages,
                               const SplitCosts& costs);
 
-// Cuts that are worth a try under a budget where what is saved may be moved away, the best first
-// and each once: the fastest of those within the budget when all is kept, the fastest of those
-// within it when all is moved, and the one whose fullest stage has the fewest bytes then. Bytes
-// that are counted here are close to those of a plan, and only a plan tells whether a cut will do.
-// kInvalidArgument for more stages than modules.
+// Cuts that are worth trying under a budget if saved values may be moved away, the best first and
+// each once: the fastest cut within the budget if everything is kept, the fastest one if everything
+// is moved, and the one whose fullest stage then has the fewest bytes. The bytes that are counted
+// here are close to those of a plan, but only a plan shows whether a cut fits. kInvalidArgument for
+// more stages than modules.
 Result<std::vector<StageSplit>> FindSplitsWithin(const ModelGraph& graph, std::uint32_t stages,
                                                  SplitCosts costs);
 

@@ -1,3 +1,5 @@
+// The plan as text for people and for error messages, and two figures of single instructions that
+// the builder, the checker and the simulator must compute alike.
 #include "trainer/schedule/step_plan.h"
 
 #include <fmt/format.h>
@@ -19,6 +21,7 @@ std::string_view CollectiveName(CollectiveKind kind) {
 }
 
 std::string DescribeMessage(const StepPlan& plan, const Instruction& instruction) {
+  // The edge may be wrong: this text is also for plans that the checker refuses.
   const bool sends = instruction.op == Op::kSend;
   std::string edge = "an unknown edge";
   if (instruction.edge < plan.stages.edges.size()) {

@@ -1,6 +1,6 @@
-// StepPlan: one training step as data. Every rank has a list of instructions, executed in order;
-// what is sent, received and reduced, and in which order, is fixed before the step begins. The
-// checker proves the lists sound, the simulator times them, the runner executes them.
+// StepPlan: one training step as data. Every rank has a list of instructions that it executes in
+// order. What is sent, received and reduced, and in which order, is fixed before the step begins.
+// The checker proves the lists sound, the simulator times them, and the runner executes them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace forebay::train {
 
-// Data parallel x pipeline parallel. Ranks of one replica are neighbours.
+// Data parallel x pipeline parallel. The ranks of one replica are neighbours.
 struct Layout {
   std::uint32_t replicas = 1;
   std::uint32_t stages = 1;
@@ -43,7 +43,7 @@ enum class Op : std::uint8_t {
   kUpdate,           // the optimiser's step, once
 };
 
-// Classes of messages; each has an order of its own between two ranks.
+// Classes of messages. Each has an order of its own between two ranks.
 enum class Channel : std::uint8_t { kActivation = 0, kGradient = 1 };
 inline constexpr std::size_t kChannelCount = 2;
 
@@ -59,10 +59,10 @@ enum class BufferKind : std::uint8_t {
   kReduced,          // other replicas' parts of a gradient, while it is summed
 };
 
-// Of buffers and instructions that are not of one module, but of all that the stage has.
+// The module of buffers and instructions that belong to all modules of a stage.
 inline constexpr std::uint32_t kAllModules = 0xffffffff;
 
-// A piece of memory that lives for a part of the step.
+// A piece of memory that exists for a part of the step.
 struct Buffer {
   BufferKind kind = BufferKind::kSaved;
   std::uint32_t micro_batch = 0;
@@ -87,8 +87,8 @@ struct Collective {
   std::uint32_t ring() const { return static_cast<std::uint32_t>(members.size()) + absent; }
 };
 
-// Bytes of the kReduced buffer that lives from a collective's begin to its end: (n - 1) / n of a
-// bucket of gradients for n members. What is gathered goes where it belongs at once.
+// Bytes of the kReduced buffer that exists from a collective's begin to its end: (n - 1) / n of a
+// bucket of gradients for n members. 0 for other collectives, which receive in place.
 std::uint64_t ReducedBytes(const Collective& collective);
 
 struct Instruction {
@@ -127,18 +127,18 @@ struct StepPlan {
 
 std::string_view OpName(Op op);
 
-// Bytes that an instruction of a rank takes beside its buffers while it lasts, those that it makes
-// counted from its begin and those that it frees until its end.
+// Bytes that an instruction of a rank takes beside its buffers while it runs. The buffers that it
+// makes count from its begin, those that it frees until its end.
 std::uint64_t ScratchBytes(const StepPlan& plan, std::uint32_t rank,
                            const Instruction& instruction);
 
-// "SEND gradient 2->1 micro-batch 3 to rank 1". `rank`: whose instruction it is.
+// "SEND gradient 2->1 micro-batch 3 to rank 1". `rank` executes the instruction.
 std::string Describe(const StepPlan& plan, std::uint32_t rank, const Instruction& instruction);
 
 // "rank 2 instruction 17 (RECV ...)".
 std::string InstructionName(const StepPlan& plan, std::uint32_t rank, std::size_t at);
 
-// The plan as text, a line per instruction, for people.
+// The plan as text for people, one line for each instruction.
 std::string ToText(const StepPlan& plan);
 
 }  // namespace forebay::train

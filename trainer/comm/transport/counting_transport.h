@@ -1,4 +1,4 @@
-// CountingTransport: counts the bytes that leave this rank, by lane.
+// CountingTransport: a Transport that counts the bytes that leave this rank, by lane.
 #pragma once
 
 #include <array>
@@ -11,13 +11,13 @@ namespace forebay::train {
 
 using LaneBytes = std::array<std::uint64_t, kLaneCount>;
 
-// Hands every call on to `transport`, which outlives it and may be used beside it: what is sent
-// there directly is not counted. Tickets are the transport's own.
+// Passes every call on to `transport`, which outlives this object. Messages that are sent with
+// `transport` directly are not counted. Tickets are those of `transport`.
 class CountingTransport final : public Transport {
  public:
   explicit CountingTransport(Transport& transport) : transport_(transport) {}
 
-  // Of the messages begun here, headers apart.
+  // Bytes of the messages that were begun here, without headers.
   const LaneBytes& sent_bytes() const { return sent_bytes_; }
 
   std::uint32_t rank() const override { return transport_.rank(); }

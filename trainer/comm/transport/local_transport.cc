@@ -1,3 +1,7 @@
+// Ranks are threads of one process, used by tests and by runs of a single rank. A send and a
+// receive are postings that meet in a mailbox for their sender, receiver and lane. The thread that
+// comes second copies the bytes, so a transfer never needs a thread of its own. One mutex guards
+// all mailboxes; copying happens outside of it.
 #include "trainer/comm/transport/local_transport.h"
 
 #include <fmt/format.h>
@@ -29,7 +33,8 @@ struct Posting {
 };
 using PostingRef = std::shared_ptr<Posting>;
 
-// What waits on one lane from one rank to another: sends or receives, never both.
+// What waits on one lane from one rank to another. Sends wait while there is no receive, receives
+// while there is no send, so one of the two queues is empty.
 struct Mailbox {
   std::deque<PostingRef> sends;
   std::deque<PostingRef> receives;
@@ -61,7 +66,9 @@ class LocalGroup {
       }
       other = std::move(waiting.front());
       waiting.pop_front();
-      // From here to Complete neither end can be withdrawn: its owner waits in Leave.
+      // The copy is made without the mutex, and the memory of both postings has to stay meanwhile.
+      // From here to Complete neither end can be withdrawn, because its owner waits in Leave until
+      // copying_ is 0.
       ++copying_;
     }
     Complete(sends ? posting : other, sends ? other : posting);
@@ -101,12 +108,15 @@ class LocalGroup {
   }
 
  private:
+  // What a rank gets whose peer has left the group.
   static Error Gone(std::uint32_t rank) {
     return Error(ErrorCode::kUnavailable, fmt::format("rank {} has gone", rank));
   }
 
   void Complete(const PostingRef& send, const PostingRef& receive) FOREBAY_EXCLUDES(mutex_) {
     std::optional<Error> error;
+    // The sender counts as done in any case: its memory is free. Only the receiver learns of the
+    // mismatch, as over MPI.
     if (send->tag != receive->tag || send->bytes != receive->bytes) {
       error = Error(ErrorCode::kDataLoss,
                     fmt::format("rank {} sent {} bytes of {}; expected were {} bytes of {}",
@@ -174,6 +184,7 @@ class LocalTransport final : public Transport {
       FOREBAY_ASSIGN(PostingRef posting, Find(ticket));
       postings.push_back(std::move(posting));
     }
+    // A wait for nothing would never end.
     FOREBAY_CHECK(!postings.empty());
     if (group_->AwaitAny(postings, timeout_ns)) return {};
     return Overdue(rank_, postings.front()->peer, postings.front()->tag, timeout_ns);

@@ -1,3 +1,7 @@
+// A message is a header and then its bytes, in pieces that an int can count. Each lane is an MPI
+// communicator of its own, because MPI keeps the order of messages per communicator and tag, and
+// lanes must not delay each other. All waiting is polling: MPI makes progress only inside its
+// calls, and a blocking call would stop the other transfers that the plan has under way.
 #include "trainer/comm/transport/mpi_transport.h"
 
 #include <fmt/format.h>
@@ -89,15 +93,18 @@ class MpiTransport final : public Transport {
   std::map<Ticket, Transfer> transfers_;  // nodes stay where they are: MPI writes into them
 };
 
+// Finds this rank's place in the job and on the node, and makes a communicator for each lane.
 Status MpiTransport::Open() {
   int rank = 0;
   int size = 1;
   int local_size = 1;
   int local_rank = 0;
+  // By default MPI ends the process at an error. We want to say first which message failed.
   FOREBAY_TRY(Checked(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                       "MPI_Comm_set_errhandler"));
   FOREBAY_TRY(Checked(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank"));
   FOREBAY_TRY(Checked(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size"));
+  // The ranks that share memory are those of this node.
   MPI_Comm node = MPI_COMM_NULL;
   FOREBAY_TRY(Checked(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL,
                                           &node),
@@ -107,6 +114,7 @@ Status MpiTransport::Open() {
   MPI_Comm_free(&node);
   FOREBAY_TRY(sized);
   for (MPI_Comm& lane : lanes_) {
+    // A duplicate has a matching space of its own.
     FOREBAY_TRY(Checked(MPI_Comm_dup(MPI_COMM_WORLD, &lane), "MPI_Comm_dup"));
   }
   rank_ = static_cast<std::uint32_t>(rank);
@@ -130,10 +138,12 @@ Result<Transfer*> MpiTransport::Add(std::uint32_t peer, const MessageTag& tag, s
   return &transfer;
 }
 
+// The header and all pieces are posted at once; MPI keeps their order.
 Result<Ticket> MpiTransport::BeginSend(std::uint32_t peer, Lane lane, const MessageTag& tag,
                                        std::span<const std::byte> bytes) {
   FOREBAY_ASSIGN(Transfer* const transfer, Add(peer, tag, bytes.size(), false));
   MPI_Comm comm = lanes_[static_cast<std::size_t>(lane)];
+  // One request per piece. The header is a request as well, so that BeginSend never waits.
   const auto post = [&](const void* data, std::size_t count, int mpi_tag) {
     transfer->requests.push_back(MPI_REQUEST_NULL);
     return Checked(MPI_Isend(data, static_cast<int>(count), MPI_BYTE, static_cast<int>(peer),
@@ -157,6 +167,8 @@ Result<Ticket> MpiTransport::BeginReceive(std::uint32_t peer, Lane lane, const M
                              mpi_tag, comm, &transfer->requests.back()),
                    "MPI_Irecv");
   };
+  // Receives of the bytes are posted before the header has arrived, so that bytes land where they
+  // belong. If the header turns out to be of another message, the job ends.
   FOREBAY_TRY(post(&transfer->header, sizeof(Header), kHeaderTag));
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytesMax) {
     FOREBAY_TRY(post(bytes.data() + at, std::min(kPieceBytesMax, bytes.size() - at), kBytesTag));
@@ -198,10 +210,12 @@ Result<bool> MpiTransport::Test(Ticket ticket) {
   FOREBAY_ASSIGN(Transfer* const transfer, Find(ticket));
   FOREBAY_TRY(Poll(*transfer));
   if (!transfer->done) return false;
+  // The requests are complete, so MPI no longer writes into this node of the map.
   transfers_.erase(ticket);
   return true;
 }
 
+// Polls, and gives the core to other processes now and then: ranks may share cores.
 Status MpiTransport::AwaitAny(std::span<const Ticket> tickets, std::uint64_t timeout_ns) {
   FOREBAY_CHECK(!tickets.empty());
   const auto deadline =
@@ -212,6 +226,8 @@ Status MpiTransport::AwaitAny(std::span<const Ticket> tickets, std::uint64_t tim
       // Its error is Test's to return.
       if (const Status polled = Poll(*transfer); !polled.has_value() || transfer->done) return {};
     }
+    // The clock is read, and the core given away, only now and then: both are system calls or
+    // nearly so.
     if (polls % kPollsBeforeYield != 0) continue;
     if (std::chrono::steady_clock::now() >= deadline) {
       FOREBAY_ASSIGN(const Transfer* const first, Find(tickets.front()));

@@ -1,3 +1,8 @@
+// Device memory goes over NCCL, host memory and headers over another transport. NCCL executes the
+// operations of a communicator in the order in which they are given to it, on both ends, and waits
+// for ever if these orders differ. So each direction of a lane between two ranks has a communicator
+// and a CUDA stream of its own, and a receive is given to NCCL only when the header has arrived
+// that announces its message.
 #include "trainer/comm/transport/nccl_transport.h"
 
 #include <cuda_runtime_api.h>
@@ -33,6 +38,7 @@ Status Checked(ncclResult_t code, const char* call) {
                fmt::format("{}: {}", call, ncclGetErrorString(code)));
 }
 
+// Memory that CUDA does not know is the host's.
 bool OnDevice(const void* memory) {
   cudaPointerAttributes attributes = {};
   if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) return false;
@@ -131,6 +137,7 @@ Status NcclTransport::OpenLink(std::uint32_t index, const NcclLink& ends) {
             : control_->BeginReceive(ends.from, Lane::kControl, tag, bytes);
   if (!ticket.has_value()) return ticket.error();
   FOREBAY_TRY(control_->Wait(*ticket, kMeetingTimeoutNs));
+  // Non-blocking, or the stream would wait for LibTorch's default stream.
   FOREBAY_TRY(Checked(cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking),
                       "cudaStreamCreate"));
   const Status opened =
@@ -141,6 +148,7 @@ Status NcclTransport::OpenLink(std::uint32_t index, const NcclLink& ends) {
 
 void NcclTransport::Close(bool aborts) {
   for (const std::unique_ptr<Link>& link : links_) {
+    // ncclCommDestroy waits for what is under way; ncclCommAbort does not.
     if (link->comm != nullptr) aborts ? ncclCommAbort(link->comm) : ncclCommDestroy(link->comm);
     if (link->stream != nullptr) cudaStreamDestroy(link->stream);
   }
@@ -197,6 +205,7 @@ Result<Ticket> NcclTransport::BeginReceive(std::uint32_t peer, Lane lane, const 
   FOREBAY_ASSIGN(transfer.control,
                  control_->BeginReceive(peer, lane, tag,
                                         std::as_writable_bytes(std::span(&transfer.header, 1))));
+  // TakeHeaders takes it from there.
   transfer.link->receives.push_back(&transfer);
   return next_ticket_++;
 }
@@ -257,6 +266,7 @@ Result<bool> NcclTransport::Advance(Transfer& transfer) {
   }
   if (transfer.link == nullptr) return transfer.arrived;
   if (!transfer.arrived || !transfer.issued) return false;
+  // NCCL reports failures of the link here, not at the call.
   ncclResult_t failure = ncclSuccess;
   FOREBAY_TRY(Checked(ncclCommGetAsyncError(transfer.link->comm, &failure),
                       "ncclCommGetAsyncError"));

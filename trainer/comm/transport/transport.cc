@@ -1,3 +1,4 @@
+// What all transports share: texts for errors, and a wait made of AwaitAny and Test.
 #include "trainer/comm/transport/transport.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,7 @@
+// Sockets of the watchdog. Everything is non-blocking, and a heartbeat is one record of fixed size,
+// so that no parser and no buffer beyond one record is needed. A sender whose peer does not read
+// drops heartbeats; only the rest of a record that has begun must go out first, or the peer would
+// lose the boundaries between records.
 #include "trainer/comm/watchdog/beat_link.h"
 
 #include <arpa/inet.h>
@@ -24,6 +28,7 @@ Error Failed(const char* call) {
   return Error(ErrorCode::kUnavailable, fmt::format("{}: {}", call, std::strerror(errno)));
 }
 
+// EINTR counts as well: the caller comes again.
 bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 std::string ToText(const in_addr& address) {
@@ -32,6 +37,8 @@ std::string ToText(const in_addr& address) {
   return text.data();
 }
 
+// The addresses that other hosts may reach us at. Which of them is routed from where is not known
+// here, so that the other side tries all of them.
 void FindAddresses(MeetingPoint& point) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return;
@@ -47,6 +54,7 @@ void FindAddresses(MeetingPoint& point) {
   }
 }
 
+// A non-blocking connect with a timeout of its own: the kernel's would be minutes.
 Result<UniqueFd> Connect(const sockaddr_in& address, int timeout_ms) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Failed("socket");
@@ -63,6 +71,7 @@ Result<UniqueFd> Connect(const sockaddr_in& address, int timeout_ms) {
   ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failure, &size);
   errno = failure;
   if (failure != 0) return Failed("connect");
+  // A heartbeat must not wait for another one to fill a packet (Nagle's algorithm).
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   return fd;
@@ -84,6 +93,7 @@ bool BeatConnection::Flush() {
   while (!unsent_.empty()) {
     const ssize_t sent =
         ::send(fd_.get(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    // A full buffer means a peer that does not read; every other error, one that is gone.
     if (sent < 0) return WouldWait();
     unsent_.erase(unsent_.begin(), unsent_.begin() + sent);
   }
@@ -92,6 +102,7 @@ bool BeatConnection::Flush() {
 
 bool BeatConnection::Send(const Beat& beat) {
   if (!Flush()) return false;
+  // The peer still has to take the last heartbeat. This one is dropped, the next will be newer.
   if (!unsent_.empty()) return true;
   const auto bytes = std::as_bytes(std::span(&beat, 1));
   unsent_.assign(bytes.begin(), bytes.end());
@@ -104,6 +115,7 @@ bool BeatConnection::Receive(std::vector<Beat>& beats) {
     const ssize_t got = ::recv(fd_.get(), room.data(), room.size() - partial_.size(),
                                MSG_DONTWAIT);
     if (got < 0) return WouldWait();
+    // The end of the stream: the peer has closed, or the kernel has, because the process died.
     if (got == 0) return false;
     partial_.insert(partial_.end(), room.begin(), room.begin() + got);
     if (partial_.size() < sizeof(Beat)) continue;
@@ -123,6 +135,8 @@ Result<UniqueFd> ListenForBeats(MeetingPoint& point) {
   if (!fd.valid()) return Failed("socket");
   sockaddr_in any = {};
   any.sin_family = AF_INET;
+  // All interfaces, because it is not known which one the other hosts route to. Whoever connects
+  // has to know the job's random number.
   any.sin_addr.s_addr = htonl(INADDR_ANY);
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
     return Failed("bind");
@@ -144,6 +158,7 @@ UniqueFd AcceptBeats(int listener) {
 
 Result<UniqueFd> ConnectBeats(const MeetingPoint& point, int timeout_ms) {
   std::vector<in_addr> candidates;
+  // On the same host loopback always works, also where a firewall closes the other interfaces.
   if (TextOf(point.host) == HostName()) candidates.push_back({.s_addr = htonl(INADDR_LOOPBACK)});
   const std::size_t count = std::min<std::size_t>(point.count, point.addresses.size());
   candidates.insert(candidates.end(), point.addresses.begin(), point.addresses.begin() + count);

@@ -1,5 +1,5 @@
 // Heartbeats between processes: records of one size over TCP, apart from the transport that the
-// main thread uses. A process that dies closes its connections at once.
+// main thread uses. When a process dies, the kernel closes its connections at once.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,11 +17,12 @@
 
 namespace forebay::train {
 
-// What a rank's last beat says.
+// Meanings of Beat::last.
 inline constexpr std::uint8_t kLastOfRank = 1;  // it has done its work
 inline constexpr std::uint8_t kLastOfJob = 2;   // it ends the job, and has said why
 
-// Sent as it lies in memory, within one job on one kind of machine.
+// A heartbeat. It is sent as it lies in memory, because the processes of a job run on one kind of
+// machine.
 struct Beat {
   std::uint64_t job = 0;  // the same on all ranks; a stranger does not know it
   std::uint64_t changes = 0;
@@ -41,9 +42,10 @@ class BeatConnection {
   explicit BeatConnection(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  // Drops the beat where the peer does not read. False: the connection is closed.
+  // Sends a heartbeat, or drops it if the peer does not read. Returns false if the connection is
+  // closed.
   bool Send(const Beat& beat);
-  // Appends what has arrived to `beats`. False: the connection is closed.
+  // Appends the heartbeats that have arrived to `beats`. Returns false if the connection is closed.
   bool Receive(std::vector<Beat>& beats);
 
  private:
@@ -54,7 +56,7 @@ class BeatConnection {
   std::vector<std::byte> partial_;  // the beginning of one
 };
 
-// Where rank 0 is to be found.
+// The address of rank 0, which all ranks get before they connect.
 struct MeetingPoint {
   std::uint64_t job = 0;
   std::uint32_t count = 0;
@@ -65,12 +67,12 @@ struct MeetingPoint {
 
 std::string HostName();
 
-// Listens on a free port of all interfaces. `point` gets the addresses, the port and the host.
+// Listens on a free port of all interfaces, and fills in addresses, port and host of `point`.
 Result<UniqueFd> ListenForBeats(MeetingPoint& point);
-// A connection that has come in; none: an invalid one.
+// Accepts a connection; returns an invalid descriptor if there is none.
 UniqueFd AcceptBeats(int listener);
-// Tries the addresses one by one, loopback first where it is this host; `timeout_ms` for each.
-// kUnavailable names them.
+// Tries the addresses one by one, loopback first if it is this host, with `timeout_ms` for each.
+// kUnavailable names all of them.
 Result<UniqueFd> ConnectBeats(const MeetingPoint& point, int timeout_ms);
 
 }  // namespace forebay::train

@@ -1,3 +1,6 @@
+// A few strings behind a mutex. The main thread writes them at every instruction, the watchdog's
+// thread reads them ten times a second. The counter of changes tells the watchdog a rank that
+// repeats an instruction from one that stands still.
 #include "trainer/comm/watchdog/progress.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Progress: what a rank is at, for whoever asks why a job stands still.
+// Progress: what a rank is doing at the moment, for a message when a job stands still.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace forebay::train {
 
-// Written by the rank's main thread, read by its watchdog. Thread-safe; a call takes well below
-// a microsecond beside the making of the text.
+// The rank's main thread writes it, its watchdog reads it. Thread-safe. A call takes well below a
+// microsecond, without the making of the text.
 class Progress {
  public:
   struct Note {
@@ -18,11 +18,11 @@ class Progress {
     bool waits = false;         // for other ranks
   };
 
-  // What follows belongs to: "step 7".
+  // Begins a context for the calls of At that follow, such as "step 7".
   void Enter(std::string context) FOREBAY_EXCLUDES(mutex_);
-  // "F micro-batch 3 of stage 1". `waits`: it waits for other ranks.
+  // Names an instruction: "F micro-batch 3 of stage 1". `waits`: it waits for other ranks.
   void At(std::string what, bool waits = false) FOREBAY_EXCLUDES(mutex_);
-  // While a call waits for other ranks on behalf of what was named last.
+  // Marks the beginning and the end of a wait for other ranks during the instruction named last.
   void Waits(bool waits) FOREBAY_EXCLUDES(mutex_);
 
   Note Read() const FOREBAY_EXCLUDES(mutex_);

@@ -1,3 +1,6 @@
+// For each rank: when it was last heard of, and when the instruction that it named last changed.
+// From these two times follow all judgements. A rank that is silent for too long is lost. A rank
+// that sends heartbeats but names the same instruction for too long is stuck.
 #include "trainer/comm/watchdog/rank_watch.h"
 
 #include <fmt/format.h>
@@ -21,6 +24,7 @@ void RankWatch::Heard(std::uint32_t rank, const std::string& host, const Progres
                       std::uint64_t now_ns) {
   const auto [entry, first] = ranks_.try_emplace(rank);
   Rank& seen = entry->second;
+  // The count of changes and not the text: consecutive steps have equal texts.
   if (first || note.changes != seen.note.changes) seen.changed_ns = now_ns;
   seen.host = host;
   seen.note = note;
@@ -28,6 +32,7 @@ void RankWatch::Heard(std::uint32_t rank, const std::string& host, const Progres
 }
 
 void RankWatch::Forgive(std::uint64_t now_ns) {
+  // As if all had been heard of now, with a new instruction: their times begin again.
   for (auto& [rank, seen] : ranks_) {
     seen.heard_ns = now_ns;
     seen.changed_ns = now_ns;
@@ -59,6 +64,7 @@ std::vector<std::string> RankWatch::Stuck(std::uint64_t now_ns) {
   std::vector<std::string> culprits;
   std::vector<std::string> waiting;
   for (const auto& [rank, seen] : ranks_) {
+    // Up to the last heartbeat, not up to now: a rank that fell silent is Silent's to judge.
     const std::uint64_t still_ns = seen.heard_ns - seen.changed_ns;
     if (still_ns < options_.report_ns) continue;
     (seen.note.waits ? waiting : culprits)
@@ -66,6 +72,8 @@ std::vector<std::string> RankWatch::Stuck(std::uint64_t now_ns) {
                                Name(rank, seen), Seconds(still_ns), Instruction(seen.note),
                                seen.note.waits ? " (waiting for other ranks)" : ""));
   }
+  // A rank that waits is held up by another one, which is the one to name. If all wait, no rank is
+  // to blame, and all are shown.
   const bool all_wait = culprits.empty() && waiting.size() == ranks_.size();
   std::vector<std::string>& lines = all_wait ? waiting : culprits;
   if (lines.empty()) return {};

@@ -1,5 +1,5 @@
-// RankWatch: tells from heartbeats which rank is lost and which stands still. Knows neither
-// sockets nor clocks: times are passed in.
+// RankWatch: decides from heartbeats which rank is lost and which makes no progress. It knows
+// neither sockets nor clocks; times are passed in.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,31 @@ struct RankWatchOptions {
   std::uint64_t report_ns = 60'000'000'000;  // at one instruction; and between two reports
 };
 
-// Not thread-safe. A rank is watched from its first beat on; now_ns is monotonic.
+// Not thread-safe. A rank is watched from its first heartbeat on. `now_ns` is monotonic.
 class RankWatch {
  public:
   explicit RankWatch(const RankWatchOptions& options) : options_(options) {}
 
-  // A beat of a rank, this one's own included.
+  // Notes a heartbeat of a rank, which may be this one.
   void Heard(std::uint32_t rank, const std::string& host, const Progress::Note& note,
              std::uint64_t now_ns);
-  // The rank has done its work: its silence means nothing.
+  // The rank has done its work, so its silence means nothing from now on.
   void Left(std::uint32_t rank) { ranks_.erase(rank); }
-  // This process itself stood still (a suspended job): what the others did meanwhile is not known.
+  // Call it if this process itself did not run for a while, as in a suspended job: it does not know
+  // what the others did meanwhile.
   void Forgive(std::uint64_t now_ns);
 
   bool Watches(std::uint32_t rank) const { return ranks_.contains(rank); }
 
-  // "rank 1 (host h) has not been heard of for 4.0 s; its last known instruction: step 7, F
-  // micro-batch 3 of stage 1". nullopt: all are heard of.
+  // A message about a rank that is silent for too long: "rank 1 (host h) has not been heard of for
+  // 4.0 s; its last known instruction: step 7, F micro-batch 3 of stage 1". nullopt if there is
+  // none.
   std::optional<std::string> Silent(std::uint64_t now_ns) const;
-  // "rank 1 (host h) has gone; its last known instruction: ...". Of a rank that is watched.
+  // A message about a rank whose process has died: "rank 1 (host h) has gone; its last known
+  // instruction: ...". The rank is watched.
   std::string Gone(std::uint32_t rank) const;
-  // Lines about ranks that are alive and have been at one instruction for the report time: those
-  // that compute or wait for data, or else, where all wait for each other, all of them.
+  // Messages about ranks that are alive but have been at one instruction for the report time. Only
+  // ranks that compute or wait for data are named; if all ranks wait for each other, all are.
   std::vector<std::string> Stuck(std::uint64_t now_ns);
 
  private:

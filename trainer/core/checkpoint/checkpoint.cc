@@ -1,3 +1,7 @@
+// The manifest as JSON, written and read. A manifest is untrusted: each value is checked for its
+// type and its range before it is used, and no message depends on an exception of the JSON library.
+// A checksum over the rest of the file stands at its beginning, at a fixed place, so that a torn or
+// damaged manifest is found before anything is parsed.
 #include "trainer/core/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
@@ -35,6 +39,7 @@ std::uint64_t HashOf(std::string_view text) {
   return Checksum(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+// Tokens are opaque bytes; JSON has no type for them.
 std::string ToHex(std::span<const std::byte> bytes) {
   std::string hex;
   for (const std::byte byte : bytes) hex += fmt::format("{:02x}", std::to_integer<int>(byte));
@@ -54,6 +59,7 @@ std::optional<std::vector<std::byte>> BytesOfHex(std::string_view hex) {
   if (hex.size() % 2 != 0) return std::nullopt;
   std::vector<std::byte> bytes;
   for (std::size_t at = 0; at < hex.size(); at += 2) {
+    // A hash of fewer digits would have several spellings.
     const std::optional<std::uint64_t> value = ParseHex(hex.substr(at, 2));
     if (!value) return std::nullopt;
     bytes.push_back(static_cast<std::byte>(*value));
@@ -63,6 +69,7 @@ std::optional<std::vector<std::byte>> BytesOfHex(std::string_view hex) {
 
 Json ToJson(const Manifest& manifest) {
   const Checkpoint& state = manifest.state;
+  // The order of the keys is kept, so that people find the run and the step at the top.
   Json json = {{"format", kCheckpointFormat},
                {"run", state.run},
                {"resumed_from", nullptr},
@@ -97,6 +104,7 @@ Json ToJson(const Manifest& manifest) {
   return json;
 }
 
+// at() and operator[] would throw for a key that is missing.
 const Json* Member(const Json& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() ? nullptr : &*found;
@@ -110,6 +118,7 @@ Result<std::string> Text(const Json& object, const char* name) {
 
 Result<std::uint64_t> Number(const Json& object, const char* name, std::uint64_t maximum) {
   const Json* const node = Member(object, name);
+  // A negative number or one with a fraction is of another type, so that this refuses it, too.
   if (node == nullptr || !node->is_number_unsigned() || node->get<std::uint64_t>() > maximum) {
     return Malformed(fmt::format("{} is not a number up to {}", name, maximum));
   }
@@ -212,6 +221,7 @@ Result<Checkpoint> ReadState(const Json& json) {
   FOREBAY_ASSIGN(const std::string token, Text(json, "position_token"));
   std::optional<std::vector<std::byte>> token_bytes = BytesOfHex(token);
   if (!token_bytes) return Malformed("position_token is not hexadecimal");
+  // Number() has checked the range.
   state.epoch = static_cast<std::uint32_t>(epoch);
   state.global_batch = static_cast<std::uint32_t>(batch);
   state.position_token = *std::move(token_bytes);
@@ -264,6 +274,7 @@ std::string ShardName(std::size_t index) { return fmt::format("shard-{:05}.safet
 
 std::string EncodeManifest(const Manifest& manifest) {
   // Paths in the configuration may be no UTF-8.
+  // One space of indentation: people read manifests, and programs do not mind.
   const std::string json =
       ToJson(manifest).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::string covered = json.substr(2);  // without its brace and line feed
@@ -272,6 +283,7 @@ std::string EncodeManifest(const Manifest& manifest) {
 
 Result<Manifest> DecodeManifest(std::string_view text) {
   if (!text.starts_with(kSealBegin)) return Malformed("it does not begin as one");
+  // The parts of the seal are taken with bounds: the text may end anywhere.
   const std::string_view covered = text.substr(std::min(kSealBytes, text.size()));
   const std::optional<std::uint64_t> hash = ParseHex(text.substr(kSealBegin.size(), kHashDigits));
   if (covered.empty() || hash != HashOf(covered) ||

@@ -1,9 +1,9 @@
-// Checkpoint: what a run needs to continue mid-epoch, on any layout.
+// Checkpoint: the state with which a run continues in the middle of an epoch, on any layout.
 //
-// On disk it is a folder: safetensors shards (safetensors.h, so that other tools read the weights)
-// with canonical names and nothing of the layout in them, and `manifest.json`, which holds the
-// run's state and the XXH3-64 of every shard. The manifest's own XXH3-64 stands in its first line:
-// a torn or damaged one never loads.
+// On disk it is a folder. Safetensors shards (weights/safetensors.h, so that other tools can read
+// the weights) hold the tensors under canonical names, which do not depend on the layout.
+// `manifest.json` holds the run's state and the XXH3-64 of every shard. The manifest's own XXH3-64
+// is in its first line, so that a torn or damaged manifest never loads.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +46,8 @@ struct CheckpointOrigin {
 };
 
 struct Checkpoint {
-  // Whose it is: 16 hexadecimal digits, drawn when a run starts afresh and kept when it is resumed;
-  // empty: made before runs had names.
+  // The name of the run: 16 hexadecimal digits, drawn when a run starts afresh and kept when it is
+  // resumed. Empty in checkpoints from before runs had names.
   std::string run;
   std::optional<CheckpointOrigin> resumed_from = {};
   std::string model;                          // architecture and sizes, compared on load
@@ -66,13 +66,13 @@ struct Checkpoint {
   std::vector<std::byte> position_token;      // opaque: given back to the feed
   std::vector<CheckpointTensor> tensors;      // those that this rank writes
 
-  // nullptr where there is none of that name.
+  // Returns nullptr if there is no tensor of that name.
   const CheckpointTensor* Find(std::string_view name) const;
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
 
-// kFailedPrecondition where a tensor of floats has a value that is infinite or no number: what is
-// trained on from there is lost. Names tensor, place and value.
+// kFailedPrecondition if a floating-point tensor holds an infinity or NaN, because training that
+// continues from it is lost. The message names tensor, place and value.
 Status CheckFinite(const Checkpoint& checkpoint);
 
 struct ShardFacts {
@@ -90,8 +90,9 @@ struct Manifest {
 std::string ShardName(std::size_t index);
 
 std::string EncodeManifest(const Manifest& manifest);
-// Bytes are untrusted. kDataLoss for a torn or damaged manifest, kInvalidArgument for one that is
-// none, kFailedPrecondition for another format version, naming both.
+// The bytes are untrusted. kDataLoss for a torn or damaged manifest, kInvalidArgument for a text
+// that is not a manifest, kFailedPrecondition for another version of the format; the message names
+// both.
 Result<Manifest> DecodeManifest(std::string_view text);
 
 }  // namespace forebay::train

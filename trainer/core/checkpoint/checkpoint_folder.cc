@@ -1,3 +1,8 @@
+// Publishing is a rename: all ranks write their shards to `step-N.tmp`, rank 0 checks that all are
+// there, adds the manifest, syncs, and renames the folder to `step-N`. So a folder with a
+// checkpoint's name is whole. Saving a step again moves the old folder to `step-N.replaced.tmp`
+// first; RestoreReplaced brings it back if a crash happens between the two renames. Removing
+// renames as well, so that no half-removed checkpoint keeps its name.
 #include "trainer/core/checkpoint/checkpoint_folder.h"
 
 #include <fmt/format.h>
@@ -26,6 +31,7 @@ Error FromErrorCode(const fs::path& path, const std::error_code& code) {
   return Error::FromErrno(code.value(), path.string());
 }
 
+// Twelve digits, so that names sort as steps do, also in a listing.
 std::string NameOf(std::uint64_t step) { return fmt::format("{}{:012}", kPrefix, step); }
 
 // The step in "step-000000000042"; nullopt for any other name.
@@ -56,6 +62,7 @@ Result<std::vector<std::string>> List(const fs::path& folder) {
   std::error_code code;
   fs::directory_iterator entries(folder, code);
   if (code) return FromErrorCode(folder, code);
+  // increment(code) and not ++, which throws.
   for (; entries != fs::directory_iterator(); entries.increment(code)) {
     if (code) return FromErrorCode(folder, code);
     names.push_back(entries->path().filename().string());
@@ -87,6 +94,8 @@ Status CheckShards(const fs::path& folder, const Manifest& manifest) {
   for (std::size_t at = 0; at < manifest.shards.size(); ++at) {
     const fs::path path = folder / ShardName(at);
     std::error_code code;
+    // Rank 0 must see the files of all ranks. It does not if every node has a disk of its own
+    // there.
     const std::uint64_t bytes = fs::file_size(path, code);
     if (!code && bytes == manifest.shards[at].bytes) continue;
     return Error(ErrorCode::kFailedPrecondition,
@@ -127,6 +136,7 @@ Result<std::vector<std::uint64_t>> PublishedSteps(const fs::path& folder) {
   FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
   for (const std::string& name : names) {
     const std::optional<std::uint64_t> step = StepOfName(name);
+    // `step-7` is not a name that we give, so it is left alone.
     if (step && name == NameOf(*step)) steps.push_back(*step);
   }
   std::ranges::sort(steps);
@@ -139,6 +149,7 @@ Status RestoreReplaced(const fs::path& folder) {
   FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
   for (const std::string& name : names) {
     const std::optional<std::string> plain = WithoutSuffix(name, kReplaced);
+    // If the new checkpoint has its name, the replaced one is merely not removed yet.
     if (!plain || fs::exists(folder / *plain, code)) continue;
     FOREBAY_TRY(Rename(folder / name, folder / *plain));
     FOREBAY_TRY(SyncFolder(folder));
@@ -154,6 +165,7 @@ Result<CheckpointFolder> CheckpointFolder::Open(fs::path folder, std::uint64_t k
   FOREBAY_TRY(RestoreReplaced(folder));
   FOREBAY_ASSIGN(const std::vector<std::string> names, List(folder));
   for (const std::string& name : names) {
+    // Safe: the folder is locked (FolderLock), so no other run is writing these.
     if (IsLeftover(name)) Remove(folder / name);
   }
   FOREBAY_TRY(CheckWritable(folder));
@@ -173,6 +185,7 @@ Result<fs::path> CheckpointFolder::Publish(const Manifest& manifest) {
   }
   FOREBAY_TRY(CheckShards(unpublished, manifest));
   FOREBAY_TRY(WriteSynced(unpublished / kManifestName, EncodeManifest(manifest)));
+  // The entries of the files have to be on the disk before the folder gets its name.
   FOREBAY_TRY(SyncFolder(unpublished));
   FOREBAY_TRY(Replace(unpublished, path));
   RemoveOlderThan(step);
@@ -187,6 +200,7 @@ Status CheckpointFolder::Replace(const fs::path& unpublished, const fs::path& pa
   if (replaces) FOREBAY_TRY(Rename(path, replaced));
   const Status published = Rename(unpublished, path);
   if (!published.has_value()) {
+    // The old one gets its name back: a failed save leaves what was there.
     if (replaces) FOREBAY_TRY(Rename(replaced, path));
     return published;
   }
@@ -196,6 +210,7 @@ Status CheckpointFolder::Replace(const fs::path& unpublished, const fs::path& pa
 }
 
 void CheckpointFolder::RemoveOlderThan(std::uint64_t published) {
+  // Only checkpoints of this run's history are ever removed; the set knows no others.
   own_.insert(published);
   for (auto oldest = own_.begin(); own_.size() > kept_ && *oldest < published;
        oldest = own_.erase(oldest)) {
@@ -214,6 +229,7 @@ void CheckpointFolder::Abandon(std::uint64_t step) { Remove(UnpublishedFolder(fo
 Result<std::optional<fs::path>> NewestCheckpoint(const fs::path& folder,
                                                  std::vector<std::string>& skipped) {
   FOREBAY_ASSIGN(const std::vector<std::uint64_t> steps, PublishedSteps(folder));
+  // The newest first. A damaged one is passed over and named.
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const fs::path path = PublishedFolder(folder, *step);
     const Status intact = VerifyCheckpoint(path);
@@ -239,6 +255,7 @@ Result<fs::path> FindCheckpoint(const fs::path& path, std::vector<std::string>& 
                              path.string(), kManifestName));
   }
   fs::path folder = is_manifest ? path.parent_path() : path;
+  // The parent of a bare file name is empty.
   if (folder.empty()) folder = ".";
   if (is_manifest || fs::exists(folder / kManifestName, code)) {
     FOREBAY_TRY(VerifyCheckpoint(folder));

@@ -14,36 +14,40 @@
 
 namespace forebay::train {
 
-// Where the shards of step `step` are written until they are published: no reader looks there.
+// The folder that the shards of step `step` are written to until they are published. Readers never
+// look there.
 std::filesystem::path UnpublishedFolder(const std::filesystem::path& folder, std::uint64_t step);
 
-// Where it lies once it is published.
+// The folder of a published checkpoint.
 std::filesystem::path PublishedFolder(const std::filesystem::path& folder, std::uint64_t step);
 
-// The steps that checkpoints in `folder` have by their names, ascending; nothing is read of them.
+// The steps of the checkpoints in `folder`, ascending, by their names. Nothing is read.
 Result<std::vector<std::uint64_t>> PublishedSteps(const std::filesystem::path& folder);
 
-// Gives a checkpoint its name back that a crash took while another of the same step was put in its
-// place. Before anything is looked for in `folder`; one that is not there is fine.
+// Gives a checkpoint its name back that it lost when a crash came while another checkpoint of the
+// same step took its place. Call it before looking for checkpoints in `folder`, which need not
+// exist.
 Status RestoreReplaced(const std::filesystem::path& folder);
 
 // Used by one process of the run at a time (rank 0). Not thread-safe.
 class CheckpointFolder {
  public:
-  // Creates the folder and removes what a crash left unpublished in it. `kept`, at least 1, is
-  // how many checkpoints of the run stay: those that are published here, and adopted ones.
+  // Creates the folder and removes what a crash left unpublished in it. `kept`, at least 1, is the
+  // number of the run's checkpoints that are kept: those published here and adopted ones.
   static Result<CheckpointFolder> Open(std::filesystem::path folder, std::uint64_t kept);
 
   const std::filesystem::path& path() const { return folder_; }
 
-  // All that the folder holds is of the run that is going to publish, and no later than where it
-  // stands (checkpoint_lineage.h): older ones go as newer ones come. Others are never removed.
+  // Counts all checkpoints in the folder as the run's: older ones are removed as newer ones are
+  // published. Call it when they all belong to the run and are no later than its position
+  // (checkpoint_lineage.h). Checkpoints that are not the run's are never removed.
   Status Adopt();
 
-  // Writes the manifest beside the shards in UnpublishedFolder of its step, which must be there
-  // and as long as it says, gives the whole its name, which is when it begins to exist, and
-  // removes the run's older ones, but never this one. One of the same step is replaced, and is
-  // there until then. Survives a crash once it has returned. Returns its path.
+  // Publishes a checkpoint: checks that the shards are in UnpublishedFolder of its step with the
+  // sizes that the manifest states, writes the manifest beside them, and gives the folder its name.
+  // From then on the checkpoint exists, and it survives a crash once the call has returned. Then
+  // removes the run's older ones. A checkpoint of the same step is replaced, and exists until then.
+  // Returns the path.
   Result<std::filesystem::path> Publish(const Manifest& manifest);
   // Removes what Publish would have published.
   void Abandon(std::uint64_t step);
@@ -59,14 +63,14 @@ class CheckpointFolder {
   std::set<std::uint64_t> own_;  // steps of the run's that are there
 };
 
-// The intact checkpoint of the highest step in `folder`, every byte of it checked; nullopt where
-// there is none. Each damaged one passed over adds a line to `skipped`; one that cannot be read
-// (permission, a device's error, another format) is an error instead.
+// Returns the intact checkpoint of the highest step in `folder`, after checking every byte of it;
+// nullopt if there is none. For each damaged one that is passed over a line is added to `skipped`.
+// A checkpoint that cannot be read (permission, device error, another format) is an error instead.
 Result<std::optional<std::filesystem::path>> NewestCheckpoint(
     const std::filesystem::path& folder, std::vector<std::string>& skipped);
 
-// The checkpoint that `path` means: itself, the one whose manifest it is, or the newest intact
-// one in it. kNotFound, or VerifyCheckpoint's errors.
+// Returns the checkpoint that `path` names: the folder itself, the folder of that manifest, or the
+// newest intact one in the folder. kNotFound, or the errors of VerifyCheckpoint.
 Result<std::filesystem::path> FindCheckpoint(const std::filesystem::path& path,
                                              std::vector<std::string>& skipped);
 

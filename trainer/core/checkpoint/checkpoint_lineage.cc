@@ -1,3 +1,7 @@
+// Every checkpoint carries the name of its run. From the names in a folder follows which of them a
+// run that starts now continues; all others are moved to `aside-<run>-<number>` by renaming.
+// Nothing is ever deleted here. A checkpoint whose manifest is damaged counts for the run of the
+// newest readable one, because it most likely belongs to it.
 #include "trainer/core/checkpoint/checkpoint_lineage.h"
 
 #include <fmt/format.h>
@@ -35,6 +39,7 @@ Status ListInto(const fs::path& folder, bool is_best, std::vector<StoredCheckpoi
     StoredCheckpoint found{
         .path = PublishedFolder(folder, step), .step = step, .is_best = is_best, .run = {}};
     const Result<Manifest> manifest = ReadManifest(found.path);
+    // Without a readable manifest the run stays unknown, and the caller decides.
     if (manifest.has_value()) found.run = manifest->state.run;
     stored.push_back(std::move(found));
   }
@@ -50,6 +55,8 @@ std::string RunOfFolder(const std::vector<StoredCheckpoint>& stored) {
   return newest == nullptr ? std::string() : *newest->run;
 }
 
+// Of the run that goes on, up to the step that it goes on from. Later steps are an abandoned branch
+// of its history.
 bool IsKept(const StoredCheckpoint& found, const std::optional<CheckpointOrigin>& kept) {
   return kept && found.step <= kept->step && found.run.value_or(kept->run) == kept->run;
 }
@@ -59,6 +66,7 @@ Result<fs::path> MakeAside(const fs::path& folder, const std::string& run) {
   for (std::uint32_t number = 1; number <= kAsideFoldersMax; ++number) {
     fs::path aside = folder / fmt::format("aside-{}-{}", NameOf(run), number);
     std::error_code code;
+    // create_directory returns false for a folder that exists already: that number is taken.
     if (fs::create_directory(aside, code)) return aside;
     if (code) return Error::FromErrno(code.value(), aside.string());
   }
@@ -95,6 +103,7 @@ bool LiesIn(const fs::path& checkpoint, const fs::path& folder) {
   std::error_code code;
   const fs::path parent = fs::canonical(checkpoint, code).parent_path();
   if (code) return false;
+  // By inode and not by name: paths may have links and dots in them.
   if (fs::equivalent(parent, folder, code)) return true;
   return fs::equivalent(parent, folder / kBestFolder, code);
 }
@@ -116,6 +125,7 @@ Status CheckUnused(const fs::path& folder) {
                                .string()));
 }
 
+// A damaged manifest counts for the run itself.
 Status CheckOneRun(const fs::path& folder, const std::string& run) {
   FOREBAY_ASSIGN(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
   for (const StoredCheckpoint& found : stored) {
@@ -130,6 +140,7 @@ Status CheckOneRun(const fs::path& folder, const std::string& run) {
   return {};
 }
 
+// In ascending order of steps: if a crash comes in between, the newest checkpoint is still there.
 Result<std::vector<std::string>> MoveAside(const fs::path& folder,
                                            const std::optional<CheckpointOrigin>& kept) {
   FOREBAY_ASSIGN(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
@@ -139,6 +150,7 @@ Result<std::vector<std::string>> MoveAside(const fs::path& folder,
   for (const StoredCheckpoint& found : stored) {
     if (IsKept(found, kept)) continue;
     const std::string run = found.run.value_or(run_of_folder);
+    // One folder for each run, made when its first checkpoint is moved.
     if (!asides.contains(run)) {
       FOREBAY_ASSIGN(asides[run], MakeAside(folder, run));
     }

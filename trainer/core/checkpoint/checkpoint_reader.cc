@@ -1,3 +1,7 @@
+// Opens all shards of a checkpoint and builds one map from tensor names to their places, so that a
+// rank can read just the tensors of its stage, whichever rank wrote them. The hashes of the shards
+// are not compared here: VerifyCheckpoint has done that once, on rank 0, before the run begins from
+// it.
 #include "trainer/core/checkpoint/checkpoint_reader.h"
 
 #include <fmt/format.h>
@@ -27,6 +31,7 @@ Status VerifyCheckpoint(const fs::path& folder) {
   return {};
 }
 
+// Headers only: shards may be larger than the memory of a node.
 Result<CheckpointReader> CheckpointReader::Open(const fs::path& folder) {
   CheckpointReader reader;
   FOREBAY_ASSIGN(Manifest manifest, ReadManifest(folder));
@@ -36,6 +41,7 @@ Result<CheckpointReader> CheckpointReader::Open(const fs::path& folder) {
   for (std::size_t at = 0; at < manifest.shards.size(); ++at) {
     const fs::path path = folder / ShardName(at);
     FOREBAY_ASSIGN(SafetensorsFile shard, SafetensorsFile::Open(path));
+    // A file that was replaced since it was verified.
     if (shard.bytes() != manifest.shards[at].bytes) {
       return Error(ErrorCode::kDataLoss,
                    fmt::format("{}: has {} bytes, the manifest says {}", path.string(),
@@ -65,6 +71,7 @@ const TensorEntry* CheckpointReader::Find(std::string_view name) const {
 
 Status CheckpointReader::Read(std::string_view name, std::span<std::byte> bytes) const {
   const auto found = places_.find(name);
+  // Callers ask Find first.
   FOREBAY_CHECK(found != places_.end());
   return shards_[found->second.shard].ReadBytes(*found->second.entry, bytes);
 }

@@ -1,4 +1,4 @@
-// CheckpointReader: a stored checkpoint, open for reading single tensors.
+// CheckpointReader: reads single tensors of a stored checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +16,27 @@
 
 namespace forebay::train {
 
-// The manifest in `folder`. DecodeManifest's errors and the system's; messages name the file.
+// Reads the manifest in `folder`. Errors are those of DecodeManifest and of the system; messages
+// name the file.
 Result<Manifest> ReadManifest(const std::filesystem::path& folder);
 
-// ReadManifest, and every byte of every shard is checked. kDataLoss for what is torn or damaged.
+// Checks the manifest and every byte of every shard. kDataLoss for what is torn or damaged.
 Status VerifyCheckpoint(const std::filesystem::path& folder);
 
-// Movable; reads from several threads are fine.
+// Movable. Several threads may read at the same time.
 class CheckpointReader {
  public:
-  // Reads the manifest and the shards' headers; not their data, which VerifyCheckpoint is for.
-  // kDataLoss where a shard is missing or of another size, or a tensor is there twice.
+  // Reads the manifest and the headers of the shards, not their data (VerifyCheckpoint does that).
+  // kDataLoss if a shard is missing or has another size, or if a tensor is in two shards.
   static Result<CheckpointReader> Open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Checkpoint& state() const { return state_; }  // without tensors
   std::vector<std::string> Names() const;             // ascending
 
-  // nullptr where there is none of that name.
+  // Returns nullptr if there is no tensor of that name.
   const TensorEntry* Find(std::string_view name) const;
-  // The bytes of a tensor that Find knows; `bytes` has room for exactly them.
+  // Reads the bytes of a tensor that Find knows; `bytes` has exactly their size.
   Status Read(std::string_view name, std::span<std::byte> bytes) const;
 
  private:

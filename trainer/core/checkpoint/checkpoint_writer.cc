@@ -1,3 +1,7 @@
+// A checkpoint is written in two phases while training goes on. First every rank that holds tensors
+// writes its shard on a thread. When all have ended, rank 0 publishes, also on a thread. No rank
+// waits for another one: each contributes a vote (unfinished, failed) to a reduction that the loop
+// makes after every step anyway, and all ranks advance together when the sum of the votes says so.
 #include "trainer/core/checkpoint/checkpoint_writer.h"
 
 #include <fmt/format.h>
@@ -26,6 +30,7 @@ Result<ShardFacts> WriteOwnShard(const fs::path& folder, std::size_t shard,
   return WriteShard(folder / ShardName(shard), tensors);
 }
 
+// A future that was never started is not ready.
 template <typename T>
 bool Ready(const std::future<T>& work) {
   return work.valid() && work.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -36,6 +41,7 @@ constexpr std::size_t kNumbersOfShard = 4;
 constexpr unsigned kHalf = 32;
 constexpr std::uint64_t kLowHalf = 0xFFFF'FFFF;
 
+// A 64-bit hash does not fit into a double, its halves do.
 std::array<double, kNumbersOfShard> ToNumbers(const ShardFacts& facts) {
   return {static_cast<double>(facts.bytes >> kHalf), static_cast<double>(facts.bytes & kLowHalf),
           static_cast<double>(facts.hash >> kHalf), static_cast<double>(facts.hash & kLowHalf)};
@@ -51,10 +57,12 @@ ShardFacts FactsOf(std::span<const double> numbers) {
 
 }  // namespace
 
+// Numbers the shards, takes the tensors, and starts the thread that writes this rank's.
 Status CheckpointWriter::Begin(Checkpoint checkpoint, const CheckpointPlace& place) {
   FOREBAY_CHECK(!busy());
   const std::uint32_t rank = communicator_.rank();
   has_shard_ = !checkpoint.tensors.empty();
+  // Shards are numbered by the ranks that have tensors. With several replicas only the first has.
   std::vector<double> holders(communicator_.size());
   holders[rank] = has_shard_ ? 1 : 0;
   FOREBAY_TRY(communicator_.AllReduceSum(std::span<double>(holders)));
@@ -62,6 +70,7 @@ Status CheckpointWriter::Begin(Checkpoint checkpoint, const CheckpointPlace& pla
   place_ = place;
   error_.reset();
   path_.clear();
+  // The tensors go to the thread; the manifest has the rest of the state.
   std::vector<CheckpointTensor> tensors = std::exchange(checkpoint.tensors, {});
   manifest_.state = std::move(checkpoint);
   manifest_.shards.assign(
@@ -109,6 +118,7 @@ CheckpointWriter::Vote CheckpointWriter::Ask() {
           .failed = error_ ? 1.0 : 0.0};
 }
 
+// Each rank contributes the numbers of its own shard, and zeros for the others.
 Status CheckpointWriter::ShareFacts() {
   std::vector<double> numbers(kNumbersOfShard * manifest_.shards.size());
   if (has_shard_) {
@@ -131,14 +141,18 @@ CheckpointWriter::Outcome CheckpointWriter::End(std::optional<Error> error) {
   return {.global_step = step, .path = path_, .error = std::move(error)};
 }
 
+// All ranks see the same sum, and so they take the same branch.
 Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Advance(const Vote& sum) {
   if (!busy() || sum.unfinished > 0) return std::optional<Outcome>();
+  // All ranks are done with this phase, and at least one of them failed. The unpublished folder
+  // goes.
   if (sum.failed > 0) {
     return std::optional(End(error_ ? *error_
                                     : Error(ErrorCode::kAborted,
                                             "another rank could not write its part")));
   }
   if (phase_ == Phase::kPublishing) return std::optional(End(std::nullopt));
+  // Sizes and hashes of all shards, for the manifest that rank 0 writes.
   FOREBAY_TRY(ShareFacts());
   phase_ = Phase::kPublishing;
   if (place_.publisher != nullptr) {
@@ -149,6 +163,7 @@ Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Advance(const
       });
       return {};
     });
+    // This rank's vote tells the others.
     if (!begun.has_value()) error_ = begun.error();
   }
   return std::optional<Outcome>();
@@ -156,6 +171,7 @@ Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Advance(const
 
 Result<std::optional<CheckpointWriter::Outcome>> CheckpointWriter::Finish() {
   std::optional<Outcome> outcome;
+  // The same protocol as between steps, but each rank waits for its own thread first.
   while (busy()) {
     if (writing_.valid()) writing_.wait();
     if (publishing_.valid()) publishing_.wait();

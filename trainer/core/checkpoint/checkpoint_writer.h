@@ -1,5 +1,5 @@
 // CheckpointWriter: writes a checkpoint while training goes on. Every rank writes its own shard on
-// a thread of its own; once all have, rank 0 publishes the whole.
+// a thread. When all have finished, rank 0 publishes the checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -17,28 +17,28 @@
 
 namespace forebay::train {
 
-// Where checkpoints go. All ranks share the file system that `folder` is on.
+// Where checkpoints go. `folder` is on a file system that all ranks share.
 struct CheckpointPlace {
   std::filesystem::path folder;
   CheckpointFolder* publisher = nullptr;  // rank 0's; must outlive the writer
 };
 
-// One rank's end. Threads never call the communicator: ranks agree through votes that the training
-// loop adds up anyway. At most one checkpoint is under way. Destruction waits for what is being
-// written. Not thread-safe.
+// One rank's end. Its threads never call the communicator: ranks agree through votes, which the
+// training loop sums up with its other votes. At most one checkpoint is being written. Destruction
+// waits for what is being written. Not thread-safe.
 class CheckpointWriter {
  public:
-  // What a rank says about its part of the one under way.
+  // What a rank says about its part of the checkpoint that is being written.
   struct Vote {
     double unfinished = 0;
     double failed = 0;
   };
-  // One that is no longer under way.
+  // The result of a checkpoint that is no longer being written.
   struct Outcome {
     std::uint64_t global_step = 0;
     std::filesystem::path path;  // on rank 0, where it was written
-    // Not there: it is written. Every rank has one or none has: a rank whose own part went well
-    // has kAborted.
+    // Null if the checkpoint is written. Otherwise every rank has an error: a rank whose own part
+    // succeeded has kAborted.
     std::optional<Error> error;
   };
 
@@ -48,15 +48,16 @@ class CheckpointWriter {
 
   bool busy() const { return phase_ != Phase::kIdle; }  // the same on every rank
 
-  // Takes the checkpoint with this rank's tensors (each tensor is one rank's) and returns; the
-  // checkpoint before must no longer be under way. Collective; errors are the communicator's.
+  // Takes the checkpoint with this rank's tensors (each tensor belongs to one rank) and returns. No
+  // other checkpoint may be under way. Collective; errors are the communicator's.
   Status Begin(Checkpoint checkpoint, const CheckpointPlace& place);
 
-  // Never waits.
+  // Returns this rank's vote. Never waits.
   Vote Ask();
-  // Goes on, given the sum of all ranks' votes. Collective. nullopt where there is more to come.
+  // Continues, given the sum of all ranks' votes. Collective. nullopt if the checkpoint is still
+  // being written.
   Result<std::optional<Outcome>> Advance(const Vote& sum);
-  // Asks and goes on until nothing is under way; nullopt where nothing was. Collective, waits.
+  // Asks and continues until nothing is being written; nullopt if nothing was. Collective; waits.
   Result<std::optional<Outcome>> Finish();
 
  private:

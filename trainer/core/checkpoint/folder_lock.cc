@@ -1,3 +1,7 @@
+// An exclusive flock on the file `.lock`. The kernel releases it when the process dies, so a lock
+// is never left behind by a crash. The file is removed at the end. Between opening and locking it,
+// another run may have removed it; then the lock is on a file that nobody else will find, and we
+// try again.
 #include "trainer/core/checkpoint/folder_lock.h"
 
 #include <fcntl.h>
@@ -48,6 +52,7 @@ FolderLock::~FolderLock() {
   if (fd_.valid()) ::unlink(path_.c_str());
 }
 
+// Repeats when a signal interrupts, and when the file was removed between opening and locking.
 Result<std::optional<FolderLock>> FolderLock::Take(const fs::path& folder) {
   const fs::path path = folder / kLockName;
   while (true) {
@@ -55,6 +60,7 @@ Result<std::optional<FolderLock>> FolderLock::Take(const fs::path& folder) {
     if (!fd.valid()) return Error::FromErrno(errno, path.string());
     if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
+      // The file system has no locks. That is no reason not to train.
       if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL) {
         return std::optional<FolderLock>();
       }

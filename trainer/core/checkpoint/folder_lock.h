@@ -9,14 +9,14 @@
 
 namespace forebay::train {
 
-// Holds the file `.lock` in a folder until it is destroyed; a process that dies lets go of it, too.
-// The lock is flock's: it holds between the processes of a node, and between nodes where the file
-// system says so (NFS 4; Lustre mounted with `flock`).
+// Holds a lock on the file `.lock` in a folder until it is destroyed. If the process dies, the
+// kernel releases the lock. It is a lock of flock: it works between the processes of a node, and
+// between nodes if the file system supports that (NFS 4; Lustre mounted with `flock`).
 class FolderLock {
  public:
-  // The folder is there. kFailedPrecondition where another process has it: the message names the
-  // folder, and host and process where they can be read. nullopt where the file system has no
-  // locks: then nothing keeps two runs apart.
+  // Takes the lock of a folder that exists. kFailedPrecondition if another process holds it; the
+  // message names the folder, and host and process if they can be read. nullopt if the file system
+  // has no locks: then nothing keeps two runs apart.
   static Result<std::optional<FolderLock>> Take(const std::filesystem::path& folder);
   // Removes the file.
   ~FolderLock();

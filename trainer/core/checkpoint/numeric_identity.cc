@@ -1,3 +1,5 @@
+// A text with everything on which the bits of the weights depend besides seed and data. Checkpoints
+// carry it, and a run refuses to go on from one that has another text, unless it is forced to.
 #include "trainer/core/checkpoint/numeric_identity.h"
 
 #include <fmt/format.h>
@@ -7,6 +9,8 @@
 namespace forebay::train {
 namespace {
 
+// Libraries choose their kernels by this when they are loaded, and different kernels round
+// differently.
 std::string_view WidestOfMachine() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") != 0) return "avx512";
@@ -23,6 +27,7 @@ std::string_view WidestOfMachine() {
 
 std::string VectorInstructions() {
   std::string text(WidestOfMachine());
+  // These override the choice of LibTorch and of OpenBLAS.
   for (const char* const name : {"ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE"}) {
     if (const char* const value = std::getenv(name)) text += fmt::format(",{}", value);
   }

@@ -1,5 +1,5 @@
-// What besides seed and data decides the bits of the weights: recorded in checkpoints, because a
-// run that goes on under another identity does not end where it would have ended.
+// NumericIdentity: what decides the bits of the weights, besides seed and data. Checkpoints record
+// it, because a run that continues under another identity does not end in the same weights.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct NumericIdentity {
   std::string layouts = {};       // the run's, where the weights depend on them
 };
 
-// The widest vector instructions that libraries choose their kernels by: "avx512", "avx2" and so
-// on, with what the environment says to the contrary.
+// The widest vector instructions of the machine, by which libraries choose their kernels ("avx512",
+// "avx2" and so on), and the environment variables that override the choice.
 std::string VectorInstructions();
 
-// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2": equal texts, equal results. Behind
-// it, where they are so: " precision=bf16", " sums=fast", " layouts=[...]".
+// "threads=1 micro_batch=8 library=LibTorch 1.13.0 isa=avx2". Equal texts mean equal results. Where
+// they apply, " precision=bf16", " sums=fast" and " layouts=[...]" follow.
 std::string ToText(const NumericIdentity& identity);
 
 }  // namespace forebay::train

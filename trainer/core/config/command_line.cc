@@ -1,4 +1,6 @@
-// Apart from train_config.cc because CLI11 is slow to compile.
+// Defines one flag for each key of the table in train_config.cc. It is a file of its own because
+// CLI11 is slow to compile. Flags are only collected while CLI11 parses, and applied afterwards,
+// because the file that --config names has to come before them, wherever it stands.
 #include "trainer/core/config/command_line.h"
 
 #include <fmt/format.h>
@@ -11,6 +13,7 @@ namespace {
 void AddKeyFlag(CLI::App& app, const ConfigKey& key, RawArguments& raw) {
   std::string help = key.help + " [" + key.name + "]";
   if (!key.choices.empty()) help += fmt::format(" {{{}}}", fmt::join(key.choices, "|"));
+  // Values are checked later, when they are applied in their order.
   const auto remember = [&raw, name = key.name](const std::string& text) {
     raw.by_flag.emplace_back(name, text);
   };
@@ -35,6 +38,7 @@ Status Apply(TrainConfig& config, const RawArguments& raw) {
     FOREBAY_TRY(SetConfigValue(config, assignment.substr(0, equals),
                                assignment.substr(equals + 1)));
   }
+  // Last, because a key's own flag wins.
   for (const auto& [name, text] : raw.by_flag) {
     FOREBAY_TRY(SetConfigValue(config, name, text));
   }

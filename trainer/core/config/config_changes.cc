@@ -1,3 +1,6 @@
+// Compares two configurations as the TOML texts that ToToml writes, where every key has a line of
+// its own. So a checkpoint of another version, whose table of keys was different, is compared as
+// well.
 #include "trainer/core/config/config_changes.h"
 
 #include <fmt/format.h>

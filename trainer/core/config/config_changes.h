@@ -1,4 +1,5 @@
-// What differs between the configuration that a checkpoint was made with and this run's.
+// ConfigChanges: what differs between the configuration that a checkpoint was made with and this
+// run's.
 #pragma once
 
 #include <string>
@@ -7,10 +8,11 @@
 
 namespace forebay::train {
 
-// A line for each key whose value is another one, as "train.learning_rate: 0.05 -> 0.01". Both are
-// documents as ToToml writes them; `then` is untrusted: any text, control characters are shown as
-// '?'. Keys that `then` does not have are of a later program and left out, as are those that say
-// how this process begins (checkpoint.resume, checkpoint.new_run).
+// Returns a line for each key with another value, such as "train.learning_rate: 0.05 -> 0.01". Both
+// are documents as ToToml writes them. `then` is untrusted: it may be any text, and control
+// characters are shown as '?'. Left out are keys that `then` does not have, because they belong to
+// a later program, and keys that say how this process begins (checkpoint.resume,
+// checkpoint.new_run).
 std::vector<std::string> ConfigChanges(std::string_view then, std::string_view now);
 
 }  // namespace forebay::train

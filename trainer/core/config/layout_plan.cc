@@ -1,3 +1,7 @@
+// Section [layout] becomes the list of layouts that a run goes through. The checks are about
+// numbers only: that replicas x stages are the ranks of the job, and that the micro-batches divide
+// the work so that sums of gradients do not depend on the layout. Each message lists the values
+// that would be legal.
 #include "trainer/core/config/layout_plan.h"
 
 #include <fmt/format.h>
@@ -133,6 +137,7 @@ std::string LegalMicroBatches(std::uint32_t global_batch, const std::vector<Layo
 Status ChooseMicroBatch(const TrainConfig& config, LayoutPlan& plan) {
   const auto global_batch = static_cast<std::uint32_t>(config.train.global_batch);
   const std::vector<Layout> layouts = plan.Layouts();
+  // The smallest share of a replica over all layouts: a micro-batch of this size fits every one.
   std::uint32_t share = global_batch;
   for (const Layout& layout : layouts) {
     if (global_batch % layout.replicas != 0) {
@@ -145,6 +150,7 @@ Status ChooseMicroBatch(const TrainConfig& config, LayoutPlan& plan) {
   plan.global_batch = global_batch;
   plan.follows_layout = config.layout.micro_batches == "per_layout";
   std::vector<Layout> bound = layouts;
+  // Without stages a replica takes its share at once, so that any size is legal there.
   if (plan.follows_layout) std::erase_if(bound, [](const Layout& one) { return one.stages == 1; });
   const auto wanted = static_cast<std::uint32_t>(config.layout.micro_batch);
   if (wanted == 0 && plan.follows_layout && !bound.empty()) {
@@ -170,6 +176,7 @@ std::string ToString(const Layout& layout) {
 }
 
 Layout LayoutPlan::At(const RunPosition& position) const {
+  // Follows from the position, so that the plan need not know the data set.
   const std::uint64_t steps_per_epoch =
       position.epoch == 0 ? 0 : (position.global_step - position.step) / position.epoch;
   Layout layout = first;
@@ -179,6 +186,8 @@ Layout LayoutPlan::At(const RunPosition& position) const {
     if (done < change.after) continue;
     const std::uint64_t point =
         change.by_epoch ? change.after * steps_per_epoch : change.after;
+    // Of two switches that are both behind us, the later one counts, whatever their order in the
+    // text.
     if (point < latest) continue;
     latest = point;
     layout = change.layout;

@@ -1,5 +1,5 @@
-// LayoutPlan: the layouts that a run goes through, from the configuration's [layout] section.
-// Whether a model can be cut so is the engine's to say.
+// LayoutPlan: the layouts that a run goes through, from section [layout] of the configuration.
+// Whether the model can be cut in this way is for the engine to decide.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace forebay::train {
 
-// Where a run stands: the next step.
+// The position of a run: its next step.
 struct RunPosition {
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;         // within the epoch
   std::uint64_t global_step = 0;  // since the start of the run
 };
 
-// From the step on before which so many steps or epochs of the run are done.
+// A change of the layout, before the step at which so many steps or epochs of the run are done.
 struct LayoutSwitch {
   bool by_epoch = false;
   std::uint64_t after = 1;
@@ -34,27 +34,28 @@ struct LayoutPlan {
   std::vector<std::uint32_t> split;  // first part of each stage; empty: the balanced cut
   std::uint32_t global_batch = 1;    // samples of a step, over all replicas
   std::uint32_t micro_batch = 1;     // samples of a canonical micro-batch
-  // Canonical ones are only those of pipelines; a replica without stages takes its share at once.
+  // True if micro-batches are canonical only in pipelines; a replica without stages then computes
+  // its whole share at once.
   bool follows_layout = false;
 
-  // The layout of the step at `position`: of the last switch that lies behind it.
+  // The layout of the step at `position`: that of the last switch before it.
   Layout At(const RunPosition& position) const;
-  // All of them, each once, `first` in front.
+  // All layouts of the run, each once, with `first` in front.
   std::vector<Layout> Layouts() const;
 
-  // Samples of a micro-batch, and micro-batches of a step, over all replicas.
+  // Samples of a micro-batch; micro-batches of a step over all replicas.
   std::uint32_t MicroBatchOf(const Layout& layout) const;
   std::uint32_t MicroBatchesOf(const Layout& layout) const {
     return global_batch / MicroBatchOf(layout);
   }
-  // "1 x 2 of 8, 2 x 1 of 32 from epoch 1": layouts with samples of their micro-batches.
+  // "1 x 2 of 8, 2 x 1 of 32 from epoch 1": the layouts with the samples of their micro-batches.
   std::string Text() const;
 };
 
-// The keys that make the weights depend on the layout, which by default nothing does: empty.
+// The keys that make the weights depend on the layout; empty by default, because nothing does.
 std::string LayoutDependence(const TrainConfig& config);
-// Of these the keys that change what is computed, not just the order of sums: a checkpoint belongs
-// to its plan of layouts then.
+// The keys among them that change what is computed, and not just the order of sums. With such a key
+// a checkpoint belongs to its plan of layouts.
 std::string PlanDependence(const TrainConfig& config);
 
 // "2 x 1": replicas x stages.

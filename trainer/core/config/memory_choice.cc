@@ -1,3 +1,6 @@
+// One decision for each layout of a run: what of a training step is swapped, recomputed or kept.
+// The search itself is in schedule/memory; here is what the user asked for, and what is remembered,
+// so that evaluations and switches back find the same choice.
 #include "trainer/core/config/memory_choice.h"
 
 #include <fmt/format.h>
@@ -56,6 +59,7 @@ Error HostTooSmall(const StepPlan& plan, std::uint64_t host_bytes, std::uint64_t
 Result<std::uint64_t> ParseBytes(std::string_view key, std::string_view text) {
   std::uint64_t count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  // from_chars stops at the first character that is no digit.
   const std::string_view suffix = text.substr(static_cast<std::size_t>(end - text.data()));
   const auto* const unit = std::ranges::find(kUnits, suffix, &Unit::name);
   if (error == std::errc() && unit != kUnits.end() && count <= kBytesMax / unit->bytes) {
@@ -77,6 +81,7 @@ Result<MemorySettings> ParseMemory(const MemoryConfig& config) {
 
 Result<StepKeeping> MemoryChoices::Choose(const StepPlan& plan) {
   const std::vector<std::uint32_t> begins = BeginsOf(plan);
+  // A plan of the same layout and cut has the same costs: the search need not be repeated.
   const auto known = std::ranges::find_if(chosen_, [&](const Chosen& chosen) {
     return chosen.layout == plan.layout && chosen.begins == begins;
   });

@@ -1,4 +1,5 @@
-// The [memory] section: what becomes of the values that are saved for the backward pass.
+// MemoryChoices: which values that are saved for the backward pass are kept, swapped to the host,
+// or recomputed. From section [memory] of the configuration.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct MemorySettings {
   bool may_swap = true;
   bool may_recompute = true;
 
-  // Whether plans are to be rewritten at all: without it everything is kept.
+  // Whether plans are rewritten at all; otherwise everything is kept.
   bool active() const { return budget_bytes > 0 || may_swap != may_recompute; }
 };
 
@@ -33,27 +34,27 @@ Result<std::uint64_t> ParseBytes(std::string_view key, std::string_view text);
 // kInvalidArgument names the key and what it takes.
 Result<MemorySettings> ParseMemory(const MemoryConfig& config);
 
-// Chooses once for each layout, from what is the same on every rank: so that all choose alike.
+// Chooses once for each layout. The inputs are the same on every rank, so that all choose alike.
 // Not thread-safe.
 class MemoryChoices {
  public:
-  // `can_swap`: whether the engine is able to.
+  // `can_swap`: whether the engine is able to swap.
   MemoryChoices(const MemorySettings& settings, const SimulationCosts& costs, bool can_swap)
       : settings_(settings), costs_(costs), can_swap_(can_swap) {}
 
-  // For a training plan as BuildPlan made it. kResourceExhausted where memory.budget or
-  // memory.host_bytes is too small: the message names the least that would do.
+  // Chooses for a training plan that BuildPlan made. kResourceExhausted if memory.budget or
+  // memory.host_bytes is too small; the message names the smallest that would do.
   Result<StepKeeping> Choose(const StepPlan& plan);
 
-  // The first of `splits` whose plan (`plan_of` makes it) meets the budget. Without one, the error
-  // of the last. `splits` has one at least.
+  // Returns the first of `splits`, of which there is at least one, whose plan meets the budget.
+  // `plan_of` makes the plan of a split. If none meets it, returns the error of the last one.
   Result<StageSplit> ChooseSplit(
       const std::vector<StageSplit>& splits,
       const std::function<Result<StepPlan>(const StageSplit& split)>& plan_of);
 
   std::uint64_t budget_bytes() const { return settings_.budget_bytes; }
 
-  // What was chosen since the last call, layout by layout, for people.
+  // What was chosen since the last call, layout by layout, as text for people.
   std::string TakeReasons() { return std::exchange(reasons_, {}); }
 
  private:

@@ -165,8 +165,8 @@ std::vector<ConfigKey> ConfigKeys(TrainConfig& config);
 // Sets one key from text. kInvalidArgument names the key, the value and what is allowed.
 Status SetConfigValue(TrainConfig& config, std::string_view name, std::string_view text);
 
-// Reads a TOML document over `config`. Unknown sections and keys, wrong types and values out
-// of range are kInvalidArgument and name the key; `origin` (a path) leads every message.
+// Reads a TOML document over `config`. Unknown sections and keys, wrong types and values out of
+// range are kInvalidArgument and name the key. `origin`, a path, stands in front of every message.
 Status ApplyToml(TrainConfig& config, std::string_view document, std::string_view origin);
 Status ApplyTomlFile(TrainConfig& config, const std::string& path);
 

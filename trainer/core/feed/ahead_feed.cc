@@ -1,3 +1,6 @@
+// One thread takes batches from the feed and queues them, up to `depth_`. Then it sleeps until the
+// reader has had all of them, and takes `depth_` more. Waking it for each batch would cost a step
+// more than picking the batch up does.
 #include "trainer/core/feed/ahead_feed.h"
 
 #include <pthread.h>
@@ -29,10 +32,12 @@ AheadFeed::AheadFeed(std::unique_ptr<Feed> feed, std::uint32_t depth, Prepare pr
       thread_([this] { Run(); }) {}
 
 AheadFeed::~AheadFeed() {
+  // Its Next may be waiting for a daemon that does not answer.
   if (thread_.joinable()) feed_->Cancel();
   Stop();
 }
 
+// Wakes both sides, and waits for the thread.
 void AheadFeed::Stop() {
   {
     const MutexLock lock(mutex_);
@@ -45,15 +50,18 @@ void AheadFeed::Stop() {
   ready_.clear();
 }
 
+// The thread: takes a batch without the lock, prepares it, and queues it.
 void AheadFeed::Run() {
   YieldToComputing();
   for (bool is_last = false; !is_last;) {
     Taken taken = feed_->Next();
+    // An error or the end is the last entry of the queue, and stays there for every later call.
     is_last = IsLast(taken);
     if (!is_last && prepare_) prepare_(**taken);
     const MutexLock lock(mutex_);
     ready_.push_back(std::move(taken));
     arrived_.NotifyOne();
+    // The lock is released by the scope; the next batch is taken without it.
     if (ready_.size() < depth_ && !is_stopping_) continue;
     while (!ready_.empty() && !is_last && !is_stopping_) had_all_.Wait(mutex_);
     if (is_stopping_) return;
@@ -72,6 +80,7 @@ Result<std::unique_ptr<FeedBatch>> AheadFeed::Next() {
   ready_.pop_front();
   const bool had_all = ready_.empty();
   lock.Unlock();
+  // After the unlock: the thread would otherwise wake only to wait for the mutex.
   if (had_all) had_all_.NotifyOne();
   return taken;
 }

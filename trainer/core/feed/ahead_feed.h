@@ -1,5 +1,5 @@
-// AheadFeed: a feed that is some batches ahead of its reader: while a step is trained on, a thread
-// of its own takes the next ones' and makes ready what can be, so that a step only picks it up.
+// AheadFeed: a feed that reads ahead. While a step is computed, a thread takes the next batches and
+// prepares them, so that the step only picks one up.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace forebay::train {
 
 class AheadFeed final : public Feed {
  public:
-  // What is made ready, on the feed's thread; must not fail, and may be empty.
+  // Prepares a batch, on the feed's thread. It must not fail, and may be empty.
   using Prepare = std::function<void(FeedBatch& batch)>;
 
-  // `depth` batches, at least one, are taken at once when the reader has had those before: to wake
-  // the thread costs a step more than to pick up a batch.
+  // Takes `depth` batches, at least one, at a time, when the reader has had those before: waking
+  // the thread costs a step more than picking up a batch does.
   AheadFeed(std::unique_ptr<Feed> feed, std::uint32_t depth, Prepare prepare);
   ~AheadFeed() override;  // cancels the feed unless it has been finished
 
-  // An error, or the end, stays: it is what every later call returns, until Finish.
+  // After an error or the end of the feed, every later call returns the same, until Finish.
   Result<std::unique_ptr<FeedBatch>> Next() override FOREBAY_EXCLUDES(mutex_);
   std::uint64_t steps_per_epoch() const override { return feed_->steps_per_epoch(); }
   std::uint64_t sample_count() const override { return feed_->sample_count(); }
   std::uint64_t global_batch() const override { return feed_->global_batch(); }
-  // Waits for the batch that is under way, and drops what nobody took.
+  // Waits for the batch that is being taken, and drops batches that nobody took.
   Status Finish() override FOREBAY_EXCLUDES(mutex_);
-  // What has been taken is still handed out.
+  // Batches that were taken before are still returned by Next.
   void Cancel() override { feed_->Cancel(); }
 
  private:

@@ -1,3 +1,6 @@
+// Crop, flip and normalisation of one sample, from its bytes to an output buffer. Random draws come
+// from the sample's seed alone, which the client derives from the position in the order. So a
+// sample is augmented alike whichever rank, thread or layout has it.
 #include "trainer/core/feed/augmentation.h"
 
 #include <fmt/format.h>
@@ -39,6 +42,7 @@ float Element(const std::byte* bytes) {
   return static_cast<float>(value);
 }
 
+// Called for types that IsNumber accepts.
 float ElementOf(Dtype dtype, const std::byte* bytes) {
   switch (dtype) {
     case Dtype::kU8: return Element<std::uint8_t>(bytes);
@@ -79,6 +83,7 @@ Result<Normalisation> ReadNormalisation(const AugmentationConfig& config, const 
     return Bad("channel_means", config.channel_means,
                fmt::format("field {} is of {}", field.name, DtypeName(field.dtype)));
   }
+  // As in PyTorch's ToTensor.
   const double scale = field.dtype == Dtype::kU8 ? 255.0 : 1.0;
   Normalisation normalisation;
   for (std::size_t at = 0; at < wanted; ++at) {
@@ -95,11 +100,13 @@ bool Augmentation::IsAskedFor(const AugmentationConfig& config) {
          !config.channel_means.empty() || !config.channel_stddevs.empty();
 }
 
+// Reads and checks everything that inputs and targets have in common.
 Status Augmentation::Read(const AugmentationConfig& config, const FieldSpec& field) {
   const auto crop = ParseNumbers<std::int64_t>(config.crop, 'x');
   if (!crop || (!config.crop.empty() && crop->size() != 2 && crop->size() != kAxes)) {
     return Bad("crop", config.crop, "must be HxW or DxHxW, such as 24x24");
   }
+  // Two axes unless depth is named, so that colours of an image are never taken for depth.
   const bool has_depth = crop->size() == kAxes || config.flip.find('d') != std::string::npos;
   axes_ = has_depth ? kAxes : 2;
   if (crop->size() == 2 && has_depth) {
@@ -112,6 +119,7 @@ Status Augmentation::Read(const AugmentationConfig& config, const FieldSpec& fie
                            field.big_endian ? ", big-endian" : "", axes_));
   }
   dtype_ = field.dtype;
+  // Everything in front of the spatial axes counts as channels.
   leading_.assign(field.shape.begin(), field.shape.end() - static_cast<std::ptrdiff_t>(axes_));
   channels_ = static_cast<std::int64_t>(std::accumulate(
       leading_.begin(), leading_.end(), std::uint64_t{1}, std::multiplies<>()));
@@ -159,6 +167,7 @@ Result<std::optional<Augmentation>> Augmentation::OfTarget(const AugmentationCon
   FOREBAY_TRY(of_input.Read(config, input));
   Augmentation augmentation;
   augmentation.use_ = use;
+  // A target of another spatial size, such as a class, is not augmented.
   if (target.shape.size() < of_input.axes_ ||
       !std::equal(target.shape.end() - static_cast<std::ptrdiff_t>(of_input.axes_),
                   target.shape.end(),
@@ -191,6 +200,7 @@ Augmentation::Cut Augmentation::Draw(std::uint64_t seed) const {
   Cut cut;
   for (std::size_t axis = 0; axis < kAxes; ++axis) {
     const std::int64_t room = in_[axis] + 2 * padding_[axis] - out_[axis];
+    // Evaluations are cut from the middle and draw nothing.
     if (use_ == Use::kEvaluation) {
       cut.first[axis] = room / 2 - padding_[axis];
       continue;
@@ -207,6 +217,7 @@ void Augmentation::CopyRow(std::span<const std::byte> row, const Cut& cut,
   const std::size_t size = DtypeBytes(dtype_);
   const std::int64_t begin = std::max<std::int64_t>(cut.first[2], 0);
   const std::int64_t end = std::min(cut.first[2] + out_[2], in_[2]);
+  // Padding is zeros; the part of the row that exists is copied over them.
   std::memset(output, 0, static_cast<std::size_t>(out_[2]) * size);
   if (begin >= end) return;
   if (!cut.flips[2]) {
@@ -231,6 +242,7 @@ void Augmentation::Normalise(std::span<const std::byte> plane, std::size_t chann
   }
 }
 
+// Channel by channel and row by row. Without normalisation rows are copied straight to the output.
 void Augmentation::Apply(std::span<const std::byte> sample, std::uint64_t seed,
                          std::span<std::byte> output) const {
   FOREBAY_CHECK(sample.size() == input_bytes() && output.size() == output_bytes());
@@ -245,6 +257,7 @@ void Augmentation::Apply(std::span<const std::byte> sample, std::uint64_t seed,
     const auto index = static_cast<std::size_t>(channel);
     std::byte* to = normalises() ? cropped.data() : output.data() + index * out_rows * out_row;
     for (std::int64_t at = 0; at < out_[0] * out_[1]; ++at, to += out_row) {
+      // A flip reads the rows in reverse order, so that depth and height cost nothing.
       const std::int64_t depth = at / out_[1];
       const std::int64_t height = at % out_[1];
       const std::int64_t d = cut.first[0] + (cut.flips[0] ? out_[0] - 1 - depth : depth);

@@ -1,8 +1,8 @@
-// Augmentation: what is done to a sample on its way into training. It runs as the client's
-// transform hook, on threads beside the arithmetic.
+// Augmentation: crops, mirrors and normalises a sample on its way into training. It runs as the
+// client's transform hook, on threads beside the arithmetic.
 //
-// A pure function of the sample and a seed that the client derives from (run's seed, epoch, sample
-// id): the same under every layout and after a resume.
+// It is a pure function of the sample and of a seed that the client derives from (run's seed,
+// epoch, sample id). So the result is the same under every layout and after a resume.
 #pragma once
 
 #include <array>
@@ -18,20 +18,21 @@
 
 namespace forebay::train {
 
-// Samples are {..., H, W}, or {..., D, H, W} where depth is cropped or flipped; what stands before
+// Samples are {..., H, W}, or {..., D, H, W} if depth is cropped or mirrored; the dimensions before
 // are channels. Thread-safe.
 class Augmentation {
  public:
   enum class Use : std::uint8_t { kTraining, kEvaluation };
 
   static bool IsAskedFor(const AugmentationConfig& config);
-  // For the inputs of a data set, which `field` describes. Evaluations crop the middle and flip
-  // nothing. nullopt where the configuration asks for nothing. kInvalidArgument names key, value
-  // and what is allowed for this field.
+  // The augmentation of the inputs of a data set, which `field` describes. Evaluations crop the
+  // middle and mirror nothing. nullopt if the configuration asks for nothing. kInvalidArgument
+  // names key, value and what is allowed for this field.
   static Result<std::optional<Augmentation>> OfInput(const AugmentationConfig& config,
                                                      const FieldSpec& field, Use use);
-  // For targets: those that are volumes of the inputs' size go with them, not normalised; others
-  // are left alone (nullopt). Errors as above.
+  // The augmentation of the targets. Targets that are volumes of the inputs' size are cut and
+  // mirrored as their inputs, but not normalised. Other targets are left alone (nullopt). Errors as
+  // above.
   static Result<std::optional<Augmentation>> OfTarget(const AugmentationConfig& config,
                                                       const FieldSpec& input,
                                                       const FieldSpec& target, Use use);

@@ -1,5 +1,5 @@
-// Feed: where the training loop's minibatches come from. forebay_feed.h is the real one; tests
-// bring synthetic ones.
+// Feed: supplies the training loop with minibatches. forebay_feed.h implements it over the client
+// library; tests have synthetic feeds.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace forebay::train {
 
-// Memory that feeds use from batch to batch; it is there as long as `hold` is.
+// Memory that a feed uses for many batches. It exists as long as `hold`.
 struct FeedMapping {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> hold;
 };
 
-// Borrowed elements of one field of a batch, row major, each sample's contiguous.
+// Borrowed elements of one field of a batch, in row-major order; the elements of a sample are
+// contiguous.
 struct FeedTensor {
   const std::byte* data = nullptr;
   std::uint64_t bytes = 0;  // of all samples
@@ -31,15 +32,15 @@ struct FeedTensor {
   FeedMapping mapping = {};          // that `data` lies in, where there is one
 };
 
-// What is known of the training set before a batch is there. Same on every rank.
+// What is known of the training set before the first batch. It is the same on every rank.
 struct SampleFacts {
   std::vector<std::uint64_t> input_shape = {};  // of one sample, as it comes; empty: not known
   std::uint64_t classes = 0;                    // that the targets' field names; 0: none
 };
 
-// What a rank's place in the layout asks of its feeds. Streams have as many ranks as there are
-// replicas, whose shares of a step are consecutive: replica r's share is part r of it, so that it
-// has the canonical micro-batches from r times its number of them on.
+// What a rank's place in the layout asks of its feeds. A stream has as many ranks as there are
+// replicas, and replica r gets part r of each step, which is a run of consecutive canonical
+// micro-batches.
 struct FeedShare {
   std::uint32_t replica = 0;
   std::uint32_t replicas = 1;
@@ -49,14 +50,14 @@ struct FeedShare {
   bool any() const { return input || target; }
 };
 
-// What an engine has made of a batch before its step, if anything (Engine::Prepare).
+// What an engine has made of a batch ahead of its step (Engine::Prepare).
 class PreparedBatch {
  public:
   virtual ~PreparedBatch() = default;
 };
 
-// This rank's share of one step. The tensors point into memory that `hold` keeps alive (and
-// that the daemon wants back): reset `hold` as soon as the bytes are consumed.
+// This rank's share of one step. The tensors point into memory that `hold` keeps alive, and that
+// the daemon wants back: reset `hold` as soon as the bytes are consumed.
 struct FeedBatch {
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;          // within the epoch
@@ -70,45 +71,47 @@ struct FeedBatch {
   std::shared_ptr<PreparedBatch> prepared = nullptr;  // keeps memory, as `hold` does
 };
 
-// Not thread-safe, except where said.
+// Not thread-safe, except for Cancel.
 class Feed {
  public:
   virtual ~Feed() = default;
 
-  // The next batch in order; null after the last epoch. Blocks until it is there.
+  // Returns the next batch in order; null after the last epoch. Blocks until the batch is there.
   virtual Result<std::unique_ptr<FeedBatch>> Next() = 0;
   virtual std::uint64_t steps_per_epoch() const = 0;
   virtual std::uint64_t sample_count() const = 0;  // of an epoch, over all ranks
   virtual std::uint64_t global_batch() const = 0;  // samples of a step, but for a short last one
-  // Ends the feed, wherever it stands; only then another layout may open it. kDataLoss where what
+  // Ends the feed, at any position. Another layout may open it only after that. kDataLoss if what
   // was delivered does not match what was sent.
   virtual Status Finish() = 0;
-  // From any thread: a call that waits for a batch, and every later one, returns kCancelled, at
-  // once or when a limit of its own ends. Where feeds may be read ahead they must heed it.
+  // May be called from any thread. A call that waits for a batch, and every later one, then returns
+  // kCancelled, at once or when a time limit of its own ends. Feeds that may be read ahead must
+  // implement it.
   virtual void Cancel() {}
 };
 
-// Where a training feed starts. An empty token: at the beginning.
+// The position at which a training feed starts. An empty token means the beginning.
 struct FeedPosition {
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;
   std::vector<std::byte> token;
 };
 
-// Opens feeds. `epochs` counts from the position on and is at least 1. A share asks for one field
-// at least.
+// Opens feeds. `epochs`, at least 1, counts from the position on. A share asks for at least one
+// field.
 class FeedSource {
  public:
   virtual ~FeedSource() = default;
-  // Every replica gets equally many samples of each step; a last step that is short is not made.
+  // Every replica gets equally many samples of each step. A last step that would be short is left
+  // out.
   virtual Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share,
                                                      const FeedPosition& from,
                                                      std::uint32_t epochs) = 0;
-  // Every sample once per epoch; the last step may be short, or empty for some replicas.
+  // Every sample comes once per epoch. The last step may be short, or empty for some replicas.
   virtual Result<std::unique_ptr<Feed>> OpenValidation(const FeedShare& share,
                                                        std::uint32_t epochs) = 0;
-  // How many batches training feeds may be read ahead, on another thread: one that is dropped
-  // before its end has then handed out batches that nobody trained on.
+  // How many batches a training feed may be read ahead, on another thread. A feed that is dropped
+  // before its end has then returned batches that nobody trained on.
   virtual std::uint32_t ReadAhead() const { return 0; }
 };
 

@@ -1,3 +1,7 @@
+// The only file of the trainer that uses the client library. It turns the trainer's configuration
+// into stream options, a batch of the client into a FeedBatch that points into the same memory, and
+// the augmentation into the client's transform hook. Nothing is copied here: a batch holds the
+// client's memory until it is released.
 #include "trainer/core/feed/forebay_feed.h"
 
 #include <fmt/format.h>
@@ -18,8 +22,10 @@
 namespace forebay::train {
 namespace {
 
+// Finds a field by name; the error lists those that there are.
 Result<const FieldInfo*> FindField(const DatasetInfo& info, const char* key,
                                    const std::string& name) {
+  // For the message: the user most likely misspelt the field's name.
   std::string names;
   for (const FieldInfo& field : info.fields) {
     if (field.spec.name == name) return &field;
@@ -34,6 +40,8 @@ Result<const FieldInfo*> FindField(const DatasetInfo& info, const char* key,
 // are bounded.
 constexpr int kNextAttemptsMax = 3;
 
+// Points into the batch's memory, and names the mapping that it lies in, so that a GPU can register
+// it.
 Result<FeedTensor> ToFeedTensor(const Batch& batch, const std::string& field) {
   FOREBAY_ASSIGN(TensorView view, batch.Tensor(field));
   if (view.big_endian && DtypeBytes(view.dtype) > 1) {
@@ -55,6 +63,8 @@ FeedTensor TransformedTensor(const Batch& batch, const FeedTransform& transform,
   tensor.data = batch.transformed().data() + offset;
   tensor.bytes = batch.sample_count() * augmentation.output_bytes();
   tensor.dtype = augmentation.dtype();
+  // Inputs and targets of a sample lie one behind the other in the hook's output, so that inputs
+  // are not contiguous.
   if (augmentation.output_bytes() != transform.sample_bytes) {
     tensor.sample_stride = transform.sample_bytes;
   }
@@ -67,6 +77,7 @@ FeedTensor TransformedTensor(const Batch& batch, const FeedTransform& transform,
 Status Transformed(const TransformInput& sample, const std::string& field,
                    const Augmentation& augmentation, std::span<std::byte> output) {
   FOREBAY_ASSIGN(const TensorView view, sample.batch.Tensor(field));
+  // The augmentation was made for the shape that the data set's catalogue states.
   const std::uint64_t bytes = augmentation.input_bytes();
   if (view.bytes != bytes * sample.batch.sample_count()) {
     return Error(ErrorCode::kDataLoss,
@@ -77,6 +88,7 @@ Status Transformed(const TransformInput& sample, const std::string& field,
   return {};
 }
 
+// Called on the client's threads, for one sample at a time.
 Transform HookOf(FeedTransform transform) {
   return [transform = std::move(transform)](const TransformInput& sample) -> Status {
     if (transform.input) {
@@ -102,8 +114,10 @@ class ForebayFeed final : public Feed {
         global_batch_(global_batch),
         transform_(std::move(transform)) {}
 
+  // Transient failures are repeated a few times; the client resumes at the same step.
   Result<std::unique_ptr<FeedBatch>> Next() override {
     Result<std::optional<Batch>> next = stream_->Next();
+    // The client asks again for the same step, so that nothing is skipped.
     for (int attempt = 1; attempt < kNextAttemptsMax && IsTransient(next); ++attempt) {
       next = stream_->Next();
     }
@@ -127,6 +141,7 @@ class ForebayFeed final : public Feed {
   void Cancel() override { stream_->Cancel(); }
 
  private:
+  // Each field comes from the batch itself or, if it is augmented, from the transform's results.
   Status Fill(const Batch& batch, FeedBatch& delivered) const {
     const FeedTransform& plan = transform_;
     if (plan.input) {
@@ -162,6 +177,7 @@ Result<FieldSpec> FieldOf(std::span<const FieldSpec> fields, const std::string& 
 
 }  // namespace
 
+// Decides which fields are augmented, and where the results of a sample lie.
 Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedShare& share,
                                         std::span<const FieldSpec> fields,
                                         Augmentation::Use use) {
@@ -184,13 +200,16 @@ Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedSha
   };
   if (transform.input) transform.sample_bytes = transform.input->output_bytes();
   if (transform.target) {
+    // Targets begin at an address that suits any type of element.
     transform.target_offset = aligned(transform.sample_bytes);
     transform.sample_bytes = transform.target_offset + transform.target->output_bytes();
+    // So that the input of the next sample begins at such an address as well.
     if (transform.input) transform.sample_bytes = aligned(transform.sample_bytes);
   }
   return transform;
 }
 
+// Inputs must have one size, because a batch of them is one tensor.
 Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info) {
   const DataConfig& data = config.data;
   FOREBAY_ASSIGN(const FieldInfo* input, FindField(info, "data.input_field", data.input_field));
@@ -212,6 +231,7 @@ Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info) 
   return facts;
 }
 
+// The token says where the stream resumes. It must agree with the position in the checkpoint.
 Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const FeedPosition& from) {
   StreamOptions options;
   options.dataset = config.data.train_dataset;
@@ -220,6 +240,7 @@ Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const Fee
   options.global_batch = static_cast<std::uint32_t>(config.train.global_batch);
   options.seed = static_cast<std::uint64_t>(config.train.seed);
   options.prefetch_depth = static_cast<std::uint32_t>(config.data.prefetch_depth);
+  // All steps have the same number of samples, so that every replica's share is whole.
   options.tail = TailPolicy::kDrop;
   options.delivery = Delivery::kContiguous;
   FOREBAY_ASSIGN(options.mode, ParseOrderMode(config.data.order_mode));
@@ -257,7 +278,9 @@ Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config,
   const auto wanted = static_cast<std::uint32_t>(given == 0 ? config.train.global_batch : given);
   options.global_batch = (wanted + replicas - 1) / replicas * replicas;
   options.seed = static_cast<std::uint64_t>(config.train.seed);
+  // Sums do not depend on the order, and sequential reads are the cheapest.
   options.mode = OrderMode::kSequential;
+  // Every sample is evaluated; the last step has fewer.
   options.tail = TailPolicy::kShort;
   options.delivery = Delivery::kContiguous;
   options.prefetch_depth = static_cast<std::uint32_t>(config.data.prefetch_depth);
@@ -284,6 +307,7 @@ Result<SampleFacts> ForebaySource::Describe() const {
 }
 
 std::uint32_t ForebaySource::ReadAhead() const {
+  // One credit is for the batch that is being trained on.
   return static_cast<std::uint32_t>(std::max<std::int64_t>(0, config_.data.prefetch_depth - 1));
 }
 
@@ -316,6 +340,7 @@ Result<std::vector<FieldSpec>> ForebaySource::FieldsOf(const StreamOptions& of) 
 
 Result<std::unique_ptr<Feed>> ForebaySource::Open(const FeedShare& share, StreamOptions options,
                                                   Augmentation::Use use) {
+  // To the daemon a replica is a rank: all stages of a replica work on the same samples.
   options.ranks = share.replicas;
   options.rank = share.replica;
   std::vector<FieldSpec> fields;

@@ -1,4 +1,4 @@
-// ForebayFeed: the feed over libforebay. The only part of the trainer that knows the client.
+// ForebayFeed: the feed over libforebay. It is the only part of the trainer that knows the client.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@
 
 namespace forebay::train {
 
-// Opens streams of one connection. Neither copies payload: FeedBatch's tensors point into the
-// memory shared with the daemon.
+// Opens streams of one connection. Payload is not copied: the tensors of a FeedBatch point into the
+// memory that is shared with the daemon.
 class ForebaySource final : public FeedSource {
  public:
-  // Connects to the daemon, or starts a private one where no address is given.
-  // `rank` is the job's: it names the client and the delivery log.
+  // Connects to the daemon, or starts a private one if there is no address. `rank` is this rank's
+  // number in the job, which names the client and the delivery log.
   static Result<std::unique_ptr<ForebaySource>> Connect(const TrainConfig& config,
                                                         std::uint32_t rank);
 
-  // What the daemon knows of the training set. Blocks until it has the catalog. kInvalidArgument
-  // for a field that is not there, naming those that are, and for inputs that differ in size.
+  // Returns what the daemon knows of the training set. Blocks until the daemon has the catalog.
+  // kInvalidArgument for a field that does not exist, naming those that do, and for inputs that
+  // differ in size.
   Result<SampleFacts> Describe() const;
 
   Result<std::unique_ptr<Feed>> OpenTraining(const FeedShare& share, const FeedPosition& from,
@@ -48,7 +49,7 @@ class ForebaySource final : public FeedSource {
 };
 
 // What the transform hook of a rank's stream does, and where its results lie: of each sample the
-// input's, then the target's, each behind its offset. Either may be absent.
+// input first, then the target at `target_offset`. Either may be absent.
 struct FeedTransform {
   std::string input_field;
   std::string target_field;
@@ -60,17 +61,17 @@ struct FeedTransform {
   bool any() const { return input || target; }
 };
 
-// kInvalidArgument where the configuration does not fit the data set's fields.
+// kInvalidArgument if the configuration does not fit the data set's fields.
 Result<FeedTransform> MakeFeedTransform(const TrainConfig& config, const FeedShare& share,
                                         std::span<const FieldSpec> fields,
                                         Augmentation::Use use);
 
-// The fields that the configuration names among those of the training set, augmented; apart from
-// Describe so that it is testable without a daemon.
+// Finds the fields that the configuration names, and returns the facts of their samples after
+// augmentation. Separate from Describe so that it can be tested without a daemon.
 Result<SampleFacts> FactsOf(const TrainConfig& config, const DatasetInfo& info);
 
-// The training stream's options at `from`; apart from Connect so that it is testable without a
-// daemon. kFailedPrecondition where the token does not belong to that place.
+// The options of the training stream at `from`. kFailedPrecondition if the token does not belong to
+// that position. Separate from Connect so that it can be tested without a daemon.
 Result<StreamOptions> TrainingStreamOptions(const TrainConfig& config, const FeedPosition& from);
 Result<StreamOptions> ValidationStreamOptions(const TrainConfig& config, std::uint32_t replicas);
 

@@ -1,3 +1,7 @@
+// A rank opens the streams that its stage needs, and no stage opens more than that. Ranks without a
+// stream get batches without bytes, whose counts follow from the layout, so that the loop is the
+// same on all ranks. What the daemon tells a rank with a stream (steps, samples) is shared with the
+// others.
 #include "trainer/core/feed/layout_feeds.h"
 
 #include <fmt/format.h>
@@ -43,6 +47,8 @@ FeedShare ShareOf(const Layout& layout, std::uint32_t rank) {
           .target = stage + 1 == layout.stages};
 }
 
+// Closes the streams of the layout before, waits until all ranks have done so, and opens those of
+// the new one at rank 0's token.
 Status LayoutFeeds::Open(const FeedRequest& request) {
   FOREBAY_TRY(FinishOpen());
   request_ = request;
@@ -50,6 +56,7 @@ Status LayoutFeeds::Open(const FeedRequest& request) {
   // No rank opens its part of a stream before all have left the one of the last layout.
   FOREBAY_TRY(communicator_.Barrier());
   FOREBAY_TRY(AgreeOnToken());
+  // What this rank's stage and replica need.
   const FeedShare share = ShareOf(request.layout, communicator_.rank());
   if (trains() && share.any()) {
     FOREBAY_ASSIGN(training_,
@@ -93,6 +100,8 @@ Status LayoutFeeds::AgreeOnToken() {
   return {};
 }
 
+// Ranks without a stream learn from rank 0 how many steps there are. Ranks with one check that
+// theirs agrees.
 Status LayoutFeeds::AgreeOnExtents() {
   std::array<FeedExtent, 2> extents;
   if (training_ != nullptr) extents[0] = ExtentOf(*training_);
@@ -104,8 +113,10 @@ Status LayoutFeeds::AgreeOnExtents() {
   return CheckExtent("validation", validation_.get(), validation_extent_);
 }
 
+// Checks that the batch is the one that is due, whatever the feed says.
 Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextTraining(std::uint32_t epoch,
                                                              std::uint64_t step) {
+  // Every replica's share of a training step is the same.
   const std::uint64_t due = training_extent_.global_batch / request_.layout.replicas;
   if (training_ == nullptr) {
     auto none = std::make_unique<FeedBatch>();
@@ -134,11 +145,13 @@ Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextTraining(std::uint32_t epoch
   return next;
 }
 
+// The last step may be short, so shares of replicas differ by one sample.
 Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextValidation(std::uint64_t step) {
   const std::uint32_t epoch = evaluations_;
   const std::uint64_t step_samples =
       std::min(validation_extent_.global_batch,
                validation_extent_.samples - step * validation_extent_.global_batch);
+  // The next call belongs to the next evaluation, which is the next epoch of the feed.
   if (step + 1 == validation_extent_.steps) ++evaluations_;
   std::unique_ptr<FeedBatch> next;
   if (validation_ == nullptr) {
@@ -147,6 +160,7 @@ Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextValidation(std::uint64_t ste
     next->epoch = epoch;
     next->step = step;
     next->sample_count =
+        // As the daemon divides a short step among ranks.
         static_cast<std::uint32_t>(step_samples * (share.replica + 1) / share.replicas -
                                    step_samples * share.replica / share.replicas);
   } else {
@@ -161,6 +175,7 @@ Result<std::unique_ptr<FeedBatch>> LayoutFeeds::NextValidation(std::uint64_t ste
   return next;
 }
 
+// A feed must be at its end: one more batch would mean that samples were missed.
 Status LayoutFeeds::Finish() {
   for (Feed* const feed : {training_.get(), validation_.get()}) {
     if (feed == nullptr) continue;

@@ -1,5 +1,5 @@
 // LayoutFeeds: the streams that this rank's place in a layout asks for. Inputs go to the first
-// stage of each replica, targets to the last; stages between open none.
+// stage of each replica, targets to the last. Stages in between open no stream.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace forebay::train {
 
 FeedShare ShareOf(const Layout& layout, std::uint32_t rank);
 
-// What is opened, and where.
+// Which streams are opened, and at which position.
 struct FeedRequest {
   Layout layout;
   FeedPosition from;                  // the token counts on rank 0 only
@@ -35,12 +35,12 @@ struct FeedExtent {
 // Not thread-safe.
 class LayoutFeeds {
  public:
-  // Source and communicator outlive it. Of a source that may be read ahead, training batches go
-  // through `prepare` before they are due.
+  // Source and communicator outlive this object. If the source allows reading ahead, training
+  // batches go through `prepare` before they are due.
   LayoutFeeds(FeedSource& source, Communicator& communicator, AheadFeed::Prepare prepare = {})
       : source_(source), communicator_(communicator), prepare_(std::move(prepare)) {}
 
-  // Finishes what is open, wherever it stands, and opens what `request` asks for. Collective.
+  // Finishes the open streams, at any position, and opens what `request` asks for. Collective.
   Status Open(const FeedRequest& request);
 
   bool trains() const { return request_.training_epochs > 0; }
@@ -48,13 +48,15 @@ class LayoutFeeds {
   const FeedExtent& training() const { return training_extent_; }
   const FeedExtent& validation() const { return validation_extent_; }
 
-  // The step that is due. kDataLoss where the feed has another one, or not this rank's share of
-  // it. Never null: a rank without a stream gets a batch without bytes.
+  // Returns the batch of the step that is due. kDataLoss if the feed has another step, or another
+  // number of samples than this rank's share. Never null: a rank without a stream gets a batch
+  // without bytes.
   Result<std::unique_ptr<FeedBatch>> NextTraining(std::uint32_t epoch, std::uint64_t step);
-  // Evaluations are the validation feed's epochs, in order.
+  // Returns the next batch of an evaluation. Evaluations are the epochs of the validation feed, in
+  // order.
   Result<std::unique_ptr<FeedBatch>> NextValidation(std::uint64_t step);
 
-  // kDataLoss where a feed goes on beyond its last epoch.
+  // kDataLoss if a feed continues beyond its last epoch.
   Status Finish();
 
  private:

@@ -17,7 +17,7 @@
 
 namespace forebay::train {
 
-// Sums over the samples of a step.
+// Sums over the samples of a step, over all ranks.
 struct BatchOutcome {
   double loss_sum = 0;
   double score_sum = 0;  // evaluations only: the sum of Engine::metric() over the samples
@@ -33,43 +33,45 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // How the model lies over the ranks.
+  // How the model is laid out over the ranks.
   virtual Layout layout() const { return {}; }
   // What an evaluation measures: its figure is BatchOutcome::score_sum / samples.
   virtual Metric metric() const { return {}; }
-  // Changes the layout, between steps. kInvalidArgument for one that the run's plan does not have.
+  // Changes the layout, between two steps. kInvalidArgument for a layout that is not in the run's
+  // plan.
   virtual Status Switch(const Layout& layout) = 0;
 
-  // Forward, backward, update with the gradient averaged over the step's samples. `batch` has what
-  // this rank's place in the layout asks for; its sample_count is set in any case, and the same on
-  // every rank. Releases batch.hold once the bytes are converted.
+  // Forward pass, backward pass, and an update with the gradient averaged over the step's samples.
+  // `batch` holds what this rank's place in the layout asks for. Its sample_count is set in any
+  // case, and is the same on every rank. Releases batch.hold once the bytes are converted.
   virtual Result<BatchOutcome> TrainStep(FeedBatch& batch, double learning_rate) = 0;
 
-  // Makes ready what can be of a batch that a later step will have, into batch.prepared. Not
-  // collective; on another thread, beside any other call.
+  // Converts what can be converted of a batch that a later step will use, into batch.prepared. Not
+  // collective; called on another thread, beside any other call.
   virtual void Prepare(FeedBatch&) const {}
 
-  // Forward only. An empty batch is allowed.
+  // A forward pass. An empty batch is allowed.
   virtual Result<BatchOutcome> EvaluateStep(FeedBatch& batch) = 0;
 
   // Fills in the model, the optimiser, the numeric identity, and copies of the tensors that this
-  // rank writes, each of which is one rank's; nothing else. Together the same under every layout.
+  // rank writes; nothing else. Each tensor is written by one rank. All together are the same under
+  // every layout.
   virtual Status Save(Checkpoint& checkpoint) = 0;
-  // Reads what lies on this rank. kFailedPrecondition where the checkpoint is of another model or
-  // identity, naming the difference; kDataLoss where it cannot be read, which leaves the engine
-  // useless.
+  // Reads the tensors that this rank holds. kFailedPrecondition, naming the difference, if the
+  // checkpoint belongs to another model or identity. kDataLoss if it cannot be read; the engine
+  // cannot be used after that.
   virtual Status Load(const CheckpointReader& checkpoint) = 0;
 
-  // Of all weights and running statistics. kDataLoss where replicas differ.
+  // A checksum of all weights and running statistics. kDataLoss if replicas differ.
   virtual Result<std::uint64_t> Digest() = 0;
 
-  // Of this rank's last training step, but for what the loop does: waiting for data. All zero: it
-  // computed all the time. Not collective.
+  // Where the time of this rank's last training step went, without the wait for data, which the
+  // loop measures. All zero means that the whole step was computation. Not collective.
   virtual StepAccount last_step() const { return {}; }
-  // Of this rank's steps under the present layout.
+  // What is expected of this rank's steps under the present layout.
   virtual StepForecast forecast() const { return {}; }
-  // After the last step: what is written at the end of a run. Errors are of files that nothing
-  // depends on.
+  // Call it after the last step: writes what is due at the end of a run. Errors concern files that
+  // nothing depends on.
   virtual Status Finish() { return {}; }
 };
 

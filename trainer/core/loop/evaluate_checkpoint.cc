@@ -1,3 +1,6 @@
+// The configuration of the checkpoint's run is the default for everything, so that the command
+// needs no flags but those that differ here. What belongs to training (layout, memory, checkpoints,
+// metrics) is reset first. Evaluation goes through the same engine and feeds as in training.
 #include "trainer/core/loop/evaluate_checkpoint.h"
 
 #include <fmt/format.h>
@@ -27,6 +30,7 @@ constexpr const char* kUsage =
 
 }  // namespace
 
+// Keys that concern training are set to their defaults one by one; what is not named here is kept.
 Result<TrainConfig> ConfigForEvaluation(const Checkpoint& state,
                                         const std::filesystem::path& checkpoint) {
   TrainConfig config;
@@ -59,6 +63,8 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
     return Error(ErrorCode::kInvalidArgument,
                  fmt::format("evaluate: the first word is a checkpoint\n{}", kUsage));
   }
+  // The checkpoint is needed now, before the ranks start: its configuration is the base of the
+  // flags.
   FOREBAY_ASSIGN(request.checkpoint, WithoutExceptions(word, [&] {
                    return FindCheckpoint(word, request.passed_over);
                  }));
@@ -73,6 +79,7 @@ Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv) 
   return request;
 }
 
+// The same steps as an evaluation during training, without a loop around them.
 Result<CheckpointEvaluation> EvaluateCheckpoint(const std::filesystem::path& checkpoint,
                                                 const RunParts& parts) {
   const auto load = [&]() -> Result<std::uint64_t> {

@@ -1,4 +1,4 @@
-// The command `forebay-train evaluate`: what a checkpoint's weights are worth on a validation set.
+// The command `forebay-train evaluate`: evaluates the weights of a checkpoint on a validation set.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct EvaluateRequest {
   std::vector<std::string> passed_over;  // newer checkpoints that are damaged, for people
 };
 
-// The configuration of a run for an evaluation of its checkpoint: data, model and precision are the
-// run's; layout, memory, and where a run writes to are left out, because nothing is trained.
-// ApplyToml's errors.
+// Makes the configuration for evaluating a checkpoint out of that of its run: data, model and
+// precision are kept; layout, memory and output files are reset, because nothing is trained. Errors
+// are those of ApplyToml.
 Result<TrainConfig> ConfigForEvaluation(const Checkpoint& state,
                                         const std::filesystem::path& checkpoint);
 
-// `forebay-train evaluate CHECKPOINT [FLAG...]`: argv[1] is "evaluate", flags are those of a
-// training run. CHECKPOINT is what --resume takes; every byte of it is checked. kInvalidArgument
-// for wrong words, else the errors of FindCheckpoint.
+// Parses `forebay-train evaluate CHECKPOINT [FLAG...]`; argv[1] is "evaluate", and flags are those
+// of a training run. CHECKPOINT is what --resume takes, and every byte of it is checked.
+// kInvalidArgument for wrong words, else the errors of FindCheckpoint.
 Result<EvaluateRequest> ParseEvaluateCommand(int argc, const char* const* argv);
 
 struct CheckpointEvaluation {
@@ -38,14 +38,14 @@ struct CheckpointEvaluation {
   EvaluationFigures figures;
 };
 
-// Loads weights and running statistics, and goes through the validation set once. The layout is
-// the engine's. Collective. Errors are those of Engine::Load and of the feed.
+// Loads weights and running statistics and evaluates the validation set once, under the engine's
+// layout. Collective. Errors are those of Engine::Load and of the feed.
 Result<CheckpointEvaluation> EvaluateCheckpoint(const std::filesystem::path& checkpoint,
                                                 const RunParts& parts);
 
 // "step 500: test accuracy 0.9123  loss 0.2834  10000 samples in 1.2 s".
 std::string ToText(const CheckpointEvaluation& evaluation);
-// As a JSON object (schema forebay-evaluation-1).
+// The same as a JSON object (schema forebay-evaluation-1).
 std::string ToJsonText(const CheckpointEvaluation& evaluation);
 
 }  // namespace forebay::train

@@ -1,3 +1,5 @@
+// The count of samples is compared with what the data set has: a feed that lost or repeated a batch
+// must not produce a slightly wrong figure.
 #include "trainer/core/loop/evaluation_sums.h"
 
 #include <fmt/format.h>

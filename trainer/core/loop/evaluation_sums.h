@@ -1,4 +1,4 @@
-// EvaluationSums: an evaluation while it goes through the validation set, step by step.
+// EvaluationSums: the sums of an evaluation, collected step by step over the validation set.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class EvaluationSums {
     samples_ += outcome.samples;
   }
 
-  // Loss, score and samples; epoch and seconds are the caller's. kDataLoss where not every one of
-  // `due` samples was evaluated once.
+  // Returns loss, score and samples; the caller adds epoch and seconds. kDataLoss unless each of
+  // the `due` samples was evaluated once.
   Result<EvaluationFigures> Figures(std::uint64_t due) const;
 
  private:

@@ -1,3 +1,4 @@
+// A pure function of the step, so that a resumed run has the rates of an undisturbed one.
 #include "trainer/core/loop/learning_rate.h"
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 namespace forebay::train {
 
+// Warm-up first, then the shape over the steps that remain.
 double LearningRateSchedule::At(std::uint64_t step) const {
   // A warm-up longer than the run would never reach the peak, which nobody means.
   const std::uint64_t warmup = std::min(warmup_steps, total_steps);

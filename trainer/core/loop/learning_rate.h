@@ -1,4 +1,5 @@
-// The learning rate as a pure function of the step, so that a resumed run continues it exactly.
+// LearningRateSchedule: the learning rate as a pure function of the step, so that a resumed run
+// continues it exactly.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// Metric: what an evaluation is judged by.
+// Metric: what an evaluation measures, and which direction is better.
 #pragma once
 
 #include <string_view>
 
 namespace forebay::train {
 
-// Accuracy of the first guess, where a model's loss says nothing else.
+// The default is for classifiers: the share of samples whose most likely class is right.
 struct Metric {
   std::string_view name = "accuracy";  // a literal; what files and lines call it
   bool higher_is_better = true;

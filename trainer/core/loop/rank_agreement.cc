@@ -1,3 +1,5 @@
+// Errors travel as text in a broadcast from the lowest rank that has one. That rank is found by a
+// reduction over flags, so the call costs one small reduction when all is well.
 #include "trainer/core/loop/rank_agreement.h"
 
 #include <fmt/format.h>
@@ -30,6 +32,7 @@ Result<std::string> Spread(const Result<std::string>& own, std::uint32_t root,
 
 }  // namespace
 
+// The flags of all ranks first. If all are clear, that is all.
 Status AgreeOn(const Status& own, Communicator& communicator) {
   std::vector<double> failed(communicator.size());
   failed[communicator.rank()] = own.has_value() ? 0 : 1;
@@ -45,6 +48,7 @@ Status AgreeOn(const Status& own, Communicator& communicator) {
   return Error(ErrorCode::kInternal, "a rank failed and did not say why");
 }
 
+// An error of rank 0 travels like a text.
 Result<std::string> FromRankZero(const Result<std::string>& own, Communicator& communicator) {
   if (communicator.size() == 1) return own;
   if (own.has_value() && own->size() > kAgreedTextBytesMax) {

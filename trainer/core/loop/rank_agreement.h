@@ -1,5 +1,5 @@
-// One outcome for all ranks: an error that one of them met ends every rank with the same words,
-// instead of leaving the others in a collective call.
+// One outcome for all ranks: an error of one rank ends every rank with the same message, instead of
+// leaving the others in a collective call.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace forebay::train {
 
-// OK where `own` is so on every rank; otherwise on every rank the error of the lowest rank that has
-// one, with that rank's number where there are several. Long messages are cut. Collective; errors
-// of the communicator come out as they are.
+// Returns OK if `own` is OK on every rank. Otherwise returns the error of the lowest rank that has
+// one, on every rank, with that rank's number if there are several ranks. Long messages are cut.
+// Collective; errors of the communicator are returned unchanged.
 Status AgreeOn(const Status& own, Communicator& communicator);
 
-// Rank 0's text or error, on every rank; what the others pass counts for nothing. At most
+// Returns rank 0's text or error on every rank; what the other ranks pass is ignored. At most
 // kAgreedTextBytesMax bytes. Collective.
 Result<std::string> FromRankZero(const Result<std::string>& own, Communicator& communicator);
 

@@ -1,3 +1,7 @@
+// Rank 0 looks at the folders and decides; the others learn the result (FromRankZero, AgreeOn).
+// Looking and claiming are two steps. FindRunStart changes nothing, so that a run which fails
+// later, for a wrong configuration or a missing data set, leaves the folder as it was. Claim moves
+// other histories aside, immediately before the first step.
 #include "trainer/core/loop/run_start.h"
 
 #include <fmt/format.h>
@@ -15,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A user must see that the newest checkpoint was not the one that was used.
 void NamePassedOver(const std::vector<std::string>& skipped, const StartParts& parts) {
   for (const std::string& line : skipped) parts.print("checkpoint passed over: " + line);
 }
@@ -37,6 +42,7 @@ Result<std::optional<fs::path>> NewestOfBoth(const fs::path& folder,
 Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartParts& parts) {
   const fs::path folder = config.checkpoint_dir;
   FOREBAY_ASSIGN(const std::vector<StoredCheckpoint> stored, ListCheckpoints(folder));
+  // --resume auto is for jobs that are requeued: the first time there is nothing to resume.
   if (stored.empty()) {
     parts.print("no checkpoint yet: starting afresh");
     return std::string();
@@ -56,11 +62,13 @@ Result<std::string> ChooseNewest(const CheckpointConfig& config, const StartPart
   return (*newest)->string();
 }
 
+// A checkpoint that the user named. If it lies elsewhere, the run begins a history of its own.
 Result<std::string> ChooseNamed(const CheckpointConfig& config, const StartParts& parts) {
   std::vector<std::string> skipped;
   const auto found = FindCheckpoint(config.resume, skipped);
   NamePassedOver(skipped, parts);
   if (!found.has_value()) return found.error().WithContext("checkpoint.resume");
+  // Going on from a checkpoint elsewhere starts a history of its own, which needs an unused folder.
   const bool may_write = config.checkpoint_dir.empty() || config.new_run ||
                          LiesIn(*found, config.checkpoint_dir);
   if (!may_write) FOREBAY_TRY(CheckUnused(config.checkpoint_dir));
@@ -71,6 +79,7 @@ Result<std::string> ChooseNamed(const CheckpointConfig& config, const StartParts
 // the run starts afresh.
 Result<std::string> ChoosePath(const CheckpointConfig& config, const StartParts& parts) {
   if (!config.checkpoint_dir.empty()) {
+    // A crash may have left the newest checkpoint under its temporary name.
     FOREBAY_TRY(RestoreReplaced(config.checkpoint_dir));
     FOREBAY_TRY(RestoreReplaced(fs::path(config.checkpoint_dir) / kBestFolder));
   }
@@ -84,6 +93,7 @@ Result<std::string> ChoosePath(const CheckpointConfig& config, const StartParts&
 
 }  // namespace
 
+// Rank 0 chooses the path; then every rank opens the checkpoint, and all agree that they could.
 Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& parts) {
   const bool leads = parts.communicator.rank() == 0;
   FOREBAY_ASSIGN(const std::string path,
@@ -97,6 +107,7 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
   if (path.empty()) return start;
   Result<CheckpointReader> reader =
       WithoutExceptions(path, [&] { return CheckpointReader::Open(path); });
+  // Every rank opens all shards: it does not know yet which tensors it will hold.
   FOREBAY_TRY(AgreeOn(reader.has_value() ? Status() : Status(reader.error()),
                       parts.communicator));
   const Checkpoint& state = reader->state();
@@ -113,6 +124,7 @@ Result<RunStart> FindRunStart(const CheckpointConfig& config, const StartParts& 
 
 Status RunFolders::Lock(const CheckpointConfig& config, Communicator& communicator) {
   std::error_code code;
+  // Only rank 0 writes manifests and renames folders, so that its lock is enough.
   const bool locks = communicator.rank() == 0 && fs::is_directory(config.checkpoint_dir, code);
   return AgreeOn(locks ? LockHere(config) : Status(), communicator);
 }
@@ -134,6 +146,7 @@ Status RunFolders::Open(const CheckpointConfig& config, Communicator& communicat
   return AgreeOn(opened, communicator);
 }
 
+// On rank 0 only, as the next two.
 Status RunFolders::OpenHere(const CheckpointConfig& config) {
   std::error_code code;
   fs::create_directories(config.checkpoint_dir, code);
@@ -143,6 +156,7 @@ Status RunFolders::OpenHere(const CheckpointConfig& config) {
   FOREBAY_ASSIGN(folders_[0], CheckpointFolder::Open(regular_.folder, kept));
   regular_.publisher = &*folders_[0];
   if (!config.keep_best) return {};
+  // Of best checkpoints only the last one is kept.
   FOREBAY_ASSIGN(folders_[1], CheckpointFolder::Open(best_.folder, 1));
   best_.publisher = &*folders_[1];
   return {};
@@ -158,6 +172,7 @@ Status RunFolders::Claim(const CheckpointConfig& config, const RunStart& start,
   return AgreeOn(claimed, parts.communicator);
 }
 
+// From here on the folder holds this run's history alone.
 Status RunFolders::ClaimHere(const CheckpointConfig& config, const RunStart& start,
                              const StartParts& parts) {
   if (start.goes_on || config.new_run) {

@@ -1,4 +1,4 @@
-// Where a run begins, and that the folder it writes checkpoints to is its own.
+// Where a run begins, and how it makes sure that its folder of checkpoints is its own.
 #pragma once
 
 #include <array>

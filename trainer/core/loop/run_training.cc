@@ -1,3 +1,6 @@
+// Wires one run: from the configuration to the options of the loop, from the checkpoint to the
+// place where streams are opened, and from both to a TrainingLoop. The order matters. Everything
+// that can be wrong is checked before the folder of checkpoints is changed.
 #include "trainer/core/loop/run_training.h"
 
 #include <fmt/format.h>
@@ -21,6 +24,7 @@ namespace {
 
 constexpr double kNsPerMinute = 60e9;
 
+// The table of keys has checked the ranges.
 std::uint32_t ToU32(std::int64_t checked) { return static_cast<std::uint32_t>(checked); }
 std::uint64_t ToU64(std::int64_t checked) { return static_cast<std::uint64_t>(checked); }
 
@@ -71,6 +75,7 @@ Result<StepMeter> OpenMeter(const RunConfig& run, bool append, const RunParts& p
   return StepMeter::Open(options, parts.communicator);
 }
 
+// As OpenMeter: a disk that does not take the file now is no reason not to train.
 Result<MetricsFile> OpenMetrics(const RunConfig& run, bool append, const RunParts& parts,
                                 SideOutput& side_output) {
   Result<MetricsFile> metrics = MetricsFile();
@@ -123,6 +128,7 @@ Status CheckRanks(const TrainConfig& config, std::uint32_t ranks) {
   return {};
 }
 
+// Everything that the loop needs to know of the configuration, checked.
 Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks) {
   const RecipeConfig& train = config.train;
   LoopOptions options;
@@ -146,6 +152,7 @@ Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks
   options.checkpoint_every_steps = ToU64(config.checkpoint.checkpoint_every_steps);
   options.checkpoint_every_ns =
       static_cast<std::uint64_t>(config.checkpoint.checkpoint_every_minutes * kNsPerMinute);
+  // Without a folder there is nowhere to keep it.
   options.keeps_best = options.saves && config.checkpoint.keep_best;
   options.configuration = ToToml(config);
   options.log_every_steps = ToU64(config.run.log_every_steps);
@@ -158,12 +165,15 @@ std::uint64_t DrawRun() {
   return value;
 }
 
+// In this order: options, lock, checkpoint, layout, feeds, output files, loop. The folder of
+// checkpoints is claimed last.
 Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& parts) {
   FOREBAY_ASSIGN(LoopOptions options, LoopOptionsOf(config, parts.communicator.size()));
   const StartParts start_parts{.communicator = parts.communicator,
                                .print = parts.print,
                                .draw_run = parts.draw_run};
   RunFolders folders;
+  // Before the folder is looked at, so that what is found there stays true.
   if (options.saves) FOREBAY_TRY(folders.Lock(config.checkpoint, parts.communicator));
   FOREBAY_ASSIGN(const RunStart start, FindRunStart(config.checkpoint, start_parts));
   const std::optional<CheckpointReader>& resume = start.checkpoint;
@@ -181,12 +191,14 @@ Result<TrainingReport> RunTraining(const TrainConfig& config, const RunParts& pa
   if (resume && parts.communicator.rank() == 0) {
     PrintChanges(config, resume->state(), request.layout, parts.print);
   }
+  // The engine starts on the first layout of the plan; a resumed run may stand behind a switch.
   if (request.layout != parts.engine.layout()) {
     FOREBAY_TRY(parts.engine.Switch(request.layout));
   }
   if (position.epoch < options.epochs) request.training_epochs = options.epochs - position.epoch;
   request.evaluations = EvaluationsLeft(options, position.epoch) +
                         (resume && resume->state().evaluation_pending ? 1 : 0);
+  // Prepare runs on the thread that reads ahead, beside the step.
   LayoutFeeds feeds(parts.feeds, parts.communicator,
                     [&engine = parts.engine](FeedBatch& batch) { engine.Prepare(batch); });
   FOREBAY_TRY(feeds.Open(request));

@@ -1,4 +1,4 @@
-// RunTraining: one run from configuration to report; what main adds is the choice of parts.
+// RunTraining: one run, from its configuration to its report. The caller chooses the parts.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,12 @@ struct RunParts {
   std::function<std::uint64_t()> draw_run = DrawRun;
 };
 
-// MakeLayoutPlan's errors: kInvalidArgument naming key, value and what is allowed.
+// Checks that the configuration fits the number of ranks. Errors are those of MakeLayoutPlan:
+// kInvalidArgument, naming key, value and what is allowed.
 Status CheckRanks(const TrainConfig& config, std::uint32_t ranks);
 
-// Errors as CheckRanks, and for train.decay_epochs and keys that contradict each other.
+// The loop's options. Errors as CheckRanks, and for train.decay_epochs and keys that contradict
+// each other.
 Result<LoopOptions> LoopOptionsOf(const TrainConfig& config, std::uint32_t ranks);
 
 // Finds the checkpoint to resume, opens the feeds there, trains. Collective.

@@ -1,3 +1,8 @@
+// The loop over steps, and everything that happens between two of them: switches of layouts,
+// evaluations, checkpoints, stops, progress lines. After each step all ranks exchange votes in one
+// small reduction (Agree): whether a rank was asked to stop, whether rank 0's clock wants a
+// checkpoint, how the checkpoint that is being written stands. Every decision follows from the sum,
+// so all ranks take it at the same step, and no rank enters a collective call alone.
 #include "trainer/core/loop/training_loop.h"
 
 #include <fmt/format.h>
@@ -36,6 +41,7 @@ std::vector<std::byte> Encoded(const std::optional<PositionToken>& token) {
   return {bytes.begin(), bytes.end()};
 }
 
+// A full disk is no error of the run: the next checkpoint may find room.
 std::string NotWritten(std::uint64_t step, const Error& error) {
   return fmt::format("checkpoint of step {} not written: {}", step, error.ToString());
 }
@@ -43,6 +49,7 @@ std::string NotWritten(std::uint64_t step, const Error& error) {
 }  // namespace
 
 std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch) {
+  // Evaluations after epochs that `every` divides, and one after the last epoch in any case.
   const std::uint32_t every = options.evaluate_every_epochs;
   if (every == 0 || epoch >= options.epochs) return 0;
   const std::uint32_t regular = options.epochs / every - epoch / every;
@@ -53,6 +60,7 @@ TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
     : options_(options), parts_(parts), writer_(parts.communicator) {
   FOREBAY_CHECK(parts_.stop_requested && parts_.now_ns && parts_.print);
   if (parts_.feeds.trains()) steps_per_epoch_ = parts_.feeds.training().steps;
+  // Known only now: the number of steps of an epoch is the data set's.
   options_.learning_rate.total_steps = steps_per_epoch_ * options_.epochs;
   for (const std::uint64_t epochs : options_.decay_epochs) {
     options_.learning_rate.decay_steps.push_back(epochs * steps_per_epoch_);
@@ -61,6 +69,7 @@ TrainingLoop::TrainingLoop(const LoopOptions& options, const LoopParts& parts)
   report_.metric = parts_.engine.metric();
 }
 
+// The engine loads first: a checkpoint that it refuses leaves the loop at its beginning.
 Status TrainingLoop::Resume(const CheckpointReader& stored) {
   const Checkpoint& checkpoint = stored.state();
   FOREBAY_TRY(SameAsCheckpoint("train.seed", options_.seed, checkpoint.seed));
@@ -71,6 +80,7 @@ Status TrainingLoop::Resume(const CheckpointReader& stored) {
                                  checkpoint.epoch * steps_per_epoch_ + checkpoint.step,
                                  checkpoint.global_step));
   }
+  // Ranks read different tensors, and any of them may fail.
   FOREBAY_TRY(AgreeOn(WithoutExceptions(stored.folder().string(),
                                         [&] { return parts_.engine.Load(stored); }),
                       parts_.communicator));
@@ -87,8 +97,13 @@ Status TrainingLoop::Resume(const CheckpointReader& stored) {
   return {};
 }
 
+// Whatever ends the run, a checkpoint that is being written is finished if the ranks can still do
+// that together.
 Result<TrainingReport> TrainingLoop::Run() {
   Result<TrainingReport> report = RunToEnd();
+  // An error that all ranks have met at the same place leaves them in step, so that the checkpoint
+  // that is being written can still be finished. After any other error the ranks may be anywhere,
+  // and a collective call could wait for ever.
   const bool can_publish = ends_alike_ || parts_.communicator.size() == 1;
   if (report.has_value() || !can_publish || !writer_.busy()) return report;
   const Status drained = DrainCheckpoints();
@@ -97,6 +112,8 @@ Result<TrainingReport> TrainingLoop::Run() {
   return report;
 }
 
+// The run itself. Every early return is an error, which Run may still accompany by a last
+// checkpoint.
 Result<TrainingReport> TrainingLoop::RunToEnd() {
   if (parts_.feeds.trains() && steps_per_epoch_ == 0) {
     return Error(ErrorCode::kFailedPrecondition,
@@ -106,12 +123,16 @@ Result<TrainingReport> TrainingLoop::RunToEnd() {
   parts_.side_output.Note(
       parts_.meter.BeginLayout(parts_.engine.layout(), parts_.engine.forecast()));
   const std::uint64_t started = parts_.now_ns();
+  // checkpoint_every_minutes counts from here.
   saved_ns_ = started;
+  // The run before was stopped between the end of an epoch and its evaluation.
   if (evaluation_pending_ && epoch_ > 0) {
     FOREBAY_TRY(Evaluate(epoch_ - 1));
     made_up_ = !evaluation_pending_;
   }
+  // Each turn is one step and what is due after it.
   while (!stopped_ && !TargetReached() && parts_.feeds.trains() && epoch_ < options_.epochs) {
+    // Before the step, so that a resumed run starts it on the layout that is due there.
     FOREBAY_TRY(Relayout());
     FOREBAY_ASSIGN(const StepEnd end, Step());
     if (end.epoch_done) FOREBAY_TRY(EndEpoch());
@@ -122,6 +143,7 @@ Result<TrainingReport> TrainingLoop::RunToEnd() {
       if (!stopped_) FOREBAY_TRY(Evaluate(epoch_ - 1));
     }
     const std::uint64_t every = options_.checkpoint_every_steps;
+    // Not when the run stops: SaveLast writes that one.
     const bool due = end.checkpoint_due || (every != 0 && global_step_ % every == 0);
     if (due && !stopped_) FOREBAY_TRY(Save(parts_.checkpoints));
   }
@@ -195,6 +217,7 @@ Status TrainingLoop::CheckOutcome(const BatchOutcome& outcome, double loss) {
                                  std::isfinite(loss) ? "gradient" : "loss", epoch_, step_);
   const std::size_t named = std::min(outcome.not_finite.size(), kMicroBatchesNamed);
   for (const std::uint32_t micro_batch : std::span(outcome.not_finite).first(named)) {
+    // With positions one can find the samples: `forebay order` lists them.
     const std::uint64_t first = step_ * options_.global_batch +
                                 std::uint64_t{micro_batch} * options_.layouts.micro_batch;
     what += fmt::format(", micro-batch {} (positions {} to {} of the epoch's order)",
@@ -217,6 +240,7 @@ Result<std::uint64_t> TrainingLoop::Digest() {
 
 Status TrainingLoop::EndEpoch() {
   FOREBAY_ASSIGN(const std::uint64_t digest, Digest());
+  // Rank 0 prints for all.
   if (leads()) {
     parts_.print(fmt::format("epoch {}/{} weights digest {:016x}  layout {}", epoch_,
                              options_.epochs, digest, ToString(parts_.engine.layout())));
@@ -227,6 +251,7 @@ Status TrainingLoop::EndEpoch() {
 // All ranks stop after the same step, begin checkpoints after the same step, and know together when
 // one is written. Of the clocks rank 0's counts.
 Result<TrainingLoop::Agreement> TrainingLoop::Agree(bool checkpoint_due) {
+  // Four numbers in one reduction cost as much as one.
   const CheckpointWriter::Vote own = writer_.Ask();
   std::array<double, 4> votes = {parts_.stop_requested() ? 1.0 : 0.0,
                                  checkpoint_due && leads() ? 1.0 : 0.0, own.unfinished,
@@ -238,7 +263,10 @@ Result<TrainingLoop::Agreement> TrainingLoop::Agree(bool checkpoint_due) {
   return Agreement{.stop = votes[0] > 0, .checkpoint_due = votes[1] > 0};
 }
 
+// One training step: take the batch that is due, train on it, agree with the other ranks, and
+// account for the time. The position advances only after the step has succeeded.
 Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
+  // For the watchdog's messages.
   NoteStage(fmt::format("epoch {} step {}", epoch_ + 1, step_ + 1), "batch from the feed");
   const std::uint64_t asked = parts_.now_ns();
   FOREBAY_ASSIGN(const std::unique_ptr<FeedBatch> batch,
@@ -248,6 +276,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   figures.global_step = global_step_;
   figures.epoch = epoch_;
   figures.step = step_;
+  // By the step since the start of the run, also in a resumed one.
   figures.learning_rate = options_.learning_rate.At(global_step_);
   FOREBAY_ASSIGN(const BatchOutcome outcome,
                  parts_.engine.TrainStep(*batch, figures.learning_rate));
@@ -258,6 +287,7 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   const std::uint64_t done = parts_.now_ns();
   FOREBAY_TRY(CheckOutcome(outcome, figures.loss));
   if (report_.steps == 0) {
+    // From opening the streams on: what a user waits before anything is trained.
     report_.first_batch_ns = received - parts_.opening_ns;
     report_.first_wait_ns = received - asked;
   }
@@ -266,11 +296,13 @@ Result<TrainingLoop::StepEnd> TrainingLoop::Step() {
   report_.wait_ns += received - asked;
   report_.train_ns += done - asked;
   report_.last_loss = figures.loss;
+  // Only now: a token stands behind a step that was trained on.
   token_ = batch->token;
   ++global_step_;
   ++step_;
   parts_.side_output.Note(parts_.metrics.Step(figures));
   Meter(figures, outcome.samples, received - asked, done - asked);
+  // The window's figures are over all ranks; so this is collective when the window ends.
   FOREBAY_TRY(Progress(figures, received - asked, done - asked));
   stopped_ = agreed.stop;
   StepEnd end{.epoch_done = step_ == steps_per_epoch_, .checkpoint_due = agreed.checkpoint_due};
@@ -300,12 +332,15 @@ void TrainingLoop::Meter(const StepFigures& figures, std::uint64_t samples,
                                             account));
 }
 
+// Sums up a window of steps, and prints a line when it is complete.
 Status TrainingLoop::Progress(const StepFigures& figures, std::uint64_t wait_ns,
                             std::uint64_t step_ns) {
   ++window_.steps;
   window_.wait_ns += wait_ns;
   window_.step_ns += step_ns;
+  // A step that was left out must not turn the mean of the window into NaN.
   if (std::isfinite(figures.loss)) window_.loss += figures.loss;
+  // Also at the end of an epoch.
   if (window_.steps < options_.log_every_steps && figures.step + 1 != steps_per_epoch_) return {};
   const double seconds = static_cast<double>(window_.step_ns) * 1e-9;
   const double steps = static_cast<double>(window_.steps);
@@ -333,6 +368,7 @@ bool TrainingLoop::EvaluationDue(std::uint32_t epoch) const {
 // Goes through the validation set. False where a signal stopped it on the way.
 Result<bool> TrainingLoop::SumUp(EvaluationSums& sums) {
   const FeedExtent& extent = parts_.feeds.validation();
+  // The validation feed's epochs are evaluations; each is read to its end.
   for (std::uint64_t step = 0; step < extent.steps; ++step) {
     const std::uint64_t asked = parts_.now_ns();
     NoteStage(fmt::format("evaluation step {}", step + 1), "batch from the feed");
@@ -347,9 +383,11 @@ Result<bool> TrainingLoop::SumUp(EvaluationSums& sums) {
   return true;
 }
 
+// An evaluation that a stop interrupts is pending, and the next run makes it up.
 Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   evaluation_pending_ = false;
   if (!parts_.feeds.evaluates()) return {};
+  // The time of a switch belongs to no step.
   const std::uint64_t started = parts_.now_ns();
   EvaluationSums sums;
   FOREBAY_ASSIGN(const bool whole, SumUp(sums));
@@ -371,9 +409,11 @@ Status TrainingLoop::Evaluate(std::uint32_t epoch) {
   return MarkBest(figures);
 }
 
+// A better evaluation than all before is remembered, and its checkpoint kept if that is wanted.
 Status TrainingLoop::MarkBest(const EvaluationFigures& figures) {
   const Metric& metric = report_.metric;
   if (!std::isfinite(figures.score)) return {};
+  // A best value of another metric, from before the loss was changed, is not comparable.
   const bool comparable = best_ && best_->metric == metric.name;
   if (comparable && !metric.Better(figures.score, best_->value)) return {};
   best_ = BestMark{
@@ -426,11 +466,13 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
     if (leads()) parts_.print(NotWritten(global_step_, saved.error()));
     return {};
   }
+  // AgreeOn has given all ranks the same error.
   ends_alike_ = !saved.has_value();
   FOREBAY_TRY(saved);
   FOREBAY_TRY(writer_.Begin(std::move(checkpoint), place));
   const std::uint64_t done = parts_.now_ns();
   report_.checkpoint_ns += done - started;
+  // One in `best` does not count as the regular checkpoint of this step.
   if (place.folder != parts_.checkpoints.folder) return {};
   saved_step_ = global_step_;
   saved_ns_ = done;
@@ -440,6 +482,7 @@ Status TrainingLoop::Save(const CheckpointPlace& place) {
 // The last one must be written, unless the one before was of the same step. An evaluation that was
 // made up changes what there is to do, though no step does.
 Status TrainingLoop::SaveLast() {
+  // One checkpoint is written at a time: a second one would double the memory of the copies.
   FOREBAY_TRY(DrainCheckpoints());
   const bool changed = report_.steps > 0 || made_up_;
   if (!options_.saves || !changed || saved_step_ == global_step_) return {};
@@ -455,12 +498,14 @@ Status TrainingLoop::DrainCheckpoints() {
   return {};
 }
 
+// A checkpoint is no longer under way: it is written, or it has failed and training goes on.
 void TrainingLoop::Written(const CheckpointWriter::Outcome& outcome) {
   save_error_ = outcome.error;
   if (!outcome.error) {
     report_.checkpoint = outcome.path.string();
     return;
   }
+  // It is not saved after all, so SaveLast will try again.
   if (saved_step_ == outcome.global_step) saved_step_.reset();
   // Who merely waited for the others has nothing to tell.
   if (outcome.error->code() == ErrorCode::kAborted) return;

@@ -1,4 +1,5 @@
-// TrainingLoop: feed -> engine -> figures, with evaluations, checkpoints and orderly stops.
+// TrainingLoop: trains step by step, with evaluations, checkpoints, switches of layouts and orderly
+// stops.
 #pragma once
 
 #include <cstdint>
@@ -62,26 +63,27 @@ struct LoopParts {
   std::uint64_t opening_ns = 0;                // when opening the feeds began
 };
 
-// How many evaluations remain when training stands at the start of, or within, epoch `epoch`.
+// How many evaluations remain for a run that stands at the beginning of epoch `epoch` or within it.
 std::uint32_t EvaluationsLeft(const LoopOptions& options, std::uint32_t epoch);
 
-// Every rank runs its own loop over its own feeds; all calls are collective. Layouts change as
-// LoopOptions::layouts says: the engine moves its weights, and the feeds are opened anew at the
-// position token. A stop signal on any rank
-// stops all ranks after the same step. Not thread-safe.
+// Every rank runs its own loop over its own feeds, and all calls are collective. Layouts change as
+// LoopOptions::layouts says: the engine moves its weights, and the feeds are opened again at the
+// position token. A stop signal on any rank stops all ranks after the same step. Not thread-safe.
 class TrainingLoop {
  public:
   TrainingLoop(const LoopOptions& options, const LoopParts& parts);
 
-  // Puts model, optimiser and position where `checkpoint` stands. kFailedPrecondition where it
-  // belongs to another run (model, seed, global batch), naming both values.
+  // Sets model, optimiser and position to those of `checkpoint`. kFailedPrecondition if it belongs
+  // to another run (model, seed, global batch); the message names both values.
   Status Resume(const CheckpointReader& checkpoint);
 
-  // Trains what is left, then ends the feeds. Errors are final; where every rank has met the same
-  // one, a checkpoint that is under way is written first. Checkpoints are written while
-  // training goes on, one at a time: the next one waits for it. One that cannot be written is
-  // reported through `print` and training goes on; where it is the last one, at the end or on a
-  // stop signal, that is an error. So is a state that is not finite, which is never written.
+  // Trains what is left, then ends the feeds. Errors are final; if all ranks have the same error, a
+  // checkpoint that is being written is finished first.
+  //
+  // Checkpoints are written while training goes on, one at a time. One that cannot be written is
+  // reported through `print`, and training goes on. If it is the last one, at the end or after a
+  // stop signal, that is an error. A state that is not finite is never written, and is an error as
+  // well.
   Result<TrainingReport> Run();
 
  private:

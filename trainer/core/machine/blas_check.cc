@@ -1,3 +1,6 @@
+// Two pieces of evidence: the resolved file name of the library that provides sgemm_, and a
+// measured product of matrices. A known fast name or a fast measurement is enough. So a busy
+// machine does not condemn OpenBLAS, and an unknown name does not condemn a fast library.
 #include "trainer/core/machine/blas_check.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// The handler only sets a lock-free atomic, which is all that a handler may safely do.
 #include "trainer/core/machine/stop_signal.h"
 
 #include <signal.h>

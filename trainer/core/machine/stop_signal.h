@@ -1,15 +1,15 @@
-// StopSignal: SIGTERM (a batch system ends the job), SIGUSR1 (it warns ahead) and SIGINT become
-// a flag that the training loop asks between steps.
+// StopSignal: turns SIGTERM (a batch system ends the job), SIGUSR1 (it warns before that) and
+// SIGINT into a flag that the training loop reads between steps.
 #pragma once
 
 namespace forebay::train {
 
-// Exit code of a run that was stopped, checkpointed, and wants to be started again: outside
-// the shell's and the signals' numbers, and what Slurm's requeue hooks test for.
+// The exit code of a run that was stopped, wrote a checkpoint, and wants to be started again. It is
+// not used by shells or signals, and Slurm's requeue hooks test for it.
 inline constexpr int kExitRequeue = 85;
 
-// Handlers are in place while it lives; the second SIGINT or SIGTERM ends the process as if
-// there were none. At most one per process.
+// Handlers are installed while the object exists. A second SIGINT or SIGTERM ends the process as if
+// there were no handler. At most one object per process.
 class StopSignal {
  public:
   StopSignal();

@@ -1,3 +1,5 @@
+// Threads of a rank: what the configuration says, else the cores that this process may use, shared
+// by the ranks of the node. A launcher that binds ranks to cores has already divided them.
 #include "trainer/core/machine/thread_plan.h"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
-// How many threads LibTorch gets. Left alone it takes one, or, under a launcher, every core of
-// the node in every rank.
+// PlanThreads: how many threads LibTorch uses. By itself it would take one, or, under a launcher,
+// every core of the node in every rank.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ struct ThreadFacts {
   std::uint32_t local_ranks = 1;
 };
 
-// At least 1. A launcher that bound each rank to cores of its own has divided them already;
-// otherwise the ranks of a node share its allowed cores evenly.
+// Returns at least 1. If a launcher has bound each rank to cores of its own, the rank uses them
+// all. Otherwise the ranks of a node share its allowed cores evenly.
 std::uint32_t PlanThreads(const ThreadFacts& facts);
 
 // The facts of this process.
 ThreadFacts MeasureThreadFacts(std::uint32_t requested, std::uint32_t local_ranks);
 
-// Sets $OMP_WAIT_POLICY to `policy` where it is unset and starts this program again, because
-// OpenMP reads it once, before main. Returns where there is nothing to do or exec fails.
+// Sets $OMP_WAIT_POLICY to `policy` if it is unset, and starts this program again, because OpenMP
+// reads the variable once, before main. Returns if there is nothing to do or exec fails.
 void ApplyWaitPolicy(const char* policy, char** argv);
 
 }  // namespace forebay::train

@@ -1,3 +1,6 @@
+// The end of the job is known from the configuration, counted from the start of the process, or
+// from Slurm's environment as a time of day. Both become a time of the monotonic clock when the
+// limit is made, so that a change of the wall clock during the run does no harm.
 #include "trainer/core/machine/wall_limit.h"
 
 #include <fmt/format.h>

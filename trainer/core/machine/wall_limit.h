@@ -1,4 +1,5 @@
-// WallLimit: the time at which a batch system will end the job, with room for a last checkpoint.
+// WallLimit: the time by which a run has to stop, so that a last checkpoint is written before the
+// batch system ends the job.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace forebay::train {
 
-// Where clocks stand when the limit is made.
+// The readings of the clocks at the time at which the limit is made.
 struct WallClocks {
   std::uint64_t now_ns = 0;           // monotonic, the one that is asked later
   std::uint64_t unix_s = 0;           // seconds since 1970
@@ -19,9 +20,9 @@ struct WallClocks {
 
 class WallLimit {
  public:
-  // The earlier of run.wall_minutes from now on and slurm_end_time, less run.wall_margin_s.
-  // kInvalidArgument where run.wall_minutes leaves nothing to train, or slurm_end_time is no
-  // number.
+  // The limit is the earlier one of run.wall_minutes from now on and slurm_end_time, minus
+  // run.wall_margin_s. kInvalidArgument if run.wall_minutes leaves no time to train, or if
+  // slurm_end_time is not a number.
   static Result<WallLimit> Make(const RunConfig& run, const WallClocks& clocks);
 
   bool Reached(std::uint64_t now_ns) const { return end_ns_ && now_ns >= *end_ns_; }

@@ -1,3 +1,7 @@
+// Lines are collected in memory and written by one call to write for a flush. If the disk takes
+// only a part of them, the file is cut back to where it was. So the file ends with a whole line at
+// every time, except while the process is killed in the middle of a write; the next run that
+// appends cuts off that rest.
 #include "trainer/core/metrics/line_file.h"
 
 #include <fcntl.h>
@@ -19,6 +23,7 @@ Result<LineFile> LineFile::Open(const std::string& path, bool append) {
   if (!file.fd_.valid()) return Error::FromErrno(errno, path);
   struct stat status = {};
   if (::fstat(file.fd_.get(), &status) != 0) return Error::FromErrno(errno, path);
+  // Pipes and terminals can be written to, but not cut.
   file.is_regular_ = S_ISREG(status.st_mode);
   if (append && file.is_regular_) FOREBAY_TRY(file.CutTornLine());
   return file;

@@ -1,5 +1,4 @@
-// LineFile: a file of lines that a run appends to, of which a full disk costs lines and not the
-// run.
+// LineFile: a file of lines that a run appends to. A full disk costs some lines, not the run.
 #pragma once
 
 #include <string>
@@ -10,12 +9,12 @@
 
 namespace forebay::train {
 
-// Only whole lines stay in the file: what cannot be written to its end is cut off again and lost.
-// Destruction writes what was added. Movable; not thread-safe.
+// Only whole lines stay in the file: a line that cannot be written to its end is cut off again and
+// lost. Destruction writes what was added. Movable; not thread-safe.
 class LineFile {
  public:
   LineFile() = default;  // of no file: every call does nothing
-  // Makes the file, or appends to it, behind its last whole line. Errors name the path.
+  // Makes the file, or appends to it after its last whole line. Errors name the path.
   static Result<LineFile> Open(const std::string& path, bool append);
   ~LineFile();
   LineFile(LineFile&& other) noexcept = default;
@@ -23,9 +22,10 @@ class LineFile {
 
   bool is_open() const { return fd_.valid(); }
 
-  // Keeps the line, which has its newline, until Flush.
+  // Keeps the line, which ends in a newline, until Flush.
   void Add(std::string_view line);
-  // Writes all lines that were added. Those of a failed call are lost; the next one tries anew.
+  // Writes all lines that were added. If the call fails these lines are lost; later calls try again
+  // with theirs.
   Status Flush();
 
  private:

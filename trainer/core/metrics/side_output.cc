@@ -1,3 +1,5 @@
+// Each different failure is printed once, because a full disk fails at every step. All are counted,
+// and the count is in the closing table.
 #include "trainer/core/metrics/side_output.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// SideOutput: what a run writes beside its checkpoints (metrics, trace, summary). Losing some of it
-// is worth a warning and no training.
+// SideOutput: failures of the files that a run writes besides its checkpoints (metrics, trace,
+// summary). Losing some of them is worth a warning, and does not end the run.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace forebay::train {
 
-// Counts failures and says each once. One for a rank and run; not thread-safe.
+// Counts failures and prints each different one once. There is one object for each rank and run.
+// Not thread-safe.
 class SideOutput {
  public:
   // `rank` stands in the warnings of all but rank 0. `print` outlives it.
@@ -21,8 +22,8 @@ class SideOutput {
   void Note(const Status& written);
   std::uint64_t failures() const { return failures_; }
 
-  // Whether the disk is at fault, which may come and go; a path that cannot be is a mistake, and
-  // worth an error before training begins.
+  // Whether the error is about the state of the disk, which may change. Other errors, such as a
+  // path that cannot exist, are mistakes of the user, and are reported before training begins.
   static bool IsOfTheDisk(const Error& error);
 
  private:

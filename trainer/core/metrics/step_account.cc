@@ -1,3 +1,5 @@
+// The names of classes and channels are keys of the JSON that runs leave behind: they do not
+// change.
 #include "trainer/core/metrics/step_account.h"
 
 #include <algorithm>
@@ -32,6 +34,7 @@ std::string_view Name(ByteChannel channel) {
 }
 
 void StepAccount::Close() {
+  // It may have been closed before.
   at(TimeClass::kOther) = 0;
   const std::uint64_t known = std::accumulate(ns.begin(), ns.end(), std::uint64_t{0});
   at(TimeClass::kOther) = step_ns > known ? step_ns - known : 0;

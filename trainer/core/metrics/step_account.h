@@ -1,4 +1,4 @@
-// StepAccount: where the time of one step went on one rank, and what left it meanwhile.
+// StepAccount: where the time of one training step went on one rank, and which bytes left it.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace forebay::train {
 
-// A step's time is the sum of these.
+// The time of a step is the sum of these classes.
 enum class TimeClass : std::uint8_t {
   kCompute,     // forward and backward passes
   kRecompute,   // forward passes again, for what was dropped
@@ -46,11 +46,11 @@ struct StepAccount {
     return bytes[static_cast<std::size_t>(channel)];
   }
 
-  // Nanoseconds that computed what the step is about: recomputation does not.
+  // Nanoseconds of the computation that the step is for. Recomputation is not part of it.
   std::uint64_t UsefulNs() const {
     return at(TimeClass::kCompute) + at(TimeClass::kOptimiser);
   }
-  // Assigns what `step_ns` has beyond the classes to kOther.
+  // Assigns the part of `step_ns` that is in no other class to kOther.
   void Close();
 
   StepAccount& operator+=(const StepAccount& other);  // peaks: the higher one

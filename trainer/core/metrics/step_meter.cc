@@ -1,3 +1,7 @@
+// Every rank keeps two sums of its steps, over the current window and over the run, and writes one
+// JSON line for each step. Sums of all ranks are exchanged only when a window or the run ends: each
+// rank fills its own part of an array that is otherwise zero, and one reduction gives all parts to
+// all ranks.
 #include "trainer/core/metrics/step_meter.h"
 
 #include <fmt/format.h>
@@ -22,6 +26,7 @@ constexpr double kLeastPercent = 0.05;  // what rounds to nothing is left out of
 // RankTotals as numbers that can be summed: each rank fills in its own, the others zeros.
 constexpr std::size_t kNumbers = 4 + kTimeClasses + kByteChannels + 3;
 
+// Doubles hold counts up to 2^53 exactly: bytes and nanoseconds of a run are below that.
 void Pack(const RankTotals& totals, std::span<double> numbers) {
   std::size_t at = 0;
   const auto put = [&](double number) { numbers[at++] = number; };
@@ -57,6 +62,7 @@ double Percent(std::uint64_t part, std::uint64_t whole) {
 }
 
 RankTotals SumOf(const std::vector<RankTotals>& ranks) {
+  // Peaks are not added up; += keeps the higher one.
   RankTotals sum;
   for (const RankTotals& rank : ranks) {
     sum.flops += rank.flops;
@@ -72,6 +78,7 @@ Json OrNull(bool known, double value) { return known ? Json(value) : Json(); }
 std::string RankRow(std::size_t rank, const RankTotals& totals,
                     const std::vector<std::size_t>& columns) {
   const StepAccount& account = totals.account;
+  // A rank that made no step has zeros everywhere.
   const double steps = totals.steps == 0 ? 1 : static_cast<double>(totals.steps);
   std::string row = fmt::format("  {:>4} {:>9.2f}", rank,
                                 static_cast<double>(account.step_ns) * 1e-6 / steps);
@@ -102,6 +109,7 @@ double RankTotals::Utilisation() const {
 
 double BubbleOf(const std::vector<RankTotals>& ranks) {
   const RankTotals sum = SumOf(ranks);
+  // No step has been made yet.
   if (sum.account.plan_ns == 0) return 0;
   return 1.0 - static_cast<double>(sum.account.UsefulNs()) /
                    static_cast<double>(sum.account.plan_ns);
@@ -133,6 +141,7 @@ std::string TimeLine(const std::vector<RankTotals>& ranks, double predicted_bubb
 }
 
 std::string RankTable(const std::vector<RankTotals>& ranks) {
+  // Most runs use few of the classes: no messages without a pipeline, no swaps without a budget.
   std::vector<std::size_t> columns;  // the classes that some rank has spent time on
   for (std::size_t at = 0; at < kTimeClasses; ++at) {
     if (std::ranges::any_of(ranks, [at](const RankTotals& rank) {
@@ -193,6 +202,7 @@ Status StepMeter::BeginLayout(const Layout& layout, const StepForecast& forecast
 }
 
 Status StepMeter::Step(const MeteredStep& step, const StepAccount& account) {
+  // Both grow; the window is emptied when its line is printed.
   for (RankTotals* const totals : {&window_, &run_}) {
     ++totals->steps;
     totals->samples += step.samples;

@@ -1,5 +1,5 @@
-// StepMeter: the accounts of a rank's steps as JSON lines, and over all ranks as a line while the
-// run goes on and as a table at its end.
+// StepMeter: accounts of a rank's steps, as JSON lines in a file; over all ranks, as a line during
+// the run and as a table at its end.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ struct RankTotals {
   double Utilisation() const;
 };
 
-// The part, 0..1, of the ranks' time within the plan in which they did nothing of use.
+// The share, 0..1, of the ranks' time within the plan in which they did nothing useful.
 double BubbleOf(const std::vector<RankTotals>& ranks);
 
 // Not thread-safe. `communicator` outlives it.
@@ -56,18 +56,18 @@ class StepMeter {
  public:
   static Result<StepMeter> Open(const MeterOptions& options, Communicator& communicator);
 
-  // Which steps follow: before the first one, and after a change of layout. Errors of this call,
-  // Step and Flush are the file's, which lacks some lines then: the meter goes on.
+  // Call it before the first step and after each change of the layout. Errors of this call, Step
+  // and Flush concern the file, which then lacks some lines; the meter continues.
   Status BeginLayout(const Layout& layout, const StepForecast& forecast);
-  // Writes a line; it may stay in memory for a second, but no longer than to the next Flush.
+  // Writes a line. It may stay in memory for a second, but at most until the next Flush.
   Status Step(const MeteredStep& step, const StepAccount& account);
 
   Status Flush();
 
-  // Where the time went since the last call, in percent over all ranks: one line, the same on
-  // every rank. Collective; costs one small reduction.
+  // Where the time went since the last call, in percent over all ranks: one line, the same on every
+  // rank. Collective; costs one small reduction.
   Result<std::string> Window();
-  // Of the whole run, by rank. Collective.
+  // The sums over the whole run, by rank. Collective.
   Result<std::vector<RankTotals>> Finish();
 
  private:

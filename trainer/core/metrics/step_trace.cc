@@ -1,3 +1,6 @@
+// Each rank turns its spans into JSON events as it goes, and rank 0 gathers the texts at the end.
+// Times are relative to a barrier before the first traced step, because the clocks of nodes differ.
+// Predicted spans come from the simulator of rank 0 and form a process of their own in the viewer.
 #include "trainer/core/metrics/step_trace.h"
 
 #include <fmt/format.h>
@@ -19,6 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kMeasured = 0;
 constexpr int kPredicted = 1;
 
+// A complete event ("X") of the trace format; times are in microseconds.
 Json EventOf(const StepPlan& plan, const PlanSpan& span, int process, std::uint64_t offset_ns) {
   const Instruction& instruction = plan.programs[span.rank].instructions[span.instruction];
   return {{"name", Describe(plan, span.rank, instruction)},
@@ -42,6 +46,7 @@ Json NameOf(const char* kind, int process, std::uint32_t row, const std::string&
 Result<std::string> Gather(const std::string& own, Communicator& communicator) {
   std::vector<double> sizes(communicator.size());
   sizes[communicator.rank()] = static_cast<double>(own.size());
+  // Sizes first, because a broadcast needs the same length on every rank.
   FOREBAY_TRY(communicator.AllReduceSum(std::span<double>(sizes)));
   std::string all;
   for (std::uint32_t rank = 0; rank < communicator.size(); ++rank) {
@@ -103,6 +108,7 @@ void StepTrace::AddEvents(const StepPlan& plan, std::uint64_t step, int process,
 
 void StepTrace::Add(std::uint64_t step, const StepPlan& plan, const RankReport& report,
                     const Simulation& predicted) {
+  // Spans are relative to the step, events to the barrier.
   const std::uint64_t offset_ns = report.began_ns - std::min(report.began_ns, zero_ns_);
   AddEvents(plan, step, kMeasured, report.spans, offset_ns);
   const bool leads = !report.spans.empty() && report.spans.front().rank == 0;

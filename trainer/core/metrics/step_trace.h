@@ -1,5 +1,5 @@
-// Traces of steps in the format of chrome://tracing and Perfetto: what the simulator predicts, and
-// what ranks measured.
+// StepTrace: traces of steps in the format of chrome://tracing and Perfetto. They show what the
+// simulator predicted and what ranks measured.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ struct TraceOptions {
   StepRange steps = {};
 };
 
-// Collects the spans of all ranks over some steps. Their clocks are set to zero at a barrier
-// before the first one, so that rows of different nodes fit together to within a message's time.
-// Beside what was measured stands what the simulator predicted, as a process of its own. All calls
-// are made by every rank for the same step. Not thread-safe.
+// Collects the spans of all ranks over some steps. Clocks are set to zero at a barrier before the
+// first one, so that rows of different nodes agree to within the time of a message. What the
+// simulator predicted is shown beside what was measured, as a process of its own. Every rank makes
+// all calls for the same step. Not thread-safe.
 class StepTrace {
  public:
   explicit StepTrace(TraceOptions options) : options_(std::move(options)) {}
@@ -45,14 +45,14 @@ class StepTrace {
   bool Covers(std::uint64_t step) const {
     return !options_.path.empty() && options_.steps.Has(step);
   }
-  // Before the first step that is covered; later calls do nothing. Collective.
+  // Call it before the first step that is covered; later calls do nothing. Collective.
   Status Begin(Communicator& communicator, std::uint64_t (*now_ns)());
-  // Of a step that is covered: its spans, and what was predicted for the plan.
+  // Adds the spans of a step that is covered, and what was predicted for its plan.
   void Add(std::uint64_t step, const StepPlan& plan, const RankReport& report,
            const Simulation& predicted);
-  // Rank 0 writes the file, once: at the last step, or where the run ends before it. Nothing
-  // where no step was covered. A file that cannot be written is no error here: failure() has it,
-  // on rank 0. Collective.
+  // Rank 0 writes the file, once: at the last step, or at the end of a run that ends before it.
+  // Does nothing if no step was covered. A file that cannot be written is not an error of this
+  // call: rank 0 has it in failure(). Collective.
   Status Write(Communicator& communicator);
   Status failure() const { return failure_; }
 

@@ -1,3 +1,4 @@
+// Plain stdio: these documents are written once, at the end of a run, and are not worth an fsync.
 #include "trainer/core/metrics/text_file.h"
 
 #include <cerrno>

@@ -1,3 +1,6 @@
+// The figures of a run as a table for people, as JSON for programs (`forebay-train-summary-1`), and
+// as a loss curve with one line per step. Keys that are in the JSON stay in it under their names,
+// because scripts read them; figures that are not known are null.
 #include "trainer/core/metrics/training_report.h"
 
 #include <fmt/format.h>
@@ -20,11 +23,13 @@ constexpr std::string_view kTableHeader =
 
 double Seconds(std::uint64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
+// 0 where there is no whole: a run that was stopped before its first step has a report, too.
 double Percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
 // Of at least one evaluation.
+// The metric decides whether more or less is better.
 double BestScore(const TrainingReport& report) {
   double best = report.evaluations.front().score;
   for (const EvaluationFigures& figures : report.evaluations) {
@@ -62,6 +67,7 @@ Json ToJson(const RankTotals& totals) {
 double TrainingReport::StallPercent() const { return Percent(wait_ns, loop_ns); }
 
 double TrainingReport::WarmStallPercent() const {
+  // The first batch waits for the daemon to open the data set, which no later batch does.
   if (loop_ns <= first_wait_ns || wait_ns <= first_wait_ns) return 0;
   return Percent(wait_ns - first_wait_ns, loop_ns - first_wait_ns);
 }
@@ -175,6 +181,7 @@ Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append,
     FOREBAY_ASSIGN(metrics.file_, LineFile::Open(path, append));
   }
   if (table_path.empty()) return metrics;
+  // A resumed run appends to the table and must not repeat its header.
   std::error_code none;  // no file, which is empty
   metrics.begins_table_ =
       !append || std::filesystem::file_size(table_path, none) == 0 || none;
@@ -183,6 +190,7 @@ Result<MetricsFile> MetricsFile::Open(const std::string& path, bool append,
 }
 
 Status MetricsFile::Step(const StepFigures& figures) {
+  // Only rank 0 has these files.
   if (!file_.is_open() && !table_.is_open()) return {};
   steps_ = figures.global_step + 1;
   return Write(Json({{"event", "step"},

@@ -1,5 +1,5 @@
-// TrainingReport: the figures of one training run, and the forms they are printed in: progress
-// lines, the loss curve as JSON lines, the closing table, the summary file.
+// TrainingReport: the figures of one training run, and the forms in which they are printed: loss
+// curve as JSON lines, closing table, summary file.
 #pragma once
 
 #include <cstdint>
@@ -50,15 +50,15 @@ struct TrainingReport {
   std::uint64_t checkpoint_ns = 0;      // stood still: copies, waits for the one before
   std::vector<RankTotals> rank_totals;  // by rank
 
-  // Blocked in Feed::Next as a part of the loop, in percent.
+  // The time blocked in Feed::Next as a percentage of the loop's time.
   double StallPercent() const;
-  // The same without the wait for the first batch, which staging and connecting decide.
+  // The same without the wait for the first batch, which depends on staging and connecting.
   double WarmStallPercent() const;
   double SamplesPerSecond() const;  // over train_ns
 };
 
-// The closing table, ending in a newline. Only what the trainer itself knows: bytes and hits
-// are the daemon's (`forebay status`).
+// The closing table, which ends in a newline. It shows only what the trainer itself knows; bytes
+// and hits are figures of the daemon (`forebay status`).
 std::string ClosingTable(const TrainingReport& report);
 
 // The summary as a JSON object (schema forebay-train-summary-1).

@@ -1,3 +1,5 @@
+// The words of the command are few, so they are parsed here and not by CLI11. The kind of the
+// output follows from the extension of its name.
 #include "trainer/core/report/draw_report.h"
 
 #include <fmt/format.h>

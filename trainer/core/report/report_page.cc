@@ -1,3 +1,6 @@
+// Chooses which plots a run gives: loss, evaluations, rates, time classes by rank, memory. Long
+// curves are thinned to means over equal runs of steps, so that the page stays small, and many
+// ranks are drawn as the first ones only.
 #include "trainer/core/report/report_page.h"
 
 #include <fmt/format.h>
@@ -51,6 +54,7 @@ StepAccount SumOf(const RecordedRank& rank) {
   return sum;
 }
 
+// Of the steps' time, so that ranks with different numbers of steps can be compared.
 std::vector<double> PercentsOf(const StepAccount& account) {
   const double whole = std::max(1.0, static_cast<double>(account.step_ns));
   std::vector<double> percents;
@@ -91,6 +95,7 @@ void AddRates(const RunRecord& run, SvgPage& page) {
   PlotLine rate;
   for (const auto& [step, account] : first.steps) {
     const auto samples = first.samples.find(step);
+    // The samples are those of all ranks, so the first rank's figure is that of the run.
     if (account.step_ns == 0 || samples == first.samples.end()) continue;
     rate.points.emplace_back(static_cast<double>(step), static_cast<double>(samples->second) /
                                                             static_cast<double>(account.step_ns) *
@@ -99,6 +104,7 @@ void AddRates(const RunRecord& run, SvgPage& page) {
   page.AddLines("samples/s", "step", {Thinned(std::move(rate))}, true);
   std::vector<PlotLine> utilisations;
   for (const RecordedRank& rank : run.ranks) {
+    // More lines could not be told apart.
     if (rank.utilisation.empty() || utilisations.size() >= 8) continue;
     PlotLine line{.name = fmt::format("rank {}", rank.rank), .points = {}};
     for (const auto& [step, share] : rank.utilisation) {
@@ -115,6 +121,7 @@ void AddTimesByStep(const RunRecord& run, SvgPage& page) {
   for (const RecordedRank& rank : run.ranks) {
     for (const auto& [step, account] : rank.steps) steps[step] += account;
   }
+  // Equal runs of steps, at most kBarsMax of them.
   const std::size_t together = (steps.size() + kBarsMax - 1) / kBarsMax;
   std::vector<PlotBar> bars;
   StepAccount sum;

@@ -1,3 +1,7 @@
+// Reads the JSON lines that a run left. The run may have been killed at any time and resumed from
+// an earlier step: a last line that is cut off is ignored, and a "resumed" event removes the steps
+// behind it, because they were trained again. Numbers that are missing become NaN, which makes gaps
+// in plots.
 #include "trainer/core/report/run_record.h"
 
 #include <fmt/format.h>

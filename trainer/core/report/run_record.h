@@ -46,9 +46,9 @@ struct RunRecord {
   std::vector<std::pair<std::string, std::string>> summary;  // figures of summary.json, as text
 };
 
-// A step that was made again after a resumption counts as it was made last. A last line that is
-// torn is left out; any other that is no record is kDataLoss, with file and line. kNotFound where
-// the folder has neither a loss curve nor a rank's file; kResourceExhausted for files larger than
+// If a step was made again after a resume, the last time counts. A last line that is cut off is
+// left out; any other line that is not a record is kDataLoss, with file and line. kNotFound if the
+// folder has neither a loss curve nor a file of a rank; kResourceExhausted for files larger than
 // kMetricsFileBytesMax.
 Result<RunRecord> ReadRun(const std::filesystem::path& folder);
 

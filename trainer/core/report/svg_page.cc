@@ -1,3 +1,5 @@
+// Plots are panels of equal size, one below the other; panel_ is the y coordinate of the next one.
+// All text goes through EscapedXml. Axis ticks are 1, 2 or 5 times a power of ten.
 #include "trainer/core/report/svg_page.h"
 
 #include <fmt/format.h>
@@ -59,6 +61,7 @@ std::string PathOf(const PlotLine& line, const Extent& xs, const Extent& ys, dou
   std::string path;
   bool pen_down = false;
   for (const auto& [x, y] : line.points) {
+    // A gap: the line ends here and begins again at the next point.
     if (!std::isfinite(y)) {
       pen_down = false;
       continue;
@@ -95,6 +98,7 @@ void SvgPage::Open(const std::string& title) {
 
 void SvgPage::DrawScale(double bottom, double top, const std::string& unit) {
   const double step = NiceStep(top - bottom, 5);
+  // Half a step more, because sums of steps are not exact.
   for (double value = bottom; value <= top + step / 2; value += step) {
     const double y = Y((value - bottom) / (top - bottom));
     const double shown = std::abs(value) < step / 1000 ? 0 : value;
@@ -181,6 +185,7 @@ void SvgPage::AddBars(const std::string& title, const std::string& unit,
   const double step = NiceStep(top, 5);
   top = step * std::ceil(top / step - 1e-9);
   DrawScale(0, top, unit);
+  // Bars share the width; few bars are not made wider than kBarWidthMax.
   const double slot = kWidth / static_cast<double>(bars.size());
   const double width = std::min(kBarWidthMax, slot * 0.8);
   for (std::size_t at = 0; at < bars.size(); ++at) {

@@ -1,4 +1,4 @@
-// SvgPage: plots beneath one another, as one SVG document without scripts or fonts of its own.
+// SvgPage: plots, one below the other, as one SVG document without scripts or fonts of its own.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace forebay::train {
 
-// For text and attribute values of XML and HTML; control characters become question marks.
+// Escapes text for XML and HTML, also for attribute values. Control characters become question
+// marks.
 std::string EscapedXml(std::string_view text);
 
 struct PlotLine {
@@ -24,11 +25,12 @@ struct PlotBar {
 // Not thread-safe.
 class SvgPage {
  public:
-  // Lines over one axis of x; that of y begins where they do, or at 0. A plot without a finite
-  // point says so.
+  // Adds a plot of lines over a common x axis. The y axis begins at their lowest value, or at 0. A
+  // plot without a finite point says so.
   void AddLines(const std::string& title, const std::string& x_title,
                 const std::vector<PlotLine>& lines, bool from_zero = false);
-  // Bars side by side, the parts of each upon one another; `unit` stands behind the axis' numbers.
+  // Adds a plot of bars side by side. The parts of a bar are stacked. `unit` stands behind the
+  // numbers of the axis.
   void AddBars(const std::string& title, const std::string& unit,
                const std::vector<std::string>& part_names, const std::vector<PlotBar>& bars);
   std::string Finish() const;

@@ -1,3 +1,7 @@
+// A safetensors file is the length of a header (8 bytes, little-endian), the header as JSON, and
+// the bytes of the tensors. The reader trusts none of it: the header's length is bounded before
+// memory is taken for it, and the tensors must cover the rest of the file exactly, each as large as
+// its type and shape say.
 #include "trainer/core/weights/safetensors.h"
 
 #include <fcntl.h>
@@ -66,6 +70,7 @@ Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
   entry.dtype = node["dtype"].get<std::string>();
   FOREBAY_ASSIGN(entry.shape, Unsigneds(node["shape"], "a shape"));
   FOREBAY_ASSIGN(const auto offsets, Unsigneds(node["data_offsets"], "data offsets"));
+  // Before any difference of the offsets is formed.
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes) {
     return Malformed(fmt::format("tensor {} lies outside the file", name));
   }
@@ -75,6 +80,7 @@ Result<TensorEntry> ReadEntry(const std::string& name, const Json& node,
   if (!element_bytes) return Malformed(fmt::format("tensor {} has an unknown dtype", name));
   std::uint64_t bytes = *element_bytes;
   for (const std::uint64_t extent : entry.shape) {
+    // Divided and not multiplied: the product could wrap around.
     if (extent != 0 && bytes > data_bytes / extent) {
       return Malformed(fmt::format("tensor {} is larger than the file", name));
     }
@@ -96,6 +102,7 @@ Result<Json> ParseHeaderText(std::span<const std::byte> text) {
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     const bool opens = event == Json::parse_event_t::object_start ||
                        event == Json::parse_event_t::array_start;
+    // The library recurses, so that a deep document could exhaust the stack.
     if (opens && depth >= kDepthMax) too_deep = true;
     if (event == Json::parse_event_t::key && depth == 1) {
       twice = !names.insert(parsed.get<std::string>()).second || twice;
@@ -118,6 +125,8 @@ float HalfToFloat(std::uint16_t half) {
     const float value = std::ldexp(static_cast<float>(fraction), -24);
     return negative ? -value : value;
   }
+  // Exponents of half precision begin at -15, those of floats at -127; infinities and NaN keep all
+  // ones.
   const std::uint32_t rebiased = exponent == 0x1FU ? 0xFFU : exponent + 112U;
   return std::bit_cast<float>((negative ? 0x8000'0000U : 0U) | (rebiased << 23U) |
                               (fraction << 13U));
@@ -182,6 +191,7 @@ Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
   std::ranges::sort(header.tensors, [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
+  // In the order of offsets every tensor begins where the one before it ends.
   std::uint64_t expected = 0;
   for (const TensorEntry& entry : header.tensors) {
     if (entry.begin != expected) {
@@ -204,6 +214,7 @@ std::vector<std::byte> EncodeSafetensorsHeader(
                            {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = header.dump();
+  // Spaces, which JSON ignores, so that the tensors begin at a multiple of 8.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   ByteWriter writer;
   writer.Le(static_cast<std::uint64_t>(text.size()));
@@ -226,6 +237,7 @@ Result<std::vector<float>> FloatsOf(std::string_view dtype, std::span<const std:
   for (std::size_t at = 0; at < floats.size(); ++at) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, bytes.data() + 2 * at, sizeof(bits));
+    // BF16 is the upper half of a float.
     floats[at] = dtype == "F16" ? HalfToFloat(bits)
                                 : std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
   }
@@ -249,6 +261,7 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::filesystem::path& path)
     return Error(ErrorCode::kResourceExhausted,
                  file.path_ + ": larger than kSafetensorsBytesMax");
   }
+  // The length first: only then is memory for the header taken.
   std::vector<std::byte> bytes(std::min<std::uint64_t>(file_bytes, kSafetensorsLengthBytes));
   FOREBAY_TRY(ReadAt(file.fd_.get(), 0, bytes, file.path_));
   const Result<std::uint64_t> length = ReadHeaderLength(bytes, file_bytes);

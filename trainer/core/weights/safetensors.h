@@ -1,6 +1,6 @@
-// The safetensors format: 8 bytes little-endian header length, a JSON header that names tensors,
-// the tensors' bytes. Read here for checkpoints and for weights of other programs; bytes are
-// untrusted.
+// The safetensors format: the length of a header (8 bytes, little-endian), the header as JSON,
+// which names tensors, and the tensors' bytes. It is used for checkpoints and for weights of other
+// programs. The bytes are untrusted.
 #pragma once
 
 #include <cstddef>
@@ -41,27 +41,28 @@ struct SafetensorsHeader {
   const TensorEntry* Find(std::string_view name) const;
 };
 
-// The length of the header of a file of `file_bytes` that starts with `bytes`. kInvalidArgument
-// where it is longer than the file or kSafetensorsHeaderBytesMax.
+// Returns the length of the header of a file of `file_bytes` that starts with `bytes`.
+// kInvalidArgument if it is longer than the file or than kSafetensorsHeaderBytesMax.
 Result<std::uint64_t> ReadHeaderLength(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 
-// Reads the header of a file of `file_bytes`, of which `bytes` are the first: the header at least.
-// kInvalidArgument for anything that is not exactly a safetensors file: names there twice, a shape
-// that is not the length's, tensors that overlap, leave a hole or end beyond the file.
+// Reads the header of a file of `file_bytes`, of which `bytes` are the first ones, at least the
+// whole header. kInvalidArgument for anything that is not exactly a safetensors file: a name that
+// is used twice, a shape that does not match its length, tensors that overlap, leave a gap or end
+// beyond the file.
 Result<SafetensorsHeader> ParseSafetensors(std::span<const std::byte> bytes,
                                            std::uint64_t file_bytes);
 
-// Length and header, padded so that the data starts at a multiple of eight. Places are those of
-// `tensors`.
+// Returns length and header, padded so that the data begin at a multiple of eight. The tensors'
+// places are those in `tensors`.
 std::vector<std::byte> EncodeSafetensorsHeader(
     const std::map<std::string, std::string, std::less<>>& metadata,
     std::span<const TensorEntry> tensors);
 
-// Elements of F32, F16 or BF16 as floats. kUnimplemented for another dtype, kInvalidArgument where
-// `bytes` are no whole number of elements.
+// Converts elements of type F32, F16 or BF16 to floats. kUnimplemented for another type,
+// kInvalidArgument if `bytes` is not a whole number of elements.
 Result<std::vector<float>> FloatsOf(std::string_view dtype, std::span<const std::byte> bytes);
 
-// A safetensors file that is open for reading. Movable; reads from several threads are fine.
+// A safetensors file that is open for reading. Movable. Several threads may read at the same time.
 class SafetensorsFile {
  public:
   // Errors are ParseSafetensors' and the system's; the message names the file.
@@ -69,10 +70,10 @@ class SafetensorsFile {
 
   const SafetensorsHeader& header() const { return header_; }
   std::uint64_t bytes() const { return file_bytes_; }  // of the file
-  // The bytes of `entry`, which is one of header()'s, into as many. kDataLoss where the file has
-  // shrunk.
+  // Reads the bytes of `entry`, which is an entry of header(), into as many. kDataLoss if the file
+  // has shrunk.
   Status ReadBytes(const TensorEntry& entry, std::span<std::byte> bytes) const;
-  // The elements of `entry`, which is one of header()'s. kDataLoss where the file has shrunk.
+  // Reads the elements of `entry`, which is an entry of header(). kDataLoss if the file has shrunk.
   Result<std::vector<float>> ReadFloats(const TensorEntry& entry) const;
 
  private:

@@ -1,3 +1,6 @@
+// With LibTorch that has no CUDA the calls for GPUs compile to errors or to nothing. On a GPU, all
+// settings that make results depend on timing or on the machine are switched off when the device is
+// chosen, because a run's weights must be the same every time.
 #include "trainer/exec/device/device.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -57,6 +60,7 @@ Result<torch::Device> ChooseDevice(std::string_view name, std::uint32_t local_ra
   }
   if (!torch::cuda::is_available()) return NoGpu(name);
   FOREBAY_TRY(MakeDeterministic());
+  // More ranks than GPUs share them in turn.
   const auto gpus = static_cast<std::uint32_t>(torch::cuda::device_count());
   const torch::Device device(torch::kCUDA, static_cast<torch::DeviceIndex>(local_rank % gpus));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
@@ -86,6 +90,7 @@ std::shared_ptr<std::byte[]> PinnedBytes(std::size_t bytes) {
 
 torch::Tensor OnDevice(const torch::Tensor& host, const torch::Device& device) {
   if (!host.defined() || host.device() == device) return host;
+  // A copy from pageable memory would stop the processor until it is done.
   const torch::Tensor pinned = host.is_pinned() ? host : host.contiguous().pin_memory();
   return pinned.to(device, /*non_blocking=*/true);
 }

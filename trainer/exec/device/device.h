@@ -1,5 +1,6 @@
-// Where a rank computes: the processor, or one of the node's GPUs. With device_link, all that knows
-// that there are other devices than the processor; LibTorch without CUDA compiles it, too.
+// The device that a rank computes on: the processor, or one of the node's GPUs. Together with
+// device_link it is all code that knows of other devices than the processor. It also compiles with
+// a LibTorch without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -21,30 +22,31 @@ namespace forebay::train {
 // kFailedPrecondition where there is no GPU, with the remedy.
 Result<torch::Device> ChooseDevice(std::string_view name, std::uint32_t local_rank);
 
-// What results depend on: "" for the processor; else the GPU's model and its libraries.
+// What results depend on: the GPU's model and its libraries; "" for the processor.
 std::string DescribeDevice(const torch::Device& device);
 
-// Uninitialised memory of the host that a GPU's copies can be made from and to beside the
+// Uninitialised memory of the host. With a GPU it is pinned, so that copies run beside the
 // computation.
 torch::Tensor HostRoom(at::IntArrayRef shape, torch::ScalarType type, const torch::Device& device);
 
-// Bytes of the same kind.
+// Pinned memory as plain bytes.
 std::shared_ptr<std::byte[]> PinnedBytes(std::size_t bytes);
 
-// A tensor where a rank computes: itself, or a copy that is ordered before what is computed next.
-// Pageable memory is copied into pinned memory first, and free when this returns.
+// Returns a tensor where the rank computes: the tensor itself, or a copy that is ordered before
+// what is computed next. Pageable memory is copied into pinned memory first, and may be freed when
+// this returns.
 torch::Tensor OnDevice(const torch::Tensor& host, const torch::Device& device);
 
-// Makes whole pages of the host, which may be read-only here, known to CUDA, so that copies to a
-// GPU are made from where they lie, beside the computation. kUnimplemented where the machine
-// cannot, and without CUDA.
+// Registers whole pages of host memory, which may be read-only, with CUDA, so that copies to a GPU
+// are made directly from them, beside the computation. kUnimplemented if the machine cannot do
+// this, and without CUDA.
 Status RegisterForCopies(std::span<const std::byte> memory);
-// Before it is unmapped.
+// Call it before the memory is unmapped.
 void UnregisterForCopies(std::span<const std::byte> memory);
 
-// Waits until what was asked of the device is done; on a processor it is.
+// Waits until everything that was asked of the device is done. On a processor it is already.
 void Synchronise(const torch::Device& device);
-// The same of what this thread computes there: not of copies on streams of their own.
+// Waits for what this thread computes on the device, but not for copies on other streams.
 void SynchroniseComputation(const torch::Device& device);
 
 }  // namespace forebay::train

@@ -1,3 +1,6 @@
+// Runs the conversion of a batch on a stream beside the computation, and returns when it is done.
+// Shared memory that batches lie in is registered with CUDA, once per mapping, because copies from
+// unregistered memory go through a buffer of the driver and block.
 #include "trainer/exec/device/device_feed.h"
 
 #include <c10/core/StreamGuard.h>

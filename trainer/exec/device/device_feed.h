@@ -1,5 +1,5 @@
-// DeviceFeed: a batch's way to a GPU, beside the computation: its elements go there as they lie in
-// the memory shared with the daemon, and are converted there.
+// DeviceFeed: copies a batch to a GPU while the GPU computes. The batch is copied as it lies in the
+// memory that is shared with the daemon, and converted on the GPU.
 #pragma once
 
 #include <functional>
@@ -18,18 +18,19 @@ namespace forebay::train {
 class DeviceFeed {
  public:
   using Print = std::function<void(const std::string&)>;
-  // `print` gets a line where CUDA refuses to know shared memory, once; may be empty.
+  // `print` gets one line if CUDA refuses to register shared memory; it may be empty.
   DeviceFeed(const torch::Device& device, Print print);
   ~DeviceFeed();
   DeviceFeed(const DeviceFeed&) = delete;
   DeviceFeed& operator=(const DeviceFeed&) = delete;
 
-  // Runs `make`, whose copies and arithmetic go to a stream of their own, and waits for that: then
-  // nothing of the batch is needed any more. The mappings that it lies in are registered with CUDA
-  // first, each once; other memory goes through the driver's own.
+  // Runs `make`, whose copies and arithmetic go to a stream of their own, and waits until they are
+  // done: then the batch's memory is no longer needed. The mappings that the batch lies in are
+  // registered with CUDA first, each once. Other memory is copied through a buffer of the driver.
   void Run(const FeedBatch& batch, const std::function<void()>& make) FOREBAY_EXCLUDES(mutex_);
 
-  // For a tensor that `make` left: its memory is not used anew before what is computed now is done.
+  // Call it for a tensor that `make` made, before computation uses it: its memory is not reused
+  // before that computation is done.
   void Adopt(const torch::Tensor& tensor) const;
 
   const torch::Device& device() const { return device_; }

@@ -1,3 +1,5 @@
+// Copies on a stream of their own. An event makes the copy wait for what was computed before it was
+// asked for, and another makes later computation wait for the copy. The processor never waits.
 #include "trainer/exec/device/device_link.h"
 
 #include <c10/core/StreamGuard.h>

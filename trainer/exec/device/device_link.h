@@ -1,5 +1,5 @@
-// DeviceLink: copies between a GPU's memory and the host's on a stream of their own, beside the
-// computation.
+// DeviceLink: copies between a GPU's memory and the host's on a stream of their own, while the GPU
+// computes.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace forebay::train {
 
-// What CopyLink is to a processor. Nothing here waits: the device does. Copies are done in the
-// order in which they begin. Not thread-safe. May throw.
+// The counterpart of CopyLink for a GPU. No call waits: the GPU does. Copies are done in the order
+// in which they are begun. Not thread-safe. May throw.
 class DeviceLink {
  public:
   explicit DeviceLink(const torch::Device& device);
@@ -23,11 +23,12 @@ class DeviceLink {
   DeviceLink(const DeviceLink&) = delete;
   DeviceLink& operator=(const DeviceLink&) = delete;
 
-  // Begin when all that the device was asked for is done. The host's memory is pinned, and as long
-  // as what lies at `device_memory`. They return the number of the copy, for Await.
+  // Begin a copy, which starts when everything that the GPU was asked for before is done. The
+  // host's memory is pinned, and has the size of what lies at `device_memory`. They return the
+  // number of the copy, for Await.
   std::uint64_t ToHost(std::span<std::byte> host, void* device_memory);
   std::uint64_t ToDevice(void* device_memory, std::span<std::byte> host);
-  // What the device is asked for from now on begins after the copy.
+  // Makes everything that the GPU is asked for from now on start after the copy.
   void Await(std::uint64_t copy);
 
  private:

@@ -1,3 +1,6 @@
+// LibTorch calls an observer at the beginning and end of every operator. Products and convolutions
+// are counted from the shapes of their inputs, two operations for a multiplication and an addition.
+// Operators that are called inside of a counted one are skipped, or they would count twice.
 #include "trainer/exec/measure/flop_count.h"
 
 #include <ATen/ATen.h>

@@ -3,10 +3,11 @@
 
 namespace forebay::train {
 
-// While it lives, counts what this thread computes of them, backward passes included, from the
-// shapes: a multiplication and an addition are two. Other operators, which are limited by memory,
-// do not count, as is usual in utilisations (Chowdhery et al., PaLM, 2022). Operators take some
-// microseconds longer meanwhile. One at a time per thread.
+// While it exists, it counts the operations of this thread's matrix products and convolutions from
+// their shapes, backward passes included. A multiplication and an addition are two operations.
+// Other operators are limited by memory and do not count, as is usual in utilisations (Chowdhery et
+// al., PaLM, 2022). Operators take some microseconds longer meanwhile. One object at a time per
+// thread.
 class FlopCount {
  public:
   FlopCount();

@@ -1,3 +1,5 @@
+// Each cost is the median of a few runs that all ranks begin together, on buffers larger than the
+// caches. Latency and bandwidth of a link follow from a small and a large transfer.
 #include "trainer/exec/measure/measure_costs.h"
 
 #include <algorithm>
@@ -38,6 +40,7 @@ class CostProbe {
       FOREBAY_TRY(ProbeDevice(costs));
     }
     if (communicator_.size() == 1) return costs;
+    // The probe of the links has measured messages already.
     costs.message.latency_ns = request_.links.message_ns;
     if (request_.links.ns_per_byte > 0) {
       costs.message.bytes_per_ns = 1.0 / request_.links.ns_per_byte;
@@ -52,6 +55,7 @@ class CostProbe {
   Result<std::uint64_t> Time(Callable&& work) const {
     std::array<std::uint64_t, kRounds> times = {};
     for (std::uint64_t& ns : times) {
+      // All ranks begin together, as in a step.
       FOREBAY_TRY(communicator_.Barrier());
       const std::uint64_t began_ns = request_.now_ns();
       FOREBAY_TRY(work());
@@ -62,6 +66,7 @@ class CostProbe {
   }
 
   Status ProbeUpdate(SimulationCosts& costs) const {
+    // Values do not matter for the time, but they must not become denormal.
     std::vector<float> weights(kFloats, 1.0F);
     const std::vector<float> gradient(kFloats, 1e-3F);
     std::vector<std::vector<float>> states(request_.optimiser.optimiser->state_count(),
@@ -104,6 +109,7 @@ class CostProbe {
     };
     FOREBAY_ASSIGN(costs.swap.latency_ns, copy(1));
     FOREBAY_ASSIGN(const std::uint64_t whole_ns, copy(floats));
+    // The time of the bytes alone; at least 1, so that the rate is finite.
     const std::uint64_t bytes_ns = whole_ns - std::min(whole_ns - 1, costs.swap.latency_ns);
     costs.swap.bytes_per_ns = kBytes / static_cast<double>(bytes_ns);
     return {};
@@ -113,6 +119,7 @@ class CostProbe {
     std::vector<std::byte> here(kSwapBytes * kSwapCopies, std::byte{1});
     std::vector<std::byte> host(kSwapBytes * kSwapCopies, std::byte{2});
     CopyLink link(request_.swap.link_bytes_per_ns);
+    // Copies are queued, so that waiting for the last one times all of them.
     const auto copy = [&](std::size_t bytes, std::size_t count) -> Status {
       std::uint64_t last = 0;
       for (std::size_t at = 0; at < count; ++at) {
@@ -147,6 +154,7 @@ class CostProbe {
     FOREBAY_ASSIGN(const std::uint64_t small_ns, ReductionNs(kSmallBytes, 1));
     FOREBAY_ASSIGN(const std::uint64_t large_ns, ReductionNs(request_.bucket_bytes, kBuckets));
     const double members = communicator_.size();
+    // What leaves each member in both rounds.
     const double bytes = static_cast<double>(request_.bucket_bytes) *
                          static_cast<double>(kBuckets) * 2.0 * (members - 1) / members;
     cost.latency_ns = small_ns;

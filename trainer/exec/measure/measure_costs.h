@@ -24,8 +24,8 @@ struct CostRequest {
 };
 
 // Collective: all ranks work at the same time, as they will in a step, and all get rank 0's
-// figures. Takes some tenths of a second and 64 MB. Reductions are over all ranks. What a job of
-// one rank has not is left at its default.
+// figures. Takes some tenths of a second and 64 MB. Reductions are over all ranks. Costs that a job
+// of one rank does not have keep their default.
 Result<SimulationCosts> MeasureCosts(const CostRequest& request, Communicator& communicator);
 
 }  // namespace forebay::train

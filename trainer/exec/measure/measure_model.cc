@@ -1,3 +1,7 @@
+// Parts are measured in windows: as many consecutive parts as together exceed the caches. Within a
+// window, one pass counts bytes, one counts operations, and then several are timed, forward through
+// all parts and backward again, as in a step. Threads that are ranks of one process take turns
+// while bytes are counted, because the counting allocator is the process's.
 #include "trainer/exec/measure/measure_model.h"
 
 #include <fmt/format.h>
@@ -27,6 +31,7 @@
 namespace forebay::train {
 namespace {
 
+// Of the elements, not of the storage, which several tensors may share.
 std::uint64_t BytesOf(const torch::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
@@ -141,6 +146,7 @@ class Measurement {
   std::uint32_t Window(std::uint32_t first) {
     std::vector<Probe> probes;
     {
+      // Alone: what other threads allocate would be counted here.
       const std::unique_lock counting(CountingMutex());
       TensorBytes bytes;
       std::uint64_t held = 0;
@@ -148,6 +154,7 @@ class Measurement {
       while (part < model_.parts.size() && (part == first || held < kWindowBytes)) {
         Probe& probe = probes.emplace_back(MakeProbe(part++));
         CountForward(probe, bytes);
+        // Weights and their gradients, and what the graph keeps.
         held += 2 * probe.profile.parameter_bytes + probe.profile.saved_bytes;
       }
       // Bytes count where operations do not: counting holds on to what operators take.
@@ -157,6 +164,7 @@ class Measurement {
       for (Probe& probe : probes) CountFlops(probe, [&] { Compute(probe); });
       for (auto at = probes.rbegin(); at != probes.rend(); ++at) CountBackward(*at, bytes);
     }
+    // Together with other ranks that time, but not while one counts.
     const std::shared_lock timing(CountingMutex());
     const std::uint64_t began_ns = now_ns_();
     for (std::size_t run = 0;
@@ -171,6 +179,7 @@ class Measurement {
     return first;
   }
 
+  // Makes the part as the trainer would, and counts what does not depend on a pass.
   Probe MakeProbe(std::uint32_t index) {
     const ModelPart& spec = model_.parts[index];
     const std::shared_ptr<Part> part = spec.make();
@@ -201,6 +210,7 @@ class Measurement {
   void TakeInputs(Probe& probe) {
     probe.leaves.clear();
     if (probe.index == 0) probe.leaves.push_back(input_.detach());
+    // Outputs are detached: each part has a graph of its own, as in training.
     if (probe.index > 0) {
       probe.leaves.push_back(WithGradient(outputs_[probe.index - 1]));
     }
@@ -223,6 +233,7 @@ class Measurement {
     if (last) probe.root = model_.loss->Sum(probe.root.to(torch::kFloat32), target_);
   }
 
+  // One forward pass with counters. Autograd's saved tensors tell what the graph keeps.
   void CountForward(Probe& probe, TensorBytes& bytes) {
     SavedTensors saved;
     bytes.BeginPeak();
@@ -233,6 +244,7 @@ class Measurement {
     }
     ModuleProfile& profile = probe.profile;
     const torch::Tensor& output = outputs_[probe.index];
+    // What the pass needed at its peak beyond what it leaves behind.
     profile.forward_scratch_bytes = bytes.Peak() - bytes.Live();
     profile.output_bytes = BytesOf(output);
     profile.saved_bytes = KeptBytes(saved, *probe.part, probe.leaves, output);
@@ -389,9 +401,11 @@ Result<ModelMeasure> MeasureModel(const Model& model, const torch::Tensor& input
   }
 }
 
+// Sizes first, then the words: ranks that measured nothing do not know how many there are.
 Status ShareMeasure(ModelMeasure& measure, std::size_t parts, Communicator& communicator) {
   if (communicator.size() == 1) return {};
   const bool leads = communicator.rank() == 0;
+  // Numbers and names as 64-bit words, so that one broadcast carries everything.
   Words sent;
   if (leads) PassMeasure(sent, measure);
   std::array<std::uint64_t, 1> size = {sent.words().size()};

@@ -1,3 +1,5 @@
+// An allocator in front of LibTorch's own counts bytes that are live and their peak. Sizes are kept
+// in a map, because an allocator is not told the size of what it frees.
 #include "trainer/exec/measure/tensor_bytes.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// TensorBytes: counts the bytes of LibTorch's tensors, scratch of its operators included.
+// TensorBytes: counts the bytes of LibTorch's CPU tensors, including the scratch memory of
+// operators.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@ struct Allocator;
 
 namespace forebay::train {
 
-// While one lives, CPU tensors of the whole process are allocated through counters, which takes a
-// lock each time. Not thread-safe, but others may compute meanwhile: their tensors count, too.
+// While an object exists, CPU tensors of the whole process are allocated through counters, each
+// with a lock. Not thread-safe, but other threads may compute meanwhile; their tensors are counted,
+// too.
 class TensorBytes {
  public:
   TensorBytes();
@@ -18,9 +20,9 @@ class TensorBytes {
   TensorBytes(const TensorBytes&) = delete;
   TensorBytes& operator=(const TensorBytes&) = delete;
 
-  // Of tensors that were made while one lived.
+  // Bytes of the tensors that are alive and were made while an object existed.
   std::uint64_t Live() const;
-  // Since the last BeginPeak.
+  // The most bytes that were alive at once since the last BeginPeak.
   std::uint64_t Peak() const;
   void BeginPeak();
 

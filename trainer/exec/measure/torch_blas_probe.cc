@@ -1,3 +1,5 @@
+// Times a product of two matrices. The best of a few repetitions counts, because the first one also
+// starts threads, and a busy machine only makes it slower.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 

@@ -1,3 +1,5 @@
+// LibTorch's autocast, which chooses per operator whether it computes in bfloat16, switched on for
+// the lifetime of a scope and with an empty cache at its end.
 #include "trainer/exec/stage/autocast.h"
 
 #include <ATen/autocast_mode.h>

@@ -1,5 +1,5 @@
-// AutocastScope: forward passes of mixed precision. All that depends on LibTorch's version is in
-// the .cc.
+// AutocastScope: mixed precision in forward passes. All code that depends on LibTorch's version is
+// in the .cc.
 #pragma once
 
 #include <torch/types.h>
@@ -8,11 +8,13 @@
 
 namespace forebay::train {
 
-// While it lives, operators of one kind of device on this thread that gain by it (products,
-// convolutions) compute in `precision`, casting weights on the way, and those that need it in
-// single precision. What they hand on has the type that they computed in. Nothing for kFp32.
-// Scopes do not nest. Casts are kept until its end only: one that outlived a part's forward pass
-// would tie its graph to another's, and outlive the next update.
+// While it exists, operators that gain by it (products, convolutions) compute in `precision` on
+// this thread and kind of device, and cast weights for that; operators that need it compute in
+// single precision. Outputs have the type that they were computed in. Does nothing for kFp32.
+//
+// Scopes do not nest. Casts of weights are kept until the end of the scope only: a cast that
+// outlived a part's forward pass would connect its graph with another part's, and be out of date
+// after the update.
 class AutocastScope {
  public:
   explicit AutocastScope(Precision precision, torch::DeviceType device = torch::kCPU);

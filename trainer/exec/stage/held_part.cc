@@ -1,3 +1,7 @@
+// All weights of a part lie in one flat array, and each optimiser state in another one of the same
+// length. Torch's parameters become views of it. So an update is one loop over runs of parameters
+// that decay alike, and what is sent in a switch or written to a checkpoint is a few contiguous
+// pieces.
 #include "trainer/exec/stage/held_part.h"
 
 #include <ATen/core/grad_mode.h>
@@ -79,6 +83,8 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
   for (std::size_t at = 0; at < held->tensors_.size(); ++at) {
     torch::Tensor& tensor = held->tensors_[at];
     const HeldParameter& parameter = held->parameters_[at];
+    // The parameter keeps its identity and its shape; only its memory is now a piece of the flat
+    // array.
     const torch::Tensor view =
         PieceOf(held->memory_.front(), parameter.offset, parameter.count).view(tensor.sizes());
     view.copy_(tensor);
@@ -90,6 +96,7 @@ Result<std::unique_ptr<HeldPart>> HeldPart::Make(const ModelPart& spec, std::uin
 
 void HeldPart::AddToRuns(const HeldParameter& parameter) {
   if (!parameter.trains) return;
+  // Neighbours with the same treatment form one run, so that most parts have very few.
   const bool goes_on = !runs_.empty() && runs_.back().decays == parameter.decays &&
                        runs_.back().offset + runs_.back().count == parameter.offset;
   if (!goes_on) runs_.push_back({.offset = parameter.offset, .decays = parameter.decays});
@@ -109,12 +116,14 @@ void HeldPart::GiveGradients(GradientSum& sum, std::size_t offset) {
   for (std::size_t at = 0; at < tensors_.size(); ++at) {
     const HeldParameter& parameter = parameters_[at];
     torch::Tensor& gradient = tensors_[at].mutable_grad();
+    // A parameter that was not used in this pass has no gradient, which counts as zeros.
     if (gradient.defined()) {
       const torch::Tensor values = gradient.contiguous();
       sum.Add(offset + parameter.offset, {values.data_ptr<float>(), parameter.count});
     } else {
       sum.AddNothing(offset + parameter.offset, parameter.count);
     }
+    // The next backward pass then assigns a new one instead of adding to this.
     gradient = torch::Tensor();
   }
 }
@@ -138,8 +147,10 @@ void HeldPart::Update(const OptimiserOptions& options, const UpdateStep& step,
   for (const Run& run : runs_) {
     UpdateStep own = step;
     if (!run.decays) own.weight_decay = 0;
+    // Weights and states of the run, all cut alike.
     std::vector<std::span<float>> pieces;
     for (const torch::Tensor& whole : memory_) {
+      // Weights first, then the states, in the order of the optimiser's list.
       pieces.push_back(FloatsOf(whole).subspan(run.offset, run.count));
     }
     UpdateWeights(options, own, pieces.front(), gradient.subspan(run.offset, run.count),
@@ -191,6 +202,7 @@ Status HeldPart::Unpack(std::span<const float> packed) {
   const std::vector<torch::Tensor> host = OnHost();
   std::size_t total = 0;
   for (const torch::Tensor& tensor : host) total += FloatsOf(tensor).size();
+  // The sender has another model, or another optimiser.
   if (total != packed.size()) {
     return Error(ErrorCode::kDataLoss,
                  fmt::format("part {} has {} floats, {} came", name_, total, packed.size()));
@@ -206,6 +218,7 @@ Status HeldPart::Unpack(std::span<const float> packed) {
 
 std::vector<HeldTensor> HeldPart::Tensors() {
   using Kind = HeldTensor::Kind;
+  // On a processor these are the part's own tensors, on a GPU copies.
   host_ = OnHost();
   std::vector<HeldTensor> tensors;
   for (const HeldParameter& parameter : parameters_) {

@@ -1,5 +1,5 @@
-// HeldPart: a part of the model on this rank, with its weights and the optimiser's state. What
-// moves when the layout changes, what a checkpoint holds and what the digest covers.
+// HeldPart: a part of the model on this rank, with its weights and the optimiser's state. It is
+// what moves when the layout changes, what a checkpoint stores and what the digest covers.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct HeldParameter {
   std::vector<std::uint64_t> shape = {};
 };
 
-// One tensor of a part, as checkpoints name it.
+// One tensor of a part, under the name that it has in checkpoints.
 struct HeldTensor {
   enum class Kind : std::uint8_t { kWeight, kBuffer, kState };
   Kind kind = Kind::kWeight;
@@ -38,8 +38,8 @@ struct HeldTensor {
 // optimiser does: in plain memory of the processor, or in that of a GPU.
 class HeldPart {
  public:
-  // Makes the part with first weights from `seed` and its name; optimiser state is zero.
-  // kFailedPrecondition where a parameter or buffer is not of single precision.
+  // Makes the part with first weights that depend on `seed` and its name. Optimiser state is zero.
+  // kFailedPrecondition if a parameter or buffer does not have single precision.
   static Result<std::unique_ptr<HeldPart>> Make(const ModelPart& spec, std::uint64_t seed,
                                                 const Optimiser& optimiser,
                                                 const torch::Device& device = torch::kCPU);
@@ -49,8 +49,8 @@ class HeldPart {
   const std::vector<HeldParameter>& parameters() const { return parameters_; }
   std::size_t floats() const { return floats_; }
 
-  // Hands the gradients of the last backward pass to `sum`, where the part's begin at float
-  // `offset`, and forgets them. Plain floats are for a processor only.
+  // Adds the gradients of the last backward pass to `sum`, where the part's gradients begin at
+  // float `offset`, and forgets them. The plain floats are for a processor only.
   void GiveGradients(GradientSum& sum, std::size_t offset);
   void GiveGradients(TensorGradientSum& sum, std::size_t offset);
 
@@ -60,13 +60,13 @@ class HeldPart {
   void Update(const OptimiserOptions& options, const UpdateStep& step,
               const torch::Tensor& gradient);
 
-  // All that another rank needs to hold this part: weights, states, buffers, in this order.
+  // Everything that another rank needs to hold this part: weights, states, buffers, in this order.
   std::vector<float> Pack() const;
-  // The reverse. kDataLoss where the size differs.
+  // The reverse of Pack. kDataLoss if the size differs.
   Status Unpack(std::span<const float> packed);
 
-  // All that Pack has, by name. The spans are the part's own memory, or, of a GPU, a copy that is
-  // good until the next call; what is written into that becomes the part's by Publish.
+  // The same data by name. On a processor the spans are the part's own memory. On a GPU they are a
+  // copy that is valid until the next call, and Publish makes what is written into it the part's.
   std::vector<HeldTensor> Tensors();
   void Publish();
 

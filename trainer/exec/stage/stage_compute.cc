@@ -41,6 +41,7 @@ StageCompute::StageCompute(const StepPlan& plan, const StageParts& parts,
       sources_(SourcesOf(parts.model)) {}
 
 void StageCompute::BeginStep(const StageStep& step) {
+  // Everything of the step before goes, also if that was given up half-way.
   step_ = &step;
   states_.clear();
   losses_.clear();
@@ -55,6 +56,7 @@ Status StageCompute::Feed(const Buffer& buffer) {
   } else {
     FOREBAY_ASSIGN(state.target, step_->source->Target(buffer.micro_batch));
   }
+  // Undefined tensors stay undefined.
   state.input = AloneOnDevice(state.input, options_.device);
   state.target = AloneOnDevice(state.target, options_.device);
   return {};
@@ -79,6 +81,7 @@ std::pair<std::uint32_t, std::uint32_t> StageCompute::RangeOf(std::uint32_t modu
 torch::Tensor StageCompute::ValueOf(std::uint32_t micro_batch, std::uint32_t part) {
   const auto& values = states_[micro_batch].values;
   const auto made = values.find(part);
+  // Values of this stage come first: a part's output is never also received.
   return made != values.end() ? made->second : messages_.ReceivedValue(micro_batch, part);
 }
 
@@ -164,6 +167,7 @@ void StageCompute::Backward(std::uint32_t micro_batch, std::uint32_t module) {
   }
   for (std::uint32_t part = last; part-- > first;) {
     BackwardPart(micro_batch, part);
+    // Right away, while the gradients are in the caches.
     gradient_.Take(part - parts_.begin);
   }
   if (first != parts_.begin) return;
@@ -188,6 +192,7 @@ void StageCompute::BackwardPart(std::uint32_t micro_batch, std::uint32_t part) {
   for (std::size_t at = 0; at < sources_[part].size(); ++at) {
     const std::uint32_t source = sources_[part][at];
     torch::Tensor gradient = graph.leaves[first + at].grad();
+    // The part does not depend on this input; the plan sends a gradient all the same.
     if (!gradient.defined()) gradient = torch::zeros_like(graph.leaves[first + at]);
     if (source >= parts_.begin) {
       AddGradient(state.sums[source], gradient);

@@ -1,3 +1,6 @@
+// Two implementations of one arithmetic: plain floats on a processor, tensors by LibTorch on a GPU.
+// Both sum in the same tree with the same roundings. A GPU's sum is copied to the host to be
+// reduced over replicas, because transports send from host memory, and back before the update.
 #include "trainer/exec/stage/stage_gradient.h"
 
 #include <algorithm>
@@ -27,6 +30,7 @@ StageGradient::StageGradient(std::vector<HeldPart*> parts, SumOrder order,
 }
 
 void StageGradient::Take(std::size_t at) {
+  // One of the two exists: tensors_ where LibTorch does the arithmetic.
   if (tensors_) {
     parts_[at]->GiveGradients(*tensors_, offsets_[at]);
   } else {
@@ -49,6 +53,7 @@ std::span<float> StageGradient::NextBucket(std::size_t floats) {
     reduced_copy_ = tensor_sum_.cpu();
     sum_ = {reduced_copy_.data_ptr<float>(), offsets_.back()};
   }
+  // The last bucket is smaller.
   const std::span<float> bucket =
       sum_.subspan(reduced_, std::min(floats, sum_.size() - reduced_));
   reduced_ += bucket.size();
@@ -56,6 +61,7 @@ std::span<float> StageGradient::NextBucket(std::size_t floats) {
 }
 
 torch::Tensor StageGradient::TensorOf(std::size_t at) {
+  // The reductions have written into the host's copy; the first use afterwards brings it back.
   if (reduced_copy_.defined()) tensor_sum_.copy_(reduced_copy_);
   reduced_copy_ = torch::Tensor();
   return tensor_sum_.narrow(0, static_cast<std::int64_t>(offsets_[at]),

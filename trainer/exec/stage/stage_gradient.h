@@ -1,4 +1,4 @@
-// StageGradient: the gradient of a stage's parts, from backward passes to the update.
+// StageGradient: the gradient of a stage's parts, from the backward passes to the update.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace forebay::train {
 
-// Who does the arithmetic of sums and updates. On a GPU always kLibTorch; on a processor both give
+// Which code computes sums and updates. On a GPU it is always kLibTorch. On a processor both give
 // the same bits.
 enum class UpdateArithmetic : std::uint8_t { kPlain, kLibTorch };
 
-// Summed over micro-batches, reduced over replicas, then one update. What LibTorch summed goes
-// through the host's memory where it is reduced. Not thread-safe. May throw.
+// The gradient is summed over micro-batches, reduced over replicas, and used for one update. A sum
+// that LibTorch computed is reduced in the host's memory. Not thread-safe. May throw.
 class StageGradient {
  public:
   // `parts` outlive it.
@@ -30,19 +30,19 @@ class StageGradient {
     reduced_ = 0;
     tensor_sum_ = torch::Tensor();  // of a step that was left out
   }
-  // Takes the gradients of part `at` from the backward pass that ran last.
+  // Takes the gradients of part `at` after its backward pass.
   void Take(std::size_t at);
-  // All parts' of a micro-batch are taken. With the last of `micro_batches` the sum is complete.
+  // All parts of a micro-batch are taken. With the last of `micro_batches` the sum is complete.
   void EndMicroBatch(std::uint32_t micro_batches);
 
-  // The next floats of the sum, at most so many, to be summed over replicas in place.
+  // Returns the next floats of the sum, at most so many, to be summed over replicas in place.
   std::span<float> NextBucket(std::size_t floats);
 
-  // Of part `at`, when all reductions are done.
+  // The squared norm of part `at`. Call it when all reductions are done.
   double SquaredNormOf(std::size_t at);
-  // Whether all parts' is a number everywhere, likewise.
+  // Whether the gradients of all parts are finite. Call it when all reductions are done.
   bool IsFinite();
-  // One update of every part.
+  // Updates every part once.
   void Update(const OptimiserOptions& options, const UpdateStep& step);
 
  private:

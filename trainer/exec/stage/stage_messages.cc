@@ -31,6 +31,7 @@ void AddGradient(torch::Tensor& sum, const torch::Tensor& gradient) {
 }
 
 void StageMessages::BeginStep(const std::vector<std::uint32_t>& samples) {
+  // Sizes of messages follow from them.
   samples_ = &samples;
   mail_.clear();
 }
@@ -79,6 +80,7 @@ std::vector<std::pair<std::uint32_t, torch::Tensor>> StageMessages::ArrivedGradi
 void StageMessages::AddLeavingGradient(std::uint32_t micro_batch, std::uint32_t source,
                                        std::uint32_t user, const torch::Tensor& gradient) {
   Mail& mail = mail_[micro_batch];
+  // The edge along which the value arrived is the one along which its gradient leaves.
   for (const auto& [edge, tensor] : mail.received) {
     const StageEdge& crossed = edges_[edge];
     if (crossed.from_module == source &&

@@ -1,3 +1,6 @@
+// Receives the plan's instructions and hands each to the object that carries it out. Exceptions of
+// LibTorch become errors here, so that none of the objects needs to catch them. The order of the
+// members matters: later ones refer to earlier ones.
 #include "trainer/exec/stage/torch_stage.h"
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 namespace forebay::train {
 namespace {
 
+// Only a stage that swaps records what autograd saves, which costs time.
 bool Swaps(const StepPlan& plan, std::uint32_t rank) {
   const std::vector<Instruction>& list = plan.programs.at(rank).instructions;
   return std::ranges::find(list, Op::kSwapOut, &Instruction::op) != list.end();
@@ -78,6 +82,7 @@ Status TorchStage::Backward(std::uint32_t micro_batch, std::uint32_t module) {
 Result<std::span<const std::byte>> TorchStage::Outgoing(const Buffer& buffer) {
   return WithoutExceptions("message", [&]() -> Result<std::span<const std::byte>> {
     if (buffer.kind != BufferKind::kOutput) return messages_.OutgoingGradient(buffer);
+    // The same output may leave along several edges.
     const std::uint32_t part = plan_.stages.edges[buffer.edge].from_module;
     return messages_.OutgoingValue(buffer, compute_.Output(buffer.micro_batch, part));
   });
@@ -111,6 +116,7 @@ Result<std::unique_ptr<PendingCollective>> TorchStage::MakeCollective(std::uint3
   });
 }
 
+// Collectives write where their results belong; nothing is left to do.
 Status TorchStage::EndCollective(std::uint32_t) { return {}; }
 
 Status TorchStage::Move(Op op, const Buffer& buffer) {

@@ -1,3 +1,6 @@
+// A queue and a thread that copies. Copies are numbered and done in order, so waiting for one is
+// waiting until a counter has reached its number. With a rate, the thread sleeps until a link of
+// that bandwidth would have been done, which lets tests and benchmarks see a slow link.
 #include "trainer/exec/swap/copy_link.h"
 
 #include <algorithm>

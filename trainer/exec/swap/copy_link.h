@@ -1,5 +1,5 @@
-// CopyLink: copies between the device's memory and the host's, one after the other, beside the
-// computation.
+// CopyLink: a thread that copies between the device's memory and the host's, one copy after the
+// other, while the caller computes.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ struct LinkFigures {
   std::uint64_t busy_ns = 0;
 };
 
-// One thread asks, another copies. Where the device is a CPU, both sides are its memory; a rate
-// stands in for a link of that bandwidth.
+// One thread asks, another copies. Where the device is a processor, both sides are its memory, and
+// a rate stands in for a link of that bandwidth.
 class CopyLink {
  public:
   // bytes_per_ns: of a slower link that is emulated; 0: as fast as copying goes.

@@ -1,3 +1,6 @@
+// Blocks are kept by size after their use: a training step asks for the same sizes again, and
+// memory that is new to the process costs page faults. Idle blocks of other sizes are freed only
+// when the capacity is reached.
 #include "trainer/exec/swap/host_pool.h"
 
 #include <fmt/format.h>
@@ -26,6 +29,7 @@ Result<std::span<std::byte>> HostPool::Take(std::size_t bytes) {
                              bytes, used_bytes_, capacity_bytes_));
   }
   Block block;
+  // Also made for a size that has none yet.
   std::vector<Block>& same = idle_[bytes];
   if (!same.empty()) {
     block = std::move(same.back());

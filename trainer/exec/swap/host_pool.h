@@ -1,4 +1,4 @@
-// HostPool: memory for what is swapped out, bounded in bytes.
+// HostPool: memory of the host for what is swapped out, bounded in bytes.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,18 @@
 
 namespace forebay::train {
 
-// Not thread-safe. Blocks that come back are handed out again to requests of the same size, which
-// is what steps ask for, so that their pages are there already.
+// Not thread-safe. Blocks that come back are given out again to requests of the same size, because
+// steps repeat their requests and used memory has its pages already.
 class HostPool {
  public:
   using Block = std::shared_ptr<std::byte[]>;
   using Allocate = std::function<Block(std::size_t)>;
 
-  // `allocate`: memory of another kind than operator new's.
+  // `allocate` makes memory of another kind than operator new does.
   explicit HostPool(std::uint64_t capacity_bytes, Allocate allocate = {});
 
-  // Room of `bytes`, until Give. kResourceExhausted beyond the capacity: nothing is taken then.
+  // Takes a block of `bytes`, until Give. kResourceExhausted beyond the capacity; then nothing is
+  // taken.
   Result<std::span<std::byte>> Take(std::size_t bytes);
   void Give(std::span<std::byte> block);
 

@@ -1,3 +1,7 @@
+// LibTorch asks its autograd engine for default hooks whenever an operator saves a tensor for its
+// backward pass. Our engine returns hooks that note the tensor in the list of the current
+// recording. Everything that depends on the version of LibTorch is in this file, and Probe tries it
+// on a small graph before it is relied on.
 #include "trainer/exec/swap/saved_tensors.h"
 
 #include <set>

@@ -18,7 +18,7 @@ struct SavedTensor {
   torch::Tensor tensor;
   std::uint32_t version = 0;  // as it was saved
 };
-// Those of a graph, which shares them: they are read in its backward pass.
+// The saved tensors of one graph. The graph shares them, because its backward pass reads them.
 using SavedTensors = std::vector<std::shared_ptr<SavedTensor>>;
 
 // Puts the engine in place, once for the process; before the first recording, and while no thread

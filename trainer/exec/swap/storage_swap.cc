@@ -1,3 +1,7 @@
+// Moves the bytes of storages, not tensors. First the tensors are grouped by storage. A storage is
+// moved if the number of references to it equals the number of tensors that the caller named: then
+// nobody else can read it. Out begins the copies, EndOut frees the memory when they are done, In
+// takes new memory and begins the copies back, AwaitBack waits for them.
 #include "trainer/exec/swap/storage_swap.h"
 
 #include <algorithm>
@@ -33,6 +37,7 @@ std::vector<Held> StoragesOf(const std::vector<const torch::Tensor*>& tensors) {
     auto found = std::ranges::find_if(
         held, [storage](const Held& entry) { return entry.storage.get() == storage; });
     if (found == held.end()) {
+      // A reference of our own, taken without a public constructor for it.
       c10::Storage copy = tensor->storage();
       held.push_back({.storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
                           copy.unsafeReleaseStorageImpl())});
@@ -79,6 +84,7 @@ StorageSwap::~StorageSwap() {
   }
 }
 
+// One of the two links exists: a thread on a processor, a stream on a GPU.
 std::uint64_t StorageSwap::Copy(Moved& moved, bool back) {
   const std::span<std::byte> memory = MemoryOf(*moved.storage);
   if (device_link_) {
@@ -99,8 +105,10 @@ void StorageSwap::Wait(std::uint64_t copy) {
           .count());
 }
 
+// Decides for each storage whether it may and should go, and begins its copy.
 Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tensor*>& tensors) {
   FOREBAY_CHECK(!away_.contains(key));
+  // Known at once, so that Forget finds what has begun even if the rest fails.
   Set& set = away_[key];  // what has begun is known even when the rest fails
   for (Held& held : StoragesOf(tensors)) {
     const std::size_t bytes = held.storage->nbytes();
@@ -108,6 +116,7 @@ Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tenso
     if ((held.storage->device_type() == at::DeviceType::CPU) == device_link_.has_value()) {
       continue;  // of the host already, where the device is another
     }
+    // Somebody may read it at any time, so it stays. The plan expects it to go, so this is counted.
     if (IsHeldElsewhere(held)) {
       figures_.kept_bytes += bytes;
       continue;
@@ -123,16 +132,19 @@ Status StorageSwap::Out(const SwapKey& key, const std::vector<const torch::Tenso
   return {};
 }
 
+// Only now the device's memory is free.
 void StorageSwap::EndOut(const SwapKey& key) {
   const auto found = away_.find(key);
   if (found == away_.end() || !found->second.leaving) return;
   found->second.leaving = false;
   for (const Moved& moved : found->second.storages) {
     Wait(moved.copy);
+    // Frees the memory. The storage keeps its size, which In needs.
     moved.storage->set_data_ptr_noswap(at::DataPtr(nullptr, moved.storage->device()));
   }
 }
 
+// A set that has not left completely stays: its copy on the host is given back in AwaitBack.
 void StorageSwap::In(const SwapKey& key) {
   const auto found = away_.find(key);
   FOREBAY_CHECK(found != away_.end() && !found->second.returns);

@@ -36,17 +36,17 @@ struct SwapFigures {
   std::uint64_t copy_ns = 0;
 };
 
-// Which buffer of the plan: kind, micro-batch, module.
+// Names a buffer of the plan: kind, micro-batch, module.
 using SwapKey = std::tuple<BufferKind, std::uint32_t, std::uint32_t>;
 
-// Bytes of the storages behind `tensors` that StorageSwap would move: all holders are among them,
-// and the storage has at least `least_bytes`.
+// Bytes of the storages behind `tensors` that StorageSwap would move: all their holders are among
+// the tensors, and they have at least `least_bytes`.
 std::uint64_t MovableBytes(const std::vector<const torch::Tensor*>& tensors,
                            std::uint64_t least_bytes);
 
-// Not thread-safe. A storage is known by a reference to itself, never by its address, which
-// others may get when it is freed. One that is also held by a tensor that is not named stays where
-// it is, as parameters do and whatever else somebody might still read.
+// Not thread-safe. A storage is known by a reference to itself, never by its address, which another
+// storage may get after it is freed. A storage that is also held by a tensor that is not named
+// stays where it is, as parameters do.
 class StorageSwap {
  public:
   // `device`: where the storages are. Of a GPU they go to pinned memory, on a stream of their own.
@@ -56,13 +56,13 @@ class StorageSwap {
   // Begins to move what `tensors` point to, all of which holders are among them. Pointers that
   // are null are skipped. kResourceExhausted where the host has no room.
   Status Out(const SwapKey& key, const std::vector<const torch::Tensor*>& tensors);
-  // Waits until it has gone and frees the device's memory. (A GPU waits, not the caller.)
+  // Waits until the copies are done and frees the device's memory. (With a GPU, the GPU waits.)
   void EndOut(const SwapKey& key);
-  // Begins to bring it back.
+  // Begins to bring the storages back.
   void In(const SwapKey& key);
-  // Waits until it is back; nothing where it was not away.
+  // Waits until they are back. Does nothing if they were not away.
   void AwaitBack(const SwapKey& key);
-  // After a step that was given up.
+  // Gives everything up after a step that failed.
   void Forget();
 
   SwapFigures figures() const;

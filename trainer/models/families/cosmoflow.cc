@@ -23,6 +23,7 @@ using Tensors = std::vector<torch::Tensor>;
 torch::Tensor Halve(const torch::Tensor& input) {
   if (input.device().is_cpu()) return torch::max_pool3d(input, 2);
   torch::Tensor output = input;
+  // The maximum of neighbours along one axis after the other is that of the cube.
   for (std::int64_t axis = 2; axis < 5; ++axis) {
     const std::int64_t even = output.size(axis) / 2 * 2;
     output = torch::maximum(output.slice(axis, 0, even, 2), output.slice(axis, 1, even, 2));
@@ -108,6 +109,7 @@ std::vector<ModelPart> CosmoFlowParts(const ModelSizes& sizes) {
   std::vector<ModelPart> parts;
   std::int64_t channels = sizes.shape[0];
   for (std::int64_t at = 0; at < convolutions; ++at) {
+    // Channels double as the cube is halved.
     const std::int64_t out = sizes.Whole("width") << at;
     parts.push_back({.name = fmt::format("conv{}", at + 1),
                      .make = PartMaker<CosmoConvolution>(channels, out, slope)});

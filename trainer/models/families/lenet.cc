@@ -82,6 +82,7 @@ Status CheckSides(const ModelSizes& sizes) {
 std::vector<ModelPart> LeNetParts(const ModelSizes& sizes) {
   const std::int64_t channels = sizes.Whole("channels");
   const std::int64_t hidden = sizes.Whole("hidden");
+  // Two poolings divide each side by four.
   const std::int64_t pooled = 2 * channels * (sizes.shape[1] / 4) * (sizes.shape[2] / 4);
   return {
       {.name = "conv1", .make = PartMaker<Convolution>(sizes.shape[0], channels)},

@@ -1,8 +1,8 @@
 // ModelFamily: everything that is known of a family of models, in one place. A family is one file
 // (lenet.cc, unet3d.cc, ...) that defines a ModelFamily, and its name in model_registry.cc. The
 // registry, the checks of requests, `--list-models`, the import of weights and the trainer read
-// the descriptor; none of them names a family. Shows no LibTorch, so that those who ask what there
-// is compile fast.
+// this descriptor; none of them names a family. The header does not include LibTorch, so that code
+// that only lists models compiles fast.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Loss;
 struct ModelFamily;
 struct ModelPart;
 
-// One number that a family of models has, and its bounds.
+// A number that models of a family have, and its bounds.
 struct ModelSetting {
   std::string_view name;
   double usual;
@@ -56,16 +56,16 @@ struct ModelSizes {
   std::string ShapeText() const;  // "3x224x224"
 };
 
-// A loss by name: how it is made, what it wants to know of a sample, what it is judged by.
+// A loss by name: how it is made, which target it takes, and which metric it reports.
 struct LossKind {
   std::string_view name;
   std::shared_ptr<Loss> (*make)(const ModelSizes& sizes);
-  // Of one sample; empty: a class index.
+  // The shape of one sample's target; empty for a class index.
   std::vector<std::int64_t> (*target_shape)(const ModelSizes& sizes);
   Metric metric = {};  // what its Evaluate adds up
 };
 
-// A model by name: what differs from the family's usual numbers. Unused places are empty.
+// A model by name: the numbers that differ from the family's usual ones. Unused places are empty.
 struct ModelPreset {
   struct Setting {
     std::string_view name;
@@ -85,16 +85,16 @@ struct ModelFamily {
   std::span<const LossKind* const> losses;   // that it can be trained by; the first is its own
   // How torchvision or timm name its parameters; empty where nobody else has them.
   std::span<const NameRule> foreign_names;
-  // What shape, outputs and settings must be to each other, each being within its bounds: an error
-  // made by RefusedModel. Null where nothing is.
+  // Checks conditions between shape, outputs and settings, each of which is within its bounds.
+  // Returns an error made by RefusedModel. Null if there are no such conditions.
   Status (*check)(const ModelSizes& sizes);
   std::vector<ModelPart> (*parts)(const ModelSizes& sizes);
 };
 
-// kInvalidArgument, naming the model.
+// Makes a kInvalidArgument that names the model.
 Error RefusedModel(std::string_view model, std::string_view reason);
 
-// All that are registered (model_registry.cc).
+// All families that are registered (model_registry.cc).
 std::span<const ModelFamily* const> ModelFamilies();
 
 }  // namespace forebay::train

@@ -29,6 +29,7 @@ torch::nn::Conv2d Convolution(const ConvolutionShape& shape) {
                              .stride(shape.stride)
                              .padding(shape.side / 2)
                              .bias(false));
+  // As torchvision initialises convolutions.
   torch::nn::init::kaiming_normal_(conv->weight, 0.0, torch::kFanOut, torch::kReLU);
   return conv;
 }
@@ -89,6 +90,7 @@ class ResNetBlock final : public Part {
       Add({.in = shape.in, .out = shape.width, .side = 3, .stride = shape.stride});
       Add({.in = shape.width, .out = shape.out, .side = 3});
     }
+    // Otherwise the input can be added as it is.
     if (shape.stride != 1 || shape.in != shape.out) {
       projection_ = register_module(
           "downsample", std::make_shared<ResNetProjection>(shape.in, shape.out, shape.stride));
@@ -98,6 +100,7 @@ class ResNetBlock final : public Part {
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
     torch::Tensor output = inputs[0];
     for (std::size_t at = 0; at < convs_.size(); ++at) {
+      // Between two convolutions; after the last one comes the sum with the shortcut first.
       if (at > 0) output = torch::relu(output);
       output = norms_[at]->Forward(convs_[at]->forward(output), pass);
     }
@@ -125,6 +128,7 @@ class ResNetHead final : public Part {
     linear_ = register_module("fc", torch::nn::Linear(in, outputs));
   }
   torch::Tensor Forward(const Tensors& inputs, Pass&) override {
+    // A mean and not adaptive pooling, whose backward pass is not deterministic on a GPU.
     return linear_->forward(inputs[0].mean({2, 3}));
   }
 

@@ -34,6 +34,7 @@ class NormalisedConvolution final : public torch::nn::Module {
     shift_ = register_parameter("shift", torch::zeros({shape.out}));
   }
   torch::Tensor Forward(const torch::Tensor& input) {
+    // Without running statistics: each sample is normalised by itself, so the layout cannot matter.
     return torch::relu(torch::instance_norm(conv_->forward(input), scale_, shift_, {}, {},
                                             /*use_input_stats=*/true, /*momentum=*/0.1,
                                             /*eps=*/1e-5, /*cudnn_enabled=*/false));
@@ -122,6 +123,7 @@ Status CheckLevels(const ModelSizes& sizes) {
 std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
   const std::int64_t levels = sizes.Whole("levels");
   const auto width = [&](std::int64_t level) {
+    // The bottom has the width of the last level.
     return std::min(sizes.Whole("width") << std::min(level, levels - 1),
                     sizes.Whole("width_max"));
   };
@@ -138,6 +140,7 @@ std::vector<ModelPart> UNet3dParts(const ModelSizes& sizes) {
     parts.push_back(convolution(name + ".conv2", {.in = out, .out = out}));
     channels = out;
   }
+  // Upwards each level takes the skip of its own size, by name.
   for (std::int64_t level = levels; level-- > 0;) {
     const VolumeShape shape = {.in = channels, .out = width(level)};
     parts.push_back({.name = fmt::format("up{}.conv1", level),

@@ -59,6 +59,7 @@ class TransformerPatches final : public Part {
   }
   torch::Tensor Forward(const Tensors& inputs, Pass& pass) override {
     const torch::Tensor tokens = patch_->forward(inputs[0]).flatten(2).transpose(1, 2);
+    // One class token for all samples, without copies.
     const torch::Tensor first = class_token_.expand({tokens.size(0), -1, -1});
     return Dropout(torch::cat({first, tokens}, 1) + place_, dropout_, pass);
   }
@@ -82,12 +83,15 @@ class TransformerAttention final : public Part {
     const std::int64_t samples = x.size(0);
     const std::int64_t tokens = x.size(1);
     const std::int64_t head_width = shape_.width / shape_.heads;
+    // One product for queries, keys and values of all heads.
     const Tensors qkv = qkv_->forward(norm_->forward(x))
                             .reshape({samples, tokens, 3, shape_.heads, head_width})
                             .permute({2, 0, 3, 1, 4})
                             .unbind(0);
+    // So that products of long vectors do not saturate the softmax.
     const double scale = 1.0 / std::sqrt(static_cast<double>(head_width));
     const torch::Tensor weights =
+        // The queries are scaled, which is cheaper than scaling the products.
         torch::softmax(torch::matmul(qkv[0] * scale, qkv[1].transpose(2, 3)), 3);
     const torch::Tensor mixed =
         torch::matmul(Dropout(weights, shape_.attention_dropout, pass), qkv[2])
@@ -198,6 +202,7 @@ Status CheckPatchesAndHeads(const ModelSizes& sizes) {
 std::vector<ModelPart> VisionTransformerParts(const ModelSizes& sizes) {
   const std::int64_t patch = sizes.Whole("patch");
   const std::int64_t width = sizes.Whole("width");
+  // Rounded down, and at least 1.
   const double hidden = static_cast<double>(width) * sizes.Number("mlp_ratio");
   const TransformerShape shape = {
       .channels = sizes.shape[0],

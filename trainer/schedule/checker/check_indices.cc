@@ -1,3 +1,6 @@
+// Point 1 of CheckPlan. Goes through every instruction once and compares each index with the size
+// of what it points into, and each buffer with the instruction that makes it. The other checks rely
+// on this and do no bound checks of their own.
 #include "trainer/schedule/checker/plan_checks.h"
 
 #include <fmt/format.h>
@@ -11,6 +14,9 @@ namespace {
 bool IsMessage(Op op) { return op == Op::kSend || op == Op::kReceive; }
 bool IsCollective(Op op) { return op == Op::kCollectiveBegin || op == Op::kCollectiveEnd; }
 
+// The plan as a whole: numbers of replicas, stages, programs and micro-batches that fit together,
+// edges that lead forward, and collectives whose members are distinct ranks. Later code divides by
+// these numbers and uses them as indices.
 Status CheckShape(const StepPlan& plan) {
   const Layout& layout = plan.layout;
   if (layout.replicas == 0 || layout.stages == 0 || plan.micro_batches == 0 ||
@@ -40,6 +46,7 @@ Status CheckShape(const StepPlan& plan) {
   return {};
 }
 
+// All three lists of an instruction hold indices of buffers of its rank.
 bool BuffersExist(const RankProgram& program, const Instruction& instruction) {
   for (const auto* list : {&instruction.needs, &instruction.makes, &instruction.frees}) {
     for (const std::uint32_t buffer : *list) {
@@ -56,6 +63,7 @@ Status CheckMessage(const RankView& view, std::size_t at, const Instruction& ins
   const StageEdge& edge = edges[instruction.edge];
   const bool sends = instruction.op == Op::kSend;
   const bool forward = instruction.channel == Channel::kActivation;
+  // Activations are sent from the edge's first stage to its second, gradients the other way.
   const std::uint32_t here = sends == forward ? edge.from_stage : edge.to_stage;
   const std::uint32_t there = sends == forward ? edge.to_stage : edge.from_stage;
   const std::uint32_t replica = view.plan.layout.ReplicaOf(view.rank);
@@ -63,11 +71,13 @@ Status CheckMessage(const RankView& view, std::size_t at, const Instruction& ins
     return view.Fault(at, "the edge does not lead between these two ranks");
   }
   const std::vector<std::uint32_t>& list = sends ? instruction.needs : instruction.makes;
+  // A send needs its buffer, a receive makes it.
   if (list.size() != 1) return view.Fault(at, "a message has one buffer");
   const Buffer& buffer = view.program().buffers[list.front()];
   const BufferKind kind = forward ? (sends ? BufferKind::kOutput : BufferKind::kReceived)
                                   : (sends ? BufferKind::kLeavingGradient
                                            : BufferKind::kArrivedGradient);
+  // An output that is sent along several edges is one buffer, named by the first of them.
   const bool same_tensor =
       buffer.edge < edges.size() && edges[buffer.edge].from_module == edge.from_module &&
       (kind == BufferKind::kOutput || buffer.edge == instruction.edge);
@@ -138,6 +148,8 @@ Status CheckReducedBytes(const RankView& view, std::size_t at, const Instruction
                                : "it does not free what arrived to be summed");
 }
 
+// The checks that all instructions share, then those of their kind. Each ends at the first fault:
+// later faults of a plan that is wrong mean nothing.
 Status CheckInstruction(const RankView& view, std::size_t at, const Instruction& instruction) {
   if (!BuffersExist(view.program(), instruction)) return view.Fault(at, "no such buffer");
   for (const std::uint32_t made : instruction.makes) {

@@ -1,3 +1,6 @@
+// Points 4 and 5 of CheckPlan. A channel between two ranks keeps the order of its messages, so the
+// k-th send must be the k-th receive. Members of several collectives must begin those that they
+// share in one order, because a transport matches them by their order, too.
 #include "trainer/schedule/checker/plan_checks.h"
 
 #include <fmt/format.h>
@@ -17,6 +20,8 @@ struct ChannelEnds {
 
 }  // namespace
 
+// First collects the sends and receives of each channel in the order of the lists. Then pairs the
+// k-th send with the k-th receive, and compares what they say about the message.
 Result<MessagePartners> MatchMessages(const StepPlan& plan) {
   std::map<std::tuple<std::uint32_t, std::uint32_t, Channel>, ChannelEnds> channels;
   MessagePartners partners(plan.programs.size());
@@ -25,6 +30,7 @@ Result<MessagePartners> MatchMessages(const StepPlan& plan) {
     partners[rank].assign(list.size(), kNoPartner);
     for (std::uint32_t at = 0; at < list.size(); ++at) {
       if (list[at].op == Op::kSend) {
+        // Both ends file their instruction under (sender, receiver, channel).
         channels[{rank, list[at].peer, list[at].channel}].sends.push_back(at);
       } else if (list[at].op == Op::kReceive) {
         channels[{list[at].peer, rank, list[at].channel}].receives.push_back(at);
@@ -33,6 +39,7 @@ Result<MessagePartners> MatchMessages(const StepPlan& plan) {
   }
   for (const auto& [key, ends] : channels) {
     const auto [from, to, channel] = key;
+    // Differences in order are reported first: they say more than a wrong count.
     const std::size_t common = std::min(ends.sends.size(), ends.receives.size());
     for (std::size_t at = 0; at < common; ++at) {
       const Instruction& send = plan.programs[from].instructions[ends.sends[at]];
@@ -60,6 +67,8 @@ Result<MessagePartners> MatchMessages(const StepPlan& plan) {
   return partners;
 }
 
+// First each rank by itself: a collective is begun once, ended after that, and ended before the
+// update. Then every two ranks: they begin the collectives that they share in one order.
 Status CheckCollectiveOrder(const StepPlan& plan) {
   std::vector<std::vector<std::uint32_t>> begun(plan.programs.size());
   for (std::uint32_t rank = 0; rank < plan.programs.size(); ++rank) {
@@ -71,6 +80,7 @@ Status CheckCollectiveOrder(const StepPlan& plan) {
         if (std::ranges::find(begun[rank], id) != begun[rank].end()) {
           return RankView{plan, rank}.Fault(at, "it begins for the second time");
         }
+        // `begun` keeps the order for the comparison below, `open` what has not ended.
         begun[rank].push_back(id);
         open.push_back(id);
       } else if (list[at].op == Op::kCollectiveEnd && std::erase(open, id) == 0) {

@@ -1,3 +1,6 @@
+// Point 2 of CheckPlan. For each rank it counts the passes over its micro-batches, and compares
+// what each pass waits for with what the model's graph says that it needs. So a plan that leaves
+// out a receive, or computes something twice, is refused even if it would not hang.
 #include "trainer/schedule/checker/plan_checks.h"
 
 #include <fmt/format.h>
@@ -58,11 +61,15 @@ Status CheckSources(const RankView& view, std::size_t at, const Instruction& ins
   return {};
 }
 
+// Compares what a pass waits for with what its module or stage needs: everything that arrives along
+// the edges, the micro-batch's input and target, the gradients of its outputs, and what its forward
+// pass saved.
 Status CheckInputs(const RankView& view, std::size_t at, const Instruction& instruction,
                    const Computation& wanted) {
   const StageCost& cost = view.plan.stages.stages[view.stage()];
   const std::vector<StageEdge>& edges = view.plan.stages.edges;
   const bool whole = wanted.module == kAllModules;
+  // What has to arrive follows from the edges of the cut, not from the plan.
   const auto arriving = static_cast<std::size_t>(
       std::ranges::count_if(edges, [&](const StageEdge& edge) {
         return edge.to_stage == view.stage() &&
@@ -76,6 +83,7 @@ Status CheckInputs(const RankView& view, std::size_t at, const Instruction& inst
         return edge.from_stage == view.stage() &&
                (sums || edge.from_module == wanted.module);
       }));
+  // Inputs are fed to the first module of the model, targets to the last.
   const bool first = view.stage() == 0 && (whole || wanted.module == 0);
   const bool last = view.stage() + 1 == view.plan.layout.stages && sums;
   const auto needs = [&](BufferKind kind) {
@@ -110,6 +118,7 @@ Status CheckSums(const RankView& view) {
   const std::size_t reduced = last(Op::kCollectiveEnd, CollectiveKind::kGradients);
   for (std::size_t at = 0; at < list.size(); ++at) {
     if (list[at].op != Op::kCollectiveBegin) continue;
+    // Also for statistics: they come from forward passes, which lie before the backward passes.
     if (at < backward) return view.Fault(at, "it begins before the last backward pass");
     const CollectiveKind kind = view.plan.collectives[list[at].collective].kind;
     if (kind == CollectiveKind::kNorms && at < reduced) {
@@ -129,6 +138,7 @@ class PassCount {
         forward_(view.plan.MicroBatchesPerReplica()),
         backward_(forward_.size()) {}
 
+  // Counts a pass, and checks that it is the one that is due.
   Status Count(std::size_t at, const Instruction& instruction) {
     const bool backward = instruction.op == Op::kBackward;
     Progress& progress = Of(backward, instruction.micro_batch);
@@ -136,17 +146,20 @@ class PassCount {
     if (backward && open_ && *open_ != instruction.micro_batch) {
       return view_.Fault(at, "another micro-batch is half way backward");
     }
+    // A pass over the whole stage must not come in the middle of one module by module.
     if (instruction.module == kAllModules) {
       if (progress.modules != 0) return view_.Fault(at, "some of its modules are computed");
       ++progress.times;
       return {};
     }
+    // Forward ascends, backward descends, without gaps.
     const std::uint32_t next = backward ? stage_.EndModule() - 1 - progress.modules
                                         : stage_.first_module + progress.modules;
     if (!stage_.Has(instruction.module) || instruction.module != next) {
       return view_.Fault(at, "its modules are not computed in order");
     }
     const bool ends = ++progress.modules == modules;
+    // StageCompute sums gradients of one micro-batch at a time, so that backward passes do not mix.
     if (backward) open_ = instruction.micro_batch;
     if (!ends) return {};
     open_.reset();
@@ -154,6 +167,7 @@ class PassCount {
     return {};
   }
 
+  // At the end each micro-batch must have gone forward once and, in training, backward once.
   Status Finish() const {
     const std::uint32_t wanted = view_.plan.trains ? 1 : 0;
     for (std::uint32_t index = 0; index < forward_.size(); ++index) {
@@ -186,12 +200,14 @@ class PassCount {
   std::optional<std::uint32_t> open_;  // the micro-batch that is half way backward
 };
 
+// Walks through the list of one rank.
 Status CheckRankWork(const RankView& view) {
   PassCount passes(view);
   std::size_t updates = 0;
   const std::vector<Instruction>& list = view.program().instructions;
   for (std::size_t at = 0; at < list.size(); ++at) {
     const Op op = list[at].op;
+    // Nothing may read or change weights after the update of the step.
     if (updates > 0) return view.Fault(at, "it comes after the update");
     if (op == Op::kUpdate) ++updates;
     if (op == Op::kForward || op == Op::kBackward) {

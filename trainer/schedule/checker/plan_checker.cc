@@ -1,3 +1,8 @@
+// Points 3, 6 and 7 of CheckPlan, by executing all lists at once without doing the work. A rank
+// goes on while its current instruction has nothing to wait for; when no rank can go on, either all
+// are done or they wait for each other. The state of every buffer is followed, and with it the
+// bytes that are live. The buffer of a message counts until its receive is known to lie in the
+// past, whatever the timing: a vector clock per rank tells.
 #include "trainer/schedule/checker/plan_checker.h"
 
 #include <fmt/format.h>
@@ -11,6 +16,8 @@
 namespace forebay::train {
 namespace {
 
+// kLeaving: freed by the plan, but a send may still read it. kSwapping: on its way to the host, so
+// that it counts on both sides.
 enum class Life : std::uint8_t { kAbsent, kLive, kLeaving, kSwapping, kSwapped, kDropped };
 
 // Clock[q]: that many instructions of rank q are known to be done. A vector clock (Mattern, 1989)
@@ -46,6 +53,7 @@ class Execution {
     }
   }
 
+  // Lets each rank run as far as it can, again and again, until no rank can go on.
   Result<PlanFacts> Run() {
     bool moved = true;
     while (moved) {
@@ -118,6 +126,7 @@ class Execution {
 std::vector<std::uint32_t> Execution::WaitsFor(std::uint32_t rank) const {
   const RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
+  // The ranks that hold this one up; for the message where a plan hangs.
   std::vector<std::uint32_t> waited;
   if (current.op == Op::kReceive || (current.op == Op::kSend && options_.sends_wait)) {
     // A send that waits meets its receive when both are reached.
@@ -147,6 +156,7 @@ void Execution::Synchronise(std::uint32_t rank) {
   const Instruction& current = Current(rank);
   if (current.op == Op::kReceive) {
     const Clock& sent = ranks_[current.peer].clocks[partners_[rank][state.at]];
+    // Everything that the sender knew when it sent is known here from now on.
     if (!sent.empty()) Join(state.clock, sent);
   } else if (current.op == Op::kCollectiveEnd) {
     for (const auto& [member, clock] : clocks_at_begin_[current.collective]) {
@@ -155,6 +165,8 @@ void Execution::Synchronise(std::uint32_t rank) {
   }
 }
 
+// One instruction of a rank: what it learns from other ranks, what becomes of its buffers, and what
+// others may learn from it later.
 Status Execution::Execute(std::uint32_t rank) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -186,6 +198,7 @@ Status Execution::Execute(std::uint32_t rank) {
 void Execution::LetGo(std::uint32_t rank) {
   RankState& state = ranks_[rank];
   for (auto sent = state.leaving.begin(); sent != state.leaving.end();) {
+    // The peer is not known to have executed the receive.
     if (!options_.sends_wait && state.clock[sent->peer] <= sent->receive_at) {
       ++sent;
       continue;
@@ -210,6 +223,8 @@ void Execution::FreeWhenGone(std::uint32_t rank, std::uint32_t buffer) {
   }
 }
 
+// Checks the buffers that an instruction needs and brings those that it makes to life. `first_need`
+// skips the buffer that is moved itself.
 Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -217,7 +232,8 @@ Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
     if (state.lives[current.needs[at]] != Life::kLive) {
       return Fault(rank, "a buffer it needs is not there");
     }
-    // Who uses it waits for its copy; the host's memory is free from then on.
+    // The instruction waits until its buffer is back. From then on the host's memory is free.
+    // `returning` is 0 for buffers that are not on their way.
     state.host_bytes -= std::exchange(state.returning[current.needs[at]], 0);
   }
   for (const std::uint32_t buffer : current.makes) {
@@ -232,6 +248,8 @@ Status Execution::NeedAndMake(std::uint32_t rank, std::size_t first_need) {
   return {};
 }
 
+// What all instructions but moves do with buffers. A send keeps what it frees until it has gone
+// out.
 Status Execution::UseBuffers(std::uint32_t rank) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -253,6 +271,8 @@ Status Execution::UseBuffers(std::uint32_t rank) {
   return {};
 }
 
+// Changes the state of a buffer that is swapped, dropped or computed again, and counts its bytes on
+// the side where it is from now on; during a transfer on both.
 Status Execution::Move(std::uint32_t rank, Life from, Life to) {
   RankState& state = ranks_[rank];
   const Instruction& current = Current(rank);
@@ -281,7 +301,10 @@ void Execution::Free(std::uint32_t rank, std::uint32_t buffer) {
   ranks_[rank].live_bytes -= BytesOf(rank, buffer);
 }
 
+// After the execution: a rank that has not ended waits for ever, and a buffer that still lives
+// outlives the step.
 Status Execution::CheckFinished() const {
+  // Each rank that has not ended, and one rank that it waits for.
   std::string waits;
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (Finished(rank)) continue;

@@ -1,3 +1,8 @@
+// MoveSaved rewrites the lists of a finished plan. A forward pass over a whole stage becomes one
+// instruction per module, each followed by the swap or drop of what the module saved. A backward
+// pass becomes one instruction per module in reverse, each preceded by what brings its inputs back.
+// Messages, collectives and their order stay as they are, so what was proved about them stays
+// proved; bytes and waits are proved again by CheckPlan.
 #include "trainer/schedule/memory/memory_plan.h"
 
 #include <fmt/format.h>
@@ -23,9 +28,11 @@ class RankRewriter {
         keeping_(keeping),
         old_(plan.programs[rank]) {
     program_.resident_bytes = old_.resident_bytes;
+    // Old buffers keep their indices; new ones, for single modules, are added behind them.
     program_.buffers = old_.buffers;
   }
 
+  // Only the passes are rewritten.
   RankProgram Rewrite() {
     for (const Instruction& instruction : old_.instructions) {
       if (instruction.op == Op::kForward) {
@@ -49,6 +56,7 @@ class RankRewriter {
   const Buffer& At(std::uint32_t buffer) const { return program_.buffers[buffer]; }
 
   std::uint32_t BufferOf(BufferKind kind, std::uint32_t micro_batch, std::uint32_t module) {
+    // A buffer of a module is made up at its first use.
     const auto [found, added] = buffers_.try_emplace(
         {kind, micro_batch, module}, static_cast<std::uint32_t>(program_.buffers.size()));
     if (added) {
@@ -118,7 +126,9 @@ class RankRewriter {
     return inputs;
   }
 
+  // Adds an instruction that moves a buffer, and remembers where buffers are.
   void Move(Op op, std::uint32_t buffer) {
+    // One transfer out at a time: the link is one, and its memory is needed as early as possible.
     if (op == Op::kSwapOut) EndSwap();
     program_.instructions.push_back(
         {.op = op, .micro_batch = At(buffer).micro_batch, .needs = {buffer}});
@@ -136,11 +146,14 @@ class RankRewriter {
     away_[buffer] = program_.instructions.size();
   }
 
+  // Replaces a forward pass over the stage by one pass per module. After each module, what it saved
+  // leaves or is dropped, and outputs leave after their last user.
   void Forward(const Instruction& pass) {
     const std::uint32_t micro_batch = pass.micro_batch;
     std::vector<std::uint32_t> listed = pass.needs;
     listed.insert(listed.end(), pass.makes.begin(), pass.makes.end());
     for (std::uint32_t module = stage_.first_module; module < stage_.EndModule(); ++module) {
+      // One module of the pass, with its own needs and outputs.
       Instruction part{.op = Op::kForward, .micro_batch = micro_batch, .module = module};
       part.needs = InputsOf(listed, micro_batch, module);
       const std::uint32_t graph = BufferOf(BufferKind::kSaved, micro_batch, module);
@@ -152,8 +165,11 @@ class RankRewriter {
       if (last && leaving_ && BesideLastPasses(1) > away_[*leaving_]) EndSwap();
       program_.instructions.push_back(std::move(part));
       const Keeping keeping = KeepingOf(micro_batch, module).graph;
+      // Right after the module: what is not kept should take memory as briefly as possible.
       if (keeping == Keeping::kRecompute) Move(Op::kDrop, graph);
       if (keeping == Keeping::kSwap) Move(Op::kSwapOut, graph);
+      // An output goes when its last user in the stage has been computed, and stays if it is sent:
+      // the message reads it.
       for (const std::uint32_t source : stage_.Module(module).sources) {
         if (!stage_.Has(source) || UsersOf(source).back() != module) continue;
         if (KeepingOf(micro_batch, source).output == Keeping::kSwap &&
@@ -166,6 +182,7 @@ class RankRewriter {
 
   // What a module's backward pass needs; to compute it again takes less of it.
   std::vector<std::uint32_t> BackwardNeeds(const Instruction& pass, std::uint32_t module) {
+    // Inputs, the graph, the output, and gradients that have arrived for it.
     std::vector<std::uint32_t> needs = InputsOf(pass.needs, pass.micro_batch, module);
     needs.push_back(BufferOf(BufferKind::kSaved, pass.micro_batch, module));
     const std::uint32_t* sent = SentOutput(pass.needs, module);
@@ -188,12 +205,14 @@ class RankRewriter {
       const auto found = away_.find(buffer);
       if (found == away_.end()) continue;
       const std::uint32_t ahead = KeepingOf(At(buffer).micro_batch, At(buffer).module).ahead;
+      // Not before the instruction that sent it out.
       const std::size_t position = std::max(BesideLastPasses(ahead), found->second);
       away_.erase(found);
       if (leaving_ == buffer) leaving_.reset();
       program_.instructions.insert(
           program_.instructions.begin() + static_cast<std::ptrdiff_t>(position),
           {.op = Op::kSwapIn, .micro_batch = At(buffer).micro_batch, .needs = {buffer}});
+      // The insertion has moved everything behind it by one.
       for (auto& [other, at] : away_) {
         if (at > position) ++at;
       }
@@ -211,6 +230,9 @@ class RankRewriter {
     return at;
   }
 
+  // Replaces a backward pass by one pass per module, from the last to the first. Before each
+  // module, what it needs is brought back or computed again; after it, buffers end that no earlier
+  // module needs.
   void Backward(const Instruction& pass) {
     const std::uint32_t micro_batch = pass.micro_batch;
     for (std::uint32_t module = stage_.EndModule(); module-- > stage_.first_module;) {
@@ -220,6 +242,7 @@ class RankRewriter {
       Instruction part{.op = Op::kBackward, .micro_batch = micro_batch, .module = module};
       part.needs = std::move(needs);
       const std::uint32_t value = BufferOf(BufferKind::kValue, micro_batch, module);
+      // The sent output and the recomputed value are two buffers of one tensor then; both end here.
       const bool twice = Drops(micro_batch, module) && SentOutput(pass.needs, module) != nullptr;
       if (twice) part.needs.push_back(value);
       for (const std::uint32_t index : part.needs) {
@@ -234,7 +257,10 @@ class RankRewriter {
     }
   }
 
+  // Computes a module's graph again from its inputs, directly before its backward pass, so that it
+  // takes memory as briefly as possible.
   void Recompute(const Instruction& pass, std::uint32_t module) {
+    // The graph buffer comes first in `needs`: it is the one that comes back to life.
     Instruction again{.op = Op::kRecompute, .micro_batch = pass.micro_batch};
     again.needs = {BufferOf(BufferKind::kSaved, pass.micro_batch, module)};
     const std::vector<std::uint32_t> inputs =
@@ -276,6 +302,8 @@ class RankRewriter {
   std::optional<std::uint32_t> leaving_;  // on its way out
 };
 
+// A choice must have an entry for every micro-batch and module of every rank, and the plan must not
+// have been rewritten before.
 Status CheckChoices(const StepPlan& plan, const StepKeeping& choices) {
   if (!plan.trains) {
     return Error(ErrorCode::kInvalidArgument, "an evaluation saves nothing that could be moved");

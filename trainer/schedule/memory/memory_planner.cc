@@ -1,3 +1,9 @@
+// A local search over choices (keep, swap or recompute, for each module and micro-batch of a
+// stage). A choice is judged by rewriting the plan of one replica, executing it for its peak bytes,
+// and simulating it for its time. The search starts from several points: a greedy choice by time
+// per saved byte, and each option applied everywhere. From each that fits the budget it exchanges
+// single choices as long as the step gets shorter. The work is bounded by a number of executed
+// instructions, the same on every machine, so that all ranks choose alike.
 #include "trainer/schedule/memory/memory_planner.h"
 
 #include <fmt/format.h>
@@ -25,6 +31,7 @@ constexpr std::array<std::uint32_t, 4> kAhead = {1, 2, 4, 8};
 // By stage, as all of its replicas do the same.
 using StageKeeping = std::vector<RankKeeping>;
 
+// A choice that was tried, with everything that was found about it.
 struct Trial {
   StageKeeping keeping;
   PlanFacts facts;  // by stage: of one replica
@@ -82,7 +89,10 @@ class MemorySearch {
     tried_keeping_ = Everywhere({});
   }
 
+  // The best choice within the budget: keep everything if that fits, else the best that
+  // recomputing, swapping or both together come to.
   Result<Trial> Run() {
+    // If everything fits, nothing is moved.
     FOREBAY_ASSIGN(const Trial kept, Try(Everywhere({})));
     if (kept.fits) return kept;
     least_bytes_ = kept.PeakBytes();
@@ -93,9 +103,11 @@ class MemorySearch {
       FOREBAY_ASSIGN(std::optional<Trial> best, RunWith(means, kept, {}));
       if (best) alone.push_back(*std::move(best));
     }
+    // The best of the two means that are used alone.
     const auto pure = std::ranges::min_element(alone, Better);
     if (MayUse(kBoth)) {
       FOREBAY_ASSIGN(std::optional<Trial> mixed, RunWith(kBoth, kept, alone));
+      // Two means that win by less than the simulator's error are not worth their complexity.
       if (mixed && (alone.empty() || IsWorthMixing(*mixed, *pure))) return *std::move(mixed);
     }
     if (!alone.empty()) return std::move(*pure);
@@ -134,6 +146,7 @@ class MemorySearch {
   Result<std::optional<Trial>> RunWith(const Means& means, const Trial& kept,
                                        std::vector<Trial> trials) {
     means_ = means;
+    // A third of the work for each of: recomputing alone, swapping alone, both.
     left_ = request_.most_instructions / 3;
     FOREBAY_ASSIGN(Trial greedy, Greedy(kept));
     trials.push_back(std::move(greedy));
@@ -144,6 +157,7 @@ class MemorySearch {
     }
     std::optional<Trial> best;
     for (Trial& trial : trials) {
+      // For the message, if nothing fits: the smallest budget that would do.
       least_bytes_ = std::min(least_bytes_, trial.PeakBytes());
       if (!trial.fits) continue;
       Improve(trial);
@@ -162,8 +176,11 @@ class MemorySearch {
     return trial;
   }
 
+  // Judges a choice by the plan that it leads to: peak bytes by executing it, time by simulating
+  // it.
   Result<Trial> Try(StageKeeping keeping) {
     for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+      // Only the stages whose choice has changed are rewritten.
       if (keeping[stage] == tried_keeping_[stage]) continue;
       tried_.programs[stage] = MovedProgram(base_, stage, keeping[stage]);
       tried_keeping_[stage] = keeping[stage];
@@ -178,6 +195,7 @@ class MemorySearch {
       trial.moving_ns.push_back(times.recompute_ns + times.wait_swap_ns);
     }
     trial.keeping = std::move(keeping);
+    // Every stage has to fit.
     trial.fits = true;
     for (std::uint32_t stage = 0; stage < stages(); ++stage) {
       trial.fits = trial.fits && Fits(trial.facts, stage);
@@ -202,6 +220,7 @@ class MemorySearch {
             facts.peak_host_bytes[stage] <= request_.host_budget_bytes);
   }
 
+  // What may be done with one module under the present means.
   std::vector<ModuleKeeping> Options() const {
     std::vector<ModuleKeeping> options;
     for (const Keeping graph : {Keeping::kKeep, Keeping::kSwap, Keeping::kRecompute}) {
@@ -279,12 +298,14 @@ class MemorySearch {
       if (keeping == trial.keeping) break;
       FOREBAY_ASSIGN(const Trial moved, Try(std::move(keeping)));
       for (std::uint32_t stage = 0; stage < stages(); ++stage) {
+        // The module is not in memory when the peak is, so moving it would only cost time.
         if (SavedBytes(trial, moved, stage) == 0) continue;
         trial.keeping[stage] = moved.keeping[stage];
         trial.facts.peak_bytes[stage] = moved.facts.peak_bytes[stage];
         trial.facts.peak_host_bytes[stage] = moved.facts.peak_host_bytes[stage];
       }
     }
+    // The stages' choices were accepted one by one: their time together is not known yet.
     return Try(std::move(trial.keeping));
   }
 
@@ -310,6 +331,7 @@ class MemorySearch {
           if (module >= Cost(stage).modules.size()) continue;
           Put(keeping, {.stage = stage, .module = module}, option);
         }
+        // Too small to be swapped, in every stage.
         if (keeping == kept.keeping) continue;
         FOREBAY_ASSIGN(const Trial trial, Try(std::move(keeping)));
         for (std::uint32_t stage = 0; stage < stages(); ++stage) {
@@ -321,6 +343,7 @@ class MemorySearch {
       }
     }
     for (std::vector<Candidate>& of_stage : candidates) {
+      // Stable, so that equal candidates have one order on every rank.
       std::ranges::stable_sort(of_stage, {}, &Candidate::ns_per_byte);
     }
     return candidates;
@@ -357,10 +380,13 @@ class MemorySearch {
     }
   }
 
+  // Exchanges the choices of two modules: a step from one local optimum to another that single
+  // changes would not find, because both intermediate choices are worse or do not fit.
   bool Trade(Trial& trial, const Place& one, const Place& other) {
     if (one.stage != other.stage || left_ == 0) return false;
     StageKeeping keeping = trial.keeping;
     for (std::uint32_t at = 0; at < share(); ++at) {
+      // Two modules of one stage exchange their choices.
       const std::vector<ModuleKeeping>& before = trial.keeping[one.stage][at];
       Put(keeping, {one.stage, one.module, at}, before[other.module]);
       Put(keeping, {one.stage, other.module, at}, before[one.module]);
@@ -368,6 +394,7 @@ class MemorySearch {
     return keeping != trial.keeping && Accept(trial, std::move(keeping));
   }
 
+  // Tries every option for one place, and takes each that is better.
   bool Exchange(Trial& trial, const Place& place) {
     bool moved = false;
     if (left_ == 0) return moved;
@@ -472,6 +499,7 @@ Result<Planned> CheckAndSimulate(const StepPlan& plan, const SimulationCosts& co
   return planned;
 }
 
+// The reasons, as lines for the log: what the budget costs, and what each stage moves.
 std::string Explain(const MemoryRequest& request, const Planned& kept, const Planned& chosen,
                     const StageKeeping& keeping) {
   std::string text = fmt::format("budget {}: step {}, {} when all is kept",
@@ -492,6 +520,8 @@ std::string Explain(const MemoryRequest& request, const Planned& kept, const Pla
 
 }  // namespace
 
+// Searches on one replica, then builds, checks and simulates the plan of all ranks with what was
+// found.
 Result<MemoryChoice> PlanMemory(const MemoryRequest& request) {
   FOREBAY_ASSIGN(const Planned kept, CheckAndSimulate(request.plan, request.costs));
   MemorySearch search(request);

@@ -1,3 +1,6 @@
+// All replicas do the same work at the same time, so a search may look at the first one alone. Its
+// collectives keep the number of members that are left out (`absent`), because their time depends
+// on how many take part.
 #include "trainer/schedule/memory/one_replica.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Follows one rank's list and keeps, for every class of memory, the bytes that are live and their
+// peak. Unlike the checker it looks at classes one by one, so the sum of the peaks may exceed the
+// peak of the sum.
 #include "trainer/schedule/memory/plan_peaks.h"
 
 #include <algorithm>
@@ -67,6 +70,8 @@ std::string_view Name(MemoryClass memory) {
   return "?";
 }
 
+// In the order of the list. That is exact for one rank but for messages, whose buffers may live
+// until they have gone out.
 MemoryPeaks PeaksByClass(const StepPlan& plan, std::uint32_t rank) {
   const RankProgram& program = plan.programs.at(rank);
   LiveBytes live(program.buffers);

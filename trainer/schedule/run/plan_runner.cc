@@ -1,3 +1,7 @@
+// Executes the list in its order. Sends and collectives are begun and left alone; after every
+// instruction, and during every wait, Progress tests what is under way. A buffer that a send still
+// reads is released only when the send is done, whatever the list says. Errors get the step and the
+// instruction as context, because a rank's error is often caused by another one.
 #include "trainer/schedule/run/plan_runner.h"
 
 #include <fmt/format.h>
@@ -19,6 +23,8 @@ PlanRunner::PlanRunner(const StepPlan& plan, StageWorker& worker, Transport& tra
   FOREBAY_CHECK(options_.now_ns && plan.programs.size() == transport.size());
 }
 
+// Each instruction: wait for its swaps, execute it, continue what is under way, and account for its
+// time.
 Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   FOREBAY_CHECK(identity.samples_hashes.size() == plan_.micro_batches);
   identity_ = &identity;
@@ -31,6 +37,7 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
   for (std::uint32_t at = 0; at < program_.instructions.size(); ++at) {
     const Instruction& instruction = program_.instructions[at];
     if (options_.progress != nullptr) Note(instruction);
+    // What AwaitSwaps adds is subtracted from the instruction's own time below.
     const std::uint64_t swaps_ns = report_.times.wait_swap_ns;
     Status done = AwaitSwaps(instruction);
     const std::uint64_t waited_ns = report_.times.wait_swap_ns - swaps_ns;
@@ -54,11 +61,13 @@ Result<RankReport> PlanRunner::RunStep(const StepIdentity& identity) {
     }
     before_ns = now_ns;
   }
+  // The next step makes the same buffers again, so that nothing may be under way.
   FOREBAY_TRY(DrainSends());
   const std::uint64_t now_ns = options_.now_ns();
   report_.times.wait_message_ns += now_ns - before_ns;
   report_.step_ns = now_ns - began_ns;
   for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    // The transport counts from the start of the run.
     report_.sent_bytes[lane] = transport_.sent_bytes()[lane] - counted_bytes_[lane];
   }
   return std::move(report_);
@@ -83,10 +92,12 @@ void PlanRunner::Note(const Instruction& instruction) const {
       instruction.op == Op::kReceive || instruction.op == Op::kCollectiveEnd);
 }
 
+// Buffers that a swap is bringing back are waited for at their first use, and not earlier.
 Status PlanRunner::AwaitSwaps(const Instruction& instruction) {
   if (returning_.empty() || instruction.op == Op::kSwapIn) return {};
   const std::uint64_t began_ns = options_.now_ns();
   for (const std::uint32_t buffer : instruction.needs) {
+    // Waits once: a later user finds the buffer there.
     if (std::erase(returning_, buffer) == 0) continue;
     FOREBAY_TRY(worker_.AwaitBack(BufferAt(buffer)));
   }
@@ -94,6 +105,7 @@ Status PlanRunner::AwaitSwaps(const Instruction& instruction) {
   return {};
 }
 
+// What each instruction means. Instructions that end a buffer release it after their work.
 Status PlanRunner::Execute(const Instruction& instruction) {
   switch (instruction.op) {
     case Op::kSend: return Send(instruction);
@@ -113,6 +125,7 @@ Status PlanRunner::Execute(const Instruction& instruction) {
       FOREBAY_TRY(worker_.Backward(instruction.micro_batch, instruction.module));
       break;
     case Op::kUpdate: return worker_.Update();
+    // Whoever needs it next waits for it (AwaitSwaps).
     case Op::kSwapIn: returning_.push_back(instruction.needs.front()); [[fallthrough]];
     case Op::kSwapOut:
     case Op::kSwapEnd:
@@ -124,9 +137,12 @@ Status PlanRunner::Execute(const Instruction& instruction) {
   return {};
 }
 
+// The bytes stay where they are, so the buffers that the send frees are released when it is done
+// (Progress).
 Status PlanRunner::Send(const Instruction& instruction) {
   FOREBAY_ASSIGN(const std::span<const std::byte> bytes,
                  worker_.Outgoing(BufferAt(instruction.needs.front())));
+  // Each channel of the plan is a lane of the transport.
   const Lane lane =
       instruction.channel == Channel::kActivation ? Lane::kActivation : Lane::kGradient;
   FOREBAY_ASSIGN(const Ticket ticket,
@@ -136,6 +152,8 @@ Status PlanRunner::Send(const Instruction& instruction) {
   return {};
 }
 
+// Waits, but lets sends and reductions continue meanwhile: the peer may need them before it can
+// send.
 Status PlanRunner::Receive(const Instruction& instruction) {
   FOREBAY_ASSIGN(const std::span<std::byte> room,
                  worker_.Incoming(BufferAt(instruction.makes.front())));
@@ -163,6 +181,7 @@ Status PlanRunner::EndCollective(const Instruction& instruction) {
   }
 }
 
+// A buffer that is still being sent is handed to that send, which releases it at its end.
 void PlanRunner::Release(const std::vector<std::uint32_t>& buffers) {
   for (const std::uint32_t buffer : buffers) {
     // An output may be on its way to several stages, and be done with the later ones first.
@@ -175,12 +194,14 @@ void PlanRunner::Release(const std::vector<std::uint32_t>& buffers) {
   }
 }
 
+// Ends the sends that are done, and advances the collectives.
 Result<std::vector<Ticket>> PlanRunner::Progress() {
   for (auto send = sends_.begin(); send != sends_.end();) {
     FOREBAY_ASSIGN(const bool done, transport_.Test(send->ticket));
     if (done) {
       const std::vector<std::uint32_t> frees = std::move(send->frees);
       send = sends_.erase(send);
+      // Release may look through sends_, so that the iterator is made again from the index.
       const auto index = send - sends_.begin();
       Release(frees);
       send = sends_.begin() + index;
@@ -201,10 +222,12 @@ Status PlanRunner::DrainSends() {
   return {};
 }
 
+// Each instruction's time belongs to one class.
 void PlanRunner::Account(const Instruction& instruction, std::uint64_t ns) {
   switch (instruction.op) {
     case Op::kForward:
     case Op::kBackward: report_.times.compute_ns += ns; break;
+    // The update is part of the computation, and also listed by itself.
     case Op::kUpdate:
       report_.times.compute_ns += ns;
       report_.update_ns += ns;

@@ -23,7 +23,7 @@ struct RunnerOptions {
   Progress* progress = nullptr;                   // is told each instruction
 };
 
-// Which samples a step trains on. All ranks know it; messages carry it.
+// Which samples a step trains on. All ranks know it, and messages carry it.
 struct StepIdentity {
   std::uint64_t step = 0;
   std::vector<std::uint64_t> samples_hashes;  // by micro-batch of the step
@@ -40,15 +40,15 @@ struct RankReport {
 };
 
 // Not thread-safe. Plan, worker and transport outlive it. While an instruction waits, sends and
-// collectives that are under way go on. After an error the step is lost: the transport is to be
-// aborted, so that no peer waits.
+// collectives that are under way continue. After an error the step is lost: abort the transport, so
+// that no peer waits.
 class PlanRunner {
  public:
-  // The plan must have passed CheckPlan; the transport's rank is the plan's.
+  // The plan must have passed CheckPlan. The transport's rank selects the list.
   PlanRunner(const StepPlan& plan, StageWorker& worker, Transport& transport,
              RunnerOptions options);
 
-  // Errors name the instruction. kDeadlineExceeded where a peer is not heard of for the timeout.
+  // Errors name the instruction. kDeadlineExceeded if a peer is not heard of for the timeout.
   Result<RankReport> RunStep(const StepIdentity& identity);
 
  private:
@@ -67,9 +67,9 @@ class PlanRunner {
   // Waits for what the instruction needs of the buffers that are being swapped in.
   Status AwaitSwaps(const Instruction& instruction);
   Status EndCollective(const Instruction& instruction);
-  // Those that are still being sent go when they have gone out.
+  // Buffers that are still being sent are released when they have gone out.
   void Release(const std::vector<std::uint32_t>& buffers);
-  // Moves on what is under way, without waiting. Returns the transfers that are waited for.
+  // Continues what is under way, without waiting. Returns the transfers that are waited for.
   Result<std::vector<Ticket>> Progress();
   Status DrainSends();
   void Account(const Instruction& instruction, std::uint64_t ns);
