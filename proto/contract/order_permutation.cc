@@ -44,6 +44,7 @@ void KeyedPermutation::BuildTable(std::uint64_t key) {
   keys_[1] = inverse;
 }
 
+// One pass through the network, whose result may lie outside the domain; callers walk on then.
 inline std::uint64_t KeyedPermutation::Encrypt(std::uint64_t x) const {
   FeistelState state{x & shape_.low_mask, x >> shape_.low_bits};
   for (unsigned i = 0; i < rounds_; i += 2) state.Mix(shape_, keys_[i], keys_[i + 1]);

@@ -103,6 +103,7 @@ Result<TailPolicy> ParseTailPolicy(std::string_view name) {
 
 Status OrderSpec::Validate() const {
   FOREBAY_TRY(CheckRange("sample_count", sample_count));
+  // The number may come from the wire, so it need not be one of the enumerators.
   if (TailPolicyName(tail) == "unknown") {
     return FieldError(ErrorCode::kInvalidArgument, "tail",
                       "is the unknown number " + std::to_string(static_cast<unsigned>(tail)));
@@ -199,11 +200,13 @@ Result<OrderSpec> OrderSpec::Parse(std::span<const std::byte> bytes) {
   return spec;
 }
 
+// A hash of the encoding and not of the members, so that any language computes it from the bytes.
 std::uint64_t OrderSpec::Fingerprint() const { return FoldWords(kFingerprintTag, Encode()); }
 
 std::uint64_t FoldWords(std::uint64_t tag, std::span<const std::byte> bytes) {
   FOREBAY_CHECK(bytes.size() % sizeof(std::uint64_t) == 0);
   ByteReader reader(bytes);
+  // The length is hashed first, so that a text and its extension by zeros differ.
   std::uint64_t state = Absorb64(tag, bytes.size());
   while (reader.remaining() > 0) state = Absorb64(state, reader.ReadLe<std::uint64_t>());
   return state;

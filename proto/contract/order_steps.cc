@@ -32,6 +32,7 @@ Status CheckDivides(const char* field, std::uint64_t value, std::uint64_t global
 Result<StepPlan> StepPlan::Create(const StepPlanOptions& options) {
   FOREBAY_TRY(CheckBound("sample_count", options.sample_count, 1, limits::kSampleCountMax));
   FOREBAY_TRY(CheckBound("global_batch", options.global_batch, 1, limits::kGlobalBatchMax));
+  // Every rank gets at least one sample of a full step, and all get equally many.
   FOREBAY_TRY(CheckBound("ranks", options.ranks, 1, options.global_batch));
   FOREBAY_TRY(CheckDivides("ranks", options.ranks, options.global_batch));
   if (TailPolicyName(options.tail) == "unknown") {

@@ -24,6 +24,7 @@ Error FieldError(ErrorCode code, const std::string& what) {
 
 Status PositionToken::Validate() const {
   FOREBAY_TRY(order.Validate());
+  // Steps do not depend on the number of ranks, so one rank serves to count them.
   const auto plan = StepPlan::Create({.sample_count = order.sample_count,
                                       .global_batch = global_batch,
                                       .ranks = 1,

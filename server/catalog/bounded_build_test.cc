@@ -1,4 +1,4 @@
-// Builds that outgrow memory: what they keep is bounded, and the image is the same to the byte.
+// Builds with bounded memory: tables go to scratch files, and the image is the same to the byte.
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ class BoundedBuildTest : public ScanFixture {
  protected:
   static constexpr std::uint64_t kFeedBytes = 16 * limits::kMiB;
 
-  // A member of this many bytes that belongs to no sample: its header, and its data as zeros.
+  // A member of `bytes` bytes that belongs to no sample: its header, and zeros as its data.
   Status FeedLongMember(ScanBuilder& builder, std::uint64_t bytes) {
     const std::string octal(TarSizeField(bytes));
     FOREBAY_TRY(FeedText(builder,
@@ -72,12 +72,12 @@ TEST_F(BoundedBuildTest, LongMembersOfNoSampleAreNotKept) {
     ASSERT_TRUE(FeedText(*builder, TarFileText(key + ".jpg", "x") +
                                        TarFileText(key + ".cls", "1")).has_value());
     ASSERT_TRUE(FeedLongMember(*builder, 1ULL << 30).has_value());
-    // Settled while the long member passed by, not when the next sample came.
+    // The sample was closed while the long member was fed, and not when the next sample came.
     EXPECT_EQ(cuts_.size(), static_cast<std::size_t>(i + 1));
   }
   EXPECT_GT(fed_bytes_, 3ULL << 30);
   EXPECT_LE(held_bytes_max_, 4096U);
-  // Many short ones are kept as long as the sample before them may go on.
+  // Many short members are kept as long as the sample before them may continue.
   ASSERT_TRUE(FeedText(*builder, TarFileText("3.jpg", "x")).has_value());
   for (int i = 0; i < 300; ++i) {
     ASSERT_TRUE(FeedLongMember(*builder, limits::kMiB).has_value());
@@ -110,7 +110,7 @@ TEST_F(BoundedBuildTest, SpilledTarCatalogsAreTheSameToTheByte) {
   const auto in_memory = Scan();
   ASSERT_TRUE(in_memory.has_value()) << in_memory.error().ToString();
   for (const std::uint64_t table_bytes : {0U, 500U, 9000U}) {
-    // Proves that the build below does spill: here it has nowhere to.
+    // Proves that this build needs a scratch file: without a directory for it, it fails.
     scratch_ = {.directory = "/nonexistent/scratch", .table_bytes = table_bytes};
     EXPECT_THAT(ScanError(), HasSubstr("scratch file in '/nonexistent/scratch'"));
     scratch_.directory = std::filesystem::temp_directory_path().string();

@@ -1,6 +1,6 @@
-// Fuzz target: a catalog image, its checksums made right so that the tables behind them are
-// reached. Whatever opens must answer every question within bounds. An image that begins as one of
-// packs stays one.
+// Fuzz target: a catalog image. Its checksums are corrected first, so that the fuzzer reaches the
+// tables behind them. An image that opens must answer every look-up within bounds. An image with
+// the magic number of packs stays an image of packs.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@
 namespace forebay::catalog {
 namespace {
 
-// Seals header and tables; pages with the hash that their extent row will be given.
+// Corrects the checksums of header and tables, and the page hashes in the extent rows.
 void Seal(std::vector<std::byte>& image) {
   if (image.size() < kHeaderBytes) return;
   auto header = LoadAt<HeaderRow>(image, 0);

@@ -27,8 +27,8 @@ class CatalogGoldenTest : public ScanFixture {
   }
 };
 
-// Fields that are found out of order or lacking, samples that span extents, members that are
-// passed over, with and without a gap.
+// Fields that are found out of order or missing, samples that span extents, members that are
+// skipped, with and without a gap.
 TEST_F(CatalogGoldenTest, TarShards) {
   source_.extent_bytes = 4096;
   for (std::size_t shard = 0; shard < 3; ++shard) {

@@ -30,7 +30,7 @@ TEST(FormatDriverTest, EachIsFoundByItsNumberAndByItsName) {
 TEST(FormatDriverTest, EachEitherBuildsFromMetadataOrScans) {
   for (const FormatDriver* driver : FormatDrivers()) {
     EXPECT_NE(driver->build == nullptr, driver->scan == nullptr) << driver->name;
-    // Planning memory for a pass divides by it.
+    // Divided by when memory for a pass is planned.
     EXPECT_EQ(driver->scan != nullptr, driver->scanned_sample_bytes > 0) << driver->name;
     EXPECT_EQ(ScannedSampleBytes(driver->format), driver->scanned_sample_bytes) << driver->name;
   }
@@ -86,7 +86,7 @@ TEST(FormatDriverTest, ASettingIsReplacedClearedAndUnsetByAnEmptyList) {
   EXPECT_EQ(settings.Find("files"), nullptr);
 }
 
-// A key of a format to come says nothing of how it is told apart.
+// A new key without an `identify` function.
 TEST(FormatDriverTest, DifferentSettingsAreToldApart) {
   using Scalar = SettingValue::Scalar;
   const SettingValue values[] = {

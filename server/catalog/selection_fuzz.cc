@@ -1,5 +1,5 @@
 // Fuzz target: selection texts and lists. The text up to the first NUL is the specification,
-// the rest the list. What parses must be its own canonical form and ascend.
+// the rest the list. A selection that parses must have ascending ids and a canonical text.
 #include <cstdint>
 #include <string>
 

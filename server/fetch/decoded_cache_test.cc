@@ -1,4 +1,4 @@
-// DecodedCache: what is kept, what goes, and that one unit is decoded once.
+// DecodedCache: which units are kept and evicted, and that one unit is decoded once.
 #include "server/fetch/decoded_cache.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ UnitKey KeyOf(std::uint32_t number) {
 
 class DecodedCacheTest : public ::testing::Test {
  protected:
-  // Unit `number` holds sample `number`; its bytes all say so.
+  // Unit `number` holds sample `number`; all its bytes have this value.
   Result<UnitRef> Get(DecodedCache& cache, std::uint32_t number, std::size_t bytes = kUnitBytes) {
     return cache.Get(KeyOf(number), SamplesOf(number), [&]() -> Result<DecodedUnit> {
       ++decodings_;
@@ -45,7 +45,7 @@ class DecodedCacheTest : public ::testing::Test {
     });
   }
 
-  std::map<std::uint64_t, std::uint64_t> next_use_;  // else the sample's number
+  std::map<std::uint64_t, std::uint64_t> next_use_;  // default: the sample's number
   std::atomic<int> decodings_ = 0;
 };
 
@@ -104,7 +104,7 @@ TEST_F(DecodedCacheTest, ScrubbingDropsWhatIsDamaged) {
   EXPECT_EQ(held->bytes.size(), 744U) << "who holds it goes on";
 }
 
-// Units come, go and are damaged while they are looked at.
+// Units are added, evicted and damaged while the scrubber runs.
 TEST_F(DecodedCacheTest, ScrubbingGoesOnBesideReaders) {
   DecodedCache cache = Make(10'000);
   const auto read = [&](std::uint32_t first) {
@@ -113,7 +113,7 @@ TEST_F(DecodedCacheTest, ScrubbingGoesOnBesideReaders) {
       const auto unit = cache.Get(KeyOf(number), {.first = number, .count = 1}, [&] {
         DecodedUnit decoded{.bytes = RawBytes(744), .ends = {}, .samples = 1};
         std::ranges::fill(decoded.bytes.span(), static_cast<std::byte>(number));
-        // Every fifth is found damaged.
+        // Every fifth unit is damaged.
         decoded.is_sound = [number](std::span<const std::byte> bytes) {
           return number % 5 != 0 && bytes.front() == static_cast<std::byte>(number);
         };
@@ -137,7 +137,7 @@ TEST_F(DecodedCacheTest, ScrubbingGoesOnBesideReaders) {
   const DecodedCache::Stats before = cache.stats();
   EXPECT_EQ(before.bad_units, damaged);
   EXPECT_LE(before.used_bytes, 10'000U);
-  // One round finds what is left of them.
+  // One more round finds the rest of them.
   for (std::uint64_t i = 0; i < 2 * before.units; ++i) cache.ScrubNext();
   for (std::uint32_t number = 0; number < 40; number += 5) {
     EXPECT_EQ(cache.Find(KeyOf(number)), nullptr);
@@ -166,7 +166,7 @@ TEST_F(DecodedCacheTest, FixedAndVariableSamples) {
   EXPECT_EQ(variable.Sample(2).size(), 7U);
 }
 
-// Unit of samples 0 to 3, of which 1 is left out.
+// A unit of samples 0 to 3, in which sample 1 is left out.
 DecodedUnit PartOfFour() {
   DecodedUnit unit{.bytes = RawBytes(9), .ends = {}, .samples = 4, .left_out = 1,
                    .places = {0, DecodedUnit::kNotHeld, 1, 2}};
@@ -196,7 +196,7 @@ TEST_F(DecodedCacheTest, APartOfAUnitServesThoseWhoWantNoMore) {
   const std::vector<std::uint32_t> held = {2, 3}, lacked = {2, 1};
   EXPECT_NE(cache.Find(KeyOf(1), held), nullptr);
   EXPECT_EQ(cache.Find(KeyOf(1), lacked), nullptr);
-  // Who wants what it lacks decodes it again, and that takes its place.
+  // A reader that needs a missing sample decodes the unit again, and the new one replaces it.
   ASSERT_TRUE(get(lacked, true).has_value());
   EXPECT_EQ(parts, 2);
   EXPECT_NE(cache.Find(KeyOf(1), lacked), nullptr);
@@ -217,7 +217,7 @@ TEST_F(DecodedCacheTest, AUnitThatHoldsNothingIsNotKept) {
   EXPECT_EQ(cache.stats().used_bytes, 0U);
 }
 
-// The order is told when a part is asked about: it is of no use in other epochs.
+// The callback is told that the unit is a part, because a part is of no use in other epochs.
 TEST_F(DecodedCacheTest, PartsAreAskedAboutAsParts) {
   std::vector<bool> asked;
   DecodedCache cache(1'000, [&](const UnitSamples& samples) {
@@ -233,7 +233,7 @@ TEST_F(DecodedCacheTest, PartsAreAskedAboutAsParts) {
   EXPECT_EQ(asked, (std::vector<bool>{false, true})) << "the newcomer, and what was kept";
 }
 
-// What had to make room lately says what will: of as many units as are kept, twice.
+// The estimate uses two windows of evictions, each as long as the number of kept units.
 TEST_F(DecodedCacheTest, WhatIsNeededLaterThanWhatHadToGoWouldNotLast) {
   DecodedCache cache = Make(4'000);
   for (std::uint32_t i = 1; i <= 4; ++i) ASSERT_TRUE(Get(cache, 100 * i).has_value());
@@ -243,7 +243,7 @@ TEST_F(DecodedCacheTest, WhatIsNeededLaterThanWhatHadToGoWouldNotLast) {
   EXPECT_EQ(cache.Find(KeyOf(300)), nullptr) << "to spare some room";
   EXPECT_FALSE(cache.WouldLast(SamplesOf(300)));
   EXPECT_TRUE(cache.WouldLast(SamplesOf(299)));
-  // From now on only what nobody needs has to go.
+  // From now on only units that no stream needs are evicted.
   std::uint32_t next = 10;
   for (int i = 0; i < 24; ++i) {
     for (const std::uint32_t number : {50U, 100U, 200U}) {
@@ -282,14 +282,14 @@ TEST_F(DecodedCacheTest, NothingIsDroppedForWhatDoesNotFitAnyway) {
   DecodedCache cache = Make(3'000);
   for (std::uint32_t i = 1; i <= 3; ++i) ASSERT_TRUE(Get(cache, i).has_value());
   ASSERT_TRUE(Get(cache, 0, 3'000).has_value());
-  next_use_[2] = 0;  // as soon as the newcomer
+  next_use_[2] = 0;  // as soon as the new unit
   next_use_[3] = 0;
   ASSERT_TRUE(Get(cache, 0, 2'000).has_value());
   EXPECT_EQ(cache.stats().units, 3U);
 }
 
-// What nobody needs any more goes, also where there is so much of it that one search does not find
-// enough for a large newcomer.
+// Units that no stream needs any more are evicted, also if they are so small that one search does
+// not find enough of them for a large new unit.
 TEST_F(DecodedCacheTest, WhatIsNeverNeededAgainGoesInTheEnd) {
   DecodedCache cache = Make(2'000 * 1'000);
   for (std::uint32_t i = 0; i < 2'000; ++i) {
@@ -319,7 +319,7 @@ TEST_F(DecodedCacheTest, ManyUnitsComeAndGoWithinTheCapacity) {
     ASSERT_TRUE(Get(cache, i).has_value());
     ASSERT_LE(cache.stats().used_bytes, 2'000U * 1'000);
   }
-  // The index still names what it should: every kept unit says its own number.
+  // The index is still right: every kept unit has its own number.
   std::uint64_t found = 0;
   for (std::uint32_t i = 0; i < 10'000; ++i) {
     const UnitRef unit = cache.Find(KeyOf(i));
@@ -342,7 +342,7 @@ TEST_F(DecodedCacheTest, AFailureIsTheCallersAlone) {
   EXPECT_EQ(cache.stats().decoded, 1U);
 }
 
-// One decodes while three more want the same unit: they wait, and share it, also where it is
+// One thread decodes while three more want the same unit: they wait and share it, also if it is
 // not kept.
 TEST_F(DecodedCacheTest, OneDecodingServesAllWhoWaitForIt) {
   DecodedCache cache = Make(0);
@@ -382,7 +382,7 @@ TEST_F(DecodedCacheTest, OneDecodingServesAllWhoWaitForIt) {
   first.join();
   for (std::thread& thread : others) thread.join();
   EXPECT_EQ(served, 3);
-  // Whoever came while it was under way shared it; whoever came after decoded it anew.
+  // Threads that came during the decoding shared it; later ones decoded the unit again.
   const DecodedCache::Stats stats = cache.stats();
   EXPECT_EQ(stats.shared + stats.decoded, 4U);
   EXPECT_EQ(static_cast<std::uint64_t>(decodings_), stats.decoded);

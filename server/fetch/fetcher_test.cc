@@ -1,5 +1,5 @@
-// Whatever is asked for arrives pinned, from the tier or the GFS, each extent by one read, and
-// `done` is called once. Extents of other nodes are left to them where the reader asks for that.
+// Every requested extent arrives pinned, from a tier or from the GFS, each by one read, and `done`
+// is called once. Extents of other nodes are left to these nodes if the reader allows it.
 #include "server/fetch/fetcher.h"
 
 #include <atomic>
@@ -224,7 +224,7 @@ TEST_F(FetcherTest, WhoNeedsSamplesReadsHomelessExtentsInPiecesAndEvictsNothing)
     }
     EXPECT_EQ(in_pieces, homeless);
   }
-  // Each was read as a whole once, for its checksums, and not again.
+  // Each extent was read as a whole once, for its checksums, and not again.
   EXPECT_EQ(rig_.dataset().progress().gfs_bytes - staged, rig_.dataset().transient_bytes());
   EXPECT_EQ(rig_.cache().stats(tier::TierKind::kRam).evictions, 0U);
 }
@@ -329,7 +329,7 @@ TEST_F(FetcherTest, AnExtentWithAHomeThatIsReadInPiecesIsBroughtHomeOnceThereIsM
   }
 }
 
-// Changed bytes have the keys of those before, so copies of both cannot be told apart.
+// Changed bytes have the same keys as the old ones, so their copies cannot be told apart.
 TEST_F(FetcherTest, AStreamOfBeforeARebuildGetsNoBytesThatTheRebuildAccepted) {
   Start();
   stage::Dataset& before = rig_.dataset();
@@ -357,7 +357,7 @@ TEST_F(FetcherTest, OneErrorIsReportedOnceAndNothingStaysPinned) {
   EXPECT_EQ(rig_.gfs_faults.faults_injected(), 1u);
   ASSERT_EQ(CodeOf(refs), ErrorCode::kDataLoss);
   EXPECT_THAT(refs.error().message(), HasSubstr("'data.bin'"));
-  // The request's own references go with its last callback.
+  // The request releases its own references with its last callback.
   while (rig_.cache().stats(tier::TierKind::kRam).pinned_bytes > 0) std::this_thread::yield();
   EXPECT_TRUE(Acquire(Extents(8)).has_value()) << "a later request tries again";
   FOREBAY_EXPECT_OK(rig_.VerifyAll());
@@ -382,7 +382,7 @@ TEST_F(FetcherTest, ABadCopyReportedByManyCostsOneRead) {
   ASSERT_TRUE(bad);
   ASSERT_EQ(bad->tier, tier::TierKind::kSsd);
   const std::uint64_t bytes = bad->image_bytes;
-  // Eight readers hold the copy; the first one's report has it replaced before the others'.
+  // Eight readers hold the copy. It is replaced after the first report, before the others.
   for (int reader = 0; reader < 8; ++reader) {
     fetcher_->ReportBad(bad, Error(ErrorCode::kDataLoss, "checksum"), 1);
     EXPECT_TRUE(Acquire({last}).has_value());

@@ -39,7 +39,7 @@ class RowRouter {
   };
   // Calls `done` once, with the outcome or the first error, when no request is under way any more;
   // perhaps within this call. The rows' memory must stay in place until then. kUnavailable: an
-  // owner cannot read its extents now, or nobody has answered within limits::kPullDeadlineMs.
+  // owner cannot read its extents now, or no node has answered within limits::kPullDeadlineMs.
   using Done = std::function<void(Result<Outcome>)>;
   void Fill(stage::Dataset& dataset, std::vector<RoutedRow> rows, Done done);
 

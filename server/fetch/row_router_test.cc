@@ -1,5 +1,5 @@
-// Rows go to the owners of their extents in one request a node; the next of an owner's substitutes
-// is asked where it does not answer, and this node reads where it is the first that lives.
+// Rows go to the owners of their extents, in one request per node. If an owner does not answer, its
+// next substitute is asked. This node reads if it is the first that is alive.
 #include "server/fetch/row_router.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class HeldRows final : public RowSource {
   void Read(std::shared_ptr<const RowRequest> request, Done done) override {
     held.push_back({std::move(request), std::move(done)});
   }
-  // The request to `node`, taken out. Each node has at most one.
+  // Takes out the request to `node`. Each node has at most one.
   Held Take(NodeRank node) {
     const auto is_it = [node](const Held& each) { return each.request->node == node; };
     EXPECT_EQ(std::ranges::count_if(held, is_it), 1);
@@ -121,7 +121,7 @@ TEST_F(RowRouterTest, NoRowsAreFilledAtOnce) {
 
 TEST_F(RowRouterTest, TheSubstitutesOfASilentNodeGetItsRows) {
   std::vector<RoutedRow> rows = RowsOfOthers();
-  // Only rows of node 1, and none for which this node would be the next.
+  // Only rows of node 1 for which this node is not the next in the ranking.
   std::erase_if(rows, [&](const RoutedRow& row) {
     const std::vector<NodeRank> ranked = Ranked(row.extent);
     return ranked[0] != NodeRank(1) || ranked[1] == NodeRank(0);
@@ -152,7 +152,7 @@ TEST_F(RowRouterTest, TheFirstThatLivesReadsAndAsksNobody) {
   peers_.Answer(NodeRank(2), Error(ErrorCode::kDeadlineExceeded, "too late"));
   EXPECT_FALSE(outcome_.has_value());
   peers_.Answer(NodeRank(3), NoAnswer());
-  // Two nodes are silent. For some of their rows, this node is now the first one that lives.
+  // Two nodes do not answer. For some of their rows, this node is now the first that is alive.
   while (!peers_.held.empty()) peers_.Answer(peers_.held.front().request->node);
   ExpectOutcome(RowRouter::Outcome::kReadHere);
 
@@ -183,7 +183,7 @@ TEST_F(RowRouterTest, NodesHaveAPartOfTheTimeEach) {
   const std::int64_t first = peers_.held.front().request->deadline_ns - clock_.NowNs();
   EXPECT_GT(first, 0);
   EXPECT_LE(2 * first, limits::kPullDeadlineMs * 1'000'000);
-  // After the whole time nobody else is asked.
+  // After the deadline no other node is asked.
   clock_.AdvanceNs(limits::kPullDeadlineMs * 1'000'000);
   for (const std::uint32_t rank : {1U, 2U, 3U}) peers_.Answer(NodeRank(rank), NoAnswer());
   ASSERT_TRUE(outcome_.has_value() && !outcome_->has_value());

@@ -28,7 +28,7 @@ class ExecutorTest : public ::testing::Test {
   MemoryBackend memory_;
 };
 
-// A gate that tasks stand before until the test opens it.
+// A gate at which tasks wait until the test opens it.
 class Gate {
  public:
   void Open() {
@@ -96,7 +96,7 @@ TEST_F(ExecutorTest, TheEndFinishesWhatRunsAndDropsWhatWaits) {
   auto executor = Make(1);
   Gate gate;
   Gate running;
-  auto owned = std::make_shared<int>(0);  // as tasks own streams
+  auto owned = std::make_shared<int>(0);  // stands for a stream that a task owns
   std::atomic<int> ran = 0;
   ThreadExecutor* raw = executor.get();
   executor->Post([&, raw](IoQueue&) {

@@ -1,4 +1,4 @@
-// The one suite that every back end passes: what io_backend.h promises, and each refusal.
+// The suite that every back end must pass: the contract of io_backend.h, and each refusal.
 #include "server/io/io_backend.h"
 
 #include <gmock/gmock.h>
@@ -83,7 +83,7 @@ struct WorldKind {
   bool needs_io_uring;
 };
 
-// Else a test is listed with the bytes of its parameter, addresses among them.
+// Without this, test names would contain the bytes of the parameter, such as addresses.
 void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.name; }
 
 class IoBackendTest : public ::testing::TestWithParam<WorldKind> {

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Threads that do nothing but wait until they are dismissed, or told to end.
+// Threads that only wait until they are dismissed, or told to end.
 class QueueCrewTest : public ::testing::Test {
  protected:
   ~QueueCrewTest() override { End(); }
@@ -44,7 +44,7 @@ class QueueCrewTest : public ::testing::Test {
     EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(20), is_met))
         << queues_.size() << " threads instead of " << count;
   }
-  // Whoever waits asks whether it is surplus.
+  // A waiting thread asks whether it is surplus.
   void LetLook() {
     {
       MutexLock lock(mutex_);

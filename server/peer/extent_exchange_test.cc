@@ -64,7 +64,7 @@ class ExtentExchangeTest : public ::testing::Test {
   std::vector<NodeRank> Ranked(ExtentId extent) {
     return plan::RankedOwners(rig(0).dataset().hash(), extent, membership(0).nodes());
   }
-  // An extent whose owner, and so on, are these.
+  // An extent whose ranking begins with these nodes.
   ExtentId ExtentRanked(const std::vector<NodeRank>& ranked) {
     for (std::uint32_t i = 0; i < kExtents; ++i) {
       if (Ranked(ExtentId(i)) == ranked) return ExtentId(i);
@@ -118,7 +118,7 @@ TEST_F(ExtentExchangeTest, AnExtentOfAnotherNodeIsCopiedFromItAndKeptAsAGuest) {
 }
 
 TEST_F(ExtentExchangeTest, AnExtentIsCopiedFromItsOwnersSsd) {
-  // Each node's RAM has no room for homes, so that its share lies on SSD.
+  // Each node's RAM has no space for homes, so its share lies on SSD.
   Start(2, {.ram_bytes = 512 << 10, .reserve_bytes = 480 << 10, .ssd_bytes = 8 << 20});
   StageAll();
   const ExtentId extent = ExtentRanked({NodeRank(1), NodeRank(0)});
@@ -143,7 +143,7 @@ TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
   for (std::uint32_t rank = 1; rank < 4; ++rank) FOREBAY_EXPECT_OK(rig(rank).StageAll());
   const std::uint64_t staged = GfsBytes();
   transport_.SetAnswers(NodeRank(0), false);
-  // Nobody has read the share of node 0, and the three others all want it at the same time.
+  // The share of node 0 has not been read, and the three other nodes want it at the same time.
   {
     std::vector<std::jthread> readers;
     for (std::uint32_t rank = 1; rank < 4; ++rank) {
@@ -161,7 +161,7 @@ TEST_F(ExtentExchangeTest, OnlyTheFirstSubstituteThatLivesReadsAndOnceForAll) {
     const std::vector<NodeRank> ranked = Ranked(ExtentId(i));
     if (ranked[0] != NodeRank(0)) continue;
     for (std::uint32_t rank = 1; rank < 4; ++rank) {
-      // The node that has read the extent keeps it. It is its home from now on.
+      // The node that has read the extent keeps it, and has space reserved for it from now on.
       EXPECT_EQ(rig(rank).dataset().home(ExtentId(i)) == plan::Home::kRam,
                 ranked[1] == NodeRank(rank))
           << "extent " << i << " on node " << rank;
@@ -192,7 +192,7 @@ TEST_F(ExtentExchangeTest, StagingAgainTakesTheShareOfANodeThatIsGone) {
   EXPECT_EQ(GfsBytes(), kFileBytes);
   EXPECT_LT(share, kFileBytes);
   FOREBAY_EXPECT_OK(rig(0).VerifyAll());
-  // It came back: what is at home here stays.
+  // The node is back. Extents that have a home on this node stay.
   membership(0).SetLives(NodeRank(1), true);
   FOREBAY_EXPECT_OK(rig(0).StageAll());
   FOREBAY_EXPECT_OK(rig(0).VerifyAll());

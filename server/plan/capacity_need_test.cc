@@ -1,4 +1,4 @@
-// What messages tell the user to configure is enough, and little more than that.
+// The capacities that messages advise are enough, and little more than that.
 #include "server/plan/capacity_need.h"
 
 #include <cstdint>
@@ -56,7 +56,7 @@ TEST(FillRoomTest, CountsWhatFitsNowhereOnBothTiers) {
   EXPECT_EQ(fill.left.ssd_bytes, 5U);
 }
 
-// Their images are a page short of what they take.
+// Their bytes are one page less than the space that they take.
 TEST(CapacityNeedTest, EachCapacityAloneIsEnoughAndAMebibyteLessIsNot) {
   const std::vector<Footprint> extents(39, Of(4 * kMiB - kPage + 1));
   for (const std::uint64_t ram_mib : {8U, 96U, 130U}) {
@@ -104,7 +104,7 @@ TEST(CapacityNeedTest, IsEnoughForExtentsOfEverySize) {
   EXPECT_GT(short_ones, 500);
 }
 
-// With the third extent's bytes more, RAM would take the first two, and the third lie on no tier.
+// If RAM grew by the third extent, it would take the first two, and the third would fit nowhere.
 TEST(CapacityNeedTest, WhereMoreRamWouldOnlyMixSizesOtherwiseAllOfThemGoThere) {
   const std::vector<Footprint> extents = {Of(60 * kMiB), Of(60 * kMiB), Of(120 * kMiB)};
   TierPlan tiers{.ram = {.capacity_bytes = 64 * kMiB}, .ssd = {.capacity_bytes = 64 * kMiB}};

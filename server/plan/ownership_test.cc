@@ -1,4 +1,4 @@
-// Ownership is agreed on without talking, so these tests fix its values as well as its shape.
+// Nodes agree on ownership without messages, so these tests fix values and distribution.
 #include "server/plan/ownership.h"
 
 #include <map>

@@ -105,7 +105,7 @@ TEST(Placement, AClosedSsdGivesNoRoomAndTakesNoneBack) {
   EXPECT_EQ(placer.Place(Of(4096)), Home::kRam);
 }
 
-// However often sizes turn out different, what is taken is the sum of what is stored.
+// After any number of corrected sizes, the space taken is the sum of what is stored.
 TEST(Placement, TheAccountIsExact) {
   constexpr Room kRoom{.ram_bytes = 40 * 4096, .ssd_bytes = 60 * 4096};
   Placer placer(kRoom);

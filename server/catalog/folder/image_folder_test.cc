@@ -1,4 +1,4 @@
-// Catalogs of class directories.
+// Catalogs of image folders: order, extents, chains, and refusals.
 #include <gmock/gmock.h>
 
 #include "server/catalog/testing/catalog_test_fixture.h"
@@ -199,7 +199,7 @@ TEST_F(ImageFolderTest, NeedsAtMost24BytesPerSampleBesidesNames) {
       static_cast<double>((*catalog)->image().size() - name_bytes) / 20000.0;
   RecordProperty("bytes_per_sample", std::to_string(per_sample));
   std::printf("image folder: %.2f bytes per sample besides names\n", per_sample);
-  // 2 of them are the length of the name.
+  // 2 of these bytes are the length of the name.
   EXPECT_LE(per_sample, 24.0 + 2.0);
 }
 

@@ -36,7 +36,7 @@ class JsonLinesScanTest : public ScanFixture {
     }
     return keys;
   }
-  // The lines of `text` as the only file, which must not depend on how it is fed.
+  // The lines of a file with this text. They must not depend on how it is fed.
   std::vector<std::string> LinesOf(std::string_view text) {
     AddFile("a.jsonl", text);
     std::vector<std::string> lines;
@@ -184,7 +184,7 @@ TEST_F(JsonLinesScanTest, ManyLinesComeAsTheyAreFromManyExtents) {
     ExpectConsistent(*catalog);
     EXPECT_EQ(catalog->fingerprint(), fingerprint.value_or(catalog->fingerprint()));
     fingerprint = catalog->fingerprint();
-    // An extent whose next line is still coming, and what was fed at once.
+    // At most an extent whose next line is incomplete, and one piece of the feed.
     EXPECT_LE(held_bytes_max_, 2 * source_.extent_bytes + feed_bytes);
   }
 }

@@ -82,6 +82,8 @@ Result<std::vector<std::string>> ListPacks(const BuildContext& context) {
 std::string Difference(const PackField& a, const PackField& b) {
   const bool same_bound = a.bound.mode == b.bound.mode && a.bound.absolute == b.bound.absolute &&
                           a.bound.relative == b.bound.relative;
+  // Everything that decides what a sample is or how a chunk is decoded, except the alignment of
+  // records, which may differ between packs.
   const std::array<std::pair<bool, const char*>, 10> checks = {{
       {a.name == b.name, "name"},
       {a.kind == b.kind, "kind"},
@@ -207,6 +209,7 @@ class PackBuilder {
   Status Add(io::IoQueue& queue, const std::string& path) {
     FOREBAY_ASSIGN(const std::unique_ptr<ObjectSource> source,
                    ObjectSource::Open(context_.root, queue, path));
+    // A file that is too short for a magic number goes to PackFile::Open, whose error says so.
     std::array<std::byte, sizeof(std::uint64_t)> magic = {};
     if (source->size() >= magic.size()) FOREBAY_TRY(source->ReadAt(0, magic));
     if (!compress::IsManifest(magic)) return AddPack(*source, path, nullptr);
@@ -264,6 +267,7 @@ class PackBuilder {
                                   .samples = pack->samples(),
                                   .chunks = pack->index().chunks},
                                  *cut));
+    // One key record at a time, which bounds the memory to limits::kPackKeysBytesMax.
     for (const compress::KeyEntry& entry : pack->index().keys) {
       const auto keys = pack->Keys(entry.first_sample, entry.sample_count);
       if (!keys.has_value()) return keys.error().WithContext(Quoted(path));

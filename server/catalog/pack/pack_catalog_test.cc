@@ -49,7 +49,7 @@ TEST_F(PackCatalogTest, FindsEveryChunkOfEverySample) {
   EXPECT_EQ(packs_[0].file->Chunks(0, 0, 1).size(), 4U) << "no tiles were looked for";
 }
 
-// A data set that was added to after an upgrade.
+// A data set to which packs were added after an upgrade.
 TEST_F(PackCatalogTest, PacksOfBothVersionsMakeADataSet) {
   const std::string good = std::string(FOREBAY_GOLDEN_FOLDER) + "/good/";
   AddWritten("a.pack", compress::ReadFile(good + "tiles.fbp"));
@@ -297,7 +297,7 @@ TEST_F(PackCatalogTest, DetectsPacksBesideOtherFilesButNotOtherData) {
   EXPECT_THAT(DetectFormat(*root_, source_).error().message(), HasSubstr("tar pack"));
 }
 
-// Bytes of the mapping that begins at `memory` which this process has mapped in.
+// The resident bytes of the mapping that begins at `memory`.
 std::uint64_t MappedInBytes(const void* memory) {
   std::ifstream maps("/proc/self/smaps");
   std::ostringstream wanted;
@@ -310,7 +310,7 @@ std::uint64_t MappedInBytes(const void* memory) {
   return ~std::uint64_t{0};
 }
 
-// A large catalog does not stay in memory for having been read: pages go back now and then.
+// Look-ups in a large catalog do not make it stay resident: its pages are dropped now and then.
 TEST_F(PackCatalogTest, LookUpsGivePagesBack) {
   AddPack("a.pack", compress::MakeModel(12, 1));
   const auto small = MustBuild();
@@ -336,8 +336,8 @@ TEST_F(PackCatalogTest, LookUpsGivePagesBack) {
     pieces.clear();
     ASSERT_TRUE(catalog.Pieces(ExtentId(0), pieces).has_value());
     EXPECT_EQ(catalog.packs()->chunk(0).entry.field, 0U);
-    // Of 64 rounds, which are 1,024 stretches, the first maps more than a look-up does; it is
-    // still there after the last, unless pages were given back between the two.
+    // 64 rounds touch 1,024 windows. The first round maps more than a look-up does; its pages are
+    // still resident after the last round, unless they were dropped between the two.
     for (std::uint64_t at = kMuch; i % 64 == 0 && at < 2 * kMuch; at += 4096) {
       const volatile std::byte touched = catalog.image()[at];
       static_cast<void>(touched);

@@ -1,4 +1,4 @@
-// How chunks become extents.
+// CutPack: sizes of extents, cuts where all fields have reached one sample, overlaps.
 #include "server/catalog/pack/pack_cut.h"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ TEST(PackCutTest, SortsByOffsetAndLeavesGapsAtBordersOut) {
   EXPECT_EQ(within->extents[0].bytes, 1400U);
 }
 
-// Chunks of 100 bytes of field 0, and of 40 bytes of field 1 behind every `run`th.
+// Chunks of 100 bytes of field 0; after every `run`th of them, one of 40 bytes of field 1.
 std::vector<ChunkEntry> Alternating(std::uint32_t count, std::uint32_t run) {
   std::vector<ChunkEntry> chunks;
   std::uint64_t offset = 0;
@@ -86,7 +86,7 @@ std::vector<ChunkEntry> Alternating(std::uint32_t count, std::uint32_t run) {
 }
 
 TEST(PackCutTest, CutsWhereFieldsMeetIfThatCostsLittle) {
-  // Runs of 8 + 1 chunks have 840 bytes; 1680 meet, and 1780 or 1880 would fit.
+  // Runs of 8 + 1 chunks have 840 bytes: fields meet at 1680, and 1780 or 1880 would fit.
   const auto meeting = CutPack(TwoFields(), Alternating(40, 8), 1885);
   ASSERT_TRUE(meeting.has_value());
   EXPECT_THAT(Counts(*meeting), ElementsAre(18, 18, 9));

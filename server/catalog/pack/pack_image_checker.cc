@@ -169,6 +169,7 @@ Status PackImageChecker::CheckObjects() {
   std::uint64_t name_offset = 0;
   for (std::uint32_t i = 0; i < tables_.header.object_count; ++i) {
     const PackObjectRow row = tables_.Object(i);
+    // Each comparison subtracts sums that are already known to fit, so none can wrap.
     if (row.sample_base != samples || row.samples == 0 ||
         row.samples > tables_.header.sample_count - samples ||
         row.bytes > limits::kObjectBytesMax || row.name_offset != name_offset ||
@@ -283,6 +284,7 @@ Status PackImageChecker::CheckPlace(std::uint64_t chunk, const PackChunkRow& row
       tables_.Piece(extent.first_piece + row.piece) != chunk) {
     return BadChunk(chunk, "is not the piece that it names");
   }
+  // A stream asks the extent's row which samples it serves, so the row must not name too few.
   const std::uint64_t samples_end = extent.first_sample + extent.sample_count;
   if (row.first_sample < extent.first_sample ||
       row.first_sample + row.sample_count > samples_end) {

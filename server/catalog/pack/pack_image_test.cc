@@ -1,4 +1,4 @@
-// Images of catalogs of packs that are damaged, cut or forged.
+// Images of catalogs of packs that are damaged, truncated or forged are refused.
 #include <cstring>
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ TEST_F(PackImageTest, EveryDamagedByteIsNoticed) {
     std::vector<std::byte> damaged = image;
     damaged[at] ^= std::byte{0x10};
     const auto opened = Catalog::FromBytes(std::move(damaged));
-    // Only the zeros between sections carry no meaning.
+    // Only the zeros between sections may change.
     if (opened.has_value()) {
       EXPECT_EQ(image[at], std::byte{0}) << at;
     } else {
@@ -88,7 +88,7 @@ TEST_F(PackImageTest, ASchemaThatTakesTooMuchMemoryToDecodeIsRefused) {
   std::vector<std::byte> image = {catalog->image().begin(), catalog->image().end()};
   ASSERT_EQ(Refusal(image), "(opened)");
   compress::PackSchema hostile = packs_[0].file->schema();
-  hostile.provenance.clear();  // as in an image
+  hostile.provenance.clear();  // an image has none
   const auto start = compress::WriteSchema(hostile);
   hostile.fields[0].samples_per_chunk = 2;
   const auto hostile_start = compress::WriteSchema(hostile);

@@ -144,6 +144,7 @@ Status PackImageWriter::AddExtents(const PackObject& object, const PackCut& cut)
     ++header_.extent_count;
     header_.total_bytes += extent.bytes;
   }
+  // The cut takes every chunk exactly once, so the numbers of pieces and chunks agree.
   FOREBAY_CHECK(first_piece - header_.chunk_count == object.chunks.size());
   return {};
 }
@@ -181,6 +182,7 @@ Status PackImageWriter::AddChunks(const PackObject& object, const PackCut& cut,
     rows[i] = static_cast<std::uint32_t>(table.size() / sizeof(PackChunkRow));
     FOREBAY_TRY(table.Append(RowBytes(row)));
   }
+  // Pieces follow the order of offsets, rows the order of the index.
   for (const std::uint32_t chunk : cut.order) {
     const FieldRow piece{.field = object.chunks[chunk].field, .row = rows[chunk]};
     FOREBAY_TRY(pieces_.Append(RowBytes(piece)));

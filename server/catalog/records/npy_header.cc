@@ -91,6 +91,7 @@ Status NpyHeaderParser::ParseDescr(RecordHeader& header) {
   has_descr_ = true;
   const std::size_t end = at_;
   at_ = start;  // so that the errors below name the offset of the type
+  // Loading an object array would run pickled code from the file.
   if (descr.find('O') != std::string_view::npos) {
     return Malformed("object arrays hold pickled code and are never loaded",
                      ErrorCode::kUnimplemented);
@@ -128,6 +129,7 @@ Status NpyHeaderParser::ParseShape() {
     const std::size_t first_digit = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       const auto digit = static_cast<std::uint64_t>(text_[at_] - '0');
+      // Compared before the multiplication, which could wrap.
       if (value > (~std::uint64_t{0} - digit) / 10) return Malformed("dimension overflows");
       value = value * 10 + digit;
     }

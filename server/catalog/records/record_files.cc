@@ -17,6 +17,7 @@ namespace {
 // Returns the position of "-idx" or ".idx" followed by a digit, as in "labels-idx1-ubyte". MNIST
 // files have no extension, so this tag is what they are detected by.
 std::optional<std::size_t> FindIdxTag(std::string_view name) {
+  // From 1, because a tag at the start would leave no name before it.
   for (std::size_t at = 1; at + 4 < name.size(); ++at) {
     const char digit = name[at + 4];
     if ((name[at] == '-' || name[at] == '.') && name.substr(at + 1, 3) == "idx" &&
@@ -61,6 +62,7 @@ Result<std::vector<FieldFile>> ParseFieldFiles(const SettingValue& value) {
   FOREBAY_ASSIGN(const std::vector<std::string> texts, value.Texts());
   std::vector<FieldFile> files;
   for (const std::string& text : texts) {
+    // The first '=' separates: a path may contain others, the name of a field may not.
     const std::size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
       return Error(ErrorCode::kInvalidArgument, "'" + text + "' is not field=path");
@@ -179,6 +181,7 @@ Result<std::vector<RecordFile>> ListFiles(const BuildContext& context, Format fo
     RecordFile file;
     file.field = entry.field.empty() ? DefaultFieldName(entry.path, format) : entry.field;
     file.path = std::move(entry.path);
+    // Two files can get the same default name, such as the train and test files of MNIST.
     for (const RecordFile& other : files) {
       if (other.field != file.field) continue;
       return Error(ErrorCode::kInvalidArgument,
@@ -203,6 +206,7 @@ Status ReadHeaders(const BuildContext& context, Format format, std::vector<Recor
     } else {
       FOREBAY_ASSIGN(file.header, ReadHeader(context, *queue, format, file));
     }
+    // A pair of files from two different data sets is noticed here at the latest.
     if (file.header.sample_count != files.front().header.sample_count) {
       return Error(ErrorCode::kInvalidArgument,
                    Quoted(file.path) + " has " + std::to_string(file.header.sample_count) +

@@ -1,4 +1,4 @@
-// Fuzz target: IDX and .npy headers. What parses must fit the file exactly.
+// Fuzz target: IDX and .npy headers. A header that parses must fit the file exactly.
 #include <cstdint>
 
 #include "server/catalog/records/record_header.h"

@@ -60,7 +60,7 @@ class CatalogImageTest : public ScanFixture {
   }
 };
 
-// Everything a catalog says, or the first error it gives.
+// All that a catalog returns, as text; or its first error.
 std::string Describe(const Catalog& catalog) {
   std::string text = std::string(catalog.name()) + std::to_string(catalog.sample_count());
   const auto add = [&](std::uint64_t value) { text += ' ' + std::to_string(value); };
@@ -99,7 +99,7 @@ std::string Describe(const Catalog& catalog) {
 
 HeaderRow HeaderOf(const std::vector<std::byte>& image) { return LoadAt<HeaderRow>(image, 0); }
 
-// Makes every checksum right again after a test has changed tables.
+// Corrects every checksum after a test has changed tables.
 void Reseal(std::vector<std::byte>& image) {
   HeaderRow header = HeaderOf(image);
   for (std::size_t i = 0; i < kSectionCount; ++i) {
@@ -169,7 +169,7 @@ TEST_F(CatalogImageTest, DetectsEveryFlippedBitThatMatters) {
         EXPECT_THAT(text, HasSubstr("DATA_LOSS")) << "bit " << bit;
       }
     }
-    // Only the padding between sections.
+    // Only the padding between sections may change.
     EXPECT_LE(harmless, (kSectionCount + 3) * 7 * 8);
   }
 }
@@ -233,8 +233,8 @@ TEST_F(CatalogImageTest, RefusesSectionsOutsideTheImage) {
   }
 }
 
-// Every byte of every table takes every of a few values, with all checksums made right: what
-// opens must still answer within bounds (the sanitizers watch) and name extents that exist.
+// Every byte of every table takes several values, with all checksums corrected. An image that opens
+// must answer within bounds (the sanitizers check it) and name only extents that exist.
 TEST_F(CatalogImageTest, StaysInBoundsWhateverTheTablesSay) {
   std::size_t opened = 0;
   for (const std::vector<std::byte>& image : AllImages()) {

@@ -1,5 +1,5 @@
 // A catalog of very many samples: written in one pass to a file, mapped, and used; and built from
-// tar headers as they pass by. Prints what it takes on disk and in memory. FOREBAY_SCALE_SAMPLES
+// a pass over tar headers. Prints its size on disk and in memory. FOREBAY_SCALE_SAMPLES
 // sets the number of samples (default 10^7, of which 10^6 are built; the slow test sets 10^8).
 #include <malloc.h>
 #include <unistd.h>
@@ -52,7 +52,7 @@ class FileSink final : public ImageSink {
   std::FILE* file_;
 };
 
-// Resident bytes of this process: those that no file backs, and all of them.
+// Resident bytes of this process: the anonymous ones, and all.
 struct Memory {
   std::uint64_t anonymous_bytes = 0;
   std::uint64_t resident_bytes = 0;
@@ -71,7 +71,7 @@ Memory ReadMemory() {
   return memory;
 }
 
-// Lets the peak begin anew, so that a test sees its own.
+// Resets the peak, so that each test measures its own.
 void ResetPeak() {
   ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;
@@ -144,7 +144,7 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
     ASSERT_TRUE(written.has_value()) << written.error().ToString();
   }
   const Memory after_write = ReadMemory();
-  ::malloc_trim(0);  // so that the reader is measured, not what the writer gave back
+  ::malloc_trim(0);  // so that memory which the writer freed does not count
   const Memory baseline = ReadMemory();
   const auto catalog = Catalog::Map(path_);
   ASSERT_TRUE(catalog.has_value()) << catalog.error().ToString();
@@ -182,7 +182,7 @@ TEST_F(CatalogScaleTest, StaysWithinAGigabyteAtAHundredMillionSamples) {
   EXPECT_LE(image_bytes / samples - 12.0, 24.0);
 }
 
-// Feeds archives of samples with two members, "cls" and "jpg"; data is never looked at.
+// Feeds archives of samples with two members, "cls" and "jpg". Their data are not read.
 class SyntheticShards {
  public:
   static constexpr std::uint64_t kMemberBlocks = 1 + 1 + 1 + (kSampleBytes - 2048) / 512;

@@ -56,6 +56,7 @@ Status CheckFields(std::span<const FieldPlan> fields) {
                         "kClassCountMax");
     }
     for (const std::string& name : field.constant_names) FOREBAY_TRY(CheckName("class", name));
+    // Quadratic, but there are at most kFieldCountMax (64) fields.
     for (std::size_t j = 0; j < i; ++j) {
       if (fields[j].spec.name == field.spec.name) {
         return Error(ErrorCode::kInvalidArgument,
@@ -139,6 +140,7 @@ Result<ObjectId> CatalogWriter::AddObject(std::string_view path, std::uint64_t b
   row.Le(static_cast<std::uint16_t>(bytes >> 32));
   row.Le(static_cast<std::uint64_t>(mtime_ns));
   FOREBAY_TRY(objects_.Append(row.bytes()));
+  // Every 16th name has an index entry: half a byte per object, and at most 15 names to skip.
   if (header_.object_count % kNamesPerIndexEntry == 0) name_index_.push_back(names_.size());
   const auto length = static_cast<std::uint16_t>(path.size());
   FOREBAY_TRY(names_.Append(std::as_bytes(std::span(&length, 1))));
@@ -188,6 +190,7 @@ Status CatalogWriter::AddExtent(ExtentRow row, std::span<const std::byte> entrie
   FOREBAY_CHECK(entries.size() == std::uint64_t{row.starting_count} * part.entry_bytes);
   FOREBAY_TRY(Start());
   row.part = static_cast<std::uint32_t>(parts_.size() - 1);
+  // A fixed part has no pages. Its rows must equal what FixedExtent computes, which has offset 0.
   row.page_offset = part.entry_bytes == 0 ? 0 : written_bytes_ - kHeaderBytes;
   row.entries_hash = entries.empty() ? 0 : Checksum(entries);
   row.keys_hash = keys.empty() ? 0 : Checksum(keys);
@@ -256,6 +259,7 @@ Status CatalogWriter::Finish(std::uint64_t sample_count, std::span<const FieldPl
   FOREBAY_TRY(PutSection(SectionKind::kNameIndex, std::as_bytes(std::span(name_index_))));
   FOREBAY_TRY(PutSpool(SectionKind::kNames, names_));
   FOREBAY_TRY(PutSection(SectionKind::kExtents, std::as_bytes(std::span(extents_))));
+  // The fingerprint depends on the sections' hashes, and the header's hash on the fingerprint.
   header_.image_bytes = written_bytes_;
   header_.fingerprint = FingerprintOf(header_);
   header_.hash = Checksum(RowBytes(header_).first(kHeaderBytes - sizeof(header_.hash)));

@@ -154,6 +154,7 @@ Result<FieldPlan> ImageChecker::ReadField(ByteReader& reader) const {
   const auto source = reader.ReadLe<std::uint8_t>();
   const auto big_endian = reader.ReadLe<std::uint8_t>();
   const std::uint64_t dimensions = reader.ReadVarint();
+  // A function and not a value, so that the error has the offset at which the reader stopped.
   const auto malformed = [&] {
     return DamagedImage(OffsetOf(SectionKind::kMeta) + reader.offset(), "a field is malformed");
   };
@@ -206,6 +207,7 @@ Status ImageChecker::ReadParts() {
 Status ImageChecker::CheckPart(std::uint32_t number, std::uint32_t extents_before) const {
   const PartRow& part = tables_.parts[number];
   const HeaderRow& header = tables_.header;
+  // Subtraction, because the sum of two counts from the image could wrap.
   if (part.first_extent != extents_before || part.extent_count == 0 ||
       part.extent_count > header.extent_count - extents_before) {
     return BadPart(number, "has extents that do not follow those of the part before it");
@@ -310,6 +312,7 @@ Status ImageChecker::CheckTableExtent(const PartRow& part, std::uint32_t extent,
   if (row.continues()) {
     FOREBAY_TRY(CheckChain(extent, part, row));
   } else {
+    // The samples of an extent all start in it, or none does: then it continues one.
     if (row.starting_count != row.sample_count || row.first_sample != next_sample_ ||
         row.sample_count > tables_.header.sample_count - next_sample_) {
       return BadExtent(extent, "has samples that do not follow those of the extent before it");
@@ -334,6 +337,7 @@ Status ImageChecker::CheckObjectRange(std::uint32_t extent, const PartRow& part,
       row.object_count > objects - row.first_object) {
     return BadExtent(extent, "has objects that the catalog does not have");
   }
+  // Sample i of a files part is object i, so its location needs no stored length.
   if (part.kind == static_cast<std::uint32_t>(PartKind::kFiles) &&
       (row.first_object != row.first_sample || row.object_count != row.sample_count)) {
     return BadExtent(extent, "pairs samples with the wrong objects");
@@ -390,9 +394,11 @@ Status ImageChecker::CheckFieldParts() const {
     const PartRow& part = tables_.parts[field.part];
     bool fits = false;
     if (field.spec.source == FieldSource::kConstant) {
+      // The only constant is the label of a files part, a 64-bit number.
       fits = part.kind == static_cast<std::uint32_t>(PartKind::kFiles) && i == 1 &&
              field.spec.dtype == Dtype::kI64 && field.spec.shape.empty();
     } else if (part.kind == static_cast<std::uint32_t>(PartKind::kFixed)) {
+      // A fixed part supplies one field, which fills its records.
       const auto bytes = field.spec.BytesPerSample();
       fits = field.part == i && bytes.has_value() && *bytes == part.record_bytes;
       ++extent_fields;

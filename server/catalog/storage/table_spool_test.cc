@@ -1,4 +1,4 @@
-// Tables that outgrow memory: the same bytes back, wherever they lie; every refusal.
+// TableSpool returns the same bytes from memory and from its scratch file; every refusal.
 #include "server/catalog/storage/table_spool.h"
 
 #include <sys/mman.h>

@@ -112,6 +112,7 @@ Result<TarBlock> ParseTarBlock(TarPlace place, std::span<const std::byte> block)
   parsed.type = FieldText(block, kType).front();
   if (parsed.type == '\0') parsed.type = '0';
   const std::string_view size = FieldText(block, kSize);
+  // Octal digits are ASCII, so a set top bit marks GNU's binary form.
   const bool is_base256 = (static_cast<unsigned char>(size.front()) & 0x80) != 0;
   const auto bytes = is_base256 ? ParseBase256(size) : ParseOctal(size);
   if (!bytes.has_value()) return TarError(place, "malformed size in tar header");

@@ -9,7 +9,7 @@
 namespace forebay::catalog {
 namespace {
 
-// Header checksums made right, so that what lies behind them is reached.
+// Corrects the header checksums, so that the fuzzer reaches the code behind them.
 void SealBlocks(std::string& archive) {
   for (std::size_t at = 0; at + 512 <= archive.size(); at += 512) {
     if (archive.compare(at + 257, 5, "ustar") != 0) continue;

@@ -181,7 +181,7 @@ TEST_F(TarMalformedTest, RefusesMoreFieldsThanTheLimit) {
 }
 
 TEST_F(TarMalformedTest, RefusesSamplesBeyond32Bits) {
-  ArchivesBySize root({6ULL << 30});  // of which only metadata is asked
+  ArchivesBySize root({6ULL << 30});  // the scan asks for metadata only
   const auto builder = CreateScanBuilder(root, source_);
   ASSERT_TRUE(builder.has_value());
   std::vector<ScanBuilder::CutExtent> cut;

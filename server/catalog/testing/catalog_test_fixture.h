@@ -1,4 +1,4 @@
-// Test support: a data set in memory, and what every catalog must satisfy. Linked by tests only.
+// Test support: a data set in memory, and checks that every catalog must pass. For tests only.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace forebay::catalog {
 
-// `count` bytes that depend on `seed` and position, so that a shifted or swapped read shows.
+// `count` bytes that depend on `seed` and position, so that a shifted or swapped read is noticed.
 std::string PatternText(std::size_t count, std::uint64_t seed);
 std::vector<std::byte> TextBytes(std::string_view text);
 std::string BytesText(std::span<const std::byte> bytes);
@@ -31,14 +31,14 @@ class CatalogFixture : public ::testing::Test {
   std::string FileText(std::string_view path) const;
   // BuildFromMetadata on the root.
   Result<std::shared_ptr<const Catalog>> Build();
-  // Build, which must fail; its error's text.
+  // Calls Build, which must fail, and returns the error's text.
   std::string BuildError();
 
-  // The image of an extent, read from the objects as a stager would.
+  // The bytes of an extent, read from its objects like the stager does.
   std::string ExtentText(const Catalog& catalog, ExtentId extent) const;
   // The bytes of a range, continued over extents.
   std::string RangeText(const Catalog& catalog, const Range& range) const;
-  // One field of one sample; "(absent)" or "#<constant>" where it has no bytes.
+  // One field of one sample; "(absent)" or "#<constant>" if it has no bytes.
   std::string FieldText(const Catalog& catalog, SampleId sample, FieldId field) const;
   // Asserts that extents, sample ranges and pieces agree with each other.
   void ExpectConsistent(const Catalog& catalog) const;

@@ -18,7 +18,7 @@ auto Facts(const ChunkEntry& entry) {
 
 }  // namespace
 
-// The record lies where the catalog says, and is the file's own.
+// The record lies at the catalog's place, and equals the one in the file.
 void PackCatalogTest::ExpectChunk(const Catalog& catalog, const PackChunk& chunk,
                                   const WrittenPack& pack) {
   EXPECT_EQ(chunk.identity, pack.file->identity());
@@ -43,7 +43,7 @@ void PackCatalogTest::ExpectChunk(const Catalog& catalog, const PackChunk& chunk
   EXPECT_EQ(pieces[chunk.piece].length, chunk.bytes());
 }
 
-// Every field's chunks are those that the pack itself would read.
+// Every field has the chunks that the reader of the pack finds.
 void PackCatalogTest::ExpectSample(const Catalog& catalog, std::uint64_t base,
                                    std::uint64_t local, const WrittenPack& pack) {
   const PackTable& table = *catalog.packs();
@@ -65,7 +65,7 @@ void PackCatalogTest::ExpectSample(const Catalog& catalog, std::uint64_t base,
   EXPECT_EQ(*key, keys.empty() ? std::to_string(base + local) : keys[local]);
 }
 
-// Extents hold each chunk once, and name the samples of theirs.
+// Extents hold each chunk once, and name the samples of their chunks.
 void PackCatalogTest::ExpectExtents(const Catalog& catalog) {
   const PackTable& table = *catalog.packs();
   std::vector<std::uint64_t> begins(catalog.extent_count(), ~std::uint64_t{0});

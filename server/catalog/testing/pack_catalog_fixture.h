@@ -1,4 +1,4 @@
-// Test support: packs in memory, a catalog of them, and what it must say of each.
+// Test support: packs in memory, a catalog of them, and the checks that it must pass.
 #pragma once
 
 #include <memory>

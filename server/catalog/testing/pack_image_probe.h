@@ -1,5 +1,5 @@
-// Test support: makes damaged images of catalogs of packs look sound, and asks what opens about
-// everything. For tests and fuzz targets only.
+// Test support: corrects the checksums of damaged images of catalogs of packs, and makes all
+// look-ups in an image that opens. For tests and fuzz targets only.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace forebay::catalog {
 
-// Makes the hashes within a schema right.
+// Corrects the hashes within a schema.
 inline void SealPackSchema(std::span<std::byte> meta) {
   constexpr std::size_t kSizeAt = 32, kHashAt = 40, kHeaderHashAt = 56;
   ByteReader reader(meta);
@@ -30,7 +30,7 @@ inline void SealPackSchema(std::span<std::byte> meta) {
   std::memcpy(&start[kHeaderHashAt], &header, sizeof header);
 }
 
-// Makes every checksum right, and what identifies the format.
+// Corrects every checksum, and magic and version.
 inline void SealPackImage(std::span<std::byte> image) {
   if (image.size() < kHeaderBytes) return;
   auto header = LoadAt<PackHeaderRow>(image, 0);
@@ -51,8 +51,8 @@ inline void SealPackImage(std::span<std::byte> image) {
   std::memcpy(image.data(), &header, sizeof header);
 }
 
-// Asks about every object, extent and chunk and the first and last samples. False where an answer
-// leaves its bounds.
+// Looks up every object, extent and chunk, and the first and last samples. Returns false if an
+// answer is out of bounds.
 inline bool AnswersWithinBounds(const Catalog& catalog) {
   constexpr std::uint64_t kSamplesAsked = 64;
   const PackTable& table = *catalog.packs();

@@ -1,4 +1,4 @@
-// Test support: feeds files to a ScanBuilder and holds its cuts against the catalog.
+// Test support: feeds files to a ScanBuilder and compares its cuts with the catalog.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace forebay::catalog {
 
-// A directory of archives of these sizes, "00000.tar" and so on, whose bytes nobody asks for:
-// tests feed them to a builder.
+// A directory of archives of these sizes, "00000.tar" and so on. It has metadata only; tests feed
+// the bytes to a builder.
 class ArchivesBySize final : public io::Directory {
  public:
   explicit ArchivesBySize(std::vector<std::uint64_t> bytes) : bytes_(std::move(bytes)) {}
@@ -38,9 +38,9 @@ class ArchivesBySize final : public io::Directory {
 class ScanFixture : public CatalogFixture {
  protected:
   // Scans the root as the format of source_, or as tar shards if that is not set. Files are fed in
-  // pieces of `feed_bytes`; every cut is held against what the builder said that it still needed.
+  // pieces of `feed_bytes`. Checks that every cut lies within the bytes that NeededFrom kept.
   Result<std::shared_ptr<const Catalog>> Scan(std::size_t feed_bytes = 1 << 20);
-  // Scan, which must fail; the error's text.
+  // Calls Scan, which must fail, and returns the error's text.
   std::string ScanError(std::size_t feed_bytes = 1 << 20);
   // Writes `text` as `file` and scans it, which must fail with the same error for two sizes of
   // pieces.

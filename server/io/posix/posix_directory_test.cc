@@ -1,4 +1,4 @@
-// Confinement: nothing outside the root is ever opened, by either way of resolving paths.
+// Confinement: nothing outside the root is ever opened, with either method of resolving paths.
 #include "server/io/posix/posix_directory.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ std::string ReadText(const File& file) {
   return text;
 }
 
-// Every path below a folder, with kind, size and target: to show that nothing changed there.
+// Every path below a folder, with kind, size and target, to prove that nothing changed there.
 std::string Snapshot(const std::string& path) {
   std::vector<std::string> lines;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
@@ -55,7 +55,7 @@ std::string Snapshot(const std::string& path) {
   return all;
 }
 
-// <folder>/root is the root, <folder>/outside is what must never be touched.
+// <folder>/root is the root; nothing in <folder>/outside may ever be opened.
 class ConfinementTest : public ::testing::TestWithParam<ResolveMethod> {
  protected:
   void SetUp() override {
@@ -292,8 +292,8 @@ TEST_P(ConfinementTest, ListsNoMoreThanItsLimit) {
   EXPECT_EQ(CodeOf(directory->List("")), ErrorCode::kResourceExhausted);
 }
 
-// Somebody swaps the directory "d" with a symlink to outside, as fast as possible, while "d/f"
-// is opened: every open must see the inside or be refused.
+// A thread swaps the directory "d" with a symlink to outside, as fast as possible, while "d/f" is
+// opened: every open must give the file inside or be refused.
 TEST_P(ConfinementTest, ASwappedSymlinkNeverLeadsOutside) {
   Link("../outside/d", "evil");
   const std::string a = root_ + "/d";

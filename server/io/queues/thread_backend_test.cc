@@ -1,4 +1,4 @@
-// The thread pool under kernel errors. Linker wraps stand before pread, pwrite and fdatasync.
+// The thread pool under kernel errors. The linker wraps pread, pwrite and fdatasync.
 #include "server/io/queues/thread_backend.h"
 
 #include <fcntl.h>

@@ -24,7 +24,7 @@ class TransferTest : public ::testing::Test {
     return TransferOf(operation);
   }
 
-  // Of an answer that ends the transfer.
+  // The outcome of an answer that ends the transfer.
   static Result<std::uint64_t> End(Transfer& transfer, std::int64_t answer) {
     std::optional<Result<std::uint64_t>> outcome = Advance(transfer, answer);
     if (!outcome) return Error(ErrorCode::kInternal, "the transfer goes on");

@@ -1,6 +1,6 @@
-// The ring under pressure and under errors. Linker wraps stand between the queue and liburing
-// (see CMakeLists.txt): they hand over fewer entries, refuse calls, or change what the kernel
-// answered; everything else is a real ring.
+// The ring under load and under errors. The linker wraps calls of liburing (see CMakeLists.txt):
+// the wraps submit fewer entries, refuse calls, or change the kernel's answers. Everything else
+// is a real ring.
 #include "server/io/queues/uring_queue.h"
 
 #include <fcntl.h>
@@ -25,14 +25,14 @@ namespace {
 struct RingFaults {
   bool submits_one = false;          // partial submission
   std::deque<int> submit_answers;    // not 0: returned instead of submitting
-  int submit_answer_always = 0;      // the same, for good
+  int submit_answer_always = 0;      // not 0: returned by every call
   std::deque<int> answers;           // not 0: replace the results of completions, in order
   std::uint64_t short_by_half = 0;   // completions still to be cut to half
   int register_answer = 0;           // not 0: returned instead of registering
   std::uint32_t refused_flags = 0;   // ring flags answered with EINVAL
   int setup_answer = 0;              // not 0: returned instead of making a ring
   std::uint64_t applied = 0;         // how often any of these happened
-  std::uint64_t overflows_seen = 0;  // looks at a ring whose completions had overflowed
+  std::uint64_t overflows_seen = 0;  // completions taken while others had overflowed
 };
 RingFaults faults;
 
@@ -140,7 +140,7 @@ class UringQueueTest : public ::testing::Test {
     }
     return batch;
   }
-  // Waits until the queue is idle; every tag must come once, whole.
+  // Waits until the queue is idle. Every tag must complete once, with all bytes.
   void ExpectAllRead(std::size_t count) {
     std::vector<Completion> completions;
     while (queue_->in_flight() > 0) queue_->Wait(1, completions, std::nullopt);

@@ -212,7 +212,7 @@ TEST_F(FaultyBackendTest, EveryCallCanFail) {
   EXPECT_TRUE(Take(memory_.FileBytes("/ssd/w")).empty());
 }
 
-// Publishes one file by the rules of the design; the name under which it ends is "final".
+// Publishes one file as docs/design.md, 7.2, demands; its last name is "final".
 Status Publish(IoBackend& backend, std::span<const std::byte> bytes) {
   FOREBAY_ASSIGN(const std::unique_ptr<Directory> directory, backend.OpenDirectory("/ssd"));
   FOREBAY_ASSIGN(const std::unique_ptr<IoQueue> queue, backend.CreateQueue({4}));

@@ -1,4 +1,4 @@
-// The in-memory back end's own abilities: capacity, bit rot and power loss.
+// What only the in-memory back end has: capacity, bit rot and power loss.
 #include "server/io/testing/memory_backend.h"
 
 #include <gtest/gtest.h>

@@ -74,7 +74,7 @@ MemoryFileSystem::MemoryFileSystem(std::uint64_t capacity_bytes)
     : root_(MakeNode(true)), capacity_bytes_(capacity_bytes) {}
 
 MemoryFileSystem::~MemoryFileSystem() {
-  // Directory renames can make the live and the durable tree point into each other in a ring.
+  // Renames of directories can make a cycle between the live and the durable tree.
   for (const NodePtr& node : AllNodes(root_)) {
     node->live_children.clear();
     node->durable_children.clear();
