@@ -29,7 +29,7 @@ struct ForebayOptions {
   double absolute_bound = 0;      // > 0: lossy
 };
 Result<std::unique_ptr<Peer>> MakeForebayPeer(const ForebayOptions& options);
-// The plane codec by itself: no front end, no container, no checksums of its own.
+// The plane codecs alone: no stages, no container, no checksums of their own.
 Result<std::unique_ptr<Peer>> MakePlanesPeer(const ForebayOptions& options);
 
 std::vector<std::string> PeerNames();

@@ -1,4 +1,4 @@
-// The plane codec without front end and container, to see what each of them costs.
+// The plane codecs without stages and container, to see what each of those costs.
 #include <algorithm>
 #include <bit>
 #include <cstring>

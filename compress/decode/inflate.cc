@@ -25,7 +25,7 @@ Result<ZSTD_frameHeader> ReadFrameHeader(std::span<const std::byte> body) {
   ZSTD_frameHeader header;
   if (ZSTD_getFrameHeader(&header, body.data(), body.size()) != 0 ||
       header.frameType != ZSTD_frame) {
-    return Damaged(kPart, "no zstd frame");
+    return Damaged(kPart, "the bytes are no zstd frame");
   }
   return header;
 }
@@ -41,7 +41,7 @@ std::size_t InflateScratchBytes() {
 Result<std::size_t> ZstdContentBytes(std::span<const std::byte> body) {
   FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));
   if (header.frameContentSize == ZSTD_CONTENTSIZE_UNKNOWN) {
-    return Damaged(kPart, "zstd frame without its content's size");
+    return Damaged(kPart, "the zstd frame does not state its size");
   }
   return static_cast<std::size_t>(header.frameContentSize);
 }
@@ -50,14 +50,18 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
                    std::span<std::byte> out, std::span<std::byte> scratch) {
   FOREBAY_CHECK(scratch.size() >= InflateScratchBytes());
   FOREBAY_ASSIGN(const ZSTD_frameHeader header, ReadFrameHeader(body));
-  if (header.frameContentSize != out.size()) return Damaged(kPart, "zstd frame of another size");
-  if (header.windowSize > limits::kChunkBytesMax) return Damaged(kPart, "zstd window too large");
-  if (header.dictID != 0) return Damaged(kPart, "zstd frame asks for a dictionary");
+  if (header.frameContentSize != out.size()) {
+    return Damaged(kPart, "the zstd frame has the wrong size");
+  }
+  if (header.windowSize > limits::kChunkBytesMax) {
+    return Damaged(kPart, "the zstd window is too large");
+  }
+  if (header.dictID != 0) return Damaged(kPart, "the zstd frame asks for a dictionary");
   if (checksum == ZstdChecksum::kRequired && header.checksumFlag == 0) {
-    return Damaged(kPart, "zstd frame without a checksum");
+    return Damaged(kPart, "the zstd frame has no checksum");
   }
   if (ZSTD_findFrameCompressedSize(body.data(), body.size()) != body.size()) {
-    return Damaged(kPart, "zstd frame does not end with its stream");
+    return Damaged(kPart, "the zstd frame does not end with its stream");
   }
   const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
   scratch = scratch.subspan((kAlignment - address % kAlignment) % kAlignment);
@@ -66,19 +70,19 @@ Status InflateZstd(std::span<const std::byte> body, ZstdChecksum checksum,
   const std::size_t bytes =
       ZSTD_decompressDCtx(context, out.data(), out.size(), body.data(), body.size());
   if (ZSTD_isError(bytes) != 0) return Damaged(kPart, ZSTD_getErrorName(bytes));
-  if (bytes != out.size()) return Damaged(kPart, "zstd frame of another size");
+  if (bytes != out.size()) return Damaged(kPart, "the zstd frame has the wrong size");
   return {};
 }
 
 Status InflateLz4(std::span<const std::byte> body, std::span<std::byte> out) {
   FOREBAY_CHECK(out.size() <= kLz4BytesMax);
-  if (body.size() > kLz4BytesMax) return Damaged(kPart, "LZ4 block too long");
+  if (body.size() > kLz4BytesMax) return Damaged(kPart, "the LZ4 block is too long");
   const int bytes = LZ4_decompress_safe(reinterpret_cast<const char*>(body.data()),
                                         reinterpret_cast<char*>(out.data()),
                                         static_cast<int>(body.size()),
                                         static_cast<int>(out.size()));
   if (bytes < 0 || static_cast<std::size_t>(bytes) != out.size()) {
-    return Damaged(kPart, "LZ4 block is damaged or of another size");
+    return Damaged(kPart, "the LZ4 block is damaged or has the wrong size");
   }
   return {};
 }

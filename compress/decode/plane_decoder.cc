@@ -129,7 +129,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
                     PredictorList predictors) {
   FOREBAY_CHECK(shape.bits >= 1 && shape.bits <= 16 && frames_wanted <= shape.frames);
   if (frames_wanted * shape.frame_samples() == 0) return {};
-  if (body.empty()) return Damaged(kPart, "empty body");
+  if (body.empty()) return Damaged(kPart, "the body is empty");
   const std::byte kind = body[0];
   body = body.subspan(1);
   if (kind == kPlaneKindWavefront) {
@@ -137,7 +137,7 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   }
   if (kind == kPlaneKindLearned) {
     if (shape.bits > 8 || body.size() < kShortIdBytes) {
-      return Damaged(kPart, "a learned body of no sense");
+      return Damaged(kPart, "a learned body is too short, or its samples have more than 8 bits");
     }
     const auto id = ByteReader(body).ReadLe<std::uint64_t>();
     const Predictor* const predictor = FindPredictor(predictors, id);
@@ -154,13 +154,13 @@ Status DecodePlanes(const PlaneShape& shape, std::span<const std::byte> body,
   ScratchArena arena(scratch);
   const Scratch parts = Take(shape, arena);
   if (kind == kPlaneKindRaw) {
-    if (body.size() != shape.bytes()) return Damaged(kPart, "wrong length");
+    if (body.size() != shape.bytes()) return Damaged(kPart, "it has the wrong length");
     PlaceRaw(shape, body, frames_wanted, out);
   } else if (kind == kPlaneKindZstd) {
     FOREBAY_TRY(InflateZstd(body, ZstdChecksum::kRequired, parts.samples, parts.context));
     PlaceSums(shape, parts.samples, frames_wanted, out);
   } else {
-    return Damaged(kPart, "unknown kind");
+    return Damaged(kPart, "the kind of planes is unknown");
   }
   return {};
 }

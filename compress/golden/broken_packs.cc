@@ -78,7 +78,7 @@ void AddBrokenStarts(const Bytes& good, std::vector<BadPack>& bad) {
   bad.push_back({"unknown_feature", WithHeader(good, 16, std::byte{1}),
                  ErrorCode::kUnimplemented, "features that this reader"});
   bad.push_back({"odd_alignment", WithHeader(good, 12, std::byte{16}), ErrorCode::kDataLoss,
-                 "odd alignment"});
+                 "the alignment is neither 8 nor 4096"});
   bad.push_back({"huge_schema", WithHeader(good, 30, std::byte{0xFF}), ErrorCode::kDataLoss,
                  "a schema of more than"});
   bad.push_back({"wrong_magic", Changed(good, [](Bytes& b) { b[7] = std::byte{'2'}; }),
@@ -166,7 +166,7 @@ void AddBrokenChunks(const Bytes& good, std::vector<BadPack>& bad) {
          e.Patch(0, kAtCodec, 1, 0);
          e.Chunk(0).payload.assign(23, std::byte{1});
        });
-  edit("zstd_bomb", ErrorCode::kDataLoss, "zstd frame of another size", [](PackEditor& e) {
+  edit("zstd_bomb", ErrorCode::kDataLoss, "the zstd frame has the wrong size", [](PackEditor& e) {
     e.Patch(0, kAtCodec, 1, 1);
     e.Chunk(0).payload = ZstdZeros(std::size_t{32} << 20);
   });
@@ -193,8 +193,8 @@ void AddBrokenPayloads(const Bytes& good, std::vector<BadPack>& bad) {
                                            }),
                    ErrorCode::kDataLoss, std::move(message)});
   };
-  edit("colour_without_planes", "colours without planes", {1, 1, 6, 1, 0});
-  edit("dictionary_beyond_codes", "a dictionary of more values than its codes can name",
+  edit("colour_without_planes", "there are colours without planes", {1, 1, 6, 1, 0});
+  edit("dictionary_beyond_codes", "the dictionary has more values than codes can name",
        {1, 1, 5, 2, 0, 0, 2, 2, 0, 0});
 }
 
@@ -219,7 +219,7 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
                    ErrorCode::kDataLoss, std::move(message)});
   };
   Bytes body;
-  edit("plane_of_two_frames", "zstd frame of another size",
+  edit("plane_of_two_frames", "the zstd frame has the wrong size",
        [&](std::size_t bytes, CodedHead& head) {
          const Bytes half = ZstdZeros(bytes / 2);
          body = {kPlaneKindZstd};
@@ -229,7 +229,7 @@ void AddLongStreams(const Bytes& pictures, std::vector<BadPack>& bad) {
          head.streams[0] = {.coder = StreamCoder::kPlanes,
                             .raw_bytes = static_cast<std::uint32_t>(bytes), .body = body};
        });
-  edit("mask_goes_on", "mask: bytes behind the last run",
+  edit("mask_goes_on", "mask: there are bytes behind the last run",
        [&](std::size_t bytes, CodedHead& head) {
          ByteWriter runs;
          runs.Varint(bytes);

@@ -1,5 +1,5 @@
 // Collects the planes that predictors are trained on, as the plane codec sees them: from the coded
-// chunks of a pack, or from raw frames, which are encoded first so that the front ends do to them
+// chunks of a pack, or from raw frames, which are encoded first so that the stages do to them
 // what they will do when the predictor is used. Callers bound the bytes that are kept.
 #include "compress/train/chunk_planes.h"
 

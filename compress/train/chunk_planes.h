@@ -1,5 +1,5 @@
-// The planes of chunks as the plane codec sees them, behind all front ends: what a predictor is
-// trained on.
+// Collects the planes of chunks as the plane codec gets them, behind all stages: the data on which
+// a predictor is trained.
 #pragma once
 
 #include <cstddef>

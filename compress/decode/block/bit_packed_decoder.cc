@@ -66,7 +66,7 @@ Result<std::size_t> PlaneBytes(std::span<const std::uint8_t> codes, std::uint32_
     planes += width;
     widest = std::max(widest, width);
   }
-  if (widest > bits) return Damaged(kPart, "residuals wider than their samples");
+  if (widest > bits) return Damaged(kPart, "residuals are wider than their samples");
   return planes * sizeof(std::uint64_t);
 }
 
@@ -93,18 +93,19 @@ Status DecodeFrames(const PlaneShape& shape, std::span<const std::byte> body,
   const std::span<const std::byte> planes = reader.Take(reader.remaining());
   if (!reader.ok()) return Damaged(kPart, "the header ends early");
   if (flags > (kBitPackedCompressedCodes | kBitPackedCompressedPlanes)) {
-    return Damaged(kPart, "unknown flags");
+    return Damaged(kPart, "the flags are unknown");
   }
   FOREBAY_TRY(ReadSection((flags & kBitPackedCompressedCodes) != 0, section,
-                          std::as_writable_bytes(memory.codes), "block bytes of wrong length"));
+                          std::as_writable_bytes(memory.codes),
+                          "the block bytes have the wrong length"));
   FOREBAY_ASSIGN(const std::size_t plane_bytes, PlaneBytes(memory.codes, shape.bits));
   const std::byte* next = planes.data();
   if ((flags & kBitPackedCompressedPlanes) != 0) {
     const std::span<std::byte> plain = memory.planes.first(plane_bytes);
-    FOREBAY_TRY(ReadSection(true, planes, plain, "planes of the wrong length"));
+    FOREBAY_TRY(ReadSection(true, planes, plain, "the planes have the wrong length"));
     next = plain.data();
   } else if (planes.size() != plane_bytes) {
-    return Damaged(kPart, "planes of the wrong length");
+    return Damaged(kPart, "the planes have the wrong length");
   }
   std::ranges::fill(memory.zeros, T{0});
   const std::uint8_t* codes = memory.codes.data();

@@ -54,7 +54,7 @@ Result<std::span<const std::byte>> OpenSide(const BlockRansMemory<T>& memory, bo
                                             std::span<const std::byte> section) {
   if (!compressed) return section;
   FOREBAY_ASSIGN(const std::size_t bytes, ZstdContentBytes(section));
-  if (bytes > memory.side.size()) return Damaged(kPart, "too long side information");
+  if (bytes > memory.side.size()) return Damaged(kPart, "the side information is too long");
   const std::span<std::byte> side = memory.side.first(bytes);
   FOREBAY_TRY(InflateZstd(section, ZstdChecksum::kOptional, side, memory.context));
   return std::span<const std::byte>(side);
@@ -99,18 +99,22 @@ void FillHead(BlockRansClass& to) {
 Status ReadClass(std::uint8_t sample_bits, ByteReader& reader, BlockRansClass& to) {
   to.shift = reader.ReadLe<std::uint8_t>();
   const auto escapes = reader.ReadLe<std::uint8_t>();
-  if (to.shift >= sample_bits || escapes == 0) return Damaged(kPart, "a class of a wrong kind");
+  if (to.shift >= sample_bits || escapes == 0) {
+    return Damaged(kPart, "a class has an impossible shift, or no slots for escapes");
+  }
   to.escape_slots_at = static_cast<std::uint8_t>(kBlockRansSlots - escapes);
   std::uint32_t next = 0;
   for (std::uint32_t rank = 0; next < to.escape_slots_at && rank < kBlockRansSlots; ++rank) {
     const auto frequency = reader.ReadLe<std::uint8_t>();
     if (frequency > to.escape_slots_at - next) {
-      return Damaged(kPart, "frequencies beyond the slots");
+      return Damaged(kPart, "the frequencies of a class exceed its slots");
     }
     FillSlots(next, frequency, BlockRansToken(rank), sample_bits > 8, to);
     next += frequency;
   }
-  if (next != to.escape_slots_at) return Damaged(kPart, "frequencies that leave slots");
+  if (next != to.escape_slots_at) {
+    return Damaged(kPart, "the frequencies of a class do not fill its slots");
+  }
   FillSlots(next, escapes, 0, sample_bits > 8, to);
   FillHead(to);
   return {};
@@ -126,19 +130,19 @@ Result<BlockRansSide> ReadSide(const PlaneShape& shape, std::span<const std::byt
                                std::span<BlockRansClass> classes) {
   ByteReader reader(bytes);
   BlockRansSide side{.classes = reader.ReadLe<std::uint8_t>()};
-  if (side.classes > kBlockRansClassesMax) return Damaged(kPart, "too many classes");
+  if (side.classes > kBlockRansClassesMax) return Damaged(kPart, "there are too many classes");
   for (std::uint32_t i = 0; i < side.classes; ++i) {
     FOREBAY_TRY(ReadClass(shape.bits, reader, classes[i]));
   }
   if (!reader.ok() || reader.remaining() != CountBlocks(shape)) {
-    return Damaged(kPart, "side information of a wrong length");
+    return Damaged(kPart, "the side information has the wrong length");
   }
   const std::span<const std::byte> codes = reader.Take(reader.remaining());
   side.codes = reinterpret_cast<const std::uint8_t*>(codes.data());
   std::uint8_t highest = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) highest = std::max(highest, side.codes[i]);
   if (std::uint32_t{highest} >> 3 > side.classes) {
-    return Damaged(kPart, "a class that is not there");
+    return Damaged(kPart, "a block names a class that does not exist");
   }
   return side;
 }
@@ -242,9 +246,9 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   const std::span<const std::byte> planes = reader.Take(plane_bytes);
   if (!reader.ok() || reader.remaining() < kBlockRansStateBytes ||
       escape_bytes > reader.remaining() - kBlockRansStateBytes) {
-    return Damaged(kPart, "a section goes beyond the end");
+    return Damaged(kPart, "a section extends beyond the body");
   }
-  if (flags > kBlockRansCompressedSide) return Damaged(kPart, "unknown flags");
+  if (flags > kBlockRansCompressedSide) return Damaged(kPart, "the flags are unknown");
   const std::span<const std::byte> words =
       reader.Take(reader.remaining() - kBlockRansStateBytes - escape_bytes);
   const std::span<const std::byte> escapes = reader.Take(escape_bytes);
@@ -263,7 +267,7 @@ Status Decode(const PlaneShape& shape, std::span<const std::byte> body,
   BlockRansFrames<T> frames(shape, memory, out);
   FOREBAY_TRY(frames.Decode(frames_wanted, side, isa, stream));
   if (frames_wanted == shape.frames && !AtEnd(stream)) {
-    return Damaged(kPart, "the sections do not end with the frames");
+    return Damaged(kPart, "the sections do not end with the last frame");
   }
   return {};
 }

@@ -19,7 +19,7 @@ Status DecodeByteStream(StreamCoder coder, std::span<const std::byte> body,
   switch (coder) {
     case StreamCoder::kStore:
       if (body.size() != out.size()) {
-        return Damaged("byte stream", "stored stream of another size");
+        return Damaged("byte stream", "a stored stream has the wrong size");
       }
       std::copy(body.begin(), body.end(), out.begin());
       return {};

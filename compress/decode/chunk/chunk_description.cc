@@ -57,7 +57,7 @@ Status CountLearnedBlocks(const PlaneShape& shape, std::span<const std::byte> bo
   ByteReader reader(body);
   const auto id = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || shape.bits > 8) {
-    return Damaged("planes", "a learned body of no sense");
+    return Damaged("planes", "a learned body is too short, or its samples have more than 8 bits");
   }
   const Predictor* const predictor = FindPredictor(predictors, id);
   if (predictor == nullptr) return {};

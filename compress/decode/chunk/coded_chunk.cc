@@ -144,7 +144,7 @@ class CodedChunk {
       value += reader.ReadVarint() + (i > 0 ? 1 : 0);
       scratch_.dictionary[i] = value;
     }
-    if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "dictionary");
+    if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "the dictionary is invalid");
     return {};
   }
 
@@ -237,7 +237,7 @@ class CodedChunk {
       std::memcpy(to.data() + place % shape_.sample_elements() * element_bytes,
                   values.data() + i * element_bytes, element_bytes);
     }
-    if (reader.remaining() != 0) return Damaged(kPart, "escapes");
+    if (reader.remaining() != 0) return Damaged(kPart, "the escapes are invalid");
     return {};
   }
 

@@ -57,16 +57,16 @@ Status ExpandRuns(std::span<const std::byte> runs, std::size_t elements, std::si
     const std::uint64_t length = reader.ReadVarint();
     // Only the first run may be empty, so that the loop ends.
     if (!reader.ok() || length > elements - at || (length == 0 && at > 0)) {
-      return Damaged("mask", "its runs do not add up");
+      return Damaged("mask", "the runs do not end with the elements");
     }
-    if (length == 0 && value == 1) return Damaged("mask", "an empty run");
+    if (length == 0 && value == 1) return Damaged("mask", "a run is empty");
     if (at < mask.size()) {
       FillRun(value, std::min<std::size_t>(length, mask.size() - at), mask.subspan(at));
     }
     at += length;
     value ^= 1;
   }
-  if (reader.remaining() != 0) return Damaged("mask", "bytes behind the last run");
+  if (reader.remaining() != 0) return Damaged("mask", "there are bytes behind the last run");
   if (period > 0) FlipByPrevious(period, mask);
   return {};
 }

@@ -87,7 +87,9 @@ Result<std::vector<std::byte>> PackFile::ReadRecord(std::uint64_t offset, std::u
 
 Status PackFile::ReadIndex() {
   std::array<std::byte, kFooterBytes> bytes;
-  if (source_->size() - start_bytes_ < bytes.size()) return Damaged(kPart, "the file has no end");
+  if (source_->size() - start_bytes_ < bytes.size()) {
+    return Damaged(kPart, "the file is too short for a footer");
+  }
   FOREBAY_TRY(source_->ReadAt(source_->size() - bytes.size(), bytes));
   FOREBAY_ASSIGN(const PackFooter footer, ReadPackFooter(identity_, bytes));
   const std::uint64_t end = source_->size() - bytes.size();
@@ -112,7 +114,9 @@ Status PackFile::ReadIndex() {
     }
   }
   for (const KeyEntry& entry : index_.keys) {
-    if (!Within(entry, start_bytes_, end)) return Damaged(kPart, "keys outside the file");
+    if (!Within(entry, start_bytes_, end)) {
+      return Damaged(kPart, "the index names keys outside the file");
+    }
   }
   return {};
 }

@@ -155,7 +155,7 @@ Status DecodeFrames(const PlaneShape& shape, const WavefrontPlan& plan, std::uin
     }
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
-    return Damaged("wavefront-coded planes", "the words do not end with the frames");
+    return Damaged("wavefront-coded planes", "the rANS words do not end with the last frame");
   }
   return {};
 }

@@ -240,7 +240,7 @@ Status DecodeWavefrontOrder(const PlaneShape& shape, const WavefrontPlan& plan,
     if (t + 1 < frames_wanted) frame.current.Extend();
   }
   if (stream.overrun || (frames_wanted == shape.frames && !stream.AtEnd())) {
-    return Damaged("wavefront-coded planes", "the words do not end with the frames");
+    return Damaged("wavefront-coded planes", "the rANS words do not end with the last frame");
   }
   return {};
 }

@@ -54,8 +54,9 @@ void FillSymbol(WavefrontEntry entry, std::uint32_t frequency, WavefrontEntry* s
 Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint32_t sample_bits,
                        std::span<WavefrontEntry> table) {
   const std::uint32_t count = bits.Number(models.symbol_count);
-  if (count > WavefrontSymbolCount(sample_bits))
-    return Damaged(kPart, "too many symbols in a context");
+  if (count > WavefrontSymbolCount(sample_bits)) {
+    return Damaged(kPart, "a context has too many symbols");
+  }
   if (count == 0) {
     for (std::uint32_t slot = 0; slot < kWavefrontProbabilityScale; ++slot) {
       table[slot] = kWavefrontProbabilityScale << 8 | slot << 20;
@@ -66,17 +67,19 @@ Status ReadFrequencies(BitDecoder& bits, WavefrontSideModels& models, std::uint3
   std::uint32_t length = 0;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     length = bits.Tree(models.frequency_length[length]);
-    if (length > kWavefrontProbabilityBits + 1) return Damaged(kPart, "a frequency beyond 2048");
+    if (length > kWavefrontProbabilityBits + 1) return Damaged(kPart, "a frequency exceeds 2048");
     if (length == 0) continue;
     const std::uint32_t frequency = 1U << (length - 1) | bits.PlainBits(length - 1);
-    if (frequency > kWavefrontProbabilityScale - next)
-      return Damaged(kPart, "frequencies beyond 2048");
+    if (frequency > kWavefrontProbabilityScale - next) {
+      return Damaged(kPart, "the frequencies of a context exceed 2048");
+    }
     const WavefrontEntry entry = WavefrontSymbolAt(rank, sample_bits) | frequency << 8;
     FillSymbol(entry, frequency, &table[next]);
     next += frequency;
   }
-  if (next != kWavefrontProbabilityScale)
-    return Damaged(kPart, "frequencies that do not come to 2048");
+  if (next != kWavefrontProbabilityScale) {
+    return Damaged(kPart, "the frequencies of a context do not add up to 2048");
+  }
   return {};
 }
 
@@ -149,8 +152,12 @@ Status ReadBlocks(BitDecoder& bits, WavefrontSideModels& models, std::uint32_t f
     bits = reader.bits;
     // Checked once a frame: until here the values were only stored, in types that cannot exceed
     // their bounds.
-    if (reader.highest >= group.filter_count) return Damaged(kPart, "a filter that is not there");
-    if (reader.furthest > kWavefrontMotionMax) return Damaged(kPart, "motion out of range");
+    if (reader.highest >= group.filter_count) {
+      return Damaged(kPart, "a block names a filter that does not exist");
+    }
+    if (reader.furthest > kWavefrontMotionMax) {
+      return Damaged(kPart, "the motion of a block is out of range");
+    }
     if (bits.exhausted()) return Damaged(kPart, "the side information ends early");
   }
   return {};
@@ -219,14 +226,14 @@ Result<WavefrontPlan> ReadWavefrontPlan(const PlaneShape& shape, std::span<const
       parameters.intra.filter_count - 1 >= kWavefrontFiltersMax ||
       (inter && parameters.inter.filter_count - 1 >= kWavefrontFiltersMax) ||
       (!inter && parameters.inter.filter_count != 0)) {
-    return Damaged(kPart, "a header field out of range");
+    return Damaged(kPart, "a header field is out of range");
   }
   TakeMemory(shape, frames_wanted, parameters.block_log2, arena, plan);
   std::ranges::fill(plan.states, kWavefrontStateMin);
   for (std::uint32_t lane = 0; lane < lanes; ++lane) {
     plan.states[lane] = reader.ReadLe<std::uint32_t>();
     if (reader.ok() && plan.states[lane] < kWavefrontStateMin) {
-      return Damaged(kPart, "a state below 2^16");
+      return Damaged(kPart, "the state of a lane is below 2^16");
     }
   }
   plan.words = reader.Take(reader.remaining());

@@ -39,9 +39,11 @@ struct Tokens {
       if (residuals[i] == 0) continue;
       std::uint8_t token = 0;
       const auto residual = static_cast<std::int32_t>(i << unused) >> unused;
-      if (BlockRansTokenOf(residual, shift, token))
+      if (BlockRansTokenOf(residual, shift, token)) {
         counts[token] += residuals[i];
-      else escapes += residuals[i];
+      } else {
+        escapes += residuals[i];
+      }
     }
   }
 

@@ -56,19 +56,21 @@ Status ReadQuantiser(const ChunkShape& shape, ByteReader& reader, Quantiser& qua
       valid = valid && quantiser.integer_step > 0 && quantiser.integer_step <= kLogarithmStepMax;
       break;
   }
-  if (!reader.ok() || !valid) return Damaged(kPart, "quantiser");
+  if (!reader.ok() || !valid) return Damaged(kPart, "the quantiser is invalid");
   return {};
 }
 
 Status ReadMasks(const ChunkShape& shape, ByteReader& reader, ChunkStages& stages) {
   stages.mask_count = reader.ReadLe<std::uint8_t>();
-  if (stages.mask_count == 0 || stages.mask_count > kMasksMax) return Damaged(kPart, "mask count");
+  if (stages.mask_count == 0 || stages.mask_count > kMasksMax) {
+    return Damaged(kPart, "the number of masks is invalid");
+  }
   for (std::size_t i = 0; i < stages.mask_count; ++i) {
     stages.masks[i].pattern = reader.ReadLe<std::uint64_t>();
     const auto flags = reader.ReadLe<std::uint8_t>();
     stages.masks[i].temporal = flags == 1;
     if (!reader.ok() || flags > 1 || !FitsElement(shape, stages.masks[i].pattern)) {
-      return Damaged(kPart, "mask");
+      return Damaged(kPart, "a mask is invalid");
     }
   }
   return {};
@@ -81,7 +83,9 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
     case ChunkStage::kMask: return ReadMasks(shape, reader, stages);
     case ChunkStage::kEscape: {
       const std::uint64_t count = reader.ReadVarint();
-      if (!reader.ok() || count == 0 || count > shape.elements()) return Damaged(kPart, "escapes");
+      if (!reader.ok() || count == 0 || count > shape.elements()) {
+        return Damaged(kPart, "the escapes are invalid");
+      }
       stages.escape_count = static_cast<std::uint32_t>(count);
       return {};
     }
@@ -89,13 +93,13 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       stages.offset = reader.ReadVarint();
       stages.shift = reader.ReadLe<std::uint8_t>();
       if (!reader.ok() || stages.shift >= 8 * shape.element_bytes()) {
-        return Damaged(kPart, "offset");
+        return Damaged(kPart, "the offset stage is invalid");
       }
       return {};
     case ChunkStage::kDictionary: {
       const std::uint64_t count = reader.ReadVarint();
       if (!reader.ok() || count == 0 || count > kDictionaryMax || count > shape.elements()) {
-        return Damaged(kPart, "dictionary");
+        return Damaged(kPart, "the dictionary is invalid");
       }
       stages.dictionary_count = static_cast<std::uint32_t>(count);
       return {};
@@ -105,7 +109,7 @@ Status ReadStage(const ChunkShape& shape, ChunkStage stage, ByteReader& reader,
       if (kind > static_cast<std::uint8_t>(ColourKind::kYCoCg)) return Newer("a colour space");
       stages.colour = static_cast<ColourKind>(kind);
       if (!reader.ok() || kind == 0 || GeometryOf(shape).channels < 3) {
-        return Damaged(kPart, "colour");
+        return Damaged(kPart, "the colour stage is invalid");
       }
       return {};
     }
@@ -119,30 +123,34 @@ Status ReadStages(const ChunkShape& shape, ByteReader& reader, ChunkStages& stag
   int last = 0;
   for (int i = 0; i < count; ++i) {
     const auto id = reader.ReadLe<std::uint8_t>();
-    if (!reader.ok() || id <= last) return Damaged(kPart, "order of stages");
+    if (!reader.ok() || id <= last) return Damaged(kPart, "the stages are not in ascending order");
     last = id;
     FOREBAY_TRY(ReadStage(shape, static_cast<ChunkStage>(id), reader, stages));
   }
   stages.plane_count = reader.ReadLe<std::uint8_t>();
-  if (!reader.ok() || stages.plane_count > kPlanesMax) return Damaged(kPart, "planes");
+  if (!reader.ok() || stages.plane_count > kPlanesMax) {
+    return Damaged(kPart, "the planes are invalid");
+  }
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < stages.plane_count; ++i) {
     const auto bits = reader.ReadLe<std::uint8_t>();
-    if (bits == 0 || bits > 16) return Damaged(kPart, "bits of a plane");
+    if (bits == 0 || bits > 16) return Damaged(kPart, "a plane has no bits, or more than 16");
     stages.plane_bits[i] = bits;
     bytes += bits <= 8 ? 1 : 2;
   }
   // The planes of an element never take more memory than the element.
-  if (!reader.ok() || bytes > shape.element_bytes()) return Damaged(kPart, "planes");
+  if (!reader.ok() || bytes > shape.element_bytes()) {
+    return Damaged(kPart, "the planes are invalid");
+  }
   const bool narrow = stages.code_bits() <= 16;
   if (!narrow && (stages.dictionary_count > 0 || stages.colour != ColourKind::kNone)) {
-    return Damaged(kPart, "a dictionary or colours of more than 16 bits");
+    return Damaged(kPart, "codes of more than 16 bits have a dictionary or colours");
   }
   if (stages.plane_count == 0 && stages.colour != ColourKind::kNone) {
-    return Damaged(kPart, "colours without planes");
+    return Damaged(kPart, "there are colours without planes");
   }
   if (narrow && stages.dictionary_count > 1U << stages.code_bits()) {
-    return Damaged(kPart, "a dictionary of more values than its codes can name");
+    return Damaged(kPart, "the dictionary has more values than codes can name");
   }
   return {};
 }
@@ -151,13 +159,13 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
                         const ChunkStream& stream, std::uint64_t coded_bytes) {
   const std::size_t sample_bytes = bits <= 8 ? 1 : 2;
   if (stream.raw_bytes != geometry.pixels() * sample_bytes) {
-    return Damaged(kPart, "size of a plane");
+    return Damaged(kPart, "a plane has the wrong size");
   }
   if (stream.coder == StreamCoder::kConstant && coded_bytes != sample_bytes) {
-    return Damaged(kPart, "size of a constant");
+    return Damaged(kPart, "a constant has the wrong size");
   }
   if (stream.coder == StreamCoder::kPlanes && !geometry.allows_planes) {
-    return Damaged(kPart, "planes too narrow for their coder");
+    return Damaged(kPart, "planes are too narrow for their coder");
   }
   return {};
 }
@@ -165,12 +173,14 @@ Status CheckPlaneStream(const ChunkGeometry& geometry, std::uint8_t bits,
 // A stream that is no plane: only masks of one channel may be coded as planes.
 Status CheckSideStream(const ChunkShape& shape, const ChunkGeometry& geometry, bool is_mask,
                        const ChunkStream& stream) {
-  if (stream.raw_bytes > SideStreamBytesMax(shape)) return Damaged(kPart, "size of a stream");
-  if (stream.coder == StreamCoder::kConstant) return Damaged(kPart, "coder of a stream");
+  if (stream.raw_bytes > SideStreamBytesMax(shape)) return Damaged(kPart, "a stream is too large");
+  if (stream.coder == StreamCoder::kConstant) {
+    return Damaged(kPart, "a stream has a coder that it must not have");
+  }
   if (stream.coder != StreamCoder::kPlanes) return {};
   if (!is_mask || geometry.channels != 1 || !geometry.allows_planes ||
       stream.raw_bytes != shape.elements()) {
-    return Damaged(kPart, "coder of a stream");
+    return Damaged(kPart, "a stream has a coder that it must not have");
   }
   return {};
 }
@@ -181,12 +191,14 @@ Status ReadStream(ByteReader& reader, ChunkStream& stream, std::uint64_t& coded_
   const auto coder = reader.ReadLe<std::uint8_t>();
   const std::uint64_t raw_bytes = reader.ReadVarint();
   coded_bytes = reader.ReadVarint();
-  if (!reader.ok() || raw_bytes > 0xFFFF'FFFF) return Damaged(kPart, "table of streams");
+  if (!reader.ok() || raw_bytes > 0xFFFF'FFFF) {
+    return Damaged(kPart, "the table of streams is cut off");
+  }
   if (coder > static_cast<std::uint8_t>(StreamCoder::kConstant)) return Newer("a stream's coder");
   stream.coder = static_cast<StreamCoder>(coder);
   stream.raw_bytes = static_cast<std::uint32_t>(raw_bytes);
   if (stream.coder == StreamCoder::kStore && coded_bytes != raw_bytes) {
-    return Damaged(kPart, "size of a stored stream");
+    return Damaged(kPart, "a stored stream has the wrong size");
   }
   return {};
 }
@@ -207,7 +219,7 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
   ByteReader reader(payload);
   CodedHead head;
   const auto layout = reader.ReadLe<std::uint8_t>();
-  if (!reader.ok()) return Damaged(kPart, "empty payload");
+  if (!reader.ok()) return Damaged(kPart, "the payload is empty");
   if (layout != kChunkLayout) return Newer("layout " + std::to_string(layout));
   FOREBAY_TRY(ReadStages(shape, reader, head.stages));
   const ChunkGeometry geometry = GeometryOf(shape);
@@ -226,7 +238,7 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
   const std::uint32_t escape = head.escape_stream();
   if (head.stages.escape_count > 0 &&
       head.streams[escape + 1].raw_bytes != head.stages.escape_count * shape.element_bytes()) {
-    return Damaged(kPart, "size of escapes");
+    return Damaged(kPart, "the escapes have the wrong size");
   }
   for (std::uint32_t i = 0; i < head.stream_count; ++i) {
     if (coded_bytes[i] > reader.remaining()) {
@@ -234,7 +246,7 @@ Result<CodedHead> ParseChunkHead(const ChunkShape& shape, std::span<const std::b
     }
     head.streams[i].body = reader.Take(static_cast<std::size_t>(coded_bytes[i]));
   }
-  if (reader.remaining() != 0) return Damaged(kPart, "bytes behind the last stream");
+  if (reader.remaining() != 0) return Damaged(kPart, "there are bytes behind the last stream");
   return head;
 }
 

@@ -260,7 +260,7 @@ Result<std::vector<FieldStatistics>> ReadStatistics(const PackSchema& schema,
     field.mean = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     field.moment = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     if (!sound || field.zeros > field.valid || field.moment < 0) {
-      return Damaged("pack", "statistics whose counts exceed one another");
+      return Damaged("pack", "the counts of the statistics contradict each other");
     }
   }
   return fields;

@@ -120,7 +120,7 @@ Result<std::vector<FieldSums>> ReadFieldSums(const PackSchema& schema,
     field.squares = std::bit_cast<double>(reader.ReadLe<std::uint64_t>());
     if (field.valid > field.values || field.zeros > field.valid ||
         field.nans > field.values - field.valid) {
-      return Damaged("pack", "statistics whose counts exceed one another");
+      return Damaged("pack", "the counts of the statistics contradict each other");
     }
   }
   return fields;

@@ -316,7 +316,7 @@ Result<PackHeader> ReadPackHeader(std::span<const std::byte> bytes) {
                      ") does not know; use a newer one");
   }
   if (alignment != 8 && alignment != limits::kIoAlignmentBytes) {
-    return Damaged(kPart, "odd alignment");
+    return Damaged(kPart, "the alignment is neither 8 nor 4096");
   }
   if (header.schema_bytes > limits::kPackStartBytesMax - kPackHeaderBytes) {
     return Damaged(kPart, "a schema of more than " + std::to_string(limits::kPackStartBytesMax) +
@@ -355,7 +355,9 @@ Result<PackSchema> ReadPackStart(std::span<const std::byte> start,
     schema.fields.push_back(std::move(field));
   }
   const std::uint64_t entries = reader.ReadVarint();
-  if (entries > limits::kPackProvenanceMax) return Damaged(kPart, "too much provenance");
+  if (entries > limits::kPackProvenanceMax) {
+    return Damaged(kPart, "there are too many provenance entries");
+  }
   for (std::uint64_t i = 0; i < entries && reader.ok(); ++i) {
     std::string key(reader.ReadString(limits::kNameBytesMax));
     std::string value(reader.ReadString(limits::kPathBytesMax));
@@ -428,7 +430,9 @@ std::vector<std::byte> WriteRecordHead(std::uint64_t identity, std::uint64_t off
 
 Result<RecordPrefix> ReadRecordPrefix(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  if (reader.ReadLe<std::uint32_t>() != kRecordMagic) return Damaged(kPart, "no record here");
+  if (reader.ReadLe<std::uint32_t>() != kRecordMagic) {
+    return Damaged(kPart, "there is no record at this offset");
+  }
   RecordPrefix prefix;
   prefix.type = static_cast<RecordType>(reader.ReadLe<std::uint16_t>());
   static_cast<void>(reader.ReadLe<std::uint16_t>());
@@ -526,7 +530,7 @@ Result<ChunkHead> ReadChunkHead(const PackSchema& schema, std::span<const std::b
   head.part_offset = reader.ReadLe<std::uint64_t>();
   head.sample_bytes = reader.ReadLe<std::uint64_t>();
   if (!reader.ok() || head.field >= schema.fields.size()) {
-    return Damaged(kPart, "a chunk of no field");
+    return Damaged(kPart, "a chunk names a field that does not exist");
   }
   const PackField& field = schema.fields[head.field];
   if (codec > static_cast<std::uint8_t>(ChunkCodec::kCoded) || flags > 1) {

@@ -105,7 +105,9 @@ Status CheckPackIndex(const PackSchema& schema, const PackIndex& index) {
                      " do not cover all samples");
     }
   }
-  if (next != index.chunks.size()) return Damaged(kPart, "chunks of no field");
+  if (next != index.chunks.size()) {
+    return Damaged(kPart, "the index names a field that does not exist");
+  }
   std::uint64_t first = 0;
   for (const KeyEntry& entry : index.keys) {
     if (entry.first_sample != first || entry.sample_count == 0 ||

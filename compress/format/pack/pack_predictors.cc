@@ -62,7 +62,9 @@ void WriteSections(const PackSchema& schema, ByteWriter& writer) {
 }
 
 Status ReadSections(const PredictorBudget& budget, ByteReader& reader, PackSchema& schema) {
-  const auto damaged = [] { return Damaged("pack", "damaged sections"); };
+  const auto damaged = [] {
+    return Damaged("pack", "a section of the schema is cut off or has the wrong size");
+  };
   const std::uint64_t sections = reader.ReadVarint();
   for (std::uint64_t i = 0; i < sections; ++i) {
     const std::uint64_t type = reader.ReadVarint();

@@ -25,10 +25,10 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
     layer.shift.push_back(reader.ReadLe<std::uint8_t>());
     layer.bias.push_back(static_cast<std::int32_t>(reader.ReadLe<std::uint32_t>()));
     const std::span<const std::byte> weights = reader.Take(layer.inputs);
-    if (!reader.ok()) return Damaged(kPart, "ends within a layer");
-    if (layer.shift.back() > kPredictorShiftMax) return Damaged(kPart, "a shift out of range");
+    if (!reader.ok()) return Damaged(kPart, "it ends within a layer");
+    if (layer.shift.back() > kPredictorShiftMax) return Damaged(kPart, "a shift is out of range");
     if (layer.bias.back() > kPredictorBiasMax || layer.bias.back() < -kPredictorBiasMax) {
-      return Damaged(kPart, "a bias out of range");
+      return Damaged(kPart, "a bias is out of range");
     }
     std::ranges::transform(weights, layer.weights.begin() +
                                         static_cast<std::ptrdiff_t>(o * layer.stride()),
@@ -40,17 +40,19 @@ Status ReadLayer(ByteReader& reader, PredictorLayer& layer) {
 Result<PredictorNet> ReadNet(ByteReader& reader, std::uint32_t inputs_max) {
   PredictorNet net;
   const auto layers = reader.ReadLe<std::uint8_t>();
-  if (layers > kPredictorLayersMax) return Damaged(kPart, "too many layers");
+  if (layers > kPredictorLayersMax) return Damaged(kPart, "there are too many layers");
   if (layers == 0) return net;
   std::uint32_t inputs = reader.ReadLe<std::uint8_t>();
-  if (inputs < 1 || inputs > inputs_max) return Damaged(kPart, "a number of inputs out of range");
+  if (inputs < 1 || inputs > inputs_max) {
+    return Damaged(kPart, "the number of inputs is out of range");
+  }
   for (std::size_t i = 0; i < layers; ++i) {
     PredictorLayer layer;
     layer.inputs = inputs;
     layer.outputs = inputs = reader.ReadLe<std::uint8_t>();
     const bool last = i + 1 == layers;
     if (last ? inputs != kPredictorOutputs : inputs - 1 >= kPredictorWidthMax) {
-      return Damaged(kPart, "a layer's width out of range");
+      return Damaged(kPart, "the width of a layer is out of range");
     }
     net.layers.push_back(std::move(layer));
   }
@@ -141,12 +143,12 @@ Result<std::shared_ptr<const Predictor>> Predictor::Parse(std::span<const std::b
   auto predictor = std::make_shared<Predictor>();
   FOREBAY_ASSIGN(predictor->nets_[0], ReadNet(reader, kIntraInputs));
   FOREBAY_ASSIGN(predictor->nets_[1], ReadNet(reader, kInterInputs));
-  if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "wrong length");
+  if (!reader.ok() || reader.remaining() != 0) return Damaged(kPart, "it has the wrong length");
   if (predictor->macs() != macs) {
     return Damaged(kPart, "it takes " + Number(predictor->macs()) +
                    " multiplications per pixel, said are " + Number(macs));
   }
-  if (macs == 0) return Damaged(kPart, "without a network");
+  if (macs == 0) return Damaged(kPart, "it has no network");
   predictor->bytes_.assign(bytes.begin(), bytes.end());
   predictor->id_ = Sha256(bytes);
   return std::shared_ptr<const Predictor>(std::move(predictor));
